@@ -1,0 +1,80 @@
+"""What every test shares: the device, the seed, the cache of compiled kernels, the Hypothesis profiles."""
+
+import os
+import random
+import tempfile
+import zlib
+
+import pytest
+
+# Set before anything imports Numba, which reads them once. Eight threads, so that counts above the
+# machine's own can be tested; kernels ask for their count at each call.
+os.environ.setdefault("NUMBA_NUM_THREADS", "8")
+_kept_cache = os.environ.get("NUMBAPRIMS_TEST_CACHE_DIR")
+_session_cache = None if _kept_cache else tempfile.TemporaryDirectory(prefix="numbaprims-test-cache-")
+os.environ["NUMBAPRIMS_CACHE_DIR"] = _kept_cache or _session_cache.name
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("numbaprims")
+    group.addoption("--device", choices=("cpu", "emulated", "cuda"), default="cpu", help="where kernels run")
+    group.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    group.addoption("--fuzz", action="store_true", help="200 Hypothesis examples a test, a random seed")
+    group.addoption("--seed", type=int, default=None, help="seed of `rng` (0; random under --fuzz)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.device != "cpu":
+        pytest.exit(f"--device {config.option.device}: numbaprims has no GPU half yet", returncode=4)
+    fuzz = config.option.fuzz
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(2**32) if fuzz else 0
+    from hypothesis import HealthCheck, settings
+
+    # The first example of a test may compile kernels for seconds, so there is no deadline and no "too slow".
+    shared = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+    settings.register_profile("ci", max_examples=30, derandomize=True, **shared)
+    settings.register_profile("fuzz", max_examples=200, **shared)
+    settings.load_profile("fuzz" if fuzz else "ci")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    option, cache = config.option, os.environ["NUMBAPRIMS_CACHE_DIR"]
+    profile = "fuzz" if option.fuzz else "ci"
+    return f"numbaprims: device {option.device}, seed {option.seed}, examples {profile}, cache {cache}"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _session_cache is not None:
+        _session_cache.cleanup()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.slow:
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    if report.failed and "rng" in getattr(item, "fixturenames", ()):
+        again = f"python -m pytest '{item.nodeid}' --seed {item.config.option.seed}"
+        report.sections.append(("reproduce", again))
+    return report
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> str:
+    """Where the kernels under test run; today only "cpu"."""
+    return request.config.option.device
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest):
+    """A NumPy generator seeded by --seed and the test's name: tests don't shift each other's draws."""
+    import numpy as np
+
+    return np.random.default_rng([request.config.option.seed, zlib.crc32(request.node.name.encode())])
