@@ -7,8 +7,8 @@ __version__ = "0.1.0"
 
 _KINDS = (
     "identity", "relu", "leaky_relu", "prelu", "clipped_relu", "relu6", "elu", "selu", "celu", "sigmoid",
-    "tanh", "softplus", "softsign", "abs", "power", "gelu", "silu", "swish", "mish", "hard_sigmoid", "hard_swish",
-    "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
+    "tanh", "softplus", "softsign", "abs", "power", "gelu", "silu", "swish", "mish", "hard_sigmoid",
+    "hard_swish", "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
 )  # fmt: skip
 
 # Public name -> the module that defines it. Written out, so that dir() imports nothing.
