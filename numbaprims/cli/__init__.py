@@ -1,0 +1,40 @@
+"""The command ``numbaprims``.
+
+A command is a module with ``add_arguments(parser)`` and ``run(arguments) -> int``, the exit status. Only the
+module of the command that is called gets imported, so that ``numbaprims --help`` stays instant.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import numbaprims
+
+COMMANDS = {
+    "info": ("numbaprims.cli.info", "versions, CPU, threads, GPU and kernel cache of this machine"),
+    "demo": ("numbaprims.nn.demo", "train a digit classifier on this library, beside the same run on NumPy"),
+    "bench": ("numbaprims.bench.command", "time a primitive against the roofline and the rivals installed"),
+    "warmup": ("numbaprims.cli.warmup", "compile kernels into the cache ahead of their first use"),
+    "cache": ("numbaprims.cli.cache", "show or clear the cache of compiled kernels"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (the process's own arguments when None) names; return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="numbaprims", description="Deep-learning primitives in pure Python."
+    )
+    parser.add_argument("--version", action="version", version=f"numbaprims {numbaprims.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, (module, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if words[:1] == [name]:
+            import_module(module).add_arguments(command)
+    arguments = parser.parse_args(words)
+    try:
+        return import_module(COMMANDS[arguments.command][0]).run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

@@ -1,0 +1,223 @@
+"""The rules of the source tree, as tests: who may import whom, and what stands where."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import numbaprims
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "numbaprims"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+PYTHON = sorted(
+    path for folder in ("numbaprims", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")
+)
+STEMS = ("gemm", "gemv", "ger", "activation")
+
+# part of the package -> the parts it may import (its own is always allowed; "" is the package itself)
+MAY_IMPORT = {
+    "": {"dispatch.explain", "ops", "settings"},
+    "settings": set(),
+    "shapes": set(),
+    "arrays": {"settings", "shapes"},
+    "workspace": {"settings"},
+    "kernel_cache": {"settings"},
+    "reference": {"shapes", "arrays"},
+    "datasets": set(),
+    "tuning": {"settings", "kernel_cache"},
+    "cpu": {
+        "dispatch.solver",
+        "dispatch.problem",
+        "arrays",
+        "shapes",
+        "settings",
+        "kernel_cache",
+        "workspace",
+    },
+    "gpu": {
+        "dispatch.solver",
+        "dispatch.problem",
+        "arrays",
+        "shapes",
+        "settings",
+        "kernel_cache",
+        "workspace",
+    },
+    "dispatch": {"tuning", "settings", "arrays", "shapes", "workspace", "reference"},
+    "ops": {"dispatch", "settings", "arrays", "shapes", "reference"},
+    "nn": {"ops", "settings", "arrays", "shapes", "datasets", ""},
+    "frontends": {"ops", "settings", "arrays", "shapes", ""},
+    "jitted": {"ops", "cpu", "settings", "arrays", "shapes"},
+    "cli": {"settings", "kernel_cache", "cpu", "datasets", "bench", "tuning", ""},
+    "bench": {
+        "cpu.target",
+        "cpu.threads",
+        "dispatch",
+        "ops",
+        "settings",
+        "kernel_cache",
+        "tuning",
+        "reference",
+        "",
+    },
+    "__main__": {"cli"},
+}
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute module) for everything that `path` imports, the late imports inside functions too."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, (base, node.module)))
+            for alias in node.names:
+                target = ROOT.joinpath(*module.split("."), alias.name)
+                is_module = target.with_suffix(".py").exists() or target.is_dir()
+                yield node.lineno, f"{module}.{alias.name}" if is_module else module
+
+
+def part_of(module: str) -> str:
+    """The top part that a dotted name inside numbaprims belongs to: numbaprims.cpu.gemm -> cpu."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def name_of(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_imports_go_one_way():
+    wrong = []
+    for path in MODULES:
+        part = part_of(name_of(path))
+        assert part in MAY_IMPORT, f"{path.relative_to(ROOT)}: say in MAY_IMPORT what {part!r} may import"
+        for line, module in imports(path):
+            if module.split(".")[0] != "numbaprims" or part_of(module) == part:
+                continue
+            inside = module.partition(".")[2]
+            if not any(inside == ok or (ok and inside.startswith(ok + ".")) for ok in MAY_IMPORT[part]):
+                wrong.append(f"{where(path, line)} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_simd_imports_llvmlite():
+    # kernel_cache and target ask llvmlite for its version and for the host's CPU; they emit nothing.
+    allowed = {"numbaprims.kernel_cache", "numbaprims.cpu.target"}
+    wrong = [
+        where(path, line)
+        for path in MODULES
+        for line, module in imports(path)
+        if module.split(".")[0] == "llvmlite"
+        and not name_of(path).startswith(("numbaprims.cpu.simd", "numbaprims.gpu.device"))
+        and not (name_of(path) in allowed and module != "llvmlite.ir")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_jit_compiles():
+    compilers = {"njit", "jit", "cfunc", "vectorize", "guvectorize", "stencil"}
+    wrong = []
+    for path in MODULES:
+        if name_of(path) in ("numbaprims.cpu.jit", "numbaprims.gpu.jit"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            used = (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in ("numba", "nb")
+                and node.attr in compilers
+            )
+            imported = (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "numba"
+                and compilers & {alias.name for alias in node.names}
+            )
+            if used or imported:
+                wrong.append(where(path, node.lineno))
+    assert not wrong, "\n".join(wrong)
+
+
+# Variables of others, read where they matter; NUMBAPRIMS_* are read in settings.py alone.
+FOREIGN_ENVIRONMENT = {
+    "numbaprims.settings": "every NUMBAPRIMS_* variable",
+    "numbaprims.cpu.threads": "OMP_NUM_THREADS, NUMBA_NUM_THREADS",
+    "numbaprims.cpu.target": "NUMBA_CPU_NAME, NUMBA_CPU_FEATURES",
+    "numbaprims.cli.info": "the caps that slow rivals, to warn of them",
+}
+
+
+def reads_environment(path: Path) -> list[int]:
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"))
+        or (isinstance(node, ast.ImportFrom) and node.module == "os" and "environ" in str(ast.dump(node)))
+    ]
+
+
+def test_environment_is_read_in_settings_only():
+    wrong = [
+        where(path, line)
+        for path in MODULES
+        for line in reads_environment(path)
+        # numbaprims.bench removes rivals' caps from the environment before it imports them
+        if name_of(path) not in FOREIGN_ENVIRONMENT and part_of(name_of(path)) != "bench"
+    ]
+    assert not wrong, "\n".join(wrong)
+    ours = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in MODULES
+        if name_of(path) != "numbaprims.settings" and reads_environment(path)
+        for name in re.findall(r"""["'](NUMBAPRIMS_\w+)["']""", path.read_text())
+    ]
+    assert not ours, "\n".join(ours)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_stem_stands_everywhere_under_one_name(stem: str):
+    def module(folder: Path, name: str) -> bool:
+        return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+
+    assert module(PACKAGE / "ops", stem)
+    assert module(PACKAGE / "reference", stem)
+    assert module(PACKAGE / "cpu", stem)
+    assert list((ROOT / "tests").rglob(f"test_{stem}*.py"))
+    assert (ROOT / "benchmarks" / f"bench_{stem}.py").is_file()
+    assert (ROOT / "docs" / "primitives" / f"{stem}.md").is_file()
+
+
+def test_no_file_past_500_lines():
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in PYTHON}
+    assert {name: lines for name, lines in long.items() if lines > 500} == {}
+
+
+def test_top_modules_do_not_share_names_with_public_functions():
+    # `import numbaprims.gemm` would otherwise replace the function by a module.
+    top = {path.stem for path in PACKAGE.glob("*.py")} | {
+        path.name for path in PACKAGE.iterdir() if path.is_dir()
+    }
+    assert not top & set(numbaprims._HOME)
+
+
+def test_nothing_is_parked():
+    words = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
+    wrong = [
+        where(path, number)
+        for path in PYTHON
+        if path != Path(__file__).resolve()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if words.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
