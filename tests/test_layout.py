@@ -17,6 +17,10 @@ PYTHON = sorted(
 )
 STEMS = ("gemm", "gemv", "ger", "activation")
 
+KERNELS_NEED = {
+    "dispatch.solver", "dispatch.problem", "arrays", "shapes", "settings", "kernel_cache", "workspace", "sparse",
+}  # fmt: skip
+
 # part of the package -> the parts it may import (its own is always allowed; "" is the package itself)
 MAY_IMPORT = {
     "": {"dispatch.explain", "ops", "settings"},
@@ -28,24 +32,8 @@ MAY_IMPORT = {
     "reference": {"shapes", "arrays"},
     "datasets": set(),
     "tuning": {"settings", "kernel_cache"},
-    "cpu": {
-        "dispatch.solver",
-        "dispatch.problem",
-        "arrays",
-        "shapes",
-        "settings",
-        "kernel_cache",
-        "workspace",
-    },
-    "gpu": {
-        "dispatch.solver",
-        "dispatch.problem",
-        "arrays",
-        "shapes",
-        "settings",
-        "kernel_cache",
-        "workspace",
-    },
+    "cpu": KERNELS_NEED,
+    "gpu": KERNELS_NEED,
     "dispatch": {"tuning", "settings", "arrays", "shapes", "workspace", "reference"},
     "ops": {"dispatch", "settings", "arrays", "shapes", "reference"},
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", ""},
@@ -212,12 +200,14 @@ def test_top_modules_do_not_share_names_with_public_functions():
 
 
 def test_nothing_is_parked():
-    words = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
+    words = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     wrong = [
         where(path, number)
         for path in PYTHON
         if path != Path(__file__).resolve()
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if words.search(line)
+        # dispatch holds the contracts that solvers fill in; nothing else may be left open
+        or ("NotImplementedError" in line and PACKAGE / "dispatch" not in path.parents)
     ]
     assert not wrong, "\n".join(wrong)

@@ -1,8 +1,8 @@
 """What ``numbaprims warmup`` compiles: the drivers, and what each stem's ``warm_specs()`` names.
 
-A spec is ``(path, arguments)``: the path ``"package.module:factory"`` of a cached factory of range kernels, and
-the ints and strings it is called with. Both cross to another process, which compiles that kernel into the
-kernel cache.
+A spec is ``(path, arguments)``: the path ``"package.module:factory"`` of a factory of range kernels, and the
+ints and strings it is called with. Both cross to another process, which compiles that kernel into the kernel
+cache.
 """
 
 from collections.abc import Iterable
