@@ -1,0 +1,1 @@
+"""WHAT is computed: a stem is a file with its problem and its public functions, and no kernel."""

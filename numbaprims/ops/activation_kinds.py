@@ -1,0 +1,174 @@
+"""The one table of activation kinds: names, formulas, gradients, parameters and their defaults.
+
+Names and defaults are those of torch.nn.functional; `power` and `clipped_relu` are MIOpen's. This module
+imports nothing, so that the kernels, the epilogues, the reference and the documentation can all read it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+#: The default of a parameter that has none.
+REQUIRED = None
+
+
+class Kind(NamedTuple):
+    """One kind: y = `formula`, dx = `gradient`.
+
+    `parameters` maps each parameter to its default, in the order of the positional arguments. `reads` names
+    what the gradient needs beside dy: "x", "y", or "" for nothing.
+    """
+
+    formula: str
+    gradient: str
+    reads: str = "x"
+    parameters: dict[str, Any] = {}  # noqa: RUF012
+
+
+KINDS: dict[str, Kind] = {
+    "identity": Kind("x", "dy", ""),
+    "relu": Kind("max(x, 0)", "dy if y > 0 else 0", "y"),
+    "leaky_relu": Kind(
+        "x if x > 0 else negative_slope*x",
+        "dy if x > 0 else negative_slope*dy",
+        "x",
+        {"negative_slope": 0.01},
+    ),
+    "prelu": Kind(
+        "x if x > 0 else weight*x",
+        "dy if x > 0 else weight*dy; dweight = sum(0 if x > 0 else x*dy)",
+        "x",
+        {"weight": REQUIRED},
+    ),
+    "clipped_relu": Kind("min(max(x, 0), alpha)", "dy if 0 < x < alpha else 0", "x", {"alpha": 6.0}),
+    "elu": Kind(
+        "x if x > 0 else alpha*(exp(x) - 1)", "dy if x > 0 else dy*alpha*exp(x)", "x", {"alpha": 1.0}
+    ),
+    "selu": Kind(
+        "scale*(x if x > 0 else alpha*(exp(x) - 1)), scale 1.0507, alpha 1.6733",
+        "dy*scale*(1 if x > 0 else alpha*exp(x))",
+    ),
+    "celu": Kind(
+        "max(x, 0) + min(0, alpha*(exp(x/alpha) - 1))",
+        "dy if x > 0 else dy*exp(x/alpha)",
+        "x",
+        {"alpha": 1.0},
+    ),
+    "sigmoid": Kind("1/(1 + exp(-x))", "dy*y*(1 - y)", "y"),
+    "tanh": Kind("tanh(x)", "dy*(1 - y*y)", "y"),
+    "softplus": Kind(
+        "x if beta*x > threshold else log(1 + exp(beta*x))/beta",
+        "dy if beta*x > threshold else dy*sigmoid(beta*x)",
+        "x",
+        {"beta": 1.0, "threshold": 20.0},
+    ),
+    "softsign": Kind("x/(1 + |x|)", "dy/(1 + |x|)^2"),
+    "abs": Kind("|x|", "dy*sign(x)"),
+    "power": Kind(
+        "(alpha + beta*x)^gamma",
+        "dy*beta*gamma*(alpha + beta*x)^(gamma - 1)",
+        "x",
+        {"alpha": 0.0, "beta": 1.0, "gamma": 1.0},
+    ),
+    "gelu": Kind(
+        'x*(1 + erf(x/sqrt(2)))/2; approximate="tanh": x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x^3)))/2',
+        "dy*(Phi(x) + x*phi(x)), Phi and phi the normal distribution and density",
+        "x",
+        {"approximate": "none"},
+    ),
+    "silu": Kind("x*sigmoid(x)", "dy*s*(1 + x*(1 - s)), s = sigmoid(x)"),
+    "mish": Kind("x*tanh(log(1 + exp(x)))", "dy*(t + x*sigmoid(x)*(1 - t*t)), t = tanh(log(1 + exp(x)))"),
+    "hard_sigmoid": Kind("min(max(x + 3, 0), 6)/6", "dy/6 if -3 < x < 3 else 0"),
+    "hard_swish": Kind("x*min(max(x + 3, 0), 6)/6", "0 if x <= -3 else dy*(x/3 + 1/2) if x < 3 else dy"),
+    "hard_tanh": Kind(
+        "min(max(x, min_val), max_val)",
+        "dy if min_val < x < max_val else 0",
+        "x",
+        {"min_val": -1.0, "max_val": 1.0},
+    ),
+    "exp": Kind("exp(x)", "dy*y", "y"),
+    "log": Kind("log(x)", "dy/x"),
+    "sqrt": Kind("sqrt(x)", "dy/(2*y)", "y"),
+    "square": Kind("x*x", "2*dy*x"),
+    "round": Kind("the nearest integer, halves to even", "0", ""),
+    "clip": Kind(
+        "min(max(x, min), max)",
+        "dy if min <= x <= max else 0",
+        "x",
+        {"min": float("-inf"), "max": float("inf")},
+    ),
+    "threshold": Kind(
+        "x if x > threshold else value",
+        "dy if x > threshold else 0",
+        "x",
+        {"threshold": REQUIRED, "value": REQUIRED},
+    ),
+    "glu": Kind(
+        "a*sigmoid(b), a and b the halves of x along axis",
+        "da = dy*sigmoid(b), db = dy*a*sigmoid(b)*(1 - sigmoid(b))",
+        "x",
+        {"axis": -1},
+    ),
+}
+
+#: Other names: alias -> (kind, the parameters that it fixes).
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "swish": ("silu", {}),
+    "relu6": ("clipped_relu", {"alpha": 6.0}),
+}
+
+
+def resolve(kind: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Give a kind's own name and all of its parameters, the defaults filled in, numbers as float.
+
+    Raises ValueError for an unknown kind or a value that is not allowed, TypeError for an unknown or missing
+    parameter or one that is not a number.
+
+    >>> resolve("relu6", {})
+    ('clipped_relu', {'alpha': 6.0})
+    """
+    if kind in KINDS:
+        name, fixed = kind, {}
+    elif kind in ALIASES:
+        name, fixed = ALIASES[kind]
+    else:
+        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join([*KINDS, *ALIASES])}")
+    defaults = KINDS[name].parameters
+    if not defaults and not parameters:
+        return name, {}
+    free = [parameter for parameter in defaults if parameter not in fixed]
+    for given in parameters:
+        if given not in free:
+            takes = f"takes {', '.join(free)}" if free else "takes no parameters"
+            raise TypeError(f"{kind} got {given!r}; it {takes}")
+    # None means the default, so that torch's clip(min=None) works.
+    full = {**defaults, **fixed, **{key: value for key, value in parameters.items() if value is not None}}
+    for parameter, value in full.items():
+        if value is REQUIRED:
+            raise TypeError(f"{kind} needs {parameter}")
+        full[parameter] = _checked(kind, parameter, value)
+    if name == "hard_tanh" and full["min_val"] > full["max_val"]:
+        raise ValueError(
+            f"min_val is {full['min_val']} and max_val {full['max_val']}; min_val must not be the larger"
+        )
+    if name == "celu" and full["alpha"] == 0.0:
+        raise ValueError("alpha is 0; celu divides by it")
+    if name == "softplus" and full["beta"] == 0.0:
+        raise ValueError("beta is 0; softplus divides by it")
+    return name, full
+
+
+def _checked(kind: str, parameter: str, value: Any) -> Any:
+    if parameter == "weight":
+        return value
+    if parameter == "approximate":
+        if value not in ("none", "tanh"):
+            raise ValueError(f"approximate is {value!r}; it must be 'none' or 'tanh'")
+        return value
+    try:
+        return value.__index__() if parameter == "axis" else float(value)
+    except (TypeError, ValueError, AttributeError):
+        wanted = "an int" if parameter == "axis" else "a number"
+        raise TypeError(f"{parameter} of {kind} is {value!r}; it must be {wanted}") from None

@@ -1,0 +1,1 @@
+"""The definitions: every primitive in NumPy float64, written to be read. The tests' oracle."""

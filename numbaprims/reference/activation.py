@@ -1,0 +1,167 @@
+"""The activations and their gradients by definition, in float64.
+
+Kinks are torch's: which side of a kink has which slope, and what a NaN input gives, is checked against torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE, resolve
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    # exp of a negative number in both branches: neither overflows.
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _elu(x: np.ndarray, alpha: float) -> np.ndarray:
+    return np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+def _celu(x: np.ndarray, alpha: float) -> np.ndarray:
+    return np.where(x <= 0, alpha * np.expm1(np.where(x <= 0, x, 0) / alpha), x)
+
+
+def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+
+
+def _prelu(x: np.ndarray, weight: Any) -> np.ndarray:
+    return np.where(x > 0, x, _per_channel(weight, x.ndim) * x)
+
+
+def _per_channel(weight: Any, ndim: int) -> np.ndarray:
+    """Shape prelu's weight (C,) so that it runs along dimension 1 of x (or is one number for all of it)."""
+    weight = np.asarray(weight, np.float64)
+    return weight.reshape(-1, *(1,) * (ndim - 2)) if weight.size > 1 else weight.reshape(())
+
+
+def _glu(x: np.ndarray, axis: int) -> np.ndarray:
+    a, b = np.split(x, 2, axis)
+    return a * _sigmoid(b)
+
+
+_FORWARD: dict[str, Callable[..., np.ndarray]] = {
+    "identity": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x, negative_slope: np.where(x > 0, x, negative_slope * x),
+    "prelu": _prelu,
+    "clipped_relu": lambda x, alpha: np.minimum(np.maximum(x, 0), alpha),
+    "elu": _elu,
+    "selu": lambda x: SELU_SCALE * _elu(x, SELU_ALPHA),
+    "celu": _celu,
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "softplus": lambda x, beta, threshold: np.where(beta * x > threshold, x, _softplus(beta * x) / beta),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "abs": np.abs,
+    "power": lambda x, alpha, beta, gamma: (alpha + beta * x) ** gamma,
+    "gelu": _gelu,
+    "silu": lambda x: x * _sigmoid(x),
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "hard_sigmoid": lambda x: np.minimum(np.maximum(x + 3, 0), 6) / 6,
+    "hard_swish": lambda x: x * np.minimum(np.maximum(x + 3, 0), 6) / 6,
+    "hard_tanh": lambda x, min_val, max_val: np.minimum(np.maximum(x, min_val), max_val),
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "square": lambda x: x * x,
+    "round": np.rint,
+    "clip": lambda x, min, max: np.minimum(np.maximum(x, min), max),
+    "threshold": lambda x, threshold, value: np.where(x <= threshold, value, x),
+    "glu": _glu,
+}
+
+
+def _gelu_slope(x: np.ndarray, approximate: str) -> np.ndarray:
+    if approximate == "tanh":
+        k = math.sqrt(2 / math.pi)
+        t = np.tanh(k * (x + 0.044715 * x**3))
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x)
+    density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + _erf(x / math.sqrt(2))) + x * density
+
+
+def _silu_slope(x: np.ndarray) -> np.ndarray:
+    s = _sigmoid(x)
+    return s * (1 + x * (1 - s))
+
+
+def _mish_slope(x: np.ndarray) -> np.ndarray:
+    t = np.tanh(_softplus(x))
+    return t + x * _sigmoid(x) * (1 - t * t)
+
+
+# dy/dx; where a kink is, the comparison says which side's slope counts, and what NaN gives.
+_SLOPE: dict[str, Callable[..., np.ndarray]] = {
+    "identity": np.ones_like,
+    "relu": lambda x: np.where(x <= 0, 0.0, 1.0),
+    "leaky_relu": lambda x, negative_slope: np.where(x > 0, 1.0, negative_slope),
+    "prelu": lambda x, weight: np.where(x > 0, 1.0, _per_channel(weight, x.ndim)),
+    "clipped_relu": lambda x, alpha: np.where((x <= 0) | (x >= alpha), 0.0, 1.0),
+    "elu": lambda x, alpha: np.where(x <= 0, alpha * np.exp(np.minimum(x, 0)), 1.0),
+    "selu": lambda x: SELU_SCALE * np.where(x <= 0, SELU_ALPHA * np.exp(np.minimum(x, 0)), 1.0),
+    "celu": lambda x, alpha: np.where(x <= 0, np.exp(np.where(x <= 0, x, 0) / alpha), 1.0),
+    "sigmoid": lambda x: _sigmoid(x) * _sigmoid(-x),
+    "tanh": lambda x: 1 - np.tanh(x) ** 2,
+    "softplus": lambda x, beta, threshold: np.where(beta * x > threshold, 1.0, _sigmoid(beta * x)),
+    "softsign": lambda x: 1 / (1 + np.abs(x)) ** 2,
+    "abs": np.sign,
+    "power": lambda x, alpha, beta, gamma: beta * gamma * (alpha + beta * x) ** (gamma - 1),
+    "gelu": _gelu_slope,
+    "silu": _silu_slope,
+    "mish": _mish_slope,
+    "hard_sigmoid": lambda x: np.where((x > -3) & (x < 3), 1 / 6, 0.0),
+    "hard_swish": lambda x: np.where(x <= -3, 0.0, np.where(x < 3, x / 3 + 0.5, 1.0)),
+    "hard_tanh": lambda x, min_val, max_val: np.where((x <= min_val) | (x >= max_val), 0.0, 1.0),
+    "exp": np.exp,
+    "log": lambda x: 1 / x,
+    "sqrt": lambda x: 0.5 / np.sqrt(x),
+    "square": lambda x: 2 * x,
+    "round": np.zeros_like,
+    "clip": lambda x, min, max: np.where((x >= min) & (x <= max), 1.0, 0.0),
+    "threshold": lambda x, threshold, value: np.where(x <= threshold, 0.0, 1.0),
+}
+
+
+def activation(x: np.ndarray, kind: str, **parameters: Any) -> np.ndarray:
+    """y = kind(x), element by element, in float64 (glu: halves one axis)."""
+    name, full = resolve(kind, parameters)
+    with np.errstate(all="ignore"):
+        return np.asarray(_FORWARD[name](np.asarray(x, np.float64), **full))
+
+
+def activation_backward(dy: np.ndarray, x: np.ndarray, kind: str, **parameters: Any) -> Any:
+    """dx = dy * dkind/dx at x, in float64; prelu gives (dx, dweight), dweight in its weight's shape."""
+    name, full = resolve(kind, parameters)
+    dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        if name == "glu":
+            a, b = np.split(x, 2, full["axis"])
+            s = _sigmoid(b)
+            return np.concatenate([dy * s, dy * a * s * (1 - s)], full["axis"])
+        dx = dy * _SLOPE[name](x, **full)
+        if name == "prelu":
+            return dx, _prelu_dweight(dy, x, np.asarray(full["weight"]))
+        return dx
+
+
+def _prelu_dweight(dy: np.ndarray, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    each = np.where(x > 0, 0.0, x * dy)
+    if weight.size > 1:
+        each = each.sum(axis=tuple(axis for axis in range(x.ndim) if axis != 1))
+    return (each if weight.size > 1 else each.sum()).reshape(weight.shape)
