@@ -12,7 +12,7 @@ _KINDS = (
 )  # fmt: skip
 
 # Public name -> the module that defines it. Written out, so that dir() imports nothing.
-_HOME = {
+_LAZY = {
     "gemm": "ops.gemm",
     "linear": "ops.gemm",
     "gemv": "ops.gemv",
@@ -26,11 +26,11 @@ _HOME = {
 }
 
 # Without abs and round: `from numbaprims import *` must not replace the built-in functions.
-__all__ = ["__version__", *(name for name in _HOME if name not in ("abs", "round"))]
+__all__ = ["__version__", *(name for name in _LAZY if name not in ("abs", "round"))]
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
+    home = _LAZY.get(name)
     if home is None:
         raise AttributeError(f"module 'numbaprims' has no attribute {name!r}")
     from importlib import import_module
@@ -41,4 +41,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*(name for name in globals() if name.startswith("__")), *_HOME])
+    return sorted([*(name for name in globals() if name.startswith("__")), *_LAZY])
