@@ -1,0 +1,249 @@
+"""Threads: how many, through which of Numba's threading layers, and when not to use them.
+
+The only module that knows the layers (omp, tbb, workqueue), forks and CPU quotas. Measured facts behind it:
+
+- An empty parallel region costs 1.3 us under omp and 41 us under workqueue, so omp is preferred.
+- GNU OpenMP ends a forked child at its first parallel region; `parallel_allowed` is False there.
+- Under workqueue two Python threads in parallel regions at once abort the process; `region_lock` keeps them apart.
+- Numba counts the CPUs of the affinity mask, but not the quota of a container.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+import threading
+from typing import Any
+
+from numbaprims import settings
+
+__all__ = ["count", "default_threads", "initialise", "layer", "parallel_allowed", "region_lock"]
+
+PREFERENCE = ("omp", "tbb", "workqueue")
+_NUMBA_PREFERENCE = ["tbb", "omp", "workqueue"]  # Numba's own order; anything else is the user's choice
+
+_PROC_CGROUP = "/proc/self/cgroup"
+_CGROUP_ROOT = "/sys/fs/cgroup"
+
+
+# ------------------------------------------------------------------------------------------------------- count
+def _affinity() -> int:
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _quota_of(quota: str, period: str) -> float:
+    try:
+        allowed, each = int(quota), int(period)
+    except ValueError:  # "max", or no such file
+        return math.inf
+    return allowed / each if allowed > 0 and each > 0 else math.inf
+
+
+def cgroup_quota() -> float:
+    """CPUs that the control group of this process may use at once; infinite without a quota.
+
+    Both versions count, and every level above the process's own group does: a container's limit is often set on its
+    parent. Inside a container the path in /proc/self/cgroup may not exist; its root then is the group's own.
+    """
+    least = math.inf
+    for line in _read(_PROC_CGROUP).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":  # version 2
+            for folder in _with_parents(_CGROUP_ROOT, path):
+                quota, _, period = _read(f"{folder}/cpu.max").partition(" ")
+                least = min(least, _quota_of(quota, period or "100000"))
+        elif "cpu" in controllers.split(","):  # version 1
+            for mount in dict.fromkeys((controllers, "cpu", "cpu,cpuacct")):
+                for folder in _with_parents(f"{_CGROUP_ROOT}/{mount}", path):
+                    quota = _read(f"{folder}/cpu.cfs_quota_us")
+                    least = min(least, _quota_of(quota, _read(f"{folder}/cpu.cfs_period_us")))
+    return least
+
+
+def _with_parents(root: str, path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return [root + "".join(f"/{part}" for part in parts[:end]) for end in range(len(parts) + 1)]
+
+
+def _positive(text: str | None) -> int | None:
+    # OMP_NUM_THREADS may be a list, one number for each level of nesting; the first is the outermost.
+    first = (text or "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
+
+
+@functools.cache
+def _limits() -> tuple[tuple[str, int], ...]:
+    """What bounds the number of threads, each with its reason."""
+    found = [("affinity", _affinity())]
+    quota = cgroup_quota()
+    if quota < math.inf:
+        found.append(("cgroup quota", max(1, math.ceil(quota))))
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        number = _positive(os.environ.get(name))
+        if number is not None:
+            found.append((name, number))
+    return tuple(found)
+
+
+def default_threads() -> int:
+    """Threads of one call where nobody asked for a number: min(affinity, quota, OMP_ and NUMBA_NUM_THREADS)."""
+    return min(number for _, number in _limits())
+
+
+def why_default() -> str:
+    """Which of the limits decides `default_threads`, for people."""
+    name, number = min(_limits(), key=lambda limit: limit[1])
+    return f"{number} by {name}"
+
+
+def count() -> int:
+    """Threads that a call would use now.
+
+    The number in the settings, else the default; never more than Numba started (NUMBA_NUM_THREADS), nor than the
+    user's own ``numba.set_num_threads`` allows in this thread.
+    """
+    wanted = settings.current().threads or default_threads()
+    if wanted == 1:
+        return 1
+    if not _initialised:
+        return min(wanted, _numba().config.NUMBA_NUM_THREADS)
+    return min(wanted, _numba().get_num_threads())
+
+
+# ------------------------------------------------------------------------------------------------------- layer
+_initialised = False
+_serial_only = False
+_init_lock = threading.Lock()
+_region = threading.RLock()
+_layer_name = ""
+
+
+@functools.cache
+def _numba() -> Any:
+    import numba
+
+    return numba
+
+
+def initialise() -> None:
+    """Choose the threading layer and start its threads. Cheap when done already; call it before a parallel launch,
+    and before a parallel function is compiled or loaded, since both start the threads as well."""
+    global _initialised, _layer_name
+    if _initialised:
+        return
+    with _init_lock:
+        if _initialised:
+            return
+        numba = _numba()
+        if _started_layer() is None and numba.config.THREADING_LAYER == "default":
+            if list(numba.config.THREADING_LAYER_PRIORITY) == _NUMBA_PREFERENCE:
+                numba.config.THREADING_LAYER_PRIORITY = list(PREFERENCE)
+            if not _has_omp():
+                _preload_tbb()
+        elif str(numba.config.THREADING_LAYER).lower() in ("tbb", "safe", "threadsafe"):
+            _preload_tbb()
+        numba.get_num_threads()  # starts them
+        _layer_name = numba.threading_layer()
+        _initialised = True
+
+
+def _started_layer() -> str | None:
+    try:
+        return _numba().threading_layer()
+    except ValueError:  # none yet
+        return None
+
+
+@functools.cache
+def _has_omp() -> bool:
+    try:
+        import numba.np.ufunc.omppool  # noqa: F401  # needs the system's libgomp
+    except ImportError:
+        return False
+    return True
+
+
+@functools.cache
+def _preload_tbb() -> bool:
+    """Load the TBB that `pip install tbb` puts in <prefix>/lib: the loader doesn't look there by itself."""
+    import ctypes
+
+    names = {"win32": "Library/bin/tbb12.dll", "darwin": "lib/libtbb.12.dylib"}
+    path = os.path.join(sys.prefix, names.get(sys.platform, "lib/libtbb.so.12"))
+    if not os.path.exists(path):
+        return False
+    try:
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def layer() -> tuple[str, str]:
+    """(name, why) of the threading layer: "omp", "tbb" or "workqueue"; starts it if need be."""
+    initialise()
+    numba = _numba()
+    if numba.config.THREADING_LAYER != "default":
+        return _layer_name, f"Numba's setting THREADING_LAYER={numba.config.THREADING_LAYER}"
+    if list(numba.config.THREADING_LAYER_PRIORITY) != list(PREFERENCE):
+        return _layer_name, "started before numbaprims was used, or by NUMBA_THREADING_LAYER_PRIORITY"
+    reasons = {
+        "omp": "the fastest to enter; uses the system's OpenMP library",
+        "tbb": "no OpenMP library (libgomp) was found, TBB was",
+        "workqueue": "neither an OpenMP library (libgomp) nor TBB was found; a region costs about 40 us",
+    }
+    return _layer_name, reasons[_layer_name]
+
+
+# ------------------------------------------------------------------------------------------------ fork, regions
+def parallel_allowed() -> bool:
+    """False in a process that was forked after its parent started OpenMP's threads: only serial kernels run there."""
+    return not _serial_only
+
+
+class _NoLock:
+    """A context manager that does nothing: omp and tbb let several Python threads in."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+_no_lock = _NoLock()
+
+
+def region_lock() -> Any:
+    """Context manager to hold around a parallel launch: a lock under workqueue, nothing elsewhere."""
+    return _region if _layer_name == "workqueue" else _no_lock
+
+
+def _after_fork_in_child() -> None:
+    global _serial_only, _init_lock, _region
+    # Another thread of the parent may have held these; it does not exist here.
+    _init_lock = threading.Lock()
+    _region = threading.RLock()
+    # Also if the user's own code started the threads, which is why Numba is asked, not `_initialised`.
+    if "numba" in sys.modules and sys.platform == "linux" and _started_layer() == "omp":
+        _serial_only = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
