@@ -1,0 +1,318 @@
+"""What tests of primitives share: the one table of tolerances, comparisons, exact inputs, array layouts.
+
+A comparison that cannot fail is an error: results must be finite and not all zero, and the tolerance smaller
+than the values, unless a test says `vacuous=True` (empty arrays, planted NaN and infinities).
+Data come from a seed that the test draws, so the arguments that pytest or Hypothesis prints, with the test's
+name, reproduce a failure.
+"""
+
+import math
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from numbaprims import arrays
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+class Precision(NamedTuple):
+    """eps of the stored result and of the type in which sums are kept, and the smallest stored number."""
+
+    out: float
+    accumulate: float
+    smallest: float
+
+
+#: The one table of tolerances; everything below is derived from it.
+PRECISION = {
+    "f64": Precision(2.0**-52, 2.0**-52, 2.0**-1074),
+    "f32": Precision(2.0**-23, 2.0**-23, 2.0**-149),
+    "f16": Precision(2.0**-10, 2.0**-23, 2.0**-24),
+    "bf16": Precision(2.0**-7, 2.0**-23, 2.0**-133),
+}
+#: Binary digits of exact integers in the type of the sums, and the largest integer used as an input.
+EXACT_DIGITS = {"f64": 53, "f32": 24, "f16": 24, "bf16": 24, "i8": 31, "u8": 31, "i32": 31}
+LARGEST_INTEGER = {"f64": 1024, "f32": 32, "f16": 8, "bf16": 8, "i8": 127, "u8": 255, "i32": 127}
+
+
+# ---------------------------------------------------------------- conversions
+
+
+def to_float64(x: Any, dtype: str | None = None) -> np.ndarray:
+    """The values of a caller's array, or of the storage of one whose dtype is given, as float64."""
+    if dtype is None:
+        x, dtype, _ = arrays.enter(x, "x")
+    if dtype == "f16":
+        return x.view(np.float16).astype(np.float64)
+    if dtype == "bf16":
+        return (x.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return x.astype(np.float64)
+
+
+def from_float64(values: Any, dtype: str) -> np.ndarray:
+    """Storage holding the values rounded once to the nearest, halves to even, NaN kept."""
+    values = np.asarray(values, np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if dtype == "f16":
+            return values.astype(np.float16).view(np.uint16)
+        if dtype != "bf16":
+            return values.astype(arrays.DTYPES[dtype].storage)
+        # Rounding to float32 first would round twice. 8 digits, subnormal below 2^-126.
+        finite = np.where(np.isfinite(values), values, 0.0)
+        quantum = np.exp2(np.maximum(np.frexp(finite)[1] - 8, -133).astype(np.float64))
+        rounded = np.where(np.isfinite(values), np.rint(finite / quantum) * quantum, values)
+        return (
+            (np.atleast_1d(rounded.astype(np.float32)).view(np.uint32) >> 16)
+            .astype(np.uint16)
+            .reshape(values.shape)
+        )
+
+
+def caller_array(values: Any, dtype: str, library: str = "numpy") -> Any:
+    """An array of `library` ("numpy", "torch"; bf16 by ml_dtypes) with the values rounded to `dtype`."""
+    return in_library(from_float64(values, dtype), dtype, library)
+
+
+def in_library(storage: np.ndarray, dtype: str, library: str = "numpy") -> Any:
+    """The caller's array over a storage array, whose memory and strides it shares."""
+    if library == "torch":
+        import torch
+
+        if storage.flags.writeable:
+            tensor = torch.from_numpy(storage)
+        else:
+            raise ValueError("torch has no read-only tensors")
+        return (
+            tensor.view({"f16": torch.float16, "bf16": torch.bfloat16}[dtype])
+            if dtype in ("f16", "bf16")
+            else tensor
+        )
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return storage.view(ml_dtypes.bfloat16)
+    return storage.view(np.float16) if dtype == "f16" else storage
+
+
+def has_module(name: str) -> bool:
+    """Whether an optional module can be imported; tests pass without torch and do more with it."""
+    from importlib.util import find_spec
+
+    return name in sys.modules or find_spec(name) is not None
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def exact_integers(shape: Any, dtype: str, n_acc: int, rng: np.random.Generator) -> np.ndarray:
+    """Random small integers such that every sum of `n_acc` products of two of them is exact in any order.
+
+    The sums stay below a quarter of what the accumulator holds exactly, so that a bias, c and small integral
+    alpha and beta fit too. Float types give float64 values, integer types their own arrays over their whole
+    range as far as int32 sums allow.
+    """
+    if dtype in ("i8", "u8"):
+        info = np.iinfo(arrays.DTYPES[dtype].storage)
+        assert n_acc * 255 * 255 < 2**31, "int32 sums would wrap around"
+        return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=info.dtype)
+    largest = min(LARGEST_INTEGER[dtype], math.isqrt(2 ** (EXACT_DIGITS[dtype] - 2) // max(n_acc, 1)))
+    assert largest >= 1, f"no sum of {n_acc} integers is exact in {dtype}"
+    return rng.integers(-largest, largest, size=shape, endpoint=True).astype(np.float64)
+
+
+def real_values(shape: Any, dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Storage of standard normal values (integers: the whole range)."""
+    if dtype in ("i8", "u8", "i32"):
+        info = np.iinfo(arrays.DTYPES[dtype].storage)
+        return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=info.dtype)
+    return from_float64(rng.standard_normal(shape), dtype)
+
+
+def nan_filled(shape: Any, dtype: str, layout: str = "C") -> np.ndarray:
+    """Storage for a result, filled with NaN (integers: 0x55...), so that what is not written shows."""
+    storage = arrays.DTYPES[dtype].storage
+    poison = from_float64(np.nan, dtype) if dtype in PRECISION else int("55" * storage.itemsize, 16)
+    return lay_out(np.full(shape, poison, storage), layout)
+
+
+#: Layouts that `lay_out` makes; the last three are for inputs only.
+OUT_LAYOUTS = ("C", "F", "negative", "sliced", "padded", "offset")
+LAYOUTS = (*OUT_LAYOUTS, "broadcast", "readonly", "unaligned")
+
+
+def lay_out(storage: np.ndarray, layout: str) -> np.ndarray:
+    """An array with the contents of `storage` in another memory layout.
+
+    C, F; negative: every stride; sliced: every second element of each dimension; padded: rows longer than
+    what is used; offset: C but not aligned to a cache line; broadcast: stride 0 along the first dimension,
+    whose first entry is repeated (the contents change); readonly; unaligned: a field of a packed record.
+    What surrounds the elements is NaN, so that reading it shows.
+    """
+    if layout == "C" or storage.ndim == 0:
+        return storage.copy()
+    if layout == "F":
+        return storage.copy(order="F")
+    if layout == "negative":
+        flip = (slice(None, None, -1),) * storage.ndim
+        return storage[flip].copy()[flip]
+    if layout == "broadcast":
+        first = storage[:1].copy() if storage.shape[0] else storage
+        return np.broadcast_to(first, storage.shape)
+    if layout == "readonly":
+        view = storage.copy()
+        view.flags.writeable = False
+        return view
+    if layout == "unaligned":
+        record = np.zeros(storage.shape, np.dtype([("pad", "u1"), ("x", storage.dtype)]))
+        record["x"] = storage
+        return record["x"]
+    if layout == "offset":
+        flat = np.empty(storage.size + 3, storage.dtype)
+        _poison(flat)
+        view = flat[3:].reshape(storage.shape)
+    else:
+        last = layout == "padded"
+        sizes = [
+            size if last and axis < storage.ndim - 1 else 2 * size + 1
+            for axis, size in enumerate(storage.shape)
+        ]
+        base = np.empty(sizes, storage.dtype)
+        _poison(base)
+        if layout == "padded":
+            view = base[..., 1 : 1 + storage.shape[-1]]
+        elif layout == "sliced":
+            view = base[(slice(1, None, 2),) * storage.ndim]
+        else:
+            raise ValueError(f"unknown layout {layout!r}")
+    view[...] = storage
+    return view
+
+
+def _poison(storage: np.ndarray) -> None:
+    """Fill with NaN: all bits set is one in every float type, and a large value in the integers."""
+    storage.view(np.uint8 if storage.itemsize == 1 else f"u{storage.itemsize}").fill(
+        2 ** (8 * storage.itemsize) - 1
+    )
+
+
+# ---------------------------------------------------------------- strategies
+
+
+def sizes(largest: int = 70, smallest: int = 1) -> st.SearchStrategy[int]:
+    """Sizes of one dimension: small ones, those around vector and tile widths, and any up to `largest`."""
+    edges = [
+        n + d for n in (4, 8, 16, 32, 48, 64, 96, 128) for d in (-1, 0, 1) if smallest <= n + d <= largest
+    ]
+    return st.one_of(
+        st.integers(smallest, min(9, largest)), st.sampled_from(edges), st.integers(smallest, largest)
+    )
+
+
+def shapes(
+    min_dims: int = 1, max_dims: int = 3, largest: int = 40, smallest: int = 0
+) -> st.SearchStrategy[tuple]:
+    """Shapes, empty ones too unless `smallest` is 1."""
+    return st.lists(sizes(largest, smallest), min_size=min_dims, max_size=max_dims).map(tuple)
+
+
+def input_layouts() -> st.SearchStrategy[str]:
+    """The memory layouts of inputs."""
+    return st.sampled_from(LAYOUTS)
+
+
+def out_layouts() -> st.SearchStrategy[str]:
+    """The memory layouts of results."""
+    return st.sampled_from(OUT_LAYOUTS)
+
+
+def float_dtypes() -> st.SearchStrategy[str]:
+    """The four floating-point element types."""
+    return st.sampled_from(FLOATS)
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+def assert_exact(actual: Any, expected: Any, dtype: str | None = None, *, vacuous: bool = False) -> None:
+    """Equal values at every element, expected rounded once to the result's type; NaN equals NaN, -0 equals 0.
+
+    `actual` is a caller's array, or storage if `dtype` is given.
+    """
+    if dtype is None:
+        actual, dtype, _ = arrays.enter(actual, "actual")
+    want = (
+        to_float64(from_float64(expected, dtype), dtype)
+        if dtype in PRECISION
+        else np.asarray(expected, np.float64)
+    )
+    have = to_float64(actual, dtype)
+    assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
+    _assert_not_vacuous(want, vacuous)
+    wrong = ~((have == want) | (np.isnan(have) & np.isnan(want)))
+    if wrong.any():
+        raise AssertionError(_first(wrong, have, want, None, dtype))
+
+
+def assert_close(
+    actual: Any,
+    reference: Any,
+    *,
+    k: int,
+    dtype: str | None = None,
+    max_abs: Any = None,
+    vacuous: bool = False,
+) -> None:
+    """Within max|.| * (k*eps_acc + eps_out) + eps_out at every element, and within the RMS bound over all.
+
+    `k` counts the roundings behind one element (the K of a GEMM). `max_abs` is the largest magnitude that
+    rounding errors are relative to: default the largest |reference|; a number where partial results exceed
+    it; an array for a bound relative to each element. The RMS bound has sqrt(k): errors of random signs.
+    """
+    if dtype is None:
+        actual, dtype, _ = arrays.enter(actual, "actual")
+    eps = PRECISION[dtype]
+    want, have = np.asarray(reference, np.float64), to_float64(actual, dtype)
+    assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
+    _assert_not_vacuous(want, vacuous)
+    # Overflow belongs to the type: what rounds to infinity in it may be infinite.
+    want = np.where(
+        np.isinf(to_float64(from_float64(want, dtype), dtype)) & np.isinf(have), np.sign(want) * np.inf, want
+    )
+    finite = np.isfinite(want)
+    special = ~finite & ~((have == want) | (np.isnan(have) & np.isnan(want)))
+    assert not special.any(), _first(special, have, want, None, dtype)
+    if not finite.any():
+        assert vacuous
+        return
+    magnitude = np.abs(want[finite]).max() if max_abs is None else max_abs
+    tolerance = np.broadcast_to(magnitude * (k * eps.accumulate + eps.out) + eps.out, want.shape)
+    largest = np.abs(want[finite]).max()
+    assert vacuous or tolerance[finite].min() < largest, f"tolerance {tolerance.min():.3g} exceeds all values"
+    error = np.where(finite, np.abs(np.where(finite, have, 0.0) - np.where(finite, want, 0.0)), 0.0)
+    wrong = finite & ~(error <= tolerance)
+    assert not wrong.any(), _first(wrong, have, want, tolerance, dtype)
+    rms = math.sqrt(np.mean(np.square(error[finite])))
+    sizes = want if max_abs is None else np.broadcast_to(max_abs, want.shape)
+    scale = math.sqrt(np.mean(np.square(sizes[finite])))
+    rms_bound = scale * (math.sqrt(k) * eps.accumulate + 0.5 * eps.out) + eps.smallest
+    assert rms <= rms_bound, f"RMS error {rms:.3g} exceeds {rms_bound:.3g} ({dtype}, k={k})"
+
+
+def _assert_not_vacuous(want: np.ndarray, vacuous: bool) -> None:
+    if not vacuous:
+        assert want.size, "nothing to compare: the result is empty (say vacuous=True if it should be)"
+        assert np.isfinite(want).all(), "the expected values are not all finite (vacuous=True?)"
+        assert want.any(), "the expected values are all zero (vacuous=True?)"
+
+
+def _first(wrong: np.ndarray, have: np.ndarray, want: np.ndarray, tolerance: Any, dtype: str) -> str:
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    allowed = "" if tolerance is None else f", tolerance {tolerance[index]:.3g}"
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements are wrong ({dtype}); the first at {index}: "
+        f"{have[index]!r}, expected {want[index]!r}{allowed}"
+    )
