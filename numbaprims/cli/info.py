@@ -1,0 +1,176 @@
+"""``numbaprims info``: what this library found on this machine, and what it will do with it."""
+
+import argparse
+import json
+import math
+import os
+import platform
+import shutil
+import sys
+import textwrap
+from importlib import metadata
+from typing import Any
+
+import numbaprims
+from numbaprims import settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    facts = collect()
+    print(json.dumps(facts, indent=2) if arguments.json else render(facts))
+    return 0
+
+
+def collect() -> dict[str, Any]:
+    """Everything that ``numbaprims info`` prints, by section, as JSON values."""
+    return {
+        "versions": _versions(),
+        "cpu": _cpu(),
+        "threads": _threads(),
+        "gpu": _gpu(),
+        "cache": _cache(),
+        "warnings": _warnings(),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> dict[str, str | None]:
+    libraries = ("numba", "llvmlite", "numpy", "torch", "numba-cuda")
+    return {
+        "numbaprims": numbaprims.__version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        **{name: _version(name) for name in libraries},
+        "platform": platform.platform(),
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    from numbaprims.cpu import target
+
+    cpu = target.current()
+    return {
+        "model": cpu.model,
+        "llvm_name": cpu.name,
+        "isa": cpu.isa,
+        "vector_bits": 8 * cpu.vector_bytes,
+        "features": sorted(cpu.features),
+        "l1d_bytes": cpu.l1d,
+        "l2_bytes": cpu.l2,
+        "l3_bytes": cpu.l3,
+        "cores_physical": cpu.cores_physical,
+        "cores_logical": cpu.cores_logical,
+    }
+
+
+def _threads() -> dict[str, Any]:
+    from numbaprims.cpu import threads
+
+    layer, why = threads.layer()
+    quota = threads.cgroup_quota()
+    return {
+        "count": threads.count(),
+        "why_count": threads.why_default() if settings.current().threads is None else "the settings",
+        "quota_cpus": None if math.isinf(quota) else quota,
+        "layer": layer,
+        "why_layer": why,
+    }
+
+
+def _gpu() -> dict[str, Any]:
+    extra = _version("numba-cuda")
+    return {
+        "available": False,
+        "why": "this version of numbaprims has no GPU kernels",
+        "numba_cuda": extra or "not installed (the extras cu12 and cu13)",
+        "driver": "found" if _has_cuda_driver() else "not found",
+    }
+
+
+def _has_cuda_driver() -> bool:
+    import ctypes
+
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _cache() -> dict[str, Any]:
+    from numbaprims import kernel_cache
+    from numbaprims.cpu import jit
+
+    # The first call of any primitive loads these two drivers, so they tell whether the cache works here.
+    jit.serial_driver()
+    jit.parallel_driver()
+    return {
+        "directory": str(kernel_cache.directory()),
+        "entries": len(kernel_cache.entries()),
+        "bytes": kernel_cache.size(),
+        "off": kernel_cache.unavailable(),
+        **kernel_cache.statistics(),
+    }
+
+
+def _warnings() -> list[str]:
+    from numbaprims.bench import rivals
+
+    # Thread counts are the user's business; the rest makes a comparison flatter us: OPENBLAS_CORETYPE=Haswell
+    # halves NumPy's matrix product on a CPU with AVX-512.
+    caps = {name: value for name, value in rivals.caps(os.environ).items() if "THREADS" not in name}
+    return [
+        f"{name}={value} slows other libraries; `numbaprims bench` removes it, your own comparison must too"
+        for name, value in sorted(caps.items())
+    ]
+
+
+def _size(count: int) -> str:
+    if not count:
+        return "none"
+    return f"{count / 2**20:.3g} MiB" if count >= 2**20 else f"{count / 2**10:.3g} KiB"
+
+
+def render(facts: dict[str, Any]) -> str:
+    """The text form of `collect()`."""
+    cpu, threads, gpu, cache = (facts[name] for name in ("cpu", "threads", "gpu", "cache"))
+    quota = "no quota" if threads["quota_cpus"] is None else f"a quota of {threads['quota_cpus']:g} CPUs"
+    rows = [(name, version or "not installed") for name, version in facts["versions"].items()]
+    rows += [
+        ("CPU", cpu["model"]),
+        ("", f"{cpu['llvm_name']}, {cpu['isa']}, vectors of {cpu['vector_bits']} bits"),
+        ("", f"{cpu['cores_logical']} CPUs on {cpu['cores_physical']} cores for this process, {quota}"),
+        ("features", " ".join(cpu["features"])),
+        (
+            "caches",
+            ", ".join(f"{name} {_size(cpu[f'{name.lower()}_bytes'])}" for name in ("L1d", "L2", "L3")),
+        ),
+        ("threads", f"{threads['count']}: {threads['why_count']}"),
+        ("layer", f"{threads['layer']}: {threads['why_layer']}"),
+        ("GPU", f"none: {gpu['why']}; numba-cuda {gpu['numba_cuda']}; driver {gpu['driver']}"),
+        ("kernel cache", cache["off"] or cache["directory"]),
+        ("", f"{cache['entries']} kernels, {_size(cache['bytes'])}"),
+        ("", f"the two drivers: {cache['hits']} found, {cache['misses']} compiled"),
+    ]
+    lines = _columns(rows)
+    return "\n".join([*lines, *(f"warning: {text}" for text in facts["warnings"])])
+
+
+def _columns(rows: list[tuple[str, str]]) -> list[str]:
+    """Two columns; what is too wide for the terminal goes on in the second."""
+    width = max(shutil.get_terminal_size((110, 24)).columns, 60) - 14
+    lines = []
+    for name, value in rows:
+        for number, part in enumerate(textwrap.wrap(value, width, break_long_words=False) or [""]):
+            lines.append(f"{'' if number else name:<13} {part}")
+    return lines

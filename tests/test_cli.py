@@ -1,0 +1,110 @@
+"""The command ``numbaprims``: each subcommand as a user runs it, in a process of its own."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import numbaprims
+from numbaprims import cli
+
+SOURCE = Path(numbaprims.__file__).resolve().parent.parent
+
+
+def command(*words: str, **environment: str) -> subprocess.CompletedProcess:
+    env = dict(os.environ, PYTHONPATH=str(SOURCE), **environment)
+    return subprocess.run(
+        [sys.executable, "-m", "numbaprims", *words], env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_version_and_help_load_nothing_heavy():
+    code = (
+        "import sys\nfrom numbaprims.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "sys.exit('numpy' in sys.modules or 'numba' in sys.modules)"
+    )
+    env = dict(os.environ, PYTHONPATH=str(SOURCE))
+    for words in (["--version"], ["--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert numbaprims.__version__ in done.stdout or all(name in done.stdout for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_each_command_keeps_the_contract(name: str, capsys: pytest.CaptureFixture):
+    module = importlib.import_module(cli.COMMANDS[name][0])
+    assert callable(module.run)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: numbaprims {name}" in capsys.readouterr().out
+
+
+def test_unknown_command_is_refused():
+    done = command("benhc")
+    assert done.returncode == 2
+    assert "benhc" in done.stderr and "bench" in done.stderr
+
+
+def test_info_tells_the_truth():
+    done = command("info", "--json", OPENBLAS_CORETYPE="Haswell", NUMBAPRIMS_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    from importlib.metadata import version
+
+    assert facts["versions"]["numbaprims"] == numbaprims.__version__
+    assert facts["versions"]["numba"] == version("numba")
+    assert facts["cpu"]["vector_bits"] in (128, 256, 512)
+    assert ("avx512f" in facts["cpu"]["features"]) >= (facts["cpu"]["vector_bits"] == 512)
+    assert facts["cpu"]["l1d_bytes"] < facts["cpu"]["l2_bytes"]
+    assert facts["threads"]["count"] == 1
+    assert facts["threads"]["layer"] in ("omp", "tbb", "workqueue") and facts["threads"]["why_layer"]
+    assert facts["gpu"]["available"] is False and facts["gpu"]["why"]
+    assert facts["cache"]["directory"].startswith(os.environ["NUMBAPRIMS_CACHE_DIR"])
+    assert any("OPENBLAS_CORETYPE=Haswell" in line for line in facts["warnings"])
+
+
+def test_info_as_text_names_every_section(tmp_path: Path):
+    done = command("info", NUMBAPRIMS_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for heading in ("numba ", "CPU ", "features ", "caches ", "threads ", "layer ", "GPU ", "kernel cache "):
+        assert f"\n{heading}" in done.stdout
+    # a fresh directory: both drivers were compiled, and a second run finds them
+    assert "2 compiled" in done.stdout
+    assert "2 found, 0 compiled" in command("info", NUMBAPRIMS_CACHE_DIR=str(tmp_path)).stdout
+
+
+def test_cache_info_and_clear(tmp_path: Path):
+    here = {"NUMBAPRIMS_CACHE_DIR": str(tmp_path)}
+    assert "entries    0" in command("cache", "info", **here).stdout
+    command("info", **here)
+    shown = command("cache", "info", **here).stdout
+    assert str(tmp_path) in shown and "entries    2" in shown
+    assert "2 kernels deleted" in command("cache", "clear", **here).stdout
+    assert "entries    0" in command("cache", "info", **here).stdout
+
+
+def test_warmup_fills_the_cache(tmp_path: Path):
+    here = {"NUMBAPRIMS_CACHE_DIR": str(tmp_path)}
+    done = command("warmup", "ger", "--jobs", "1", **here)
+    assert done.returncode == 0, done.stderr
+    entries = int(command("cache", "info", **here).stdout.split("entries")[1].split()[0])
+    assert entries > 2  # more than the drivers
+    code = (
+        "import numpy as np, numbaprims; from numbaprims import kernel_cache\n"
+        "x = np.ones(33, np.float32); numbaprims.ger(x, x); print(kernel_cache.statistics()['misses'])"
+    )
+    env = dict(os.environ, PYTHONPATH=str(SOURCE), **here)
+    used = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert used.stdout.strip() == "0", "a call after the warm-up still compiled"
+
+
+def test_warmup_refuses_an_unknown_stem():
+    done = command("warmup", "gem")
+    assert done.returncode == 2
+    assert "'gem'" in done.stderr and "gemm" in done.stderr
