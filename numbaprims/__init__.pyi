@@ -73,3 +73,4 @@ from numbaprims.settings import config as config
 
 __version__: str
 __all__: list[str]
+_LAZY: dict[str, str]

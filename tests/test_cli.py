@@ -60,7 +60,8 @@ def test_info_tells_the_truth():
     assert facts["versions"]["numbaprims"] == numbaprims.__version__
     assert facts["versions"]["numba"] == version("numba")
     assert facts["cpu"]["vector_bits"] in (128, 256, 512)
-    assert ("avx512f" in facts["cpu"]["features"]) >= (facts["cpu"]["vector_bits"] == 512)
+    if facts["cpu"]["vector_bits"] == 512:
+        assert "avx512f" in facts["cpu"]["features"]
     assert facts["cpu"]["l1d_bytes"] < facts["cpu"]["l2_bytes"]
     assert facts["threads"]["count"] == 1
     assert facts["threads"]["layer"] in ("omp", "tbb", "workqueue") and facts["threads"]["why_layer"]

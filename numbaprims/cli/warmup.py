@@ -33,9 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         futures = {pool.submit(warm.compile_spec, spec): spec for spec in specs}
         for future in tqdm(as_completed(futures), total=len(futures), unit="kernel", disable=None):
-            if (error := future.exception()) is not None:
+            failure = future.exception()
+            if failure is not None:
                 path, values = futures[future]
-                failures.append(f"{path}{values}: {type(error).__name__}: {error}")
+                failures.append(f"{path}{values}: {type(failure).__name__}: {failure}")
     for line in failures:
         print(line, file=sys.stderr)
     print(
