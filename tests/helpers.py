@@ -14,6 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from numbaprims import arrays
+from numbaprims.reference import convert
+from numbaprims.reference.convert import from_float64
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,30 +48,7 @@ def to_float64(x: Any, dtype: str | None = None) -> np.ndarray:
     """The values of a caller's array, or of the storage of one whose dtype is given, as float64."""
     if dtype is None:
         x, dtype, _ = arrays.enter(x, "x")
-    if dtype == "f16":
-        return x.view(np.float16).astype(np.float64)
-    if dtype == "bf16":
-        return (x.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return x.astype(np.float64)
-
-
-def from_float64(values: Any, dtype: str) -> np.ndarray:
-    """Storage holding the values rounded once to the nearest, halves to even, NaN kept."""
-    values = np.asarray(values, np.float64)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if dtype == "f16":
-            return values.astype(np.float16).view(np.uint16)
-        if dtype != "bf16":
-            return values.astype(arrays.DTYPES[dtype].storage)
-        # Rounding to float32 first would round twice. 8 digits, subnormal below 2^-126.
-        finite = np.where(np.isfinite(values), values, 0.0)
-        quantum = np.exp2(np.maximum(np.frexp(finite)[1] - 8, -133).astype(np.float64))
-        rounded = np.where(np.isfinite(values), np.rint(finite / quantum) * quantum, values)
-        return (
-            (np.atleast_1d(rounded.astype(np.float32)).view(np.uint32) >> 16)
-            .astype(np.uint16)
-            .reshape(values.shape)
-        )
+    return convert.to_float64(x, dtype)
 
 
 def caller_array(values: Any, dtype: str, library: str = "numpy") -> Any:

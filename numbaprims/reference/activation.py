@@ -50,6 +50,10 @@ def _per_channel(weight: Any, ndim: int) -> np.ndarray:
     return weight.reshape(-1, *(1,) * (ndim - 2)) if weight.size > 1 else weight.reshape(())
 
 
+def _threshold(x: np.ndarray, threshold: float, value: float) -> np.ndarray:
+    return np.where(x <= threshold, value, x)
+
+
 def _glu(x: np.ndarray, axis: int) -> np.ndarray:
     a, b = np.split(x, 2, axis)
     return a * _sigmoid(b)
@@ -82,7 +86,7 @@ _FORWARD: dict[str, Callable[..., np.ndarray]] = {
     "square": lambda x: x * x,
     "round": np.rint,
     "clip": lambda x, min, max: np.minimum(np.maximum(x, min), max),
-    "threshold": lambda x, threshold, value: np.where(x <= threshold, value, x),
+    "threshold": _threshold,
     "glu": _glu,
 }
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference.activation import activation as apply_activation
+from numbaprims.reference.convert import from_float64, to_float64
 
 
 def gemm(
@@ -23,11 +25,11 @@ def gemm(
 ) -> np.ndarray:
     """activation(alpha * op(a) @ op(b) + beta * c + bias), op(m) being m or its last two dimensions swapped.
 
-    a (..., M, K), b (..., K, N), c broadcastable to (..., M, N), bias (N,); leading dimensions broadcast.
-    With beta = 0, c is not read (BLAS). Integers give int32 that wraps around, unless alpha, beta, a bias or
-    an activation makes the result real. `activation` is a kind, or a pair of a kind and its parameters.
+    a (..., M, K), b (..., K, N), c broadcastable to (..., M, N), bias (N,) or (M, 1); leading dimensions
+    broadcast. With beta = 0, c is not read (BLAS). Integers are added up exactly and the sum wraps around to
+    int32, before the activation. `activation` is a kind, or a pair of a kind and its parameters.
     """
-    integers = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    integers = a.dtype.kind in "iu"
     exact = np.int64 if integers else np.float64
     a, b = a.astype(exact), b.astype(exact)
     if trans_a:
@@ -35,17 +37,46 @@ def gemm(
     if trans_b:
         b = b.swapaxes(-1, -2)
     y = np.matmul(a, b)
-    if integers and alpha == 1.0 and (c is None or beta == 0.0) and bias is None and activation is None:
-        return y.astype(np.int32)
-    y = alpha * y.astype(np.float64)
+    y = y * exact(alpha)
     if c is not None and beta != 0.0:
-        y = y + beta * c.astype(np.float64)
+        y = y + exact(beta) * c.astype(exact)
     if bias is not None:
-        y = y + bias.astype(np.float64)
+        y = y + bias.astype(exact)
+    if integers:
+        y = y.astype(np.int32)
     if activation is not None:
         kind, parameters = (activation, {}) if isinstance(activation, str) else activation
         y = apply_activation(y, kind, **parameters)
-    return y
+    return y.astype(np.int32) if integers else y
+
+
+def into(posed: Any, alpha: float, beta: float, storage: np.ndarray) -> None:
+    """Compute a checked call (`numbaprims.ops.gemm`) by definition and round it into its result's storage."""
+    problem = posed.problem
+
+    def values(x: Any, dtype: str) -> Any:
+        return x if x is None or dtype in ("i8", "u8", "i32") else to_float64(x, dtype)
+
+    bias = values(posed.bias, "i32" if problem.accumulate == "i32" else problem.a_dtype)
+    if bias is not None and problem.bias == "m":
+        bias = bias[:, None]
+    result = gemm(
+        values(posed.a, problem.a_dtype),
+        values(posed.b, problem.b_dtype),
+        c=values(posed.c, problem.out_dtype),
+        alpha=alpha,
+        beta=beta,
+        bias=bias,
+        activation=_kind_and_parameters(problem.activation),
+    )
+    storage[...] = result if problem.out_dtype == "i32" else from_float64(result, problem.out_dtype)
+
+
+def _kind_and_parameters(activation: Any) -> tuple[str, dict[str, Any]]:
+    """Take an `Activation` of the epilogue, a kind and a tuple, apart into a kind and named parameters."""
+    if activation.kind == "gelu_tanh":
+        return "gelu", {"approximate": "tanh"}
+    return activation.kind, dict(zip(KINDS[activation.kind].parameters, activation.parameters, strict=False))
 
 
 def linear(

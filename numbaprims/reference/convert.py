@@ -1,0 +1,34 @@
+"""Between the storage of an array and the float64 values in which the definitions compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from numbaprims.arrays import DTYPES
+
+
+def to_float64(storage: np.ndarray, dtype: str) -> np.ndarray:
+    """The values of a storage array as float64, exactly."""
+    if dtype == "f16":
+        return storage.view(np.float16).astype(np.float64)
+    if dtype == "bf16":
+        return (storage.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return storage.astype(np.float64)
+
+
+def from_float64(values: Any, dtype: str) -> np.ndarray:
+    """Storage that holds the values, rounded once to the nearest, halves to even; NaN is kept."""
+    values = np.asarray(values, np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if dtype == "f16":
+            return values.astype(np.float16).view(np.uint16)
+        if dtype != "bf16":
+            return values.astype(DTYPES[dtype].storage)
+        # Through float32 it would be rounded twice. bfloat16 has 8 digits, fewer below 2^-126.
+        finite = np.where(np.isfinite(values), values, 0.0)
+        quantum = np.exp2(np.maximum(np.frexp(finite)[1] - 8, -133).astype(np.float64))
+        rounded = np.where(np.isfinite(values), np.rint(finite / quantum) * quantum, values)
+        bits = np.atleast_1d(rounded.astype(np.float32)).view(np.uint32)
+    return (bits >> 16).astype(np.uint16).reshape(values.shape)
