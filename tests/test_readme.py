@@ -1,4 +1,4 @@
-"""README.md is true: its links lead somewhere, its Python runs, its table is the one that the results give."""
+"""README.md is true: its links lead somewhere, and its Python runs and prints what it says."""
 
 import re
 from pathlib import Path
