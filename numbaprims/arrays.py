@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy import ndarray
 
+from numbaprims.shapes import may_overlap_itself
+
 
 class DType(NamedTuple):
     """How one element type is stored, and the type in which its sums are kept."""
@@ -191,9 +193,18 @@ def _enter_ndarray(x: ndarray, name: str) -> tuple[ndarray, str, Library]:
         _refuse_dtype(x, name)
     view = _BY_DTYPE[x.dtype][1]
     if not x.flags.aligned:
-        # A field of a packed record: kernels step whole elements, which its strides may not be.
-        x = x.copy(order="K")
+        x = _frozen_copy(x)
     return (x if view is None else x.view(view)), dtype, NUMPY
+
+
+def _frozen_copy(x: ndarray) -> ndarray:
+    """Copy what kernels cannot read where it lies: a field of a packed record steps by parts of an element.
+
+    The copy is read-only, so that nothing is written to it in the belief that it is the caller's memory.
+    """
+    x = x.copy(order="K")
+    x.flags.writeable = False
+    return x
 
 
 def _refuse_dtype(x: ndarray, name: str) -> NoReturn:
@@ -215,13 +226,14 @@ def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[ndarray, str, Lib
         else:
             storage = x.numpy()
     except (RuntimeError, TypeError) as error:
-        return _enter_tensor(_plain_tensor(x, name, library, error), name, library)
+        storage, dtype, _ = _enter_tensor(_plain_tensor(x, name, library, error), name, library)
+        return (_frozen_copy(storage) if x.is_neg() else storage), dtype, library
     if dtype is None:
         raise TypeError(f"{name} is a {describe(x)}; {_DTYPES_IN_WORDS}")
     if dtype == "f16":
         storage = storage.view(_UINT16)
     if not storage.flags.aligned:
-        storage = storage.copy(order="K")
+        storage = _frozen_copy(storage)
     return storage, dtype, library
 
 
@@ -302,28 +314,14 @@ def check_out(
         raise ValueError(f"{name} is a {describe(out)}; the result has shape {tuple(shape)}")
     flags = storage.flags
     if not flags.writeable:
-        raise ValueError(f"{name} is read-only; give a writable array")
-    if isinstance(out, ndarray) and not out.flags.aligned:
-        raise ValueError(
-            f"{name} is not aligned to its {storage.itemsize}-byte elements; give an aligned array"
-        )
-    if not flags.c_contiguous and _may_overlap_itself(storage):
+        if isinstance(out, ndarray) and not out.flags.aligned:
+            raise ValueError(
+                f"{name} is not aligned to its {storage.itemsize}-byte elements; give one that is"
+            )
+        raise ValueError(f"{name} is read-only; give an array that can be written in place")
+    if not flags.c_contiguous and may_overlap_itself(storage.shape, storage.strides, storage.itemsize):
         raise ValueError(f"{name} has strides {storage.strides}: its elements share memory with one another")
     return storage
-
-
-def _may_overlap_itself(x: ndarray) -> bool:
-    """Say whether two elements may lie at one address; exact for slices, transposes and broadcasts."""
-    if x.size <= 1:
-        return False
-    reach = x.itemsize
-    for stride, size in sorted(
-        (abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True) if size > 1
-    ):
-        if stride < reach:
-            return True
-        reach = stride * (size - 1) + reach
-    return False
 
 
 def check_overlap(out: ndarray, inputs: list[tuple[ndarray, str, bool]], name: str = "out") -> None:
