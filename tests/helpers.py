@@ -258,27 +258,28 @@ def assert_close(
     assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
     _assert_not_vacuous(want, vacuous)
     # Overflow belongs to the type: what rounds to infinity in it may be infinite.
-    want = np.where(
-        np.isinf(to_float64(from_float64(want, dtype), dtype)) & np.isinf(have), np.sign(want) * np.inf, want
-    )
+    overflow = np.isinf(to_float64(from_float64(want, dtype), dtype)) & np.isinf(have)
+    want = np.where(overflow, np.copysign(np.inf, want), want)
     finite = np.isfinite(want)
     special = ~finite & ~((have == want) | (np.isnan(have) & np.isnan(want)))
     assert not special.any(), _first(special, have, want, None, dtype)
-    if not finite.any():
-        assert vacuous
-        return
-    magnitude = np.abs(want[finite]).max() if max_abs is None else max_abs
-    tolerance = np.broadcast_to(magnitude * (k * eps.accumulate + eps.out) + eps.out, want.shape)
-    largest = np.abs(want[finite]).max()
-    assert vacuous or tolerance[finite].min() < largest, f"tolerance {tolerance.min():.3g} exceeds all values"
-    error = np.where(finite, np.abs(np.where(finite, have, 0.0) - np.where(finite, want, 0.0)), 0.0)
-    wrong = finite & ~(error <= tolerance)
+    have, values = np.where(finite, have, 0.0), np.where(finite, want, 0.0)
+    largest = np.abs(values).max(initial=0.0)
+    magnitude = np.broadcast_to(largest if max_abs is None else max_abs, want.shape)
+    tolerance = magnitude * (k * eps.accumulate + eps.out) + eps.out
+    assert vacuous or tolerance.min() < largest, f"tolerance {tolerance.min():.3g} exceeds all values"
+    error = np.abs(have - values)
+    wrong = ~(error <= tolerance)
     assert not wrong.any(), _first(wrong, have, want, tolerance, dtype)
-    rms = math.sqrt(np.mean(np.square(error[finite])))
-    sizes = want if max_abs is None else np.broadcast_to(max_abs, want.shape)
-    scale = math.sqrt(np.mean(np.square(sizes[finite])))
+    rms = _rms(error[finite])
+    scale = _rms(values[finite] if max_abs is None else magnitude[finite])
     rms_bound = scale * (math.sqrt(k) * eps.accumulate + 0.5 * eps.out) + eps.smallest
     assert rms <= rms_bound, f"RMS error {rms:.3g} exceeds {rms_bound:.3g} ({dtype}, k={k})"
+
+
+def _rms(x: np.ndarray) -> float:
+    unit = np.abs(x).max(initial=0.0)
+    return float(unit * math.sqrt(np.mean(np.square(x / unit)))) if unit else 0.0
 
 
 def _assert_not_vacuous(want: np.ndarray, vacuous: bool) -> None:
