@@ -206,7 +206,7 @@ def _check_algorithm(name: str, value: Any) -> tuple[tuple[str, str], ...]:
 
 def _check_stream(name: str, value: Any) -> Any:
     if isinstance(value, (str, bytes, float, bool)):
-        raise _bad(name, value, "a stream object of torch, CuPy, numba.cuda or cuda.core, or its address", TypeError)
+        raise _bad(name, value, "a stream of torch, CuPy, numba.cuda or cuda.core, or its address", TypeError)
     return value
 
 

@@ -1,7 +1,8 @@
-"""What the machine code of a kernel depends on in Python: its sources, its byte code, the values it refers to.
+"""What the machine code of a kernel depends on in Python: sources, byte code, the values it refers to.
 
-A kernel inlines helpers of other modules, so the file it stands in is not enough: the digest covers every file of
-its package that can be reached from that file by import statements. Sixty files take about 6 ms, once in a process.
+A kernel inlines helpers of other modules, so the file it stands in is not enough: the digest covers every
+file of its package that can be reached from that file by import statements. Sixty files take about 6 ms,
+once in a process.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ __all__ = ["NotStable", "closure_digest", "function_token"]
 _STARTED = time.time()
 
 # These hold no code that ends up in a kernel, and what they hold reaches it only through its spec.
-_WITHOUT_KERNEL_CODE = ("settings", "kernel_cache", "source_digest", "workspace", "cpu.threads")
+_WITHOUT_KERNEL_CODE = "settings kernel_cache kernel_files source_digest workspace cpu.threads".split()
 
 _IMPORT = re.compile(
-    rb"(?:^|[:;])[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]+)|import[ \t]+([\w][^\n;]*))", re.M
+    rb"(?:^|[:;])[ \t]*"
+    rb"(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]+)|import[ \t]+([\w][^\n;]*))",
+    re.M,
 )
 _COMMENT = re.compile(rb"#[^\n]*")
 
@@ -33,7 +36,7 @@ class NotStable(Exception):
     """The kernel's code cannot be identified, so it must not be kept."""
 
 
-# ------------------------------------------------------------------------------------------------- import closure
+# ---------------------------------------------------------------------------------------- import closure
 class _File:
     """One source file: its digest and the modules that it names."""
 
@@ -51,7 +54,7 @@ class _File:
 
 
 def _imported(text: bytes, module: str, is_package: bool) -> Iterator[str]:
-    """Names of the modules that a source may import; some are attributes, not modules, and resolve to nothing."""
+    """Names of the modules that a source may import; those of attributes resolve to no file."""
     package = module if is_package else module.rpartition(".")[0]
     for source, names, plain in _IMPORT.findall(text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")):
         if plain:
@@ -104,8 +107,9 @@ def _home(py_func: Callable[..., Any]) -> tuple[str, str, str]:
 def closure_digest(py_func: Callable[..., Any]) -> str:
     """Digest of the sources that `py_func` can reach by imports inside its top-level package.
 
-    Raises NotStable if a source is missing, or was edited after this process started: what is imported may then be
-    older than what is on disk, and a kernel would be kept under the digest of sources it was not made from.
+    Raises NotStable if a source is missing, or was edited after this process started: what is imported may
+    then be older than what is on disk, and a kernel would be kept under the digest of sources it was not
+    made from.
     """
     base, module, path = _home(py_func)
     if path not in _closures:
@@ -139,13 +143,13 @@ def _scan(base: str, module: str, path: str) -> str:
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
 
 
-# ------------------------------------------------------------------------------------------------- one function
+# ------------------------------------------------------------------------------------------ one function
 def function_token(py_func: Callable[..., Any]) -> str:
     """Digest of a function's byte code, constants, defaults, closure, and of the globals it names.
 
-    The sources don't tell which values a factory closed over, nor what a module-level constant became when the module
-    asked the machine. Functions of the same package are followed. Raises NotStable for a closure over anything else
-    than numbers, text, tuples of them, functions and types.
+    The sources don't tell which values a factory closed over, nor what a module-level constant became when
+    the module asked the machine. Functions of the same package are followed. Raises NotStable for a closure
+    over anything else than numbers, text, tuples of them, functions and types.
     """
     top = (py_func.__module__ or "").partition(".")[0]
     return hashlib.sha256(repr(_function(py_func, top, set(), True)).encode()).hexdigest()
@@ -197,8 +201,11 @@ def _value(value: Any, top: str, seen: set[int], strict: bool) -> Any:
         return "module", value.__name__
     if isinstance(value, type):
         return "type", f"{value.__module__}.{value.__qualname__}"
-    if type(value).__module__.partition(".")[0] in ("numba", "numpy") and not hasattr(value, "__array_interface__"):
-        return "of " + type(value).__module__, str(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if hasattr(value, "tobytes") and hasattr(value, "dtype"):  # an array or scalar, frozen into the code
+        return kind, str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+    if kind.startswith(("numba.core.types.", "numpy.dtype")):
+        return kind, str(value)
     if strict:
-        raise NotStable(f"it closes over {type(value).__module__}.{type(value).__qualname__}, which has no stable name")
-    return "of", f"{type(value).__module__}.{type(value).__qualname__}"
+        raise NotStable(f"it closes over a {kind}, which has no stable name")
+    return kind, getattr(value, "__name__", "")

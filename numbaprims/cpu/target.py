@@ -1,8 +1,8 @@
 """Facts about the CPU that kernels are compiled for: instruction sets, vector width, cache sizes, cores.
 
-They follow Numba's own target, so NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: a name alone changes the tuning
-but keeps the features of the host; both together make a portable target (``x86-64-v3`` and an empty string: AVX2).
-Block sizes and choices that follow from these facts are the business of the kernels.
+They follow Numba's own target, so NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: a name alone changes
+the tuning but keeps the features of the host; both together make a portable target (``x86-64-v3`` and an
+empty string: AVX2). Block sizes and choices that follow from these facts are the business of the kernels.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CpuTarget:
         return "neon" if "neon" in self.features else "scalar"
 
 
-# ---------------------------------------------------------------------------------------------------- features
+# ---------------------------------------------------------------------------------------------- features
 _V1 = "64bit cmov cx8 fxsr mmx sse sse2 x87"
 _V2 = f"{_V1} cx16 crc32 popcnt sahf sse3 sse4.1 sse4.2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
@@ -81,8 +81,8 @@ _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl evex512"
 _ZEN4 = f"{_V4} avx512vnni avx512bf16 avx512ifma avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq"
 _ICELAKE = f"{_V4} avx512vnni avx512ifma avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq"
 
-# What a CPU name implies in LLVM, as far as our kernels ask for it. A name that is not here implies the base of its
-# architecture, which is less than it has: slower code, never an illegal instruction.
+# What a CPU name implies in LLVM, as far as our kernels ask for it. A name that is not here implies the
+# base of its architecture, which is less than it has: slower code, never an illegal instruction.
 _IMPLIED: dict[str, str] = {
     "x86-64": _V1,
     "x86-64-v2": _V2,
@@ -115,7 +115,7 @@ def _is_x86(arch: str) -> bool:
 
 
 def _features(arch: str, name: str, listed: str) -> frozenset[str]:
-    """What code may use: what the CPU's name implies, then the listed `+feature` and `-feature` in their order."""
+    """What code may use: what the CPU's name implies, then the listed `+feature` and `-feature` in order."""
     if _is_x86(arch):
         found = set(_IMPLIED.get(name, _V1).split())
     elif arch in ("aarch64", "arm64"):
@@ -131,13 +131,14 @@ def _features(arch: str, name: str, listed: str) -> frozenset[str]:
 
 
 def _vector_bytes(features: frozenset[str]) -> int:
-    # 512-bit kernels use byte, word and masked 256-bit operations too; all CPUs with AVX-512F that matter have these.
+    # 512-bit kernels use byte, word and masked 256-bit operations too; all CPUs with AVX-512F that matter
+    # have these.
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features:
         return 64
     return 32 if {"avx2", "fma"} <= features else 16
 
 
-# ------------------------------------------------------------------------------------------------------ caches
+# ------------------------------------------------------------------------------------------------ caches
 _DEFAULT_CACHES = (32 << 10, 512 << 10, 8 << 20)  # small enough for every CPU that has AVX2
 _SYSFS_CPU = "/sys/devices/system/cpu"
 
@@ -212,13 +213,17 @@ def _physical(cpus: list[int]) -> int:
 
 def _model() -> str:
     """What the vendor calls the CPU, with family, model and stepping where Linux tells them."""
-    wanted = ("vendor_id", "model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant")
+    wanted = [
+        *("vendor_id", "model name", "cpu family", "model", "stepping"),  # x86
+        *("CPU implementer", "CPU part", "CPU variant"),  # Arm
+    ]
     found: dict[str, str] = {}
     for line in _read("/proc/cpuinfo").split("\n\n")[0].splitlines():
         name, _, value = line.partition(":")
         if name.strip() in wanted:
             found[name.strip()] = value.strip()
-    return " ".join(found[name] for name in wanted if found.get(name)) or platform.processor() or platform.machine()
+    told = " ".join(found[name] for name in wanted if found.get(name))
+    return told or platform.processor() or platform.machine()
 
 
 @functools.cache
