@@ -29,7 +29,9 @@ MAY_IMPORT = {
     "shapes": set(),
     "arrays": {"settings", "shapes"},
     "workspace": {"settings"},
-    "kernel_cache": {"settings"},
+    "kernel_cache": {"settings", "kernel_files", "source_digest"},
+    "kernel_files": {"settings"},
+    "source_digest": set(),
     "reference": {"shapes", "arrays", "ops.activation_kinds"},  # the table, which imports nothing
     "datasets": set(),
     "tuning": {"settings", "kernel_cache"},
