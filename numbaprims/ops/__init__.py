@@ -1,1 +1,1 @@
-"""WHAT is computed: a stem is a file with its problem and its public functions, and no kernel."""
+"""What is computed: one file a stem, with its problem and its public functions; no kernels."""

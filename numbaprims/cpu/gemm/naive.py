@@ -1,0 +1,75 @@
+"""The definition as a loop: every type, stride and size.  The last resort; never chosen where another solver can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numbaprims.cpu.gemm.activation import activation_address
+from numbaprims.cpu.gemm.arguments import ARGS, argument_types, batch_offsets, common_ints, int_words
+from numbaprims.cpu.gemm.finish import activate_in_place
+from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import (
+    advance,
+    load_scalar,
+    load_wide_scalar,
+    load_word,
+    scalar,
+    stack_array,
+    store_narrow_scalar,
+    store_scalar,
+)
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+
+def make_naive(types: Any, acc: str) -> RangeKernel:
+    """Kernel over the rows of all products."""
+
+    @range_kernel("gemm_naive", types, spec=(acc,))
+    def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        room = stack_array(acc, 8)  # one element, in the form that an activation's kernel takes
+        for row in range(lo, hi):
+            product = row // args.m
+            i = row - product * args.m
+            a = advance(args.a, load_word(args.offsets, 4 * product) + i * args.a_rs)
+            b = advance(args.b, load_word(args.offsets, 4 * product + 1))
+            out = advance(args.out, load_word(args.offsets, 4 * product + 2) + i * args.out_rs)
+            c = advance(args.c, load_word(args.offsets, 4 * product + 3) + i * args.c_rs)
+            for j in range(args.n):
+                total = scalar(0, acc)
+                for p in range(args.k):
+                    x = load_wide_scalar(a, p * args.a_cs)
+                    total = scalar(total + x * load_wide_scalar(b, p * args.b_rs + j * args.b_cs), acc)
+                total = scalar(total * scalar(args.alpha, acc), acc)
+                if args.has_c:
+                    term = load_wide_scalar(c, j * args.c_cs) * scalar(args.beta, acc)
+                    total = scalar(total + term, acc)
+                if args.bias_axis == 1:
+                    total = scalar(total + load_wide_scalar(args.bias, j * args.bias_step), acc)
+                elif args.bias_axis == 2:
+                    total = scalar(total + load_wide_scalar(args.bias, i * args.bias_step), acc)
+                if args.activation != 0:
+                    store_scalar(room, 0, total)
+                    activate_in_place(args, room, 1)
+                    total = load_scalar(room, 0)
+                store_narrow_scalar(out, j * args.out_cs, total)
+
+    return naive
+
+
+class Naive(Solver):
+    """One element at a time."""
+
+    name = "naive"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # one multiply-add a few cycles, and strided reads of B: 1 ns each is what was measured on large products
+        return 1e-6 + problem.flops() * 0.5e-9 + 4e-9 * problem.batch * problem.m * problem.n
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        offsets = batch_offsets(problem)
+        kernel = make_naive(argument_types(problem), problem.accumulate)
+        ints = common_ints(problem, offsets, activation_address(problem, target))
+        rows = problem.batch * problem.m
+        program = Program(int_words(ints), [(kernel, rows, max(1, min(64, rows // 8)))], keep=(offsets,))
+        return make_launcher(program, parallel=self.estimate(problem, target) > 20e-6)

@@ -1,0 +1,185 @@
+"""The argument block of range kernels: 8-byte slots, read as `args.name`; and the words that drivers work with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.imputils import lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import intrinsic, models, register_model
+
+from numbaprims.cpu.simd.types import Pointer, llvm_element
+
+ARRAY_SLOTS = 8
+FLOAT_SLOT = 8
+FLOAT_SLOTS = 8
+INT_SLOT = 16
+INT_SLOTS = 48
+STEP_SLOT = 64
+
+_WORD = ir.IntType(64)
+
+
+class Arguments:
+    """The names of a stem's kernel arguments.  Arrays take the slots from 0, floats (float64) from 8, ints from 16."""
+
+    def __init__(
+        self, arrays: tuple[str, ...], floats: tuple[str, ...] = (), ints: tuple[str, ...] = ()
+    ) -> None:
+        for names, most, what in (
+            (arrays, ARRAY_SLOTS, "arrays"),
+            (floats, FLOAT_SLOTS, "floats"),
+            (ints, INT_SLOTS, "ints"),
+        ):
+            if len(names) > most:
+                raise ValueError(f"{len(names)} {what}; a kernel takes at most {most}")
+        self.arrays, self.floats, self.ints = arrays, floats, ints
+        self._slots = {name: i for i, name in enumerate(arrays)}
+        self._slots |= {name: FLOAT_SLOT + i for i, name in enumerate(floats)}
+        self._slots |= {name: INT_SLOT + i for i, name in enumerate(ints)}
+        if len(self._slots) != len(arrays) + len(floats) + len(ints) or "step" in self._slots:
+            raise ValueError("argument names must differ from one another and from 'step'")
+
+    def slot(self, name: str) -> int:
+        """The slot of an argument."""
+        return self._slots[name]
+
+    def types(self, **elements: str) -> ArgsType:
+        """The Numba type of a block whose arrays have these element types; arrays left out are bytes ("u8")."""
+        unknown = set(elements) - set(self.arrays)
+        if unknown:
+            raise ValueError(f"{sorted(unknown)} are not arrays; those are {self.arrays}")
+        arrays = tuple((name, elements.get(name, "u8")) for name in self.arrays)
+        return ArgsType(arrays, self.floats, self.ints)
+
+
+class ArgsType(types.Type):
+    """The address of an argument block, with its names and element types."""
+
+    def __init__(
+        self, arrays: tuple[tuple[str, str], ...], floats: tuple[str, ...], ints: tuple[str, ...]
+    ) -> None:
+        self.arrays, self.floats, self.ints = arrays, floats, ints
+        super().__init__(name=f"Args({arrays},{floats},{ints})")
+
+    def slot_and_type(self, name: str) -> tuple[int, Any] | None:
+        """Where an argument is kept, and the Numba type that reading it gives."""
+        for i, (array, elem) in enumerate(self.arrays):
+            if array == name:
+                return i, Pointer(elem)
+        if name in self.floats:
+            return FLOAT_SLOT + self.floats.index(name), types.float64
+        if name in self.ints:
+            return INT_SLOT + self.ints.index(name), types.int64
+        if name == "step":
+            return STEP_SLOT, types.int64
+        return None
+
+
+@register_model(ArgsType)
+class _ArgsModel(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: ArgsType) -> None:
+        super().__init__(dmm, fe_type, _WORD)
+
+
+@infer_getattr
+class _ArgsAttribute(AttributeTemplate):
+    key = ArgsType
+
+    def generic_resolve(self, typ: ArgsType, attr: str) -> Any:
+        found = typ.slot_and_type(attr)
+        return None if found is None else found[1]
+
+
+@lower_getattr_generic(ArgsType)
+def _lower_argument(context: Any, builder: Any, typ: ArgsType, value: Any, attr: str) -> Any:
+    found = typ.slot_and_type(attr)
+    assert found is not None
+    slot, result = found
+    if isinstance(result, Pointer):
+        kind = llvm_element(result.elem).as_pointer()
+    elif result is types.float64:
+        kind = ir.DoubleType()
+    else:
+        kind = _WORD
+    base = builder.inttoptr(value, kind.as_pointer())
+    loaded = builder.load(builder.gep(base, [ir.Constant(_WORD, slot)]))
+    if attr != "step":  # a driver writes the block once, before any kernel reads it
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return loaded
+
+
+def _word_pointer(builder: Any, address: Any, index: Any = None) -> Any:
+    pointer = builder.inttoptr(address, _WORD.as_pointer())
+    return pointer if index is None else builder.gep(pointer, [index])
+
+
+@intrinsic
+def call_range(typingctx, kernel, args, worker, lo, hi):  # type: ignore[no-untyped-def]
+    """Call the range kernel at an address: void(int64 args, int64 worker, int64 lo, int64 hi)."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        function = ir.FunctionType(ir.VoidType(), [_WORD] * 4)
+        builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), codegen
+
+
+@intrinsic
+def load_word(typingctx, address, index):  # type: ignore[no-untyped-def]
+    """The int64 at address + 8 * index."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return builder.load(_word_pointer(builder, values[0], values[1]))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def store_word(typingctx, address, index, value):  # type: ignore[no-untyped-def]
+    """Write an int64 at address + 8 * index."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        builder.store(values[2], _word_pointer(builder, values[0], values[1]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def float_bits(typingctx, x):  # type: ignore[no-untyped-def]
+    """The bits of a float64 as int64."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return builder.bitcast(values[0], _WORD)
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def atomic_add_word(typingctx, address, value):  # type: ignore[no-untyped-def]
+    """Add to the int64 at an address; gives what was there before."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return builder.atomic_rmw("add", _word_pointer(builder, values[0]), values[1], "monotonic")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic(prefer_literal=True)
+def stack_words(typingctx, n):  # type: ignore[no-untyped-def]
+    """The address of n uninitialised int64 on the stack, 64-byte aligned."""
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+    count = n.literal_value
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        with builder.goto_entry_block():
+            block = builder.alloca(ir.ArrayType(_WORD, count))
+            block.align = 64
+        return builder.ptrtoint(block, _WORD)
+
+    return types.int64(n), codegen

@@ -1,0 +1,208 @@
+"""Register tiles: MR rows x NV vectors of W lanes, held in registers, the accumulators of a matrix product.
+
+A tile is a UniTuple of MR * NV vectors, row by row.  Loops over a tile are unrolled when the code is emitted, so
+that every accumulator keeps a register of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from numbaprims.cpu.simd.types import Pointer, Vec
+
+_I64 = ir.IntType(64)
+_I32 = ir.IntType(32)
+
+
+def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
+    """The values of literal arguments, or None as long as Numba has not made them literal."""
+    if not all(isinstance(t, types.Literal) for t in numba_types):
+        return None
+    return tuple(t.literal_value for t in numba_types)
+
+
+def _element(builder: Any, pointer: Any, index: Any) -> Any:
+    return builder.gep(pointer, [index])
+
+
+def _load_vector(builder: Any, pointer: Any, index: Any, vector: Any, align: int) -> Any:
+    at = builder.bitcast(_element(builder, pointer, index), vector.as_pointer())
+    value = builder.load(at)
+    value.align = align
+    return value
+
+
+def _store_vector(builder: Any, value: Any, pointer: Any, index: Any, align: int) -> None:
+    at = builder.bitcast(_element(builder, pointer, index), value.type.as_pointer())
+    builder.store(value, at).align = align
+
+
+def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
+    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes))
+
+
+def _fma(builder: Any, vector: Any) -> Any:
+    bits = "f64" if isinstance(vector.element, ir.DoubleType) else "f32"
+    name = f"llvm.fma.v{vector.count}{bits}"
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+
+
+def _row_starts(builder: Any, stride: Any, rows: int) -> list[Any]:
+    return [builder.mul(stride, ir.Constant(_I64, row)) for row in range(rows)]
+
+
+@intrinsic(prefer_literal=True)
+def tile_zeros(typingctx, elem, MR, NV, W):  # type: ignore[no-untyped-def]
+    """A tile of zeros."""
+    literal = _literals(elem, MR, NV, W)
+    if literal is None:
+        return None
+    name, rows, vectors, lanes = literal
+    result = types.UniTuple(Vec(name, lanes), rows * vectors)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        zero = ir.Constant(context.get_value_type(Vec(name, lanes)), None)
+        return context.make_tuple(builder, result, [zero] * (rows * vectors))
+
+    return result(elem, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_fma(typingctx, tile, a, a_stride, b, MR, NV, W):  # type: ignore[no-untyped-def]
+    """tile[i, v] += a[i * a_stride] * b[v * W : v * W + W]: one rank-1 update, MR * NV fused multiply-adds."""
+    literal = _literals(MR, NV, W)
+    if literal is None:
+        return None
+    rows, vectors, lanes = literal
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        tile_value, a_pointer, stride, b_pointer = args[:4]
+        vector = context.get_value_type(signature.args[0].dtype)
+        fma = _fma(builder, vector)
+        bs = [
+            _load_vector(builder, b_pointer, ir.Constant(_I64, v * lanes), vector, 1) for v in range(vectors)
+        ]
+        out = []
+        for i, start in enumerate(_row_starts(builder, stride, rows)):
+            scalar = builder.load(_element(builder, a_pointer, start))
+            av = _splat(builder, scalar, lanes)
+            for v in range(vectors):
+                accumulator = builder.extract_value(tile_value, i * vectors + v)
+                out.append(builder.call(fma, [av, bs[v], accumulator]))
+        return context.make_tuple(builder, signature.return_type, out)
+
+    return tile(tile, a, types.int64, b, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_load(typingctx, p, row_stride, MR, NV, W):  # type: ignore[no-untyped-def]
+    """The tile whose rows begin `row_stride` elements apart at p."""
+    literal = _literals(MR, NV, W)
+    if literal is None or not isinstance(p, Pointer):
+        return None
+    rows, vectors, lanes = literal
+    result = types.UniTuple(Vec(p.elem, lanes), rows * vectors)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        out = []
+        for start in _row_starts(builder, args[1], rows):
+            for v in range(vectors):
+                index = builder.add(start, ir.Constant(_I64, v * lanes))
+                out.append(_load_vector(builder, args[0], index, vector, 1))
+        return context.make_tuple(builder, result, out)
+
+    return result(p, types.int64, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_store(typingctx, p, row_stride, tile, MR, NV, W):  # type: ignore[no-untyped-def]
+    """Store a tile; rows begin `row_stride` elements apart at p."""
+    literal = _literals(MR, NV, W)
+    if literal is None:
+        return None
+    rows, vectors, lanes = literal
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        for i, start in enumerate(_row_starts(builder, args[1], rows)):
+            for v in range(vectors):
+                index = builder.add(start, ir.Constant(_I64, v * lanes))
+                _store_vector(builder, builder.extract_value(args[2], i * vectors + v), args[0], index, 1)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, tile, MR, NV, W), codegen
+
+
+def _elementwise(name: str, doc: str, emit: Any, second: str) -> Any:
+    """An intrinsic over all vectors of a tile; `second` says whether the other operand is a tile or a vector."""
+
+    def typer(typingctx, tile, other):  # type: ignore[no-untyped-def]
+        if not isinstance(tile, types.UniTuple):
+            return None
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            vector = context.get_value_type(signature.args[0].dtype)
+            out = []
+            for i in range(signature.args[0].count):
+                right = builder.extract_value(args[1], i) if second == "tile" else args[1]
+                out.append(emit(builder, vector, builder.extract_value(args[0], i), right))
+            return context.make_tuple(builder, signature.return_type, out)
+
+        return tile(tile, other), codegen
+
+    typer.__name__ = typer.__qualname__ = name
+    typer.__doc__ = doc
+    return intrinsic(typer)
+
+
+def _is_float(vector: Any) -> bool:
+    return isinstance(vector.element, (ir.FloatType, ir.DoubleType))
+
+
+tile_add = _elementwise(
+    "tile_add", "The sum of two tiles.",
+    lambda b, v, x, y: b.fadd(x, y) if _is_float(v) else b.add(x, y), "tile",
+)  # fmt: skip
+tile_scale = _elementwise(
+    "tile_scale", "A tile times one vector (a splat factor).",
+    lambda b, v, x, y: b.fmul(x, y) if _is_float(v) else b.mul(x, y), "vector",
+)  # fmt: skip
+
+
+@intrinsic(prefer_literal=True)
+def load_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def]
+    """A tuple of `rows` vectors that begin `row_stride` elements apart at p: what `transpose` takes."""
+    literal = _literals(rows, W)
+    if literal is None or not isinstance(p, Pointer):
+        return None
+    count, lanes = literal
+    result = types.UniTuple(Vec(p.elem, lanes), count)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        out = [
+            _load_vector(builder, args[0], start, vector, 1) for start in _row_starts(builder, args[1], count)
+        ]
+        return context.make_tuple(builder, result, out)
+
+    return result(p, types.int64, rows, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def store_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-def]
+    """Store a tuple of vectors `row_stride` elements apart, in order: a later one may overwrite an earlier one's end."""
+    if not isinstance(vectors, types.UniTuple):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        for i, start in enumerate(_row_starts(builder, args[1], vectors.count)):
+            _store_vector(builder, builder.extract_value(args[2], i), args[0], start, 1)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, vectors), codegen

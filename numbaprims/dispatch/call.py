@@ -1,0 +1,101 @@
+"""The road from a call to a launcher: a dict of launchers, and what fills it on a miss."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import Any
+
+from numbaprims import settings
+from numbaprims.dispatch import choose as _choose
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+logger = logging.getLogger("numbaprims")
+
+# Launchers of one stem.  A launcher is 1-3 kB, so this bounds a stem at a few megabytes; unbounded caches per shape
+# are what users of other libraries complain of most.
+CAPACITY = 1024
+
+
+class Bound:
+    """A solver bound to a problem, with what the public function needs to make the output."""
+
+    __slots__ = ("config", "dtype", "extra", "launch", "problem", "rule", "shape", "solver")
+
+    def __init__(
+        self,
+        launch: Launcher,
+        problem: Problem,
+        solver: Solver,
+        config: Config,
+        rule: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        extra: Any = None,
+    ) -> None:
+        self.launch = launch
+        self.problem = problem
+        self.solver = solver
+        self.config = config
+        self.rule = rule
+        self.shape = shape
+        self.dtype = dtype
+        self.extra = extra
+
+
+class Launchers:
+    """Bound problems of one stem, by the plain tuple that a call makes of its arguments; the oldest go first."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._bound: dict[Any, Bound] = {}
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self.get = self._bound.get  # a bare dict lookup: reads need no lock
+
+    def put(self, key: Any, bound: Bound) -> Bound:
+        """Keep `bound`; where another thread was faster, its launcher stays and is returned."""
+        with self._lock:
+            known = self._bound.setdefault(key, bound)
+            while len(self._bound) > self._capacity:
+                del self._bound[next(iter(self._bound))]
+        return known
+
+    def clear(self) -> None:
+        """Forget every launcher (a cleared kernel cache or a changed device needs it)."""
+        with self._lock:
+            self._bound.clear()
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+
+def bind(
+    problem: Problem, shape: tuple[int, ...], dtype: str, *, device: str = "cpu", extra: Any = None
+) -> Bound:
+    """Choose a solver for `problem`, compile or load its kernels, and keep what a call needs."""
+    from numbaprims.dispatch import registry
+
+    state = settings.current()
+    choice = _choose.choose(problem, device, state.algorithm)
+    target = registry.target(device)
+    launch = choice.solver.bind(problem, target, choice.config)
+    if state.verbose >= 2:
+        for candidate in choice.candidates:
+            if candidate.refusal is not None:
+                log_line(f"{problem.stem}: {candidate.solver.name} refuses: {candidate.refusal}")
+    return Bound(launch, problem, choice.solver, choice.config, choice.rule, shape, dtype, extra)
+
+
+def log_call(bound: Bound) -> None:
+    """One line for one call: the command that reproduces it, then what was chosen and why."""
+    log_line(f"{bound.problem.bench_command()}  # {bound.solver.name}, {bound.rule}")
+
+
+def log_line(line: str) -> None:
+    """To the `numbaprims` logger where the program has set one up, else to standard error."""
+    if logger.hasHandlers():
+        logger.info(line)
+    else:
+        sys.stderr.write(f"numbaprims: {line}\n")

@@ -1,0 +1,180 @@
+"""`explain`: what a call would do, without doing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numbaprims
+from numbaprims import settings
+from numbaprims.dispatch import choose as _choose
+from numbaprims.dispatch import registry
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dispatch.solver import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One solver of the explained call."""
+
+    solver: str
+    chosen: bool
+    refusal: str | None
+    estimate: float
+    measured: float | None
+    config: Config
+    source: str
+    line: int
+
+
+class Explanation:
+    """A table of solvers: iterate over its rows, index it by solver name, print it (or show it in a notebook)."""
+
+    HEADINGS = ("", "solver", "estimate", "measured", "config", "source", "why not")
+
+    def __init__(self, problem: Problem, rule: str, rows: tuple[Row, ...]) -> None:
+        self.problem = problem
+        self.rule = rule
+        self.rows = rows
+
+    @property
+    def chosen(self) -> Row:
+        """The row of the solver that the call would run."""
+        return next(row for row in self.rows if row.chosen)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.solver == name:
+                return row
+        raise KeyError(f"no solver {name!r}; there are {', '.join(row.solver for row in self.rows)}")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                "*" if row.chosen else "",
+                row.solver,
+                "" if math.isinf(row.estimate) else _seconds(row.estimate),
+                "" if row.measured is None else _seconds(row.measured),
+                ", ".join(f"{name}={value}" for name, value in row.config.items()),
+                f"{row.source}:{row.line}",
+                row.refusal or "",
+            )
+            for row in self.rows
+        ]
+
+    def __str__(self) -> str:
+        table = [self.HEADINGS, *self._cells()]
+        widths = [max(len(line[i]) for line in table) for i in range(len(self.HEADINGS))]
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table
+        ]
+        return "\n".join([f"{self.problem}", f"chosen: {self.chosen.solver} ({self.rule})", *lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.HEADINGS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in self._cells()
+        )
+        return f"<p>{escape(str(self.problem))}</p><table><tr>{head}</tr>{body}</table><p>{escape(self.rule)}</p>"
+
+
+def _seconds(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
+    """The problem that a public function would pose for these arguments; the same checks, nothing is run."""
+    name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+    module_name = numbaprims._LAZY.get(name)
+    if module_name is None:
+        raise ValueError(f"explain: {name!r} is not a public function of numbaprims")
+    module = importlib.import_module(
+        f"numbaprims.{module_name}" if "numbaprims" not in module_name else module_name
+    )
+    problems = getattr(module, "PROBLEMS", {})
+    if name not in problems:
+        raise ValueError(f"explain: {name!r} poses no problem to the dispatcher")
+    return problems[name](*args, **kwargs)
+
+
+def explain(
+    function: str | Callable[..., Any], *args: Any, measure: bool = False, **kwargs: Any
+) -> Explanation:
+    """Say what a call would do, without doing it: every solver, its estimate or its refusal, and the choice.
+
+    Args:
+        function: a public function or its name, ``numbaprims.gemm`` or ``"gemm"``.
+        *args: the arguments of the call; arrays are looked at, not computed with.
+        measure: also run each solver that can, on scratch arrays, and report its time.
+        **kwargs: the keyword arguments of the call.
+
+    Returns:
+        A table-like object: rows with solver, estimate, measured time, config, source file and line.
+
+    Raises:
+        ValueError: the function is not one of ours, or the call itself would raise it.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> a = np.ones((64, 64), np.float32)
+        >>> numbaprims.explain("gemm", a, a).chosen.refusal is None
+        True
+    """
+    problem = problem_of(function, *args, **kwargs)
+    device = "cpu"
+    choice = _choose.choose(problem, device, settings.current().algorithm)
+    rows = []
+    for candidate in choice.candidates:
+        source, line = candidate.solver.source()
+        seconds = None
+        if candidate.refusal is None:
+            if measure:
+                from numbaprims.dispatch import measured
+
+                seconds = measured.measure(
+                    problem, candidate.solver, candidate.config, registry.target(device)
+                )
+            else:
+                seconds = known_time(problem, candidate.solver.name)
+        rows.append(
+            Row(
+                candidate.solver.name,
+                candidate.solver is choice.solver,
+                candidate.refusal,
+                candidate.estimate,
+                seconds,
+                candidate.config,
+                source,
+                line,
+            )
+        )
+    return Explanation(problem, choice.rule, tuple(rows))
+
+
+_known: dict[tuple[object, ...], float] = {}
+
+
+def known_time(problem: Problem, solver: str) -> float | None:
+    """Seconds that this process has measured for a solver on a problem, or None."""
+    return _known.get((problem.key(), solver))
+
+
+def remember_time(problem: Problem, solver: str, seconds: float) -> None:
+    """Keep a measured time for later explanations."""
+    _known[(problem.key(), solver)] = seconds

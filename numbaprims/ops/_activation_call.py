@@ -1,0 +1,276 @@
+"""The road of an activation's call: fast path, checks, problem, launch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from numbaprims import arrays, settings
+from numbaprims.dispatch import call
+from numbaprims.ops._activation_problem import ActivationProblem, make_problem
+from numbaprims.ops.activation_kinds import KINDS
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+#: The arrays of a launch, in the order of its arguments.
+ARRAYS = ("out", "x", "dy", "y", "weight", "gate", "dgate")
+NO_PARAMETERS = (0.0, 0.0, 0.0)
+
+_launchers = call.Launchers()
+_get = _launchers.get
+_settings_key = settings.key
+_ndarray = ndarray
+_empty_like = np.empty_like
+_may_share = np.may_share_memory
+
+
+@dataclasses.dataclass(slots=True)
+class Posed:
+    """A checked call: its operands' storage, where the result goes, and what the problem follows from."""
+
+    kind: str
+    direction: str
+    dtype: str
+    library: arrays.Library
+    inputs: dict[str, ndarray]
+    """By name, the one that has the result's shape first."""
+    result: Any
+    out: ndarray
+    axis: int | None = None
+
+    def key(self) -> Any:
+        """What the launcher is found by; it holds all that `problem` depends on."""
+        lie = [(x.shape, x.strides, _may_share(x, self.out)) for x in self.inputs.values()]
+        return (self.kind, self.direction, self.dtype, *lie, self.out.shape, self.out.strides, self.axis,
+                _settings_key())  # fmt: skip
+
+    def problem(self) -> ActivationProblem:
+        """The problem that this call poses."""
+        return make_problem(self.kind, self.direction, self.dtype, self.out, self.inputs, self.axis)
+
+
+def reads(kind: str) -> str:
+    """What the gradient of a kind needs beside dy: "x", "y", or "" for nothing."""
+    return "x" if kind == "gelu_tanh" else KINDS[kind].reads
+
+
+# ---------------------------------------------------------------- the fast paths
+
+
+def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0) -> Any:
+    """y = kind(x), for the kinds of one array and up to three numbers."""
+    key: Any = None
+    if type(x) is _ndarray:
+        if out is None:
+            key = (kind, x.shape, x.strides, x.dtype, _settings_key())
+        elif type(out) is _ndarray:
+            key = (kind, x.shape, x.strides, x.dtype, _settings_key(), out is x, out.shape, out.strides, out.dtype)
+        bound = _get(key)
+        if bound is not None and x.flags.aligned:
+            result = _empty_like(x) if out is None else out
+            if out is None or (out.flags.behaved and (out is x or not _may_share(out, x))):
+                bound.launch(result, x, f0=p0, f1=p1, f2=p2)
+                if settings.current().verbose:
+                    call.log_call(bound)
+                return result
+    return run(pose(kind, "forward", {"x": x}, out), (p0, p1, p2), key)
+
+
+def backward(
+    kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0
+) -> Any:
+    """dx from dy and from what the kind's gradient reads: x, y, or nothing (`saved` is then dy again)."""
+    name = reads(kind)
+    if not name:
+        saved = dy
+    key: Any = None
+    if type(dy) is _ndarray and type(saved) is _ndarray and (out is None or type(out) is _ndarray):
+        key = (kind, dy.shape, dy.strides, dy.dtype, _settings_key(), saved.shape, saved.strides, saved.dtype, "dx")
+        if out is not None:
+            key += (out is dy, out is saved, out.shape, out.strides, out.dtype)
+        bound = _get(key)
+        if bound is not None and dy.flags.aligned and saved.flags.aligned:
+            result = _empty_like(dy) if out is None else out
+            if out is None or (
+                out.flags.behaved
+                and (out is dy or not _may_share(out, dy))
+                and (out is saved or not _may_share(out, saved))
+            ):
+                if name == "x":
+                    bound.launch(result, saved, dy, f0=p0, f1=p1, f2=p2)
+                else:
+                    bound.launch(result, None, dy, saved, f0=p0, f1=p1, f2=p2)
+                if settings.current().verbose:
+                    call.log_call(bound)
+                return result
+    inputs = {"dy": dy, name: saved} if name else {"dy": dy}
+    return run(pose(kind, "backward", inputs, out), (p0, p1, p2), key)
+
+
+# ---------------------------------------------------------------- prelu and glu
+
+
+def prelu_forward(x: Any, weight: Any, out: Any = None) -> Any:
+    """prelu with one slope for all of x, or one for each channel."""
+    storage = enter_weight(weight, x)
+    if storage.size == 1:
+        return forward("prelu", x, out, _number(storage, x))
+    posed = pose("prelu", "forward", {"x": x}, out, weight=storage)
+    return run(posed, NO_PARAMETERS)
+
+
+def prelu_backward(dy: Any, x: Any, weight: Any, out: Any = None) -> tuple[Any, Any]:
+    """(dx, dweight)."""
+    storage = enter_weight(weight, x)
+    single = storage.size == 1
+    posed = pose("prelu", "backward", {"dy": dy, "x": x}, out, weight=None if single else storage)
+    # the weight's gradient first: dx may overwrite dy or x
+    dweight = run(weight_gradient(posed, storage), NO_PARAMETERS)
+    slope = _number(storage, x) if single else 0.0
+    return run(posed, (slope, 0.0, 0.0)), dweight
+
+
+def weight_gradient(posed: Posed, weight: ndarray) -> Posed:
+    """The call that sums the gradient of prelu's weight, from the one that computes dx."""
+    result, storage = posed.library.empty(weight.shape, posed.dtype)
+    inputs = {name: posed.inputs[name] for name in ("dy", "x")}
+    return Posed("prelu", "weight", posed.dtype, posed.library, inputs, result, storage)
+
+
+def glu_forward(x: Any, axis: int, out: Any = None) -> Any:
+    """The first half of an axis times the sigmoid of the second."""
+    return run(pose("glu", "forward", {"x": x}, out, axis=axis), NO_PARAMETERS)
+
+
+def glu_backward(dy: Any, x: Any, axis: int, out: Any = None) -> Any:
+    """dx, of both halves."""
+    return run(pose("glu", "backward", {"dy": dy, "x": x}, out, axis=axis), NO_PARAMETERS)
+
+
+def enter_weight(weight: Any, x: Any) -> ndarray:
+    """prelu's weight as storage of shape () or (C,), checked against x."""
+    storage, dtype, library = arrays.enter(weight, "weight")
+    _, x_dtype, x_library = arrays.enter(x, "x")
+    if dtype != x_dtype or library is not x_library:
+        arrays.require_same(x, "x", weight, "weight")
+    if storage.size == 1:
+        return storage
+    if x.ndim >= 2 and storage.shape == (x.shape[1],):
+        return storage
+    channels = f"({x.shape[1]},) for one slope a channel (dimension 1 of x)" if x.ndim >= 2 else "of no other shape"
+    raise ValueError(f"weight is a {arrays.describe(weight)}; it must be (1,) for one slope, or {channels}")
+
+
+def _number(storage: ndarray, x: Any) -> float:
+    from numbaprims.reference.convert import to_float64
+
+    if storage.dtype.kind == "f":
+        return float(storage.reshape(())[()])
+    return float(to_float64(storage.reshape(1), arrays.enter(x, "x")[1])[0])
+
+
+# ---------------------------------------------------------------- the checks
+
+
+def pose(
+    kind: str, direction: str, inputs: dict[str, Any], out: Any, *, axis: int | None = None,
+    weight: ndarray | None = None,
+) -> Posed:  # fmt: skip
+    """Check a call and give its storage arrays; nothing has been written when it raises.
+
+    The inputs come as the caller's arrays, those of the direction's shape first; prelu's weight comes checked.
+    """
+    storages: dict[str, ndarray] = {}
+    first = dtype = library = None
+    for name, x in inputs.items():
+        storage, this, of = arrays.enter(x, name)
+        if first is None:
+            first, dtype, library = name, this, of
+            if dtype not in FLOATS:
+                raise TypeError(
+                    f"{name} is a {arrays.describe(x)}; activations take float64, float32, float16 and bfloat16"
+                )
+        elif this != dtype or of is not library:
+            arrays.require_same(inputs[first], first, x, name)
+        storages[name] = storage
+    assert first is not None and dtype is not None and library is not None
+    like = storages[first]
+    if axis is not None:
+        axis, shape = _glu_shape(inputs, storages, direction, axis)
+    else:
+        shape = like.shape
+        for name, storage in storages.items():
+            if storage.shape != shape:
+                raise ValueError(
+                    f"{first} is a {arrays.describe(inputs[first])} and {name} a {arrays.describe(inputs[name])}; "
+                    "they must have one shape"
+                )
+    if weight is not None:
+        per_channel = weight.reshape(-1, *(1,) * (like.ndim - 2)) if like.ndim > 2 else weight
+        storages["weight"] = np.broadcast_to(per_channel, like.shape)
+    if out is None:
+        # as NumPy's ufuncs and torch do: the result lies in memory as the first input does
+        storage = _empty_like(like, subok=False) if shape == like.shape else np.empty(shape, like.dtype)
+        result = library.wrap(storage, dtype)
+    else:
+        result, storage = out, arrays.check_out(out, shape, dtype, library=library)
+        # dx may overwrite glu's x: both halves of an element are read before either is written
+        arrays.check_overlap(storage, [(x, name, name != "weight") for name, x in storages.items()])
+    return Posed(kind, direction, dtype, library, storages, result, storage, axis)
+
+
+def _glu_shape(
+    inputs: dict[str, Any], storages: dict[str, ndarray], direction: str, axis: int
+) -> tuple[int, tuple[int, ...]]:
+    """(axis from 0, shape of the result) of a glu."""
+    x = storages["x"]
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis is {axis}; x is a {arrays.describe(inputs['x'])}, so it must be from {-x.ndim} to {x.ndim - 1}")
+    axis %= x.ndim
+    if x.shape[axis] % 2:
+        raise ValueError(f"x is a {arrays.describe(inputs['x'])}; glu halves axis {axis}, so its length must be even")
+    half = (*x.shape[:axis], x.shape[axis] // 2, *x.shape[axis + 1 :])
+    if direction == "forward":
+        return axis, half
+    if storages["dy"].shape != half:
+        raise ValueError(
+            f"dy is a {arrays.describe(inputs['dy'])} and x a {arrays.describe(inputs['x'])}; dy must have shape {half}"
+        )
+    return axis, x.shape
+
+
+# ---------------------------------------------------------------- the launch
+
+
+def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = None) -> Any:
+    """Launch a checked call and give its result.  `fast_key` is where the fast path looks next time."""
+    inputs, out = posed.inputs, posed.out
+    state = settings.current()
+    if out.size == 0 or not next(iter(inputs.values())).size:
+        if posed.direction == "weight":
+            out.fill(0)
+        return posed.result
+    if state.device == "reference":
+        from numbaprims.ops._activation_reference import compute
+
+        compute(posed, parameters)
+        return posed.result
+    key = posed.key()
+    bound = _get(key)
+    if bound is None:
+        bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype))
+    if fast_key is not None and posed.library is arrays.NUMPY and _all_aligned(posed):
+        _launchers.put(fast_key, bound)
+    operands = dict(inputs, out=out)
+    if posed.axis is not None:
+        operands["gate"] = inputs["x"]
+        if posed.direction == "backward":
+            operands["dgate"] = out
+    bound.launch(
+        *[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2]
+    )
+    if state.verbose:
+        call.log_call(bound)
+    return posed.result
