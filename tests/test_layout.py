@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "jitted": {"ops", "cpu", "settings", "arrays", "shapes"},
     "cli": {"settings", "kernel_cache", "cpu", "datasets", "nn", "bench", "tuning", ""},
     "bench": {
+        "cpu.roofline",
         "cpu.target",
         "cpu.threads",
         "dispatch",

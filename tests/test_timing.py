@@ -23,7 +23,7 @@ class FakeClock:
 
 
 class Runtime:
-    """Simulated libraries: for `spin` seconds after a change of library, calls take `slowed` times as long."""
+    """Simulated libraries: for `spin` seconds after a change of library, calls are `slowed` times slower."""
 
     def __init__(self, clock, spin=5 * MS, slowed=20.0):
         self.clock, self.spin, self.slowed = clock, spin, slowed

@@ -1,0 +1,158 @@
+"""`numbaprims bench`: measure a primitive against the roofline and the rivals that are installed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+from numbaprims.bench import rivals
+
+SUBJECTS = ("gemm", "gemv", "ger", "activation", "call", "start")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _threads(text: str) -> list[int]:
+    counts = [int(word) for word in _words(text)]
+    if not counts or min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1, as in 1,2")
+    return counts
+
+
+def _dtypes(text: str) -> list[str]:
+    allowed = ("f32", "f64", "bf16", "f16", "int8")
+    found = ["int8" if word == "i8" else word for word in _words(text)]
+    for word in found:
+        if word not in allowed:
+            raise argparse.ArgumentTypeError(f"{word!r} given, allowed are {', '.join(allowed)}")
+    return found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add = parser.add_argument
+    add(
+        "subject",
+        choices=SUBJECTS,
+        help="a primitive; `call`: overhead of a call; `start`: first call of a process",
+    )
+    add("--threads", type=_threads, metavar="1,2", help="thread counts (default: 1 and all)")
+    add("--dtype", type=_dtypes, default=["f32"], metavar="f32,f64,bf16,f16,int8", help="default f32")
+    add("--shapes", type=_words, metavar="SUITE|MxNxK,...", help="suites or shapes; `all` for every suite")
+    add(
+        "--quick", action="store_true", help="a few small shapes and short measurements, to see that it works"
+    )
+    add(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="seconds for each case, three rounds at least (default 10)",
+    )
+    add("--json", metavar="FILE", help="write records and facts about the machine")
+    add("--save", metavar="DIR", help="write DIR/<machine>/<subject>.json, as in benchmarks/results")
+    add("--plot", metavar="FILE", help="draw roofline and speed-ups (.png, .svg, .pdf); needs matplotlib")
+    add("--device", choices=("cpu",), default="cpu", help="where kernels run")
+    case = parser.add_argument_group("one case (as the lines of NUMBAPRIMS_VERBOSE=1 name it)")
+    case.add_argument(
+        "--trans-a", "--trans", action="store_true", help="the first operand is stored transposed"
+    )
+    case.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
+    case.add_argument("--bias", action="store_true", help="gemm: add a bias to each row")
+    case.add_argument("--activation", metavar="KIND", help="gemm: fuse an activation")
+    case.add_argument("--batch", type=int, default=1, metavar="N", help="gemm: N products")
+    case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation: these kinds only")
+    case.add_argument("--backward", action="store_true", help="activation: the gradient")
+    parser.add_argument("--removed", type=_words, default=None, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 0 when every case was measured, 1 when one could not be, 2 for wrong arguments."""
+    capped = rivals.caps(os.environ)
+    if args.removed is None and capped:
+        return _run_again(args, sorted(capped))
+    try:
+        return _run_here(args)
+    except ValueError as error:
+        print(f"numbaprims bench: {error}", file=sys.stderr)
+        return 2
+
+
+def _run_again(args: argparse.Namespace, capped: list[str]) -> int:
+    """In a new process without the caps: libraries read them once, when they load."""
+    arguments = {**vars(args), "removed": capped}
+    words = [sys.executable, "-m", "numbaprims.bench", json.dumps(arguments, default=str)]
+    return subprocess.run(words, env=rivals.clean_environment(os.environ), check=False).returncode
+
+
+def _run_here(args: argparse.Namespace) -> int:
+    from numbaprims.bench import results
+
+    if args.subject == "start":
+        from numbaprims.bench import startup as subject
+    elif args.subject == "call":
+        from numbaprims.bench import overhead as subject  # type: ignore[no-redef]
+    else:
+        from numbaprims.bench import session as subject  # type: ignore[no-redef]
+    document: dict[str, Any] = results.facts(command_line(args), args.removed or [])
+    _print_facts(document)
+    failed = subject.run(args, document)
+    from numbaprims.bench import table, targets
+
+    document["targets"] = targets.summarise(document["records"])
+    lines = table.targets(document["targets"])
+    if lines:
+        print("\n" + "\n".join(lines))
+    path = args.json
+    if path:
+        results.save(path, document)
+        print(f"records written to {path}")
+    if args.save:
+        path = os.path.join(args.save, document["machine"]["slug"], f"{args.subject}.json")
+        results.save(path, document)
+        print(f"records written to {path}")
+    if args.plot:
+        from numbaprims.bench import plot
+
+        plot.draw(document, args.plot)
+        print(f"plot written to {args.plot}")
+    return 1 if failed else 0
+
+
+def command_line(args: argparse.Namespace) -> str:
+    """The command that was given, without where its output goes."""
+    words = ["numbaprims", "bench", args.subject]
+    for name in ("threads", "dtype", "shapes", "kind"):
+        value = getattr(args, name)
+        if value and not (name == "dtype" and value == ["f32"]):
+            words += [f"--{name}", ",".join(str(item) for item in value)]
+    for name in ("time_limit", "activation"):
+        if getattr(args, name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    if args.batch != 1:
+        words += ["--batch", str(args.batch)]
+    words += [
+        f"--{n.replace('_', '-')}"
+        for n in ("quick", "trans_a", "trans_b", "bias", "backward")
+        if vars(args)[n]
+    ]
+    return shlex.join(words)
+
+
+def _print_facts(document: dict[str, Any]) -> None:
+    machine, versions = document["machine"], document["versions"]
+    caches = "/".join(f"{machine[level] / 2**20:.3g}" for level in ("l1d", "l2", "l3"))
+    print(
+        f"{machine['cpu']} ({machine['llvm']}, {machine['isa']}), {machine['cpus']} CPUs, caches {caches} MiB"
+    )
+    print(", ".join(f"{name} {version}" for name, version in versions.items()))
+    if document["removed_from_environment"]:
+        print("removed from the environment: " + ", ".join(document["removed_from_environment"]))
+    for name, kernels in document["kernels"].items():
+        print(f"{name:8} {kernels}")

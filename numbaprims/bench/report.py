@@ -1,0 +1,215 @@
+"""`python -m numbaprims.bench.report --write FILE...`: measured results in Markdown files, between markers.
+
+    <!-- generated:bench targets -->
+    ... written by this module ...
+    <!-- end -->
+
+What may stand in the marker: targets, machine, call, start, or a primitive and a suite ("gemm square"). The
+numbers come from benchmarks/results/<machine>/<subject>.json, which `numbaprims bench ... --save` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numbaprims.bench import results, table
+
+Runs = dict[str, dict[str, Any]]  # subject -> document, of one machine
+
+_BLOCK = re.compile(r"(<!-- generated:bench ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def load_results(folder: Path) -> dict[str, Runs]:
+    """machine -> subject -> document, of everything below a results folder."""
+    found: dict[str, Runs] = {}
+    for path in sorted(folder.glob("*/*.json")):
+        found.setdefault(path.parent.name, {})[path.stem] = results.load(path)
+    return found
+
+
+def rewrite(text: str, machines: dict[str, Runs]) -> str:
+    """The text with every marked block written anew. ValueError: a marker that names no table."""
+
+    def block(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{tables(match[2].strip(), machines)}\n{match[4]}"
+
+    return _BLOCK.sub(block, text)
+
+
+def tables(name: str, machines: dict[str, Runs]) -> str:
+    """The tables of one marker, one for each machine that has results."""
+    make = _maker(name)
+    parts = []
+    for machine, runs in machines.items():
+        body = make(runs)
+        if body:
+            parts.append(f"On `{machine}`:\n\n{body}\n" if len(machines) > 1 else f"{body}\n")
+    return "\n".join(parts) if parts else "No results have been recorded yet.\n"
+
+
+def _maker(name: str) -> Callable[[Runs], str]:
+    fixed = {"targets": _targets, "machine": _machine, "call": _call, "start": _start}
+    if name in fixed:
+        return fixed[name]
+    stem, _, suite = name.partition(" ")
+    if stem in table.RIVALS and suite:
+        return lambda runs: _cases(runs, stem, suite)
+    raise ValueError(f"marker: {name!r} given, allowed are {', '.join(fixed)} and 'STEM SUITE'")
+
+
+def markdown(head: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are text, the others numbers."""
+    rule = [":--" if index < left else "--:" for index in range(len(head))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def _targets(runs: Runs) -> str:
+    rows = []
+    for document in runs.values():
+        for row in document["targets"]:
+            value, floor, aim = (table.number(row[key], row["unit"]) for key in ("value", "floor", "aim"))
+            verdict = (
+                row["verdict"] if not row["verdict"].startswith("MISSED") else f"**{row['verdict'].lower()}**"
+            )
+            rows.append(
+                [
+                    f"{row['stem']}: {row['name']}",
+                    str(row["threads"]),
+                    str(row["cases"]),
+                    value,
+                    floor,
+                    aim,
+                    verdict,
+                ]
+            )
+    if not rows:
+        return ""
+    return markdown(["what", "threads", "cases", "reached", "floor", "aim", "holds"], rows)
+
+
+def _machine(runs: Runs) -> str:
+    document = max(runs.values(), key=lambda run: run["date"])
+    machine = document["machine"]
+    caches = ", ".join(f"{level} {machine[level] / 2**20:.3g} MiB" for level in ("l1d", "l2", "l3"))
+    rows = [
+        [
+            "CPU",
+            f"{machine['cpu']}, LLVM name {machine['llvm']}, {machine['isa']}, "
+            f"{machine['cpus']} CPUs, {caches}",
+        ],
+        ["System", f"{machine['system']}, threading layer {machine['threading_layer']}"],
+        ["Versions", ", ".join(f"{name} {version}" for name, version in document["versions"].items())],
+        *([f"Kernels of {name}", text] for name, text in document["kernels"].items()),
+    ]
+    for run in runs.values():
+        for threads, roof in run.get("rooflines", {}).items():
+            text = (
+                f"FMA {roof['fma_f32']:.0f} GFLOP/s (f64 {roof['fma_f64']:.0f}), "
+                f"read {roof['read']:.1f} GB/s, "
+                f"copy {roof['copy']:.1f} GB/s ({roof['copy_form']}), update {roof['update']:.1f} GB/s"
+            )
+            subject = run["command"].split()[2]
+            rows.append([f"Roofline during {subject}, {threads} thread{'s' * (threads != '1')}", text])
+    for run in runs.values():
+        rows.append(["Command", f"`{run['command']}` at {run['commit']}, {run['date'][:10]}"])
+    return markdown(["", ""], rows, left=2)
+
+
+def _cases(runs: Runs, stem: str, suite: str) -> str:
+    records = [r for r in runs.get(stem, {}).get("records", []) if r["suite"] == suite]
+    if not records:
+        return ""
+    names = [name for name in table.RIVALS[stem] if any(name in r.get("rivals", {}) for r in records)]
+    rate = "GFLOP/s" if stem == "gemm" else "GB/s"
+    rows = []
+    for record in records:
+        row = [record["label"], record["dtype"], record.get("solver", ""), str(record["threads"])]
+        if "error" in record:
+            rows.append([*row, "not measured: " + record["error"], *[""] * (2 + len(names))])
+            continue
+        row += [
+            table.seconds(record["seconds"]),
+            f"{record['gflops' if stem == 'gemm' else 'gbs']:.1f}",
+            f"{record['roof']['percent']:.0f}",
+        ]
+        rows.append([*row, *(_ratio(record["rivals"].get(name)) for name in names)])
+    head = [
+        "case",
+        "type",
+        "solver",
+        "threads",
+        "time",
+        rate,
+        "% of roof",
+        *(f"over {name}" for name in names),
+    ]
+    means = "\n".join(f"- {line}" for line in table.means(records))
+    return markdown(head, rows, left=3) + f"\n\nGeometric means:\n\n{means}"
+
+
+def _ratio(rival: dict[str, Any] | None) -> str:
+    return f"{rival['speedup']:.2f}" if rival else ""
+
+
+def _call(runs: Runs) -> str:
+    records = [r for r in runs.get("call", {}).get("records", []) if "error" not in r]
+    rows = [
+        [r["label"], str(r["threads"]), table.seconds(r["seconds"]), table.seconds(r["numpy_seconds"]),
+         f"{r['times_numpy']:.2f}"]
+        for r in records
+    ]  # fmt: skip
+    return (
+        markdown(["call on 8x8 f32", "threads", "numbaprims", "NumPy", "times NumPy's"], rows) if rows else ""
+    )
+
+
+def _start(runs: Runs) -> str:
+    rows = []
+    for record in runs.get("start", {}).get("records", []):
+        for name in ("cold", "warm"):
+            if name in record:
+                parts = record[f"{name}_parts"]
+                times = [record[name], *(parts[part] for part in ("interpreter", "numpy", "numbaprims"))]
+                rows.append([name, str(record["threads"]), *(f"{value:.2f} s" for value in times)])
+    head = ["cache", "threads", "whole", "interpreter", "import numpy", "numbaprims"]
+    return markdown(head, rows) if rows else ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when every file is as the results say (or was made so), 1 when --check found a stale one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m numbaprims.bench.report", description=__doc__.split("\n")[0]
+    )
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", nargs="+", metavar="FILE", help="write the blocks of these files anew")
+    action.add_argument(
+        "--check", nargs="+", metavar="FILE", help="fail when a block differs from the results"
+    )
+    parser.add_argument(
+        "--results", default="benchmarks/results", metavar="DIR", help="default benchmarks/results"
+    )
+    options = parser.parse_args(arguments)
+    machines = load_results(Path(options.results))
+    stale = 0
+    for name in options.write or options.check:
+        path = Path(name)
+        before = path.read_text(encoding="utf-8")
+        after = rewrite(before, machines)
+        if before == after:
+            continue
+        if options.write:
+            path.write_text(after, encoding="utf-8")
+            print(f"{name}: written")
+        else:
+            stale += 1
+            print(f"{name}: stale; python -m numbaprims.bench.report --write {name}", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

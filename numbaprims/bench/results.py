@@ -1,0 +1,131 @@
+"""Records of a run: what stands in the JSON file, and the facts about the machine that go with it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numbaprims
+from numbaprims.bench import rivals
+
+SCHEMA = 1
+
+
+def facts(command: str, removed: Iterable[str]) -> dict[str, Any]:
+    """Where, when and with what a run was made."""
+    from numbaprims.cpu import target, threads
+
+    cpu = target.current()
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "numbaprims": numbaprims.__version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("numba", "llvmlite")},
+            **rivals.versions(),
+        },
+        "machine": {
+            "slug": slug(),
+            "cpu": cpu_name(),
+            "llvm": cpu.name,
+            "isa": cpu.isa,
+            "l1d": cpu.l1d,
+            "l2": cpu.l2,
+            "l3": cpu.l3,
+            "cpus": cpu.cores_logical,
+            "system": f"{platform.system()} {platform.machine()}",
+            "threading_layer": threads.layer()[0],
+        },
+        "removed_from_environment": sorted(removed),
+        "kernels": rivals.kernels(),
+    }
+
+
+def cpu_name() -> str:
+    """What the vendor calls the CPU."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def slug() -> str:
+    """A directory name for results of this kind of machine: amd-epyc-znver4-2cpu."""
+    from numbaprims.cpu import target
+
+    cpu = target.current()
+    text = f"{cpu_name()} {cpu.name} {cpu.cores_logical}cpu".lower()
+    text = re.sub(r"\(r\)|\(tm\)|@.*?hz", " ", text)
+    return re.sub(r"[^a-z0-9.]+", "-", text).strip("-")
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package was imported from, "+" behind it when files differ."""
+    root = Path(numbaprims.__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=20
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "numbaprims")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def save(path: str | os.PathLike[str], document: Mapping[str, Any]) -> None:
+    """Write a run as JSON, whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a run. ValueError: another schema."""
+    document = json.loads(Path(path).read_text(encoding="utf-8"))
+    if document.get("schema") != SCHEMA:
+        raise ValueError(
+            f"{path}: schema {document.get('schema')!r} given, allowed is {SCHEMA}; run it again"
+        )
+    return document
+
+
+def _rounded(value: Any) -> Any:
+    """Five significant digits: the noise is in the third."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """exp of the mean of the logarithms. ValueError: no values."""
+    logs = [math.log(value) for value in values]
+    if not logs:
+        raise ValueError("values: none given, at least one is needed")
+    return math.exp(sum(logs) / len(logs))

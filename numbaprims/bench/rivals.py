@@ -1,0 +1,136 @@
+"""The other libraries at their best: no caps in the environment, the same threads, their kernels named."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from types import ModuleType
+
+# Variables that slow a rival down or pin it to fewer threads than it is asked for. They are read when the
+# libraries load, so the command removes them and runs itself again in a new process.
+# OPENBLAS_CORETYPE=Haswell on an AVX-512 machine halves NumPy's products; OMP_WAIT_POLICY=passive puts
+# torch's workers to sleep between two calls; a *_NUM_THREADS below the count asked for cannot be raised.
+CAPS = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "OPENBLAS_VERBOSE",
+    "OPENBLAS_NUM_THREADS",
+    "OPENBLAS_DEFAULT_NUM_THREADS",
+    "OPENBLAS_MAIN_FREE",
+    "GOTO_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "BLIS_ARCH_TYPE",
+    "NPY_DISABLE_CPU_FEATURES",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_CPU_ISA_HINTS",
+    "ONEDNN_VERBOSE",
+    "DNNL_MAX_CPU_ISA",
+    "DNNL_VERBOSE",
+    "ATEN_CPU_CAPABILITY",
+    "OMP_NUM_THREADS",
+    "OMP_THREAD_LIMIT",
+    "OMP_WAIT_POLICY",
+    "OMP_DYNAMIC",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "KMP_AFFINITY",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+CAP_PREFIXES = ("MKL_",)
+
+LIBRARIES = ("numpy", "torch", "scipy", "numexpr")
+
+
+def caps(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that would cap a rival, with their values."""
+    return {name: value for name, value in environ.items() if name in CAPS or name.startswith(CAP_PREFIXES)}
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """A copy of an environment without the caps."""
+    capped = caps(environ)
+    return {name: value for name, value in environ.items() if name not in capped}
+
+
+@cache
+def library(name: str) -> ModuleType | None:
+    """A rival's module, or None when it is not installed."""
+    return import_module(name) if find_spec(name) else None
+
+
+def versions() -> dict[str, str]:
+    """Version of each rival that is installed."""
+    return {name: metadata.version(name) for name in LIBRARIES if find_spec(name)}
+
+
+def kernels() -> dict[str, str]:
+    """For each rival installed: which compute kernels it selected on this machine."""
+    found: dict[str, str] = {}
+    pools = _openblas_by_owner()
+    for name in ("numpy", "scipy"):
+        if library(name) is not None:
+            found[name] = pools.get(name, "its own loops (no BLAS found by threadpoolctl)")
+    torch = library("torch")
+    if torch is not None:
+        build = torch.__config__.show()
+        mkl = re.search(r"Math Kernel Library Version ([\d.]+)", build)
+        found["torch"] = f"ATen {torch.backends.cpu.get_cpu_capability()}"
+        if mkl:
+            found["torch"] += f", MKL {mkl[1]}" + " (AVX2 code path on AMD)" * _is_amd()
+        if torch.backends.mkldnn.is_available():
+            version = re.search(r"MKL-DNN (v[\d.]+)", build)
+            found["onednn"] = f"oneDNN {version[1] if version else ''} in torch, for this CPU's best ISA"
+    numexpr = library("numexpr")
+    if numexpr is not None:
+        found["numexpr"] = "with Intel VML" if numexpr.use_vml else "its own loops, libm"
+    return found
+
+
+def _is_amd() -> bool:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return "AuthenticAMD" in file.read(4096)
+    except OSError:
+        return False
+
+
+def _openblas_by_owner() -> dict[str, str]:
+    """NumPy and SciPy bring an OpenBLAS each; the directory says whose it is."""
+    if not find_spec("threadpoolctl"):
+        return {}
+    threadpoolctl = import_module("threadpoolctl")
+    if library("scipy") is not None:
+        import_module("scipy.linalg.blas")
+    found = {}
+    for pool in threadpoolctl.threadpool_info():
+        if pool.get("user_api") == "blas":
+            owner = "scipy" if "scipy.libs" in pool["filepath"] else "numpy"
+            kind, version = pool["internal_api"], pool.get("version")
+            found[owner] = f"{kind} {version} {pool.get('architecture', '')}".strip()
+    return found
+
+
+@contextlib.contextmanager
+def limit_threads(count: int) -> Iterator[None]:
+    """Give every library, ours included, the same number of threads."""
+    import numbaprims
+
+    with contextlib.ExitStack() as stack:
+        if find_spec("threadpoolctl"):
+            limits = import_module("threadpoolctl").threadpool_limits
+            stack.enter_context(limits(limits=count, user_api="blas"))
+        torch = library("torch")
+        if torch is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(count)
+        numexpr = library("numexpr")
+        if numexpr is not None:
+            stack.callback(numexpr.set_num_threads, numexpr.set_num_threads(count))
+        stack.enter_context(numbaprims.config(threads=count))
+        yield

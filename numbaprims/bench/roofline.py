@@ -1,0 +1,111 @@
+"""What this machine can do, measured in the same run: FMA peak, bandwidth of reading, copying, updating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench.cases import aligned_empty
+from numbaprims.tuning.timing import Schedule, measure
+
+# Larger than the caches of one core's reach, so that streams of this size come from memory.
+STREAM_BYTES = 256 << 20
+_QUICK = Schedule(rounds=5, min_rounds=3, time_limit=2.0)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A roof as something to be timed: `amount` operations or bytes each call."""
+
+    call: Callable[[], Any]
+    amount: float
+    form: str
+
+
+class Roofline:
+    """The probes of one thread count; call them while numbaprims.config(threads=...) says that count.
+
+    Ways of copying compete, our own loops and NumPy's; the best at a size is the roof of that size.
+    """
+
+    def __init__(self) -> None:
+        self._source = np.empty(0, np.float32)
+        self._target = np.empty(0, np.float32)
+        self._best_copy: dict[int, str] = {}
+
+    def probe(self, bound: str, dtype: str, size: float) -> Probe:
+        """The roof over a case: `bound` is fma, read, copy or update; `size` is the case's bytes."""
+        if bound == "fma":
+            return self.fma("f64" if dtype == "f64" else "f32")
+        return {"read": self.read, "copy": self.copy, "update": self.update}[bound](size)
+
+    def fma(self, dtype: str) -> Probe:
+        """Independent multiply-add chains in registers."""
+        from numbaprims.cpu import roofline
+
+        call, flops = roofline.fma_peak(dtype)
+        return Probe(call, flops, "independent FMA chains")
+
+    def read(self, size: float) -> Probe:
+        """Sum of an array of `size` bytes."""
+        from numbaprims.cpu import roofline
+
+        x = self._buffer("_source", int(size) // 4)
+        return Probe(roofline.reader(x)[0], float(x.nbytes), "vector sum")
+
+    def update(self, size: float) -> Probe:
+        """x = x + constant, in place: half of `size` read, half written."""
+        from numbaprims.cpu import roofline
+
+        x = self._buffer("_source", int(size) // 8)
+        return Probe(roofline.updater(x), 2.0 * x.nbytes, "in-place addition")
+
+    def copies(self, size: float) -> dict[str, Probe]:
+        """Every way of copying, half of `size` read and half written."""
+        from numbaprims.cpu import roofline
+
+        count = int(size) // 8
+        x, y = self._buffer("_source", count), self._buffer("_target", count)
+        calls = {
+            "plain stores": roofline.copier(x, y),
+            "np.copyto": lambda: np.copyto(y, x),
+        }
+        return {form: Probe(call, 2.0 * x.nbytes, form) for form, call in calls.items()}
+
+    def copy(self, size: float) -> Probe:
+        """The fastest copy at this size."""
+        probes = self.copies(size)
+        form = self._best_copy.get(int(size))
+        if form is None:
+            times = measure({name: probe.call for name, probe in probes.items()}, _QUICK)
+            form = self._best_copy[int(size)] = min(times, key=lambda name: times[name].seconds)
+        return probes[form]
+
+    def _buffer(self, name: str, count: int) -> np.ndarray:
+        count = max(count, 1)
+        held: np.ndarray = getattr(self, name)
+        if held.size < count:
+            held = aligned_empty((count,), np.float32)
+            held.fill(1.0)  # touch the pages; a value that sums and additions keep finite
+            setattr(self, name, held)
+        return held[:count]
+
+    def summary(self) -> dict[str, Any]:
+        """GFLOP/s and GB/s of this machine on the current threads, streams far larger than the caches."""
+        probes = {
+            "fma_f32": self.fma("f32"),
+            "fma_f64": self.fma("f64"),
+            "read": self.read(STREAM_BYTES),
+            "update": self.update(2 * STREAM_BYTES),
+        }
+        copies = self.copies(2 * STREAM_BYTES)
+        times = measure({name: probe.call for name, probe in {**probes, **copies}.items()}, _QUICK)
+        found: dict[str, Any] = {
+            name: probe.amount / times[name].seconds / 1e9 for name, probe in probes.items()
+        }
+        rates = {form: probe.amount / times[form].seconds / 1e9 for form, probe in copies.items()}
+        best = max(rates, key=lambda form: rates[form])
+        return {**found, "copy": rates[best], "copy_form": best, "copies": rates}

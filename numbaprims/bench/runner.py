@@ -1,0 +1,132 @@
+"""One case: hold every contender to the reference, time all of them interleaved, make a record of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from numbaprims.bench.cases import OURS, Case, Contender, Workload, poison, stem_module
+from numbaprims.bench.roofline import Roofline
+from numbaprims.tuning.timing import Measurements, Ratio, Schedule, measure
+
+ROOF = "roofline"
+
+
+def run_case(case: Case, threads: int, roofline: Roofline, schedule: Schedule) -> dict[str, Any]:
+    """Measure a case on the current threads; a record as it stands in the JSON file.
+
+    A contender whose result is wrong, or that raises, is not timed: its reason stands under "refused".
+    When that happens to ours, the record has "error" and no times at all.
+    """
+    module = stem_module(case.stem)
+    record: dict[str, Any] = {
+        "stem": case.stem,
+        "suite": case.suite,
+        "label": case.label,
+        "sizes": dict(case.sizes),
+        "switches": dict(case.switches),
+        "dtype": case.dtype,
+        "threads": threads,
+        "command": f"{case.command} --threads {threads}",
+    }
+    needed = module.memory(case)
+    if needed > physical_memory() / 8:
+        record["error"] = (
+            f"the operands take {needed / 1e9:.1f} GB, more than an eighth of this machine's memory"
+        )
+        return record
+    try:
+        work = module.workload(case, threads)
+        record["solver"] = work.solver()
+    except Exception as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+        return record
+    refused = check_contenders(work)
+    if OURS in refused:
+        record["error"] = refused[OURS]
+        return record
+    probe = roofline.probe(work.bound, case.dtype, work.bytes)
+    calls = {name: contender.call for name, contender in work.contenders.items() if name not in refused}
+    times = measure({**calls, ROOF: probe.call}, schedule)
+    record.update(_measured(work, times, probe.amount))
+    if refused:
+        record["refused"] = refused
+    return record
+
+
+def check_contenders(work: Workload) -> dict[str, str]:
+    """Run each contender once on a poisoned output; name -> what is wrong with its result."""
+    refused = {}
+    for name, contender in work.contenders.items():
+        wrong = _wrong(work, contender)
+        if wrong is not None:
+            refused[name] = wrong
+    return refused
+
+
+def _wrong(work: Workload, contender: Contender) -> str | None:
+    if contender.reset is not None:
+        contender.reset()
+    elif work.output is not None:
+        poison(work.output)
+    try:
+        contender.call()
+        result = contender.result()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    wrong = (contender.check or work.check)(result)
+    if contender.reset is not None:
+        contender.reset()
+    return None if wrong is None else f"wrong result: {wrong}"
+
+
+def _measured(work: Workload, times: Measurements, probe_amount: float) -> dict[str, Any]:
+    ours = times[OURS]
+    roof = times[ROOF]
+    amount = work.flops if work.bound == "fma" else work.bytes
+    # Paired by round: both blocks fell into the same state of the machine.
+    percent = _scaled(times.speedup(OURS, over=ROOF), 100 * amount / probe_amount)
+    found = {
+        name: {
+            "seconds": times[name].seconds,
+            "speedup": times.speedup(OURS, over=name).value,
+            "low": times.speedup(OURS, over=name).low,
+            "high": times.speedup(OURS, over=name).high,
+            "form": work.contenders[name].form,
+        }
+        for name in work.contenders
+        if name in times and name != OURS
+    }
+    for entry in found.values():
+        if not entry["form"]:
+            del entry["form"]
+    return {
+        "seconds": ours.seconds,
+        "best": ours.best,
+        "spread": ours.spread,
+        "rounds": len(ours.blocks),
+        "gflops": work.flops / ours.seconds / 1e9,
+        "gbs": work.bytes / ours.seconds / 1e9,
+        "bytes": work.bytes,
+        "flops": work.flops,
+        "roof": {
+            "bound": work.bound,
+            "rate": probe_amount / roof.seconds / 1e9,
+            "percent": percent.value,
+            "low": percent.low,
+            "high": percent.high,
+        },
+        "rivals": found,
+    }
+
+
+def _scaled(ratio: Ratio, factor: float) -> Ratio:
+    return Ratio(ratio.value * factor, ratio.low * factor, ratio.high * factor)
+
+
+def physical_memory() -> float:
+    """Bytes of memory of the machine; infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")

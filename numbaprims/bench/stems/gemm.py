@@ -1,0 +1,266 @@
+"""gemm against NumPy, torch (MKL) and oneDNN through torch."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench import rivals
+from numbaprims.bench.cases import (
+    DTYPES,
+    OURS,
+    Case,
+    Contender,
+    Workload,
+    disagreement,
+    generator,
+    select,
+    sum_bound,
+)
+from numbaprims.bench.operands import Operand, chosen_solver
+from numbaprims.reference.activation import activation
+from numbaprims.tuning.timing import Schedule, measure
+
+DIMENSIONS = ("m", "n", "k")
+_ONEDNN_ATTRIBUTES = {None: "none", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "swish"}
+
+
+def cases(options: Namespace) -> list[Case]:
+    """The cases that the options of the command select."""
+    extra = tuple(
+        (name, value)
+        for name in ("batch", "bias", "activation")
+        if (value := getattr(options, name, None)) not in (None, False, 1)
+    )
+    found: list[Case] = []
+    for dtype in options.dtype:
+        for name, suite in select("gemm", options.shapes, DIMENSIONS):
+            if name == "given":
+                stored = "nn"
+                groups = [(stored, [suite])]
+            else:
+                groups = [
+                    (
+                        stored,
+                        [
+                            tuple(zip(DIMENSIONS, map(int, text.split("x")), strict=True))
+                            for text in suite[stored]
+                        ],
+                    )
+                    for stored in ("nn", "tn", "nt")
+                    if stored in suite
+                ]
+            for stored, shapes in groups:
+                transposed = tuple(
+                    (switch, True)
+                    for switch, on in (
+                        ("trans_a", stored == "tn" or options.trans_a),
+                        ("trans_b", stored == "nt" or options.trans_b),
+                    )
+                    if on
+                )
+                found += [Case("gemm", name, sizes, dtype, (*transposed, *extra)) for sizes in shapes]
+    return found
+
+
+def memory(case: Case) -> float:
+    """Bytes of the operands of a case, before they are allocated."""
+    m, n, k = (case[name] for name in DIMENSIONS)
+    size = {"f64": 8, "f32": 4}.get(case.dtype, 2)
+    return float(case.get("batch", 1) * (m * k + k * n + m * n) * size)
+
+
+class _Problem:
+    """Operands of a case; `a` and `b` as they are stored, `left` and `right` as they are multiplied."""
+
+    def __init__(self, case: Case):
+        self.case, self.dtype = case, DTYPES[case.dtype]
+        m, n, k = (case[name] for name in DIMENSIONS)
+        lead = (case["batch"],) if case.get("batch") else ()
+        self.trans_a, self.trans_b = case.get("trans_a", False), case.get("trans_b", False)
+        self.activation: str | None = case.get("activation")
+        rng = generator(case)
+
+        def draw(*shape: int) -> Operand:
+            if self.dtype == "i8":
+                return Operand.of(rng.integers(-128, 128, shape, np.int8), "i8")
+            # In [-1, 1): no rare large value decides what the error bound is.
+            return Operand.of(rng.random(shape, np.float32) * 2 - 1, self.dtype)
+
+        self.a = draw(*lead, *((k, m) if self.trans_a else (m, k)))
+        self.b = draw(*lead, *((n, k) if self.trans_b else (k, n)))
+        self.out = Operand.empty((*lead, m, n), "i32" if self.dtype == "i8" else self.dtype)
+        self.bias = draw(n) if case.get("bias") else None
+        self.m, self.n, self.k = m, n, k
+
+    def logical(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """The operands as the product reads them: (..., M, K) and (..., K, N) views."""
+        return (a.swapaxes(-1, -2) if self.trans_a else a), (b.swapaxes(-1, -2) if self.trans_b else b)
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments of our call, without `out`."""
+        words: dict[str, Any] = {"trans_a": self.trans_a, "trans_b": self.trans_b}
+        if self.bias is not None:
+            words["bias"] = self.bias.ours
+        if self.activation:
+            words["activation"] = self.activation
+        return words
+
+    def check(self, got: np.ndarray) -> str | None:
+        """Compare rows and columns (all of them if they are few) with the float64 product."""
+        left, right = self.logical(self.a.values(), self.b.values())
+        bias = None if self.bias is None else self.bias.values().astype(np.float64)
+        # 24 whole rows and 24 whole columns touch every tile row, tile column and edge of a blocked product.
+        rows = np.unique(np.linspace(0, self.m - 1, 24).astype(int))
+        columns = np.unique(np.linspace(0, self.n - 1, 24).astype(int))
+        if got.dtype.kind == "f" and not np.isfinite(got).all():
+            return f"{int((~np.isfinite(got)).sum())} of {got.size} elements are not finite"
+        for take_rows, take_columns in ((rows, slice(None)), (slice(None), columns)):
+            want = _product(left[..., take_rows, :], right[..., :, take_columns])
+            largest = float(np.abs(want).max(initial=0.0))
+            if bias is not None:
+                want += bias[take_columns]
+                largest = max(largest, float(np.abs(want).max()))
+            if self.activation:
+                want = activation(want, self.activation)
+            bound = sum_bound(largest, self.k, self.dtype)
+            problem = disagreement(got[..., take_rows, :][..., take_columns], want, bound)
+            if problem:
+                return problem
+        return None
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Float64 product, K in pieces, so that a K of 500,000 needs no copy of the operands."""
+    k = left.shape[-1]
+    step = max(1, (1 << 23) // max(left.shape[-2], right.shape[-1]))
+    total = np.zeros((*left.shape[:-1], right.shape[-1]))
+    for low in range(0, k, step):
+        high = min(low + step, k)
+        total += left[..., low:high].astype(np.float64) @ right[..., low:high, :].astype(np.float64)
+    return total
+
+
+def workload(case: Case, threads: int) -> Workload:
+    """Our call and every rival that has the type and the epilogue."""
+    import numbaprims
+
+    p = _Problem(case)
+    a, b, out, words = p.a.ours, p.b.ours, p.out.ours, p.keywords()
+    contenders = {OURS: Contender(lambda: numbaprims.gemm(a, b, out=out, **words), p.out.values)}
+    contenders |= _numpy(p) | _torch(p) | _onednn(p)
+    if case.dtype in ("bf16", "f16", "int8"):
+        contenders["numbaprims f32"] = _ours_f32(case)
+    batch = case.get("batch", 1)
+    size = p.a.storage.nbytes + p.b.storage.nbytes + p.out.storage.nbytes
+    return Workload(
+        contenders,
+        p.check,
+        flops=2.0 * batch * p.m * p.n * p.k,
+        bytes=float(size),
+        bound="fma",
+        solver=lambda: chosen_solver(numbaprims.gemm, a, b, out=out, **words),
+        output=p.out.storage,
+    )
+
+
+def _ours_f32(case: Case) -> Contender:
+    """The same product in our own float32, which the narrow types are compared with."""
+    import numbaprims
+
+    p = _Problem(Case(case.stem, case.suite, case.sizes, "f32", case.switches))
+    a, b, out, words = p.a.ours, p.b.ours, p.out.ours, p.keywords()
+    return Contender(lambda: numbaprims.gemm(a, b, out=out, **words), p.out.values, check=p.check)
+
+
+def _numpy(p: _Problem) -> dict[str, Contender]:
+    if p.dtype not in ("f32", "f64") or p.activation not in (None, "relu"):
+        return {}
+    left, right = p.logical(p.a.storage, p.b.storage)
+    out, bias = p.out.storage, None if p.bias is None else p.bias.storage
+
+    def product() -> None:
+        np.matmul(left, right, out=out)
+        if bias is not None:
+            np.add(out, bias, out=out)
+        if p.activation:
+            np.maximum(out, 0, out=out)
+
+    plain: Callable[[], Any] = lambda: np.matmul(left, right, out=out)  # noqa: E731
+    return {"numpy": Contender(plain if bias is None and not p.activation else product, p.out.values)}
+
+
+def _torch(p: _Problem) -> dict[str, Contender]:
+    torch = rivals.library("torch")
+    if torch is None or p.activation not in (None, "relu"):
+        return {}
+    left, right = p.logical(p.a.torch, p.b.torch)
+    out = p.out.torch
+    call: Callable[[], Any]
+    if p.dtype == "i8":
+        if p.bias is not None or p.activation or out.ndim != 2:
+            return {}
+        call = lambda: torch._int_mm(left, right, out=out)  # noqa: E731
+    elif p.bias is None:
+        multiply = torch.mm if out.ndim == 2 else torch.bmm
+        call = lambda: multiply(left, right, out=out)  # noqa: E731
+    else:
+        bias = p.bias.torch
+        add = torch.addmm if out.ndim == 2 else torch.baddbmm
+        call = lambda: add(bias, left, right, out=out)  # noqa: E731
+    if p.activation:
+        product = call
+        call = lambda: (product(), out.relu_())  # noqa: E731
+    return {"torch": Contender(call, p.out.values)}
+
+
+def _onednn(p: _Problem) -> dict[str, Contender]:
+    """oneDNN's inner product, the kernel behind torch.compile's linear layers; it has no `out=`.
+
+    Which storage of the weight is fastest depends on the shape, so all are tried: as given, the other way
+    round, and (a rival of its own, since its packing is not timed) reordered into oneDNN's blocked layout.
+    """
+    torch = rivals.library("torch")
+    if torch is None or not torch.backends.mkldnn.is_available() or p.out.storage.ndim != 2:
+        return {}
+    if p.dtype not in ("f32", "bf16") or p.activation not in _ONEDNN_ATTRIBUTES:
+        return {}
+    linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    if linear is None:
+        return {}
+    left, right = p.logical(p.a.torch, p.b.torch)
+    weight = right.t()
+    bias = None if p.bias is None else p.bias.torch
+    attribute = _ONEDNN_ATTRIBUTES[p.activation]
+    latest: list[Any] = [None]
+
+    def contender(w: Any, form: str) -> Contender:
+        def call() -> None:
+            latest[0] = linear(left, w, bias, attribute, [], "")
+
+        def result() -> np.ndarray:
+            return latest[0].float().numpy()
+
+        return Contender(call, result, form=form)
+
+    forms = {
+        "weight as given": contender(weight, "weight as given"),
+        "weight (N, K)": contender(weight.contiguous(), "weight stored (N, K)"),
+    }
+    if p.trans_b:
+        forms["weight (K, N)"] = contender(weight.t().contiguous().t(), "weight stored (K, N)")
+        del forms["weight (N, K)"]  # it is as given
+    found = {"onednn": _fastest(forms)}
+    reorder = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
+    if reorder is not None:
+        found["onednn packed"] = contender(reorder(weight.contiguous(), p.m), "weight reordered beforehand")
+    return found
+
+
+def _fastest(forms: dict[str, Contender]) -> Contender:
+    quick = Schedule(block=8e-3, settle=2e-3, rounds=3, min_rounds=1, time_limit=1.0)
+    times = measure({name: form.call for name, form in forms.items()}, quick)
+    return forms[min(forms, key=lambda name: times[name].seconds)]

@@ -1,0 +1,99 @@
+"""What a run prints: one line a case, geometric means, and the targets with what was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims.bench.results import geometric_mean
+
+Record = dict[str, Any]
+
+ROOF_NAMES = {"fma": "FMA peak", "read": "read", "copy": "copy", "update": "update"}
+RIVALS = {
+    "gemm": ("numpy", "torch", "onednn", "onednn packed", "numbaprims f32"),
+    "gemv": ("numpy", "torch", "scipy"),
+    "ger": ("numpy", "torch", "scipy", "numexpr"),
+    "activation": ("torch", "numpy", "numexpr"),
+}
+_LABEL, _SOLVER = 28, 14
+
+
+def heading(stem: str) -> str:
+    """The line above the cases of a stem."""
+    rate = "GFLOP/s" if stem == "gemm" else "GB/s"
+    cells = [f"{'case':{_LABEL}}", f"{'type':>4}", f"{'thr':>3}", f"{'solver':{_SOLVER}}", f"{'time':>9}"]
+    cells += [f"{rate:>8}", f"{'% roof':>7}"]
+    cells += [f"{name.removeprefix('numbaprims '):>{max(7, len(name))}}" for name in RIVALS[stem]]
+    return "  ".join(cells)
+
+
+def line(record: Record) -> str:
+    """One case. The columns of the rivals hold speed-ups: 1.25 means that we are 1.25 times as fast."""
+    start = f"{record['label']:{_LABEL}}  {record['dtype']:>4}  {record['threads']:>3}"
+    if "error" in record:
+        return f"{start}  NOT MEASURED: {record['error']}"
+    rate = record["gflops"] if record["stem"] == "gemm" else record["gbs"]
+    cells = [start, f"{record['solver'][:_SOLVER]:{_SOLVER}}", f"{seconds(record['seconds']):>9}"]
+    cells += [f"{rate:8.1f}", f"{record['roof']['percent']:7.1f}"]
+    for name in RIVALS[record["stem"]]:
+        width = max(7, len(name))
+        rival = record["rivals"].get(name)
+        cells.append(f"{rival['speedup']:{width}.2f}" if rival else " " * (width - 1) + "-")
+    text = "  ".join(cells)
+    for name, reason in record.get("refused", {}).items():
+        text += f"\n    {name}: not timed, {reason}"
+    return text
+
+
+def seconds(value: float) -> str:
+    """1.23 ms"""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def means(records: list[Record]) -> list[str]:
+    """Geometric mean and worst of every speed-up, by suite, type and threads."""
+    groups: dict[tuple[str, str, int], list[Record]] = {}
+    for record in records:
+        if "rivals" in record:
+            groups.setdefault((record["suite"], record["dtype"], record["threads"]), []).append(record)
+    lines = []
+    for (suite, dtype, threads), group in groups.items():
+        stem = group[0]["stem"]
+        head = f"{suite}, {dtype}, {threads} thread{'s' * (threads > 1)}, {len(group)} cases: "
+        percents = [record["roof"]["percent"] for record in group]
+        worst = min(group, key=lambda record: record["roof"]["percent"])
+        parts = [
+            f"{geometric_mean(percents):.1f} % of the roof (worst {min(percents):.1f}, {worst['label']})"
+        ]
+        for name in RIVALS[stem]:
+            found = [(r["rivals"][name]["speedup"], r["label"]) for r in group if name in r["rivals"]]
+            if found:
+                low, where = min(found)
+                mean = geometric_mean(value for value, _ in found)
+                parts.append(f"{mean:.2f} x {name} (worst {low:.2f}, {where})")
+        lines.append(head + "; ".join(parts))
+    return lines
+
+
+def targets(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """The project's goals beside what this run reached."""
+    lines = [f"{'target':58}  thr  cases  {'reached':>8}  {'floor':>6}  {'aim':>6}  verdict"]
+    for row in rows:
+        value, floor, aim = (number(row[key], row["unit"]) for key in ("value", "floor", "aim"))
+        name = f"{row['stem']}: {row['name']}"
+        lines.append(
+            f"{name:58}  {row['threads']:>3}  {row['cases']:>5}  "
+            f"{value:>8}  {floor:>6}  {aim:>6}  {row['verdict']}"
+        )
+    return lines if len(lines) > 1 else []
+
+
+def number(value: float, unit: str) -> str:
+    """1.234 x -> "1.23 x"; 87.25 % -> "87.3 %"."""
+    if unit == "%":
+        return f"{value:.1f} %" if value % 1 else f"{value:.0f} %"
+    return f"{value:.3g}{unit if unit.startswith(' ') else ' ' + unit}"

@@ -1,0 +1,234 @@
+"""The project's own goals: for each row a floor that must hold and an aim, and what a run reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from numbaprims.bench.results import geometric_mean
+
+Record = dict[str, Any]
+
+EXP_LIKE = ("exp", "tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "elu")
+CHEAP = ("relu", "abs", "clip", "leaky_relu")
+LARGE_ACTIVATION = 1 << 26
+
+
+@dataclass(frozen=True)
+class Target:
+    """One goal.
+
+    metric   number of a record, or None where the row says nothing about it
+    reduce   "geomean", "worst" (the least favourable record) or "mean"
+    lower    True where less is better (times)
+    unit     "x" or "%" behind the number
+    """
+
+    stem: str
+    name: str
+    metric: Callable[[Record], float | None]
+    reduce: str
+    floor: float
+    aim: float
+    unit: str = "x"
+    lower: bool = False
+
+    def value(self, records: Iterable[Record]) -> tuple[float, int, str] | None:
+        """(number reached, records it comes from, label of the worst of them); None if no record counts."""
+        found = [(number, record) for record in records if (number := self.metric(record)) is not None]
+        if not found:
+            return None
+        numbers = [number for number, _ in found]
+        pick = max if self.lower else min
+        worst, where = pick(found, key=lambda entry: entry[0])
+        if self.reduce == "worst":
+            reached = worst
+        else:
+            reached = geometric_mean(numbers) if self.reduce == "geomean" else sum(numbers) / len(numbers)
+        return reached, len(found), str(where["label"])
+
+    def verdict(self, value: float) -> str:
+        """ "aim", "floor", or by how much of the floor it misses."""
+        if value <= self.aim if self.lower else value >= self.aim:
+            return "aim"
+        if value <= self.floor if self.lower else value >= self.floor:
+            return "floor"
+        missed = value / self.floor - 1 if self.lower else 1 - value / self.floor
+        return f"MISSED by {100 * missed:.0f} %"
+
+
+def _speedup(record: Record, *names: str) -> float | None:
+    """Speed-up over the best of the rivals named; None if none of them ran."""
+    found = [record["rivals"][name]["speedup"] for name in names if name in record.get("rivals", {})]
+    return min(found) if found else None
+
+
+def _is_square(record: Record) -> bool:
+    return record["suite"] == "square" and 256 <= record["sizes"]["n"] <= 4096 and not record["switches"]
+
+
+def _percent(record: Record) -> float | None:
+    return record["roof"]["percent"] if "roof" in record else None
+
+
+def _square_f32(record: Record) -> bool:
+    return record["dtype"] == "f32" and _is_square(record)
+
+
+def _square_percent(record: Record) -> float | None:
+    return _percent(record) if _square_f32(record) else None
+
+
+def _square_over(name: str) -> Callable[[Record], float | None]:
+    return lambda record: _speedup(record, name) if _square_f32(record) else None
+
+
+def _odd_over(*names: str) -> Callable[[Record], float | None]:
+    def metric(record: Record) -> float | None:
+        odd = record["suite"] in ("skinny", "deepbench") and record["dtype"] == "f32"
+        return _speedup(record, *names) if odd else None
+
+    return metric
+
+
+def _over_own_f32(dtype: str) -> Callable[[Record], float | None]:
+    return lambda record: (
+        _speedup(record, "numbaprims f32") if record["dtype"] == dtype and _is_square(record) else None
+    )
+
+
+def _paper_f32(record: Record) -> bool:
+    return record["suite"] in ("square", "wide128", "wide256") and record["dtype"] == "f32"
+
+
+def _vector_speedup(record: Record) -> float | None:
+    return _speedup(record, "numpy", "torch") if _paper_f32(record) else None
+
+
+def _vector_read_percent(record: Record) -> float | None:
+    """Of the read bandwidth, for matrices that no cache of the machine holds."""
+    if not _paper_f32(record) or record.get("bytes", 0) < 2 * record["caches"]["l3"] or "read" not in record:
+        return None
+    return 100 * record["gbs"] / record["read"]
+
+
+def _kind(record: Record) -> str:
+    return str(record["switches"].get("kind", ""))
+
+
+def _activation(kinds: tuple[str, ...], least: int) -> Callable[[Record], float | None]:
+    def metric(record: Record) -> float | None:
+        inside = least <= record["sizes"]["n"] <= 1 << 20 and record["dtype"] == "f32"
+        plain = "backward" not in record["switches"] and record["suite"] == "small"
+        return _speedup(record, "torch") if inside and plain and _kind(record) in kinds else None
+
+    return metric
+
+
+def _activation_percent(record: Record) -> float | None:
+    large = record["sizes"]["n"] >= LARGE_ACTIVATION and record["dtype"] == "f32"
+    return _percent(record) if large and "backward" not in record["switches"] else None
+
+
+def _field(name: str) -> Callable[[Record], float | None]:
+    return lambda record: record.get(name)
+
+
+_ANY = ("numpy", "torch", "onednn", "onednn packed")
+
+TARGETS = (
+    Target("gemm", "f32, square 256-4096, of the FMA peak", _square_percent, "geomean", 82, 95, "%"),
+    Target(
+        "gemm", "f32, square 256-4096, over NumPy (OpenBLAS)", _square_over("numpy"), "geomean", 0.92, 1.05
+    ),
+    Target("gemm", "f32, square 256-4096, over torch.mm (MKL)", _square_over("torch"), "geomean", 2.0, 2.3),
+    Target("gemm", "f32, skinny and odd, over the best rival", _odd_over(*_ANY[:3]), "geomean", 1.1, 1.4),
+    Target(
+        "gemm", "f32, skinny and odd, over the best rival, worst", _odd_over(*_ANY[:3]), "worst", 0.8, 1.0
+    ),
+    Target("gemm", "the same, oneDNN with weights packed beforehand", _odd_over(*_ANY), "geomean", 1.1, 1.4),
+    Target("gemm", "bf16, square 256-4096, over our own f32", _over_own_f32("bf16"), "geomean", 1.3, 1.7),
+    Target("gemm", "int8, square 256-4096, over our own f32", _over_own_f32("int8"), "geomean", 1.8, 3.0),
+    Target(
+        "gemv", "f32, gemv and gemv^T, over the better of NumPy and torch", _vector_speedup, "geomean", 1.2, 2
+    ),
+    Target(
+        "gemv",
+        "f32, larger than the caches, of the read bandwidth",
+        _vector_read_percent,
+        "geomean",
+        85,
+        95,
+        "%",
+    ),
+    Target("ger", "f32, over the better of NumPy and torch", _vector_speedup, "geomean", 1.2, 2),
+    Target(
+        "ger",
+        "f32, larger than the caches, of the read bandwidth",
+        _vector_read_percent,
+        "geomean",
+        85,
+        95,
+        "%",
+    ),
+    Target(
+        "activation",
+        "f32, exp-like, 16 Ki to 1 Mi, over torch",
+        _activation(EXP_LIKE, 1 << 14),
+        "geomean",
+        3,
+        5,
+    ),
+    Target(
+        "activation", "f32, cheap, 64 Ki to 1 Mi, over torch", _activation(CHEAP, 1 << 16), "geomean", 1, 1.3
+    ),
+    Target(
+        "activation", "f32, every kind, 64 Mi, of the best copy", _activation_percent, "geomean", 85, 95, "%"
+    ),
+    Target(
+        "activation",
+        "f32, every kind, 64 Mi, of the best copy, worst",
+        _activation_percent,
+        "worst",
+        85,
+        95,
+        "%",
+    ),
+    Target("call", "8x8 operands, times NumPy's own time", _field("times_numpy"), "worst", 8, 4, lower=True),
+    Target("start", "first gemm of a process, cold cache", _field("cold"), "worst", 4, 2, " s", lower=True),
+    Target(
+        "start", "first gemm of a process, warm cache", _field("warm"), "worst", 0.9, 0.65, " s", lower=True
+    ),
+)
+
+
+def summarise(records: list[Record]) -> list[dict[str, Any]]:
+    """Every target that the records say something about, per thread count."""
+    rows = []
+    for target in TARGETS:
+        for threads in sorted({record["threads"] for record in records if record["stem"] == target.stem}):
+            mine = [
+                r
+                for r in records
+                if r["stem"] == target.stem and r["threads"] == threads and "error" not in r
+            ]
+            reached = target.value(mine)
+            if reached is None:
+                continue
+            value, count, worst = reached
+            rows.append(
+                {
+                    "stem": target.stem,
+                    "name": target.name,
+                    "threads": threads,
+                    "cases": count,
+                    "value": value,
+                    "floor": target.floor,
+                    "aim": target.aim,
+                    "unit": target.unit,
+                    "verdict": target.verdict(value),
+                    "worst": worst,
+                }
+            )
+    return rows

@@ -1,0 +1,177 @@
+"""Kernels that measure the CPU instead of using it: multiply-add peak, reading, copying, updating."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from numbaprims.cpu import target
+from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import (
+    Arguments,
+    fma,
+    lanes,
+    load,
+    load_scalar,
+    reduce_add,
+    splat,
+    store,
+    store_scalar,
+)
+
+ARGS = Arguments(arrays=("out", "x"), floats=("beta",), ints=("count", "piece"))
+
+# Two 512-bit units with a latency of 4 cycles keep 8 operations in flight; 12 chains cover them.
+CHAINS = 12
+STEPS = 4096
+FMA_TILES = 16
+PIECE_BYTES = 64 << 10
+# An empty parallel region costs 1.3 us, in which one core reads about 100 KiB from its second-level cache.
+PARALLEL_BYTES = 256 << 10
+# Few enough that a large stream stays a stream, many enough that a held-up thread does not delay the end.
+CHUNKS = 32
+
+Call = Callable[[], Any]
+
+
+def make_fma_chains(dtype: str, W: int, steps: int) -> RangeKernel:
+    """CHAINS independent accumulators c = c * x + y; tile = `steps` rounds of them."""
+
+    @range_kernel("roofline_fma", ARGS.types(out=dtype, x=dtype), spec=(dtype, W, steps))
+    def fma_chains(args, worker, lo, hi):
+        for tile in range(lo, hi):
+            x = splat(load_scalar(args.x, 0), W)
+            y = splat(load_scalar(args.x, 1), W)
+            c0, c1, c2, c3, c4, c5 = x, y, x, y, x, y
+            c6, c7, c8, c9, c10, c11 = y, x, y, x, y, x
+            for _ in range(steps):
+                c0 = fma(c0, x, y)
+                c1 = fma(c1, x, y)
+                c2 = fma(c2, x, y)
+                c3 = fma(c3, x, y)
+                c4 = fma(c4, x, y)
+                c5 = fma(c5, x, y)
+                c6 = fma(c6, y, x)
+                c7 = fma(c7, y, x)
+                c8 = fma(c8, y, x)
+                c9 = fma(c9, y, x)
+                c10 = fma(c10, y, x)
+                c11 = fma(c11, y, x)
+            total = ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)) + ((c8 + c9) + (c10 + c11))
+            store_scalar(args.out, tile, reduce_add(total))
+
+    return fma_chains
+
+
+def make_read(dtype: str, W: int) -> RangeKernel:
+    """out[tile] = sum of a piece of x; eight accumulators hide the latency of the additions."""
+
+    @range_kernel("roofline_read", ARGS.types(out=dtype, x=dtype), spec=(dtype, W))
+    def read(args, worker, lo, hi):
+        for tile in range(lo, hi):
+            i = tile * args.piece
+            end = min(i + args.piece, args.count)
+            s0 = splat(load_scalar(args.x, i), W) - splat(load_scalar(args.x, i), W)
+            s1, s2, s3, s4, s5, s6, s7 = s0, s0, s0, s0, s0, s0, s0
+            while i + 8 * W <= end:
+                s0 = s0 + load(args.x, i, W)
+                s1 = s1 + load(args.x, i + W, W)
+                s2 = s2 + load(args.x, i + 2 * W, W)
+                s3 = s3 + load(args.x, i + 3 * W, W)
+                s4 = s4 + load(args.x, i + 4 * W, W)
+                s5 = s5 + load(args.x, i + 5 * W, W)
+                s6 = s6 + load(args.x, i + 6 * W, W)
+                s7 = s7 + load(args.x, i + 7 * W, W)
+                i += 8 * W
+            total = reduce_add(((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)))
+            while i < end:
+                total += load_scalar(args.x, i)
+                i += 1
+            store_scalar(args.out, tile, total)
+
+    return read
+
+
+def make_map(dtype: str, W: int, add: bool) -> RangeKernel:
+    """out = x + beta, or without `add` out = x; a piece of x a tile."""
+
+    @range_kernel("roofline_map", ARGS.types(out=dtype, x=dtype), spec=(dtype, W, add))
+    def stream(args, worker, lo, hi):
+        beta = splat(np.float32(args.beta), W)
+        for tile in range(lo, hi):
+            i = tile * args.piece
+            end = min(i + args.piece, args.count)
+            while i + 4 * W <= end:
+                v0, v1 = load(args.x, i, W), load(args.x, i + W, W)
+                v2, v3 = load(args.x, i + 2 * W, W), load(args.x, i + 3 * W, W)
+                if add:
+                    v0, v1, v2, v3 = v0 + beta, v1 + beta, v2 + beta, v3 + beta
+                store(args.out, i, v0)
+                store(args.out, i + W, v1)
+                store(args.out, i + 2 * W, v2)
+                store(args.out, i + 3 * W, v3)
+                i += 4 * W
+            while i < end:
+                value = load_scalar(args.x, i)
+                if add:
+                    value = value + np.float32(args.beta)
+                store_scalar(args.out, i, value)
+                i += 1
+
+    return stream
+
+
+@functools.cache
+def _fma_chains(dtype: str) -> RangeKernel:
+    return make_fma_chains(dtype, lanes(dtype, target.current().vector_bytes), STEPS)
+
+
+@functools.cache
+def _read() -> RangeKernel:
+    return make_read("f32", lanes("f32", target.current().vector_bytes))
+
+
+@functools.cache
+def _map(add: bool) -> RangeKernel:
+    return make_map("f32", lanes("f32", target.current().vector_bytes), add)
+
+
+def fma_peak(dtype: str) -> tuple[Call, float]:
+    """(a call, its floating-point operations): nothing but multiply-adds in registers."""
+    kernel = _fma_chains(dtype)
+    width = lanes(dtype, target.current().vector_bytes)
+    kind = np.float32 if dtype == "f32" else np.float64
+    x = np.array([0.5, 0.25], kind)  # the chains converge: no overflow, no denormals
+    out = np.zeros(FMA_TILES, kind)
+    launch = make_launcher(Program([1, 1], [(kernel, FMA_TILES, 1)]))
+    return lambda: launch(out, x), 2.0 * width * CHAINS * STEPS * FMA_TILES
+
+
+def _stream(kernel: RangeKernel, out: np.ndarray, x: np.ndarray) -> Call:
+    piece = PIECE_BYTES // x.itemsize
+    tiles = -(-x.size // piece)
+    chunk = -(-tiles // CHUNKS)
+    launch = make_launcher(
+        Program([x.size, piece], [(kernel, tiles, chunk)]), parallel=x.nbytes >= PARALLEL_BYTES
+    )
+    return lambda: launch(out, x)
+
+
+def reader(x: np.ndarray) -> tuple[Call, np.ndarray]:
+    """(a call that reads the float32 array x, the sums of its pieces)."""
+    sums = np.zeros(-(-x.nbytes // PIECE_BYTES), x.dtype)
+    return _stream(_read(), sums, x), sums
+
+
+def copier(x: np.ndarray, y: np.ndarray) -> Call:
+    """A call that copies the float32 array x into y."""
+    return _stream(_map(False), y, x)
+
+
+def updater(x: np.ndarray) -> Call:
+    """A call that adds 0 to the float32 array x in place."""
+    return _stream(_map(True), x, x)
