@@ -1,0 +1,52 @@
+"""Losses with their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import numbaprims
+
+
+def softmax_cross_entropy(
+    logits: np.ndarray, labels: np.ndarray, *, out: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """Compute the mean cross-entropy of softmax(logits) against labels, and its gradient.
+
+    loss = mean over rows of log(sum_j exp(z_j)) - z_label, dlogits = (softmax(z) - onehot(label)) / rows,
+    with each row's largest logit subtracted first so that nothing overflows.
+
+    Args:
+        logits: (rows, classes) floating-point.
+        labels: (rows,) integers, 0 <= label < classes.
+        out: (rows, classes), where the gradient goes.
+
+    Returns:
+        The loss, and the gradient with respect to the logits (rows, classes).
+
+    Raises:
+        ValueError: shapes that do not fit, or a label out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> loss, gradient = softmax_cross_entropy(np.zeros((1, 4), np.float32), np.array([2]))
+        >>> round(loss, 4), gradient.tolist()
+        (1.3863, [[0.25, 0.25, -0.75, 0.25]])
+    """
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or not logits.size:
+        raise ValueError(
+            f"logits are {logits.shape} and labels {labels.shape}; they must be (rows, classes) and (rows,), "
+            "with one row or more"
+        )
+    rows, classes = logits.shape
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"labels go from {labels.min()} to {labels.max()}; they must be 0 to {classes - 1}")
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    each = np.arange(rows), labels
+    chosen = shifted[each]
+    gradient = numbaprims.exp(shifted, out=out)
+    total = gradient.sum(axis=1, keepdims=True)
+    loss = float((numbaprims.log(total[:, 0]) - chosen).mean())
+    gradient /= total
+    gradient[each] -= 1
+    gradient /= rows
+    return loss, gradient
