@@ -23,6 +23,7 @@ __all__ = ["Entry", "Lock", "clear", "directory", "entries", "file_name", "read"
 
 SCHEMA = 1  # raised when the layout of a file or of a key changes
 SUFFIX = ".npk"
+LEFT_SECONDS = 600.0  # a temporary or lock file of this age belongs to no living compilation
 _MAGIC = b"numbaprims kernel\n"
 _HEAD = struct.Struct("<I32sIQ")  # schema, SHA-256 of key and payload, their lengths
 _START = len(_MAGIC) + _HEAD.size
@@ -231,25 +232,30 @@ def size() -> int:
 
 
 def clear() -> int:
-    """Delete the user's kernels and what dead processes left behind; returns how many kernels there were."""
+    """Delete the user's kernels and what dead processes left; returns how many kernels there were."""
     folder = str(directory())
     removed = sum(remove(path) for _, _, path in _stats(folder))
-    for path in _leftovers(folder):
-        remove(path)
+    _sweep(folder)
     return removed
 
 
-def _leftovers(folder: str) -> list[str]:
-    """Temporary and lock files, by our own names: the directory may hold other files of the user."""
+def _sweep(folder: str) -> None:
+    """Delete temporary and lock files that are too old to be in use; only our own, by their names."""
     try:
-        names = os.listdir(folder)
+        names = [name for name in os.listdir(folder) if SUFFIX + "." in name]
     except OSError:
-        return []
-    return [os.path.join(folder, n) for n in names if SUFFIX + "." in n and n.endswith((".tmp", ".lock"))]
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if name.endswith((".tmp", ".lock")) and time.time() - os.stat(path).st_mtime > LEFT_SECONDS:
+                remove(path)
+        except OSError:  # its process was faster
+            pass
 
 
 def trim(folder: str, limit: int) -> None:
-    """Delete the kernels unused for longest, down to 80 % of the limit, and leftovers older than an hour."""
+    """Delete the kernels unused for longest, down to 80 % of the limit, and what dead processes left."""
     found = sorted(_stats(folder))
     total = sum(bytes_ for _, bytes_, _ in found)
     if total > limit:
@@ -258,9 +264,4 @@ def trim(folder: str, limit: int) -> None:
                 break
             remove(path)
             total -= bytes_
-    for path in _leftovers(folder):
-        try:
-            if time.time() - os.stat(path).st_mtime > 3600:
-                remove(path)
-        except OSError:
-            pass
+    _sweep(folder)

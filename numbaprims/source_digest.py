@@ -7,6 +7,7 @@ once in a process.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -53,13 +54,13 @@ class _File:
         self.imports = tuple(dict.fromkeys(_imported(text, module, is_package)))
 
 
-def _imported(text: bytes, module: str, is_package: bool) -> Iterator[str]:
-    """Names of the modules that a source may import; those of attributes resolve to no file."""
+def _imported(text: bytes, module: str, is_package: bool) -> Iterator[tuple[str, str]]:
+    """(module, name) of every ``from module import name``; the name is empty for ``import module``."""
     package = module if is_package else module.rpartition(".")[0]
     for source, names, plain in _IMPORT.findall(text.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")):
         if plain:
             for item in _COMMENT.sub(b"", plain).split(b","):
-                yield item.split()[0].decode(errors="replace") if item.split() else ""
+                yield _first_word(item), ""
             continue
         start = source.decode(errors="replace")
         level = len(start) - len(start.lstrip("."))
@@ -68,17 +69,20 @@ def _imported(text: bytes, module: str, is_package: bool) -> Iterator[str]:
             above = package.split(".")
             above = above[: len(above) - level + 1]
             start = ".".join([*above, start] if start else above)
-        yield start
         for item in _COMMENT.sub(b"", names).strip(b"() \t\r\n").split(b","):
-            words = item.split()
-            if words and words[0] != b"*":
-                yield f"{start}.{words[0].decode(errors='replace')}"
+            yield start, _first_word(item)
+
+
+def _first_word(item: bytes) -> str:
+    words = item.split()
+    return words[0].decode(errors="replace") if words else ""
 
 
 _files: dict[str, _File] = {}
 _closures: dict[str, str] = {}
 
 
+@functools.cache
 def _locate(base: str, module: str) -> tuple[str, bool] | None:
     """(path, is it a package) of a module below the directory `base`."""
     path = os.path.join(base, *module.split("."))
@@ -121,6 +125,7 @@ def _scan(base: str, module: str, path: str) -> str:
     top = module.partition(".")[0]
     skipped = {f"{top}.{name}" for name in _WITHOUT_KERNEL_CODE}
     is_package = os.path.basename(path) == "__init__.py"
+    alone = "." not in module and not is_package
     found: dict[str, str] = {}
     waiting: list[tuple[str, str, bool]] = [(module, path, is_package)]
     seen = {module}
@@ -132,13 +137,21 @@ def _scan(base: str, module: str, path: str) -> str:
         if _STARTED < file.mtime <= time.time():
             raise NotStable(f"{file_path} was edited while this process ran")
         found[name] = file.digest
-        for target in file.imports:
-            # A package follows its own modules only; a lone module (a script) those beside it.
-            if target in seen or target in skipped or ("." in module and target.partition(".")[0] != top):
+        for target, attribute in file.imports:
+            # A package follows its own modules; a lone module (a script) the lone ones beside it.
+            if not target or (target.partition(".")[0] != top and not alone):
                 continue
-            seen.add(target)
-            located = _locate(base, target) if target else None
-            if located is not None:
+            located = _locate(base, target)
+            if alone and located is not None and located[1]:
+                continue
+            if located is not None and located[1] and attribute:
+                inner = _locate(
+                    base, f"{target}.{attribute}"
+                )  # a module of a package, or a name in its __init__
+                if inner is not None:
+                    target, located = f"{target}.{attribute}", inner
+            if located is not None and target not in seen and target not in skipped:
+                seen.add(target)
                 waiting.append((target, *located))
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
 

@@ -1,0 +1,1 @@
+"""A package of small kernels that tests copy, edit and run in processes of their own."""

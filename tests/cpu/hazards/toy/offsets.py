@@ -1,0 +1,3 @@
+"""Two imports away from the kernels."""
+
+OFFSET = 0
