@@ -76,10 +76,10 @@ def _threads() -> dict[str, Any]:
     from numbaprims.cpu import threads
 
     layer, why = threads.layer()
-    quota = threads.cgroup_quota()
+    quota, chosen = threads.cgroup_quota(), settings.current().threads
     return {
         "count": threads.count(),
-        "why_count": threads.why_default() if settings.current().threads is None else "the settings",
+        "why_count": f"{chosen} by the settings" if chosen else threads.why_default(),
         "quota_cpus": None if math.isinf(quota) else quota,
         "layer": layer,
         "why_layer": why,
@@ -155,7 +155,7 @@ def render(facts: dict[str, Any]) -> str:
             "caches",
             ", ".join(f"{name} {_size(cpu[f'{name.lower()}_bytes'])}" for name in ("L1d", "L2", "L3")),
         ),
-        ("threads", f"{threads['count']}: {threads['why_count']}"),
+        ("threads", threads["why_count"]),
         ("layer", f"{threads['layer']}: {threads['why_layer']}"),
         ("GPU", f"none: {gpu['why']}; numba-cuda {gpu['numba_cuda']}; driver {gpu['driver']}"),
         ("kernel cache", cache["off"] or cache["directory"]),
