@@ -1,5 +1,6 @@
 """Matrix products on the CPU: solvers, the best first."""
 
 from numbaprims.cpu.gemm.naive import Naive
+from numbaprims.cpu.gemm.solvers import Blocked, Private
 
-SOLVERS = (Naive(),)
+SOLVERS = (Blocked(), Private(), Naive())

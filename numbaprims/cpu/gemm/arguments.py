@@ -11,8 +11,9 @@ from numbaprims.cpu.simd.arguments import Arguments
 # out = act(alpha a b + beta c + bias); strides count elements: <matrix>_rs between rows, _cs between columns.
 # offsets: address of int64[batch][4], where each product begins in a, b, out, c.
 # sums_in_out: 1 where sums are kept in out itself, 0 where they need the workspace (another type, no unit stride).
-# kc, mc, nc: sizes of a block; k_blocks: number of kc blocks; panels: panels of B in an nc block.
-# b_bytes: bytes of the shared packed B, a_bytes: of one worker's packed A and its edge tile.
+# kc, mc, nc: sizes of a block, k_blocks ... how many there are; group: columns of an nc block that one tile takes.
+# finish: 1 where something is left to do once the sums are complete.
+# shared_bytes, worker_bytes, a_bytes, b_bytes, sums_at: the workspace, all in bytes.
 ARGS = Arguments(
     arrays=("out", "a", "b", "c", "bias", "spare0", "spare1", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
@@ -20,7 +21,8 @@ ARGS = Arguments(
         "m", "n", "k", "batch",
         "a_rs", "a_cs", "b_rs", "b_cs", "out_rs", "out_cs", "c_rs", "c_cs", "bias_step", "bias_axis", "has_c",
         "offsets", "activation", "sums_in_out",
-        "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "b_bytes", "a_bytes",
+        "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "finish",
+        "shared_bytes", "worker_bytes", "a_bytes", "b_bytes", "sums_at",
     ),
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numbaprims.cpu.gemm.activation import activation_address
@@ -22,6 +23,7 @@ from numbaprims.cpu.simd import (
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 
+@functools.cache
 def make_naive(types: Any, acc: str) -> RangeKernel:
     """Kernel over the rows of all products."""
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from numbaprims.cpu.jit import helper
 from numbaprims.cpu.simd import (
     advance,
+    load,
     load_wide,
     load_wide_first,
     load_wide_rows,
     load_wide_scalar,
     scalar,
+    stack_tile,
     store,
     store_rows,
     store_scalar,
@@ -24,7 +26,8 @@ from numbaprims.cpu.simd import (
 
 @helper
 def pack_panel(panel, source, width_step, k_step, k, width, WIDTH, W, acc):  # type: ignore[no-untyped-def]
-    """panel[p * WIDTH + j] = source[j * width_step + p * k_step], 0 for j >= width; p < k.
+    """panel[p * WIDTH + j] = source[j * width_step + p * k_step], p < k, j < width; what lies at j >= width is
+    never used.
 
     May write up to W - 1 elements past the panel's end: panels are written in ascending order, with room behind.
     """
@@ -57,24 +60,18 @@ def _pack_along(panel, source, k_step, k, width, WIDTH, W, acc):  # type: ignore
 
 @helper
 def _pack_across(panel, source, width_step, k, width, WIDTH, W, acc):  # type: ignore[no-untyped-def]
+    # Lanes past `width` hold copies of the last row: what they are multiplied with is never stored.
     whole = k - k % W
-    for v in range(0, WIDTH, W):
-        count = min(width - v, min(WIDTH - v, W))
+    room = stack_tile(acc, W, 1, W)
+    for v in range(0, width, W):
         group = advance(source, v * width_step)
         target = advance(panel, v)
-        if count == W:
-            for p in range(0, whole, W):
-                block = transpose(load_wide_rows(advance(group, p), width_step, W, W))
-                store_rows(advance(target, p * WIDTH), WIDTH, block)
-            _pack_scalars(target, group, width_step, whole, k, W, W, WIDTH, acc)
-        else:
-            _pack_scalars(target, group, width_step, 0, k, max(count, 0), min(WIDTH - v, W), WIDTH, acc)
-
-
-@helper
-def _pack_scalars(target, group, width_step, begin, end, count, room, WIDTH, acc):  # type: ignore[no-untyped-def]
-    for p in range(begin, end):
-        for j in range(count):
-            store_scalar(target, p * WIDTH + j, load_wide_scalar(group, j * width_step + p))
-        for j in range(count, room):
-            store_scalar(target, p * WIDTH + j, scalar(0, acc))
+        count = min(width - v, W)
+        for p in range(0, whole, W):
+            block = transpose(load_wide_rows(advance(group, p), width_step, count, W, W))
+            store_rows(advance(target, p * WIDTH), WIDTH, block)
+        if whole < k:
+            block = transpose(load_wide_rows(advance(group, whole), width_step, count, k - whole, W))
+            store_rows(room, W, block)
+            for p in range(whole, k):
+                store(target, p * WIDTH, load(room, (p - whole) * W, W))

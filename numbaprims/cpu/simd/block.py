@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.types import Pointer, Vec
+from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
@@ -206,3 +206,21 @@ def store_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-de
         return context.get_dummy_value()
 
     return types.void(p, types.int64, vectors), codegen
+
+
+@intrinsic(prefer_literal=True)
+def stack_tile(typingctx, elem, MR, NV, W):  # type: ignore[no-untyped-def]
+    """Uninitialised room for a tile on the stack, MR * NV * W elements, 64-byte aligned."""
+    literal = _literals(elem, MR, NV, W)
+    if literal is None:
+        return None
+    name, rows, vectors, lanes = literal
+    element = llvm_element(name)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        with builder.goto_entry_block():
+            block = builder.alloca(ir.ArrayType(element, rows * vectors * lanes))
+            block.align = 64
+        return builder.bitcast(block, element.as_pointer())
+
+    return Pointer(name)(elem, MR, NV, W), codegen

@@ -157,22 +157,35 @@ def store_narrow_scalar(typingctx, p, i, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic(prefer_literal=True)
-def load_wide_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def]
-    """A tuple of `rows` vectors, `row_stride` elements apart, in their compute type: what `transpose` takes."""
-    count, n = int_literal(rows), int_literal(W)
-    if count is None or n is None or not isinstance(p, Pointer):
+def load_wide_rows(typingctx, p, row_stride, count, valid, W):  # type: ignore[no-untyped-def]
+    """W vectors, row r at min(r, count - 1) * row_stride: what `transpose` takes.
+
+    Rows past `count` repeat the last one, so that no memory past it is touched.  Only the first `valid` lanes of each
+    row are read; the others are zero.
+    """
+    n = int_literal(W)
+    if n is None or not isinstance(p, Pointer):
         return None
     stored = Vec(p.elem, n)
-    result = types.UniTuple(Vec(compute_element(p.elem), n), count)
+    result = types.UniTuple(Vec(compute_element(p.elem), n), n)
+    all_valid = int_literal(valid) == n
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(stored)
+        i64 = ir.IntType(64)
+        last = builder.sub(args[2], ir.Constant(i64, 1))
+        mask = None if all_valid else first_lanes_value(builder, args[3], n)
         out = []
-        for row in range(count):
-            start = builder.mul(args[1], ir.Constant(ir.IntType(64), row))
-            value = builder.load(vector_at(builder, args[0], start, vector))
-            value.align = 1
+        for row in range(n):
+            index = ir.Constant(i64, row)
+            index = builder.select(builder.icmp_signed("<", index, last), index, last)
+            start = builder.mul(args[1], index)
+            if mask is None:
+                value = builder.load(vector_at(builder, args[0], start, vector))
+                value.align = 1
+            else:
+                value = masked_load_value(builder, args[0], start, mask, vector)
             out.append(widen_value(builder, value, p.elem))
         return context.make_tuple(builder, result, out)
 
-    return result(p, types.int64, rows, W), codegen
+    return result(p, types.int64, types.int64, valid if all_valid else types.int64, W), codegen
