@@ -11,7 +11,8 @@ from numpy import ndarray
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.ops._activation_problem import ActivationProblem, make_problem
-from numbaprims.ops.activation_kinds import KINDS
+from numbaprims.ops.activation_kinds import KINDS, resolve
+from numbaprims.ops.epilogue import make_activation
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 #: The arrays of a launch, in the order of its arguments.
@@ -66,9 +67,21 @@ def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0
         if out is None:
             key = (kind, x.shape, x.strides, x.dtype, _settings_key())
         elif type(out) is _ndarray:
-            key = (kind, x.shape, x.strides, x.dtype, _settings_key(), out is x, out.shape, out.strides, out.dtype)
+            key = (
+                kind,
+                x.shape,
+                x.strides,
+                x.dtype,
+                _settings_key(),
+                out is x,
+                out.shape,
+                out.strides,
+                out.dtype,
+            )
         bound = _get(key)
-        if bound is not None and x.flags.aligned:
+        if not x.flags.aligned:
+            key = None  # it is copied on the way in, and the copy's strides may be others
+        elif bound is not None:
             result = _empty_like(x) if out is None else out
             if out is None or (out.flags.behaved and (out is x or not _may_share(out, x))):
                 bound.launch(result, x, f0=p0, f1=p1, f2=p2)
@@ -87,11 +100,23 @@ def backward(
         saved = dy
     key: Any = None
     if type(dy) is _ndarray and type(saved) is _ndarray and (out is None or type(out) is _ndarray):
-        key = (kind, dy.shape, dy.strides, dy.dtype, _settings_key(), saved.shape, saved.strides, saved.dtype, "dx")
+        key = (
+            kind,
+            dy.shape,
+            dy.strides,
+            dy.dtype,
+            _settings_key(),
+            saved.shape,
+            saved.strides,
+            saved.dtype,
+            "dx",
+        )
         if out is not None:
             key += (out is dy, out is saved, out.shape, out.strides, out.dtype)
         bound = _get(key)
-        if bound is not None and dy.flags.aligned and saved.flags.aligned:
+        if not (dy.flags.aligned and saved.flags.aligned):
+            key = None
+        elif bound is not None:
             result = _empty_like(dy) if out is None else out
             if out is None or (
                 out.flags.behaved
@@ -159,7 +184,9 @@ def enter_weight(weight: Any, x: Any) -> ndarray:
         return storage
     if x.ndim >= 2 and storage.shape == (x.shape[1],):
         return storage
-    channels = f"({x.shape[1]},) for one slope a channel (dimension 1 of x)" if x.ndim >= 2 else "of no other shape"
+    channels = (
+        f"({x.shape[1]},) for one slope a channel (dimension 1 of x)" if x.ndim >= 2 else "of no other shape"
+    )
     raise ValueError(f"weight is a {arrays.describe(weight)}; it must be (1,) for one slope, or {channels}")
 
 
@@ -180,7 +207,7 @@ def pose(
 ) -> Posed:  # fmt: skip
     """Check a call and give its storage arrays; nothing has been written when it raises.
 
-    The inputs come as the caller's arrays, those of the direction's shape first; prelu's weight comes checked.
+    The inputs come as the caller's arrays, the one of the result's shape first; prelu's weight comes checked.
     """
     storages: dict[str, ndarray] = {}
     first = dtype = library = None
@@ -190,7 +217,7 @@ def pose(
             first, dtype, library = name, this, of
             if dtype not in FLOATS:
                 raise TypeError(
-                    f"{name} is a {arrays.describe(x)}; activations take float64, float32, float16 and bfloat16"
+                    f"{name} is a {arrays.describe(x)}; activations take float64, float32, float16, bfloat16"
                 )
         elif this != dtype or of is not library:
             arrays.require_same(inputs[first], first, x, name)
@@ -204,8 +231,8 @@ def pose(
         for name, storage in storages.items():
             if storage.shape != shape:
                 raise ValueError(
-                    f"{first} is a {arrays.describe(inputs[first])} and {name} a {arrays.describe(inputs[name])}; "
-                    "they must have one shape"
+                    f"{first} is a {arrays.describe(inputs[first])} and {name} a "
+                    f"{arrays.describe(inputs[name])}; they must have one shape"
                 )
     if weight is not None:
         per_channel = weight.reshape(-1, *(1,) * (like.ndim - 2)) if like.ndim > 2 else weight
@@ -227,16 +254,21 @@ def _glu_shape(
     """(axis from 0, shape of the result) of a glu."""
     x = storages["x"]
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis is {axis}; x is a {arrays.describe(inputs['x'])}, so it must be from {-x.ndim} to {x.ndim - 1}")
+        raise ValueError(
+            f"axis is {axis} and x a {arrays.describe(inputs['x'])}; allowed is {-x.ndim} to {x.ndim - 1}"
+        )
     axis %= x.ndim
     if x.shape[axis] % 2:
-        raise ValueError(f"x is a {arrays.describe(inputs['x'])}; glu halves axis {axis}, so its length must be even")
+        raise ValueError(
+            f"x is a {arrays.describe(inputs['x'])}; glu halves axis {axis}, so its length must be even"
+        )
     half = (*x.shape[:axis], x.shape[axis] // 2, *x.shape[axis + 1 :])
     if direction == "forward":
         return axis, half
     if storages["dy"].shape != half:
         raise ValueError(
-            f"dy is a {arrays.describe(inputs['dy'])} and x a {arrays.describe(inputs['x'])}; dy must have shape {half}"
+            f"dy is a {arrays.describe(inputs['dy'])} and x a {arrays.describe(inputs['x'])}; "
+            f"dy must have shape {half}"
         )
     return axis, x.shape
 
@@ -261,7 +293,7 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     bound = _get(key)
     if bound is None:
         bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype))
-    if fast_key is not None and posed.library is arrays.NUMPY and _all_aligned(posed):
+    if fast_key is not None and posed.library is arrays.NUMPY:
         _launchers.put(fast_key, bound)
     operands = dict(inputs, out=out)
     if posed.axis is not None:
@@ -274,3 +306,33 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     if state.verbose:
         call.log_call(bound)
     return posed.result
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def number(kind: str, name: str, value: Any) -> float:
+    """A parameter as a float; None is its default."""
+    if type(value) is float:
+        return value
+    if value is None:
+        value = KINDS[kind].parameters[name]
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} of {kind} is {value!r}; it must be a number") from None
+
+
+def numbers(kind: str, **parameters: Any) -> tuple[float, ...]:
+    """All parameters of a kind as floats, with the checks of the table."""
+    return make_activation(kind, parameters).parameters
+
+
+def gelu_kind(approximate: Any) -> str:
+    """The kernel's name of a gelu."""
+    return "gelu" if approximate == "none" else make_activation("gelu", {"approximate": approximate}).kind
+
+
+def axis_of(axis: Any) -> int:
+    """glu's axis as an int."""
+    return resolve("glu", {"axis": axis})[1]["axis"]

@@ -38,8 +38,8 @@ class ActivationProblem(Problem):
     n: int
     """Elements of one operand."""
     layout: str
-    """"contiguous"; "rows": the innermost loop is contiguous in every operand; "strided"; and for the gradient of
-    prelu's weight "channels" where the channels of an element lie side by side."""
+    """"contiguous"; "rows": the innermost loop is contiguous in every operand; "strided"; and for the
+    gradient of prelu's weight "channels" where the channels lie side by side."""
     inner: int
     """Length of the innermost loop."""
     in_place: bool
@@ -69,10 +69,10 @@ class ActivationProblem(Problem):
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]], offsets: Sequence[int], keep: int = 0
 ) -> Loops:
-    """Fewest nested loops over operands of one shape, ordered so that the first operand is walked in memory order.
+    """Fewest nested loops over operands of one shape, the first operand walked in the order of its memory.
 
     Dimensions along which the first operand runs backwards are turned round in all of them; neighbours that
-    every operand walks evenly become one loop. The first `keep` dimensions stay loops of their own, outermost.
+    every operand walks evenly become one loop. The first `keep` dimensions stay loops of their own.
 
     >>> collapse((4, 5), [(-5, -1), (1, 4)], (0, 0))
     Loops(shape=(4, 5), strides=((5, 1), (-1, -4)), offsets=(-19, 19))

@@ -1,0 +1,227 @@
+"""Activations and their gradients: `activation`, `activation_backward`, and a function for each kind.
+
+The functions of one kind stand in `_activation_simple.py` and `_activation_smooth.py`, their gradients in the
+`_backward` files beside them; what they share is in `_activation_call.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numbaprims.ops import _activation_call as _call
+from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem
+from numbaprims.ops._activation_simple import (
+    abs as abs,
+    clip as clip,
+    clipped_relu as clipped_relu,
+    hard_sigmoid as hard_sigmoid,
+    hard_swish as hard_swish,
+    hard_tanh as hard_tanh,
+    identity as identity,
+    leaky_relu as leaky_relu,
+    prelu as prelu,
+    relu as relu,
+    relu6 as relu6,
+    round as round,
+    softsign as softsign,
+    sqrt as sqrt,
+    square as square,
+    threshold as threshold,
+)
+from numbaprims.ops._activation_simple_backward import (
+    abs_backward as abs_backward,
+    clip_backward as clip_backward,
+    clipped_relu_backward as clipped_relu_backward,
+    hard_sigmoid_backward as hard_sigmoid_backward,
+    hard_swish_backward as hard_swish_backward,
+    hard_tanh_backward as hard_tanh_backward,
+    identity_backward as identity_backward,
+    leaky_relu_backward as leaky_relu_backward,
+    prelu_backward as prelu_backward,
+    relu6_backward as relu6_backward,
+    relu_backward as relu_backward,
+    round_backward as round_backward,
+    softsign_backward as softsign_backward,
+    sqrt_backward as sqrt_backward,
+    square_backward as square_backward,
+    threshold_backward as threshold_backward,
+)
+from numbaprims.ops._activation_smooth import (
+    celu as celu,
+    elu as elu,
+    exp as exp,
+    gelu as gelu,
+    glu as glu,
+    log as log,
+    mish as mish,
+    power as power,
+    selu as selu,
+    sigmoid as sigmoid,
+    silu as silu,
+    softplus as softplus,
+    swish as swish,
+    tanh as tanh,
+)
+from numbaprims.ops._activation_smooth_backward import (
+    celu_backward as celu_backward,
+    elu_backward as elu_backward,
+    exp_backward as exp_backward,
+    gelu_backward as gelu_backward,
+    glu_backward as glu_backward,
+    log_backward as log_backward,
+    mish_backward as mish_backward,
+    power_backward as power_backward,
+    selu_backward as selu_backward,
+    sigmoid_backward as sigmoid_backward,
+    silu_backward as silu_backward,
+    softplus_backward as softplus_backward,
+    swish_backward as swish_backward,
+    tanh_backward as tanh_backward,
+)
+from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
+from numbaprims.ops.epilogue import NOT_FUSED, Activation, make_activation
+
+#: Every name that `activation` takes, each also a function of this module.
+NAMES = (*KINDS, *ALIASES)
+
+# What a call without parameters means, for the kinds that can be called so.
+_DEFAULT: dict[str, Activation] = {
+    name: make_activation(name, {}) for name in NAMES if name not in (*NOT_FUSED, "threshold")
+}
+
+
+def activation(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
+    """Apply an activation to every element: ``y = kind(x)``.
+
+    Args:
+        x: any shape and strides, read without a copy; float64, float32, float16 or bfloat16, the last two
+            computed in float32.
+        kind: "relu", "gelu", ...: each is also a function of its own, whose docstring has the formula.
+        out: where y goes, of y's shape and dtype; it may be x itself, and otherwise shares no memory with x.
+        **parameters: those of the kind, by the names of its function; None means the default.
+
+    Returns:
+        y, of x's shape (`glu`: half of it), dtype and library. A new array lies in memory as x does.
+
+    Raises:
+        TypeError: another dtype, mixed libraries or dtypes, an unknown or missing parameter.
+        ValueError: an unknown kind, a parameter's value that is not allowed, an `out` of another shape or one
+            that overlaps an input.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.activation(np.array([-1.0, 2.0]), "leaky_relu", negative_slope=0.5)
+        array([-0.5,  2. ])
+    """
+    if not parameters:
+        act = _DEFAULT.get(kind)
+        if act is not None:
+            return _call.forward(act.kind, x, out, *act.parameters)
+    name, full = resolve(kind, parameters)
+    if name == "prelu":
+        return _call.prelu_forward(x, full["weight"], out)
+    if name == "glu":
+        return _call.glu_forward(x, full["axis"], out)
+    act = make_activation(kind, parameters)
+    return _call.forward(act.kind, x, out, *act.parameters)
+
+
+def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
+    """Compute the gradient of an activation: ``dx = dy * kind'(x)``.
+
+    Args:
+        dy: gradient of the loss by y; any strides.
+        x: the input of the forward pass, of dy's shape (`glu`: twice as long along `axis`). It may be None
+            for the kinds that read y.
+        y: the result of the forward pass. It is read for relu, sigmoid, tanh, exp and sqrt, and may be None
+            for the others.
+        kind: as in `activation`.
+        out: where dx goes; it may be dy, or what is read of x and y, itself.
+        **parameters: as in `activation`.
+
+    Returns:
+        dx, of dy's shape (`glu`: x's), dtype and library; for `prelu` a pair of dx and dweight.
+
+    Raises:
+        TypeError: as `activation`; an array that is needed and None.
+        ValueError: as `activation`; arrays of different shapes.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> x = np.array([-1.0, 2.0])
+        >>> numbaprims.activation_backward(np.ones(2), x, None, "leaky_relu", negative_slope=0.5)
+        array([0.5, 1. ])
+    """
+    act = None if parameters else _DEFAULT.get(kind)
+    if act is None:
+        name, full = resolve(kind, parameters)
+        if name in NOT_FUSED:
+            if x is None:
+                raise TypeError(f"x is None; the gradient of {kind} is computed from it")
+            if name == "prelu":
+                return _call.prelu_backward(dy, x, full["weight"], out)
+            return _call.glu_backward(dy, x, full["axis"], out)
+        act = make_activation(kind, parameters)
+    saved = {"x": x, "y": y, "": dy}[_call.reads(act.kind)]
+    if saved is None:
+        raise TypeError(f"{_call.reads(act.kind)} is None; the gradient of {kind} is computed from it")
+    return _call.backward(act.kind, dy, saved, out, *act.parameters)
+
+
+# ---------------------------------------------------------------- problems, for `explain`
+
+
+def _problem(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> ActivationProblem:
+    name, full = resolve(kind, parameters)
+    weight = None
+    if name == "prelu":
+        weight = _call.enter_weight(full["weight"], x)
+    act_kind = name if name in NOT_FUSED else make_activation(kind, parameters).kind
+    per_channel = weight if weight is not None and weight.size > 1 else None
+    return _call.pose(act_kind, "forward", {"x": x}, out, axis=full.get("axis"), weight=per_channel).problem()
+
+
+def _backward_problem(
+    dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any
+) -> ActivationProblem:
+    name, full = resolve(kind, parameters)
+    act_kind = name if name in NOT_FUSED else make_activation(kind, parameters).kind
+    read = _call.reads(act_kind)
+    inputs = {"dy": dy, **({read: {"x": x, "y": y}[read]} if read else {})}
+    weight = _call.enter_weight(full["weight"], x) if name == "prelu" else None
+    per_channel = weight if weight is not None and weight.size > 1 else None
+    return _call.pose(act_kind, "backward", inputs, out, axis=full.get("axis"), weight=per_channel).problem()
+
+
+def _named_problem(name: str) -> Any:
+    order = [
+        key
+        for key in KINDS[ALIASES.get(name, (name, {}))[0]].parameters
+        if key not in ALIASES.get(name, ("", {}))[1]
+    ]
+
+    def problem(x: Any, *values: Any, out: Any = None, **parameters: Any) -> ActivationProblem:
+        return _problem(x, name, out=out, **dict(zip(order, values, strict=False)), **parameters)
+
+    return problem
+
+
+def _named_backward_problem(name: str) -> Any:
+    kind, fixed = ALIASES.get(name, (name, {}))
+    read = KINDS[kind].reads
+    order = [key for key in KINDS[kind].parameters if key not in fixed]
+
+    def problem(dy: Any, *values: Any, out: Any = None, **parameters: Any) -> ActivationProblem:
+        given = dict(zip([read, *order] if read else order, values, strict=False), **parameters)
+        x, y = given.pop("x", None), given.pop("y", None)
+        return _backward_problem(dy, x, y, name, out=out, **given)
+
+    return problem
+
+
+PROBLEMS = {
+    "activation": _problem,
+    "activation_backward": _backward_problem,
+    **{name: _named_problem(name) for name in NAMES},
+    **{f"{name}_backward": _named_backward_problem(name) for name in NAMES},
+}
