@@ -30,7 +30,7 @@ NUMEXPR = {
     "silu": "x/(one + exp(-x))",
     "mish": "x*tanh(log1p(exp(x)))",
     "hard_tanh": "where(x > min_val, where(x < max_val, x, max_val), min_val)",
-    "clip": "where(x > min, where(x < max, x, max), min)",
+    "clip": "where(x > low, where(x < high, x, high), low)",
     "exp": "exp(x)",
     "log": "log(x)",
     "sqrt": "sqrt(x)",
@@ -48,6 +48,7 @@ def numexpr_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, 
 
     constants = {"zero": 0, "one": 1, "slope": 0.01, "selu_alpha": SELU_ALPHA, "selu_scale": SELU_SCALE}
     constants |= {**KINDS[kind].parameters, **parameters}
+    constants |= {"low": parameters.get("min"), "high": parameters.get("max")}  # min is a function of numexpr
     values = {
         name: x.dtype.type(value) for name, value in constants.items() if isinstance(value, (int, float))
     }
