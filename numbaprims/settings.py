@@ -134,13 +134,10 @@ def _check_bool(name: str, value: Any) -> bool:
 def _check_int(name: str, value: Any, low: int, high: int, allowed: str) -> int:
     if isinstance(value, bool):
         raise _bad(name, value, allowed, TypeError)
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            raise _bad(name, value, allowed) from None
     try:
-        number = int(value.__index__())
+        number = int(value) if isinstance(value, str) else int(value.__index__())
+    except ValueError:
+        raise _bad(name, value, allowed) from None
     except AttributeError:
         raise _bad(name, value, allowed, TypeError) from None
     if not low <= number <= high:
@@ -224,12 +221,14 @@ def _check_path(name: str, value: Any) -> str | None:
 
 def _check_bytes(name: str, value: Any) -> int:
     allowed = "a number of bytes from 0, with K, M, G or T behind it where that is shorter"
-    factor = 1
-    if isinstance(value, str):
-        value = value.strip().upper().removesuffix("IB").removesuffix("B")
-        if value and value[-1] in _UNITS:
-            factor, value = _UNITS[value[-1]], value[:-1]
-    return _check_int(name, value, 0, 1 << 50, allowed) * factor
+    if not isinstance(value, str):
+        return _check_int(name, value, 0, 1 << 60, allowed)
+    text = value.strip().upper().removesuffix("IB").removesuffix("B")
+    factor = _UNITS.get(text[-1:], 1)
+    digits = text[:-1].rstrip() if factor > 1 else text
+    if not (digits.isascii() and digits.isdecimal()):
+        raise _bad(name, value, allowed)
+    return int(digits) * factor
 
 
 # field: (check, default, environment variable)

@@ -84,12 +84,14 @@ _closures: dict[str, str] = {}
 
 @functools.cache
 def _locate(base: str, module: str) -> tuple[str, bool] | None:
-    """(path, is it a package) of a module below the directory `base`."""
+    """(path, is it a package) of a module below the directory `base`; None if it is not there."""
     path = os.path.join(base, *module.split("."))
     if os.path.isfile(path + ".py"):
         return path + ".py", False
     init = os.path.join(path, "__init__.py")
-    return (init, True) if os.path.isfile(init) else None
+    if os.path.isfile(init):
+        return init, True
+    return ("", True) if os.path.isdir(path) else None  # a namespace package has no file
 
 
 def _home(py_func: Callable[..., Any]) -> tuple[str, str, str]:
@@ -150,7 +152,7 @@ def _scan(base: str, module: str, path: str) -> str:
                 )  # a module of a package, or a name in its __init__
                 if inner is not None:
                     target, located = f"{target}.{attribute}", inner
-            if located is not None and target not in seen and target not in skipped:
+            if located is not None and located[0] and target not in seen and target not in skipped:
                 seen.add(target)
                 waiting.append((target, *located))
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()

@@ -104,7 +104,8 @@ def test_options_and_spec_tell_kernels_apart(toy):
         import json
         from toy import kernels
         from numbaprims import kernel_cache
-        cache = kernel_cache.KernelCache(kernels.expected_chain, "name", ("f32", 8), {"fastmath": {"arcp", "contract"}})
+        options = {"fastmath": {"arcp", "contract"}}
+        cache = kernel_cache.KernelCache(kernels.expected_chain, "name", ("f32", 8), options)
         print(json.dumps(cache.key("i8(i8)").decode()))
     """)
     assert again in found[1], "the key of the same kernel differs between processes"
