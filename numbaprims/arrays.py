@@ -218,16 +218,17 @@ def _refuse_dtype(x: ndarray, name: str) -> NoReturn:
 
 
 def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[ndarray, str, Library]:
+    if x.requires_grad:
+        x = _detached(x, name, library)
     dtype = library.names.get(x.dtype)
     try:
-        if dtype == "bf16" and not x.requires_grad:
+        if dtype == "bf16":
             # numpy() knows no bfloat16; the view of its bits it does know.
             storage = x.view(library.uint16).numpy()
         else:
             storage = x.numpy()
     except (RuntimeError, TypeError) as error:
-        storage, dtype, _ = _enter_tensor(_plain_tensor(x, name, library, error), name, library)
-        return (_frozen_copy(storage) if x.is_neg() else storage), dtype, library
+        return _enter_lazy_tensor(x, name, library, error)
     if dtype is None:
         raise TypeError(f"{name} is a {describe(x)}; {_DTYPES_IN_WORDS}")
     if dtype == "f16":
@@ -237,22 +238,25 @@ def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[ndarray, str, Lib
     return storage, dtype, library
 
 
-def _plain_tensor(x: Any, name: str, library: _Torch, error: Exception) -> Any:
-    """Give the plain tensor behind one that numpy() refused, or say in words why there is none."""
+def _detached(x: Any, name: str, library: _Torch) -> Any:
+    if library.grad_enabled():
+        raise TypeError(
+            f"{name} requires grad and this function records no gradient; use "
+            f"numbaprims.frontends.torch, or pass {name}.detach(), or call under torch.no_grad()"
+        )
+    return x.detach()
+
+
+def _enter_lazy_tensor(x: Any, name: str, library: _Torch, error: Exception) -> tuple[ndarray, str, Library]:
+    """Resolve a tensor that numpy() refused because it is negated lazily; refuse the others in words."""
     if x.device.type == "cuda":
         _refuse_gpu(str(x.device), name)
     if not x.is_cpu:
         raise TypeError(f"{name} lives on {x.device}; move it with {name}.cpu()") from error
-    if x.requires_grad:
-        if library.grad_enabled():
-            raise TypeError(
-                f"{name} requires grad and this function records no gradient; use "
-                f"numbaprims.frontends.torch, or pass {name}.detach(), or call under torch.no_grad()"
-            ) from error
-        return x.detach()
-    if x.is_neg():
-        return x.resolve_neg()
-    raise TypeError(f"{name} is a {describe(x)} that has no plain CPU memory: {error}") from error
+    if not x.is_neg():
+        raise TypeError(f"{name} is a {describe(x)} that has no plain CPU memory: {error}") from error
+    storage, dtype, _ = _enter_tensor(x.resolve_neg(), name, library)
+    return _frozen_copy(storage), dtype, library
 
 
 def _refuse_gpu(where: str, name: str) -> NoReturn:

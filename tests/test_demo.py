@@ -1,6 +1,7 @@
 """The main job: a perceptron learns real digits on the public functions, on nothing of NumPy's instead."""
 
 import ast
+import doctest
 import inspect
 import re
 import subprocess
@@ -192,6 +193,12 @@ def test_split_is_a_partition():
     trained, tested = split(1797, 0.2, 5)
     assert len(tested) == 359 and sorted([*trained, *tested]) == list(range(1797))
     assert tested.tolist() == split(1797, 0.2, 5)[1].tolist() != split(1797, 0.2, 6)[1].tolist()
+
+
+@pytest.mark.parametrize("module", [mlp, losses])
+def test_examples_run(module):
+    failed, tried = doctest.testmod(module)
+    assert failed == 0 < tried
 
 
 # ---------------------------------------------------------------- the command

@@ -1,5 +1,6 @@
 """The oracle itself: definitions against torch and finite differences, helpers against what they promise."""
 
+import doctest
 import math
 
 import numpy as np
@@ -20,6 +21,8 @@ from helpers import (
 )
 from hypothesis import given, strategies as st
 
+from numbaprims import datasets, shapes
+from numbaprims.ops import activation_kinds
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
 from numbaprims.reference.activation import activation, activation_backward
 from numbaprims.reference.gemm import gemm, linear
@@ -180,6 +183,12 @@ def test_kinds_are_resolved():
     ]:
         with pytest.raises(error, match=words):
             resolve(kind, parameters)
+
+
+@pytest.mark.parametrize("module", [activation_kinds, shapes, datasets])
+def test_examples_run(module):
+    failed, tried = doctest.testmod(module)
+    assert failed == 0 < tried
 
 
 # ---------------------------------------------------------------- products
