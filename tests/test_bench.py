@@ -285,7 +285,8 @@ def record(label="256x256x256", percent=80.0, **speedups):
     return {
         "stem": "gemm", "suite": "square", "label": label, "sizes": {"m": n, "n": n, "k": n}, "switches": {},
         "dtype": "f32", "threads": 1, "solver": "blocked", "seconds": 1e-3, "gflops": 100.0, "gbs": 1.0,
-        "bytes": 12.0 * n * n, "flops": 2.0 * n**3, "roof": {"bound": "fma", "rate": 120.0, "percent": percent},
+        "bytes": 12.0 * n * n, "flops": 2.0 * n**3,
+        "roof": {"bound": "fma", "rate": 120.0, "percent": percent},
         "rivals": {name: {"seconds": 1e-3, "speedup": value} for name, value in speedups.items()},
     }  # fmt: skip
 
@@ -330,11 +331,11 @@ def test_lines_hide_nothing():
 def test_results_are_written_whole_and_rounded(tmp_path):
     path = tmp_path / "machine" / "gemm.json"
     results.save(path, {"schema": results.SCHEMA, "value": 1.23456789, "bad": float("nan")})
-    assert results.load(path)["value"] == 1.2346 and results.load(path)["bad"] is None
+    assert results.read(path)["value"] == 1.2346 and results.read(path)["bad"] is None
     assert [p.name for p in path.parent.iterdir()] == ["gemm.json"]
     results.save(path, {"schema": -1})
     with pytest.raises(ValueError, match="schema -1"):
-        results.load(path)
+        results.read(path)
 
 
 # The command -----------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ def document(tmp_path_factory):
         [sys.executable, "-m", "numbaprims.bench", *words], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return results.load(path), done.stdout
+    return results.read(path), done.stdout
 
 
 def test_the_command_measures_without_the_caps(document):

@@ -152,6 +152,8 @@ def _print_facts(document: dict[str, Any]) -> None:
         f"{machine['cpu']} ({machine['llvm']}, {machine['isa']}), {machine['cpus']} CPUs, caches {caches} MiB"
     )
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
+    if machine["load"] is not None and machine["load"] > 0.3 * machine["cpus"]:
+        print(f"This machine is busy (load {machine['load']:.1f}): times of several threads mean little now.")
     if document["removed_from_environment"]:
         print("removed from the environment: " + ", ".join(document["removed_from_environment"]))
     for name, kernels in document["kernels"].items():

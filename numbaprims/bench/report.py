@@ -28,7 +28,7 @@ def load_results(folder: Path) -> dict[str, Runs]:
     """machine -> subject -> document, of everything below a results folder."""
     found: dict[str, Runs] = {}
     for path in sorted(folder.glob("*/*.json")):
-        found.setdefault(path.parent.name, {})[path.stem] = results.load(path)
+        found.setdefault(path.parent.name, {})[path.stem] = results.read(path)
     return found
 
 

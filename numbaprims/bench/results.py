@@ -47,6 +47,7 @@ def facts(command: str, removed: Iterable[str]) -> dict[str, Any]:
             "cpus": cpu.cores_logical,
             "system": f"{platform.system()} {platform.machine()}",
             "threading_layer": threads.layer()[0],
+            "load": load(),
         },
         "removed_from_environment": sorted(removed),
         "kernels": rivals.kernels(),
@@ -63,6 +64,14 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def load() -> float | None:
+    """Processes that wanted a CPU during the last minute, on average; None where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
 
 
 def slug() -> str:
@@ -102,8 +111,8 @@ def save(path: str | os.PathLike[str], document: Mapping[str, Any]) -> None:
     os.replace(partial, path)
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a run. ValueError: another schema."""
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A run that was saved. ValueError: another schema."""
     document = json.loads(Path(path).read_text(encoding="utf-8"))
     if document.get("schema") != SCHEMA:
         raise ValueError(
