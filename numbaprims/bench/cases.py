@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, resources
 from types import ModuleType
@@ -106,7 +106,6 @@ class Workload:
     bound: str
     solver: Callable[[], str]
     output: np.ndarray | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 @cache

@@ -38,9 +38,6 @@ class Operand:
         poison(operand.storage)
         return operand
 
-    def poison(self) -> None:
-        poison(self.storage)
-
     def values(self) -> np.ndarray:
         """What it holds, as an array that NumPy can compute with."""
         return from_bf16(self.storage) if self.dtype == "bf16" else self.storage

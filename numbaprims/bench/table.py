@@ -9,7 +9,6 @@ from numbaprims.bench.results import geometric_mean
 
 Record = dict[str, Any]
 
-ROOF_NAMES = {"fma": "FMA peak", "read": "read", "copy": "copy", "update": "update"}
 RIVALS = {
     "gemm": ("numpy", "torch", "onednn", "onednn packed", "numbaprims f32"),
     "gemv": ("numpy", "torch", "scipy"),

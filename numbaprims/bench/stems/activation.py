@@ -17,7 +17,6 @@ from numbaprims.bench.cases import (
     Workload,
     disagreement,
     generator,
-    load_suites,
     select,
 )
 from numbaprims.bench.operands import Operand, chosen_solver
@@ -57,11 +56,6 @@ def memory(case: Case) -> float:
     """Bytes of the operands of a case."""
     arrays = 4 if case.get("backward") else 2
     return float(arrays * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 2))
-
-
-def is_large(case: Case) -> bool:
-    """Whether a case stands in the suite that is measured against the bandwidth of memory."""
-    return case["n"] >= min(load_suites("activation")["large"]["sizes"])
 
 
 def _draw(kind: str, count: int, rng: np.random.Generator, dtype: str) -> Operand:

@@ -46,7 +46,13 @@ def numexpr_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, 
         return None
     from numbaprims.ops.activation_kinds import KINDS, SELU_ALPHA, SELU_SCALE
 
-    constants = {"zero": 0, "one": 1, "slope": 0.01, "selu_alpha": SELU_ALPHA, "selu_scale": SELU_SCALE}
+    constants: dict[str, Any] = {
+        "zero": 0,
+        "one": 1,
+        "slope": 0.01,
+        "selu_alpha": SELU_ALPHA,
+        "selu_scale": SELU_SCALE,
+    }
     constants |= {**KINDS[kind].parameters, **parameters}
     constants |= {"low": parameters.get("min"), "high": parameters.get("max")}  # min is a function of numexpr
     values = {

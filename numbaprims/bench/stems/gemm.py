@@ -33,7 +33,7 @@ def cases(options: Namespace) -> list[Case]:
     extra = tuple(
         (name, value)
         for name in ("batch", "bias", "activation")
-        if (value := getattr(options, name, None)) not in (None, False, 1)
+        if (value := getattr(options, name)) and (name != "batch" or value > 1)
     )
     found: list[Case] = []
     for dtype in options.dtype:
