@@ -56,6 +56,8 @@ class _Numba(NamedTuple):
     reduce: Callable[[Any], tuple]
     rebuild: Callable[..., Any]
     dumps: Callable[[Any], bytes]
+    runtime: Any  # Numba's reference counting runtime
+    address_of_symbol: Callable[[str], int | None]
     versions: tuple
     options: Callable[[], tuple]
 
@@ -71,11 +73,13 @@ _CODE_OPTIONS = (
 def _numba_parts() -> _Numba | str:
     """The semi-private names in one place, or one sentence that says which is missing."""
     try:
+        import llvmlite.binding
         import numba
         import numpy
         from numba.core import config, registry
         from numba.core.bytecode import FunctionIdentity
         from numba.core.compiler import CompileResult
+        from numba.core.runtime import rtsys
         from numba.core.serialize import dumps
 
         next(iter(FunctionIdentity._unique_ids))  # an iterator, or this raises
@@ -84,7 +88,7 @@ def _numba_parts() -> _Numba | str:
             raise TypeError("magic_tuple() no longer holds the triple, the CPU and its features")
         versions = (
             ("numba", numba.__version__),
-            ("llvmlite", sys.modules["llvmlite"].__version__),
+            ("llvmlite", llvmlite.__version__),
             ("numpy", numpy.__version__),
             ("python", sys.implementation.cache_tag, sys.version_info[:3], getattr(sys, "abiflags", "")),
         )
@@ -93,7 +97,15 @@ def _numba_parts() -> _Numba | str:
             return tuple((name, str(getattr(config, name, None))) for name in _CODE_OPTIONS)
 
         return _Numba(
-            FunctionIdentity, target, CompileResult._reduce, CompileResult._rebuild, dumps, versions, options
+            FunctionIdentity,
+            target,
+            CompileResult._reduce,
+            CompileResult._rebuild,
+            dumps,
+            rtsys,
+            llvmlite.binding.address_of_symbol,
+            versions,
+            options,
         )
     except Exception as error:
         return f"this Numba lacks a part that the kernel cache needs ({type(error).__name__}: {error})"
@@ -232,7 +244,6 @@ class KernelCache:
         """The compiled kernel from disk, or None."""
         found = None
         try:
-            target_context.refresh()
             key = self._usable_key(sig)
             if key is not None:
                 found = self._load(key, target_context)
@@ -285,7 +296,7 @@ class KernelCache:
             "sources": sources,
             "function": function,
             "target": repr(parts.target.codegen().magic_tuple()),
-            "versions": repr(parts.versions),
+            "versions": repr((("schema", kernel_files.SCHEMA), *parts.versions)),
             "numba": repr(parts.options()),
         }
         return "\n".join(f"{field} {value}".replace("\n", " ") for field, value in fields.items()).encode()
@@ -304,7 +315,11 @@ class KernelCache:
             return None
         parts = _numba_parts()
         assert not isinstance(parts, str)  # there would be no key
-        return parts.rebuild(target_context, *pickle.loads(payload))
+        symbols, start, reduced = pickle.loads(payload)
+        for function in start:
+            function()
+        _provide(parts, target_context, symbols)
+        return parts.rebuild(target_context, *reduced)
 
     def _read(self, folder: str, file: str, key: bytes) -> bytes | None:
         try:
@@ -321,7 +336,7 @@ class KernelCache:
         parts = _numba_parts()
         assert not isinstance(parts, str)  # there would be no key
         folder = self.cache_path
-        payload = parts.dumps(parts.reduce(cres))
+        payload = parts.dumps((_external_symbols(cres), tuple(cres.reload_init), parts.reduce(cres)))
         kernel_files.write(folder, kernel_files.file_name(self.name, key), key, payload)
         _counts["saves"] += 1
         if _counts["saves"] % _SAVES_BETWEEN_TRIMS == 1:
@@ -331,6 +346,25 @@ class KernelCache:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+
+def _external_symbols(cres: Any) -> tuple[str, ...]:
+    """The functions and variables that the machine code expects from elsewhere."""
+    module = cres.library._final_module
+    declared = [*module.functions, *module.global_variables]
+    return tuple(v.name for v in declared if v.is_declaration and not v.name.startswith("llvm."))
+
+
+def _provide(parts: _Numba, target_context: Any, symbols: tuple[str, ...]) -> None:
+    """See to it that these symbols exist in the process: LLVM ends the process if one does not.
+
+    Numba's way is ``refresh``, which imports everything that it can compile and takes 0.25 s. Kernels need a dozen
+    symbols, which are there at the first or second step.
+    """
+    for step in (lambda: None, lambda: parts.runtime.initialize(target_context), target_context.refresh):
+        step()
+        if all(parts.address_of_symbol(symbol) for symbol in symbols):
+            return
 
 
 def _stable(value: Any) -> str:

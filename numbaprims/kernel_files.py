@@ -21,7 +21,7 @@ from numbaprims import settings
 
 __all__ = ["Entry", "Lock", "clear", "directory", "entries", "file_name", "read", "size", "trim", "write"]
 
-SCHEMA = 1  # raised when the layout of a file or of a key changes
+SCHEMA = 2  # raised when the layout of a file or of a key changes
 SUFFIX = ".npk"
 LEFT_SECONDS = 600.0  # a temporary or lock file of this age belongs to no living compilation
 _MAGIC = b"numbaprims kernel\n"

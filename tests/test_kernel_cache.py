@@ -99,6 +99,36 @@ def test_symbols_are_unique_across_forks():
     assert len(numbers) == 1000 and max(numbers) > 2**60
 
 
+def test_symbols_are_there_before_code_that_needs_them():
+    # LLVM ends the process where one is missing; what nobody provides must bring Numba's whole start.
+    steps = []
+
+    class Runtime:
+        @staticmethod
+        def initialize(context):
+            steps.append("runtime")
+
+    class Context:
+        @staticmethod
+        def refresh():
+            steps.append("refresh")
+
+    known = {"always": [], "NRT_Free": ["runtime"], "dgemm": ["refresh"], "never": ["not at all"]}
+    parts = kernel_cache._numba_parts()._replace(
+        runtime=Runtime, address_of_symbol=lambda symbol: 1 if set(known[symbol]) <= set(steps) else None
+    )
+    for symbols, expected in (
+        ((), []),
+        (("always",), []),
+        (("always", "NRT_Free"), ["runtime"]),
+        (("dgemm",), ["runtime", "refresh"]),
+        (("never",), ["runtime", "refresh"]),
+    ):
+        steps.clear()
+        kernel_cache._provide(parts, Context, symbols)
+        assert steps == expected
+
+
 # ---------------------------------------------------------------------------------- hits
 def test_kernel_is_kept_and_found(disk):
     assert disk.use() == "saves"
