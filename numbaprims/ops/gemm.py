@@ -49,6 +49,8 @@ class GemmProblem(Problem):
     bias: str
     """"none", "n" (one value a column) or "m" (one value a row)."""
     activation: Activation
+    scaled: bool
+    """Whether alpha is anything but 1, which costs one more pass over the block of sums in the caches."""
     batch_shape: tuple[int, ...] = dataclasses.field(compare=False)
     strides: Strides = dataclasses.field(compare=False)
 
@@ -56,6 +58,11 @@ class GemmProblem(Problem):
     def accumulate(self) -> str:
         """The type in which products are summed."""
         return arrays.DTYPES[self.a_dtype].accumulate
+
+    @property
+    def ends(self) -> bool:
+        """Whether something is to be done once the sums are complete."""
+        return self.scaled or self.has_c or self.bias != "none" or self.activation.kind != "identity"
 
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.n * self.k
@@ -160,7 +167,7 @@ def gemm(
         and beta == 0.0
     ):
         key: Any = (
-            a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, trans_a, trans_b, settings.key(),
+            a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, trans_a, trans_b, settings.key(), alpha == 1.0,
             None if out is None else (type(out), out.shape, out.strides, out.dtype),
         )  # fmt: skip
         bound = _launchers.get(key)
@@ -295,7 +302,7 @@ def _pose(
             inputs.append((bias_view, "bias", False))
         arrays.check_overlap(out_view, inputs)
     problem = _problem(
-        a, b, c_view, bias_view, bias_axis, out_view, shape, a_dtype, b_dtype, result_dtype, act
+        a, b, c_view, bias_view, bias_axis, out_view, shape, a_dtype, b_dtype, result_dtype, act, alpha != 1.0
     )
     return _Posed(problem, shape, a, b, c_view, bias_view, out_view, library)
 
@@ -351,6 +358,7 @@ def _enter_bias(bias: Any, m: int, n: int, dtype: str, library: arrays.Library) 
 def _problem(
     a: ndarray, b: ndarray, c: ndarray | None, bias: ndarray | None, bias_axis: str, out: ndarray | None,
     shape: tuple[int, ...], a_dtype: str, b_dtype: str, out_dtype: str, act: Activation,
+    scaled: bool,
 ) -> GemmProblem:  # fmt: skip
     m, k = a.shape[-2:]
     n = b.shape[-1]
@@ -397,6 +405,7 @@ def _problem(
         has_c=c is not None,
         bias=bias_axis,
         activation=act,
+        scaled=scaled,
         batch_shape=batch_shape,
         strides=Strides(
             sa[-2:],

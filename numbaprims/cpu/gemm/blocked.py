@@ -1,65 +1,122 @@
-"""Blocked product with packed panels (Goto and van de Geijn 2008), for products with work enough to pay for packing.
+"""Blocked product with packed panels (Goto and van de Geijn 2008): the loops around pack, multiply and finish.
 
-Bound: 2 m n k operations at the peak of fused multiply-adds.  Packing moves k n elements of B once and k m elements of
-A once for each block of n; the panel of B a tile reads comes from the first-level cache, that of A from the second.
+Bound: 2 m n k operations at the peak of fused multiply-adds.  Packing moves the k n elements of B once and the k m
+elements of A once for each block of n; every block of sums is written once for each block of k.
 
-Two kernels over the same register tile:
-- `shared`: for each (nc, kc) block of B, all workers pack it, then take blocks of rows; B is packed once.
-- `private`: each worker takes an (mc, nc) block of out and packs for itself, the whole of k inside; no worker ever
-  waits for another.  For few rows, and for batches.
+These kernels compute addresses and call others by pointer; they are compiled once for all types.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-from numbaprims.cpu.gemm.tile import finish_block, multiply_block, pack_a
-from numbaprims.cpu.gemm.pack import pack_panel
-from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd import address_of, advance, load_word, pointer_from_address
+from numbaprims.cpu.gemm.arguments import BYTES, FINISH, MULTIPLY, PACK
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.simd import (
+    address_of,
+    call_range,
+    float_bits,
+    load_word,
+    stack_words,
+    store_word,
+)
+
+P_K, P_WIDTH, P_WIDTH_STEP, P_K_STEP = (PACK.slot(name) for name in PACK.ints)
+M_ROWS, M_COLUMNS, M_K, M_FIRST, M_STEP = (MULTIPLY.slot(name) for name in MULTIPLY.ints[:5])
+F_ALPHA = FINISH.slot("alpha")
+F_INTS = FINISH.slot("columns")
+
+
+@helper
+def pack(kernel, panels, source, k, width, width_step, k_step, lo, hi):  # type: ignore[no-untyped-def]
+    """Run a pack kernel on panels lo ... hi - 1."""
+    block = stack_words(80)
+    store_word(block, 0, panels)
+    store_word(block, 1, source)
+    store_word(block, P_K, k)
+    store_word(block, P_WIDTH, width)
+    store_word(block, P_WIDTH_STEP, width_step)
+    store_word(block, P_K_STEP, k_step)
+    call_range(kernel, block, 0, lo, hi)
+
+
+@helper
+def multiply(args, a, b, total, step, rows, columns, k, first):  # type: ignore[no-untyped-def]
+    """Run the multiply kernel on a packed block of A and one of B."""
+    block = stack_words(80)
+    store_word(block, 0, a)
+    store_word(block, 1, b)
+    store_word(block, 2, total)
+    store_word(block, M_ROWS, rows)
+    store_word(block, M_COLUMNS, columns)
+    store_word(block, M_K, k)
+    store_word(block, M_FIRST, first)
+    store_word(block, M_STEP, step)
+    call_range(args.multiply, block, 0, 0, (columns + args.nr - 1) // args.nr)
+
+
+@helper
+def finish(args, out, total, step, c, i, j, rows, columns):  # type: ignore[no-untyped-def]
+    """Run the finish kernel on a block of complete sums."""
+    block = stack_words(80)
+    store_word(block, 0, out)
+    store_word(block, 1, total)
+    store_word(block, 2, c)
+    store_word(block, 3, address_of(args.bias))
+    store_word(block, F_ALPHA, float_bits(args.alpha))
+    store_word(block, F_ALPHA + 1, float_bits(args.beta))
+    store_word(block, F_ALPHA + 2, float_bits(args.p0))
+    store_word(block, F_ALPHA + 3, float_bits(args.p1))
+    store_word(block, F_ALPHA + 4, float_bits(args.p2))
+    store_word(block, F_INTS, columns)
+    store_word(block, F_INTS + 1, step)
+    store_word(block, F_INTS + 2, args.out_rs)
+    store_word(block, F_INTS + 3, args.out_cs)
+    store_word(block, F_INTS + 4, args.c_rs)
+    store_word(block, F_INTS + 5, args.c_cs)
+    store_word(block, F_INTS + 6, args.has_c)
+    store_word(block, F_INTS + 7, args.bias_step)
+    store_word(block, F_INTS + 8, args.bias_axis)
+    store_word(block, F_INTS + 9, i)
+    store_word(block, F_INTS + 10, j)
+    store_word(block, F_INTS + 11, args.activation)
+    store_word(block, F_INTS + 12, args.sums_in_out)
+    call_range(args.finish, block, 0, 0, rows)
 
 
 @functools.cache
-def make_pack_b(types: Any, NR: int, W: int, acc: str, size: int) -> RangeKernel:
-    """Panels of the step's block of B, into the shared workspace."""
+def make_pack_b() -> RangeKernel:
+    """Phase 1 of a step: panels of its block of B, into the shared workspace."""
 
-    @range_kernel("gemm_pack_b", types, spec=(NR, W, acc, size))
+    @range_kernel("gemm_pack_b", BYTES, spec=())
     def gemm_pack_b(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         product, block = divmod(args.step, args.n_blocks * args.k_blocks)
         jb, pb = divmod(block, args.k_blocks)
         p0 = pb * args.kc
-        k = min(args.kc, args.k - p0)
         j0 = jb * args.nc
-        b = advance(args.b, load_word(args.offsets, 4 * product + 1) + p0 * args.b_rs)
-        packed = pointer_from_address(address_of(args.workspace), acc)
-        for panel in range(lo, hi):
-            j = j0 + panel * NR
-            width = min(NR, args.n - j)
-            if width > 0:
-                target = advance(packed, panel * NR * k)
-                pack_panel(target, advance(b, j * args.b_cs), args.b_cs, args.b_rs, k, width, NR, W, acc)
+        start = load_word(args.offsets, 4 * product + 1) + p0 * args.b_rs + j0 * args.b_cs
+        width = min(args.nc, args.n - j0)
+        panels = (width + args.nr - 1) // args.nr
+        source = address_of(args.b) + args.b_size * start
+        k = min(args.kc, args.k - p0)
+        pack(args.pack_b, address_of(args.workspace), source, k, width, args.b_cs, args.b_rs, lo, min(hi, panels))
 
     return gemm_pack_b
 
 
 @functools.cache
-def make_multiply(types: Any, MR: int, NV: int, W: int, acc: str, size: int) -> RangeKernel:
-    """Row blocks times column groups of the step's packed B."""
+def make_shared() -> RangeKernel:
+    """Phase 2 of a step: blocks of rows times groups of columns of the step's packed B."""
 
-    @range_kernel("gemm_multiply", types, spec=(MR, NV, W, acc, size))
-    def gemm_multiply(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+    @range_kernel("gemm_shared", BYTES, spec=())
+    def gemm_shared(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         product, block = divmod(args.step, args.n_blocks * args.k_blocks)
         jb, pb = divmod(block, args.k_blocks)
         p0 = pb * args.kc
         k = min(args.kc, args.k - p0)
-        packed_b = pointer_from_address(address_of(args.workspace), acc)
-        packed_a = pointer_from_address(
-            address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes, acc
-        )
-        a0 = load_word(args.offsets, 4 * product)
-        out0 = load_word(args.offsets, 4 * product + 2)
-        c0 = load_word(args.offsets, 4 * product + 3)
+        padded = (k + args.k_group - 1) // args.k_group * args.k_group
+        workspace = address_of(args.workspace)
+        packed_a = workspace + args.shared_bytes + worker * args.worker_bytes
         packed_block = -1
         for tile in range(lo, hi):
             ib, group = divmod(tile, args.groups)
@@ -67,75 +124,70 @@ def make_multiply(types: Any, MR: int, NV: int, W: int, acc: str, size: int) -> 
             rows = min(args.mc, args.m - i0)
             j0 = jb * args.nc + group * args.group
             columns = min(min(args.group, (jb + 1) * args.nc - j0), args.n - j0)
-            if columns <= 0:
-                continue
-            if ib != packed_block:
-                pack_a(
-                    args, packed_a, advance(args.a, a0 + i0 * args.a_rs + p0 * args.a_cs), rows, k, MR, W, acc
-                )
-                packed_block = ib
-            if args.sums_in_out:
-                address = address_of(args.out) + size * (out0 + i0 * args.out_rs + j0)
-                total_rs = args.out_rs
-            else:
-                address = (
-                    address_of(args.workspace) + args.sums_at + size * ((product * args.m + i0) * args.n + j0)
-                )
-                total_rs = args.n
-            total = pointer_from_address(address, acc)
-            c = advance(args.c, c0 + i0 * args.c_rs + j0 * args.c_cs)
-            right = advance(packed_b, group * args.group * k)
-            multiply_block(
-                args, packed_a, right, total, total_rs, c, rows, columns, k, pb == 0, MR, NV, W, acc
-            )
-            if pb == args.k_blocks - 1 and args.finish:
-                out = advance(args.out, out0 + i0 * args.out_rs + j0 * args.out_cs)
-                finish_block(args, total, total_rs, out, i0, j0, rows, columns, W, acc)
+            if columns > 0:
+                if ib != packed_block:
+                    start = load_word(args.offsets, 4 * product) + i0 * args.a_rs + p0 * args.a_cs
+                    source = address_of(args.a) + args.a_size * start
+                    panels = (rows + args.mr - 1) // args.mr
+                    pack(args.pack_a, packed_a, source, k, rows, args.a_rs, args.a_cs, 0, panels)
+                    packed_block = ib
+                start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
+                out = address_of(args.out) + args.out_size * start
+                if args.sums_in_out:
+                    total = out
+                    step = args.out_rs
+                else:
+                    step = args.n
+                    total = workspace + args.sums_at + args.sum_size * ((product * args.m + i0) * step + j0)
+                right = workspace + group * args.group * padded * args.panel_size
+                multiply(args, packed_a, right, total, step, rows, columns, k, 1 if pb == 0 else 0)
+                if pb == args.k_blocks - 1 and args.finish:
+                    start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
+                    finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
-    return gemm_multiply
+    return gemm_shared
 
 
 @functools.cache
-def make_private(types: Any, MR: int, NV: int, W: int, acc: str, size: int) -> RangeKernel:
-    """Blocks (product, rows, columns) of out, each with the whole of k."""
+def make_private() -> RangeKernel:
+    """Blocks (product, rows, columns) of out, each with the whole of k; every worker packs for itself."""
 
-    @range_kernel("gemm_private", types, spec=(MR, NV, W, acc, size))
+    @range_kernel("gemm_private", BYTES, spec=())
     def gemm_private(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        scratch = address_of(args.workspace) + worker * args.worker_bytes
-        packed_a = pointer_from_address(scratch, acc)
-        packed_b = pointer_from_address(scratch + args.a_bytes, acc)
-        sums = scratch + args.a_bytes + args.b_bytes
+        packed_a = address_of(args.workspace) + worker * args.worker_bytes
+        packed_b = packed_a + args.a_bytes
         for tile in range(lo, hi):
             product, block = divmod(tile, args.m_blocks * args.n_blocks)
-            ib, jb = divmod(block, args.n_blocks)
+            jb, ib = divmod(block, args.m_blocks)
             i0 = ib * args.mc
             j0 = jb * args.nc
             rows = min(args.mc, args.m - i0)
             columns = min(args.nc, args.n - j0)
-            a = advance(args.a, load_word(args.offsets, 4 * product) + i0 * args.a_rs)
-            b = advance(args.b, load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs)
-            out0 = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs
-            c = advance(args.c, load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs)
+            start = load_word(args.offsets, 4 * product) + i0 * args.a_rs
+            a = address_of(args.a) + args.a_size * start
+            start = load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs
+            b = address_of(args.b) + args.b_size * start
+            start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
+            out = address_of(args.out) + args.out_size * start
             if args.sums_in_out:
-                total = pointer_from_address(address_of(args.out) + size * (out0 + j0), acc)
-                total_rs = args.out_rs
+                total = out
+                step = args.out_rs
             else:
-                total = pointer_from_address(sums, acc)
-                total_rs = args.nc
+                total = packed_b + args.b_bytes
+                step = args.nc
             for p0 in range(0, args.k, args.kc):
                 k = min(args.kc, args.k - p0)
-                pack_a(args, packed_a, advance(a, p0 * args.a_cs), rows, k, MR, W, acc)
-                for j in range(0, columns, NV * W):
-                    source = advance(b, j * args.b_cs + p0 * args.b_rs)
-                    width = min(NV * W, columns - j)
-                    pack_panel(
-                        advance(packed_b, j * k), source, args.b_cs, args.b_rs, k, width, NV * W, W, acc
-                    )
-                multiply_block(
-                    args, packed_a, packed_b, total, total_rs, c, rows, columns, k, p0 == 0, MR, NV, W, acc
+                panels = (rows + args.mr - 1) // args.mr
+                pack(
+                    args.pack_a, packed_a, a + args.a_size * p0 * args.a_cs, k, rows, args.a_rs, args.a_cs, 0, panels
                 )  # fmt: skip
+                panels = (columns + args.nr - 1) // args.nr
+                pack(
+                    args.pack_b, packed_b, b + args.b_size * p0 * args.b_rs, k, columns, args.b_cs, args.b_rs, 0, panels
+                )  # fmt: skip
+                multiply(args, packed_a, packed_b, total, step, rows, columns, k, 1 if p0 == 0 else 0)
             if args.finish:
-                out = advance(args.out, out0 + j0 * args.out_cs)
-                finish_block(args, total, total_rs, out, i0, j0, rows, columns, W, acc)
+                start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
+                finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_private

@@ -6,11 +6,16 @@ kernel is called by pointer, a row of a block at a time, while the row is in the
 
 from __future__ import annotations
 
-from numbaprims.cpu.jit import helper
+import functools
+from typing import Any
+
+from numbaprims.cpu.gemm.arguments import FINISH
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     FLOAT_SLOT,
     INT_SLOT,
     address_of,
+    advance,
     call_range,
     float_bits,
     load_first,
@@ -30,6 +35,18 @@ from numbaprims.cpu.simd import (
 )
 
 
+def activation_address(problem: Any, target: Any) -> int:
+    """The address of the activation's range kernel for computed rows, 0 for the identity."""
+    kind = problem.activation.kind
+    if kind == "identity":
+        return 0
+    from numbaprims.cpu.activation import epilogue_kernel
+    from numbaprims.cpu.simd import lanes
+
+    acc = problem.accumulate
+    return int(epilogue_kernel(kind, acc, lanes(acc, target.vector_bytes)).address)
+
+
 @helper
 def activate_in_place(args, row, n):  # type: ignore[no-untyped-def]
     """Run the activation's range kernel over n consecutive computed elements, in place."""
@@ -45,7 +62,7 @@ def activate_in_place(args, row, n):  # type: ignore[no-untyped-def]
 
 
 @helper
-def load_step(p, start, step, count, W, acc):  # type: ignore[no-untyped-def]
+def load_steps(p, start, step, count, W, acc):  # type: ignore[no-untyped-def]
     """`count` <= W elements, `step` apart, in their compute type; zeros behind them."""
     room = stack_array(acc, W)
     for r in range(count):
@@ -53,48 +70,48 @@ def load_step(p, start, step, count, W, acc):  # type: ignore[no-untyped-def]
     return load_first(room, 0, count, W)
 
 
-@helper
-def add_row(args, sums, total, c, n, first, W, acc):  # type: ignore[no-untyped-def]
-    """total[0:n] = alpha sums + (beta c at the first block of k, total after it)."""
-    alpha = splat(scalar(args.alpha, acc), W)
-    beta = splat(scalar(args.beta, acc), W)
-    for v in range(0, n, W):
-        left = min(n - v, W)
-        x = load_first(sums, v, left, W) * alpha
-        if not first:
-            x = x + load_first(total, v, left, W)
-        elif args.has_c:
-            if args.c_cs == 1:
-                x = multiply_add(load_wide_first(c, v, left, W), beta, x)
-            else:
-                x = multiply_add(load_step(c, v * args.c_cs, args.c_cs, left, W, acc), beta, x)
-        store_first(total, v, left, x)
+@functools.cache
+def make_finish(acc: str, out_dtype: str, bias: str, W: int) -> RangeKernel:
+    """Rows of a block whose sums are complete; total may be out itself."""
+    types = FINISH.types(out=out_dtype, total=acc, c=out_dtype, bias=bias)
 
-
-@helper
-def finish_row(args, total, out, i, j, n, W, acc):  # type: ignore[no-untyped-def]
-    """out[0:n] = act(total + bias); element (i, j) of out is its first, total may be out itself."""
-    if args.bias_axis == 1:
-        for v in range(0, n, W):
-            left = min(n - v, W)
-            x = load_first(total, v, left, W)
-            if args.bias_step == 1:
-                x = x + load_wide_first(args.bias, j + v, left, W)
-            else:
-                x = x + load_step(args.bias, (j + v) * args.bias_step, args.bias_step, left, W, acc)
-            store_first(total, v, left, x)
-    elif args.bias_axis == 2:
-        shift = splat(load_wide_scalar(args.bias, i * args.bias_step), W)
-        for v in range(0, n, W):
-            left = min(n - v, W)
-            store_first(total, v, left, load_first(total, v, left, W) + shift)
-    if args.activation != 0:
-        activate_in_place(args, total, n)
-    if args.sums_in_out == 0:
-        if args.out_cs == 1:
+    @range_kernel("gemm_finish", types, spec=(acc, out_dtype, bias, W))
+    def gemm_finish(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        n = args.columns
+        alpha = splat(scalar(args.alpha, acc), W)
+        beta = splat(scalar(args.beta, acc), W)
+        zero = splat(scalar(0, acc), W)
+        for r in range(lo, hi):
+            total = advance(args.total, r * args.total_step)
+            out = advance(args.out, r * args.out_rs)
+            shift = zero
+            if args.bias_axis == 2:
+                shift = splat(load_wide_scalar(args.bias, (args.i + r) * args.bias_step), W)
             for v in range(0, n, W):
                 left = min(n - v, W)
-                store_narrow_first(out, v, left, load_first(total, v, left, W))
-        else:
-            for v in range(n):
-                store_narrow_scalar(out, v * args.out_cs, load_scalar(total, v))
+                x = multiply_add(load_first(total, v, left, W), alpha, shift)
+                if args.has_c:
+                    at = r * args.c_rs + v * args.c_cs
+                    if args.c_cs == 1:
+                        x = multiply_add(load_wide_first(args.c, at, left, W), beta, x)
+                    else:
+                        x = multiply_add(load_steps(args.c, at, args.c_cs, left, W, acc), beta, x)
+                if args.bias_axis == 1:
+                    at = (args.j + v) * args.bias_step
+                    if args.bias_step == 1:
+                        x = x + load_wide_first(args.bias, at, left, W)
+                    else:
+                        x = x + load_steps(args.bias, at, args.bias_step, left, W, acc)
+                store_first(total, v, left, x)
+            if args.activation != 0:
+                activate_in_place(args, total, n)
+            if args.in_place == 0:
+                if args.out_cs == 1:
+                    for v in range(0, n, W):
+                        left = min(n - v, W)
+                        store_narrow_first(out, v, left, load_first(total, v, left, W))
+                else:
+                    for v in range(n):
+                        store_narrow_scalar(out, v * args.out_cs, load_scalar(total, v))
+
+    return gemm_finish

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.cpu.gemm.activation import activation_address
-from numbaprims.cpu.gemm.arguments import ARGS, argument_types, batch_offsets, common_ints, int_words
-from numbaprims.cpu.gemm.finish import activate_in_place
+from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
@@ -24,10 +23,11 @@ from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 
 @functools.cache
-def make_naive(types: Any, acc: str) -> RangeKernel:
+def make_naive(a: str, b: str, out: str, bias: str, acc: str) -> RangeKernel:
     """Kernel over the rows of all products."""
+    types = ARGS.types(out=out, a=a, b=b, c=out, bias=bias)
 
-    @range_kernel("gemm_naive", types, spec=(acc,))
+    @range_kernel("gemm_naive", types, spec=(a, b, out, bias, acc))
     def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         room = stack_array(acc, 8)  # one element, in the form that an activation's kernel takes
         for row in range(lo, hi):
@@ -70,7 +70,9 @@ class Naive(Solver):
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         offsets = batch_offsets(problem)
-        kernel = make_naive(argument_types(problem), problem.accumulate)
+        kernel = make_naive(
+            problem.a_dtype, problem.b_dtype, problem.out_dtype, bias_dtype(problem), problem.accumulate
+        )
         ints = common_ints(problem, offsets, activation_address(problem, target))
         rows = problem.batch * problem.m
         program = Program(int_words(ints), [(kernel, rows, max(1, min(64, rows // 8)))], keep=(offsets,))

@@ -7,18 +7,28 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import blocked
-from numbaprims.cpu.gemm.activation import activation_address
-from numbaprims.cpu.gemm.arguments import argument_types, batch_offsets, common_ints, int_words
+from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.gemm.multiply import make_multiply
+from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import Program
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 SLACK = 256  # bytes behind a packed block: panels may be written a vector past their end
+# Below this many operations two threads lose to one: a parallel region costs 4 us, 0.4 MFLOP at the peak of a core.
+PARALLEL_FLOPS = 2e6
 
 
 def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
     return -(-a // b)
+
+
+def round_up(a: int, b: int) -> int:
+    """The next multiple of b."""
+    return ceil_div(a, b) * b
 
 
 def tile_shape(target: Any, acc: str) -> tuple[int, int, int]:
@@ -30,8 +40,9 @@ def tile_shape(target: Any, acc: str) -> tuple[int, int, int]:
     return (14, 2, W) if target.isa in ("avx512", "neon") else (6, 2, W)
 
 
-def needs_finish(problem: Any, in_out: bool) -> int:
-    return int(not in_out or problem.bias != "none" or problem.activation.kind != "identity")
+def keeps_sums_in_out(problem: Any) -> bool:
+    """Whether out can hold the sums: its own type, rows with unit stride, and no C that may be out itself."""
+    return problem.out_dtype == problem.accumulate and problem.strides.out[1] == 1 and not problem.has_c
 
 
 class _Packed(Solver):
@@ -44,6 +55,34 @@ class _Packed(Solver):
             return "k is 0: there is nothing to pack"
         return None
 
+    def _ints(self, problem: Any, target: Any, config: Config, offsets: Any) -> dict[str, int]:
+        """Kernels, sizes of blocks and the bytes of packed ones."""
+        acc = problem.accumulate
+        size = DTYPES[acc].itemsize
+        MR, NV = int(config["mr"]), int(config["nv"])
+        W = lanes(acc, target.vector_bytes)
+        NR = NV * W
+        in_out = keeps_sums_in_out(problem)
+        finish = 0
+        if problem.ends or not in_out:
+            finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
+        # blocks of equal size, not full ones and a rest
+        k_blocks = ceil_div(problem.k, int(config["kc"]))
+        kc = round_up(ceil_div(problem.k, k_blocks), 4)
+        m_blocks = ceil_div(problem.m, int(config["mc"]))
+        mc = round_up(ceil_div(problem.m, m_blocks), MR)
+        n_blocks = ceil_div(problem.n, int(config["nc"]))
+        nc = round_up(ceil_div(problem.n, n_blocks), NR)
+        return common_ints(problem, offsets, activation_address(problem, target)) | {
+            "pack_a": make_pack(problem.a_dtype, acc, MR, W).address,
+            "pack_b": make_pack(problem.b_dtype, acc, NR, W).address,
+            "multiply": make_multiply(acc, MR, NV, W).address,
+            "finish": finish, "k_group": 1, "mr": MR, "nr": NR, "panel_size": size, "sums_in_out": int(in_out),
+            "kc": kc, "mc": mc, "nc": nc, "k_blocks": ceil_div(problem.k, kc),
+            "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
+            "a_bytes": round_up(mc * kc * size + SLACK, 64), "b_bytes": round_up(nc * kc * size + SLACK, 64),
+        }  # fmt: skip
+
 
 class Blocked(_Packed):
     """B packed once and shared, blocks of rows to the workers."""
@@ -51,52 +90,36 @@ class Blocked(_Packed):
     name = "blocked"
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        MR, NV, W = tile_shape(target, problem.accumulate)
-        size = DTYPES[problem.accumulate].itemsize
-        kc = 256 * 4 // size
-        yield {"kc": kc, "mc": MR * 12, "nc": 4096}
+        MR, NV, _ = tile_shape(target, problem.accumulate)
+        kc = 1024 // DTYPES[problem.accumulate].itemsize
+        yield {"mr": MR, "nv": NV, "kc": kc, "mc": MR * 12, "nc": 4096}
 
     def estimate(self, problem: Any, target: Any) -> float:
         return 5e-6 + problem.flops() / 100e9 + 2e-10 * problem.k * (problem.n + problem.m)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        acc = problem.accumulate
-        size = DTYPES[acc].itemsize
-        MR, NV, W = tile_shape(target, acc)
-        NR = NV * W
-        k_blocks = ceil_div(problem.k, int(config["kc"]))
-        kc = ceil_div(ceil_div(problem.k, k_blocks), 8) * 8
-        mc = min(int(config["mc"]), ceil_div(problem.m, MR) * MR)
-        nc = min(int(config["nc"]), ceil_div(problem.n, NR) * NR)
-        m_blocks, n_blocks = ceil_div(problem.m, mc), ceil_div(problem.n, nc)
-        in_out = problem.out_dtype == acc and problem.strides.out[1] == 1
-        # at least 8 tiles a step, so that workers end together
-        groups = min(max(1, ceil_div(8, m_blocks)), nc // NR)
-        group = ceil_div(ceil_div(nc, groups), NR) * NR
-        groups = ceil_div(nc, group)
-        shared = nc * kc * size + SLACK
-        worker = mc * kc * size + SLACK
-        sums = 0 if in_out else problem.batch * problem.m * problem.n * size
-        worker = ceil_div(worker, 64) * 64
         offsets = batch_offsets(problem)
-        ints = common_ints(problem, offsets, activation_address(problem, target))
-        ints |= {
-            "kc": kc, "mc": mc, "nc": nc, "k_blocks": k_blocks, "m_blocks": m_blocks, "n_blocks": n_blocks,
-            "groups": groups, "group": group, "finish": needs_finish(problem, in_out), "sums_in_out": int(in_out),
-            "shared_bytes": ceil_div(shared, 64) * 64 + ceil_div(sums, 64) * 64, "worker_bytes": worker,
-            "sums_at": ceil_div(shared, 64) * 64,
-        }  # fmt: skip
-        types = argument_types(problem)
-        pack = blocked.make_pack_b(types, NR, W, acc, size)
-        multiply = blocked.make_multiply(types, MR, NV, W, acc, size)
-        program = Program(
-            int_words(ints),
-            [(pack, nc // NR, max(1, nc // NR // 8)), (multiply, m_blocks * groups, 1)],
-            steps=problem.batch * n_blocks * k_blocks,
-            keep=(offsets,),
-        )
+        ints = self._ints(problem, target, config, offsets)
+        panels = ints["nc"] // ints["nr"]
+        # at least 8 tiles a step, so that workers end together
+        groups = min(ceil_div(8, ints["m_blocks"]), panels)
+        ints["group"] = ceil_div(panels, groups) * ints["nr"]
+        ints["groups"] = groups = ceil_div(ints["nc"], ints["group"])
+        sums = 0 if ints["sums_in_out"] else problem.batch * problem.m * problem.n * ints["sum_size"]
+        ints["sums_at"] = ints["b_bytes"]
+        ints["shared_bytes"] = ints["b_bytes"] + round_up(sums, 64)
+        ints["worker_bytes"] = ints["a_bytes"]
+        phases = [
+            (blocked.make_pack_b(), panels, ceil_div(panels, 8)),
+            (blocked.make_shared(), ints["m_blocks"] * groups, 1),
+        ]
+        steps = problem.batch * ints["n_blocks"] * ints["k_blocks"]
+        program = Program(int_words(ints), phases, steps=steps, keep=(offsets,))
         return make_launcher(
-            program, parallel=problem.flops() > 2e6, shared=ints["shared_bytes"], per_worker=worker
+            program,
+            parallel=problem.flops() > PARALLEL_FLOPS,
+            shared=ints["shared_bytes"],
+            per_worker=ints["worker_bytes"],
         )
 
 
@@ -107,34 +130,19 @@ class Private(_Packed):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         MR, NV, W = tile_shape(target, problem.accumulate)
-        yield {"kc": 256, "mc": MR * 12, "nc": NV * W * 8}
+        kc = 1024 // DTYPES[problem.accumulate].itemsize
+        yield {"mr": MR, "nv": NV, "kc": kc, "mc": MR * 12, "nc": NV * W * 8}
 
     def estimate(self, problem: Any, target: Any) -> float:
         return 4e-6 + problem.flops() / 90e9 + 2e-10 * problem.k * (problem.n + problem.m)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        acc = problem.accumulate
-        size = DTYPES[acc].itemsize
-        MR, NV, W = tile_shape(target, acc)
-        NR = NV * W
-        k_blocks = ceil_div(problem.k, int(config["kc"]))
-        kc = ceil_div(ceil_div(problem.k, k_blocks), 8) * 8
-        mc = min(int(config["mc"]), ceil_div(problem.m, MR) * MR)
-        nc = min(int(config["nc"]), ceil_div(problem.n, NR) * NR)
-        m_blocks, n_blocks = ceil_div(problem.m, mc), ceil_div(problem.n, nc)
-        in_out = problem.out_dtype == acc and problem.strides.out[1] == 1
-        a_bytes = ceil_div(mc * kc * size + SLACK, 64) * 64
-        b_bytes = ceil_div(nc * kc * size + SLACK, 64) * 64
-        worker = a_bytes + b_bytes + (0 if in_out else ceil_div(mc * nc * size, 64) * 64)
         offsets = batch_offsets(problem)
-        ints = common_ints(problem, offsets, activation_address(problem, target))
-        ints |= {
-            "kc": kc, "mc": mc, "nc": nc, "m_blocks": m_blocks, "n_blocks": n_blocks, "a_bytes": a_bytes,
-            "b_bytes": b_bytes, "worker_bytes": worker, "finish": needs_finish(problem, in_out),
-            "sums_in_out": int(in_out),
-        }  # fmt: skip
-        kernel = blocked.make_private(argument_types(problem), MR, NV, W, acc, size)
-        program = Program(
-            int_words(ints), [(kernel, problem.batch * m_blocks * n_blocks, 1)], keep=(offsets,)
+        ints = self._ints(problem, target, config, offsets)
+        sums = 0 if ints["sums_in_out"] else ints["mc"] * ints["nc"] * ints["sum_size"]
+        ints["worker_bytes"] = ints["a_bytes"] + ints["b_bytes"] + round_up(sums, 64)
+        tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
+        program = Program(int_words(ints), [(blocked.make_private(), tiles, 1)], keep=(offsets,))
+        return make_launcher(
+            program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"]
         )
-        return make_launcher(program, parallel=problem.flops() > 2e6, per_worker=worker)

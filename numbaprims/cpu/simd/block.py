@@ -224,3 +224,75 @@ def stack_tile(typingctx, elem, MR, NV, W):  # type: ignore[no-untyped-def]
         return builder.bitcast(block, element.as_pointer())
 
     return Pointer(name)(elem, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply(typingctx, a, b, k, MR, NV, W):  # type: ignore[no-untyped-def]
+    """The tile sum over p < k of a[p * MR + i] * b[p * NV * W + j]: packed panels of A and B, front to back.
+
+    One loop with the MR * NV sums as phi nodes, unrolled by 4: MR * NV independent chains already hide the latency of
+    a multiply-add, unrolling saves the loop's own instructions.
+    """
+    literal = _literals(MR, NV, W)
+    if literal is None or not isinstance(a, Pointer) or not isinstance(b, Pointer):
+        return None
+    rows, vectors, lanes = literal
+    result = types.UniTuple(Vec(a.elem, lanes), rows * vectors)
+    unroll = 4
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        zero = ir.Constant(vector, None)
+        fma = _fma(builder, vector)
+
+        def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
+            bs = [
+                _load_vector(builder, b_at, ir.Constant(_I64, (u * vectors + v) * lanes), vector, 1)
+                for v in range(vectors)
+            ]
+            out = []
+            for i in range(rows):
+                scalar = builder.load(_element(builder, a_at, ir.Constant(_I64, u * rows + i)))
+                av = _splat(builder, scalar, lanes)
+                out += [builder.call(fma, [av, bs[v], sums[i * vectors + v]]) for v in range(vectors)]
+            return out
+
+        def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], name: str) -> tuple[Any, Any, list[Any]]:
+            """`count` times `steps` updates; gives where a, b and the sums stand after it."""
+            before = builder.block
+            body = builder.append_basic_block(name)
+            after = builder.append_basic_block(name + "_end")
+            builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_I64, 0)), body, after)
+            builder.position_at_end(body)
+            left, a_phi, b_phi = builder.phi(_I64), builder.phi(a_at.type), builder.phi(b_at.type)
+            sum_phis = [builder.phi(vector) for _ in sums]
+            current: list[Any] = list(sum_phis)
+            for u in range(steps):
+                current = update(current, a_phi, b_phi, u)
+            a_next = _element(builder, a_phi, ir.Constant(_I64, steps * rows))
+            b_next = _element(builder, b_phi, ir.Constant(_I64, steps * vectors * lanes))
+            less = builder.sub(left, ir.Constant(_I64, 1))
+            end = builder.block
+            builder.cbranch(builder.icmp_signed(">", less, ir.Constant(_I64, 0)), body, after)
+            for phi, first, again in (
+                (left, count, less), (a_phi, a_at, a_next), (b_phi, b_at, b_next),
+                *zip(sum_phis, sums, current, strict=True),
+            ):  # fmt: skip
+                phi.add_incoming(first, before)
+                phi.add_incoming(again, end)
+            builder.position_at_end(after)
+            merged = []
+            for first, again in ((a_at, a_next), (b_at, b_next), *zip(sums, current, strict=True)):
+                phi = builder.phi(first.type)
+                phi.add_incoming(first, before)
+                phi.add_incoming(again, end)
+                merged.append(phi)
+            return merged[0], merged[1], merged[2:]
+
+        a_at, b_at, k_value = args[:3]
+        sums = [zero] * (rows * vectors)
+        a_at, b_at, sums = loop(builder.sdiv(k_value, ir.Constant(_I64, unroll)), unroll, a_at, b_at, sums, "k4")
+        _, _, sums = loop(builder.srem(k_value, ir.Constant(_I64, unroll)), 1, a_at, b_at, sums, "k1")
+        return context.make_tuple(builder, result, sums)
+
+    return result(a, b, types.int64, MR, NV, W), codegen

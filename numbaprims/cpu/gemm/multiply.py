@@ -1,0 +1,59 @@
+"""The register tile: MR x NR sums kept in registers over the whole of a k block.
+
+An MR x NR tile reads MR + NR elements for MR * NR multiply-adds.  The panel of B (kc x NR) stays in the first-level
+cache while the panels of A stream past it from the second.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from numbaprims.cpu.gemm.arguments import MULTIPLY
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.simd import (
+    advance,
+    load,
+    load_first,
+    stack_tile,
+    store_first,
+    tile_add,
+    tile_load,
+    tile_multiply,
+    tile_store,
+)
+
+
+@functools.cache
+def make_multiply(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
+    """Multiply packed panels: tiles lo ... hi - 1 are the panels of B, each with all panels of A."""
+    types = MULTIPLY.types(a=acc, b=acc, total=acc)
+    NR = NV * W
+
+    @range_kernel("gemm_multiply", types, spec=(acc, MR, NV, W))
+    def gemm_multiply(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        k = args.k
+        step = args.total_step
+        first = args.first
+        room = stack_tile(acc, MR, NV, W)
+        for q in range(lo, hi):
+            b = advance(args.b, q * NR * k)
+            columns = min(NR, args.columns - q * NR)
+            for i in range(0, args.rows, MR):
+                rows = min(MR, args.rows - i)
+                total = advance(args.total, i * step + q * NR)
+                tile = tile_multiply(advance(args.a, i * k), b, k, MR, NV, W)
+                if rows == MR and columns == NR:
+                    if not first:
+                        tile = tile_add(tile_load(total, step, MR, NV, W), tile)
+                    tile_store(total, step, tile, MR, NV, W)
+                else:
+                    tile_store(room, NR, tile, MR, NV, W)
+                    for r in range(rows):
+                        for v in range(0, columns, W):
+                            left = min(columns - v, W)
+                            x = load(room, r * NR + v, W)
+                            if not first:
+                                x = x + load_first(total, r * step + v, left, W)
+                            store_first(total, r * step + v, left, x)
+
+    return gemm_multiply
