@@ -358,7 +358,7 @@ def _external_symbols(cres: Any) -> tuple[str, ...]:
 def _provide(parts: _Numba, target_context: Any, symbols: tuple[str, ...]) -> None:
     """See to it that these symbols exist in the process: LLVM ends the process if one does not.
 
-    Numba's way is ``refresh``, which imports everything that it can compile and takes 0.25 s. Kernels need a dozen
+    Numba's way is ``refresh``, which imports all that it can compile and takes 0.25 s. Kernels need a dozen
     symbols, which are there at the first or second step.
     """
     for step in (lambda: None, lambda: parts.runtime.initialize(target_context), target_context.refresh):

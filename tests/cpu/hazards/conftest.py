@@ -87,3 +87,14 @@ class Toy:
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path)
+
+
+@pytest.fixture
+def run_script():
+    """Run code beside the toy package itself, with the session's cache; gives the JSON of its last line."""
+
+    def run(code: str, **variables: str) -> Any:
+        env = environment(os.environ["NUMBAPRIMS_CACHE_DIR"], **variables)
+        return Child(["-c", textwrap.dedent(code)], env, HERE).result()
+
+    return run
