@@ -1,6 +1,6 @@
 """Matrix products on the CPU: solvers, the best first."""
 
 from numbaprims.cpu.gemm.naive import Naive
-from numbaprims.cpu.gemm.solvers import Blocked, Private
+from numbaprims.cpu.gemm.solvers import Blocked, Direct, Private
 
-SOLVERS = (Blocked(), Private(), Naive())
+SOLVERS = (Blocked(), Private(), Direct(), Naive())

@@ -40,9 +40,10 @@ BYTES = ARGS.types()  # every array as bytes: for the drivers, which only comput
 # Panels lo ... hi - 1 of a block: WIDTH rows of A (or columns of B) each, `width` of them in all.
 PACK = Arguments(arrays=("panels", "source"), ints=("k", "width", "width_step", "k_step"))
 
-# total[rows, columns] = or += packed A times packed B (first: 1 for =); total_step elements from row to row.
+# total[rows, columns] = or += A times B (first: 1 for =); total_step elements from row to row.  The steps of a and b
+# are for matrices that are not packed.
 MULTIPLY = Arguments(
-    arrays=("a", "b", "total"), ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step")
+    arrays=("a", "b", "total"), ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step")
 )
 
 # Rows lo ... hi - 1 of a block: out = act(alpha total + beta c + bias); the block begins at (i, j) of the product.

@@ -22,7 +22,7 @@ from numbaprims.cpu.simd import (
 )
 
 P_K, P_WIDTH, P_WIDTH_STEP, P_K_STEP = (PACK.slot(name) for name in PACK.ints)
-M_ROWS, M_COLUMNS, M_K, M_FIRST, M_STEP = (MULTIPLY.slot(name) for name in MULTIPLY.ints[:5])
+M_ROWS, M_COLUMNS, M_K, M_FIRST, M_STEP, M_A, M_A_K, M_B = (MULTIPLY.slot(name) for name in MULTIPLY.ints)
 F_ALPHA = FINISH.slot("alpha")
 F_INTS = FINISH.slot("columns")
 
@@ -191,3 +191,53 @@ def make_private() -> RangeKernel:
                 finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_private
+
+
+@functools.cache
+def make_direct_driver() -> RangeKernel:
+    """Blocks (product, rows, columns) of out, multiplied without packing, kc of k at a time.
+
+    kc rows of B are read side by side, so kc is no more than the streams that prefetchers and the first TLB follow.
+    """
+
+    @range_kernel("gemm_direct_driver", BYTES, spec=())
+    def gemm_direct_driver(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        packed_a = address_of(args.workspace) + worker * args.worker_bytes
+        block_args = stack_words(80)
+        for tile in range(lo, hi):
+            product, block = divmod(tile, args.m_blocks * args.n_blocks)
+            jb, ib = divmod(block, args.m_blocks)
+            i0 = ib * args.mc
+            j0 = jb * args.nc
+            rows = min(args.mc, args.m - i0)
+            columns = min(args.nc, args.n - j0)
+            start = load_word(args.offsets, 4 * product) + i0 * args.a_rs
+            a = address_of(args.a) + args.a_size * start
+            start = load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs
+            b = address_of(args.b) + args.b_size * start
+            start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
+            out = address_of(args.out) + args.out_size * start
+            if args.sums_in_out:
+                total = out
+                step = args.out_rs
+            else:
+                total = packed_a + args.a_bytes
+                step = args.nc
+            store_word(block_args, 2, total)
+            store_word(block_args, M_ROWS, rows)
+            store_word(block_args, M_COLUMNS, columns)
+            store_word(block_args, M_STEP, step)
+            store_word(block_args, M_A, args.a_rs)
+            store_word(block_args, M_A_K, args.a_cs)
+            store_word(block_args, M_B, args.b_rs)
+            for p0 in range(0, args.k, args.kc):
+                store_word(block_args, 0, a + args.a_size * p0 * args.a_cs)
+                store_word(block_args, 1, b + args.b_size * p0 * args.b_rs)
+                store_word(block_args, M_K, min(args.kc, args.k - p0))
+                store_word(block_args, M_FIRST, 1 if p0 == 0 else 0)
+                call_range(args.multiply, block_args, 0, 0, 1)
+            if args.finish:
+                start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
+                finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
+
+    return gemm_direct_driver

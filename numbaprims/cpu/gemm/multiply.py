@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.gemm.arguments import MULTIPLY
-from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
     load,
@@ -21,6 +21,18 @@ from numbaprims.cpu.simd import (
     tile_multiply,
     tile_store,
 )
+
+
+@helper
+def keep_part(room, total, step, rows, columns, first, NR, W):  # type: ignore[no-untyped-def]
+    """total (+)= the rows and columns of a stored tile that are there."""
+    for r in range(rows):
+        for v in range(0, columns, W):
+            left = min(columns - v, W)
+            x = load(room, r * NR + v, W)
+            if not first:
+                x = x + load_first(total, r * step + v, left, W)
+            store_first(total, r * step + v, left, x)
 
 
 @functools.cache
@@ -41,19 +53,55 @@ def make_multiply(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
             for i in range(0, args.rows, MR):
                 rows = min(MR, args.rows - i)
                 total = advance(args.total, i * step + q * NR)
-                tile = tile_multiply(advance(args.a, i * k), b, k, MR, NV, W)
+                tile = tile_multiply(advance(args.a, i * k), 1, MR, MR, b, NR, NR, k, MR, NV, W)
                 if rows == MR and columns == NR:
                     if not first:
                         tile = tile_add(tile_load(total, step, MR, NV, W), tile)
                     tile_store(total, step, tile, MR, NV, W)
                 else:
                     tile_store(room, NR, tile, MR, NV, W)
-                    for r in range(rows):
-                        for v in range(0, columns, W):
-                            left = min(columns - v, W)
-                            x = load(room, r * NR + v, W)
-                            if not first:
-                                x = x + load_first(total, r * step + v, left, W)
-                            store_first(total, r * step + v, left, x)
+                    keep_part(room, total, step, rows, columns, first, NR, W)
 
     return gemm_multiply
+
+
+@functools.cache
+def make_direct(dtype: str, acc: str, MR: int, NV: int, W: int) -> RangeKernel:
+    """Multiply matrices where they lie, B with unit stride along its rows; all row tiles of one group of columns
+    follow one another, so that the k x NR piece of B they share stays in the first-level cache."""
+    types = MULTIPLY.types(a=dtype, b=dtype, total=acc)
+    NR = NV * W
+
+    @range_kernel("gemm_direct", types, spec=(dtype, acc, MR, NV, W))
+    def gemm_direct(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        k = args.k
+        step = args.total_step
+        first = args.first
+        a_step = args.a_step
+        a_k_step = args.a_k_step
+        b_step = args.b_step
+        room = stack_tile(acc, MR, NV, W)
+        whole = args.columns - args.columns % NR
+        for j in range(0, whole, NR):
+            for i in range(0, args.rows, MR):
+                rows = min(MR, args.rows - i)
+                total = advance(args.total, i * step + j)
+                a = advance(args.a, i * a_step)
+                tile = tile_multiply(a, a_step, a_k_step, rows, advance(args.b, j), b_step, NR, k, MR, NV, W)
+                if rows == MR:
+                    if not first:
+                        tile = tile_add(tile_load(total, step, MR, NV, W), tile)
+                    tile_store(total, step, tile, MR, NV, W)
+                else:
+                    tile_store(room, NR, tile, MR, NV, W)
+                    keep_part(room, total, step, rows, NR, first, NR, W)
+        for j in range(whole, args.columns, W):
+            columns = min(W, args.columns - j)
+            for i in range(0, args.rows, MR):
+                rows = min(MR, args.rows - i)
+                a = advance(args.a, i * a_step)
+                tile = tile_multiply(a, a_step, a_k_step, rows, advance(args.b, j), b_step, columns, k, MR, 1, W)
+                tile_store(room, W, tile, MR, 1, W)
+                keep_part(room, advance(args.total, i * step + j), step, rows, columns, first, W, W)
+
+    return gemm_direct

@@ -9,7 +9,7 @@ from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import blocked
 from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
-from numbaprims.cpu.gemm.multiply import make_multiply
+from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import Program
 from numbaprims.cpu.launch import make_launcher
@@ -143,6 +143,53 @@ class Private(_Packed):
         ints["worker_bytes"] = ints["a_bytes"] + ints["b_bytes"] + round_up(sums, 64)
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         program = Program(int_words(ints), [(blocked.make_private(), tiles, 1)], keep=(offsets,))
+        return make_launcher(
+            program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"]
+        )
+
+
+class Direct(Solver):
+    """No packing: for small products, and for skinny ones whose packing would cost as much as the product."""
+
+    name = "direct"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.accumulate not in ("f32", "f64"):
+            return "it sums in float32 or float64 only"
+        if problem.k == 0:
+            return "k is 0"
+        if problem.strides.b[1] != 1 and problem.n > 1:
+            return "B has no unit stride along its rows, which vectors are loaded from"
+        return None
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        MR, NV, _ = tile_shape(target, problem.accumulate)
+        yield {"mr": MR, "nv": NV, "kc": 64, "mc": MR * 12, "nc": 1024}
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return 2e-6 + problem.flops() / 80e9
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        acc = problem.accumulate
+        size = DTYPES[acc].itemsize
+        W = lanes(acc, target.vector_bytes)
+        MR, NV = int(config["mr"]), int(config["nv"])
+        offsets = batch_offsets(problem)
+        in_out = keeps_sums_in_out(problem)
+        finish = 0
+        if problem.ends or not in_out:
+            finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
+        mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
+        nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NV * W)
+        kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]))), 4)
+        ints = common_ints(problem, offsets, activation_address(problem, target)) | {
+            "multiply": make_direct(problem.a_dtype, acc, MR, NV, W).address,
+            "finish": finish, "sums_in_out": int(in_out), "kc": kc, "mc": mc, "nc": nc,
+            "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
+            "worker_bytes": 0 if in_out else round_up(mc * nc * size, 64),
+        }  # fmt: skip
+        tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
+        program = Program(int_words(ints), [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,))
         return make_launcher(
             program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"]
         )

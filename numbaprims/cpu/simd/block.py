@@ -12,6 +12,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element
 
 _I64 = ir.IntType(64)
@@ -227,8 +229,12 @@ def stack_tile(typingctx, elem, MR, NV, W):  # type: ignore[no-untyped-def]
 
 
 @intrinsic(prefer_literal=True)
-def tile_multiply(typingctx, a, b, k, MR, NV, W):  # type: ignore[no-untyped-def]
-    """The tile sum over p < k of a[p * MR + i] * b[p * NV * W + j]: packed panels of A and B, front to back.
+def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W):  # type: ignore[no-untyped-def]
+    """The tile sum over p < k of a[i * a_row + p * a_k] * b[j + p * b_k], in the compute type of a and b.
+
+    Packed panels: a_row = 1, a_k = MR, b_k = NV * W as literals.  Matrices where they lie: run-time steps.  Rows of A
+    past `rows` repeat the last one; columns past `columns` (at least (NV - 1) * W + 1) are not read: give literal MR
+    and NV * W where all are there, which drops the masks.
 
     One loop with the MR * NV sums as phi nodes, unrolled by 4: MR * NV independent chains already hide the latency of
     a multiply-add, unrolling saves the loop's own instructions.
@@ -236,44 +242,63 @@ def tile_multiply(typingctx, a, b, k, MR, NV, W):  # type: ignore[no-untyped-def
     literal = _literals(MR, NV, W)
     if literal is None or not isinstance(a, Pointer) or not isinstance(b, Pointer):
         return None
-    rows, vectors, lanes = literal
-    result = types.UniTuple(Vec(a.elem, lanes), rows * vectors)
-    unroll = 4
+    height, vectors, lanes = literal
+    result = types.UniTuple(Vec(compute_element(a.elem), lanes), height * vectors)
+    whole = isinstance(columns, types.Literal) and columns.literal_value == vectors * lanes
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        zero = ir.Constant(vector, None)
+        stored = context.get_value_type(Vec(b.elem, lanes))
+        a_start, a_row_v, a_k_v, rows_v, b_start, b_k_v, columns_v, k_value = args[:8]
+
+        def constant(x: int) -> Any:
+            return ir.Constant(_I64, x)
+
         fma = _fma(builder, vector)
+        last = builder.sub(rows_v, constant(1))
+        row_starts = []
+        for i in range(height):
+            index = builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last)
+            row_starts.append(builder.mul(index, a_row_v))
+        mask = None
+        if not whole:
+            mask = first_lanes_value(builder, builder.sub(columns_v, constant((vectors - 1) * lanes)), lanes)
 
         def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
-            bs = [
-                _load_vector(builder, b_at, ir.Constant(_I64, (u * vectors + v) * lanes), vector, 1)
-                for v in range(vectors)
-            ]
+            b_row = builder.mul(constant(u), b_k_v)
+            a_column = builder.mul(constant(u), a_k_v)
+            bs = []
+            for v in range(vectors):
+                index = builder.add(b_row, constant(v * lanes))
+                if mask is not None and v == vectors - 1:
+                    value = masked_load_value(builder, b_at, index, mask, stored)
+                else:
+                    value = _load_vector(builder, b_at, index, stored, 1)
+                bs.append(widen_value(builder, value, b.elem))
             out = []
-            for i in range(rows):
-                scalar = builder.load(_element(builder, a_at, ir.Constant(_I64, u * rows + i)))
-                av = _splat(builder, scalar, lanes)
+            for i in range(height):
+                scalar = builder.load(_element(builder, a_at, builder.add(row_starts[i], a_column)))
+                av = _splat(builder, widen_value(builder, scalar, a.elem), lanes)
                 out += [builder.call(fma, [av, bs[v], sums[i * vectors + v]]) for v in range(vectors)]
             return out
 
-        def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], name: str) -> tuple[Any, Any, list[Any]]:
+        def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], name: str) -> tuple[Any, ...]:
             """`count` times `steps` updates; gives where a, b and the sums stand after it."""
             before = builder.block
             body = builder.append_basic_block(name)
             after = builder.append_basic_block(name + "_end")
-            builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_I64, 0)), body, after)
+            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
             builder.position_at_end(body)
             left, a_phi, b_phi = builder.phi(_I64), builder.phi(a_at.type), builder.phi(b_at.type)
             sum_phis = [builder.phi(vector) for _ in sums]
             current: list[Any] = list(sum_phis)
             for u in range(steps):
                 current = update(current, a_phi, b_phi, u)
-            a_next = _element(builder, a_phi, ir.Constant(_I64, steps * rows))
-            b_next = _element(builder, b_phi, ir.Constant(_I64, steps * vectors * lanes))
-            less = builder.sub(left, ir.Constant(_I64, 1))
+            a_next = _element(builder, a_phi, builder.mul(constant(steps), a_k_v))
+            b_next = _element(builder, b_phi, builder.mul(constant(steps), b_k_v))
+            less = builder.sub(left, constant(1))
             end = builder.block
-            builder.cbranch(builder.icmp_signed(">", less, ir.Constant(_I64, 0)), body, after)
+            builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
             for phi, first, again in (
                 (left, count, less), (a_phi, a_at, a_next), (b_phi, b_at, b_next),
                 *zip(sum_phis, sums, current, strict=True),
@@ -289,10 +314,12 @@ def tile_multiply(typingctx, a, b, k, MR, NV, W):  # type: ignore[no-untyped-def
                 merged.append(phi)
             return merged[0], merged[1], merged[2:]
 
-        a_at, b_at, k_value = args[:3]
-        sums = [zero] * (rows * vectors)
-        a_at, b_at, sums = loop(builder.sdiv(k_value, ir.Constant(_I64, unroll)), unroll, a_at, b_at, sums, "k4")
-        _, _, sums = loop(builder.srem(k_value, ir.Constant(_I64, unroll)), 1, a_at, b_at, sums, "k1")
+        sums = [ir.Constant(vector, None)] * (height * vectors)
+        a_at, b_at, sums = loop(builder.sdiv(k_value, constant(4)), 4, a_start, b_start, sums, "k4")
+        _, _, sums = loop(builder.srem(k_value, constant(4)), 1, a_at, b_at, sums, "k1")
         return context.make_tuple(builder, result, sums)
 
-    return result(a, b, types.int64, MR, NV, W), codegen
+    i64 = types.int64
+    if whole:
+        return result(a, i64, i64, i64, b, i64, columns, i64, MR, NV, W), codegen
+    return result(a, i64, i64, i64, b, i64, i64, i64, MR, NV, W), codegen
