@@ -296,3 +296,59 @@ def test_tbb_of_a_virtual_environment_is_loaded(run_script, tmp_path):
         **FOUR,
     )
     assert found == ["workqueue", True], "a library that is not TBB must not be taken for it"
+
+
+def test_kernel_asked_for_while_a_users_function_compiles(run_script):
+    # A lock of ours around the compilation would be taken in the other order by the other thread.
+    found = run_script("""
+        import json, threading, time
+        import numba
+        from numba.extending import overload
+        from toy import ranges
+        kernel, compiling = ranges.make_mix(), threading.Event()
+        def ask(x):
+            raise NotImplementedError
+        @overload(ask)
+        def ask_overload(x):
+            compiling.set()
+            time.sleep(0.2)
+            address = kernel.address
+            return lambda x: x + 1
+        def other():
+            compiling.wait()
+            kernel.address
+        worker = threading.Thread(target=other)
+        worker.start()
+        @numba.njit
+        def user(x):
+            return ask(x)
+        print(json.dumps(user(1)))
+        worker.join()
+    """)
+    assert found == 2
+
+
+def test_region_wakes_only_the_threads_it_uses(run_script):
+    # Eight threads on two cores took 66 us for a region of two; the limit of the user's own functions stays.
+    found = run_script(
+        """
+        import json, numba
+        from numbaprims import config
+        from toy import ranges
+        seen = []
+        check = ranges.Check()
+        @numba.njit("i8(i8)", parallel=True)
+        def threads_of_a_region(n):
+            used = 0
+            for i in numba.prange(n):
+                used = max(used, numba.get_num_threads())
+            return used
+        for n in (2, 3):
+            with config(threads=n):
+                check()
+            seen.append(threads_of_a_region(64))
+        print(json.dumps([seen, check.wrong]))
+        """,
+        NUMBA_NUM_THREADS="8",
+    )
+    assert found == [[8, 8], 0]
