@@ -22,7 +22,8 @@ import numpy as np
 rng = np.random.default_rng(0)
 a = rng.standard_normal((256, 256)).astype(np.float32)
 numpy_ready = time.time()
-import numbaprims
+import numbaprims.settings
+numbaprims.settings.set_defaults(cache_dir={cache!r})
 with numbaprims.config(threads={threads}):
     c = numbaprims.gemm(a, a)
 done = time.time()
@@ -33,11 +34,9 @@ print(json.dumps([began, numpy_ready, done]))
 
 def first_gemm(threads: int, cache: str) -> dict[str, float]:
     """Seconds of a new process until its first 256x256x256 product is there: whole, and the parts."""
-    environment = {**os.environ, "NUMBAPRIMS_CACHE_DIR": cache}
     spawned = time.time()
     child = subprocess.run(
-        [sys.executable, "-c", _CHILD.format(threads=threads)],
-        env=environment,
+        [sys.executable, "-c", _CHILD.format(threads=threads, cache=cache)],
         capture_output=True,
         text=True,
         check=False,
