@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import resource
 import stat
 import time
 import warnings
@@ -314,6 +313,7 @@ def test_directory_without_write_permission(disk):
 
 def test_full_disk_leaves_nothing_behind(disk):
     # A limit on the size of files fails as a full disk does: in the middle of the write.
+    resource = pytest.importorskip("resource")
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, old[1]))
     try:

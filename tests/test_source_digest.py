@@ -1,5 +1,6 @@
 """What a kernel's code depends on: sources reached by imports, byte code, values."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -59,6 +60,54 @@ def test_imports_are_followed(tmp_path, form, monkeypatch):
     assert (scan(tmp_path, "pkg.kernel") != before) == FORMS[form]
     (package / "helper.py").write_text("def f(): return 1\n")
     assert scan(tmp_path, "pkg.kernel") == before
+
+
+def parsed(text: str, module: str, is_package: bool) -> set[tuple[str, str]]:
+    """What Python's own parser finds; numba and others, which cannot be found below the package, included."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            start = ".".join([*above, *filter(None, [node.module])])
+            found |= {(start, alias.name) for alias in node.names}
+    return found
+
+
+def test_no_import_of_the_package_is_overlooked():
+    root = Path(kernel_cache.__file__).parent
+    checked = 0
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        module = ".".join(parts[:-1] if is_package else parts)
+        seen = set(source_digest._imported(path.read_bytes(), module, is_package))
+        missing = parsed(path.read_text(), module, is_package) - seen
+        assert not missing, f"{path.name}: {missing}"
+        checked += len(seen)
+    assert checked > 100
+
+
+def test_closure_of_a_real_kernel():
+    from numbaprims.cpu import jit
+
+    source_digest._files.clear(), source_digest._closures.clear()
+    source_digest.closure_digest(jit._make_fill)
+    files = {
+        Path(path).relative_to(Path(kernel_cache.__file__).parent).as_posix() for path in source_digest._files
+    }
+    assert {"cpu/jit.py", "cpu/simd/arguments.py", "cpu/simd/types.py"} <= files
+    for outside in (
+        "__init__.py",
+        "settings.py",
+        "kernel_cache.py",
+        "workspace.py",
+        "ops/gemm.py",
+        "cli/__init__.py",
+    ):
+        assert outside not in files
 
 
 def test_import_cycles_end(tmp_path, monkeypatch):

@@ -328,8 +328,8 @@ def test_kernel_asked_for_while_a_users_function_compiles(run_script):
     assert found == 2
 
 
-def test_region_wakes_only_the_threads_it_uses(run_script):
-    # Eight threads on two cores took 66 us for a region of two; the limit of the user's own functions stays.
+def test_a_region_leaves_the_users_number_of_threads(run_script):
+    # Our regions wake only the threads that they use, by the same limit that numba.set_num_threads sets.
     found = run_script(
         """
         import json, numba

@@ -36,7 +36,10 @@ def make_pointer(scale):
 
 
 def make_linked(scale, spec=None):
-    """A function that other compiled functions call: too large to be inlined, so that its symbol matters."""
+    """A function that other compiled functions call: too large to be inlined, so that its symbol matters.
+
+    All of them have one name, so that only the unique symbols keep them apart.
+    """
 
     def chain(x):
         total = 0
@@ -46,7 +49,6 @@ def make_linked(scale, spec=None):
             total ^= i * scale
         return finish(total)
 
-    _named(chain, "chain", scale)
     dispatcher = numba.njit(chain)
     dispatcher._cache = kernel_cache.KernelCache(chain, "chain", spec or (scale,), {})
     with kernel_cache.compile_lock(dispatcher._cache):
