@@ -195,7 +195,7 @@ def make_private() -> RangeKernel:
 
 @functools.cache
 def make_direct_driver() -> RangeKernel:
-    """Blocks (product, rows, columns) of out, multiplied without packing, kc of k at a time.
+    """Blocks (product, rows, columns) of out, B read where it lies, kc of k at a time.
 
     kc rows of B are read side by side, so kc is no more than the streams that prefetchers and the first TLB follow.
     """
@@ -231,9 +231,15 @@ def make_direct_driver() -> RangeKernel:
             store_word(block_args, M_A_K, args.a_cs)
             store_word(block_args, M_B, args.b_rs)
             for p0 in range(0, args.k, args.kc):
-                store_word(block_args, 0, a + args.a_size * p0 * args.a_cs)
+                k = min(args.kc, args.k - p0)
+                source = a + args.a_size * p0 * args.a_cs
+                if args.pack_a:
+                    panels = (rows + args.mr - 1) // args.mr
+                    pack(args.pack_a, packed_a, source, k, rows, args.a_rs, args.a_cs, 0, panels)
+                    source = packed_a
+                store_word(block_args, 0, source)
                 store_word(block_args, 1, b + args.b_size * p0 * args.b_rs)
-                store_word(block_args, M_K, min(args.kc, args.k - p0))
+                store_word(block_args, M_K, k)
                 store_word(block_args, M_FIRST, 1 if p0 == 0 else 0)
                 call_range(args.multiply, block_args, 0, 0, 1)
             if args.finish:

@@ -41,22 +41,28 @@ def make_pack(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
         width_step = args.width_step
         k_step = args.k_step
         room = stack_tile(acc, W, 1, W)
-        for q in range(lo, hi):
+        begin = lo
+        if width_step == 1 and WIDTH % W == 0:
+            # Whole panels row by row: a source row is read from end to end, which prefetchers follow; panel by panel
+            # each row would give two cache lines and then a jump to another page.
+            full = min(hi, args.width // WIDTH)
+            for p in range(k):
+                for q in range(lo, full):
+                    for v in range(0, WIDTH, W):
+                        value = load_wide(args.source, p * k_step + q * WIDTH + v, W)
+                        store(args.panels, (q * k + p) * WIDTH + v, value)
+            begin = max(lo, full)
+        for q in range(begin, hi):
             panel = advance(args.panels, q * WIDTH * k)
             source = advance(args.source, q * WIDTH * width_step)
             width = min(WIDTH, args.width - q * WIDTH)
             if width_step == 1:
-                if width == WIDTH and WIDTH % W == 0:
-                    for p in range(k):
-                        for v in range(0, WIDTH, W):
-                            store(panel, p * WIDTH + v, load_wide(source, p * k_step + v, W))
-                else:
-                    # Where W does not divide WIDTH (14 rows of A), whole vectors overlap the next k's place; in
-                    # ascending order the next k puts its own values over them.
-                    for p in range(k):
-                        for v in range(0, WIDTH, W):
-                            left = max(min(width - v, W), 0)
-                            store(panel, p * WIDTH + v, load_wide_first(source, p * k_step + v, left, W))
+                # Where W does not divide WIDTH (14 rows of A), whole vectors overlap the next k's place; in ascending
+                # order the next k puts its own values over them.
+                for p in range(k):
+                    for v in range(0, WIDTH, W):
+                        left = max(min(width - v, W), 0)
+                        store(panel, p * WIDTH + v, load_wide_first(source, p * k_step + v, left, W))
             elif k_step == 1:
                 whole = k - k % W
                 for v in range(0, width, W):

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cpu.gemm import blocked
+from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
@@ -21,23 +22,17 @@ SLACK = 256  # bytes behind a packed block: panels may be written a vector past 
 PARALLEL_FLOPS = 2e6
 
 
-def ceil_div(a: int, b: int) -> int:
-    """a / b, rounded up."""
-    return -(-a // b)
+def padding(size: int, tile: int) -> float:
+    """By how much whole tiles exceed a size."""
+    return round_up(size, tile) / size
 
 
-def round_up(a: int, b: int) -> int:
-    """The next multiple of b."""
-    return ceil_div(a, b) * b
-
-
-def tile_shape(target: Any, acc: str) -> tuple[int, int, int]:
-    """MR, NV, W of the register tile.
-
-    32 vector registers (AVX-512, NEON) hold 14 x 2 sums, two vectors of B and a broadcast; 16 registers 6 x 2.
-    """
-    W = lanes(acc, target.vector_bytes)
-    return (14, 2, W) if target.isa in ("avx512", "neon") else (6, 2, W)
+def best_height(problem: Any, target: Any, heights: tuple[int, ...]) -> int:
+    """MR of packed panels: the first of `heights` whose padding is within 2 % of the least."""
+    if target.isa not in ("avx512", "neon"):
+        return 6
+    least = min(padding(problem.m, height) for height in heights)
+    return next(height for height in heights if padding(problem.m, height) <= 1.02 * least)
 
 
 def keeps_sums_in_out(problem: Any) -> bool:
@@ -90,12 +85,22 @@ class Blocked(_Packed):
     name = "blocked"
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        MR, NV, _ = tile_shape(target, problem.accumulate)
-        kc = 1024 // DTYPES[problem.accumulate].itemsize
-        yield {"mr": MR, "nv": NV, "kc": kc, "mc": MR * 12, "nc": 4096}
+        mr = best_height(problem, target, (14, 12, 8))
+        kc = 1536 // DTYPES[problem.accumulate].itemsize
+        yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(144, mr), "nc": 4096}
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 5e-6 + problem.flops() / 100e9 + 2e-10 * problem.k * (problem.n + problem.m)
+        W = lanes(problem.accumulate, target.vector_bytes)
+        config = next(iter(self.configs(problem, target)))
+        steps = problem.batch * ceil_div(problem.k, int(config["kc"])) * ceil_div(problem.n, int(config["nc"]))
+        return (
+            cost.LAUNCH["blocked"]
+            + 2 * steps * cost.PHASE
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95)
+            + cost.pack_time(problem.b_order, problem.batch * problem.k * problem.n, "row")
+            + cost.pack_time(problem.a_order, problem.batch * problem.k * problem.m, "column")
+            + cost.far_time(problem, target, "packed")
+        )
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         offsets = batch_offsets(problem)
@@ -129,12 +134,24 @@ class Private(_Packed):
     name = "private"
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        MR, NV, W = tile_shape(target, problem.accumulate)
+        mr = best_height(problem, target, (14, 12, 8))
+        W = lanes(problem.accumulate, target.vector_bytes)
         kc = 1024 // DTYPES[problem.accumulate].itemsize
-        yield {"mr": MR, "nv": NV, "kc": kc, "mc": MR * 12, "nc": NV * W * 8}
+        nc = max(2 * W, min(512, round_up(ceil_div(problem.n, 4), 2 * W)))
+        yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 4e-6 + problem.flops() / 90e9 + 2e-10 * problem.k * (problem.n + problem.m)
+        W = lanes(problem.accumulate, target.vector_bytes)
+        config = next(iter(self.configs(problem, target)))
+        a_packings = ceil_div(problem.n, int(config["nc"]))
+        b_packings = ceil_div(problem.m, int(config["mc"]))
+        return (
+            cost.LAUNCH["private"]
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95)
+            + cost.pack_time(problem.b_order, problem.batch * b_packings * problem.k * problem.n, "row")
+            + cost.pack_time(problem.a_order, problem.batch * a_packings * problem.k * problem.m, "column")
+            + cost.far_time(problem, target, "packed", b_packings)
+        )
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         offsets = batch_offsets(problem)
@@ -163,17 +180,43 @@ class Direct(Solver):
         return None
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        MR, NV, _ = tile_shape(target, problem.accumulate)
-        yield {"mr": MR, "nv": NV, "kc": 64, "mc": MR * 12, "nc": 1024}
+        W = lanes(problem.accumulate, target.vector_bytes)
+        wide = target.isa in ("avx512", "neon")
+        nc = max(2 * W, min(1024, round_up(ceil_div(problem.n, 4), 2 * W)))
+        if not wide:
+            yield {"mr": 4, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
+        elif problem.m <= 6 and problem.n > W:
+            # few rows: wider tiles, so that there are sums enough to hide the latency and longer pieces of B's rows
+            mr, nv = next(shape for shape in ((1, 8), (2, 6), (4, 4), (6, 4)) if shape[0] >= problem.m)
+            yield {"mr": mr, "nv": nv, "kc": 128, "mc": mr, "nc": max(nv * W, nc), "packed_a": 0}
+        elif problem.n <= W:
+            yield {"mr": 14, "nv": 1, "kc": 256, "mc": 168, "nc": nc, "packed_a": 0}
+        elif problem.n >= 256 and padding(problem.m, 8) > 1.05 * min(padding(problem.m, mr) for mr in (10, 12)):
+            mr = min((12, 10), key=lambda height: padding(problem.m, height))
+            yield {"mr": mr, "nv": 2, "kc": 192, "mc": round_up(144, mr), "nc": 2 * nc, "packed_a": 1}
+        else:
+            yield {"mr": 8, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 2e-6 + problem.flops() / 80e9
+        W = lanes(problem.accumulate, target.vector_bytes)
+        config = next(iter(self.configs(problem, target)))
+        mr, nr = int(config["mr"]), int(config["nv"]) * W
+        packings = ceil_div(problem.n, int(config["nc"])) if config["packed_a"] else 0
+        # rows of B that lie a multiple of 4 kB apart share the sets of the first-level cache: each row tile then
+        # reads them from the second
+        aliased = problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
+        return (
+            cost.LAUNCH["direct"]
+            + cost.multiply_time(problem, target, mr, nr, 0.78 if aliased else 0.94)
+            + cost.pack_time(problem.a_order, problem.batch * packings * problem.k * problem.m, "column")
+            + cost.far_time(problem, target, "direct", ceil_div(problem.m, int(config["mc"])))
+        )
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         acc = problem.accumulate
         size = DTYPES[acc].itemsize
         W = lanes(acc, target.vector_bytes)
-        MR, NV = int(config["mr"]), int(config["nv"])
+        MR, NV, packed_a = int(config["mr"]), int(config["nv"]), bool(config["packed_a"])
         offsets = batch_offsets(problem)
         in_out = keeps_sums_in_out(problem)
         finish = 0
@@ -182,11 +225,13 @@ class Direct(Solver):
         mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
         nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NV * W)
         kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]))), 4)
+        a_bytes = round_up(mc * kc * size + SLACK, 64) if packed_a else 0
         ints = common_ints(problem, offsets, activation_address(problem, target)) | {
-            "multiply": make_direct(problem.a_dtype, acc, MR, NV, W).address,
+            "multiply": make_direct(problem.a_dtype, acc, MR, NV, W, packed_a).address,
+            "pack_a": make_pack(problem.a_dtype, acc, MR, W).address if packed_a else 0, "mr": MR,
             "finish": finish, "sums_in_out": int(in_out), "kc": kc, "mc": mc, "nc": nc,
             "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
-            "worker_bytes": 0 if in_out else round_up(mc * nc * size, 64),
+            "a_bytes": a_bytes, "worker_bytes": a_bytes + (0 if in_out else round_up(mc * nc * size, 64)),
         }  # fmt: skip
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         program = Program(int_words(ints), [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,))

@@ -323,3 +323,138 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
     if whole:
         return result(a, i64, i64, i64, b, i64, columns, i64, MR, NV, W), codegen
     return result(a, i64, i64, i64, b, i64, i64, i64, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # type: ignore[no-untyped-def]
+    """R * C vectors of partial inner products of rows of x and rows of y, whose elements are neighbours.
+
+    Lane l of vector i * C + j sums x[i * x_step + p] * y[j * y_step + p] over p = l (mod W).  Rows past `rows` (and
+    `columns` of y) repeat the last one; the last k % W elements are read under a mask.
+    """
+    literal = _literals(R, C, W)
+    if literal is None or not isinstance(x, Pointer) or not isinstance(y, Pointer):
+        return None
+    height, width, lanes = literal
+    result = types.UniTuple(Vec(compute_element(x.elem), lanes), height * width)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        x_at, x_step_v, rows_v, y_at, y_step_v, columns_v, k_value = args[:7]
+        fma = _fma(builder, vector)
+
+        def constant(n: int) -> Any:
+            return ir.Constant(_I64, n)
+
+        def starts(count: int, there: Any, step: Any) -> list[Any]:
+            last = builder.sub(there, constant(1))
+            return [
+                builder.mul(builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last), step)
+                for i in range(count)
+            ]
+
+        x_starts, y_starts = starts(height, rows_v, x_step_v), starts(width, columns_v, y_step_v)
+
+        def rows_at(pointer: Any, elem: str, begins: list[Any], p: Any, mask: Any) -> list[Any]:
+            stored = context.get_value_type(Vec(elem, lanes))
+            out = []
+            for begin in begins:
+                index = builder.add(begin, p)
+                if mask is None:
+                    value = _load_vector(builder, pointer, index, stored, 1)
+                else:
+                    value = masked_load_value(builder, pointer, index, mask, stored)
+                out.append(widen_value(builder, value, elem))
+            return out
+
+        def update(sums: list[Any], p: Any, mask: Any) -> list[Any]:
+            xs = rows_at(x_at, x.elem, x_starts, p, mask)
+            ys = rows_at(y_at, y.elem, y_starts, p, mask)
+            return [
+                builder.call(fma, [xs[i], ys[j], sums[i * width + j]]) for i in range(height) for j in range(width)
+            ]
+
+        whole = builder.and_(k_value, constant(-lanes))
+        zero = ir.Constant(vector, None)
+        before = builder.block
+        body, tail, end = (builder.append_basic_block(f"inner_{name}") for name in ("body", "tail", "end"))
+        after = builder.append_basic_block("inner_after")
+        builder.cbranch(builder.icmp_signed(">", whole, constant(0)), body, after)
+        builder.position_at_end(body)
+        p = builder.phi(_I64)
+        phis = [builder.phi(vector) for _ in range(height * width)]
+        current = update(list(phis), p, None)
+        p_next = builder.add(p, constant(lanes))
+        body_end = builder.block
+        builder.cbranch(builder.icmp_signed("<", p_next, whole), body, after)
+        p.add_incoming(constant(0), before)
+        p.add_incoming(p_next, body_end)
+        for phi, value in zip(phis, current, strict=True):
+            phi.add_incoming(zero, before)
+            phi.add_incoming(value, body_end)
+        builder.position_at_end(after)
+        sums = []
+        for value in current:
+            phi = builder.phi(vector)
+            phi.add_incoming(zero, before)
+            phi.add_incoming(value, body_end)
+            sums.append(phi)
+        builder.cbranch(builder.icmp_signed("<", whole, k_value), tail, end)
+        builder.position_at_end(tail)
+        mask = first_lanes_value(builder, builder.sub(k_value, whole), lanes)
+        rest = update(sums, whole, mask)
+        tail_end = builder.block
+        builder.branch(end)
+        builder.position_at_end(end)
+        out = []
+        for value, more in zip(sums, rest, strict=True):
+            phi = builder.phi(vector)
+            phi.add_incoming(value, after)
+            phi.add_incoming(more, tail_end)
+            out.append(phi)
+        return context.make_tuple(builder, result, out)
+
+    i64 = types.int64
+    return result(x, i64, i64, y, i64, i64, i64, R, C, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_reduce_store(typingctx, p, row_step, rows, column_step, columns, tile, R, C):  # type: ignore[no-untyped-def]
+    """p[i * row_step + j * column_step] = sum of the lanes of vector i * C + j, for i < rows and j < columns.
+
+    The upper half of a vector is added to its lower half until one lane is left.
+    """
+    literal = _literals(R, C)
+    if literal is None:
+        return None
+    height, width = literal
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        pointer, row_step_v, rows_v, column_step_v, columns_v, tile_value = args[:6]
+        for i in range(height):
+            for j in range(width):
+                inside = builder.and_(
+                    builder.icmp_signed("<", ir.Constant(_I64, i), rows_v),
+                    builder.icmp_signed("<", ir.Constant(_I64, j), columns_v),
+                )
+                value = builder.extract_value(tile_value, i * width + j)
+                n = value.type.count
+                while n > 1:
+                    n //= 2
+                    low, high = (
+                        builder.shuffle_vector(
+                            value, value, ir.Constant(ir.VectorType(_I32, n), list(range(at, at + n)))
+                        )
+                        for at in (0, n)
+                    )
+                    value = builder.fadd(low, high)
+                with builder.if_then(inside):
+                    index = builder.add(
+                        builder.mul(ir.Constant(_I64, i), row_step_v), builder.mul(ir.Constant(_I64, j), column_step_v)
+                    )
+                    scalar = builder.extract_element(value, ir.Constant(_I32, 0))
+                    builder.store(scalar, _element(builder, pointer, index))
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(p, i64, i64, i64, i64, tile, R, C), codegen

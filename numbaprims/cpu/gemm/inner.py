@@ -1,0 +1,174 @@
+"""Products with few columns (or few rows), as inner products along k.
+
+With n <= 8 columns a vector across them would be half empty, and packing the m x k elements of A would cost more than
+the product.  Here vectors run along k: R rows of A times C columns of B are R * C sums in registers, A is read once,
+front to back, unpacked.  Bound: the bytes of A, or m n k / 16 multiply-adds of a vector.
+
+"x" is the matrix with many rows, "y" the one with few; a product with few rows is the same with A and B exchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.gemm import cost
+from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.blocked import finish
+from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import (
+    address_of,
+    advance,
+    lanes,
+    load_wide_scalar,
+    load_word,
+    pointer_from_address,
+    store_scalar,
+    tile_inner,
+    tile_reduce_store,
+)
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+# Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
+ROWS = {1: 8, 2: 8, 4: 6, 8: 3}
+FEW = 16
+
+
+@functools.cache
+def make_inner(
+    dtype: str, out: str, bias: str, acc: str, size: int, R: int, C: int, W: int, x_is_a: bool
+) -> RangeKernel:
+    """Blocks of `mc` rows of x, all of y; y is first copied so that its rows have unit stride (`k_group` = 1) or read
+    where it lies (`k_group` = 0)."""
+    types = ARGS.types(out=out, a=dtype, b=dtype, c=out, bias=bias)
+
+    @range_kernel("gemm_inner", types, spec=(dtype, out, bias, acc, size, R, C, W, x_is_a))
+    def gemm_inner(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        many = args.m if x_is_a else args.n
+        few = args.n if x_is_a else args.m
+        x_step = args.a_rs if x_is_a else args.b_cs
+        y_step = args.b_cs if x_is_a else args.a_rs
+        y_k_step = args.b_rs if x_is_a else args.a_cs
+        scratch = address_of(args.workspace) + worker * args.worker_bytes
+        copied = -1
+        for tile in range(lo, hi):
+            product, block = divmod(tile, args.m_blocks)
+            i0 = block * args.mc
+            rows = min(args.mc, many - i0)
+            x = advance(args.a if x_is_a else args.b, load_word(args.offsets, 4 * product + (0 if x_is_a else 1)))
+            y = advance(args.b if x_is_a else args.a, load_word(args.offsets, 4 * product + (1 if x_is_a else 0)))
+            y_copy = pointer_from_address(scratch, acc)
+            if args.k_group and copied != product:
+                for j in range(few):
+                    for p in range(args.k):
+                        store_scalar(y_copy, j * args.k + p, load_wide_scalar(y, j * y_step + p * y_k_step))
+                copied = product
+            row0 = i0 if x_is_a else 0
+            column0 = 0 if x_is_a else i0
+            at = load_word(args.offsets, 4 * product + 2) + row0 * args.out_rs + column0 * args.out_cs
+            out_address = address_of(args.out) + args.out_size * at
+            if args.sums_in_out:
+                total = pointer_from_address(out_address, acc)
+                total_step = args.out_rs
+            else:
+                total = pointer_from_address(scratch + args.b_bytes, acc)
+                total_step = few if x_is_a else args.mc
+            x_total = total_step if x_is_a else 1
+            y_total = 1 if x_is_a else total_step
+            for i in range(0, rows, R):
+                for j in range(0, few, C):
+                    left = advance(x, (i0 + i) * x_step)
+                    there = min(R, rows - i)
+                    width = min(C, few - j)
+                    target = advance(total, i * x_total + j * y_total)
+                    if args.k_group:
+                        right = advance(y_copy, j * args.k)
+                        sums = tile_inner(left, x_step, there, right, args.k, width, args.k, R, C, W)
+                        tile_reduce_store(target, x_total, there, y_total, width, sums, R, C)
+                    else:
+                        right_there = advance(y, j * y_step)
+                        sums = tile_inner(left, x_step, there, right_there, y_step, width, args.k, R, C, W)
+                        tile_reduce_store(target, x_total, there, y_total, width, sums, R, C)
+            if args.finish:
+                start = load_word(args.offsets, 4 * product + 3) + row0 * args.c_rs + column0 * args.c_cs
+                finish(
+                    args, out_address, address_of(total), total_step, address_of(args.c) + args.c_size * start,
+                    row0, column0, rows if x_is_a else few, few if x_is_a else rows,
+                )  # fmt: skip
+
+    return gemm_inner
+
+
+class Inner(Solver):
+    """Inner products along k, for few columns or few rows."""
+
+    name = "inner"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.accumulate not in ("f32", "f64"):
+            return "it sums in float32 or float64 only"
+        if problem.k == 0:
+            return "k is 0"
+        if problem.strides.a[1] == 1 and problem.n <= FEW:
+            return None
+        if problem.strides.b[0] == 1 and problem.m <= FEW:
+            return None
+        return f"neither A lies by rows with n <= {FEW}, nor B by columns with m <= {FEW}"
+
+    @staticmethod
+    def _few(problem: Any) -> tuple[bool, int, int]:
+        """Whether x is A, then how many rows x and y have."""
+        x_is_a = problem.strides.a[1] == 1 and problem.n <= FEW
+        return (True, problem.m, problem.n) if x_is_a else (False, problem.n, problem.m)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        _, many, few = self._few(problem)
+        C = next((c for c in ROWS if c >= few), 8)
+        yield {"r": ROWS[C], "c": C, "mc": max(ROWS[C], min(96, cost.round_up(cost.ceil_div(many, 8), ROWS[C])))}
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        _, many, few = self._few(problem)
+        C = next((c for c in ROWS if c >= few), 8)
+        R = ROWS[C]
+        W = lanes(problem.accumulate, target.vector_bytes)
+        tiles = problem.batch * cost.ceil_div(many, R) * cost.ceil_div(few, C)
+        vectors = cost.ceil_div(problem.k, W)
+        # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions
+        seconds = tiles * (vectors * max(R * C, R + C) + 6 * R * C) / cost.CLOCK
+        y_copy = problem.batch * few * problem.k * 1e-9 if self._copies(problem) else 0.0
+        stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize / 40e9
+        return 0.8e-6 + max(seconds, stream) + y_copy
+
+    def _copies(self, problem: Any) -> bool:
+        x_is_a, _, few = self._few(problem)
+        unit = problem.strides.b[0] if x_is_a else problem.strides.a[1]
+        return unit != 1
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        acc = problem.accumulate
+        size = DTYPES[acc].itemsize
+        W = lanes(acc, target.vector_bytes)
+        x_is_a, many, few = self._few(problem)
+        in_out = problem.out_dtype == acc and problem.strides.out[1] == 1 and not problem.has_c
+        mc = int(config["mc"])
+        copies = self._copies(problem)
+        offsets = batch_offsets(problem)
+        y_bytes = cost.round_up(few * problem.k * size, 64) if copies else 0
+        finish_address = 0
+        if problem.ends or not in_out:
+            finish_address = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
+        ints = common_ints(problem, offsets, activation_address(problem, target)) | {
+            "mc": mc, "m_blocks": cost.ceil_div(many, mc), "k_group": int(copies), "sums_in_out": int(in_out),
+            "finish": finish_address, "b_bytes": y_bytes,
+            "worker_bytes": y_bytes + (0 if in_out else cost.round_up(mc * few * size, 64)),
+        }  # fmt: skip
+        kernel = make_inner(
+            problem.a_dtype, problem.out_dtype, bias_dtype(problem), acc, size, int(config["r"]), int(config["c"]), W,
+            x_is_a,
+        )  # fmt: skip
+        program = Program(int_words(ints), [(kernel, problem.batch * ints["m_blocks"], 1)], keep=(offsets,))
+        return make_launcher(program, parallel=problem.flops() > 1e6, per_worker=ints["worker_bytes"])
