@@ -17,6 +17,14 @@ from numbaprims.cpu.simd.arithmetic import *  # noqa: F403
 from numbaprims.cpu.simd.block import *  # noqa: F403
 from numbaprims.cpu.simd.convert import *  # noqa: F403
 from numbaprims.cpu.simd.lanes import *  # noqa: F403
-from numbaprims.cpu.simd.math import exp as exp, log as log, sigmoid as sigmoid, tanh as tanh
+from numbaprims.cpu.simd.math import (
+    erf as erf,
+    exp as exp,
+    expm1 as expm1,
+    log as log,
+    log1p as log1p,
+    sigmoid as sigmoid,
+    tanh as tanh,
+)
 from numbaprims.cpu.simd.memory import *  # noqa: F403
 from numbaprims.cpu.simd.types import *  # noqa: F403

@@ -1,10 +1,10 @@
 """How the mathematics is written: Python over `Value`, run once, when a kernel's code is generated.
 
-A `Value` is an LLVM vector with operators, so `x * y` emits one instruction.  A function written over Values costs
-Numba one call to type and to lower, whatever its length, and cannot pass vectors through memory.
+A `Value` is an LLVM vector with operators, so `x * y` emits one instruction.  A function written over Values
+costs Numba one call to type and to lower, whatever its length, and cannot pass vectors through memory.
 
-A product is never added to something: `mad` says so where that is meant.  Kernels are compiled with contraction
-allowed, and what can't be contracted has the same bits in every kernel.
+No product is an operand of `+` or `-`: `mad` says so where that is meant.  Kernels are compiled with contraction
+allowed, and where there is nothing to contract the bits are the same in every kernel.
 """
 
 from __future__ import annotations
@@ -183,9 +183,10 @@ def float_bits(x: float, width: int) -> int:
     return int(struct.unpack("<i" if width == 32 else "<q", struct.pack("<f" if width == 32 else "<d", x))[0])
 
 
-#: width -> (number of mantissa bits, 1.5 * 2**mantissa bits).  Added to a number of smaller magnitude than 2**(bits-1)
-#: it rounds it to the nearest integer, which then stands in the low bits of the sum.
+#: width -> bits of the mantissa
 MANTISSA = {32: 23, 64: 52}
+#: width -> a number that, added to another below 2**(mantissa bits - 1), rounds that to an integer, which then
+#: stands in the low bits of the sum
 SHIFTER = {width: 1.5 * 2.0**bits for width, bits in MANTISSA.items()}
 
 
@@ -237,16 +238,15 @@ def _scale_avx512(x: Value, n: Value) -> Value | None:
     return Value(builder, builder.call(function, arguments))
 
 
-def vector_function(**emitters: Callable[[Value], Value]) -> Callable[..., Any]:
-    """Decorator: a function of a `Vec` for kernels, one emitter for each element type.
+def vector_function(emit: Callable[[Value], Value]) -> Callable[..., Any]:
+    """Decorator: makes a function of Values a function of f32 and f64 `Vec`s, for kernels.
 
-    The function has the name and the docstring of the decorated stub.
+    It has the name and the docstring of the decorated stub.
     """
 
     def decorate(stub: Callable[..., Any]) -> Any:
         def typer(typingctx, x):  # type: ignore[no-untyped-def]
-            emit = emitters.get(x.elem) if isinstance(x, Vec) else None
-            if emit is None:
+            if not (isinstance(x, Vec) and x.elem in ("f32", "f64")):
                 return None
 
             def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]

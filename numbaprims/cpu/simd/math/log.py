@@ -1,4 +1,4 @@
-"""log: x = m 2**e with 3/4 <= m < 3/2, and a polynomial for log m."""
+"""log and log1p: x = m 2**e with 3/4 <= m < 3/2, and a polynomial for log m."""
 
 from __future__ import annotations
 
@@ -11,52 +11,85 @@ from numbaprims.cpu.simd.math.emit import (
     float_bits,
     from_bits,
     mad,
+    magnitude,
     polynomial,
     select,
     to_float,
     vector_function,
 )
-from numbaprims.cpu.simd.math.exp import LN2_HIGH_F32, LN2_LOW_F32
+from numbaprims.cpu.simd.math.exp import LN2
 
-# log(1 + f) - f + f**2 / 2 over f**3, minimax relative to log(1 + f) on [-1/4, 1/2]: 2**-27.5
+# (log(1 + f) - f + f**2 / 2) / f**3, minimax relative to log(1 + f) on [-1/4, 1/2]: 2**-27.5
 _LOG_F32 = (
-    0.3333345055580139,
-    -0.25000065565109253,
-    0.1999068558216095,
-    -0.1664842963218689,
-    0.14484038949012756,
-    -0.1315465271472931,
-    0.10409770905971527,
-    -0.0445074737071991,
-)
+    0.3333345055580139, -0.25000065565109253, 0.1999068558216095, -0.1664842963218689, 0.14484038949012756,
+    -0.1315465271472931, 0.10409770905971527, -0.0445074737071991,
+)  # fmt: skip
+# (log(1 + f) - 2 s) / s**3 as a polynomial in s**2, with s = f / (2 + f), minimax relative to log(1 + f): 2**-62.6
+_LOG_F64 = (
+    0.666666666666666, 0.4000000000005666, 0.2857142855583274, 0.2222222429590888, 0.18181665916875311,
+    0.15391110086197976, 0.13173644324542078, 0.1384261137285916,
+)  # fmt: skip
 
 
-def split(x: Value) -> tuple[Value, Value]:
-    """(m - 1, e) with x = m 2**e and 3/4 <= m < 3/2, for finite positive x."""
-    mantissa = MANTISSA[x.width]
-    smallest_normal = 2.0**-126 if x.width == 32 else 2.0**-1022
-    subnormal = x < smallest_normal
-    i = bits(select(subnormal, x * 2.0**mantissa, x)) - float_bits(0.75, x.width)
-    m = from_bits((i & ((1 << mantissa) - 1)) + float_bits(0.75, x.width))
-    e = to_float(i >> mantissa)
-    return m - 1.0, select(subnormal, e - float(mantissa), e)
+def _split(i: Value) -> tuple[Value, Value]:
+    """(bits of m, e 2**mantissa bits) of the number with the bits i."""
+    low = (1 << MANTISSA[i.width]) - 1
+    i = i - float_bits(0.75, i.width)
+    return (i & low) + float_bits(0.75, i.width), i & ~low
 
 
-def special_cases(x: Value, result: Value) -> Value:
-    """log's result with those of 0, negative numbers, inf and NaN put in."""
+def _log_of(f: Value, e: Value) -> Value:
+    """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel."""
+    high, low = LN2[f.width]
+    if f.width == 32:
+        rest = (f * f) * mad(f, polynomial(f, _LOG_F32), -0.5)
+        return mad(e, high, f + mad(e, low, rest))
+    # 8 coefficients and a division instead of some 20 coefficients
+    s = f / (f + 2.0)
+    z = s * s
+    half = (f * 0.5) * f
+    # log(1 + f) = 2 s + s R = f - half + s (half + R)
+    rest = mad(s, mad(z, polynomial(z, _LOG_F64), half), e * low)
+    return mad(e, high, f - (half - rest))
+
+
+def _log_cases(x: Value, result: Value, zero: float) -> Value:
+    """The result with that of `zero`, of what is below it, of inf and of NaN put in."""
     result = select(x < math.inf, result, x)
-    result = select(x < 0.0, math.nan, result)
-    return select(x.equals(0.0), -math.inf, result)
+    result = select(x < zero, math.nan, result)
+    return select(x.equals(zero), -math.inf, result)
 
 
-def log_f32(x: Value) -> Value:
-    """log of float32 lanes."""
-    f, e = split(x)
-    low = (f * f) * mad(f, polynomial(f, _LOG_F32), -0.5)
-    # e ln 2 + f is exact as long as it is below 1
-    return special_cases(x, mad(e, LN2_HIGH_F32, f) + mad(e, LN2_LOW_F32, low))
+def log_value(x: Value) -> Value:
+    """log x."""
+    mantissa = MANTISSA[x.width]
+    subnormal = x < {32: 2.0**-126, 64: 2.0**-1022}[x.width]
+    m, e = _split(bits(select(subnormal, x * 2.0**mantissa, x)))
+    e = to_float(e >> mantissa)
+    e = select(subnormal, e - float(mantissa), e)
+    return _log_cases(x, _log_of(from_bits(m) - 1.0, e), 0.0)
 
 
-@vector_function(f32=log_f32)
+def log1p_value(x: Value) -> Value:
+    """log(1 + x)."""
+    mantissa, width = MANTISSA[x.width], x.width
+    # 1 + x = (1 + f) 2**e with e taken from the rounded sum and f from x itself.  4 / 2**e is a normal number for
+    # every e, and 4 x / 2**e is exact.
+    _, e = _split(bits(x + 1.0))
+    power = from_bits(float_bits(4.0, width) - e)
+    f = mad(power, x, power - 4.0) * 0.25
+    result = _log_cases(x, _log_of(f, to_float(e >> mantissa)), -1.0)
+    return select(magnitude(x) < 1e-30, x, result)  # the sign of -0
+
+
+log_f32 = log_value
+
+
+@vector_function(log_value)
 def log(x):  # type: ignore[no-untyped-def]
-    """The natural logarithm of every lane; log(0) is -inf, that of a negative number NaN."""
+    """The natural logarithm of every lane, for f32 and f64; log(0) is -inf, that of a negative number NaN."""
+
+
+@vector_function(log1p_value)
+def log1p(x):  # type: ignore[no-untyped-def]
+    """log(1 + x) of every lane, for f32 and f64; its relative error is small near 0 too."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbaprims.cpu.simd.math.emit import (
-    SHIFTER,
+    MANTISSA,
     Value,
     at_least,
     at_most,
@@ -18,42 +18,46 @@ from numbaprims.cpu.simd.math.emit import (
     vector_function,
     with_sign_of,
 )
-from numbaprims.cpu.simd.math.exp import LN2_HIGH_F32, LN2_LOW_F32, LOG2_E, exp_in_range_f32
+from numbaprims.cpu.simd.math.exp import exp_in_range, reduce
 
-# (e**2r - 1) / 2 - r over r**2, minimax relative to (e**2r - 1) / 2 on |r| <= ln(2)/4: 2**-31
-_EXPM1_HALF_F32 = (
-    1.0,
-    0.6666666269302368,
-    0.33333173394203186,
-    0.13333828747272491,
-    0.044592175632715225,
-    0.012585129588842392,
-)
-
-
-def tanh_f32(x: Value) -> Value:
-    """tanh of float32 lanes: h / (h + 1) with h = (e**2|x| - 1) / 2, whose relative error is small near 0 too."""
-    a = at_most(magnitude(x), 9.1)  # tanh is 1 from 9.011 on
-    shifted = mad(a, 2 * LOG2_E, SHIFTER[32])
-    n = shifted - SHIFTER[32]
-    r = mad(n, -LN2_LOW_F32 / 2, mad(n, -LN2_HIGH_F32 / 2, a))
-    half = mad(r * r, polynomial(r, _EXPM1_HALF_F32), r)
-    power = from_bits((bits(shifted) << 23) + float_bits(1.0, 32))
-    h = mad(power, half, mad(power, 0.5, -0.5))
-    return with_sign_of(h / (h + 1.0), x)
+# ((e**2r - 1) / 2 - r) / r**2, minimax relative to (e**2r - 1) / 2 on |r| <= ln(2) / 4: 2**-31.1 and 2**-61.6
+_EXPM1_HALF = {
+    32: (1.0, 0.6666666269302368, 0.3333319425582886, 0.13333669304847717, 0.04458349198102951, 0.01264911238104105),
+    64: (
+        1.0, 0.6666666666666671, 0.33333333333333354, 0.1333333333331484, 0.04444444444443771, 0.012698412726623209,
+        0.0031746031737401106, 0.0007054654771767493, 0.00014109345703035853, 2.5711259875361195e-05,
+        4.2799062724547374e-06,
+    ),
+}  # fmt: skip
+# tanh is 1 in all its digits from 9.02 (19.07) on
+_LARGEST = {32: 9.1, 64: 19.2}
+# e**x is 0 from there on
+_SMALLEST = {32: -104.0, 64: -746.0}
 
 
-def sigmoid_f32(x: Value) -> Value:
-    """1 / (1 + e**-x) of float32 lanes, from e**-|x|, which does not overflow and may be subnormal."""
-    e = exp_in_range_f32(at_least(negative_magnitude(x), -104.0))
+def tanh_value(x: Value) -> Value:
+    """tanh |x| = h / (h + 1) with h = (e**2|x| - 1) / 2, whose relative error is small near 0 too."""
+    r, shifted = reduce(at_most(magnitude(x), _LARGEST[x.width]), factor=2.0)
+    rest = mad(r * r, polynomial(r, _EXPM1_HALF[x.width]), r)
+    power = from_bits((bits(shifted) << MANTISSA[x.width]) + float_bits(1.0, x.width))
+    h = mad(power, rest, mad(power, 0.5, -0.5))
+    t = h / (h + 1.0)
+    # h - t (h + 1) holds what rounding h + 1 and the quotient took; 1 - t is 1 / (h + 1).  Above 1 h - t is not exact.
+    better = mad(mad(h * -1.0, t, h - t), 1.0 - t, t)
+    return with_sign_of(select(h < 1.0, better, t), x)
+
+
+def sigmoid_value(x: Value) -> Value:
+    """1 / (1 + e**-x) from e**-|x|, which does not overflow and may be subnormal."""
+    e = exp_in_range(at_least(negative_magnitude(x), _SMALLEST[x.width]))
     return select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
-@vector_function(f32=tanh_f32)
+@vector_function(tanh_value)
 def tanh(x):  # type: ignore[no-untyped-def]
-    """The hyperbolic tangent of every lane."""
+    """The hyperbolic tangent of every lane, for f32 and f64."""
 
 
-@vector_function(f32=sigmoid_f32)
+@vector_function(sigmoid_value)
 def sigmoid(x):  # type: ignore[no-untyped-def]
-    """1 / (1 + e**-x) of every lane."""
+    """1 / (1 + e**-x) of every lane, for f32 and f64."""
