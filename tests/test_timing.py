@@ -153,7 +153,8 @@ def test_the_clock_of_the_machine():
 
 @pytest.mark.slow
 def test_rivals_interleaved_run_within_ten_percent_of_their_time_alone():
-    """Four attempts: on a shared machine one of them may fall into somebody else's load."""
+    """Six attempts. One counts where the time alone, before and after, agrees with itself within 5 %: the
+    others measure somebody else's load. Without any that counts the test is skipped."""
     np = pytest.importorskip("numpy")
     torch = pytest.importorskip("torch")
     a = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
@@ -164,12 +165,16 @@ def test_rivals_interleaved_run_within_ten_percent_of_their_time_alone():
         "torch": lambda: torch.mm(t, t, out=t_out),
         "sum": lambda: np.sum(a),
     }
-    seen = []
-    for _ in range(4):
-        alone = {name: measure_one(call).best for name, call in calls.items()}
+    off = {name: [] for name in calls}
+    for _ in range(6):
+        before = {name: measure_one(call).best for name, call in calls.items()}
         together = measure(calls)
-        off = {name: together[name].best / alone[name] - 1 for name in calls}
-        seen.append(off)
-        if all(abs(value) <= 0.10 for value in off.values()):
+        for name, call in calls.items():
+            after = measure_one(call).best
+            if abs(after / before[name] - 1) <= 0.05:
+                off[name].append(together[name].best / min(before[name], after) - 1)
+        if all(any(abs(value) <= 0.10 for value in values) for values in off.values()):
             return
-    pytest.fail(f"relative distance from the time alone, per attempt: {seen}")
+    if not all(off.values()):
+        pytest.skip(f"this machine is too busy to time anything alone: {off}")
+    pytest.fail(f"relative distance from the time alone, each attempt: {off}")
