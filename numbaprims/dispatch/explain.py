@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numbaprims
 from numbaprims import settings
 from numbaprims.dispatch import choose as _choose
 from numbaprims.dispatch import registry
@@ -101,16 +100,15 @@ def _seconds(value: float) -> str:
 def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
     """The problem that a public function would pose for these arguments; the same checks, nothing is run."""
     name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
-    module_name = numbaprims._LAZY.get(name)
-    if module_name is None:
+    package = importlib.import_module("numbaprims")
+    if name not in package.__dir__():
         raise ValueError(f"explain: {name!r} is not a public function of numbaprims")
-    module = importlib.import_module(
-        f"numbaprims.{module_name}" if "numbaprims" not in module_name else module_name
-    )
+    module = importlib.import_module(getattr(package, name).__module__)
     problems = getattr(module, "PROBLEMS", {})
     if name not in problems:
         raise ValueError(f"explain: {name!r} poses no problem to the dispatcher")
-    return problems[name](*args, **kwargs)
+    problem: Problem = problems[name](*args, **kwargs)
+    return problem
 
 
 def explain(
@@ -141,24 +139,17 @@ def explain(
     choice = _choose.choose(problem, device, settings.current().algorithm)
     rows = []
     for candidate in choice.candidates:
+        name = candidate.solver.name
+        if measure and candidate.refusal is None:
+            _known[(problem.key(), name)] = _time(function, problem.stem, name, args, kwargs)
         source, line = candidate.solver.source()
-        seconds = None
-        if candidate.refusal is None:
-            if measure:
-                from numbaprims.dispatch import measured
-
-                seconds = measured.measure(
-                    problem, candidate.solver, candidate.config, registry.target(device)
-                )
-            else:
-                seconds = known_time(problem, candidate.solver.name)
         rows.append(
             Row(
-                candidate.solver.name,
+                name,
                 candidate.solver is choice.solver,
                 candidate.refusal,
                 candidate.estimate,
-                seconds,
+                _known.get((problem.key(), name)),
                 candidate.config,
                 source,
                 line,
@@ -167,14 +158,19 @@ def explain(
     return Explanation(problem, choice.rule, tuple(rows))
 
 
+def _time(
+    function: str | Callable[..., Any], stem: str, solver: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> float:
+    """Seconds of the call with one solver; its result goes to an array of its own, not to the caller's `out`."""
+    from numbaprims.tuning.timing import measure_one
+
+    if isinstance(function, str):
+        function = getattr(importlib.import_module("numbaprims"), function)
+    call = function
+    own = {name: value for name, value in kwargs.items() if name != "out"}
+    with settings.config(algorithm={stem: solver}):
+        return float(measure_one(lambda: call(*args, **own)).seconds)
+
+
+# Times that this process has measured, by problem and solver.
 _known: dict[tuple[object, ...], float] = {}
-
-
-def known_time(problem: Problem, solver: str) -> float | None:
-    """Seconds that this process has measured for a solver on a problem, or None."""
-    return _known.get((problem.key(), solver))
-
-
-def remember_time(problem: Problem, solver: str, seconds: float) -> None:
-    """Keep a measured time for later explanations."""
-    _known[(problem.key(), solver)] = seconds

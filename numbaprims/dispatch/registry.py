@@ -18,3 +18,9 @@ def solvers(stem: str, device: str) -> tuple[Solver, ...]:
 def target(device: str) -> Any:
     """The facts of the device that estimates and kernels depend on."""
     return importlib.import_module(f"numbaprims.{device}.target").current()
+
+
+def prepared(stem: str, device: str) -> Solver:
+    """The stem's solver for plans: the one whose weights are packed or transformed once."""
+    solver: Solver = importlib.import_module(f"numbaprims.{device}.{stem}").PREPARED
+    return solver

@@ -470,3 +470,12 @@ def _linear_problem(
 
 
 PROBLEMS = {"gemm": _gemm_problem, "linear": _linear_problem}
+
+
+def _plan(b: Any, **arguments: Any) -> Any:
+    from numbaprims.ops import gemm_plan
+
+    return gemm_plan.plan(b, **arguments)
+
+
+gemm.plan = _plan  # type: ignore[attr-defined]

@@ -22,9 +22,10 @@ from numbaprims.cpu.simd.arguments import Arguments
 # sums_in_out: 1 where sums are kept in out itself, 0 where they need the workspace.
 # kc, mc, nc: sizes of a block, k_blocks ... how many there are; group: columns of an nc block that one tile takes.
 # k_group: how many neighbours in k one element of a panel holds (2 for bf16 pairs, 4 for int8 quadruples, else 1).
+# packed: the whole of B, packed by a plan; k block after k block, each with all panels of n.
 # shared_bytes, worker_bytes, a_bytes, b_bytes, sums_at: the workspace, in bytes.
 ARGS = Arguments(
-    arrays=("out", "a", "b", "c", "bias", "spare0", "spare1", "workspace"),
+    arrays=("out", "a", "b", "c", "bias", "packed", "spare", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "m", "n", "k", "batch",

@@ -181,11 +181,16 @@ def make_private() -> RangeKernel:
                 pack(
                     args.pack_a, packed_a, a + args.a_size * p0 * args.a_cs, k, rows, args.a_rs, args.a_cs, 0, panels
                 )  # fmt: skip
-                panels = (columns + args.nr - 1) // args.nr
-                pack(
-                    args.pack_b, packed_b, b + args.b_size * p0 * args.b_rs, k, columns, args.b_cs, args.b_rs, 0, panels
-                )  # fmt: skip
-                multiply(args, packed_a, packed_b, total, step, rows, columns, k, 1 if p0 == 0 else 0)
+                right = packed_b
+                if address_of(args.packed) != 0:
+                    padded = (k + args.k_group - 1) // args.k_group * args.k_group
+                    all_n = (args.n + args.nr - 1) // args.nr * args.nr
+                    right = address_of(args.packed) + args.panel_size * (p0 * all_n + j0 * padded)
+                else:
+                    panels = (columns + args.nr - 1) // args.nr
+                    source = b + args.b_size * p0 * args.b_rs
+                    pack(args.pack_b, packed_b, source, k, columns, args.b_cs, args.b_rs, 0, panels)
+                multiply(args, packed_a, right, total, step, rows, columns, k, 1 if p0 == 0 else 0)
             if args.finish:
                 start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
                 finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
@@ -247,3 +252,20 @@ def make_direct_driver() -> RangeKernel:
                 finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_direct_driver
+
+
+@functools.cache
+def make_prepare() -> RangeKernel:
+    """The whole of B into `packed`; tile = one block of k."""
+
+    @range_kernel("gemm_prepare", BYTES, spec=())
+    def gemm_prepare(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        panels = (args.n + args.nr - 1) // args.nr
+        for block in range(lo, hi):
+            p0 = block * args.kc
+            k = min(args.kc, args.k - p0)
+            target = address_of(args.packed) + args.panel_size * p0 * panels * args.nr
+            source = address_of(args.b) + args.b_size * p0 * args.b_rs
+            pack(args.pack_b, target, source, k, args.n, args.b_cs, args.b_rs, 0, panels)
+
+    return gemm_prepare

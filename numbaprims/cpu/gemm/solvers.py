@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
@@ -163,6 +165,36 @@ class Private(_Packed):
         return make_launcher(
             program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"]
         )
+
+
+class Prepacked(Private):
+    """`Private` for plans: B comes packed, one copy for every number of rows."""
+
+    name = "prepacked"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.batch != 1:
+            return "a plan packs one B, and the rows of a batch that does not collapse have no common step"
+        return super().why_not(problem, target)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        # kc and the panels' width must not depend on m: the packed copy serves every m
+        mr = best_height(problem, target, (14, 12, 8))
+        W = lanes(problem.accumulate, target.vector_bytes)
+        nc = max(2 * W, min(512, round_up(ceil_div(problem.n, 4), 2 * W)))
+        kc = 1024 // DTYPES[problem.accumulate].itemsize
+        yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        offsets = batch_offsets(problem)
+        ints = self._ints(problem, target, config, offsets)
+        elements = ints["k_blocks"] * ints["kc"] * round_up(problem.n, ints["nr"])
+        packed = np.zeros(elements * ints["panel_size"] + SLACK + 64, np.uint8)
+        packed = packed[-packed.ctypes.data % 64 :]
+        program = Program(int_words(ints), [(blocked.make_prepare(), ints["k_blocks"], 1)], keep=(offsets,))
+        launch = make_launcher(program, parallel=False)
+        launch(packed, None, weights, None, None, packed)
+        return packed
 
 
 class Direct(Solver):

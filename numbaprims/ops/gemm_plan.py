@@ -1,0 +1,156 @@
+"""`gemm.plan`: a product whose B is packed once, for weights that meet many inputs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from numbaprims import arrays, settings
+from numbaprims.dispatch import call, registry
+from numbaprims.ops import gemm as _gemm
+
+# Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
+_LAUNCHERS = 64
+
+
+class GemmPlan:
+    """``plan(a)`` computes ``activation(alpha * a @ op(b) + bias)`` with `b` packed at construction.
+
+    The plan owns its packed copy: a later change of `b` does not reach it until `update`.  It may be called from
+    several threads, and pickles its arguments (b itself, not the packed copy).
+    """
+
+    def __init__(
+        self,
+        b: Any,
+        *,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        bias: Any = None,
+        activation: Any = None,
+        out_dtype: Any = None,
+    ) -> None:
+        self._arguments: dict[str, Any] = {
+            "trans_b": bool(trans_b), "alpha": float(alpha), "bias": bias, "activation": activation,
+            "out_dtype": out_dtype,
+        }  # fmt: skip
+        self._lock = threading.Lock()
+        self._shape: tuple[int, ...] | None = None
+        self.update(b)
+
+    def update(self, b: Any) -> None:
+        """Take new values of B: same shape and dtype.
+
+        Raises:
+            ValueError: `b` is no matrix, or its shape or dtype is not that of the plan.
+        """
+        view, dtype, library = arrays.enter(b, "b")
+        if view.ndim != 2:
+            raise ValueError(f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N), or (N, K) with trans_b")
+        if self._shape is not None and (view.shape != self._shape or dtype != self._dtype):
+            raise ValueError(
+                f"b is a {arrays.describe(b)}; this plan holds a {arrays.LONG_NAMES[self._dtype]} matrix {self._shape}"
+            )
+        own = np.array(view, copy=True, order="C")  # the plan's own: `b` may change in place at any time
+        with self._lock:
+            self._b, self._dtype, self._library, self._shape = own, dtype, library, view.shape
+            self._packed: Any = None
+            self._bound: dict[Any, tuple[Any, Any]] = {}
+
+    def __call__(self, a: Any, *, out: Any = None) -> Any:
+        """Multiply.
+
+        Args:
+            a: (..., M, K), of the library and dtype of `b`.
+            out: where the result goes.
+
+        Returns:
+            (..., M, N).
+
+        Raises:
+            TypeError, ValueError: as `numbaprims.gemm`.
+        """
+        with self._lock:
+            own, packed_of, bound_of = self._b, self._packed, self._bound
+        b = self._library.wrap(own, self._dtype)
+        g = self._arguments
+        posed = _gemm._pose(
+            a, b, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"]
+        )
+        problem = posed.problem
+        if posed.out is None:
+            result, storage = posed.library.empty(posed.shape, problem.out_dtype)
+        else:
+            result, storage = out, posed.out
+        if storage.size == 0:
+            return result
+        key = (problem.key(), problem.batch_shape, problem.strides, settings.key())
+        known = bound_of.get(key)
+        if known is None:
+            solver = registry.prepared("gemm", "cpu")
+            target = registry.target("cpu")
+            if solver.why_not(problem, target) is not None:  # nothing to gain, or not for this type
+                known = call.bind(problem, posed.shape, problem.out_dtype).launch, None
+            else:
+                config = next(iter(solver.configs(problem, target)))
+                if packed_of is None:
+                    packed_of = solver.prepare(problem, target, config, posed.b)
+                    with self._lock:
+                        if self._b is own:
+                            self._packed = packed_of
+                known = solver.bind(problem, target, config), packed_of
+            with self._lock:
+                if len(bound_of) >= _LAUNCHERS:
+                    bound_of.clear()
+                bound_of[key] = known
+        launch, packed = known
+        p = problem.activation.values()
+        launch(
+            storage, posed.a, posed.b, None, posed.bias, packed, f0=g["alpha"], f1=0.0, f2=p[0], f3=p[1], f4=p[2]
+        )
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._library.wrap(self._b, self._dtype), self._arguments)
+
+    def __repr__(self) -> str:
+        return f"<gemm plan, b {arrays.LONG_NAMES[self._dtype]} {self._shape}>"
+
+
+def _rebuild(b: Any, arguments: dict[str, Any]) -> GemmPlan:
+    return GemmPlan(b, **arguments)
+
+
+def plan(
+    b: Any,
+    *,
+    trans_b: bool = False,
+    alpha: float = 1.0,
+    bias: Any = None,
+    activation: Any = None,
+    out_dtype: Any = None,
+) -> GemmPlan:
+    """Pack B once: ``plan(a)`` is then ``gemm(a, b, ...)`` without the packing.
+
+    Args:
+        b: (K, N), or (N, K) with `trans_b`.
+        trans_b: read `b` transposed, as a layer's weight.
+        alpha: factor of the product.
+        bias: as in `numbaprims.gemm`.
+        activation: as in `numbaprims.gemm`.
+        out_dtype: as in `numbaprims.gemm`.
+
+    Raises:
+        TypeError, ValueError: as `numbaprims.gemm`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> layer = numbaprims.gemm.plan(np.eye(3, dtype=np.float32), activation="relu")
+        >>> layer(np.array([[1.0, -2.0, 3.0]], np.float32))
+        array([[1., 0., 3.]], dtype=float32)
+    """
+    return GemmPlan(
+        b, trans_b=trans_b, alpha=alpha, bias=bias, activation=activation, out_dtype=out_dtype
+    )
