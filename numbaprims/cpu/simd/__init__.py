@@ -15,7 +15,14 @@ from numbaprims.cpu.simd.arguments import stack_words as stack_words
 from numbaprims.cpu.simd.arguments import store_word as store_word
 from numbaprims.cpu.simd.arithmetic import *  # noqa: F403
 from numbaprims.cpu.simd.block import *  # noqa: F403
+from numbaprims.cpu.simd.block_dot import tile_multiply_dot as tile_multiply_dot
 from numbaprims.cpu.simd.convert import *  # noqa: F403
+from numbaprims.cpu.simd.dot import (
+    dot_bf16 as dot_bf16,
+    dot_feature as dot_feature,
+    dot_s8s8 as dot_s8s8,
+    dot_u8s8 as dot_u8s8,
+)
 from numbaprims.cpu.simd.lanes import *  # noqa: F403
 from numbaprims.cpu.simd.math import (
     erf as erf,

@@ -1,0 +1,94 @@
+"""Register tiles of dot products: the inner loop of int8 and bf16 matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.memory import I32, I64, splat_value
+from numbaprims.cpu.simd.types import Pointer, Vec
+
+_UNROLL = 4  # the loop's own four instructions beside 28 multiplications; more does not show
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: ignore[no-untyped-def]
+    """The tile of sums over g < k_groups of the dot products of row i's and column j's group g, from packed panels.
+
+    A group is 32 bits: two bf16 (kind "bf16", f32 sums) or four bytes (kind "u8s8", i32 sums, A unsigned and B
+    signed).  Row i's group g is the g * MR + i th 32-bit word at a, column j's the g * NV * W + j th at b; both point
+    to elements of any type.  The result is a UniTuple of MR * NV vectors, row by row.
+
+    Signed times signed bytes: give A with 128 added (bytes XOR 0x80), take 128 * (the column's sum of B) off.
+    """
+    literals = (MR, NV, W, kind)
+    if not all(isinstance(t, types.Literal) for t in literals):
+        return None
+    height, vectors, lanes, name = (t.literal_value for t in literals)
+    if not (isinstance(a, Pointer) and isinstance(b, Pointer)) or name not in ("bf16", "u8s8"):
+        return None
+    result = types.UniTuple(Vec("f32" if name == "bf16" else "i32", lanes), height * vectors)
+    feature = dot_feature(name, lanes)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        group = ir.VectorType(ir.IntType(16), 2 * lanes) if name == "bf16" else ir.VectorType(ir.IntType(8), 4 * lanes)
+        dot = dot_bf16_value if name == "bf16" else dot_u8s8_value
+        a_start, b_start = (builder.bitcast(pointer, I32.as_pointer()) for pointer in args[:2])
+
+        def constant(x: int) -> Any:
+            return ir.Constant(I64, x)
+
+        def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
+            bs = []
+            for v in range(vectors):
+                at = builder.gep(b_at, [constant((u * vectors + v) * lanes)])
+                bs.append(builder.load(builder.bitcast(at, group.as_pointer())))
+                bs[-1].align = 4
+            out = []
+            for i in range(height):
+                word = builder.load(builder.gep(a_at, [constant(u * height + i)]))
+                word.align = 4
+                av = builder.bitcast(splat_value(builder, word, lanes), group)
+                out += [dot(builder, sums[i * vectors + v], av, bs[v], feature) for v in range(vectors)]
+            return out
+
+        def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], label: str) -> list[Any]:
+            """`count` times `steps` groups; gives where a, b and the sums stand after it."""
+            before = builder.block
+            body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
+            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
+            builder.position_at_end(body)
+            first = [count, a_at, b_at, *sums]
+            phis = [builder.phi(value.type) for value in first]
+            current: list[Any] = phis[3:]
+            for u in range(steps):
+                current = update(current, phis[1], phis[2], u)
+            again = [
+                builder.sub(phis[0], constant(1)),
+                builder.gep(phis[1], [constant(steps * height)]),
+                builder.gep(phis[2], [constant(steps * vectors * lanes)]),
+                *current,
+            ]
+            builder.cbranch(builder.icmp_signed(">", again[0], constant(0)), body, after)
+            end = builder.block
+            builder.position_at_end(after)
+            merged = [builder.phi(value.type) for value in first]
+            for group_of_phis in (phis, merged):
+                for phi, once, next_time in zip(group_of_phis, first, again, strict=True):
+                    phi.add_incoming(once, before)
+                    phi.add_incoming(next_time, end)
+            return merged[1:]
+
+        sums = [ir.Constant(vector, None)] * (height * vectors)
+        a_at, b_at, *sums = loop(
+            builder.sdiv(args[2], constant(_UNROLL)), _UNROLL, a_start, b_start, sums, "groups"
+        )
+        _, _, *sums = loop(builder.srem(args[2], constant(_UNROLL)), 1, a_at, b_at, sums, "group")
+        return context.make_tuple(builder, result, sums)
+
+    return result(a, b, types.int64, MR, NV, W, kind), codegen
