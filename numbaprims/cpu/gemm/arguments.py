@@ -22,6 +22,7 @@ from numbaprims.cpu.simd.arguments import Arguments
 # sums_in_out: 1 where sums are kept in out itself, 0 where they need the workspace.
 # kc, mc, nc: sizes of a block, k_blocks ... how many there are; group: columns of an nc block that one tile takes.
 # k_group: how many neighbours in k one element of a panel holds (2 for bf16 pairs, 4 for int8 quadruples, else 1).
+# k_extra: elements of k by which a panel of B is longer, for what it holds behind its groups.
 # packed: the whole of B, packed by a plan; k block after k block, each with all panels of n.
 # shared_bytes, worker_bytes, a_bytes, b_bytes, sums_at: the workspace, in bytes.
 ARGS = Arguments(
@@ -32,7 +33,7 @@ ARGS = Arguments(
         "a_rs", "a_cs", "b_rs", "b_cs", "out_rs", "out_cs", "c_rs", "c_cs", "bias_step", "bias_axis", "has_c",
         "a_size", "b_size", "out_size", "c_size", "sum_size", "panel_size",
         "offsets", "activation", "pack_a", "pack_b", "multiply", "finish", "sums_in_out",
-        "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "k_group", "mr", "nr",
+        "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "k_group", "k_extra", "mr", "nr",
         "shared_bytes", "worker_bytes", "a_bytes", "b_bytes", "sums_at",
     ),
 )  # fmt: skip

@@ -114,7 +114,7 @@ def make_shared() -> RangeKernel:
         jb, pb = divmod(block, args.k_blocks)
         p0 = pb * args.kc
         k = min(args.kc, args.k - p0)
-        padded = (k + args.k_group - 1) // args.k_group * args.k_group
+        padded = (k + args.k_group - 1) // args.k_group * args.k_group + args.k_extra
         workspace = address_of(args.workspace)
         packed_a = workspace + args.shared_bytes + worker * args.worker_bytes
         packed_block = -1
@@ -183,9 +183,10 @@ def make_private() -> RangeKernel:
                 )  # fmt: skip
                 right = packed_b
                 if address_of(args.packed) != 0:
-                    padded = (k + args.k_group - 1) // args.k_group * args.k_group
+                    padded = (k + args.k_group - 1) // args.k_group * args.k_group + args.k_extra
                     all_n = (args.n + args.nr - 1) // args.nr * args.nr
-                    right = address_of(args.packed) + args.panel_size * (p0 * all_n + j0 * padded)
+                    before = p0 + p0 // args.kc * args.k_extra
+                    right = address_of(args.packed) + args.panel_size * (before * all_n + j0 * padded)
                 else:
                     panels = (columns + args.nr - 1) // args.nr
                     source = b + args.b_size * p0 * args.b_rs
@@ -264,7 +265,8 @@ def make_prepare() -> RangeKernel:
         for block in range(lo, hi):
             p0 = block * args.kc
             k = min(args.kc, args.k - p0)
-            target = address_of(args.packed) + args.panel_size * p0 * panels * args.nr
+            before = p0 + block * args.k_extra
+            target = address_of(args.packed) + args.panel_size * before * panels * args.nr
             source = address_of(args.b) + args.b_size * p0 * args.b_rs
             pack(args.pack_b, target, source, k, args.n, args.b_cs, args.b_rs, 0, panels)
 

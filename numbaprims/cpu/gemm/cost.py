@@ -39,8 +39,14 @@ def peak(problem: Any, target: Any) -> float:
     return CLOCK * 2 * lanes
 
 
-def multiply_time(problem: Any, target: Any, mr: int, nr: int, efficiency: float) -> float:
-    """The tiles' own time: whole tiles, whatever part of them is there."""
+def multiply_time(
+    problem: Any, target: Any, mr: int, nr: int, efficiency: float, kind: str | None = None
+) -> float:
+    """The tiles' own time: whole tiles, whatever part of them is there.
+
+    Dot instructions ran at 1.85 (bf16) and 3.9 (int8) times the operations of float32 on 512 x 512 x 512.
+    """
+    efficiency *= {"bf16": 1.85, "u8s8": 3.9}.get(kind or "", 1.0)
     padded = 2.0 * problem.batch * round_up(problem.m, mr) * round_up(problem.n, nr) * problem.k
     tiles = problem.batch * ceil_div(problem.m, mr) * ceil_div(problem.n, nr)
     edge = 0.0 if problem.m % mr == 0 and problem.n % nr == 0 else 10e-9

@@ -65,7 +65,9 @@ def make_pack(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                         store(panel, p * WIDTH + v, load_wide_first(source, p * k_step + v, left, W))
             elif k_step == 1:
                 whole = k - k % W
-                for v in range(0, width, W):
+                # Groups from the last to the first: the last one's vectors may reach into the next k's first rows,
+                # which their own group then writes.
+                for v in range((width - 1) // W * W, -1, -W):
                     group = advance(source, v * width_step)
                     target = advance(panel, v)
                     count = min(width - v, W)

@@ -11,15 +11,18 @@ from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.dot import make_multiply_dot, make_pack_groups
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import Program
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.simd.dot import dot_feature
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 SLACK = 256  # bytes behind a packed block: panels may be written a vector past their end
+SIGN_BITS = -0x7F7F7F80  # 0x80808080 as int32: XOR of four signed bytes with it adds 128 to each
 # Below this many operations two threads lose to one: a parallel region costs 4 us, 0.4 MFLOP at the peak of a core.
 PARALLEL_FLOPS = 2e6
 
@@ -42,12 +45,20 @@ def keeps_sums_in_out(problem: Any) -> bool:
     return problem.out_dtype == problem.accumulate and problem.strides.out[1] == 1 and not problem.has_c
 
 
+def dot_kind(problem: Any, target: Any) -> str | None:
+    """The dot instructions that a product uses: "u8s8", "bf16", or None where its types are widened."""
+    if problem.accumulate == "i32":
+        return "u8s8"
+    # without the instruction a pair costs two multiply-adds and the widening of both: f32 panels are faster
+    if problem.a_dtype == "bf16" and dot_feature("bf16", lanes("f32", target.vector_bytes)) != "portable":
+        return "bf16"
+    return None
+
+
 class _Packed(Solver):
     """What the two solvers on packed panels share."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.accumulate not in ("f32", "f64"):
-            return "it sums in float32 or float64 only"
         if problem.k == 0:
             return "k is 0: there is nothing to pack"
         return None
@@ -55,7 +66,6 @@ class _Packed(Solver):
     def _ints(self, problem: Any, target: Any, config: Config, offsets: Any) -> dict[str, int]:
         """Kernels, sizes of blocks and the bytes of packed ones."""
         acc = problem.accumulate
-        size = DTYPES[acc].itemsize
         MR, NV = int(config["mr"]), int(config["nv"])
         W = lanes(acc, target.vector_bytes)
         NR = NV * W
@@ -63,21 +73,46 @@ class _Packed(Solver):
         finish = 0
         if problem.ends or not in_out:
             finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
+        kernels = self._kernels(problem, target, MR, NV, W)
+        size, group, extra = kernels["panel_size"], kernels["k_group"], kernels["k_extra"]
         # blocks of equal size, not full ones and a rest
-        k_blocks = ceil_div(problem.k, int(config["kc"]))
+        k_blocks = ceil_div(problem.k, int(config["kc"]) * group)
         kc = round_up(ceil_div(problem.k, k_blocks), 4)
         m_blocks = ceil_div(problem.m, int(config["mc"]))
         mc = round_up(ceil_div(problem.m, m_blocks), MR)
         n_blocks = ceil_div(problem.n, int(config["nc"]))
         nc = round_up(ceil_div(problem.n, n_blocks), NR)
-        return common_ints(problem, offsets, activation_address(problem, target)) | {
-            "pack_a": make_pack(problem.a_dtype, acc, MR, W).address,
-            "pack_b": make_pack(problem.b_dtype, acc, NR, W).address,
-            "multiply": make_multiply(acc, MR, NV, W).address,
-            "finish": finish, "k_group": 1, "mr": MR, "nr": NR, "panel_size": size, "sums_in_out": int(in_out),
-            "kc": kc, "mc": mc, "nc": nc, "k_blocks": ceil_div(problem.k, kc),
-            "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
-            "a_bytes": round_up(mc * kc * size + SLACK, 64), "b_bytes": round_up(nc * kc * size + SLACK, 64),
+        return (
+            common_ints(problem, offsets, activation_address(problem, target))
+            | kernels
+            | {
+                "finish": finish, "mr": MR, "nr": NR, "sums_in_out": int(in_out), "kc": kc, "mc": mc, "nc": nc,
+                "k_blocks": ceil_div(problem.k, kc), "m_blocks": ceil_div(problem.m, mc),
+                "n_blocks": ceil_div(problem.n, nc), "a_bytes": round_up(mc * kc * size + SLACK, 64),
+                "b_bytes": round_up(nc * (kc + extra) * size + SLACK, 64),
+            }
+        )  # fmt: skip
+
+    @staticmethod
+    def _kernels(problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
+        """Addresses of the pack and multiply kernels, and what their panels hold."""
+        acc, kind = problem.accumulate, dot_kind(problem, target)
+        if kind is None:
+            return {
+                "pack_a": make_pack(problem.a_dtype, acc, MR, W).address,
+                "pack_b": make_pack(problem.b_dtype, acc, NV * W, W).address,
+                "multiply": make_multiply(acc, MR, NV, W).address,
+                "k_group": 1, "k_extra": 0, "panel_size": DTYPES[acc].itemsize,
+            }  # fmt: skip
+        group = 2 if kind == "bf16" else 4
+        signed = problem.a_dtype == "i8"
+        feature = dot_feature("u8s8", W)
+        flip = SIGN_BITS if signed else 0
+        return {
+            "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
+            "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, signed, feature).address,
+            "multiply": make_multiply_dot(kind, MR, NV, W, group, signed).address,
+            "k_group": group, "k_extra": group if signed else 0, "panel_size": 4 // group,
         }  # fmt: skip
 
 
@@ -98,7 +133,7 @@ class Blocked(_Packed):
         return (
             cost.LAUNCH["blocked"]
             + 2 * steps * cost.PHASE
-            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95)
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95, dot_kind(problem, target))
             + cost.pack_time(problem.b_order, problem.batch * problem.k * problem.n, "row")
             + cost.pack_time(problem.a_order, problem.batch * problem.k * problem.m, "column")
             + cost.far_time(problem, target, "packed")
@@ -149,7 +184,7 @@ class Private(_Packed):
         b_packings = ceil_div(problem.m, int(config["mc"]))
         return (
             cost.LAUNCH["private"]
-            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95)
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95, dot_kind(problem, target))
             + cost.pack_time(problem.b_order, problem.batch * b_packings * problem.k * problem.n, "row")
             + cost.pack_time(problem.a_order, problem.batch * a_packings * problem.k * problem.m, "column")
             + cost.far_time(problem, target, "packed", b_packings)
@@ -203,8 +238,8 @@ class Direct(Solver):
     name = "direct"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.accumulate not in ("f32", "f64"):
-            return "it sums in float32 or float64 only"
+        if dot_kind(problem, target) is not None:
+            return "dot instructions need packed groups of k, and this solver packs nothing"
         if problem.k == 0:
             return "k is 0"
         if problem.strides.b[1] != 1 and problem.n > 1:

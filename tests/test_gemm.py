@@ -1,0 +1,462 @@
+"""gemm, linear and plans: every solver that the registry lists, against the definition."""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import numbaprims
+from numbaprims.dispatch import registry
+from numbaprims.reference import gemm as reference
+from helpers import (
+    FLOATS,
+    OUT_LAYOUTS,
+    SEEDS,
+    assert_close,
+    assert_exact,
+    exact_integers,
+    from_float64,
+    has_module,
+    in_library,
+    input_layouts,
+    lay_out,
+    nan_filled,
+    out_layouts,
+    real_values,
+    sizes,
+    to_float64,
+)
+
+SOLVERS = [solver.name for solver in registry.solvers("gemm", "cpu")]
+DTYPES = [*FLOATS, "i8"] if has_module("ml_dtypes") else ["f64", "f32", "f16", "i8"]
+SHAPES = [
+    (1, 1, 1), (1, 17, 5), (5, 1, 40), (2, 3, 4), (14, 32, 8), (15, 33, 9), (7, 100, 3), (97, 64, 33), (40, 40, 300),
+    (200, 9, 70), (3, 200, 70), (170, 70, 129),
+]  # fmt: skip
+
+
+def forced(solver):
+    return numbaprims.config(algorithm={"gemm": solver})
+
+
+def refused(solver, *args, **kwargs):
+    """Why a solver refuses a call, or None."""
+    return numbaprims.explain("gemm", *args, **kwargs)[solver].refusal
+
+
+def accumulated(dtype):
+    return "i32" if dtype in ("i8", "u8") else dtype
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_exact(solver, dtype):
+    """Integers whose sums are exact: every solver, both transpositions, bit for bit."""
+    rng = np.random.default_rng(1)
+    ran = 0
+    for m, n, k in SHAPES:
+        for trans_a, trans_b in ((False, False), (True, False), (False, True), (True, True)):
+            a = exact_integers((k, m) if trans_a else (m, k), dtype, k, rng)
+            b = exact_integers((n, k) if trans_b else (k, n), dtype, k, rng)
+            expected = reference.gemm(a, b, trans_a=trans_a, trans_b=trans_b)
+            if dtype in FLOATS:
+                a, b = (in_library(from_float64(x, dtype), dtype) for x in (a, b))
+            if refused(solver, a, b, trans_a=trans_a, trans_b=trans_b):
+                continue
+            ran += 1
+            out_storage = nan_filled((m, n), accumulated(dtype))
+            out = in_library(out_storage, accumulated(dtype)) if dtype in FLOATS else out_storage
+            with forced(solver):
+                assert numbaprims.gemm(a, b, trans_a=trans_a, trans_b=trans_b, out=out) is out
+            assert_exact(out_storage, expected, accumulated(dtype), vacuous=not expected.any())
+    if not ran:
+        pytest.skip(f"{solver} takes no {dtype}")
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@given(data=st.data(), seed=SEEDS)
+def test_fuzz(solver, data, seed):
+    """Shapes, layouts, types, scalars, bias and C, with out full of NaN: within both bounds."""
+    rng = np.random.default_rng(seed)
+    draw = data.draw
+    m, n, k = draw(sizes(90)), draw(sizes(90)), draw(sizes(150))
+    dtype = draw(st.sampled_from([d for d in DTYPES if d in FLOATS]))
+    alpha, beta = draw(st.sampled_from([1.0, -0.5, 2.0])), draw(st.sampled_from([0.0, 1.0, 0.25]))
+    bias_kind = draw(st.sampled_from(["none", "n", "m"]))
+    trans_a, trans_b = draw(st.booleans()), draw(st.booleans())
+    a = lay_out(real_values((k, m) if trans_a else (m, k), dtype, rng), draw(input_layouts()))
+    b = lay_out(real_values((n, k) if trans_b else (k, n), dtype, rng), draw(input_layouts()))
+    c = lay_out(real_values((m, n), dtype, rng), draw(input_layouts()))
+    bias = None if bias_kind == "none" else real_values((n,) if bias_kind == "n" else (m, 1), dtype, rng)
+    out = nan_filled((m, n), dtype, draw(out_layouts()))
+    expected = reference.gemm(
+        to_float64(a, dtype), to_float64(b, dtype), c=to_float64(c, dtype), alpha=alpha, beta=beta, trans_a=trans_a,
+        trans_b=trans_b, bias=None if bias is None else to_float64(bias, dtype),
+    )  # fmt: skip
+    largest = np.abs(to_float64(a, dtype)).max() * np.abs(to_float64(b, dtype)).max() * abs(alpha) * np.sqrt(k) + 4
+    call = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+    arrays = {
+        name: None if x is None else in_library(x, dtype) for name, x in (("c", c), ("bias", bias), ("out", out))
+    }
+    a, b = in_library(a, dtype), in_library(b, dtype)
+    if refused(solver, a, b, **call, **arrays):
+        event("refused")
+        return
+    with forced(solver):
+        numbaprims.gemm(a, b, **call, **arrays)
+    assert_close(out, expected, k=k + 4, dtype=dtype, max_abs=max(largest, np.abs(expected).max()), vacuous=True)
+    assert np.isfinite(to_float64(out, dtype)).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_many_blocks(solver):
+    """More than one block in every dimension, and rows that are no multiple of a tile."""
+    rng = np.random.default_rng(2)
+    for m, n, k in ((337, 1100, 900), (20, 4500, 700), (500, 12, 1100), (9, 600, 1500)):
+        a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+        if solver == "naive" and m * n * k > 1e8:
+            continue
+        if refused(solver, a, b):
+            continue
+        with forced(solver):
+            out = numbaprims.gemm(a, b)
+        assert_close(out, reference.gemm(a, b), k=k)
+
+
+@pytest.mark.parametrize("pair", [("i8", "i8"), ("u8", "i8")])
+def test_int8_extremes(pair):
+    """-128 and 255 everywhere: what saturating instructions get wrong."""
+    kinds = {"i8": np.int8, "u8": np.uint8}
+    low, high = (np.full((40, 260), np.iinfo(kinds[pair[0]]).min), np.full((40, 260), np.iinfo(kinds[pair[0]]).max))
+    for values in (low, high):
+        a = values.astype(kinds[pair[0]])
+        for other in (-128, 127):
+            b = np.full((260, 50), other, np.int8)
+            out = numbaprims.gemm(a, b)
+            assert out.dtype == np.int32
+            np.testing.assert_array_equal(out, a.astype(np.int64) @ b.astype(np.int64))
+    rng = np.random.default_rng(3)
+    for m, n, k in ((1, 1, 1), (33, 47, 65), (100, 3, 259), (16, 16, 4)):
+        a = rng.integers(np.iinfo(kinds[pair[0]]).min, np.iinfo(kinds[pair[0]]).max + 1, (m, k)).astype(kinds[pair[0]])
+        b = rng.integers(-128, 128, (k, n)).astype(np.int8)
+        bias = rng.integers(-1000, 1000, n).astype(np.int32)
+        expected = a.astype(np.int64) @ b.astype(np.int64)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b), expected)
+        np.testing.assert_array_equal(numbaprims.gemm(a, np.ascontiguousarray(b.T), trans_b=True), expected)
+        got = numbaprims.gemm(a, b, bias=bias, activation="relu")
+        np.testing.assert_array_equal(got, np.maximum(expected + bias, 0))
+
+
+def test_dot_instructions_are_in_the_inner_loop():
+    """int8 and bf16 are not widened to float32 where the CPU multiplies them itself."""
+    from numbaprims.cpu.gemm.dot import make_multiply_dot
+    from numbaprims.cpu.simd import lanes
+    from numbaprims.cpu.simd.dot import dot_feature
+
+    target = registry.target("cpu")
+    W = lanes("f32", target.vector_bytes)
+    seen = []
+    for kind, group, feature, opcode in (("u8s8", 4, "vnni", "vpdpbusd"), ("bf16", 2, "bf16", "vdpbf16ps")):
+        if dot_feature(kind, W) == feature:
+            asm = make_multiply_dot(kind, 14, 2, W, group, False).inspect_asm()
+            assert asm.count(opcode) >= 4 * 28, "four steps of 28 sums"
+            assert "vfmadd" not in asm
+            seen.append(kind)
+    if target.has_avx512vnni:
+        assert "u8s8" in seen
+    if target.has_avx512bf16:
+        assert "bf16" in seen
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_batches(solver):
+    """Leading dimensions broadcast against each other; strided and reversed batches."""
+    rng = np.random.default_rng(4)
+    cases = [((3, 5, 7), (7, 4)), ((2, 1, 5, 7), (3, 7, 4)), ((5, 7), (3, 7, 4)), ((6, 1, 8), (6, 8, 40)), ((2, 3, 20, 30), (2, 3, 30, 10))]  # fmt: skip
+    for shape_a, shape_b in cases:
+        a, b = rng.standard_normal(shape_a).astype(np.float32), rng.standard_normal(shape_b).astype(np.float32)
+        for x, y in ((a, b), (a[::-1], b), (np.asfortranarray(a), np.asfortranarray(b))):
+            if refused(solver, x, y):
+                continue
+            with forced(solver):
+                out = numbaprims.gemm(x, y)
+                into = np.full(out.shape, np.nan, np.float32, order="F")
+                numbaprims.gemm(x, y, out=into)
+            expected = np.matmul(x.astype(np.float64), y.astype(np.float64))
+            assert_close(out, expected, k=x.shape[-1])
+            np.testing.assert_array_equal(into, out) if not refused(solver, x, y, out=into) else None
+
+
+def test_empty_and_k_zero():
+    for m, n in ((0, 5), (5, 0), (0, 0)):
+        assert numbaprims.gemm(np.ones((m, 3), np.float32), np.ones((3, n), np.float32)).shape == (m, n)
+    assert numbaprims.gemm(np.ones((0, 2, 3), np.float32), np.ones((3, 4), np.float32)).shape == (0, 2, 4)
+    for dtype in (np.float64, np.float32, np.float16):
+        a, b = np.ones((4, 0), dtype), np.ones((0, 6), dtype)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b), np.zeros((4, 6), dtype))
+        c, bias = np.full((4, 6), 3, dtype), np.arange(6, dtype=dtype)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, c=c, beta=2.0, bias=bias), 6 + np.tile(bias, (4, 1)))
+
+
+def test_c_is_out_and_c_is_not_read_with_beta_zero():
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((50, 300)).astype(np.float32), rng.standard_normal((300, 60)).astype(np.float32)
+    w = rng.standard_normal((50, 60)).astype(np.float32)
+    expected = reference.gemm(a, b, c=w, alpha=-0.1, beta=1.0)
+    assert numbaprims.gemm(a, b, c=w, alpha=-0.1, beta=1.0, out=w) is w
+    assert_close(w, expected, k=300)
+    nan = np.full((50, 60), np.nan, np.float32)
+    assert np.isfinite(numbaprims.gemm(a, b, c=nan, beta=0.0)).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_nan_and_infinity_go_through(solver):
+    a, b = np.ones((20, 30), np.float32), np.ones((30, 40), np.float32)
+    a[3, 4], b[7, 9] = np.nan, np.inf
+    if refused(solver, a, b):
+        pytest.skip(refused(solver, a, b))
+    with forced(solver):
+        out = numbaprims.gemm(a, b)
+    assert np.isnan(out[3]).all()
+    assert np.isinf(np.delete(out, 3, 0)[:, 9]).all()
+    assert (np.delete(np.delete(out, 3, 0), 9, 1) == 30).all()
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d in FLOATS])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_activation_and_bias_are_fused(solver, dtype):
+    pytest.importorskip("numbaprims.cpu.activation")
+    rng = np.random.default_rng(6)
+    a, b, bias = (real_values(shape, dtype, rng) for shape in ((37, 50), (50, 70), (70,)))
+    for activation in ("relu", "sigmoid", ("leaky_relu", {"negative_slope": 0.2}), ("gelu", {"approximate": "tanh"})):
+        expected = reference.gemm(
+            *(to_float64(x, dtype) for x in (a, b)), bias=to_float64(bias, dtype), activation=activation
+        )
+        given_arrays = [in_library(x, dtype) for x in (a, b)]
+        if refused(solver, *given_arrays):
+            pytest.skip("refused")
+        with forced(solver):
+            out = numbaprims.gemm(*given_arrays, bias=in_library(bias, dtype), activation=activation)
+        assert_close(out, expected, k=60, max_abs=30.0)
+
+
+def test_out_dtype_keeps_the_float32_sums():
+    rng = np.random.default_rng(7)
+    a, b = (rng.standard_normal((40, 40)).astype(np.float16) for _ in range(2))
+    out = numbaprims.gemm(a, b, out_dtype="f32")
+    assert out.dtype == np.float32
+    assert_close(out, a.astype(np.float64) @ b.astype(np.float64), k=40)
+    with pytest.raises(TypeError, match="out_dtype"):
+        numbaprims.gemm(a, b, out_dtype="f64")
+
+
+@pytest.mark.parametrize("layout", OUT_LAYOUTS)
+def test_strided_calls_allocate_only_their_workspace(layout):
+    """Packing reads any strides: no copy of an input is made."""
+    import tracemalloc
+
+    rng = np.random.default_rng(8)
+    a = lay_out(rng.standard_normal((300, 400)).astype(np.float32), layout)
+    b = lay_out(rng.standard_normal((400, 300)).astype(np.float32), layout)
+    out = nan_filled((300, 300), "f32", layout)
+    numbaprims.gemm(a, b, out=out)  # compiles, and grows the workspace
+    tracemalloc.start()
+    numbaprims.gemm(a, b, out=out)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000  # the smallest input has 480,000 bytes
+    assert_close(out, np.matmul(a.astype(np.float64), b), k=400)
+
+
+def test_bad_input_is_refused_before_anything_is_written():
+    a, b = np.ones((4, 5), np.float32), np.ones((5, 6), np.float32)
+    out = np.full((4, 6), 7, np.float32)
+    cases = [
+        (ValueError, "columns of op", lambda: numbaprims.gemm(a, b, trans_b=True, out=out)),
+        (TypeError, "one dtype", lambda: numbaprims.gemm(a, b.astype(np.float64), out=out)),
+        (TypeError, "list", lambda: numbaprims.gemm([[1.0]], b, out=out)),
+        (ValueError, "gemv", lambda: numbaprims.gemm(a[0], b, out=out)),
+        (ValueError, "beta", lambda: numbaprims.gemm(a, b, beta=1.0, out=out)),
+        (ValueError, "bias", lambda: numbaprims.gemm(a, b, bias=np.ones(5, np.float32), out=out)),
+        (TypeError, "bias", lambda: numbaprims.gemm(a, b, bias=np.ones(6), out=out)),
+        (ValueError, "shape", lambda: numbaprims.gemm(a, b, out=np.ones((4, 7), np.float32))),
+        (TypeError, "float64", lambda: numbaprims.gemm(a, b, out=np.ones((4, 6)))),
+        (ValueError, "shares memory", lambda: numbaprims.gemm(out, np.ones((6, 6), np.float32), out=out)),
+        (ValueError, "kind", lambda: numbaprims.gemm(a, b, activation="rellu", out=out)),
+        (ValueError, "fused", lambda: numbaprims.gemm(a, b, activation="glu", out=out)),
+        (TypeError, "endian", lambda: numbaprims.gemm(a.astype(">f4"), b, out=out)),
+        (TypeError, "alpha", lambda: numbaprims.gemm(a, b, alpha="x", out=out)),
+        (ValueError, "broadcast", lambda: numbaprims.gemm(np.ones((2, 4, 5), np.float32), np.ones((3, 5, 6), np.float32))),
+    ]  # fmt: skip
+    for error, message, call in cases:
+        with pytest.raises(error, match=message):
+            call()
+    assert (out == 7).all()
+    read_only = np.ones((4, 6), np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        numbaprims.gemm(a, b, out=read_only)
+
+
+def test_fast_path_checks_out_too():
+    """The second call of a kind takes the short way; it must refuse what the first does."""
+    a, b = np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)
+    out = np.empty((8, 8), np.float32)
+    for _ in range(2):
+        numbaprims.gemm(a, b, out=out)
+    with pytest.raises(ValueError, match="shares memory"):
+        numbaprims.gemm(a, b, out=a)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        numbaprims.gemm(a, b, out=out)
+    packed = np.zeros((8, 8), np.dtype([("pad", "u1"), ("x", "<f4")]))
+    packed["x"] = 1
+    np.testing.assert_array_equal(numbaprims.gemm(packed["x"], b), np.full((8, 8), 8, np.float32))
+
+
+def test_forced_algorithms_are_named():
+    a = np.ones((4, 4), np.float32)
+    with pytest.raises(ValueError, match="no solver 'fastest'"), forced("fastest"):
+        numbaprims.gemm(a, a)
+    with pytest.raises(ValueError, match="was asked for"), forced("inner"):
+        numbaprims.gemm(np.ones((50, 50), np.float32), np.ones((50, 50), np.float32))
+
+
+def test_naive_is_never_chosen():
+    """For no shape of the bench suites does the choice fall on the last resort."""
+    shapes = [(m, m, m) for m in (16, 64, 256, 1024)] + [(64, 3136, 576), (3000, 7, 2048), (1, 4096, 1024), (10, 10000, 64)]  # fmt: skip
+    for m, n, k in shapes:
+        for dtype in (np.float64, np.float32, np.float16, np.int8):
+            a, b = np.zeros((m, k), dtype), np.zeros((k, n), dtype)
+            assert numbaprims.explain("gemm", a, b).chosen.solver != "naive", (m, n, k, dtype)
+            b_t = np.zeros((n, k), dtype)
+            assert numbaprims.explain("gemm", a, b_t, trans_b=True).chosen.solver != "naive", (m, n, k, dtype)
+
+
+def test_explain_says_why_without_running():
+    a, b = np.ones((50, 50), np.float32), np.ones((50, 50), np.float32)
+    out = np.full((50, 50), 7, np.float32)
+    table = numbaprims.explain("gemm", a, b, out=out)
+    assert (out == 7).all()
+    assert {row.solver for row in table} == set(SOLVERS)
+    assert table.chosen.refusal is None and table["inner"].refusal
+    assert os.path.exists(table.chosen.source) and table.chosen.line > 0
+    assert table.chosen.solver in str(table) and "<table>" in table._repr_html_()
+    assert all(row.measured is None for row in table)
+    measured = numbaprims.explain(numbaprims.gemm, a, b, out=out, measure=True)
+    assert (out == 7).all() and measured.chosen.measured > 0
+
+
+def test_verbose_prints_a_command(capfd):
+    a = np.ones((4, 4), np.float32)
+    with numbaprims.config(verbose=1):
+        for _ in range(2):
+            numbaprims.gemm(a, a, trans_b=True)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "bench gemm" in line]
+    assert len(lines) == 2 and "--shapes 4x4x4" in lines[0] and "--trans-b" in lines[0]
+
+
+def test_reference_device():
+    rng = np.random.default_rng(9)
+    a, b = rng.standard_normal((20, 30)).astype(np.float32), rng.standard_normal((30, 10)).astype(np.float32)
+    with numbaprims.config(device="reference"):
+        out = numbaprims.gemm(a, b)
+    np.testing.assert_array_equal(out, reference.gemm(a, b).astype(np.float32))
+
+
+def test_linear():
+    rng = np.random.default_rng(10)
+    x, w, bias = (rng.standard_normal(s).astype(np.float32) for s in ((3, 4, 20), (30, 20), (30,)))
+    assert_close(numbaprims.linear(x, w, bias), reference.linear(x, w, bias), k=21)
+    assert_close(numbaprims.linear(x[0, 0], w, bias), reference.linear(x[0, 0][None], w, bias)[0], k=21)
+    out = np.empty((3, 4, 30), np.float32)
+    assert numbaprims.linear(x, w, bias, out=out) is out
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d in FLOATS])
+def test_plan(dtype):
+    rng = np.random.default_rng(11)
+    b, bias = real_values((90, 70), dtype, rng), real_values((70,), dtype, rng)
+    w, shift = in_library(b, dtype), in_library(bias, dtype)
+    plan = numbaprims.gemm.plan(w, alpha=2.0, bias=shift)
+    for m in (1, 14, 33):
+        a = real_values((m, 90), dtype, rng)
+        expected = reference.gemm(*(to_float64(x, dtype) for x in (a, b)), alpha=2.0, bias=to_float64(bias, dtype))
+        for ready in (plan, pickle.loads(pickle.dumps(plan))):
+            assert_close(ready(in_library(a, dtype)), expected, k=95, max_abs=60.0)
+    before = to_float64(plan(in_library(a, dtype)))
+    b[:] = 0  # the plan has its own copy
+    np.testing.assert_array_equal(to_float64(plan(in_library(a, dtype))), before)
+    plan.update(in_library(b, dtype))
+    assert_exact(plan(in_library(a, dtype)), np.broadcast_to(to_float64(bias, dtype), (m, 70)))
+    with pytest.raises(ValueError, match="this plan holds"):
+        plan.update(in_library(b[:-1], dtype))
+
+
+def test_plan_from_several_threads():
+    rng = np.random.default_rng(12)
+    b = rng.standard_normal((64, 64)).astype(np.float32)
+    plan, wrong = numbaprims.gemm.plan(b), []
+
+    def work(m):
+        a = np.full((m, 64), m, np.float32)
+        expected = a @ b
+        wrong.extend(1 for _ in range(20) if not np.allclose(plan(a), expected, rtol=1e-4, atol=1e-2))
+
+    threads = [threading.Thread(target=work, args=(m,)) for m in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+BITS = """
+import hashlib, numpy as np, numbaprims
+rng = np.random.default_rng(0)
+digest = hashlib.sha256()
+for m, n, k in ((300, 700, 520), (64, 2000, 300), (3000, 7, 500), (1500, 16, 700), (5, 3000, 400)):
+    a, b = rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
+    for solver in %r:
+        for _ in range(2):
+            try:
+                with numbaprims.config(algorithm={"gemm": solver}):
+                    digest.update(numbaprims.gemm(a, b).tobytes())
+            except ValueError:
+                pass
+print(digest.hexdigest())
+"""
+
+
+def test_same_bits_for_every_thread_count():
+    solvers = [name for name in SOLVERS if name != "naive"]
+    found = set()
+    for threads in (1, 2, 3, 8):
+        env = dict(os.environ, NUMBA_NUM_THREADS="8", NUMBAPRIMS_THREADS=str(threads))
+        run = subprocess.run([sys.executable, "-c", BITS % solvers], env=env, capture_output=True, text=True, check=True)
+        found.add(run.stdout)
+    assert len(found) == 1
+
+
+@pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")
+def test_torch():
+    import torch
+
+    torch.manual_seed(0)
+    x, w, b = torch.randn(8, 3, 20), torch.randn(30, 20), torch.randn(30)
+    out = numbaprims.linear(x, w, b)
+    assert isinstance(out, torch.Tensor) and out.dtype == torch.float32
+    torch.testing.assert_close(out, torch.nn.functional.linear(x, w, b), rtol=1e-4, atol=1e-4)
+    half = numbaprims.gemm(x[0].bfloat16(), w.bfloat16(), trans_b=True)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half, (x[0].bfloat16() @ w.bfloat16().T), rtol=2e-2, atol=2e-2)
+    with pytest.raises(TypeError, match="requires grad"):
+        numbaprims.linear(x.requires_grad_(), w, b)
+    with pytest.raises(TypeError, match="one library"):
+        numbaprims.gemm(w, w.numpy())
