@@ -277,6 +277,20 @@ def test_no_multiply_add_of_the_peak_is_optimised_away():
     assert len(fused) >= roofline.CHAINS
 
 
+@pytest.mark.parametrize("kind, mnemonic", [("bf16", "vdpbf16ps"), ("u8s8", "vpdpbusd")])
+def test_the_peak_of_narrow_types_is_that_of_their_instruction(kind, mnemonic):
+    from numbaprims.cpu import roofline, target
+
+    if not roofline.has_dot(kind) or not target.current().isa == "avx512":
+        pytest.skip(f"this CPU has no {mnemonic} on 64-byte registers")
+    call, operations = roofline.dot_peak(kind)
+    call()
+    assert operations > 1e6
+    kernel = roofline.make_dot_chains(kind, 16, roofline.dot_feature(kind, 16), 7)
+    lines = [line for line in kernel.inspect_asm().splitlines() if mnemonic in line]
+    assert len(lines) >= roofline.CHAINS
+
+
 # Targets, tables, results ----------------------------------------------------------------------------
 
 

@@ -109,7 +109,8 @@ def _machine(runs: Runs) -> str:
     for run in runs.values():
         for threads, roof in run.get("rooflines", {}).items():
             text = (
-                f"FMA {roof['fma_f32']:.0f} GFLOP/s (f64 {roof['fma_f64']:.0f}), "
+                f"FMA {roof['fma_f32']:.0f} GFLOP/s (f64 {roof['fma_f64']:.0f}, "
+                f"bf16 {roof['fma_bf16']:.0f}, int8 {roof['fma_int8']:.0f}), "
                 f"read {roof['read']:.1f} GB/s, "
                 f"copy {roof['copy']:.1f} GB/s ({roof['copy_form']}), update {roof['update']:.1f} GB/s"
             )

@@ -39,15 +39,19 @@ class Roofline:
     def probe(self, bound: str, dtype: str, size: float) -> Probe:
         """The roof over a case: `bound` is fma, read, copy or update; `size` is the case's bytes."""
         if bound == "fma":
-            return self.fma("f64" if dtype == "f64" else "f32")
+            return self.multiply_add(dtype)
         return {"read": self.read, "copy": self.copy, "update": self.update}[bound](size)
 
-    def fma(self, dtype: str) -> Probe:
-        """Independent multiply-add chains in registers."""
+    def multiply_add(self, dtype: str) -> Probe:
+        """Independent multiply-add chains; for bf16 and int8 of dot products where the CPU has them."""
         from numbaprims.cpu import roofline
 
-        call, flops = roofline.fma_peak(dtype)
-        return Probe(call, flops, "independent FMA chains")
+        kind = {"bf16": "bf16", "int8": "u8s8"}.get(dtype)
+        if kind is not None and roofline.has_dot(kind):
+            call, operations = roofline.dot_peak(kind)
+            return Probe(call, operations, f"independent {kind} dot chains")
+        call, operations = roofline.fma_peak("f64" if dtype == "f64" else "f32")
+        return Probe(call, operations, "independent FMA chains")
 
     def read(self, size: float) -> Probe:
         """Sum of an array of `size` bytes."""
@@ -96,8 +100,7 @@ class Roofline:
     def summary(self) -> dict[str, Any]:
         """GFLOP/s and GB/s of this machine on the current threads, streams far larger than the caches."""
         probes = {
-            "fma_f32": self.fma("f32"),
-            "fma_f64": self.fma("f64"),
+            **{f"fma_{dtype}": self.multiply_add(dtype) for dtype in ("f32", "f64", "bf16", "int8")},
             "read": self.read(STREAM_BYTES),
             "update": self.update(2 * STREAM_BYTES),
         }

@@ -10,7 +10,7 @@ from numbaprims.bench.results import geometric_mean
 Record = dict[str, Any]
 
 RIVALS = {
-    "gemm": ("numpy", "torch", "onednn", "onednn packed", "numbaprims f32"),
+    "gemm": ("numpy", "torch", "onednn", "onednn packed", "numbaprims plan", "numbaprims f32"),
     "gemv": ("numpy", "torch", "scipy"),
     "ger": ("numpy", "torch", "scipy", "numexpr"),
     "activation": ("torch", "numpy", "numexpr"),
@@ -23,8 +23,17 @@ def heading(stem: str) -> str:
     rate = "GFLOP/s" if stem == "gemm" else "GB/s"
     cells = [f"{'case':{_LABEL}}", f"{'type':>4}", f"{'thr':>3}", f"{'solver':{_SOLVER}}", f"{'time':>9}"]
     cells += [f"{rate:>8}", f"{'% roof':>7}"]
-    cells += [f"{name.removeprefix('numbaprims '):>{max(7, len(name))}}" for name in RIVALS[stem]]
+    cells += [f"{_column(name):>{_width(name)}}" for name in RIVALS[stem]]
     return "  ".join(cells)
+
+
+def _column(name: str) -> str:
+    """What heads a rival's column; our own other ways of computing the case are "own plan", "own f32"."""
+    return name.replace("numbaprims", "own")
+
+
+def _width(name: str) -> int:
+    return max(7, len(_column(name)))
 
 
 def line(record: Record) -> str:
@@ -36,9 +45,8 @@ def line(record: Record) -> str:
     cells = [start, f"{record['solver'][:_SOLVER]:{_SOLVER}}", f"{seconds(record['seconds']):>9}"]
     cells += [f"{rate:8.1f}", f"{record['roof']['percent']:7.1f}"]
     for name in RIVALS[record["stem"]]:
-        width = max(7, len(name))
         rival = record["rivals"].get(name)
-        cells.append(f"{rival['speedup']:{width}.2f}" if rival else " " * (width - 1) + "-")
+        cells.append(f"{rival['speedup']:{_width(name)}.2f}" if rival else "-".rjust(_width(name)))
     text = "  ".join(cells)
     for name, reason in record.get("refused", {}).items():
         text += f"\n    {name}: not timed, {reason}"

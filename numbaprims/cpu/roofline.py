@@ -13,6 +13,9 @@ from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
     Arguments,
+    dot_bf16,
+    dot_feature,
+    dot_u8s8,
     fma,
     lanes,
     load,
@@ -21,9 +24,10 @@ from numbaprims.cpu.simd import (
     splat,
     store,
     store_scalar,
+    zeros,
 )
 
-ARGS = Arguments(arrays=("out", "x"), floats=("beta",), ints=("count", "piece"))
+ARGS = Arguments(arrays=("out", "x", "y"), floats=("beta",), ints=("count", "piece"))
 
 # Two 512-bit units with a latency of 4 cycles keep 8 operations in flight; 12 chains cover them.
 CHAINS = 12
@@ -65,6 +69,56 @@ def make_fma_chains(dtype: str, W: int, steps: int) -> RangeKernel:
             store_scalar(args.out, tile, reduce_add(total))
 
     return fma_chains
+
+
+# Dot-product instructions: element types of sums and operands, and products that go into one sum.
+DOTS = {"bf16": ("f32", "bf16", "bf16", 2), "u8s8": ("i32", "u8", "i8", 4)}
+
+
+def make_dot_chains(kind: str, W: int, feature: str, steps: int) -> RangeKernel:
+    """The same with dot-product instructions; W sums a register."""
+    sums, left, right, group = DOTS[kind]
+    wide = group * W
+    types = ARGS.types(out=sums, x=left, y=right)
+
+    @range_kernel("roofline_dot", types, spec=(kind, W, feature, steps))
+    def dot_chains(args, worker, lo, hi):
+        for tile in range(lo, hi):
+            x = load(args.x, 0, wide)
+            y = load(args.y, 0, wide)
+            c0 = zeros(sums, W)
+            c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 = c0, c0, c0, c0, c0, c0, c0, c0, c0, c0, c0
+            for _ in range(steps):
+                if kind == "bf16":
+                    c0 = dot_bf16(c0, x, y, feature)
+                    c1 = dot_bf16(c1, x, y, feature)
+                    c2 = dot_bf16(c2, x, y, feature)
+                    c3 = dot_bf16(c3, x, y, feature)
+                    c4 = dot_bf16(c4, x, y, feature)
+                    c5 = dot_bf16(c5, x, y, feature)
+                    c6 = dot_bf16(c6, x, y, feature)
+                    c7 = dot_bf16(c7, x, y, feature)
+                    c8 = dot_bf16(c8, x, y, feature)
+                    c9 = dot_bf16(c9, x, y, feature)
+                    c10 = dot_bf16(c10, x, y, feature)
+                    c11 = dot_bf16(c11, x, y, feature)
+                else:
+                    c0 = dot_u8s8(c0, x, y, feature)
+                    c1 = dot_u8s8(c1, x, y, feature)
+                    c2 = dot_u8s8(c2, x, y, feature)
+                    c3 = dot_u8s8(c3, x, y, feature)
+                    c4 = dot_u8s8(c4, x, y, feature)
+                    c5 = dot_u8s8(c5, x, y, feature)
+                    c6 = dot_u8s8(c6, x, y, feature)
+                    c7 = dot_u8s8(c7, x, y, feature)
+                    c8 = dot_u8s8(c8, x, y, feature)
+                    c9 = dot_u8s8(c9, x, y, feature)
+                    c10 = dot_u8s8(c10, x, y, feature)
+                    c11 = dot_u8s8(c11, x, y, feature)
+            total = ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)) + ((c8 + c9) + (c10 + c11))
+            store_scalar(args.out, tile, reduce_add(total))
+
+    return dot_chains
 
 
 def make_read(dtype: str, W: int) -> RangeKernel:
@@ -149,6 +203,27 @@ def fma_peak(dtype: str) -> tuple[Call, float]:
     out = np.zeros(FMA_TILES, kind)
     launch = make_launcher(Program([1, 1], [(kernel, FMA_TILES, 1)]))
     return lambda: launch(out, x), 2.0 * width * CHAINS * STEPS * FMA_TILES
+
+
+@functools.cache
+def _dot_chains(kind: str) -> RangeKernel:
+    width = target.current().vector_bytes // 4
+    return make_dot_chains(kind, width, dot_feature(kind, width), STEPS)
+
+
+def has_dot(kind: str) -> bool:
+    """Whether this CPU has an instruction for the products of "bf16" or "u8s8"."""
+    return dot_feature(kind, target.current().vector_bytes // 4) != "portable"
+
+
+def dot_peak(kind: str) -> tuple[Call, float]:
+    """(a call, its operations): nothing but dot-product instructions, two operations a product."""
+    kernel = _dot_chains(kind)
+    width, group = target.current().vector_bytes // 4, DOTS[kind][3]
+    x = np.zeros(4 * target.current().vector_bytes, np.uint8)  # zeros: no overflow of the sums
+    out = np.zeros(FMA_TILES, np.int32)
+    launch = make_launcher(Program([1, 1], [(kernel, FMA_TILES, 1)]))
+    return lambda: launch(out, x, x), 2.0 * width * group * CHAINS * STEPS * FMA_TILES
 
 
 def _stream(kernel: RangeKernel, out: np.ndarray, x: np.ndarray) -> Call:

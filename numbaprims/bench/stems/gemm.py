@@ -151,7 +151,7 @@ def workload(case: Case, threads: int) -> Workload:
     p = _Problem(case)
     a, b, out, words = p.a.ours, p.b.ours, p.out.ours, p.keywords()
     contenders = {OURS: Contender(lambda: numbaprims.gemm(a, b, out=out, **words), p.out.values)}
-    contenders |= _numpy(p) | _torch(p) | _onednn(p)
+    contenders |= _numpy(p) | _torch(p) | _onednn(p) | _plan(p)
     if case.dtype in ("bf16", "f16", "int8"):
         contenders["numbaprims f32"] = _ours_f32(case)
     batch = case.get("batch", 1)
@@ -165,6 +165,18 @@ def workload(case: Case, threads: int) -> Workload:
         solver=lambda: chosen_solver(numbaprims.gemm, a, b, out=out, **words),
         output=p.out.storage,
     )
+
+
+def _plan(p: _Problem) -> dict[str, Contender]:
+    """Our product with B packed once, which is what a layer with fixed weights runs."""
+    import numbaprims
+
+    if p.b.storage.ndim != 2:
+        return {}
+    words = {name: value for name, value in p.keywords().items() if name != "trans_a"}
+    plan = numbaprims.gemm.plan(p.b.ours, **words)  # type: ignore[attr-defined]
+    a, out = p.logical(p.a.ours, p.b.ours)[0], p.out.ours
+    return {"numbaprims plan": Contender(lambda: plan(a, out=out), p.out.values)}
 
 
 def _ours_f32(case: Case) -> Contender:
