@@ -3,8 +3,8 @@
 A `Value` is an LLVM vector with operators, so `x * y` emits one instruction.  A function written over Values
 costs Numba one call to type and to lower, whatever its length, and cannot pass vectors through memory.
 
-No product is an operand of `+` or `-`: `mad` says so where that is meant.  Kernels are compiled with contraction
-allowed, and where there is nothing to contract the bits are the same in every kernel.
+No product is an operand of `+` or `-`: `mad` says so where that is meant.  Kernels are compiled with
+contraction allowed, and where there is nothing to contract the bits are the same in every kernel.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ class Value:
 
     def __rshift__(self, count: int) -> Value:
         return self._emit("", "ashr", self, count)
+
+    def shifted_right(self, count: int) -> Value:
+        """The bits `count` places lower, zeros above them (AVX2 cannot keep the sign of 64 bits)."""
+        return self._emit("", "lshr", self, count)
 
     def _compare(self, sense: str, other: Any) -> Value:
         compare = self.builder.fcmp_ordered if self.is_float else self.builder.icmp_signed
@@ -185,8 +189,8 @@ def float_bits(x: float, width: int) -> int:
 
 #: width -> bits of the mantissa
 MANTISSA = {32: 23, 64: 52}
-#: width -> a number that, added to another below 2**(mantissa bits - 1), rounds that to an integer, which then
-#: stands in the low bits of the sum
+#: width -> a number that, added to another below 2**(mantissa bits - 1), rounds that to an integer, which
+#: then stands in the low bits of the sum
 SHIFTER = {width: 1.5 * 2.0**bits for width, bits in MANTISSA.items()}
 
 
@@ -202,7 +206,7 @@ def scale(x: Value, shifted: Value) -> Value:
             return pieces
     # Two factors, because 2**n need not be a normal number.  The upper half of the shifter's bits is 0 modulo
     # what the shift to the exponent drops.
-    half = bits(shifted) >> 1
+    half = bits(shifted).shifted_right(1)
     first = (half << mantissa) + float_bits(1.0, width)
     second = ((bits(shifted) - half) << mantissa) + float_bits(1.0, width)
     return x * from_bits(first) * from_bits(second)

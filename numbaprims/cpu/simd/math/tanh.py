@@ -22,11 +22,14 @@ from numbaprims.cpu.simd.math.exp import exp_in_range, reduce
 
 # ((e**2r - 1) / 2 - r) / r**2, minimax relative to (e**2r - 1) / 2 on |r| <= ln(2) / 4: 2**-31.1 and 2**-61.6
 _EXPM1_HALF = {
-    32: (1.0, 0.6666666269302368, 0.3333319425582886, 0.13333669304847717, 0.04458349198102951, 0.01264911238104105),
+    32: (
+        1.0, 0.6666666269302368, 0.3333319425582886, 0.13333666324615479, 0.044583436101675034,
+        0.012650043703615665,
+    ),
     64: (
-        1.0, 0.6666666666666671, 0.33333333333333354, 0.1333333333331484, 0.04444444444443771, 0.012698412726623209,
-        0.0031746031737401106, 0.0007054654771767493, 0.00014109345703035853, 2.5711259875361195e-05,
-        4.2799062724547374e-06,
+        1.0, 0.6666666666666671, 0.33333333333333354, 0.13333333333314834, 0.044444444444436494,
+        0.012698412726625719, 0.003174603173878902, 0.0007054654772560507, 0.00014109345182460224,
+        2.5711256349869004e-05, 4.279970490937572e-06,
     ),
 }  # fmt: skip
 # tanh is 1 in all its digits from 9.02 (19.07) on
@@ -42,7 +45,8 @@ def tanh_value(x: Value) -> Value:
     power = from_bits((bits(shifted) << MANTISSA[x.width]) + float_bits(1.0, x.width))
     h = mad(power, rest, mad(power, 0.5, -0.5))
     t = h / (h + 1.0)
-    # h - t (h + 1) holds what rounding h + 1 and the quotient took; 1 - t is 1 / (h + 1).  Above 1 h - t is not exact.
+    # The remainder h - t (h + 1) holds what rounding h + 1 and the quotient took, and 1 - t is 1 / (h + 1):
+    # 1.5 instead of 2.2 ULP.  h - t is exact where h < 1.
     better = mad(mad(h * -1.0, t, h - t), 1.0 - t, t)
     return with_sign_of(select(h < 1.0, better, t), x)
 
@@ -50,14 +54,18 @@ def tanh_value(x: Value) -> Value:
 def sigmoid_value(x: Value) -> Value:
     """1 / (1 + e**-x) from e**-|x|, which does not overflow and may be subnormal."""
     e = exp_in_range(at_least(negative_magnitude(x), _SMALLEST[x.width]))
-    return select(x < 0.0, e, 1.0) / (e + 1.0)
+    negative = x < 0.0
+    top = select(negative, e, 1.0)
+    q = top / (e + 1.0)
+    # as in tanh; top - q is always exact
+    return mad(mad(q * -1.0, e, top - q), select(negative, 1.0 - q, q), q)
 
 
 @vector_function(tanh_value)
 def tanh(x):  # type: ignore[no-untyped-def]
-    """The hyperbolic tangent of every lane, for f32 and f64."""
+    """The hyperbolic tangent of every lane, within 1.6 ULP for f32 and 2.0 for f64."""
 
 
 @vector_function(sigmoid_value)
 def sigmoid(x):  # type: ignore[no-untyped-def]
-    """1 / (1 + e**-x) of every lane, for f32 and f64."""
+    """1 / (1 + e**-x) of every lane, for f32 and f64, within 1.6 ULP (1.7 without fused multiply-add)."""

@@ -1,0 +1,167 @@
+"""Finds the coefficients of numbaprims.cpu.simd.math: minimax polynomials by Remez exchange, with mpmath.
+
+    python docs/notes/minimax.py [name ...]
+
+A polynomial sum c_k x**k of given powers is fitted to f on an interval so that the largest weight * |error|
+is as small as possible.  Coefficients are then rounded to float32 or float64 one after another from the
+lowest power on, and those that are left are fitted again: that loses less than rounding all at once.
+Both errors are printed as powers of 2, that of the exact polynomial and that of the rounded one.
+"""
+
+import sys
+
+from mpmath import (
+    atanh,
+    cos,
+    erf,
+    erfc,
+    exp,
+    expm1,
+    frexp,
+    ldexp,
+    log,
+    log1p,
+    lu_solve,
+    matrix,
+    mp,
+    mpf,
+    nint,
+    pi,
+    sqrt,
+)
+
+mp.dps = 45
+
+
+def remez(f, powers, low, high, weight, points=400):
+    """(coefficients, largest weighted error)"""
+    size = len(powers)
+    grid = [(low + high) / 2 - (high - low) / 2 * cos(pi * i / points) for i in range(points + 1)]
+    grid = [x for x in grid if abs(x) > (high - low) / 500]  # at 0 there is nothing to fit
+    # With this sign weighted powers do not change theirs at 0, so that the errors of the best fit alternate.
+    sign = [-1 if x < 0 and powers[0] % 2 else 1 for x in grid]
+    weights = [s * abs(weight(x)) for s, x in zip(sign, grid, strict=True)]
+    rows = [[w * x**k for k in powers] for w, x in zip(weights, grid, strict=True)]
+    goal = [w * f(x) for w, x in zip(weights, grid, strict=True)]
+    chosen = [round((len(grid) - 1) * (1 - float(cos(pi * i / size))) / 2) for i in range(size + 1)]
+    best = None
+    for _ in range(40):
+        system = matrix([[*rows[i], (-1) ** j] for j, i in enumerate(chosen)])
+        *fitted, level = lu_solve(system, matrix([goal[i] for i in chosen]))
+        error = [
+            g - sum(c * t for c, t in zip(fitted, row, strict=True))
+            for g, row in zip(goal, rows, strict=True)
+        ]
+        largest = max(map(abs, error))
+        if best is None or largest < best[1]:
+            best = fitted, largest
+        if largest < abs(level) * mpf("1.0005"):
+            break
+        chosen = alternating(error, size + 1)
+        if len(chosen) < size + 1:
+            break
+    return best
+
+
+def alternating(error, count):
+    """The indices of `count` extreme errors of alternating signs, the smallest neighbours left out."""
+    peaks = []
+    for i, e in enumerate(error):
+        if peaks and (error[peaks[-1]] > 0) == (e > 0):
+            if abs(e) > abs(error[peaks[-1]]):
+                peaks[-1] = i
+        else:
+            peaks.append(i)
+    while len(peaks) > count:
+        if len(peaks) == count + 1:
+            peaks.pop(0 if abs(error[peaks[0]]) < abs(error[peaks[-1]]) else -1)
+        else:
+            pairs = range(len(peaks) - 1)
+            least = min(pairs, key=lambda k: max(abs(error[peaks[k]]), abs(error[peaks[k + 1]])))
+            del peaks[least : least + 2]
+    return peaks
+
+
+def fit(f, powers, low, high, weight, digits):
+    """(rounded coefficients, exact error, rounded error)"""
+    low, high, powers = mpf(low), mpf(high), list(powers)
+    done, first = [], None
+    for i in range(len(powers)):
+
+        def left(x, done=tuple(done)):
+            return f(x) - sum(c * x**k for k, c in done)
+
+        fitted, error = remez(left, powers[i:], low, high, weight)
+        first = first or error
+        # from the sixth on, rounding is far below the error of the fit
+        for k, c in zip(powers[i:], fitted[:1] if i < 5 else fitted, strict=False):
+            mantissa, exponent = frexp(c)
+            done.append((k, ldexp(nint(ldexp(mantissa, digits)), exponent - digits)))
+        if len(done) == len(powers):
+            break
+    grid = [x for x in (low + (high - low) * i / 2000 for i in range(2001)) if abs(x) > 1e-6]
+    last = max(abs(weight(x) * (f(x) - sum(c * x**k for k, c in done))) for x in grid)
+    return [c for _, c in done], first, last
+
+
+LN2 = log(2)
+
+
+def atanh_rest(z):
+    s = sqrt(z)
+    return (2 * atanh(s) - 2 * s) / (s * z)
+
+
+def erf_ratio(z):
+    return erf(sqrt(z)) / sqrt(z) if z else 2 / sqrt(pi)
+
+
+# name -> f, powers, interval, weight, digits
+TABLES = {
+    "exp 32": (lambda r: exp(r) - 1 - r, range(2, 7), -LN2 / 2, LN2 / 2, lambda r: exp(-r), 24),
+    "exp 64": (lambda r: exp(r) - 1 - r, range(2, 12), -LN2 / 2, LN2 / 2, lambda r: exp(-r), 53),
+    "expm1 32": (lambda r: expm1(r) - r, range(2, 8), log(0.75), log(1.5), lambda r: 1 / expm1(r), 24),
+    "expm1 64": (lambda r: expm1(r) - r, range(2, 13), log(0.75), log(1.5), lambda r: 1 / expm1(r), 53),
+    "tanh 32": (
+        lambda r: expm1(2 * r) / 2 - r,
+        range(2, 8),
+        -LN2 / 4,
+        LN2 / 4,
+        lambda r: 2 / expm1(2 * r),
+        24,
+    ),
+    "tanh 64": (
+        lambda r: expm1(2 * r) / 2 - r,
+        range(2, 13),
+        -LN2 / 4,
+        LN2 / 4,
+        lambda r: 2 / expm1(2 * r),
+        53,
+    ),
+    "log 32": (lambda f: log1p(f) - f + f * f / 2, range(3, 11), -0.25, 0.5, lambda f: 1 / log1p(f), 24),
+    "log 64": (atanh_rest, range(8), 1e-20, 0.04, lambda z: sqrt(z) * z / (2 * atanh(sqrt(z))), 53),
+    "erf near 32": (lambda z: erf_ratio(z) - 1, range(6), 0, 0.85**2, lambda z: 1 / erf_ratio(z), 24),
+    "erf near 64": (lambda z: erf_ratio(z) - 1, range(12), 0, 1, lambda z: 1 / erf_ratio(z), 53),
+    "erf far 32": (lambda x: log(erfc(x), 2), range(7), 0.85, 4, lambda x: erfc(x) * LN2 / erf(x), 24),
+    "erf far 64": (
+        lambda t: log(erfc(t + 1), 2),
+        range(19),
+        0,
+        5,
+        lambda t: erfc(t + 1) * LN2 / erf(t + 1),
+        53,
+    ),
+    "exp2 32": (lambda r: mpf(2) ** r - 1, range(1, 6), -0.5, 0.5, lambda r: mpf(2) ** -r, 24),
+    "exp2 64": (lambda r: mpf(2) ** r - 1, range(1, 12), -0.5, 0.5, lambda r: mpf(2) ** -r, 53),
+}
+
+
+def main(names):
+    for name in names or TABLES:
+        coefficients, exact, rounded = fit(*TABLES[name])
+        print(f"{name}: 2**{float(log(exact, 2)):.1f}, rounded 2**{float(log(rounded, 2)):.1f}")
+        print("    " + ", ".join(repr(float(c)) for c in coefficients), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,402 @@
+"""exp, log, tanh, ... of vectors: errors over all exponents, special cases, equal bits everywhere.
+
+The errors are measured in one process for each set of instructions, which runs this file as a script.
+`--slow` adds a sweep over all 2**32 float32 numbers.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import subprocess
+import sys
+import zlib
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llvmlite import binding as llvm, ir
+
+from numbaprims import kernel_cache
+from numbaprims.cpu import target as cpu
+from numbaprims.cpu.jit import Program, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import Arguments, erf, exp, expm1, lanes, load, log, log1p, sigmoid, store, tanh
+from numbaprims.cpu.simd.math.emit import Value
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf")
+TARGETS = {
+    "native": {},
+    "avx2": {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""},
+    "sse": {"NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": ""},
+}
+#: Largest errors in ULP: (float32, float64) with fused multiply-add, then without.
+BOUNDS = {
+    "exp": ((1.0, 1.0), (1.2, 1.2)),
+    "expm1": ((1.3, 1.3), (1.3, 1.3)),
+    "log": ((1.0, 1.0), (1.0, 1.0)),
+    "log1p": ((1.0, 1.0), (1.0, 1.0)),
+    "tanh": ((1.6, 2.0), (1.6, 2.0)),
+    "sigmoid": ((1.6, 1.6), (1.7, 1.7)),
+    "erf": ((1.5, 1.2), (1.6, 1.4)),
+}
+
+
+# ------------------------------------------------------------------------------------------------ references
+
+
+def erf_series(x):
+    """2/sqrt(pi) exp(-x**2) sum 2**n x**(2n+1) / (1 3 ... (2n+1)), whose terms are all positive."""
+    kind = x.dtype.type
+    a = np.minimum(np.abs(x), kind(6.5))
+    term = a * kind(2) / np.sqrt(np.arctan2(kind(0), kind(-1)))
+    total = term.copy()
+    for n in range(1, 150):
+        term = term * (2 * a * a / kind(2 * n + 1))
+        total += term
+        if not (term > total * kind(2.0**-66)).any():
+            break
+    return np.copysign(np.where(a == a, np.minimum(np.exp(-a * a) * total, kind(1)), a), x)
+
+
+REFERENCES = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: np.where(x < 0, np.exp(x) / (1 + np.exp(x)), 1 / (1 + np.exp(-x))),
+    "erf": erf_series,
+}
+
+
+def errors(result, exact):
+    """|result - exact| in units of the last place of a number like `exact`; inf where only one is NaN."""
+    kind = result.dtype.type
+    info = np.finfo(kind)
+    overflow = exact.dtype.type(2) ** info.maxexp
+    nan = np.isnan(result), np.isnan(exact)
+    with np.errstate(invalid="ignore"):
+        _, exponent = np.frexp(np.clip(exact, -info.max, info.max).astype(kind))
+        ulp = np.ldexp(exact.dtype.type(1), np.maximum(exponent - 1, info.minexp) - info.nmant)
+        # infinity stands for the number after the largest
+        difference = np.clip(result, -overflow, overflow) - np.clip(exact, -overflow, overflow)
+        error = np.abs(difference) / ulp
+    return np.where(nan[0] & nan[1], 0, np.where(nan[0] | nan[1], np.inf, error))
+
+
+# ---------------------------------------------------------------------------------------------------- points
+
+
+def float32_points(rng, mantissas=512, dense=4096):
+    """All exponents, subnormal ones too, with sampled mantissas; more around 1 and at borders; both signs."""
+    exponents = np.arange(256, dtype=np.uint32)[:, None] << 23
+    sampled = rng.integers(0, 1 << 23, (256, mantissas), dtype=np.uint32)
+    sampled[:, :4] = 0, 1, (1 << 23) - 1, 1 << 22
+    subnormal = [(1 << k) | rng.integers(0, 1 << k, 64, dtype=np.uint32) for k in range(23)]
+    near = (np.arange(103, 135, dtype=np.uint32)[:, None] << 23) | rng.integers(
+        0, 1 << 23, (32, dense), dtype=np.uint32
+    )
+    borders = np.array(
+        [88.72284, 88.72283, 87.33654, 103.27893, 103.97208, 17.328680, 0.4054651, 0.28768206, 0.34657359,
+         9.010913, 0.85, 3.9192059, 3.95, 0.75, 1.5, 1.0, 2.0, 3.0, 0.5, 1e-30], np.float32,
+    )  # fmt: skip
+    around = borders.view(np.uint32)[:, None] + np.arange(-40, 40, dtype=np.int64).astype(np.uint32)
+    parts = [exponents | sampled, *subnormal, near, around, np.array([0], np.uint32)]
+    magnitude = np.concatenate([part.ravel() for part in parts]).astype(np.uint32)
+    return np.concatenate([magnitude, magnitude | np.uint32(1 << 31)]).view(np.float32)
+
+
+def float64_points(rng, count=40000):
+    """Random bits, and intervals in which the functions change their form."""
+    borders = np.array(
+        [709.782712893384, 708.396418532264, 744.440071921382, 745.133219101942, 36.7, 0.4054651, 0.28768206,
+         0.34657359, 19.06, 1.0, 5.9, 0.75, 1.5, 2.0, 3.0, 0.5, 1e-30],
+    )  # fmt: skip
+    around = borders.view(np.int64)[:, None] + np.arange(-20, 20)
+    magnitude = np.concatenate(
+        [
+            (rng.integers(0, 1 << 63, count, dtype=np.uint64)).view(np.float64),
+            rng.integers(0, 1 << 52, count // 8, dtype=np.uint64).view(np.float64)
+            * 2.0 ** -rng.integers(0, 52),
+            np.exp2(rng.uniform(-60, 11, count)),
+            rng.uniform(0, 2, 2 * count),
+            rng.uniform(0, 40, count),
+            around.view(np.float64).ravel(),
+            [0.0, np.inf, np.nan],
+        ]
+    )
+    return np.concatenate([magnitude, -magnitude])
+
+
+# --------------------------------------------------------------------------------------------------- kernels
+
+
+@functools.cache
+def functions(dtype, W):
+    """A call (x) -> results of all NAMES, a row each, by one kernel over vectors of W lanes."""
+    args_type = Arguments(arrays=("out", "x"), ints=("n",)).types(out=dtype, x=dtype)
+
+    @range_kernel("simd_math", args_type, spec=(dtype, W))
+    def kernel(args, worker, lo, hi):
+        n = args.n
+        for i in range(lo * W, hi * W, W):
+            x = load(args.x, i, W)
+            store(args.out, i, exp(x))
+            store(args.out, n + i, expm1(x))
+            store(args.out, 2 * n + i, log(x))
+            store(args.out, 3 * n + i, log1p(x))
+            store(args.out, 4 * n + i, tanh(x))
+            store(args.out, 5 * n + i, sigmoid(x))
+            store(args.out, 6 * n + i, erf(x))
+
+    def call(x):
+        padded = np.resize(x, -(-x.size // W) * W)
+        out = np.full((len(NAMES), padded.size), np.nan, x.dtype)
+        make_launcher(Program([padded.size], [(kernel, padded.size // W, 1 << 10)]))(out, padded)
+        return out[:, : x.size]
+
+    return call
+
+
+def width(dtype):
+    return lanes(dtype, cpu.current().vector_bytes)
+
+
+def worst(x, results, names=NAMES):
+    """{name: {"error", "at", "signs"}}: the largest error, where it is, how many signs are wrong."""
+    report = {}
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide = x.astype(np.float64 if x.dtype == np.float32 else np.longdouble)
+    for name, result in zip(names, results, strict=True):
+        with np.errstate(all="ignore"):
+            exact = REFERENCES[name](wide)
+        error = errors(result, exact)
+        at = int(error.argmax())
+        signs = (np.signbit(result) != np.signbit(exact)) & ~np.isnan(exact)
+        report[name] = {"error": float(error[at]), "at": float(x[at]), "signs": int(signs.sum())}
+    return report
+
+
+def digest(x, results):
+    """A number for each row's bits (NaN has many patterns: one of them)."""
+    rows = np.where(np.isnan(results), x.dtype.type(np.nan), results)
+    return [zlib.crc32(row.tobytes()) for row in rows]
+
+
+def measure():
+    """What the tests below look at, of this process's instructions."""
+    report = {"fused": cpu.current().has_fma, "isa": cpu.current().isa}
+    for dtype, points in (("f32", float32_points), ("f64", float64_points)):
+        x = points(np.random.default_rng(7))
+        results = functions(dtype, width(dtype))(x)
+        report[dtype] = worst(x, results) if dtype == "f32" or has_longdouble() else {}
+        report[dtype + " bits"] = digest(x, results)
+        again = x[:: 1 + x.size // 40000]
+        report[dtype + " widths"] = {
+            W: digest(again, functions(dtype, W)(again)) for W in (2, 4, 8, 16, 32) if W * x.itemsize <= 128
+        }
+    return report
+
+
+def has_longdouble():
+    return np.finfo(np.longdouble).nmant > 60
+
+
+def sweep(start, stop):
+    """The largest errors over the float32 numbers with the bits start ... stop - 1 times 2**22."""
+    total = {}
+    for chunk in range(start, stop):
+        x = np.arange(chunk << 22, (chunk + 1) << 22, dtype=np.uint32).view(np.float32)
+        for name, found in worst(x, functions("f32", width("f32"))(x)).items():
+            if name not in total or not found["error"] <= total[name]["error"]:
+                found["signs"] += total.get(name, found)["signs"] if name in total else 0
+                total[name] = found
+            else:
+                total[name]["signs"] += found["signs"]
+    return total
+
+
+def run(target, *arguments):
+    """This file as a script, for one set of instructions."""
+    names = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+    environment = {key: value for key, value in os.environ.items() if key not in names or target == "native"}
+    environment |= TARGETS[target] | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, __file__, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def finished(process):
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    return json.loads(output)
+
+
+# ----------------------------------------------------------------------------------------------------- tests
+
+
+def is_x86():
+    return cpu.current().arch in ("x86_64", "amd64")
+
+
+@pytest.fixture(scope="module")
+def reports():
+    if not is_x86():
+        return {"native": finished(run("native"))}
+    first, second = run("native"), run("sse")
+    return {"native": finished(first), "avx2": finished(run("avx2")), "sse": finished(second)}
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+@pytest.mark.parametrize("target", TARGETS)
+def test_errors_are_bounded_over_all_exponents(reports, target, dtype):
+    if target not in reports or (dtype == "f64" and not has_longdouble()):
+        pytest.skip("needs x86")
+    report = reports[target]
+    assert set(report[dtype]) == set(NAMES)
+    for name, found in report[dtype].items():
+        bound = BOUNDS[name][not report["fused"]][dtype == "f64"]
+        assert found["error"] <= bound, (name, found)
+        assert found["error"] > bound / 2, f"{name}: the bound {bound} is far above {found}"
+        assert found["signs"] == 0, (name, found)
+
+
+def test_widths_are_what_they_should_be(reports):
+    if "sse" in reports:
+        assert [reports[target]["isa"] for target in ("avx2", "sse")] == ["avx2", "sse4"]
+        assert [reports[target]["fused"] for target in ("avx2", "sse")] == [True, False]
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+def test_bits_do_not_depend_on_the_width(reports, dtype):
+    for target, report in reports.items():
+        digests = list(report[dtype + " widths"].values())
+        assert len(digests) >= 4
+        assert all(other == digests[0] for other in digests), target
+    fused = [report[dtype + " bits"] for report in reports.values() if report["fused"]]
+    assert all(other == fused[0] for other in fused)
+
+
+INF, NAN = math.inf, math.nan
+#: name -> the arguments, then the results
+SPECIAL = {
+    "exp": ((-INF, INF, 0.0, -0.0, 1e30, -1e30), (0.0, INF, 1.0, 1.0, INF, 0.0)),
+    "expm1": ((-INF, INF, 0.0, -0.0, 1e30, -1e30, 1e-40), (-1.0, INF, 0.0, -0.0, INF, -1.0, 1e-40)),
+    "log": ((-INF, INF, 0.0, -0.0, -1.0, -1e-40, 1.0), (NAN, INF, -INF, -INF, NAN, NAN, 0.0)),
+    "log1p": ((-INF, INF, 0.0, -0.0, -1.0, -1.5, 1e-40), (NAN, INF, 0.0, -0.0, -INF, NAN, 1e-40)),
+    "tanh": ((-INF, INF, 0.0, -0.0, 1e30, -1e30, -1e-40), (-1.0, 1.0, 0.0, -0.0, 1.0, -1.0, -1e-40)),
+    "sigmoid": ((-INF, INF, 0.0, -0.0, 1e30, -1e30), (0.0, 1.0, 0.5, 0.5, 1.0, 0.0)),
+    "erf": ((-INF, INF, 0.0, -0.0, 1e30, -1e30), (-1.0, 1.0, 0.0, -0.0, 1.0, -1.0)),
+}
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+def test_special_cases(dtype):
+    kind = {"f32": np.float32, "f64": np.float64}[dtype]
+    for name, (arguments, results) in SPECIAL.items():
+        x = np.array([*arguments, NAN, -NAN], kind)
+        want = np.array([*results, NAN, NAN], kind)
+        have = functions(dtype, width(dtype))(x)[NAMES.index(name)]
+        np.testing.assert_array_equal(have, want, err_msg=name)
+        number = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(have[number]), np.signbit(want[number]), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+def test_odd_functions_are_odd(dtype, rng):
+    x = rng.standard_normal(4096).astype({"f32": np.float32, "f64": np.float64}[dtype])
+    plus, minus = functions(dtype, width(dtype))(x), functions(dtype, width(dtype))(-x)
+    for name in ("tanh", "erf"):
+        row = NAMES.index(name)
+        np.testing.assert_array_equal(plus[row], -minus[row])
+
+
+def emitted(name, dtype, count):
+    """The LLVM function of vectors of `count` lanes, before any optimisation."""
+    where = {"expm1": "exp", "log1p": "log", "sigmoid": "tanh"}.get(name, name)
+    function = getattr(import_module(f"numbaprims.cpu.simd.math.{where}"), f"{name}_value")
+    vector = ir.VectorType(ir.FloatType() if dtype == "f32" else ir.DoubleType(), count)
+    body = ir.Function(ir.Module(), ir.FunctionType(vector, [vector]), "f")
+    builder = ir.IRBuilder(body.append_basic_block())
+    builder.ret(function(Value(builder, body.args[0])).value)
+    return body
+
+
+def assembly(function, triple, name, features):
+    """The instructions of an LLVM function, one a line."""
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=name, features=features, opt=3)
+    text = machine.emit_assembly(llvm.parse_assembly(str(function.module)))
+    lines = (line.strip() for line in text.splitlines() if line.startswith("\t"))
+    return [line for line in lines if not line.startswith(".")]
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_can_be_contracted(name, dtype):
+    """Kernels allow contraction: a product that is added to something would be fused here and not there."""
+    if not cpu.current().has_fma:
+        pytest.skip("nothing is fused on this machine")
+    instructions = emitted(name, dtype, 8).blocks[0].instructions
+    assert len(instructions) > 10
+    wrong = [
+        str(instruction)
+        for instruction in instructions
+        if instruction.opname in ("fadd", "fsub")
+        and any(getattr(operand, "opname", "") == "fmul" for operand in instruction.operands)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+@pytest.mark.parametrize("name", NAMES)
+def test_code_calls_nothing_and_keeps_vectors_in_registers(name, dtype):
+    if not is_x86():
+        pytest.skip("looks at the instructions of x86")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    code = assembly(emitted(name, dtype, width(dtype)), *kernel_cache.codegen_facts())
+    assert 15 < len(code) < 130
+    assert not [line for line in code if line.startswith(("call", "j")) or "%rsp)" in line or "%rbp)" in line]
+    if cpu.current().has_fma:
+        assert any(line.startswith("vfmadd") for line in code)
+    if cpu.current().isa == "avx512" and name in ("exp", "sigmoid"):
+        assert any(line.startswith("vscalef") for line in code)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_for_neon(name, monkeypatch):
+    """Looked at, never run: fused operations on whole registers, no calls."""
+    neon = dataclasses.replace(cpu.current(), features=frozenset({"neon"}), has_fma=True)
+    monkeypatch.setattr(cpu, "current", lambda: neon)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    code = assembly(emitted(name, "f32", 4), "aarch64-unknown-linux-gnu", "generic", "+neon")
+    assert sum("fmla" in line or "fmls" in line for line in code) >= 5
+    assert all(
+        "fmla.4s" in line or ".4s" in line for line in code if line.startswith(("fmla", "fmls", "fdiv"))
+    )
+    assert not [line for line in code if line.startswith(("bl\t", "b\t", "blr"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ("native", "sse"))
+def test_errors_are_bounded_over_all_float32_numbers(target):
+    if target == "sse" and not is_x86():
+        pytest.skip("needs x86")
+    halves = [run(target, "sweep", 0, 512), run(target, "sweep", 512, 1024)]
+    fused = cpu.current().has_fma and target == "native"
+    for half in halves:
+        for name, found in finished(half).items():
+            assert found["error"] <= BOUNDS[name][not fused][0], (name, found)
+            assert math.isfinite(found["error"]) and found["signs"] == 0, (name, found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["sweep"]:
+        print(json.dumps(sweep(int(sys.argv[2]), int(sys.argv[3]))))
+    else:
+        print(json.dumps(measure()))
