@@ -1,0 +1,101 @@
+"""The ends of a gemv: x packed before it, sums scaled and stored, or combined, after it."""
+
+from __future__ import annotations
+
+from numbaprims.cpu.gemv.arguments import ARGS, accumulate
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.simd import (
+    address_of,
+    advance,
+    fma,
+    load_first,
+    load_scalar,
+    load_wide_first,
+    load_wide_scalar,
+    pointer_from_address,
+    scalar,
+    splat,
+    stack_array,
+    store_first,
+    store_narrow_first,
+    store_narrow_scalar,
+    store_scalar,
+    zeros,
+)
+
+
+@helper
+def packed_x(args, dtype):  # type: ignore[no-untyped-def]
+    """x, or its packed copy."""
+    if args.x_packed >= 0:
+        return pointer_from_address(address_of(args.workspace) + args.x_packed, dtype)
+    return advance(args.x, args.x_start)
+
+
+@helper
+def finish(args, sums, i, count, W, acc):  # type: ignore[no-untyped-def]
+    """out[i : i + count] = alpha sums + beta y."""
+    alpha = splat(scalar(args.alpha, acc), W)
+    beta = splat(scalar(args.beta, acc), W)
+    room = stack_array(acc, W)
+    out = advance(args.out, args.out_start + i * args.out_step)
+    y = advance(args.y, args.y_start + i * args.y_step)
+    for j in range(0, count, W):
+        left = min(count - j, W)
+        value = load_first(sums, j, left, W) * alpha
+        if args.has_y:
+            if args.y_step == 1:
+                value = fma(load_wide_first(y, j, left, W), beta, value)
+            else:
+                for r in range(left):
+                    store_scalar(room, r, load_wide_scalar(y, (j + r) * args.y_step))
+                value = fma(load_first(room, 0, left, W), beta, value)
+        if args.out_step == 1:
+            store_narrow_first(out, j, left, value)
+        else:
+            store_first(room, 0, left, value)
+            for r in range(left):
+                store_narrow_scalar(out, (j + r) * args.out_step, load_scalar(room, r))
+
+
+@helper
+def deliver(args, sums, chunk, i, count, W, acc):  # type: ignore[no-untyped-def]
+    """A chunk's sums for out[i : i + count]: finished where it is the only one, else kept to be combined."""
+    if args.chunks == 1:
+        finish(args, sums, i, count, W, acc)
+    else:
+        partial = advance(args.workspace, chunk * args.m + i)
+        for j in range(0, count, W):
+            left = min(count - j, W)
+            store_first(partial, j, left, load_first(sums, j, left, W))
+
+
+def make_pack(dtype: str) -> RangeKernel:
+    """Copy an x that does not lie side by side into the workspace; one tile."""
+
+    @range_kernel("gemv_pack", ARGS.types(x=dtype, workspace=accumulate(dtype)), spec=(dtype,))
+    def pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        packed = pointer_from_address(address_of(args.workspace) + args.x_packed, dtype)
+        x = advance(args.x, args.x_start)
+        for j in range(args.n):
+            store_scalar(packed, j, load_scalar(x, j * args.x_step))
+
+    return pack
+
+
+def make_combine(dtype: str, W: int) -> RangeKernel:
+    """Add the chunks' sums in their order, and finish; tile = `tile` outputs."""
+    acc = accumulate(dtype)
+
+    @range_kernel("gemv_combine", ARGS.types(out=dtype, y=dtype, workspace=acc), spec=(dtype, W))
+    def combine(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        sums = stack_array(acc, W)
+        for i in range(lo * W, min(hi * W, args.m), W):
+            count = min(args.m - i, W)
+            total = zeros(acc, W)
+            for chunk in range(args.chunks):
+                total = total + load_first(args.workspace, chunk * args.m + i, count, W)
+            store_first(sums, 0, count, total)
+            finish(args, sums, i, count, W, acc)
+
+    return combine

@@ -1,0 +1,50 @@
+"""The definition as a loop: every type, stride and size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numbaprims.cpu.gemv.arguments import ARGS, accumulate, int_words, walk
+from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import advance, load_wide_scalar, scalar, store_narrow_scalar
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+TILE = 64
+"""Rows that a worker takes at a time."""
+
+
+def make_naive(dtype: str) -> RangeKernel:
+    """Rows of out; tile = one row."""
+    acc = accumulate(dtype)
+    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
+
+    @range_kernel("gemv_naive", types, spec=(dtype,))
+    def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        x = advance(args.x, args.x_start)
+        for i in range(lo, hi):
+            a = advance(args.a, args.a_start + i * args.a_rs)
+            total = scalar(0.0, acc)
+            for j in range(args.n):
+                total += load_wide_scalar(a, j * args.a_cs) * load_wide_scalar(x, j * args.x_step)
+            total *= scalar(args.alpha, acc)
+            if args.has_y:
+                added = load_wide_scalar(args.y, args.y_start + i * args.y_step)
+                total += scalar(args.beta, acc) * added
+            store_narrow_scalar(args.out, args.out_start + i * args.out_step, total)
+
+    return naive
+
+
+class Naive(Solver):
+    """One product and one addition after the other; refuses nothing."""
+
+    name = "naive"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # one dependent addition a term: 4 cycles at 3 GHz
+        return 0.5e-6 + problem.m * problem.n * 1.3e-9
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        program = Program(int_words(walk(problem)), [(make_naive(problem.dtype), problem.m, TILE)])
+        return make_launcher(program, parallel=problem.m * problem.n >= 1 << 15)
