@@ -271,6 +271,15 @@ def test_widths_are_what_they_should_be(reports):
         assert [reports[target]["fused"] for target in ("avx2", "sse")] == [True, False]
 
 
+def test_documentation_states_the_bounds():
+    stated = {}
+    for line in (ROOT / "docs" / "simd.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 4 and (name := cells[1].strip("`").removesuffix("(x)")) in NAMES:
+            stated[name] = tuple(tuple(map(float, cell.split("/"))) for cell in cells[3:5])
+    assert stated == BOUNDS
+
+
 @pytest.mark.parametrize("dtype", ("f32", "f64"))
 def test_bits_do_not_depend_on_the_width(reports, dtype):
     for target, report in reports.items():
