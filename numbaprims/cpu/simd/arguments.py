@@ -1,11 +1,11 @@
-"""The argument block of range kernels: 8-byte slots, read as `args.name`; and the words that drivers work with."""
+"""The argument block of range kernels: 8-byte slots, read as `args.name`; and the words of drivers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
@@ -23,11 +23,9 @@ _WORD = ir.IntType(64)
 
 
 class Arguments:
-    """The names of a stem's kernel arguments.  Arrays take the slots from 0, floats (float64) from 8, ints from 16."""
+    """The names of a stem's kernel arguments: arrays in the slots from 0, floats (f64) from 8, ints from 16."""
 
-    def __init__(
-        self, arrays: tuple[str, ...], floats: tuple[str, ...] = (), ints: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, arrays: tuple[str, ...], floats: tuple[str, ...] = (), ints: tuple[str, ...] = ()) -> None:
         for names, most, what in (
             (arrays, ARRAY_SLOTS, "arrays"),
             (floats, FLOAT_SLOTS, "floats"),
@@ -47,7 +45,7 @@ class Arguments:
         return self._slots[name]
 
     def types(self, **elements: str) -> ArgsType:
-        """The Numba type of a block whose arrays have these element types; arrays left out are bytes ("u8")."""
+        """The Numba type of a block whose arrays have these element types; others are bytes ("u8")."""
         unknown = set(elements) - set(self.arrays)
         if unknown:
             raise ValueError(f"{sorted(unknown)} are not arrays; those are {self.arrays}")
@@ -58,9 +56,7 @@ class Arguments:
 class ArgsType(types.Type):
     """The address of an argument block, with its names and element types."""
 
-    def __init__(
-        self, arrays: tuple[tuple[str, str], ...], floats: tuple[str, ...], ints: tuple[str, ...]
-    ) -> None:
+    def __init__(self, arrays: tuple[tuple[str, str], ...], floats: tuple[str, ...], ints: tuple[str, ...]) -> None:
         self.arrays, self.floats, self.ints = arrays, floats, ints
         super().__init__(name=f"Args({arrays},{floats},{ints})")
 
@@ -88,7 +84,7 @@ class _ArgsModel(models.PrimitiveModel):
 class _ArgsAttribute(AttributeTemplate):
     key = ArgsType
 
-    def generic_resolve(self, typ: ArgsType, attr: str) -> Any:
+    def generic_resolve(self, typ, attr):  # type: ignore[no-untyped-def]
         found = typ.slot_and_type(attr)
         return None if found is None else found[1]
 

@@ -17,11 +17,11 @@ _UNROLL = 4  # the loop's own four instructions beside 28 multiplications; more 
 
 @intrinsic(prefer_literal=True)
 def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: ignore[no-untyped-def]
-    """The tile of sums over g < k_groups of the dot products of row i's and column j's group g, from packed panels.
+    """The tile of sums over g < k_groups of row i's group g times column j's, from packed panels.
 
-    A group is 32 bits: two bf16 (kind "bf16", f32 sums) or four bytes (kind "u8s8", i32 sums, A unsigned and B
-    signed).  Row i's group g is the g * MR + i th 32-bit word at a, column j's the g * NV * W + j th at b; both point
-    to elements of any type.  The result is a UniTuple of MR * NV vectors, row by row.
+    A group is 32 bits: two bf16 (kind "bf16", f32 sums) or four bytes (kind "u8s8", i32 sums, A unsigned and
+    B signed).  Row i's group g is 32-bit word g * MR + i at a, column j's is word g * NV * W + j at b; both may
+    point to elements of any type.  The result is a UniTuple of MR * NV vectors, row by row.
 
     Signed times signed bytes: give A with 128 added (bytes XOR 0x80), take 128 * (the column's sum of B) off.
     """
@@ -85,9 +85,7 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
             return merged[1:]
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        a_at, b_at, *sums = loop(
-            builder.sdiv(args[2], constant(_UNROLL)), _UNROLL, a_start, b_start, sums, "groups"
-        )
+        a_at, b_at, *sums = loop(builder.sdiv(args[2], constant(_UNROLL)), _UNROLL, a_start, b_start, sums, "groups")
         _, _, *sums = loop(builder.srem(args[2], constant(_UNROLL)), 1, a_at, b_at, sums, "group")
         return context.make_tuple(builder, result, sums)
 

@@ -1,4 +1,4 @@
-"""Storage <-> compute: f16 and bf16 widen to f32 on the way in and are rounded on the way out."""
+"""Storage <-> compute: fewer bits are widened on the way in, and rounded or saturated on the way out."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
 
+from numbaprims.cpu import target
+from numbaprims.cpu.simd.access import strided_value
+from numbaprims.cpu.simd.half import like, narrow_bf16, narrow_f16, widen_bf16, widen_f16
 from numbaprims.cpu.simd.memory import (
+    declare,
     first_lanes_value,
     int_literal,
     masked_load_value,
     masked_store_value,
+    suffix,
     vector_at,
 )
+from numbaprims.cpu.simd.operands import constant
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, scalar_type
 
 _COMPUTE = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32", "i16": "i32", "u16": "i32"}
@@ -25,48 +32,132 @@ def compute_element(elem: str) -> str:
     return _COMPUTE.get(elem, elem)
 
 
-def _like(value: Any, element: Any) -> Any:
-    """`element`, or a vector of it with as many lanes as `value` has."""
-    return ir.VectorType(element, value.type.count) if isinstance(value.type, ir.VectorType) else element
-
-
 def widen_value(builder: Any, value: Any, elem: str) -> Any:
     """A stored scalar or vector as its compute type."""
     if elem == "bf16":
-        bits = builder.zext(value, _like(value, ir.IntType(32)))
-        shift = ir.Constant(
-            bits.type, 16 if not isinstance(bits.type, ir.VectorType) else [16] * bits.type.count
-        )
-        return builder.bitcast(builder.shl(bits, shift), _like(value, ir.FloatType()))
+        return widen_bf16(builder, value)
     if elem == "f16":
-        return builder.fpext(
-            builder.bitcast(value, _like(value, ir.HalfType())), _like(value, ir.FloatType())
-        )
+        if not target.current().has_f16c:
+            return widen_f16(builder, value)
+        return builder.fpext(builder.bitcast(value, like(value, ir.HalfType())), like(value, ir.FloatType()))
     bits, kind = ELEMENTS[elem]
     if kind in "iu" and bits < 32:
         extend = builder.sext if kind == "i" else builder.zext
-        return extend(value, _like(value, ir.IntType(32)))
+        return extend(value, like(value, ir.IntType(32)))
     return value
 
 
+def _saturate(builder: Any, value: Any, elem: str) -> Any:
+    """An i32 scalar or vector limited to the range of a narrower integer, and cut down to it."""
+    bits, kind = ELEMENTS[elem]
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "i" else (0, (1 << bits) - 1)
+    for sense, limit in (("<", high), (">", low)):
+        bound = constant(value.type, limit)
+        value = builder.select(builder.icmp_signed(sense, value, bound), value, bound)
+    return builder.trunc(value, like(value, ir.IntType(bits)))
+
+
 def narrow_value(builder: Any, value: Any, elem: str) -> Any:
-    """A computed f32 scalar or vector as f16 or bf16 bits, rounded to nearest even, NaN kept quiet."""
-    if elem == "f16":
-        half = builder.fptrunc(value, _like(value, ir.HalfType()))
-        return builder.bitcast(half, _like(value, ir.IntType(16)))
-    if elem != "bf16":
-        return value
+    """Computed scalars or vectors as they are stored: f32 to nearest even, NaN kept quiet; i32 saturated."""
+    kind = value.type.element if isinstance(value.type, ir.VectorType) else value.type
+    if elem == "bf16" and isinstance(kind, ir.FloatType):
+        return narrow_bf16(builder, value)
+    if elem == "f16" and isinstance(kind, ir.FloatType):
+        if not target.current().has_f16c:
+            return narrow_f16(builder, value)
+        half = builder.fptrunc(value, like(value, ir.HalfType()))
+        return builder.bitcast(half, like(value, ir.IntType(16)))
+    bits, letter = ELEMENTS[elem]
+    if letter in "iu" and bits < 32 and isinstance(kind, ir.IntType) and kind.width == 32:
+        return _saturate(builder, value, elem)
+    return value
 
-    def constant(x: int) -> Any:
-        kind = _like(value, ir.IntType(32))
-        return ir.Constant(kind, [x] * kind.count if isinstance(kind, ir.VectorType) else x)
 
-    bits = builder.bitcast(value, _like(value, ir.IntType(32)))
-    odd = builder.and_(builder.lshr(bits, constant(16)), constant(1))
-    rounded = builder.lshr(builder.add(builder.add(bits, constant(0x7FFF)), odd), constant(16))
-    quiet = builder.or_(builder.lshr(bits, constant(16)), constant(0x40))
-    is_nan = builder.fcmp_unordered("uno", value, value)
-    return builder.trunc(builder.select(is_nan, quiet, rounded), _like(value, ir.IntType(16)))
+@intrinsic
+def widen(typingctx, v):  # type: ignore[no-untyped-def]
+    """A stored vector in its compute type: f16 and bf16 as f32, 8- and 16-bit integers as i32; exact."""
+    if not isinstance(v, Vec):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return widen_value(builder, args[0], v.elem)
+
+    return Vec(compute_element(v.elem), v.n)(v), codegen
+
+
+@intrinsic(prefer_literal=True)
+def narrow(typingctx, v, elem):  # type: ignore[no-untyped-def]
+    """A vector as it is stored: f32 as f16 or bf16 to nearest even, NaN kept; i32 saturated to i8 ... u16."""
+    if not (isinstance(v, Vec) and isinstance(elem, types.StringLiteral)):
+        return None
+    name = elem.literal_value
+    if name not in ELEMENTS or compute_element(name) != v.elem:
+        raise TypingError(f"elem is {name!r}, which is not stored from {v.elem}")
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return narrow_value(builder, args[0], name)
+
+    return Vec(name, v.n)(v, elem), codegen
+
+
+@intrinsic
+def to_float(typingctx, v):  # type: ignore[no-untyped-def]
+    """Integers as floats of the same size, to nearest even: i32, u32 to f32; i64, u64 to f64."""
+    if not (isinstance(v, Vec) and v.elem in ("i32", "u32", "i64", "u64")):
+        return None
+    result = Vec("f" + v.elem[1:], v.n)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        convert = builder.sitofp if v.elem[0] == "i" else builder.uitofp
+        return convert(args[0], context.get_value_type(result))
+
+    return result(v), codegen
+
+
+@intrinsic
+def to_int(typingctx, v):  # type: ignore[no-untyped-def]
+    """Floats as signed integers of the same size: rounded towards zero, limited to the range, 0 for NaN."""
+    if not (isinstance(v, Vec) and v.elem in ("f32", "f64")):
+        return None
+    result = Vec("i" + v.elem[1:], v.n)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        kind, given = context.get_value_type(result), args[0].type
+        name = f"llvm.fptosi.sat.{suffix(kind)}.{suffix(given)}"
+        return builder.call(declare(builder, name, kind, [given]), args)
+
+    return result(v), codegen
+
+
+@intrinsic(prefer_literal=True)
+def bitcast(typingctx, v, elem):  # type: ignore[no-untyped-def]
+    """The same bits as another type: 16 of f32 are 16 of i32 or 64 of u8, the lowest bits first."""
+    if not (isinstance(v, Vec) and isinstance(elem, types.StringLiteral)):
+        return None
+    bits, size = v.n * ELEMENTS[v.elem][0], ELEMENTS[elem.literal_value][0]
+    if bits % size:
+        return None
+    result = Vec(elem.literal_value, bits // size)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.bitcast(args[0], context.get_value_type(result))
+
+    return result(v, elem), codegen
+
+
+@intrinsic(prefer_literal=True)
+def load_wide_strided(typingctx, p, i, stride, W):  # type: ignore[no-untyped-def]
+    """Elements i, i + stride, ..., i + (W - 1) * stride in their compute type, read one by one."""
+    n = int_literal(W)
+    if n is None or not isinstance(p, Pointer):
+        return None
+    stored, result = Vec(p.elem, n), Vec(compute_element(p.elem), n)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        value = strided_value(builder, args[0], args[1], args[2], context.get_value_type(stored))
+        return widen_value(builder, value, p.elem)
+
+    return result(p, types.int64, types.int64, W), codegen
 
 
 @intrinsic(prefer_literal=True)
@@ -160,8 +251,8 @@ def store_narrow_scalar(typingctx, p, i, x):  # type: ignore[no-untyped-def]
 def load_wide_rows(typingctx, p, row_stride, count, valid, W):  # type: ignore[no-untyped-def]
     """W vectors, row r at min(r, count - 1) * row_stride: what `transpose` takes.
 
-    Rows past `count` repeat the last one, so that no memory past it is touched.  Only the first `valid` lanes of each
-    row are read; the others are zero.
+    Rows past `count` repeat the last one, so that no memory past it is touched.  Only the first `valid` lanes
+    of each row are read; the others are zero.
     """
     n = int_literal(W)
     if n is None or not isinstance(p, Pointer):

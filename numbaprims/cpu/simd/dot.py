@@ -72,7 +72,11 @@ def _multiply_pairs(builder: Any, a: Any, b: Any) -> Any:
     """a[2i] * b[2i] + a[2i+1] * b[2i+1] of 16-bit lanes, exact in 32 bits."""
     lanes = a.type.count // 2
     wide, features = ir.VectorType(I32, lanes), target.current().features
-    names = {4: ("sse2", "sse2.pmadd.wd"), 8: ("avx2", "avx2.pmadd.wd"), 16: ("avx512bw", "avx512.pmaddw.d.512")}
+    names = {
+        4: ("sse2", "sse2.pmadd.wd"),
+        8: ("avx2", "avx2.pmadd.wd"),
+        16: ("avx512bw", "avx512.pmaddw.d.512"),
+    }
     feature, name = names.get(lanes, ("", ""))
     if feature in features:
         return builder.call(declare(builder, f"llvm.x86.{name}", wide, [a.type, b.type]), [a, b])

@@ -1,4 +1,4 @@
-"""Moving values between lanes: extract, reductions, transposes."""
+"""Moving values between lanes: extract, insert, shuffles, reductions, transposes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
+from numbaprims.cpu.simd.arithmetic import extreme_value
 from numbaprims.cpu.simd.memory import I32
 from numbaprims.cpu.simd.types import ELEMENTS, Vec, scalar_type
 
@@ -32,44 +34,186 @@ def extract(typingctx, v, i):  # type: ignore[no-untyped-def]
 @intrinsic
 def reduce_add(typingctx, v):  # type: ignore[no-untyped-def]
     """The sum of the lanes as a tree: the upper half is added to the lower half until one lane is left."""
-    if not isinstance(v, Vec):
+    if not isinstance(v, Vec) or ELEMENTS[v.elem][1] == "h" or v.n & (v.n - 1):
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value, n = args[0], v.n
-        add = builder.fadd if ELEMENTS[v.elem][1] == "f" else builder.add
-        while n > 1:
-            n //= 2
-            low = shuffle_value(builder, value, value, list(range(n)))
-            high = shuffle_value(builder, value, value, list(range(n, 2 * n)))
-            value = add(low, high)
-        return builder.extract_element(value, ir.Constant(I32, 0))
+        return reduce_value(builder, args[0], builder.fadd if ELEMENTS[v.elem][1] == "f" else builder.add)
 
     return scalar_type(v.elem)(v), codegen
 
 
 @intrinsic
-def transpose(typingctx, rows):  # type: ignore[no-untyped-def]
-    """Transpose a tuple of W vectors of W lanes: lane j of vector i becomes lane i of vector j (log2 W stages)."""
-    if not isinstance(rows, types.UniTuple) or rows.count != rows.dtype.n:
+def insert(typingctx, v, i, x):  # type: ignore[no-untyped-def]
+    """v with x in lane i."""
+    if not isinstance(v, Vec) or not isinstance(types.unliteral(x), types.Number):
         return None
-    n = rows.count
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        vectors = [builder.extract_value(args[0], i) for i in range(n)]
-        # Each stage swaps the off-diagonal blocks of size `half` of every 2*half x 2*half block.
-        half = n // 2
-        while half:
-            low = [lane if not lane & half else n + lane - half for lane in range(n)]
-            high = [lane + half if not lane & half else n + lane for lane in range(n)]
-            out = list(vectors)
-            for i in range(n):
-                if not i & half:
-                    a, b = vectors[i], vectors[i + half]
-                    out[i] = shuffle_value(builder, a, b, low)
-                    out[i + half] = shuffle_value(builder, a, b, high)
-            vectors = out
-            half //= 2
-        return context.make_tuple(builder, rows, vectors)
+        value = context.cast(builder, args[2], signature.args[2], scalar_type(v.elem))
+        return builder.insert_element(args[0], value, args[1])
+
+    return v(v, types.int64, types.unliteral(x)), codegen
+
+
+@intrinsic(prefer_literal=True)
+def shuffle(typingctx, a, b, lanes):  # type: ignore[no-untyped-def]
+    """The lanes of a (0 ... W - 1) and b (W ... 2 W - 1) that a literal string lists: "0 4 1 5"."""
+    if not (isinstance(a, Vec) and a == b and isinstance(lanes, types.StringLiteral)):
+        return None
+    chosen = [int(word) for word in lanes.literal_value.replace(",", " ").split()]
+    if not chosen or not all(0 <= lane < 2 * a.n for lane in chosen):
+        raise TypingError(f"lanes is {lanes.literal_value!r}; it must list numbers from 0 to {2 * a.n - 1}")
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return shuffle_value(builder, args[0], args[1], chosen)
+
+    return Vec(a.elem, len(chosen))(a, b, lanes), codegen
+
+
+def _permutation(name: str, doc: str, lanes: Any, *, operands: int, factor: Any = 1) -> Any:
+    """An intrinsic that orders the lanes of one or two vectors; the result has `factor` times as many."""
+
+    def result_type(v: Any, *others: Any) -> Any:
+        if not isinstance(v, Vec) or any(other != v for other in others) or int(v.n * factor) < 1:
+            return None
+        return Vec(v.elem, int(v.n * factor))
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return shuffle_value(builder, args[0], args[-1], lanes(signature.args[0].n))
+
+    def one(typingctx, v):  # type: ignore[no-untyped-def]
+        result = result_type(v)
+        return None if result is None else (result(v), codegen)
+
+    def two(typingctx, a, b):  # type: ignore[no-untyped-def]
+        result = result_type(a, b)
+        return None if result is None else (result(a, b), codegen)
+
+    typer = one if operands == 1 else two
+    typer.__name__ = typer.__qualname__ = name
+    typer.__doc__ = doc
+    return intrinsic(typer)
+
+
+def _interleaved(n: int, start: int) -> list[int]:
+    return [lane + n * odd for lane in range(start, start + n // 2) for odd in (0, 1)]
+
+
+reverse = _permutation("reverse", "The last lane first.", lambda n: list(range(n - 1, -1, -1)), operands=1)
+concat = _permutation("concat", "The lanes of a, then those of b.", lambda n: list(range(2 * n)), operands=2, factor=2)
+split_low = _permutation(
+    "split_low", "The lower half of the lanes.", lambda n: list(range(n // 2)), operands=1, factor=0.5
+)
+split_high = _permutation(
+    "split_high", "The upper half of the lanes.", lambda n: list(range(n // 2, n)), operands=1, factor=0.5
+)
+interleave_low = _permutation(
+    "interleave_low",
+    "a[0], b[0], a[1], b[1], ...: the lower halves.",
+    lambda n: _interleaved(n, 0),
+    operands=2,
+)
+interleave_high = _permutation(
+    "interleave_high", "a[W/2], b[W/2], a[W/2 + 1], ...: the upper halves.",
+    lambda n: _interleaved(n, n // 2), operands=2,
+)  # fmt: skip
+
+
+@intrinsic(prefer_literal=True)
+def rotate(typingctx, v, by):  # type: ignore[no-untyped-def]
+    """Lane (i + by) mod W in lane i, for a literal `by` of any sign."""
+    if not (isinstance(v, Vec) and isinstance(by, types.IntegerLiteral)):
+        return None
+    lanes = [(lane + by.literal_value) % v.n for lane in range(v.n)]
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return shuffle_value(builder, args[0], args[0], lanes)
+
+    return v(v, by), codegen
+
+
+def reduce_value(builder: Any, value: Any, combine: Any) -> Any:
+    """The upper half is combined with the lower half until one lane is left."""
+    n = value.type.count
+    while n > 1:
+        n //= 2
+        low = shuffle_value(builder, value, value, list(range(n)))
+        high = shuffle_value(builder, value, value, list(range(n, 2 * n)))
+        value = combine(low, high)
+    return builder.extract_element(value, ir.Constant(I32, 0))
+
+
+def _reduce_extreme(name: str, doc: str, sense: str, number: bool) -> Any:
+    def typer(typingctx, v):  # type: ignore[no-untyped-def]
+        if not isinstance(v, Vec) or ELEMENTS[v.elem][1] == "h" or v.n & (v.n - 1):
+            return None
+        kind = ELEMENTS[v.elem][1]
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return reduce_value(
+                builder, args[0], lambda low, high: extreme_value(builder, low, high, sense, kind, number)
+            )
+
+        return scalar_type(v.elem)(v), codegen
+
+    typer.__name__ = typer.__qualname__ = name
+    typer.__doc__ = doc
+    return intrinsic(typer)
+
+
+reduce_min = _reduce_extreme("reduce_min", "The smallest lane; NaN where any is NaN.", "<", False)
+reduce_max = _reduce_extreme("reduce_max", "The largest lane; NaN where any is NaN.", ">", False)
+reduce_min_number = _reduce_extreme("reduce_min_number", "The smallest lane that is not NaN, if any.", "<", True)
+reduce_max_number = _reduce_extreme("reduce_max_number", "The largest lane that is not NaN, if any.", ">", True)
+
+
+@intrinsic
+def transpose(typingctx, rows):  # type: ignore[no-untyped-def]
+    """Transpose k <= W vectors of W lanes, both powers of two: a k x W matrix becomes W x k, by rows.
+
+    Lane l of vector q of the result is lane (q W + l) div k of vector (q W + l) mod k.  For k = W lane j of
+    vector i becomes lane i of vector j.  log2 k stages of k shuffles each.
+    """
+    if not isinstance(rows, types.UniTuple) or not isinstance(rows.dtype, Vec):
+        return None
+    k, n = rows.count, rows.dtype.n
+    if k > n or k & (k - 1) or n & (n - 1):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vectors = [builder.extract_value(args[0], i) for i in range(k)]
+        transposed = _exchange(builder, vectors) if k == n else _interleave(builder, vectors)
+        return context.make_tuple(builder, rows, transposed)
 
     return rows(rows), codegen
+
+
+def _exchange(builder: Any, vectors: list[Any]) -> list[Any]:
+    """Each stage swaps the off-diagonal blocks of size `half` of every 2 half x 2 half block."""
+    n = len(vectors)
+    half = n // 2
+    while half:
+        low = [lane if not lane & half else n + lane - half for lane in range(n)]
+        high = [lane + half if not lane & half else n + lane for lane in range(n)]
+        out = list(vectors)
+        for i in range(n):
+            if not i & half:
+                a, b = vectors[i], vectors[i + half]
+                out[i] = shuffle_value(builder, a, b, low)
+                out[i + half] = shuffle_value(builder, a, b, high)
+        vectors = out
+        half //= 2
+    return vectors
+
+
+def _interleave(builder: Any, vectors: list[Any]) -> list[Any]:
+    """The even vectors interleaved among themselves, the odd ones, then the two with one another."""
+    if len(vectors) == 1:
+        return vectors
+    n = vectors[0].type.count
+    out = []
+    for a, b in zip(_interleave(builder, vectors[::2]), _interleave(builder, vectors[1::2]), strict=True):
+        out.append(shuffle_value(builder, a, b, _interleaved(n, 0)))
+        out.append(shuffle_value(builder, a, b, _interleaved(n, n // 2)))
+    return out

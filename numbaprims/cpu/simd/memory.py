@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.types import ELEMENTS, Mask, Pointer, Vec, llvm_element, scalar_type
+from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, scalar_type
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)

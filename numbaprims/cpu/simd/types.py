@@ -1,7 +1,7 @@
 """Numba types for explicit vectors: `Pointer`, `Vec`, `Mask`.
 
-A `Vec` is an LLVM vector and lives in registers: its data model is a primitive one, so no store or load lies between
-two operations on it.  float16 and bfloat16 are storage only (lanes of 16 bits without arithmetic).
+A `Vec` is an LLVM vector and lives in registers: its data model is a primitive one, so no store or load lies
+between two operations on it.  float16 and bfloat16 are storage only (lanes of 16 bits without arithmetic).
 """
 
 from __future__ import annotations
