@@ -22,6 +22,8 @@ from numba import types
 from numba.core.ccallback import CFunc
 from numba.core.typing import signature
 from numba.extending import register_jitable
+
+from numbaprims import kernel_cache
 from numbaprims.cpu.simd.arguments import (
     FLOAT_SLOT,
     INT_SLOT,
@@ -34,8 +36,6 @@ from numbaprims.cpu.simd.arguments import (
     stack_words,
     store_word,
 )
-
-from numbaprims import kernel_cache
 
 # fma contraction only: nnan/ninf would break -inf masks and NaN propagation, and arcp, afn, reassoc change results
 # that are promised bit for bit (x / 9 under arcp differs in 11 % of values).

@@ -10,7 +10,6 @@ from typing import Any
 
 from numbaprims import settings
 from numbaprims.dispatch import choose as _choose
-from numbaprims.dispatch import registry
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config
 

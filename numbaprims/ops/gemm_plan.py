@@ -48,7 +48,9 @@ class GemmPlan:
         """
         view, dtype, library = arrays.enter(b, "b")
         if view.ndim != 2:
-            raise ValueError(f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N), or (N, K) with trans_b")
+            raise ValueError(
+                f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N), or (N, K) with trans_b"
+            )
         if self._shape is not None and (view.shape != self._shape or dtype != self._dtype):
             raise ValueError(
                 f"b is a {arrays.describe(b)}; this plan holds a {arrays.LONG_NAMES[self._dtype]} matrix {self._shape}"
@@ -108,7 +110,17 @@ class GemmPlan:
         launch, packed = known
         p = problem.activation.values()
         launch(
-            storage, posed.a, posed.b, None, posed.bias, packed, f0=g["alpha"], f1=0.0, f2=p[0], f3=p[1], f4=p[2]
+            storage,
+            posed.a,
+            posed.b,
+            None,
+            posed.bias,
+            packed,
+            f0=g["alpha"],
+            f1=0.0,
+            f2=p[0],
+            f3=p[1],
+            f4=p[2],
         )
         return result
 
@@ -151,6 +163,4 @@ def plan(
         >>> layer(np.array([[1.0, -2.0, 3.0]], np.float32))
         array([[1., 0., 3.]], dtype=float32)
     """
-    return GemmPlan(
-        b, trans_b=trans_b, alpha=alpha, bias=bias, activation=activation, out_dtype=out_dtype
-    )
+    return GemmPlan(b, trans_b=trans_b, alpha=alpha, bias=bias, activation=activation, out_dtype=out_dtype)

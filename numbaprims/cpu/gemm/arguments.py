@@ -45,7 +45,8 @@ PACK = Arguments(arrays=("panels", "source"), ints=("k", "width", "width_step", 
 # total[rows, columns] = or += A times B (first: 1 for =); total_step elements from row to row.  The steps of a and b
 # are for matrices that are not packed.
 MULTIPLY = Arguments(
-    arrays=("a", "b", "total"), ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step")
+    arrays=("a", "b", "total"),
+    ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step"),
 )
 
 # Rows lo ... hi - 1 of a block: out = act(alpha total + beta c + bias); the block begins at (i, j) of the product.

@@ -99,7 +99,17 @@ def make_pack_b() -> RangeKernel:
         panels = (width + args.nr - 1) // args.nr
         source = address_of(args.b) + args.b_size * start
         k = min(args.kc, args.k - p0)
-        pack(args.pack_b, address_of(args.workspace), source, k, width, args.b_cs, args.b_rs, lo, min(hi, panels))
+        pack(
+            args.pack_b,
+            address_of(args.workspace),
+            source,
+            k,
+            width,
+            args.b_cs,
+            args.b_rs,
+            lo,
+            min(hi, panels),
+        )
 
     return gemm_pack_b
 
@@ -143,7 +153,17 @@ def make_shared() -> RangeKernel:
                 multiply(args, packed_a, right, total, step, rows, columns, k, 1 if pb == 0 else 0)
                 if pb == args.k_blocks - 1 and args.finish:
                     start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
-                    finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
+                    finish(
+                        args,
+                        out,
+                        total,
+                        step,
+                        address_of(args.c) + args.c_size * start,
+                        i0,
+                        j0,
+                        rows,
+                        columns,
+                    )
 
     return gemm_shared
 
@@ -194,7 +214,9 @@ def make_private() -> RangeKernel:
                 multiply(args, packed_a, right, total, step, rows, columns, k, 1 if p0 == 0 else 0)
             if args.finish:
                 start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
-                finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
+                finish(
+                    args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns
+                )
 
     return gemm_private
 
@@ -250,7 +272,9 @@ def make_direct_driver() -> RangeKernel:
                 call_range(args.multiply, block_args, 0, 0, 1)
             if args.finish:
                 start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
-                finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
+                finish(
+                    args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns
+                )
 
     return gemm_direct_driver
 

@@ -75,7 +75,9 @@ def make_pack_groups(
                 elif width_step == 1:
                     for g in range(groups):
                         valid = min(k - g * GROUP, GROUP)
-                        value = load_group_columns(advance(corner, g * GROUP * k_step), k_step, valid, count, W)
+                        value = load_group_columns(
+                            advance(corner, g * GROUP * k_step), k_step, valid, count, W
+                        )
                         store(target, g * WIDTH, flip_words(value, flip))
                 else:
                     for g in range(groups):
@@ -89,7 +91,9 @@ def make_pack_groups(
                     total = zeros("i32", W)
                     one = words_as(splat(scalar(0x01010101, "i32"), W), "u8")
                     for g in range(groups):
-                        total = dot_u8s8(total, one, words_as(load_words(target, g * WIDTH, W), "i8"), feature)
+                        total = dot_u8s8(
+                            total, one, words_as(load_words(target, g * WIDTH, W), "i8"), feature
+                        )
                     store(target, groups * WIDTH, total * splat(scalar(-128, "i32"), W))
 
     return gemm_pack_groups

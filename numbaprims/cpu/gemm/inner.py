@@ -59,8 +59,12 @@ def make_inner(
             product, block = divmod(tile, args.m_blocks)
             i0 = block * args.mc
             rows = min(args.mc, many - i0)
-            x = advance(args.a if x_is_a else args.b, load_word(args.offsets, 4 * product + (0 if x_is_a else 1)))
-            y = advance(args.b if x_is_a else args.a, load_word(args.offsets, 4 * product + (1 if x_is_a else 0)))
+            x = advance(
+                args.a if x_is_a else args.b, load_word(args.offsets, 4 * product + (0 if x_is_a else 1))
+            )
+            y = advance(
+                args.b if x_is_a else args.a, load_word(args.offsets, 4 * product + (1 if x_is_a else 0))
+            )
             y_copy = pointer_from_address(scratch, acc)
             if args.k_group and copied != product:
                 for j in range(few):
@@ -128,7 +132,11 @@ class Inner(Solver):
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         _, many, few = self._few(problem)
         C = next((c for c in ROWS if c >= few), 8)
-        yield {"r": ROWS[C], "c": C, "mc": max(ROWS[C], min(96, cost.round_up(cost.ceil_div(many, 8), ROWS[C])))}
+        yield {
+            "r": ROWS[C],
+            "c": C,
+            "mc": max(ROWS[C], min(96, cost.round_up(cost.ceil_div(many, 8), ROWS[C]))),
+        }
 
     def estimate(self, problem: Any, target: Any) -> float:
         _, many, few = self._few(problem)

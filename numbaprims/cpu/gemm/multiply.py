@@ -92,7 +92,17 @@ def make_direct(dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool) 
                 total = advance(args.total, i * step + j)
                 a = advance(args.a, i * (k if packed_a else a_step))
                 tile = tile_multiply(
-                    a, a_step, a_k_step, MR if packed_a else rows, advance(args.b, j), b_step, NR, k, MR, NV, W
+                    a,
+                    a_step,
+                    a_k_step,
+                    MR if packed_a else rows,
+                    advance(args.b, j),
+                    b_step,
+                    NR,
+                    k,
+                    MR,
+                    NV,
+                    W,
                 )
                 if rows == MR:
                     if not first:
@@ -107,7 +117,17 @@ def make_direct(dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool) 
                 rows = min(MR, args.rows - i)
                 a = advance(args.a, i * (k if packed_a else a_step))
                 tile = tile_multiply(
-                    a, a_step, a_k_step, MR if packed_a else rows, advance(args.b, j), b_step, columns, k, MR, 1, W
+                    a,
+                    a_step,
+                    a_k_step,
+                    MR if packed_a else rows,
+                    advance(args.b, j),
+                    b_step,
+                    columns,
+                    k,
+                    MR,
+                    1,
+                    W,
                 )
                 tile_store(room, W, tile, MR, 1, W)
                 keep_part(room, advance(args.total, i * step + j), step, rows, columns, first, W, W)

@@ -129,7 +129,9 @@ class Blocked(_Packed):
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
         config = next(iter(self.configs(problem, target)))
-        steps = problem.batch * ceil_div(problem.k, int(config["kc"])) * ceil_div(problem.n, int(config["nc"]))
+        steps = (
+            problem.batch * ceil_div(problem.k, int(config["kc"])) * ceil_div(problem.n, int(config["nc"]))
+        )
         return (
             cost.LAUNCH["blocked"]
             + 2 * steps * cost.PHASE
@@ -258,7 +260,9 @@ class Direct(Solver):
             yield {"mr": mr, "nv": nv, "kc": 128, "mc": mr, "nc": max(nv * W, nc), "packed_a": 0}
         elif problem.n <= W:
             yield {"mr": 14, "nv": 1, "kc": 256, "mc": 168, "nc": nc, "packed_a": 0}
-        elif problem.n >= 256 and padding(problem.m, 8) > 1.05 * min(padding(problem.m, mr) for mr in (10, 12)):
+        elif problem.n >= 256 and padding(problem.m, 8) > 1.05 * min(
+            padding(problem.m, mr) for mr in (10, 12)
+        ):
             mr = min((12, 10), key=lambda height: padding(problem.m, height))
             yield {"mr": mr, "nv": 2, "kc": 192, "mc": round_up(144, mr), "nc": 2 * nc, "packed_a": 1}
         else:
