@@ -91,9 +91,7 @@ def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0
     return run(pose(kind, "forward", {"x": x}, out), (p0, p1, p2), key)
 
 
-def backward(
-    kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0
-) -> Any:
+def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0) -> Any:
     """dx from dy and from what the kind's gradient reads: x, y, or nothing (`saved` is then dy again)."""
     name = reads(kind)
     if not name:
@@ -184,9 +182,7 @@ def enter_weight(weight: Any, x: Any) -> ndarray:
         return storage
     if x.ndim >= 2 and storage.shape == (x.shape[1],):
         return storage
-    channels = (
-        f"({x.shape[1]},) for one slope a channel (dimension 1 of x)" if x.ndim >= 2 else "of no other shape"
-    )
+    channels = f"({x.shape[1]},) for one slope a channel (dimension 1 of x)" if x.ndim >= 2 else "of no other shape"
     raise ValueError(f"weight is a {arrays.describe(weight)}; it must be (1,) for one slope, or {channels}")
 
 
@@ -254,21 +250,16 @@ def _glu_shape(
     """(axis from 0, shape of the result) of a glu."""
     x = storages["x"]
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(
-            f"axis is {axis} and x a {arrays.describe(inputs['x'])}; allowed is {-x.ndim} to {x.ndim - 1}"
-        )
+        raise ValueError(f"axis is {axis} and x a {arrays.describe(inputs['x'])}; allowed is {-x.ndim} to {x.ndim - 1}")
     axis %= x.ndim
     if x.shape[axis] % 2:
-        raise ValueError(
-            f"x is a {arrays.describe(inputs['x'])}; glu halves axis {axis}, so its length must be even"
-        )
+        raise ValueError(f"x is a {arrays.describe(inputs['x'])}; glu halves axis {axis}, so its length must be even")
     half = (*x.shape[:axis], x.shape[axis] // 2, *x.shape[axis + 1 :])
     if direction == "forward":
         return axis, half
     if storages["dy"].shape != half:
         raise ValueError(
-            f"dy is a {arrays.describe(inputs['dy'])} and x a {arrays.describe(inputs['x'])}; "
-            f"dy must have shape {half}"
+            f"dy is a {arrays.describe(inputs['dy'])} and x a {arrays.describe(inputs['x'])}; dy must have shape {half}"
         )
     return axis, x.shape
 
@@ -300,9 +291,7 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
         operands["gate"] = inputs["x"]
         if posed.direction == "backward":
             operands["dgate"] = out
-    bound.launch(
-        *[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2]
-    )
+    bound.launch(*[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2])
     if state.verbose:
         call.log_call(bound)
     return posed.result

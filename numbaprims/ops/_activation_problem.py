@@ -66,9 +66,7 @@ class ActivationProblem(Problem):
         return words if self.direction == "forward" else f"{words} --backward"
 
 
-def collapse(
-    shape: Sequence[int], strides: Sequence[Sequence[int]], offsets: Sequence[int], keep: int = 0
-) -> Loops:
+def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]], offsets: Sequence[int], keep: int = 0) -> Loops:
     """Fewest nested loops over operands of one shape, the first operand walked in the order of its memory.
 
     Dimensions along which the first operand runs backwards are turned round in all of them; neighbours that

@@ -236,9 +236,7 @@ def hard_swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("hard_swish", dy, x, out)
 
 
-def hard_tanh_backward(
-    dy: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None
-) -> Any:
+def hard_tanh_backward(dy: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None) -> Any:
     """Gradient of `hard_tanh`: ``dx = dy if min_val < x < max_val else 0``.
 
     Args:
@@ -327,9 +325,7 @@ def round_backward(dy: Any, *, out: Any = None) -> Any:
     return backward("round", dy, None, out)
 
 
-def clip_backward(
-    dy: Any, x: Any, min: float | None = None, max: float | None = None, *, out: Any = None
-) -> Any:
+def clip_backward(dy: Any, x: Any, min: float | None = None, max: float | None = None, *, out: Any = None) -> Any:
     """Gradient of `clip`: ``dx = dy if min <= x <= max else 0``.
 
     Args:

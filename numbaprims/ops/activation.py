@@ -181,9 +181,7 @@ def _problem(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Activa
     return _call.pose(act_kind, "forward", {"x": x}, out, axis=full.get("axis"), weight=per_channel).problem()
 
 
-def _backward_problem(
-    dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any
-) -> ActivationProblem:
+def _backward_problem(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any) -> ActivationProblem:
     name, full = resolve(kind, parameters)
     act_kind = name if name in NOT_FUSED else make_activation(kind, parameters).kind
     read = _call.reads(act_kind)
@@ -195,9 +193,7 @@ def _backward_problem(
 
 def _named_problem(name: str) -> Any:
     order = [
-        key
-        for key in KINDS[ALIASES.get(name, (name, {}))[0]].parameters
-        if key not in ALIASES.get(name, ("", {}))[1]
+        key for key in KINDS[ALIASES.get(name, (name, {}))[0]].parameters if key not in ALIASES.get(name, ("", {}))[1]
     ]
 
     def problem(x: Any, *values: Any, out: Any = None, **parameters: Any) -> ActivationProblem:

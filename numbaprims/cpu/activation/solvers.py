@@ -1,0 +1,225 @@
+"""The ways to compute an activation, and what each is estimated to take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.activation import kernels, naive, prelu, rows, stream
+from numbaprims.cpu.activation.arguments import ARGS
+from numbaprims.cpu.jit import Program, RangeKernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import lanes
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+# Elements of a tile.  Contiguous tiles are a multiple of every vector and page; some 2 us of the cheapest
+# kinds.
+TILE = 16384
+
+# G elements of float32 a second and core with AVX-512 on data in the first caches (Zen 4, 3.6 GHz); what is
+# not listed is bound by the caches.  Gradients of what computes an exponential are taken as half as fast.
+RATES = {
+    "exp": 6.5, "elu": 5.0, "selu": 5.0, "celu": 3.5, "sigmoid": 5.5, "silu": 5.5, "glu": 5.0, "tanh": 4.7,
+    "gelu": 4.3, "gelu_tanh": 4.5, "mish": 4.6, "softplus": 2.5, "softplus_1": 3.1, "log": 2.4, "power": 0.5,
+}  # fmt: skip
+CHEAP = 15.0
+READS_Y = ("sigmoid", "tanh", "exp")
+
+# Bytes a second that one core moves to and from the second-level cache, the third, and memory.
+L2_BANDWIDTH, L3_BANDWIDTH, MEMORY_BANDWIDTH = 100e9, 60e9, 15e9
+# Seconds to enter the drivers: in the calling thread, with others.
+SERIAL_LAUNCH, PARALLEL_LAUNCH = 0.6e-6, 4e-6
+
+
+def compute_lanes(dtype: str, target: Any, registers: int) -> int:
+    """Lanes of a step of so many registers, in the type that is computed in."""
+    return lanes(DTYPES[dtype].accumulate, target.vector_bytes) * registers
+
+
+def step_registers(kind: str, target: Any) -> int:
+    """Registers of a step: with 32 registers four chains of the longest formulas hide their latencies (4 to 8 %)."""
+    return 4 if target.vector_bytes == 64 and kind in ("tanh", "gelu", "mish", "elu", "exp") else 2
+
+
+def compute_kernel(problem: Any, target: Any, *, one_lane: bool = False) -> RangeKernel:
+    """The kernel that computes contiguous elements of the problem."""
+    kind, dtype = problem.kind, problem.dtype
+    W = 1 if one_lane else compute_lanes(dtype, target, step_registers(kind, target))
+    if problem.direction == "forward":
+        if "weight" in problem.operands or "gate" in problem.operands:
+            return kernels.make_binary(kind, dtype, W)
+        return kernels.make_forward(kind, dtype, W)
+    if "gate" in problem.operands:
+        return kernels.make_glu_backward(dtype, W)
+    if "weight" in problem.operands:
+        return kernels.make_prelu_backward(dtype, W)
+    return kernels.make_backward(kind, dtype, W, next((name for name in ("x", "y") if name in problem.operands), ""))
+
+
+def arithmetic_seconds(problem: Any, target: Any) -> float:
+    """What one core takes for the arithmetic."""
+    rate = RATES.get(problem.kind, CHEAP)
+    if problem.direction != "forward" and problem.kind in RATES:
+        rate = CHEAP if problem.kind in READS_Y else rate / 2
+    width = target.vector_bytes / 64 * 4 / DTYPES[DTYPES[problem.dtype].accumulate].itemsize
+    return float(problem.n / (rate * 1e9 * width))
+
+
+def memory_seconds(problem: Any, target: Any) -> float:
+    """What one core takes to move the operands, the results written through the caches."""
+    moved = problem.bytes_moved()
+    if moved <= target.l2:
+        return float(moved / L2_BANDWIDTH)
+    if moved <= target.l3:
+        return float(moved / L3_BANDWIDTH)
+    results = 2 if "dgate" in problem.operands else 1
+    written = problem.n * DTYPES[problem.dtype].itemsize * results
+    # a line that is stored to is read first, unless an operand lies there
+    return float((moved + (0 if problem.in_place else written)) / MEMORY_BANDWIDTH)
+
+
+class _Elementwise(Solver):
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.direction == "weight":
+            return "it computes one result for each element, and this is a sum"
+        return None
+
+
+def _launcher(
+    problem: Any, kernel: RangeKernel, compute: RangeKernel | None, n: int, tile: int, tiles: int, work:
+    float, plan: Any = None,
+) -> Launcher:  # fmt: skip
+    """`work`: seconds that one core takes."""
+    ints = {"n": n, "tile": tile}
+    if compute is not None:
+        ints["compute"] = compute.address
+    if plan is not None:
+        ints["plan"] = plan.ctypes.data
+    # a few us of work for each chunk that a worker takes
+    chunk = max(1, min(tiles // 8, int(5e-6 * tiles / work)))
+    program = Program([ints.get(name, 0) for name in ARGS.ints], [(kernel, tiles, chunk)], keep=(plan, compute))
+    return make_launcher(program, parallel=work > 2.5 * PARALLEL_LAUNCH)
+
+
+class Vector(_Elementwise):
+    """Contiguous arrays, one vector kernel over all of them."""
+
+    name = "vector"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.layout != "contiguous":
+            return super().why_not(problem, target) or "the arrays are not contiguous in one order of dimensions"
+        return super().why_not(problem, target)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return SERIAL_LAUNCH + max(arithmetic_seconds(problem, target), memory_seconds(problem, target))
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        work = self.estimate(problem, target)
+        tiles = -(-problem.n // TILE)
+        return _launcher(problem, compute_kernel(problem, target), None, problem.n, TILE, tiles, work)
+
+
+class Stream(_Elementwise):
+    """Contiguous arrays larger than the caches, results written past them."""
+
+    name = "stream"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.layout != "contiguous":
+            return super().why_not(problem, target) or "the arrays are not contiguous in one order of dimensions"
+        return super().why_not(problem, target)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # whatever the size, results go to memory; 5 % for the detour over the buffer
+        work = max(arithmetic_seconds(problem, target) * 1.05, problem.bytes_moved() / MEMORY_BANDWIDTH)
+        return SERIAL_LAUNCH + work
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        kernel = stream.make_stream(DTYPES[problem.dtype].itemsize, target.vector_bytes)
+        compute = compute_kernel(problem, target)
+        tiles = -(-problem.n // TILE)
+        return _launcher(problem, kernel, compute, problem.n, TILE, tiles, self.estimate(problem, target))
+
+
+class Rows(_Elementwise):
+    """Any strides: blocks through the kernel for contiguous elements."""
+
+    name = "rows"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        block = problem.inner if problem.layout == "rows" and problem.inner >= rows.SHORTEST_RUN else rows.BLOCK
+        work = arithmetic_seconds(problem, target) + 1.2 * memory_seconds(problem, target)
+        if block == rows.BLOCK:
+            work += len(problem.operands) * problem.n * 1e-9  # gathered and scattered
+        return float(SERIAL_LAUNCH + work + problem.n / block * 20e-9)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        plan, tiles, tile = rows.plan_rows(problem)
+        kernel = rows.make_rows(DTYPES[problem.dtype].itemsize)
+        compute = compute_kernel(problem, target)
+        return _launcher(problem, kernel, compute, problem.n, tile, tiles, self.estimate(problem, target), plan)
+
+
+class ChannelSums(Solver):
+    """The gradient of prelu's weight in chunks of each channel, summed in a fixed order."""
+
+    name = "channel_sums"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.direction == "weight" else "it computes the gradient of prelu's weight only"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return 2 * SERIAL_LAUNCH + memory_seconds(problem, target) + problem.loops.shape[0] * 5e-9
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        return _bind_sums(problem, target, self.estimate(problem, target), problem.layout)
+
+
+class Naive(Solver):
+    """One element at a time, wherever it lies."""
+
+    name = "naive"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return float(SERIAL_LAUNCH + 100e-9 * problem.n)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.direction == "weight":
+            return _bind_sums(problem, target, self.estimate(problem, target), "strided")
+        kernel = naive.make_elements(DTYPES[problem.dtype].itemsize)
+        plan, tiles = naive.plan_elements(problem), -(-problem.n // naive.TILE)
+        compute = compute_kernel(problem, target, one_lane=True)
+        work = self.estimate(problem, target)
+        return _launcher(problem, kernel, compute, problem.n, naive.TILE, tiles, work, plan)
+
+
+def _bind_sums(problem: Any, target: Any, work: float, layout: str) -> Launcher:
+    dtype = problem.dtype
+    compute = DTYPES[dtype].accumulate
+    size = DTYPES[dtype].itemsize
+    channels = problem.loops.shape[0]
+    plan, each = prelu.plan_channels(problem, layout)
+    if layout == "channels":
+        W = compute_lanes(dtype, target, 4)
+        tile = prelu.DEPTH
+        sums = prelu.make_channels_sums(dtype, compute, size, W)
+        tiles = -(-each // tile) * -(-channels // W)
+    else:
+        vectors = layout == "rows"
+        tile = prelu.CHUNK
+        sums = prelu.make_rows_sums(dtype, compute, size, compute_lanes(dtype, target, 4) if vectors else 1, vectors)
+        tiles = -(-each // tile) * channels
+    ints = {"n": each, "tile": tile, "plan": plan.ctypes.data, "channels": channels}
+    chunk = max(1, min(tiles // 8, int(5e-6 * tiles / work)))
+    combine = prelu.make_combine(dtype, compute)
+    program = Program(
+        [ints.get(name, 0) for name in ARGS.ints],
+        [(sums, tiles, chunk), (combine, channels, 4096)],
+        keep=(plan,),
+    )
+    shared = -(-each // tile) * channels * DTYPES[compute].itemsize
+    return make_launcher(program, parallel=work > 2.5 * PARALLEL_LAUNCH, shared=shared)
+
+
+SOLVERS = (Vector(), Stream(), Rows(), ChannelSums(), Naive())
