@@ -349,7 +349,9 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
         def starts(count: int, there: Any, step: Any) -> list[Any]:
             last = builder.sub(there, constant(1))
             return [
-                builder.mul(builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last), step)
+                builder.mul(
+                    builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last), step
+                )
                 for i in range(count)
             ]
 
@@ -371,7 +373,9 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
             xs = rows_at(x_at, x.elem, x_starts, p, mask)
             ys = rows_at(y_at, y.elem, y_starts, p, mask)
             return [
-                builder.call(fma, [xs[i], ys[j], sums[i * width + j]]) for i in range(height) for j in range(width)
+                builder.call(fma, [xs[i], ys[j], sums[i * width + j]])
+                for i in range(height)
+                for j in range(width)
             ]
 
         whole = builder.and_(k_value, constant(-lanes))
@@ -450,7 +454,8 @@ def tile_reduce_store(typingctx, p, row_step, rows, column_step, columns, tile, 
                     value = builder.fadd(low, high)
                 with builder.if_then(inside):
                     index = builder.add(
-                        builder.mul(ir.Constant(_I64, i), row_step_v), builder.mul(ir.Constant(_I64, j), column_step_v)
+                        builder.mul(ir.Constant(_I64, i), row_step_v),
+                        builder.mul(ir.Constant(_I64, j), column_step_v),
                     )
                     scalar = builder.extract_element(value, ir.Constant(_I32, 0))
                     builder.store(scalar, _element(builder, pointer, index))

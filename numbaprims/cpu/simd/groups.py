@@ -70,7 +70,9 @@ def load_group_columns(typingctx, p, k_step, valid, count, W):  # type: ignore[n
         for t in range(group):
             there = builder.icmp_signed("<", ir.Constant(_I64, t), args[2])
             mask = builder.select(there, columns, off)
-            rows.append(masked_load_value(builder, args[0], builder.mul(ir.Constant(_I64, t), args[1]), mask, stored))
+            rows.append(
+                masked_load_value(builder, args[0], builder.mul(ir.Constant(_I64, t), args[1]), mask, stored)
+            )
         # neighbours in pairs, then pairs of pairs: each stage interleaves lanes of twice the width
         while len(rows) > 1:
             half = len(rows) // 2
