@@ -120,8 +120,7 @@ def float64_points(rng, count=40000):
     magnitude = np.concatenate(
         [
             (rng.integers(0, 1 << 63, count, dtype=np.uint64)).view(np.float64),
-            rng.integers(0, 1 << 52, count // 8, dtype=np.uint64).view(np.float64)
-            * 2.0 ** -rng.integers(0, 52),
+            rng.integers(0, 1 << 52, count // 8, dtype=np.uint64).view(np.float64) * 2.0 ** -rng.integers(0, 52),
             np.exp2(rng.uniform(-60, 11, count)),
             rng.uniform(0, 2, 2 * count),
             rng.uniform(0, 40, count),
@@ -197,7 +196,7 @@ def measure():
         report[dtype + " bits"] = digest(x, results)
         again = x[:: 1 + x.size // 40000]
         report[dtype + " widths"] = {
-            W: digest(again, functions(dtype, W)(again)) for W in (2, 4, 8, 16, 32) if W * x.itemsize <= 128
+            W: digest(again, functions(dtype, W)(again)) for W in (2, 3, 4, 8, 16, 32) if W * x.itemsize <= 128
         }
     return report
 
@@ -284,7 +283,7 @@ def test_documentation_states_the_bounds():
 def test_bits_do_not_depend_on_the_width(reports, dtype):
     for target, report in reports.items():
         digests = list(report[dtype + " widths"].values())
-        assert len(digests) >= 4
+        assert len(digests) >= 5
         assert all(other == digests[0] for other in digests), target
     fused = [report[dtype + " bits"] for report in reports.values() if report["fused"]]
     assert all(other == fused[0] for other in fused)
@@ -385,9 +384,7 @@ def test_code_for_neon(name, monkeypatch):
     llvm.initialize_all_asmprinters()
     code = assembly(emitted(name, "f32", 4), "aarch64-unknown-linux-gnu", "generic", "+neon")
     assert sum("fmla" in line or "fmls" in line for line in code) >= 5
-    assert all(
-        "fmla.4s" in line or ".4s" in line for line in code if line.startswith(("fmla", "fmls", "fdiv"))
-    )
+    assert all("fmla.4s" in line or ".4s" in line for line in code if line.startswith(("fmla", "fmls", "fdiv")))
     assert not [line for line in code if line.startswith(("bl\t", "b\t", "blr"))]
 
 

@@ -201,9 +201,9 @@ def scale(x: Value, shifted: Value) -> Value:
     """
     width, mantissa = x.width, MANTISSA[x.width]
     if "avx512f" in target.current().features:
-        pieces = _scale_avx512(x, shifted - SHIFTER[width])
-        if pieces is not None:
-            return pieces
+        scaled = _scale_avx512(x, shifted - SHIFTER[width])
+        if scaled is not None:
+            return scaled
     # Two factors, because 2**n need not be a normal number.  The upper half of the shifter's bits is 0 modulo
     # what the shift to the exponent drops.
     half = bits(shifted).shifted_right(1)
@@ -213,24 +213,18 @@ def scale(x: Value, shifted: Value) -> Value:
 
 
 def _scale_avx512(x: Value, n: Value) -> Value | None:
-    """By vscalefps and vscalefpd, which give the same bits; None where the vector has no such size."""
+    """By vscalefps or vscalefpd, which give the same bits; None where the vector has no size of theirs."""
     builder, vector = x.builder, x.value.type
     lanes, width = vector.count, x.width
-    if lanes * width > 512 and lanes * width % 512 == 0:
-        size = 512 // width
-        parts = []
-        for start in range(0, lanes, size):
-            chosen = list(range(start, start + size))
-            part = [Value(builder, shuffle_value(builder, v.value, v.value, chosen)) for v in (x, n)]
-            parts.append(_scale_avx512(part[0], part[1]))
-        while len(parts) > 1:
-            together = list(range(2 * parts[0].value.type.count))  # type: ignore[union-attr]
-            parts = [
-                Value(builder, shuffle_value(builder, a.value, b.value, together))  # type: ignore[union-attr]
-                for a, b in zip(parts[::2], parts[1::2], strict=True)
-            ]
-        return parts[0]
     size = lanes * width
+    if size > 512 and lanes % 2 == 0:
+        parts = []
+        for half in (list(range(lanes // 2)), list(range(lanes // 2, lanes))):
+            a, b = (Value(builder, shuffle_value(builder, v.value, v.value, half)) for v in (x, n))
+            parts.append(_scale_avx512(a, b))
+        if parts[0] is None or parts[1] is None:
+            return None
+        return Value(builder, shuffle_value(builder, parts[0].value, parts[1].value, list(range(lanes))))
     if size not in (128, 256, 512) or (size < 512 and "avx512vl" not in target.current().features):
         return None
     mask = ir.IntType(max(8, lanes))
