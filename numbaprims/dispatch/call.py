@@ -27,7 +27,7 @@ class Bound:
     def __init__(
         self,
         launch: Launcher,
-        problem: Problem,
+        problem: Any,
         solver: Solver,
         config: Config,
         rule: str,

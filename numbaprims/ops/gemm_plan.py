@@ -9,7 +9,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
-from numbaprims.ops import gemm as _gemm
+from numbaprims.ops._gemm_problem import pose
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
@@ -38,6 +38,7 @@ class GemmPlan:
         }  # fmt: skip
         self._lock = threading.Lock()
         self._shape: tuple[int, ...] | None = None
+        self._dtype = ""
         self.update(b)
 
     def update(self, b: Any) -> None:
@@ -48,9 +49,7 @@ class GemmPlan:
         """
         view, dtype, library = arrays.enter(b, "b")
         if view.ndim != 2:
-            raise ValueError(
-                f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N), or (N, K) with trans_b"
-            )
+            raise ValueError(f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N), or (N, K) with trans_b")
         if self._shape is not None and (view.shape != self._shape or dtype != self._dtype):
             raise ValueError(
                 f"b is a {arrays.describe(b)}; this plan holds a {arrays.LONG_NAMES[self._dtype]} matrix {self._shape}"
@@ -78,9 +77,7 @@ class GemmPlan:
             own, packed_of, bound_of = self._b, self._packed, self._bound
         b = self._library.wrap(own, self._dtype)
         g = self._arguments
-        posed = _gemm._pose(
-            a, b, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"]
-        )
+        posed = pose(a, b, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"])
         problem = posed.problem
         if posed.out is None:
             result, storage = posed.library.empty(posed.shape, problem.out_dtype)
