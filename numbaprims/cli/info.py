@@ -109,11 +109,11 @@ def _has_cuda_driver() -> bool:
 
 def _cache() -> dict[str, Any]:
     from numbaprims import kernel_cache
-    from numbaprims.cpu import jit
+    from numbaprims.cpu import drivers
 
     # The first call of any primitive loads these two drivers, so they tell whether the cache works here.
-    jit.serial_driver()
-    jit.parallel_driver()
+    drivers.serial_driver()
+    drivers.parallel_driver()
     return {
         "directory": str(kernel_cache.directory()),
         "entries": len(kernel_cache.entries()),

@@ -7,7 +7,7 @@ from typing import Any
 
 from numbaprims import workspace
 from numbaprims.cpu import threads
-from numbaprims.cpu.jit import Program, parallel_driver, serial_driver
+from numbaprims.cpu.drivers import Program, parallel_driver, serial_driver
 
 
 def make_launcher(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu import target
-from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
     Arguments,

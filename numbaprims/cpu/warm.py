@@ -11,7 +11,7 @@ from time import perf_counter
 
 STEMS = ("gemm", "gemv", "ger", "activation")
 
-_DRIVERS = (("numbaprims.cpu.jit:serial_driver", ()), ("numbaprims.cpu.jit:parallel_driver", ()))
+_DRIVERS = (("numbaprims.cpu.drivers:serial_driver", ()), ("numbaprims.cpu.drivers:parallel_driver", ()))
 
 Spec = tuple[str, tuple]
 

@@ -21,7 +21,8 @@ from llvmlite import binding as llvm, ir
 
 from numbaprims import kernel_cache
 from numbaprims.cpu import target as cpu
-from numbaprims.cpu.jit import Program, range_kernel
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import Arguments, erf, exp, expm1, lanes, load, log, log1p, sigmoid, store, tanh
 from numbaprims.cpu.simd.math.emit import Value

@@ -7,7 +7,8 @@ from typing import Any
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.activation import kernels, naive, prelu, rows, stream
 from numbaprims.cpu.activation.arguments import ARGS
-from numbaprims.cpu.jit import Program, RangeKernel
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.blocked import finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
-from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
     address_of,

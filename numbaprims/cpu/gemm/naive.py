@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
-from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
     advance,

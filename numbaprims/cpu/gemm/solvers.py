@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
@@ -15,7 +16,6 @@ from numbaprims.cpu.gemm.dot import make_multiply_dot, make_pack_groups
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
-from numbaprims.cpu.jit import Program
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature

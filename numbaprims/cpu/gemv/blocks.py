@@ -16,9 +16,10 @@ import abc
 from typing import Any, NamedTuple
 
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemv.arguments import accumulate, int_words, walk
 from numbaprims.cpu.gemv.finish import make_combine, make_pack
-from numbaprims.cpu.jit import Program, RangeKernel
+from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver

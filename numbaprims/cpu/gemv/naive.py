@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate, int_words, walk
-from numbaprims.cpu.jit import Program, RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import advance, load_wide_scalar, scalar, store_narrow_scalar
 from numbaprims.dispatch.solver import Config, Launcher, Solver

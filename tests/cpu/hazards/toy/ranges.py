@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from numbaprims.cpu.jit import Program, range_kernel
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import address_of, load_word, store_word
 from numbaprims.cpu.simd.arguments import Arguments
