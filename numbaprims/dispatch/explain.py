@@ -165,7 +165,7 @@ def _time(
 
     if isinstance(function, str):
         function = getattr(importlib.import_module("numbaprims"), function)
-    call = function
+    call: Any = function
     own = {name: value for name, value in kwargs.items() if name != "out"}
     with settings.config(algorithm={stem: solver}):
         return float(measure_one(lambda: call(*args, **own)).seconds)

@@ -9,7 +9,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
-from numbaprims.ops._gemm_problem import pose
+from numbaprims.ops._gemm_problem import inputs_of, pose
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
@@ -74,52 +74,53 @@ class GemmPlan:
             TypeError, ValueError: as `numbaprims.gemm`.
         """
         with self._lock:
-            own, packed_of, bound_of = self._b, self._packed, self._bound
-        b = self._library.wrap(own, self._dtype)
+            own, packed, bound_of = self._b, self._packed, self._bound
         g = self._arguments
-        posed = pose(a, b, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"])
-        problem = posed.problem
-        if posed.out is None:
-            result, storage = posed.library.empty(posed.shape, problem.out_dtype)
-        else:
-            result, storage = out, posed.out
-        if storage.size == 0:
-            return result
-        key = (problem.key(), problem.batch_shape, problem.strides, settings.key())
+        view, dtype, library = arrays.enter(a, "a")
+        key: Any = (view.shape, view.strides, dtype, library, settings.key())
+        out_view = None
+        if out is not None:
+            out_view, out_dtype, out_library = arrays.enter(out, "out")
+            key += (out_view.shape, out_view.strides, out_dtype, out_library)
         known = bound_of.get(key)
         if known is None:
-            solver = registry.prepared("gemm", "cpu")
-            target = registry.target("cpu")
-            if solver.why_not(problem, target) is not None:  # nothing to gain, or not for this type
-                known = call.bind(problem, posed.shape, problem.out_dtype).launch, None
-            else:
-                config = next(iter(solver.configs(problem, target)))
-                if packed_of is None:
-                    packed_of = solver.prepare(problem, target, config, posed.b)
-                    with self._lock:
-                        if self._b is own:
-                            self._packed = packed_of
-                known = solver.bind(problem, target, config), packed_of
-            with self._lock:
+            known = self._bind(a, out, own, packed, bound_of, key)
+        launch, shape, out_dtype, parameters, bias, packed = known
+        if out_view is None:
+            result, out_view = library.empty(shape, out_dtype)
+        else:
+            result = out
+            if not out_view.flags.writeable:
+                raise ValueError("out is read-only; give a writable array")
+            arrays.check_overlap(out_view, inputs_of(view, own, None, bias))
+        if out_view.size:
+            p0, p1, p2 = parameters
+            launch(out_view, view, own, None, bias, packed, f0=g["alpha"], f1=0.0, f2=p0, f3=p1, f4=p2)
+        return result
+
+    def _bind(self, a: Any, out: Any, own: Any, packed: Any, bound_of: dict[Any, Any], key: Any) -> tuple[Any, ...]:
+        """Check a call, and bind it: to the packed copy, or to the solver of a plain call where packing is no gain."""
+        g = self._arguments
+        b = self._library.wrap(own, self._dtype)
+        posed = pose(a, b, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"])
+        problem = posed.problem
+        solver, target = registry.prepared("gemm", "cpu"), registry.target("cpu")
+        if 0 in posed.shape or solver.why_not(problem, target) is not None:
+            launch = None if 0 in posed.shape else call.bind(problem, posed.shape, problem.out_dtype).launch
+            packed = None
+        else:
+            config = next(iter(solver.configs(problem, target)))
+            if packed is None:
+                packed = solver.prepare(problem, target, config, posed.b)
+            launch = solver.bind(problem, target, config)
+        known = (launch, posed.shape, problem.out_dtype, problem.activation.values(), posed.bias, packed)
+        with self._lock:
+            if self._b is own:
+                self._packed = self._packed if packed is None else packed
                 if len(bound_of) >= _LAUNCHERS:
                     bound_of.clear()
                 bound_of[key] = known
-        launch, packed = known
-        p = problem.activation.values()
-        launch(
-            storage,
-            posed.a,
-            posed.b,
-            None,
-            posed.bias,
-            packed,
-            f0=g["alpha"],
-            f1=0.0,
-            f2=p[0],
-            f3=p[1],
-            f4=p[2],
-        )
-        return result
+        return known
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._library.wrap(self._b, self._dtype), self._arguments)
