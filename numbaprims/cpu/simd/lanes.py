@@ -183,28 +183,50 @@ def transpose(typingctx, rows):  # type: ignore[no-untyped-def]
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vectors = [builder.extract_value(args[0], i) for i in range(k)]
-        transposed = _exchange(builder, vectors) if k == n else _interleave(builder, vectors)
+        if k == n:
+            transposed = _square(builder, vectors, ELEMENTS[rows.dtype.elem][0])
+        else:
+            transposed = _interleave(builder, vectors)
         return context.make_tuple(builder, rows, transposed)
 
     return rows(rows), codegen
 
 
-def _exchange(builder: Any, vectors: list[Any]) -> list[Any]:
-    """Each stage swaps the off-diagonal blocks of size `half` of every 2 half x 2 half block."""
-    n = len(vectors)
-    half = n // 2
-    while half:
-        low = [lane if not lane & half else n + lane - half for lane in range(n)]
-        high = [lane + half if not lane & half else n + lane for lane in range(n)]
-        out = list(vectors)
-        for i in range(n):
-            if not i & half:
-                a, b = vectors[i], vectors[i + half]
-                out[i] = shuffle_value(builder, a, b, low)
-                out[i + half] = shuffle_value(builder, a, b, high)
-        vectors = out
-        half //= 2
-    return vectors
+def _square(builder: Any, rows: list[Any], bits: int) -> list[Any]:
+    """First inside blocks of 128 bits, whose halves every x86 interleaves in one instruction (vunpcklps); then of
+    the blocks, whose even and odd ones are one instruction each (vinsertf128, vperm2f128, vshuff64x2).
+
+    Swapping the off-diagonal quarters of blocks of 8, 4, 2 lanes takes as many stages, but vpermt2ps for two of
+    them, which overwrites an operand: 14.8 instead of 12.5 ns for 16 x 16 f32, 3.6 instead of 2.4 for 8 x 8 (AVX2).
+    """
+    n = len(rows)
+    block = min(n, 128 // bits)
+    step = 1
+    while step < block:
+        # of rows `step` apart: runs of `step` lanes of the one and the other
+        out = list(rows)
+        for i in (i for i in range(n) if not i & step):
+            for half, to in ((0, i), (block // 2, i + step)):
+                lanes: list[int] = []
+                for run in (at + x for at in range(0, n, block) for x in range(half, half + block // 2, step)):
+                    lanes += range(run, run + step)
+                    lanes += range(n + run, n + run + step)
+                out[to] = shuffle_value(builder, rows[i], rows[i + step], lanes)
+        rows = out
+        step *= 2
+    # the rows of a block now stand in bit-reversed order
+    width = block.bit_length() - 1
+    order = [sum(1 << (width - 1 - b) for b in range(width) if i >> b & 1) for i in range(block)]
+    rows = [rows[start + i] for start in range(0, n, block) for i in order]
+    while step < n:
+        out = list(rows)
+        for i in (i for i in range(n) if not i & step):
+            for odd, to in ((0, i), (block, i + step)):
+                lanes = [at + lane for at in range(odd, 2 * n, 2 * block) for lane in range(block)]
+                out[to] = shuffle_value(builder, rows[i], rows[i + step], lanes)
+        rows = out
+        step *= 2
+    return rows
 
 
 def _interleave(builder: Any, vectors: list[Any]) -> list[Any]:
