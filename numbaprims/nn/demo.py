@@ -53,18 +53,12 @@ def seed(word: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to a parser."""
-    parser.add_argument(
-        "--data", metavar="mnist.npz", help="MNIST in a file, instead of the digits that ship"
-    )
+    parser.add_argument("--data", metavar="mnist.npz", help="MNIST in a file, instead of the digits that ship")
     parser.add_argument("--hidden", type=positive, default=256, metavar="N", help="hidden neurons (256)")
     parser.add_argument("--epochs", type=positive, help="passes over the images (30; with --data 10)")
     parser.add_argument("--batch", type=positive, default=32, metavar="B", help="images a step (32)")
-    parser.add_argument(
-        "--lr", type=rate, help="learning rate (sigmoid 1, relu 0.2, tanh 0.1; a tenth for batch 1)"
-    )
-    parser.add_argument(
-        "--activation", choices=ACTIVATIONS, default="sigmoid", help="hidden activation (sigmoid)"
-    )
+    parser.add_argument("--lr", type=rate, help="learning rate (sigmoid 1, relu 0.2, tanh 0.1; a tenth for batch 1)")
+    parser.add_argument("--activation", choices=ACTIVATIONS, default="sigmoid", help="hidden activation (sigmoid)")
     parser.add_argument("--seed", type=seed, default=0, help="of the weights, the orders and the split (0)")
     parser.add_argument("--no-numpy", action="store_true", help="leave out the same run on NumPy")
 
@@ -91,9 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"{epochs} epochs, batch {batch}, learning rate {lr:g}, seed {arguments.seed}"
     )
     print("a step runs on " + ("gemv, gemv^T and ger" if batch == 1 else "gemm, and gemv^T for the biases"))
-    with tqdm(
-        total=epochs * len(data.x) * len(models), unit="image", unit_scale=True, desc="training"
-    ) as bar:
+    with tqdm(total=epochs * len(data.x) * len(models), unit="image", unit_scale=True, desc="training") as bar:
         histories = train(
             list(models.values()), data.x, data.y, epochs=epochs, batch=batch, rate=lr, seed=arguments.seed,
             progress=bar,

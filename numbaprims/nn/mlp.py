@@ -57,9 +57,7 @@ class MLP:
         dtype: type[np.floating] = np.float32,
     ) -> None:
         if len(sizes) < 2 or min(sizes) < 1:
-            raise ValueError(
-                f"sizes is {tuple(sizes)}; it must be two or more positive sizes, the input first"
-            )
+            raise ValueError(f"sizes is {tuple(sizes)}; it must be two or more positive sizes, the input first")
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}")
         rng = np.random.default_rng(seed)
@@ -116,9 +114,7 @@ class MLP:
             if i:
                 # With the weights as they were in the forward pass, so before their update.
                 back = numbaprims.gemm(delta, self.weights[i], out=buffers.back[i - 1])
-                next_delta = numbaprims.activation_backward(
-                    back, None, below, self.activation, out=deltas[i - 1]
-                )
+                next_delta = numbaprims.activation_backward(back, None, below, self.activation, out=deltas[i - 1])
             weight, bias = self.weights[i], self.biases[i]
             # W += -rate * delta^T below: the gradient is never stored.
             numbaprims.gemm(delta, below, trans_a=True, alpha=-rate, beta=1.0, c=weight, out=weight)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from numbaprims.nn.losses import softmax_cross_entropy_by
 from numbaprims.nn.mlp import MLP
 
 _FORWARD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -43,16 +44,7 @@ class NumpyMLP:
     def train_step(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
         """Take one step of gradient descent on a batch, as `MLP.train_step`."""
         outputs = self._forward(x)
-        z = outputs.pop()
-        z -= z.max(axis=1, keepdims=True)
-        each = np.arange(len(x)), labels
-        chosen = z[each]
-        delta = np.exp(z)
-        total = delta.sum(axis=1, keepdims=True)
-        loss = float((np.log(total[:, 0]) - chosen).mean())
-        delta /= total
-        delta[each] -= 1
-        delta /= len(x)
+        loss, delta = softmax_cross_entropy_by(np.exp, np.log, outputs.pop(), labels)
         for i in range(len(self.weights) - 1, -1, -1):
             below = outputs[i]
             back = (delta @ self.weights[i]) * _SLOPE[self.activation](below) if i else delta

@@ -64,6 +64,8 @@ def train(
         raise ValueError(f"epochs is {epochs} and batch {batch}; both must be 1 or more")
     rng = np.random.default_rng(seed)
     histories = [History([], []) for _ in models]
+    if progress is not None:
+        progress.set_postfix_str("the first steps compile what is not in the cache")
     for epoch in range(epochs):
         order = rng.permutation(len(x))
         for model, history in zip(models, histories, strict=True):

@@ -43,9 +43,7 @@ KINDS: dict[str, Kind] = {
         {"weight": REQUIRED},
     ),
     "clipped_relu": Kind("min(max(x, 0), alpha)", "dy if 0 < x < alpha else 0", "x", {"alpha": 6.0}),
-    "elu": Kind(
-        "x if x > 0 else alpha*(exp(x) - 1)", "dy if x > 0 else dy*alpha*exp(x)", "x", {"alpha": 1.0}
-    ),
+    "elu": Kind("x if x > 0 else alpha*(exp(x) - 1)", "dy if x > 0 else dy*alpha*exp(x)", "x", {"alpha": 1.0}),
     "selu": Kind(
         "scale*(x if x > 0 else alpha*(exp(x) - 1)), scale 1.0507, alpha 1.6733",
         "dy*scale*(1 if x > 0 else alpha*exp(x))",
@@ -129,8 +127,9 @@ def resolve(kind: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
     >>> resolve("relu6", {})
     ('clipped_relu', {'alpha': 6.0})
     """
+    fixed: dict[str, Any] = {}
     if kind in KINDS:
-        name, fixed = kind, {}
+        name = kind
     elif kind in ALIASES:
         name, fixed = ALIASES[kind]
     else:
@@ -150,9 +149,7 @@ def resolve(kind: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
             raise TypeError(f"{kind} needs {parameter}")
         full[parameter] = _checked(kind, parameter, value)
     if name == "hard_tanh" and full["min_val"] > full["max_val"]:
-        raise ValueError(
-            f"min_val is {full['min_val']} and max_val {full['max_val']}; min_val must not be the larger"
-        )
+        raise ValueError(f"min_val is {full['min_val']} and max_val {full['max_val']}; min_val must not be the larger")
     if name == "celu" and full["alpha"] == 0.0:
         raise ValueError("alpha is 0; celu divides by it")
     if name == "softplus" and full["beta"] == 0.0:
