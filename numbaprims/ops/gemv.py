@@ -106,12 +106,7 @@ def gemv(
     """
     if beta == 0.0:
         y = None  # as in BLAS: with beta 0, y is not read, and NaN in it does not spread
-    if (
-        type(a) is not _ndarray
-        or type(x) is not _ndarray
-        or type(alpha) is not float
-        or type(beta) is not float
-    ):
+    if type(a) is not _ndarray or type(x) is not _ndarray or type(alpha) is not float or type(beta) is not float:
         return _gemv(a, x, y, alpha, beta, trans, out, None)
     dtype = a.dtype
     state = _current()
@@ -210,9 +205,7 @@ def _pose(a: Any, x: Any, y: Any, beta: float, trans: bool, out: Any) -> _Posed:
     if dtype not in FLOATS:
         raise TypeError(f"a is a {arrays.describe(a)}; gemv takes float64, float32, float16 and bfloat16")
     if matrix.ndim != 2:
-        raise ValueError(
-            f"a is a {arrays.describe(a)}; gemv takes one matrix (rows, columns): use gemm for a stack"
-        )
+        raise ValueError(f"a is a {arrays.describe(a)}; gemv takes one matrix (rows, columns): use gemm for a stack")
     if vector.ndim != 1:
         raise ValueError(f"x is a {arrays.describe(x)}; gemv takes one vector: use gemm for several")
     if trans:

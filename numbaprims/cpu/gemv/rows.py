@@ -12,13 +12,13 @@ from numbaprims.cpu.simd import (
     fma,
     load_wide,
     load_wide_first,
+    load_wide_last,
     prefetch,
     reduce_add,
     stack_array,
     store_scalar,
     zeros,
 )
-from numbaprims.cpu.simd.edges import load_wide_last
 
 MOST_ROWS = 1024
 """Outputs of one tile at most; their sums lie on the stack."""

@@ -1,0 +1,156 @@
+"""The solvers of ger.
+
+The bound. An update reads A once and writes it once, 2 m n elements, and computes 2 m n operations: a quarter of an
+operation a byte in float32, a hundredth of what a core could do with it. x and y are m + n elements beside. So the
+kernels read y from the first-level cache (tiles are as wide as fits there), a row of x is one scalar, and nothing else
+is touched. Without A only the writing is left: in the caches plain stores are fastest, beyond them a store first
+fetches the line that it overwrites, and stores past the caches avoid that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.ger.arguments import ARGS, int_words, walk
+from numbaprims.cpu.ger.rows import make_pack, make_rows
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import advance, lanes, load_wide_scalar, scalar, store_narrow_scalar
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+Y_BYTES = 16384
+"""A tile's part of y at most: half of a first-level cache of 32 KiB."""
+TILE_BYTES = 262144
+"""What a worker moves at a time, in about 2 us."""
+PARALLEL_BYTES = 1 << 20
+NAIVE_BLOCK = 16
+
+
+def bytes_a_second(problem: Any, target: Any) -> float:
+    """How fast one core reads and writes: its second-level cache, the third-level cache or memory."""
+    size = problem.m * problem.n * DTYPES[problem.dtype].itemsize
+    if size <= target.l2:
+        return 110e9
+    return 100e9 if size <= target.l3 else 35e9
+
+
+class _Rows(Solver):
+    """What the two solvers of contiguous rows share."""
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.order == "strided":
+            return "neither the rows nor the columns of out are contiguous"
+        if not problem.a_along:
+            return "a and out are not contiguous along the same dimension, in the same direction"
+        return None
+
+    def _launcher(self, problem: Any, vectors: int, stream: bool, ints: dict[str, int], target: Any) -> Launcher:
+        swapped = problem.order == "column"
+        dtype = DTYPES[problem.dtype]
+        W = lanes(dtype.accumulate, target.vector_bytes)
+        down = -(-ints["m"] // ints["height"])
+        kernel = make_rows(problem.dtype, W, vectors, problem.has_a, stream)
+        phases = [(kernel, down * ints["across"], 1)]
+        shared = self.workspace(problem, target, {})
+        if shared:
+            ints["y_packed"] = 1
+            phases.insert(0, (make_pack(problem.dtype), 1, 1))
+        program = Program(int_words(ints), phases)
+        launch = make_launcher(program, parallel=problem.bytes_moved() >= PARALLEL_BYTES, shared=shared)
+        return _swap(launch) if swapped else launch
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        ints, _ = walk(problem)
+        return 0 if ints["y_step"] == 1 or ints["n"] <= 1 else ints["n"] * DTYPES[problem.dtype].itemsize
+
+
+def _swap(launch: Launcher) -> Launcher:
+    """A launcher of the transposed problem, whose x is our y."""
+
+    def launch_swapped(out: Any, x: Any, y: Any, a: Any, b: Any, c: Any, d: Any, alpha: float) -> None:
+        launch(out, y, x, a, b, c, d, alpha)
+
+    return launch_swapped
+
+
+class RegisterBlock(_Rows):
+    """Four vectors of a row at a time against a piece of y in the first-level cache, stores aligned."""
+
+    name = "register_block"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return 0.5e-6 + problem.bytes_moved() / bytes_a_second(problem, target)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        ints, _ = walk(problem)
+        size = DTYPES[problem.dtype].itemsize
+        across = -(-ints["n"] // (Y_BYTES // size))
+        width = -(-ints["n"] // across)
+        moved = width * size * (2 if problem.has_a else 1)
+        ints |= {"across": across, "width": width, "height": max(1, TILE_BYTES // moved)}
+        stream = not problem.has_a and problem.bytes_moved() > max(target.l2, target.l3)
+        return self._launcher(problem, 4, stream, ints, target)
+
+
+class RowBlock(_Rows):
+    """The CPU counterpart of algorithm 2 of Zhang and Zhang (2013).
+
+    Their block j keeps y[j] in a register (`buff_y`), and its threads update row j, each an element of every N x M.
+    Here the block is the loop over row j, the scalar is x[j] (BLAS names the vectors the other way round), and the
+    threads are the lanes of a vector. Every element of A is read and written once.
+    """
+
+    name = "row_block"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return 0.5e-6 + problem.bytes_moved() / (0.8 * bytes_a_second(problem, target))
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        ints, _ = walk(problem)
+        row = ints["n"] * DTYPES[problem.dtype].itemsize
+        ints |= {"across": 1, "width": ints["n"], "height": max(1, TILE_BYTES // row)}
+        return self._launcher(problem, 1, False, ints, target)
+
+
+def make_naive(dtype: str) -> RangeKernel:
+    """Element by element, in blocks that keep both the lines of A and those of out in the first-level cache."""
+    acc = DTYPES[dtype].accumulate
+    types = ARGS.types(out=dtype, x=dtype, y=dtype, a=dtype)
+
+    @range_kernel("ger_naive", types, spec=(dtype,))
+    def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        alpha = scalar(args.alpha, acc)
+        x, y = advance(args.x, args.x_start), advance(args.y, args.y_start)
+        a, out = advance(args.a, args.a_start), advance(args.out, args.out_start)
+        for tile in range(lo, hi):
+            down = tile // args.across
+            first = (tile - down * args.across) * NAIVE_BLOCK
+            last = min(first + NAIVE_BLOCK, args.n)
+            for i in range(down * NAIVE_BLOCK, min((down + 1) * NAIVE_BLOCK, args.m)):
+                v = alpha * load_wide_scalar(x, i * args.x_step)
+                for j in range(first, last):
+                    value = v * load_wide_scalar(y, j * args.y_step)
+                    if args.has_a:
+                        value += load_wide_scalar(a, i * args.a_rs + j * args.a_cs)
+                    store_narrow_scalar(out, i * args.out_rs + j * args.out_cs, value)
+
+    return naive
+
+
+class Naive(Solver):
+    """The definition; refuses nothing."""
+
+    name = "naive"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return 0.5e-6 + problem.m * problem.n * 1e-9
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        ints, swapped = walk(problem)
+        ints["across"] = -(-ints["n"] // NAIVE_BLOCK)
+        tiles = -(-ints["m"] // NAIVE_BLOCK) * ints["across"]
+        program = Program(int_words(ints), [(make_naive(problem.dtype), tiles, 64)])
+        launch = make_launcher(program, parallel=problem.m * problem.n >= 1 << 15)
+        return _swap(launch) if swapped else launch
