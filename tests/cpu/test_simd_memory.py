@@ -1,0 +1,186 @@
+"""Loads, stores, tails and pointers of every element type; memory that must not be touched lies on a locked page."""
+
+import ctypes
+import sys
+
+import numpy as np
+import pytest
+
+from numbaprims.cpu import target
+from numbaprims.cpu.jit import range_kernel
+from numbaprims.cpu.simd import (
+    ELEMENTS,
+    Arguments,
+    address_of,
+    advance,
+    broadcast_load,
+    cast_pointer,
+    first_lanes,
+    gather,
+    lanes,
+    load,
+    load_aligned,
+    load_first,
+    load_masked,
+    load_scalar,
+    load_strided,
+    load_wide_first,
+    load_wide_last,
+    pointer_from_address,
+    prefetch,
+    prefetch_write,
+    stack_array,
+    store,
+    store_aligned,
+    store_first,
+    store_masked,
+    store_narrow_first,
+    store_scalar,
+    store_stream,
+    stream_fence,
+)
+
+ARGS = Arguments(arrays=("out", "a", "index", "wide_index"), ints=("count",))
+ROWS = 18
+
+
+def numpy_type(elem):
+    bits, kind = ELEMENTS[elem]
+    return np.dtype({"h": "u"}.get(kind, kind) + str(bits // 8))
+
+
+def run(kernel, *arrays, ints=()):
+    """Call a range kernel on arrays, as the drivers do."""
+    words = np.zeros(80, np.int64)
+    words[: len(arrays)] = [array.ctypes.data for array in arrays]
+    words[16 : 16 + len(ints)] = ints
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(kernel.address)
+    function(words.ctypes.data, 0, 0, 1)
+
+
+def aligned(count, dtype):
+    """Zeros at a multiple of 64 bytes."""
+    room = np.zeros(count * dtype.itemsize + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + count * dtype.itemsize].view(dtype)
+
+
+def make_memory(elem, W):
+    types = ARGS.types(out=elem, a=elem, index="i32", wide_index="i64")
+
+    @range_kernel("test_memory", types, spec=(elem, W))
+    def test_memory(args, worker, lo, hi):
+        out = args.out
+        a = args.a
+        count = args.count
+        prefetch(a, 0, 3)
+        prefetch_write(out, 0, 3)
+        mask = first_lanes(count, W) ^ first_lanes(1, W)
+        store(out, 0 * W, load(a, 1, W))
+        store_aligned(out, 1 * W, load_aligned(a, 0, W))
+        store(out, 2 * W, load_first(a, 2, count, W))
+        store(out, 3 * W, load_masked(a, 1, mask))
+        store(out, 4 * W, load_strided(a, 1, 3, W))
+        store(out, 5 * W, load_strided(a, 3 * W, -2, W))
+        store(out, 6 * W, broadcast_load(a, 2, W))
+        store(out, 7 * W, gather(a, load(args.index, 0, W)))
+        store(out, 8 * W, gather(a, load(args.wide_index, 0, W)))
+        store(out, 9 * W, load(a + 3, 0, W))
+        store(out + 10 * W, 0, load(advance(2 + a, 2), 0, W))
+        store_stream(out, 11 * W, load(a, 5, W))
+        store_first(out, 12 * W, count, load(a, 6, W))
+        store_masked(out, 13 * W, mask, load(a, 7, W))
+        out[14 * W] = a[3]
+        store_scalar(out, 14 * W + 1, load_scalar(a, 4))
+        store(pointer_from_address(address_of(out) + address_of(a) - address_of(a), elem), 15 * W, load(a, 8, W))
+        bytes_ = cast_pointer(a, "u8")
+        store(out, 16 * W, load(cast_pointer(bytes_ + (address_of(a + 9) - address_of(a)), elem), 0, W))
+        room = stack_array(elem, W)
+        store(room, 0, load(a, 10, W))
+        store(out, 17 * W, load(room, 0, W))
+        stream_fence()
+
+    return test_memory
+
+
+@pytest.mark.parametrize("elem", ELEMENTS)
+def test_memory(elem, rng):
+    W, dtype = lanes(elem, target.current().vector_bytes), numpy_type(elem)
+    a, out = aligned(4 * W + 16, dtype), aligned(ROWS * W, dtype)
+    a[:] = rng.integers(1, 100, len(a))
+    index = rng.integers(0, len(a), W).astype(np.int32)
+    kernel = make_memory(elem, W)
+    lane = np.arange(W)
+    for count in sorted({-1, 0, 1, 2, 3, W // 2, W - 1, W, W + 1}):
+        out[:] = 111
+        run(kernel, out, a, index, index.astype(np.int64), ints=(count,))
+        inside, old = lane < count, np.full(W, 111, dtype)
+        mask = inside ^ (lane < 1)
+        zero = np.zeros(W, dtype)
+        expected = [
+            a[1 : W + 1], a[:W], np.where(inside, a[2 : W + 2], zero), np.where(mask, a[1 : W + 1], zero),
+            a[1 : 3 * W : 3], a[3 * W : W : -2], np.repeat(a[2], W), a[index], a[index], a[3 : W + 3], a[4 : W + 4],
+            a[5 : W + 5], np.where(inside, a[6 : W + 6], old), np.where(mask, a[7 : W + 7], old),
+            np.where(lane < 2, np.resize(a[3:5], W), old), a[8 : W + 8], a[9 : W + 9], a[10 : W + 10],
+        ]  # fmt: skip
+        for row, (result, right) in enumerate(zip(out.reshape(ROWS, W), expected, strict=True)):
+            assert (result == right).all(), (row, count, result, right)
+
+
+def make_tail(elem, W):
+    types = ARGS.types(out=elem, a=elem)
+
+    @range_kernel("test_tail", types, spec=(elem, W))
+    def test_tail(args, worker, lo, hi):
+        count = args.count
+        a = load_first(args.a, 0, count, W)
+        store_first(args.out, 0, count, a)
+        store_masked(args.out, 0, first_lanes(count, W), load_masked(args.a, 0, first_lanes(count, W)))
+        store_narrow_first(args.out, 0, count, load_wide_first(args.a, 0, count, W))
+
+    return test_tail
+
+
+def make_head(elem, W):
+    @range_kernel("test_head", ARGS.types(out=elem, a=elem), spec=(elem, W))
+    def test_head(args, worker, lo, hi):
+        store_narrow_first(args.out, 0, W, load_wide_last(args.a, 0, args.count, W))
+
+    return test_head
+
+
+@pytest.fixture
+def locked():
+    """Writable bytes between two pages that may not be touched."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("mprotect of Linux")
+    import mmap
+
+    page = mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mprotect.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    start = libc.mmap(None, 6 * page, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    views = []
+    for at in (1, 4):
+        assert not libc.mprotect(start + at * page, page, 3)
+        views.append(np.frombuffer((ctypes.c_uint8 * page).from_address(start + at * page), np.uint8))
+    yield views
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.munmap(start, 6 * page)
+
+
+@pytest.mark.parametrize("elem", ["f64", "f32", "bf16", "i8"])
+def test_tails_touch_nothing_else(elem, rng, locked):
+    W, dtype = lanes(elem, target.current().vector_bytes), numpy_type(elem)
+    source, written = (view.view(dtype) for view in locked)
+    tail, head = make_tail(elem, W), make_head(elem, W)
+    source[:] = rng.integers(1, 100, len(source))
+    for count in sorted({0, 1, 2, W // 2, W - 1, W}):
+        written[:] = 0
+        run(tail, written[len(written) - count :], source[len(source) - count :], ints=(count,))
+        assert (written[len(written) - count :] == source[len(source) - count :]).all()
+        assert not written[: len(written) - count].any()
+        run(head, written, source, ints=(count,))  # its elements begin on the first byte of the page
+        assert (written[W - count : W] == source[:count]).all() and not written[: W - count].any()
