@@ -13,12 +13,10 @@ from numbaprims.cpu import target
 from numbaprims.cpu.simd.access import strided_value
 from numbaprims.cpu.simd.half import like, narrow_bf16, narrow_f16, widen_bf16, widen_f16
 from numbaprims.cpu.simd.memory import (
-    declare,
     first_lanes_value,
     int_literal,
     masked_load_value,
     masked_store_value,
-    suffix,
     vector_at,
 )
 from numbaprims.cpu.simd.operands import constant
