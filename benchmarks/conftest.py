@@ -9,9 +9,7 @@ import pytest
 
 def pytest_addoption(parser):
     group = parser.getgroup("numbaprims")
-    group.addoption(
-        "--shapes", default="quick", help="suites or shapes, as for `numbaprims bench` (default quick)"
-    )
+    group.addoption("--shapes", default="quick", help="suites or shapes, as for `numbaprims bench` (default quick)")
     group.addoption("--dtype", default="f32", help="f32, f64, bf16, f16, int8; several separated by commas")
     group.addoption("--threads", type=int, default=1, help="threads of every library (default 1)")
 

@@ -314,9 +314,7 @@ def test_targets_say_what_was_reached():
     ]
     rows = {row["name"]: row for row in targets.summarise(records)}
     peak = rows["f32, square 256-4096, of the FMA peak"]
-    assert (
-        peak["value"] == pytest.approx((90 * 80) ** 0.5) and peak["verdict"] == "floor" and peak["cases"] == 2
-    )
+    assert peak["value"] == pytest.approx((90 * 80) ** 0.5) and peak["verdict"] == "floor" and peak["cases"] == 2
     over = rows["f32, square 256-4096, over NumPy (OpenBLAS)"]
     assert over["value"] == pytest.approx(0.9)
     assert over["verdict"] == "MISSED by 2 %" and over["worst"] == "512x512x512"
@@ -436,9 +434,7 @@ def test_the_tables_in_the_docs_are_those_of_the_results():
 
     root = Path(__file__).resolve().parent.parent
     pages = [
-        path
-        for path in (root / "README.md", *(root / "docs").rglob("*.md"))
-        if "generated:bench" in path.read_text()
+        path for path in (root / "README.md", *(root / "docs").rglob("*.md")) if "generated:bench" in path.read_text()
     ]
     assert root / "docs" / "benchmarks.md" in pages
     assert report.main(["--check", *map(str, pages), "--results", str(root / "benchmarks" / "results")]) == 0

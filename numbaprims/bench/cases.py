@@ -135,9 +135,7 @@ def parse_shape(text: str, names: tuple[str, ...]) -> tuple[tuple[str, int], ...
     parts = text.lower().split("x")
     if len(parts) != len(names) or not all(part.isdecimal() and int(part) > 0 for part in parts):
         form = "x".join(name.upper() for name in names)
-        raise ValueError(
-            f"shapes: {text!r} given, allowed are {form} with positive whole numbers, or a suite"
-        )
+        raise ValueError(f"shapes: {text!r} given, allowed are {form} with positive whole numbers, or a suite")
     return tuple(zip(names, map(int, parts), strict=True))
 
 

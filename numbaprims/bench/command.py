@@ -46,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=_threads, metavar="1,2", help="thread counts (default: 1 and all)")
     add("--dtype", type=_dtypes, default=["f32"], metavar="f32,f64,bf16,f16,int8", help="default f32")
     add("--shapes", type=_words, metavar="SUITE|MxNxK,...", help="suites or shapes; `all` for every suite")
-    add(
-        "--quick", action="store_true", help="a few small shapes and short measurements, to see that it works"
-    )
+    add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
         "--time-limit",
         type=float,
@@ -60,9 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--plot", metavar="FILE", help="draw roofline and speed-ups (.png, .svg, .pdf); needs matplotlib")
     add("--device", choices=("cpu",), default="cpu", help="where kernels run")
     case = parser.add_argument_group("one case (as the lines of NUMBAPRIMS_VERBOSE=1 name it)")
-    case.add_argument(
-        "--trans-a", "--trans", action="store_true", help="the first operand is stored transposed"
-    )
+    case.add_argument("--trans-a", "--trans", action="store_true", help="the first operand is stored transposed")
     case.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
     case.add_argument("--bias", action="store_true", help="gemm: add a bias to each row")
     case.add_argument("--activation", metavar="KIND", help="gemm: fuse an activation")
@@ -137,20 +133,14 @@ def command_line(args: argparse.Namespace) -> str:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.batch != 1:
         words += ["--batch", str(args.batch)]
-    words += [
-        f"--{n.replace('_', '-')}"
-        for n in ("quick", "trans_a", "trans_b", "bias", "backward")
-        if vars(args)[n]
-    ]
+    words += [f"--{n.replace('_', '-')}" for n in ("quick", "trans_a", "trans_b", "bias", "backward") if vars(args)[n]]
     return shlex.join(words)
 
 
 def _print_facts(document: dict[str, Any]) -> None:
     machine, versions = document["machine"], document["versions"]
     caches = "/".join(f"{machine[level] / 2**20:.3g}" for level in ("l1d", "l2", "l3"))
-    print(
-        f"{machine['cpu']} ({machine['llvm']}, {machine['isa']}), {machine['cpus']} CPUs, caches {caches} MiB"
-    )
+    print(f"{machine['cpu']} ({machine['llvm']}, {machine['isa']}), {machine['cpus']} CPUs, caches {caches} MiB")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     if machine["load"] is not None and machine["load"] > 0.3 * machine["cpus"]:
         print(f"This machine is busy (load {machine['load']:.1f}): times of several threads mean little now.")

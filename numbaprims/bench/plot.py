@@ -18,14 +18,10 @@ def draw(document: dict[str, Any], path: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError(
-            "plot: matplotlib is not installed; pip install numbaprims[bench] brings it"
-        ) from None
+        raise ValueError("plot: matplotlib is not installed; pip install numbaprims[bench] brings it") from None
     records = [record for record in document["records"] if "roof" in record]
     if not records:
-        raise ValueError(
-            "plot: nothing to draw, allowed are runs of gemm, gemv, ger and activation with results"
-        )
+        raise ValueError("plot: nothing to draw, allowed are runs of gemm, gemv, ger and activation with results")
     stem = records[0]["stem"]
     figure = Figure(figsize=(13, 5.5), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -50,22 +46,16 @@ def _under_the_roof(axes: Any, document: dict[str, Any], records: list[dict[str,
         low, high = min(x) * 0.8, max(x) * 1.25
         if compute:
             steps = [low * (high / low) ** (i / 100) for i in range(101)]
-            axes.plot(
-                steps, [min(roof["fma_f32"], roof["read"] * s) for s in steps], color=colour, linewidth=1
-            )
+            axes.plot(steps, [min(roof["fma_f32"], roof["read"] * s) for s in steps], color=colour, linewidth=1)
         else:
             axes.plot([low, high], [roof["read"]] * 2, color=colour, linewidth=1)
             axes.plot([low, high], [roof["copy"]] * 2, color=colour, linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel(
-        "operations per byte of the operands (flop/B)" if compute else "memory touched by a call (B)"
-    )
+    axes.set_xlabel("operations per byte of the operands (flop/B)" if compute else "memory touched by a call (B)")
     axes.set_ylabel("speed (GFLOP/s)" if compute else "speed (GB/s)")
     axes.set_title(
-        "lines: f32 FMA peak and memory bandwidth"
-        if compute
-        else "lines: read (solid) and copy (dashed) from memory"
+        "lines: f32 FMA peak and memory bandwidth" if compute else "lines: read (solid) and copy (dashed) from memory"
     )
     axes.grid(True, which="both", alpha=0.2)
     axes.legend()

@@ -73,9 +73,7 @@ def _targets(runs: Runs) -> str:
     for document in runs.values():
         for row in document["targets"]:
             value, floor, aim = (table.number(row[key], row["unit"]) for key in ("value", "floor", "aim"))
-            verdict = (
-                row["verdict"] if not row["verdict"].startswith("MISSED") else f"**{row['verdict'].lower()}**"
-            )
+            verdict = row["verdict"] if not row["verdict"].startswith("MISSED") else f"**{row['verdict'].lower()}**"
             rows.append(
                 [
                     f"{row['stem']}: {row['name']}",
@@ -99,8 +97,7 @@ def _machine(runs: Runs) -> str:
     rows = [
         [
             "CPU",
-            f"{machine['cpu']}, LLVM name {machine['llvm']}, {machine['isa']}, "
-            f"{machine['cpus']} CPUs, {caches}",
+            f"{machine['cpu']}, LLVM name {machine['llvm']}, {machine['isa']}, {machine['cpus']} CPUs, {caches}",
         ],
         ["System", f"{machine['system']}, threading layer {machine['threading_layer']}"],
         ["Versions", ", ".join(f"{name} {version}" for name, version in document["versions"].items())],
@@ -164,9 +161,7 @@ def _call(runs: Runs) -> str:
          f"{r['times_numpy']:.2f}"]
         for r in records
     ]  # fmt: skip
-    return (
-        markdown(["call on 8x8 f32", "threads", "numbaprims", "NumPy", "times NumPy's"], rows) if rows else ""
-    )
+    return markdown(["call on 8x8 f32", "threads", "numbaprims", "NumPy", "times NumPy's"], rows) if rows else ""
 
 
 def _start(runs: Runs) -> str:
@@ -183,17 +178,11 @@ def _start(runs: Runs) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when every file is as the results say (or was made so), 1 when --check found a stale one."""
-    parser = argparse.ArgumentParser(
-        prog="python -m numbaprims.bench.report", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m numbaprims.bench.report", description=__doc__.split("\n")[0])
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", nargs="+", metavar="FILE", help="write the blocks of these files anew")
-    action.add_argument(
-        "--check", nargs="+", metavar="FILE", help="fail when a block differs from the results"
-    )
-    parser.add_argument(
-        "--results", default="benchmarks/results", metavar="DIR", help="default benchmarks/results"
-    )
+    action.add_argument("--check", nargs="+", metavar="FILE", help="fail when a block differs from the results")
+    parser.add_argument("--results", default="benchmarks/results", metavar="DIR", help="default benchmarks/results")
     options = parser.parse_args(arguments)
     machines = load_results(Path(options.results))
     stale = 0

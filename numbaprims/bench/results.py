@@ -115,9 +115,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A run that was saved. ValueError: another schema."""
     document = json.loads(Path(path).read_text(encoding="utf-8"))
     if document.get("schema") != SCHEMA:
-        raise ValueError(
-            f"{path}: schema {document.get('schema')!r} given, allowed is {SCHEMA}; run it again"
-        )
+        raise ValueError(f"{path}: schema {document.get('schema')!r} given, allowed is {SCHEMA}; run it again")
     return document
 
 

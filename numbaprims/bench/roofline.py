@@ -106,9 +106,7 @@ class Roofline:
         }
         copies = self.copies(2 * STREAM_BYTES)
         times = measure({name: probe.call for name, probe in {**probes, **copies}.items()}, _QUICK)
-        found: dict[str, Any] = {
-            name: probe.amount / times[name].seconds / 1e9 for name, probe in probes.items()
-        }
+        found: dict[str, Any] = {name: probe.amount / times[name].seconds / 1e9 for name, probe in probes.items()}
         rates = {form: probe.amount / times[form].seconds / 1e9 for form, probe in copies.items()}
         best = max(rates, key=lambda form: rates[form])
         return {**found, "copy": rates[best], "copy_form": best, "copies": rates}

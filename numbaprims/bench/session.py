@@ -43,7 +43,6 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
             print(table.heading(options.subject))
             for case in chosen:
                 record = run_case(case, count, roofline, schedule(options))
-                record["read"] = summary["read"]
                 record["caches"] = {"l3": document["machine"]["l3"]}
                 document["records"].append(record)
                 print(table.line(record), flush=True)

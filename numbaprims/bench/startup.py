@@ -42,9 +42,7 @@ def first_gemm(threads: int, cache: str) -> dict[str, float]:
         check=False,
     )
     if child.returncode:
-        raise RuntimeError(
-            child.stderr.strip().splitlines()[-1] if child.stderr.strip() else "the process died"
-        )
+        raise RuntimeError(child.stderr.strip().splitlines()[-1] if child.stderr.strip() else "the process died")
     began, numpy_ready, done = json.loads(child.stdout.splitlines()[-1])
     return {"whole": done - spawned, "interpreter": began - spawned, "numpy": numpy_ready - began,
             "numbaprims": done - numpy_ready}  # fmt: skip

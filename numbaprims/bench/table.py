@@ -73,9 +73,7 @@ def means(records: list[Record]) -> list[str]:
         head = f"{suite}, {dtype}, {threads} thread{'s' * (threads > 1)}, {len(group)} cases: "
         percents = [record["roof"]["percent"] for record in group]
         worst = min(group, key=lambda record: record["roof"]["percent"])
-        parts = [
-            f"{geometric_mean(percents):.1f} % of the roof (worst {min(percents):.1f}, {worst['label']})"
-        ]
+        parts = [f"{geometric_mean(percents):.1f} % of the roof (worst {min(percents):.1f}, {worst['label']})"]
         for name in RIVALS[stem]:
             found = [(r["rivals"][name]["speedup"], r["label"]) for r in group if name in r["rivals"]]
             if found:
@@ -93,8 +91,7 @@ def targets(rows: Iterable[dict[str, Any]]) -> list[str]:
         value, floor, aim = (number(row[key], row["unit"]) for key in ("value", "floor", "aim"))
         name = f"{row['stem']}: {row['name']}"
         lines.append(
-            f"{name:58}  {row['threads']:>3}  {row['cases']:>5}  "
-            f"{value:>8}  {floor:>6}  {aim:>6}  {row['verdict']}"
+            f"{name:58}  {row['threads']:>3}  {row['cases']:>5}  {value:>8}  {floor:>6}  {aim:>6}  {row['verdict']}"
         )
     return lines if len(lines) > 1 else []
 

@@ -231,9 +231,7 @@ def _stream(kernel: RangeKernel, out: np.ndarray, x: np.ndarray) -> Call:
     piece = PIECE_BYTES // x.itemsize
     tiles = -(-x.size // piece)
     chunk = -(-tiles // CHUNKS)
-    launch = make_launcher(
-        Program([x.size, piece], [(kernel, tiles, chunk)]), parallel=x.nbytes >= PARALLEL_BYTES
-    )
+    launch = make_launcher(Program([x.size, piece], [(kernel, tiles, chunk)]), parallel=x.nbytes >= PARALLEL_BYTES)
     return lambda: launch(out, x)
 
 

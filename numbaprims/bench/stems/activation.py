@@ -85,9 +85,7 @@ def _sample(count: int) -> np.ndarray | slice:
     return np.unique(np.concatenate([ends, np.arange(0, count, 997), count - 1 - ends]))
 
 
-def _check(
-    expected: Callable[[Any], np.ndarray], count: int, dtype: str
-) -> Callable[[np.ndarray], str | None]:
+def _check(expected: Callable[[Any], np.ndarray], count: int, dtype: str) -> Callable[[np.ndarray], str | None]:
     def check(got: np.ndarray) -> str | None:
         if not np.isfinite(got).all():
             return f"{int((~np.isfinite(got)).sum())} of {got.size} elements are not finite"

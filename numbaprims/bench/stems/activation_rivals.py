@@ -55,9 +55,7 @@ def numexpr_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, 
     }
     constants |= {**KINDS[kind].parameters, **parameters}
     constants |= {"low": parameters.get("min"), "high": parameters.get("max")}  # min is a function of numexpr
-    values = {
-        name: x.dtype.type(value) for name, value in constants.items() if isinstance(value, (int, float))
-    }
+    values = {name: x.dtype.type(value) for name, value in constants.items() if isinstance(value, (int, float))}
     values["x"] = x
     error = numexpr.validate(NUMEXPR[kind], values, {}, out=y, casting="same_kind")
     if error is not None:
@@ -124,9 +122,7 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "sigmoid": lambda: torch.sigmoid(t, out=out),
         "tanh": lambda: torch.tanh(t, out=out),
         "softplus": lambda: nn.softplus(t, 1.0, 20.0, out=out),
-        "softsign": chain(
-            lambda: torch.abs(t, out=out), lambda: out.add_(1), lambda: torch.div(t, out, out=out)
-        ),
+        "softsign": chain(lambda: torch.abs(t, out=out), lambda: out.add_(1), lambda: torch.div(t, out, out=out)),
         "abs": lambda: torch.abs(t, out=out),
         "power": chain(
             lambda: torch.mul(t, p["beta"], out=out),
@@ -184,8 +180,6 @@ def torch_backward(
         "hard_tanh": lambda: aten.hardtanh_backward.grad_input(g, t, -1.0, 1.0, grad_input=out),
         "exp": lambda: torch.mul(g, r, out=out),
         "log": lambda: torch.div(g, t, out=out),
-        "threshold": lambda: aten.threshold_backward.grad_input(
-            g, t, parameters["threshold"], grad_input=out
-        ),
+        "threshold": lambda: aten.threshold_backward.grad_input(g, t, parameters["threshold"], grad_input=out),
     }
     return table.get(kind)

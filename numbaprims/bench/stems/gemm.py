@@ -45,10 +45,7 @@ def cases(options: Namespace) -> list[Case]:
                 groups = [
                     (
                         stored,
-                        [
-                            tuple(zip(DIMENSIONS, map(int, text.split("x")), strict=True))
-                            for text in suite[stored]
-                        ],
+                        [tuple(zip(DIMENSIONS, map(int, text.split("x")), strict=True)) for text in suite[stored]],
                     )
                     for stored in ("nn", "tn", "nt")
                     if stored in suite

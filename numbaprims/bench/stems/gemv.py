@@ -62,9 +62,7 @@ def workload(case: Case, threads: int) -> Workload:
         want = (matrix.T if trans else matrix) @ x.values().astype(np.float64)
         return disagreement(got, want, sum_bound(float(np.abs(want).max()), m if trans else n, dtype))
 
-    contenders = {
-        OURS: Contender(lambda: numbaprims.gemv(ours[0], ours[1], trans=trans, out=ours[2]), y.values)
-    }
+    contenders = {OURS: Contender(lambda: numbaprims.gemv(ours[0], ours[1], trans=trans, out=ours[2]), y.values)}
     contenders |= _rivals(a, x, y, trans)
     return Workload(
         contenders,

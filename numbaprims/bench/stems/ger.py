@@ -61,9 +61,7 @@ def workload(case: Case, threads: int) -> Workload:
         for take_rows, take_columns in ((rows, slice(None)), (slice(None), columns)):
             before = start.values()[take_rows][:, take_columns].astype(np.float64)
             want = before + vx[take_rows][:, None] * vy[take_columns]
-            wrong = disagreement(
-                got[take_rows][:, take_columns], want, 2 * EPS[dtype] * float(np.abs(want).max())
-            )
+            wrong = disagreement(got[take_rows][:, take_columns], want, 2 * EPS[dtype] * float(np.abs(want).max()))
             if wrong:
                 return wrong
         if np.array_equal(got, start.values()):

@@ -1,0 +1,61 @@
+"""Time every gemm solver on many shapes, and keep the times with which tests judge the choice.
+
+    python benchmarks/regret_gemm.py tests/data/gemm_timings.json
+
+One thread, the smallest of several blocks of interleaved calls. The file says on which CPU.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+import numbaprims
+from numbaprims.dispatch import registry
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.tuning.timing import measure
+
+SHAPES = [
+    (16, 16, 16), (32, 32, 32), (64, 64, 64), (128, 128, 128), (256, 256, 256), (512, 512, 512), (1024, 1024, 1024),
+    (64, 3136, 576), (256, 196, 2304), (128, 4096, 1024), (32, 1760, 1760), (1760, 16, 1760), (3000, 7, 2048),
+    (10, 10000, 64), (777, 333, 55), (1, 4096, 1024), (2, 4096, 1024), (4, 1000, 1000), (6, 1760, 1760),
+    (1760, 64, 1760), (1760, 128, 1760), (16, 1000, 1000), (64, 784, 147), (33, 65, 17), (100, 3, 1000),
+    (500, 700, 10), (2048, 10, 784), (32, 256, 64), (32, 10, 256), (256, 64, 32), (5, 64, 1000), (200, 200, 5000),
+]  # fmt: skip
+
+
+def main(path: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = []
+    with numbaprims.config(threads=1):
+        for m, n, k in SHAPES:
+            for trans_b in (False, True):
+                a = rng.standard_normal((m, k), dtype=np.float32)
+                b = rng.standard_normal((n, k) if trans_b else (k, n), dtype=np.float32)
+                out = np.empty((m, n), np.float32)
+                problem = problem_of("gemm", a, b, trans_b=trans_b, out=out)
+                target = registry.target("cpu")
+                calls = {}
+                for solver in registry.solvers("gemm", "cpu"):
+                    if solver.name == "naive" or solver.why_not(problem, target):
+                        continue
+                    launch = solver.bind(problem, target, next(iter(solver.configs(problem, target))))
+                    calls[solver.name] = lambda launch=launch, a=a, b=b, out=out: launch(out, a, b, f0=1.0)
+                timings = measure(calls)
+                seconds = {name: float(f"{timings[name].best:.4g}") for name in timings}
+                rows.append({"m": m, "n": n, "k": k, "trans_b": trans_b, "seconds": seconds})
+                chosen = min(seconds, key=lambda name: _estimate(name, problem, target))
+                print(m, n, k, trans_b, seconds, chosen, f"{seconds[chosen] / min(seconds.values()):.2f}", flush=True)
+    facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l2", "l3")}
+    pathlib.Path(path).write_text(
+        json.dumps({"target": facts, "rows": rows}, indent=0).replace('\n"', ' "').replace("\n}", "}") + "\n"
+    )
+
+
+def _estimate(name: str, problem: object, target: object) -> float:
+    return next(s for s in registry.solvers("gemm", "cpu") if s.name == name).estimate(problem, target)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
