@@ -127,4 +127,6 @@ def compile_entry(function: Callable[..., Any], sig: str, *, parallel: bool = Fa
     options = dict(OPTIONS, parallel=parallel)
     dispatcher = numba.njit(**options)(function)
     _compile_through_cache(dispatcher, function, function.__name__, (sig,), options, lambda: dispatcher.compile(sig))
+    # Other scalars than this signature's are converted; without this, one call with alpha=2 compiled for 0.35 s.
+    dispatcher.disable_compile()
     return dispatcher

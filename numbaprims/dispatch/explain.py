@@ -100,10 +100,11 @@ def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) ->
     """The problem that a public function would pose for these arguments; the same checks, nothing is run."""
     name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
     package = importlib.import_module("numbaprims")
-    if name not in package.__dir__():
+    # numpy.exp has a public name too
+    if name not in package._LAZY or function not in (name, getattr(package, name)):
         raise ValueError(f"explain: {name!r} is not a public function of numbaprims")
-    module = importlib.import_module(getattr(package, name).__module__)
-    problems = getattr(module, "PROBLEMS", {})
+    # the module that a name is imported from, not the file that its function stands in
+    problems = getattr(importlib.import_module(f"numbaprims.{package._LAZY[name]}"), "PROBLEMS", {})
     if name not in problems:
         raise ValueError(f"explain: {name!r} poses no problem to the dispatcher")
     problem: Problem = problems[name](*args, **kwargs)
