@@ -214,9 +214,7 @@ def make_private() -> RangeKernel:
                 multiply(args, packed_a, right, total, step, rows, columns, k, 1 if p0 == 0 else 0)
             if args.finish:
                 start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
-                finish(
-                    args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns
-                )
+                finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_private
 
@@ -272,9 +270,7 @@ def make_direct_driver() -> RangeKernel:
                 call_range(args.multiply, block_args, 0, 0, 1)
             if args.finish:
                 start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
-                finish(
-                    args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns
-                )
+                finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_direct_driver
 

@@ -39,9 +39,7 @@ def peak(problem: Any, target: Any) -> float:
     return CLOCK * 2 * lanes
 
 
-def multiply_time(
-    problem: Any, target: Any, mr: int, nr: int, efficiency: float, kind: str | None = None
-) -> float:
+def multiply_time(problem: Any, target: Any, mr: int, nr: int, efficiency: float, kind: str | None = None) -> float:
     """The tiles' own time: whole tiles, whatever part of them is there.
 
     Dot instructions ran at 1.85 (bf16) and 3.9 (int8) times the operations of float32 on 512 x 512 x 512.
@@ -49,8 +47,10 @@ def multiply_time(
     efficiency *= {"bf16": 1.85, "u8s8": 3.9}.get(kind or "", 1.0)
     padded = 2.0 * problem.batch * round_up(problem.m, mr) * round_up(problem.n, nr) * problem.k
     tiles = problem.batch * ceil_div(problem.m, mr) * ceil_div(problem.n, nr)
+    # sums are written once for each tile, from registers: 40 GB/s to the second-level cache and beyond
+    stores = problem.batch * problem.m * problem.n * DTYPES[problem.accumulate].itemsize / 40e9
     edge = 0.0 if problem.m % mr == 0 and problem.n % nr == 0 else 10e-9
-    return padded / (peak(problem, target) * efficiency) + tiles * (6e-9 + edge)
+    return padded / (peak(problem, target) * efficiency) + tiles * (6e-9 + edge) + stores
 
 
 def pack_time(order: str, elements: float, unit_along: str) -> float:

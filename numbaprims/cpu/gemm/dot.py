@@ -16,6 +16,7 @@ from numbaprims.cpu.gemm.multiply import keep_part
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
     advance,
+    bitcast,
     load_scalar,
     scalar,
     splat,
@@ -31,7 +32,7 @@ from numbaprims.cpu.simd import (
 )
 from numbaprims.cpu.simd.block_dot import tile_multiply_dot
 from numbaprims.cpu.simd.dot import dot_u8s8
-from numbaprims.cpu.simd.groups import flip_words, load_group_columns, load_group_rows, load_words, words_as
+from numbaprims.cpu.simd.groups import load_group_columns, load_group_rows, load_words
 
 
 @functools.cache
@@ -54,6 +55,7 @@ def make_pack_groups(
         k_step = args.k_step
         groups = (k + GROUP - 1) // GROUP
         room = stack_tile("i32", W, 1, W)
+        turn = splat(scalar(flip, "i32"), W)
         for q in range(lo, hi):
             panel = advance(args.panels, q * WIDTH * (groups + extra))
             source = advance(args.source, q * WIDTH * width_step)
@@ -66,19 +68,15 @@ def make_pack_groups(
                 if k_step == 1:
                     for g in range(0, groups, W):
                         valid = min(k - g * GROUP, W * GROUP)
-                        block = transpose(
-                            load_group_rows(advance(corner, g * GROUP), width_step, count, valid, W)
-                        )
+                        block = transpose(load_group_rows(advance(corner, g * GROUP), width_step, count, valid, W))
                         store_rows(room, W, block)
                         for r in range(min(W, groups - g)):
-                            store(target, (g + r) * WIDTH, flip_words(load_words(room, r * W, W), flip))
+                            store(target, (g + r) * WIDTH, load_words(room, r * W, W) ^ turn)
                 elif width_step == 1:
                     for g in range(groups):
                         valid = min(k - g * GROUP, GROUP)
-                        value = load_group_columns(
-                            advance(corner, g * GROUP * k_step), k_step, valid, count, W
-                        )
-                        store(target, g * WIDTH, flip_words(value, flip))
+                        value = load_group_columns(advance(corner, g * GROUP * k_step), k_step, valid, count, W)
+                        store(target, g * WIDTH, value ^ turn)
                 else:
                     for g in range(groups):
                         for j in range(count):
@@ -89,11 +87,9 @@ def make_pack_groups(
                             store_scalar(target, g * WIDTH + j, word ^ flip)
                 if compensate:
                     total = zeros("i32", W)
-                    one = words_as(splat(scalar(0x01010101, "i32"), W), "u8")
+                    one = bitcast(splat(scalar(0x01010101, "i32"), W), "u8")
                     for g in range(groups):
-                        total = dot_u8s8(
-                            total, one, words_as(load_words(target, g * WIDTH, W), "i8"), feature
-                        )
+                        total = dot_u8s8(total, one, bitcast(load_words(target, g * WIDTH, W), "i8"), feature)
                     store(target, groups * WIDTH, total * splat(scalar(-128, "i32"), W))
 
     return gemm_pack_groups

@@ -60,12 +60,8 @@ def make_inner(
             product, block = divmod(tile, args.m_blocks)
             i0 = block * args.mc
             rows = min(args.mc, many - i0)
-            x = advance(
-                args.a if x_is_a else args.b, load_word(args.offsets, 4 * product + (0 if x_is_a else 1))
-            )
-            y = advance(
-                args.b if x_is_a else args.a, load_word(args.offsets, 4 * product + (1 if x_is_a else 0))
-            )
+            x = advance(args.a if x_is_a else args.b, load_word(args.offsets, 4 * product + (0 if x_is_a else 1)))
+            y = advance(args.b if x_is_a else args.a, load_word(args.offsets, 4 * product + (1 if x_is_a else 0)))
             y_copy = pointer_from_address(scratch, acc)
             if args.k_group and copied != product:
                 for j in range(few):

@@ -75,17 +75,13 @@ def make_pack(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                         block = transpose(load_wide_rows(advance(group, p), width_step, count, W, W))
                         store_rows(advance(target, p * WIDTH), WIDTH, block)
                     if whole < k:
-                        block = transpose(
-                            load_wide_rows(advance(group, whole), width_step, count, k - whole, W)
-                        )
+                        block = transpose(load_wide_rows(advance(group, whole), width_step, count, k - whole, W))
                         store_rows(room, W, block)
                         for p in range(whole, k):
                             store(target, p * WIDTH, load(room, (p - whole) * W, W))
             else:
                 for p in range(k):
                     for j in range(width):
-                        store_scalar(
-                            panel, p * WIDTH + j, load_wide_scalar(source, j * width_step + p * k_step)
-                        )
+                        store_scalar(panel, p * WIDTH + j, load_wide_scalar(source, j * width_step + p * k_step))
 
     return gemm_pack

@@ -53,7 +53,6 @@ from numbaprims.cpu.simd.block import (
     stack_tile,
     store_rows,
     tile_add,
-    tile_fma,
     tile_inner,
     tile_load,
     tile_multiply,
@@ -94,11 +93,9 @@ from numbaprims.cpu.simd.dot import (
 )
 from numbaprims.cpu.simd.edges import load_wide_last
 from numbaprims.cpu.simd.groups import (
-    flip_words,
     load_group_columns,
     load_group_rows,
     load_words,
-    words_as,
 )
 from numbaprims.cpu.simd.lanes import (
     concat,
@@ -182,7 +179,6 @@ __all__ = [
     "expm1",
     "extract",
     "first_lanes",
-    "flip_words",
     "float_bits",
     "floor",
     "fma",
@@ -257,7 +253,6 @@ __all__ = [
     "stream_fence",
     "tanh",
     "tile_add",
-    "tile_fma",
     "tile_inner",
     "tile_load",
     "tile_multiply",
@@ -271,6 +266,5 @@ __all__ = [
     "transpose",
     "trunc",
     "widen",
-    "words_as",
     "zeros",
 ]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
+from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
 from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element
@@ -49,12 +50,6 @@ def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes))
 
 
-def _fma(builder: Any, vector: Any) -> Any:
-    bits = "f64" if isinstance(vector.element, ir.DoubleType) else "f32"
-    name = f"llvm.fma.v{vector.count}{bits}"
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
-
-
 def _row_starts(builder: Any, stride: Any, rows: int) -> list[Any]:
     return [builder.mul(stride, ir.Constant(_I64, row)) for row in range(rows)]
 
@@ -73,33 +68,6 @@ def tile_zeros(typingctx, elem, MR, NV, W):  # type: ignore[no-untyped-def]
         return context.make_tuple(builder, result, [zero] * (rows * vectors))
 
     return result(elem, MR, NV, W), codegen
-
-
-@intrinsic(prefer_literal=True)
-def tile_fma(typingctx, tile, a, a_stride, b, MR, NV, W):  # type: ignore[no-untyped-def]
-    """tile[i, v] += a[i * a_stride] * b[v * W : v * W + W]: one rank-1 update, MR * NV fused multiply-adds."""
-    literal = _literals(MR, NV, W)
-    if literal is None:
-        return None
-    rows, vectors, lanes = literal
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        tile_value, a_pointer, stride, b_pointer = args[:4]
-        vector = context.get_value_type(signature.args[0].dtype)
-        fma = _fma(builder, vector)
-        bs = [
-            _load_vector(builder, b_pointer, ir.Constant(_I64, v * lanes), vector, 1) for v in range(vectors)
-        ]
-        out = []
-        for i, start in enumerate(_row_starts(builder, stride, rows)):
-            scalar = builder.load(_element(builder, a_pointer, start))
-            av = _splat(builder, scalar, lanes)
-            for v in range(vectors):
-                accumulator = builder.extract_value(tile_value, i * vectors + v)
-                out.append(builder.call(fma, [av, bs[v], accumulator]))
-        return context.make_tuple(builder, signature.return_type, out)
-
-    return tile(tile, a, types.int64, b, MR, NV, W), codegen
 
 
 @intrinsic(prefer_literal=True)
@@ -188,9 +156,7 @@ def load_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        out = [
-            _load_vector(builder, args[0], start, vector, 1) for start in _row_starts(builder, args[1], count)
-        ]
+        out = [_load_vector(builder, args[0], start, vector, 1) for start in _row_starts(builder, args[1], count)]
         return context.make_tuple(builder, result, out)
 
     return result(p, types.int64, rows, W), codegen
@@ -198,7 +164,7 @@ def load_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def
 
 @intrinsic(prefer_literal=True)
 def store_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-def]
-    """Store a tuple of vectors `row_stride` elements apart, in order: a later one may overwrite the end of an earlier."""
+    """Store a tuple of vectors `row_stride` elements apart, in order; a later may overwrite an end of an earlier one."""
     if not isinstance(vectors, types.UniTuple):
         return None
 
@@ -254,7 +220,6 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
         def constant(x: int) -> Any:
             return ir.Constant(_I64, x)
 
-        fma = _fma(builder, vector)
         last = builder.sub(rows_v, constant(1))
         row_starts = []
         for i in range(height):
@@ -279,7 +244,7 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
             for i in range(height):
                 scalar = builder.load(_element(builder, a_at, builder.add(row_starts[i], a_column)))
                 av = _splat(builder, widen_value(builder, scalar, a.elem), lanes)
-                out += [builder.call(fma, [av, bs[v], sums[i * vectors + v]]) for v in range(vectors)]
+                out += [multiply_add_value(builder, av, bs[v], sums[i * vectors + v]) for v in range(vectors)]
             return out
 
         def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], name: str) -> tuple[Any, ...]:
@@ -341,7 +306,6 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
         x_at, x_step_v, rows_v, y_at, y_step_v, columns_v, k_value = args[:7]
-        fma = _fma(builder, vector)
 
         def constant(n: int) -> Any:
             return ir.Constant(_I64, n)
@@ -349,9 +313,7 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
         def starts(count: int, there: Any, step: Any) -> list[Any]:
             last = builder.sub(there, constant(1))
             return [
-                builder.mul(
-                    builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last), step
-                )
+                builder.mul(builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last), step)
                 for i in range(count)
             ]
 
@@ -373,7 +335,7 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
             xs = rows_at(x_at, x.elem, x_starts, p, mask)
             ys = rows_at(y_at, y.elem, y_starts, p, mask)
             return [
-                builder.call(fma, [xs[i], ys[j], sums[i * width + j]])
+                multiply_add_value(builder, xs[i], ys[j], sums[i * width + j])
                 for i in range(height)
                 for j in range(width)
             ]

@@ -70,9 +70,7 @@ def load_group_columns(typingctx, p, k_step, valid, count, W):  # type: ignore[n
         for t in range(group):
             there = builder.icmp_signed("<", ir.Constant(_I64, t), args[2])
             mask = builder.select(there, columns, off)
-            rows.append(
-                masked_load_value(builder, args[0], builder.mul(ir.Constant(_I64, t), args[1]), mask, stored)
-            )
+            rows.append(masked_load_value(builder, args[0], builder.mul(ir.Constant(_I64, t), args[1]), mask, stored))
         # neighbours in pairs, then pairs of pairs: each stage interleaves lanes of twice the width
         while len(rows) > 1:
             half = len(rows) // 2
@@ -103,29 +101,3 @@ def load_words(typingctx, p, i, W):  # type: ignore[no-untyped-def]
         return value
 
     return result(p, types.int64, W), codegen
-
-
-@intrinsic(prefer_literal=True)
-def flip_words(typingctx, v, bits):  # type: ignore[no-untyped-def]
-    """A vector of words XOR a literal."""
-    flip = int_literal(bits)
-    if flip is None or not isinstance(v, Vec):
-        return None
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.xor(args[0], ir.Constant(args[0].type, [flip] * v.n)) if flip else args[0]
-
-    return v(v, bits), codegen
-
-
-@intrinsic(prefer_literal=True)
-def words_as(typingctx, v, elem):  # type: ignore[no-untyped-def]
-    """The same bits as a vector of smaller elements."""
-    if not isinstance(elem, types.StringLiteral) or not isinstance(v, Vec):
-        return None
-    result = Vec(elem.literal_value, v.n * 32 // ELEMENTS[elem.literal_value][0])
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.bitcast(args[0], context.get_value_type(result))
-
-    return result(v, elem), codegen
