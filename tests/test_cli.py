@@ -109,3 +109,16 @@ def test_warmup_refuses_an_unknown_stem():
     done = command("warmup", "gem")
     assert done.returncode == 2
     assert "'gem'" in done.stderr and "gemm" in done.stderr
+
+
+def test_warm_specs_name_factories():
+    from numbaprims.cpu import warm
+
+    for stem in warm.STEMS:
+        specs = warm.specs([stem])
+        assert len(specs) > 2, f"{stem} names no kernel of its own"
+        assert len(specs) == len(set(specs))
+        for path, arguments in specs:
+            module, factory = path.split(":")
+            assert callable(getattr(importlib.import_module(module), factory)), path
+            json.dumps(arguments)  # plain values: they cross to another process, and into a cache key

@@ -18,9 +18,7 @@ PACKAGE = Path(numbaprims.__file__).parent
 def fresh(code: str) -> str:
     """Runs `code` in a bare interpreter that finds the same package; returns what it prints."""
     env = dict(os.environ, PYTHONPATH=str(PACKAGE.parent))
-    return subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
-    ).stdout
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
 
 
 def test_import_loads_nothing_heavy():

@@ -198,9 +198,7 @@ def test_no_file_past_500_lines():
 
 def test_top_modules_do_not_share_names_with_public_functions():
     # `import numbaprims.gemm` would otherwise replace the function by a module.
-    top = {path.stem for path in PACKAGE.glob("*.py")} | {
-        path.name for path in PACKAGE.iterdir() if path.is_dir()
-    }
+    top = {path.stem for path in PACKAGE.glob("*.py")} | {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     assert not top & set(numbaprims._LAZY)
 
 

@@ -23,9 +23,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the process's own arguments when None) names; return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="numbaprims", description="Deep-learning primitives in pure Python."
-    )
+    parser = argparse.ArgumentParser(prog="numbaprims", description="Deep-learning primitives in pure Python.")
     parser.add_argument("--version", action="version", version=f"numbaprims {numbaprims.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (module, summary) in COMMANDS.items():

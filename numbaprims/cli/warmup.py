@@ -9,9 +9,7 @@ from time import perf_counter
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stems", nargs="*", metavar="stem", help="gemm, gemv, ger, activation; default all")
-    parser.add_argument(
-        "--jobs", type=int, default=None, help="processes; default one a CPU that may be used"
-    )
+    parser.add_argument("--jobs", type=int, default=None, help="processes; default one a CPU that may be used")
 
 
 def run(arguments: argparse.Namespace) -> int:
