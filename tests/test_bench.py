@@ -51,7 +51,7 @@ def test_the_shapes_that_the_project_is_judged_by_are_there():
     }
     assert "8192x8192" in {case.shape for case in chosen("ger")}
     kinds = {case["kind"] for case in chosen("activation")}
-    assert kinds == set(KINDS) - {"identity", "prelu"}
+    assert kinds == set(KINDS) - {"identity", "prelu"} | {"gelu_tanh"}
 
 
 def test_a_case_is_what_its_command_says():
@@ -73,16 +73,26 @@ def command_of(text):
     return case
 
 
-def test_commands_that_a_logged_call_names_are_understood():
+A, B, X = np.ones((20, 30), np.float32), np.ones((50, 30), np.float32), np.ones(20, np.float32)
+LOGGED = {
+    "gemm": (("gemm", A, B), {"trans_b": True, "bias": np.ones(50, np.float32), "activation": "relu"}, "20x50x30",
+             {"trans_b": True, "bias": True, "activation": "relu"}),
+    "linear": (("linear", A, B), {}, "20x50x30", {"trans_b": True}),
+    "gemv": (("gemv", A, np.ones(30, np.float32)), {}, "20x30", {}),
+    "gemv transposed": (("gemv", A, X), {"trans": True}, "20x30", {"trans": True}),
+    "ger": (("ger", X, np.ones(30, np.float32)), {}, "20x30", {}),
+    "activation": (("activation", A, "gelu"), {}, "600", {"kind": "gelu"}),
+    "relu6": (("relu6_backward", A, A), {}, "600", {"kind": "clipped_relu", "backward": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_commands_that_a_logged_call_names_are_understood(name):
     from numbaprims.dispatch.explain import problem_of
 
-    a, bias = np.ones((4, 20, 30), np.float32), np.ones(50, np.float32)
-    b = np.ones((50, 30), np.float32)
-    problem = problem_of("gemm", a[0], b, trans_b=True, bias=bias, activation="relu")
-    case = command_of(problem.bench_command())
-    assert case.shape == "20x50x30" and dict(case.switches) == {
-        "trans_b": True, "bias": True, "activation": "relu",
-    }  # fmt: skip
+    arguments, keywords, shape, switches = LOGGED[name]
+    case = command_of(problem_of(*arguments, **keywords).bench_command())
+    assert case.shape == shape and dict(case.switches) == switches
 
 
 @pytest.mark.parametrize(
@@ -174,7 +184,7 @@ SMALL = [
     "ger --shapes quick --dtype f32,f64",
     "activation --shapes 1000,16384",
     "activation --shapes 1000 --dtype f64,bf16",
-    "activation --shapes 1000 --backward --kind " + ",".join(sorted(set(KINDS) - {"glu", "prelu"})),
+    "activation --shapes 1000 --backward --kind " + ",".join(sorted(set(KINDS) - {"glu", "prelu"} | {"gelu_tanh"})),
 ]
 
 
@@ -254,9 +264,11 @@ def test_the_probes_do_what_they_are_counted_for():
 
     for count in (1000, 100_003):
         x = np.arange(count, dtype=np.float32) % 7
-        y = np.zeros_like(x)
-        roofline.copier(x, y)()
-        assert np.array_equal(x, y)
+        y = cases.aligned_empty(x.shape, np.float32)
+        for streaming in (False, True):
+            y.fill(-1)
+            roofline.copier(x, y, streaming=streaming)()
+            assert np.array_equal(x, y)
         call, sums = roofline.reader(x)
         call()
         assert sums.sum() == x.sum(dtype=np.float64)

@@ -28,7 +28,8 @@ class Probe:
 class Roofline:
     """The probes of one thread count; call them while numbaprims.config(threads=...) says that count.
 
-    Ways of copying compete, our own loops and NumPy's; the best at a size is the roof of that size.
+    Three ways of copying compete: plain stores, streaming stores (which don't read what they overwrite), and
+    NumPy's. The best at a size is the roof of that size.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,8 @@ class Roofline:
         count = int(size) // 8
         x, y = self._buffer("_source", count), self._buffer("_target", count)
         calls = {
-            "plain stores": roofline.copier(x, y),
+            "plain stores": roofline.copier(x, y, streaming=False),
+            "streaming stores": roofline.copier(x, y, streaming=True),
             "np.copyto": lambda: np.copyto(y, x),
         }
         return {form: Probe(call, 2.0 * x.nbytes, form) for form, call in calls.items()}

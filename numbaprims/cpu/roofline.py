@@ -25,6 +25,8 @@ from numbaprims.cpu.simd import (
     splat,
     store,
     store_scalar,
+    store_stream,
+    stream_fence,
     zeros,
 )
 
@@ -151,10 +153,10 @@ def make_read(dtype: str, W: int) -> RangeKernel:
     return read
 
 
-def make_map(dtype: str, W: int, add: bool) -> RangeKernel:
-    """out = x + beta, or without `add` out = x; a piece of x a tile."""
+def make_map(dtype: str, W: int, add: bool, streaming: bool) -> RangeKernel:
+    """out = x + beta, or without `add` out = x; a piece of x a tile. Streaming stores need an aligned out."""
 
-    @range_kernel("roofline_map", ARGS.types(out=dtype, x=dtype), spec=(dtype, W, add))
+    @range_kernel("roofline_map", ARGS.types(out=dtype, x=dtype), spec=(dtype, W, add, streaming))
     def stream(args, worker, lo, hi):
         beta = splat(np.float32(args.beta), W)
         for tile in range(lo, hi):
@@ -165,10 +167,16 @@ def make_map(dtype: str, W: int, add: bool) -> RangeKernel:
                 v2, v3 = load(args.x, i + 2 * W, W), load(args.x, i + 3 * W, W)
                 if add:
                     v0, v1, v2, v3 = v0 + beta, v1 + beta, v2 + beta, v3 + beta
-                store(args.out, i, v0)
-                store(args.out, i + W, v1)
-                store(args.out, i + 2 * W, v2)
-                store(args.out, i + 3 * W, v3)
+                if streaming:
+                    store_stream(args.out, i, v0)
+                    store_stream(args.out, i + W, v1)
+                    store_stream(args.out, i + 2 * W, v2)
+                    store_stream(args.out, i + 3 * W, v3)
+                else:
+                    store(args.out, i, v0)
+                    store(args.out, i + W, v1)
+                    store(args.out, i + 2 * W, v2)
+                    store(args.out, i + 3 * W, v3)
                 i += 4 * W
             while i < end:
                 value = load_scalar(args.x, i)
@@ -176,6 +184,8 @@ def make_map(dtype: str, W: int, add: bool) -> RangeKernel:
                     value = value + np.float32(args.beta)
                 store_scalar(args.out, i, value)
                 i += 1
+        if streaming:
+            stream_fence()
 
     return stream
 
@@ -191,8 +201,8 @@ def _read() -> RangeKernel:
 
 
 @functools.cache
-def _map(add: bool) -> RangeKernel:
-    return make_map("f32", lanes("f32", target.current().vector_bytes), add)
+def _map(add: bool, streaming: bool) -> RangeKernel:
+    return make_map("f32", lanes("f32", target.current().vector_bytes), add, streaming)
 
 
 def fma_peak(dtype: str) -> tuple[Call, float]:
@@ -241,11 +251,13 @@ def reader(x: np.ndarray) -> tuple[Call, np.ndarray]:
     return _stream(_read(), sums, x), sums
 
 
-def copier(x: np.ndarray, y: np.ndarray) -> Call:
-    """A call that copies the float32 array x into y."""
-    return _stream(_map(False), y, x)
+def copier(x: np.ndarray, y: np.ndarray, *, streaming: bool) -> Call:
+    """A call that copies the float32 array x into y; with streaming stores y must begin at a cache line."""
+    if streaming and y.ctypes.data % 64:
+        raise ValueError(f"y begins {y.ctypes.data % 64} bytes into a cache line; streaming stores need 0")
+    return _stream(_map(False, streaming), y, x)
 
 
 def updater(x: np.ndarray) -> Call:
     """A call that adds 0 to the float32 array x in place."""
-    return _stream(_map(True), x, x)
+    return _stream(_map(True, False), x, x)

@@ -30,16 +30,19 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "threshold": {"threshold": 0.5, "value": -1.0},
     "power": {"alpha": 1.0, "beta": 0.5, "gamma": 2.0},
 }
+# Names for a kind with parameters of its own.
+SPECIAL: dict[str, tuple[str, dict[str, Any]]] = {**ALIASES, "gelu_tanh": ("gelu", {"approximate": "tanh"})}
 # One log of a negative number makes torch's log and sqrt ten times slower (they take a slow path for NaN).
 POSITIVE = ("log", "sqrt", "power")
 
 
 def cases(options: Namespace) -> list[Case]:
     """The cases that the options select: every kind but identity and prelu, unless kinds are named."""
-    kinds = options.kind or [kind for kind in KINDS if kind not in ("identity", "prelu")]
-    unknown = [kind for kind in kinds if kind not in KINDS and kind not in ALIASES]
+    kinds = options.kind or [*(kind for kind in KINDS if kind not in ("identity", "prelu")), "gelu_tanh"]
+    known = [*KINDS, *SPECIAL]
+    unknown = [kind for kind in kinds if kind not in known]
     if unknown:
-        raise ValueError(f"kind: {unknown[0]!r} given, allowed are {', '.join([*KINDS, *ALIASES])}")
+        raise ValueError(f"kind: {unknown[0]!r} given, allowed are {', '.join(known)}")
     if options.shapes == ["quick"] and not options.kind:
         kinds = ["relu", "clip", "exp", "tanh", "gelu"]
     backward = (("backward", True),) if options.backward else ()
@@ -67,7 +70,7 @@ def _draw(kind: str, count: int, rng: np.random.Generator, dtype: str) -> Operan
 def workload(case: Case, threads: int) -> Workload:
     """y = kind(x), or dx from dy with `backward`."""
     kind, dtype, count = case["kind"], DTYPES[case.dtype], case["n"]
-    kind, fixed = ALIASES.get(kind, (kind, {}))
+    kind, fixed = SPECIAL.get(kind, (kind, {}))
     parameters = {**PARAMETERS.get(kind, {}), **fixed}
     rng = generator(case)
     x = _draw(kind, count, rng, dtype)

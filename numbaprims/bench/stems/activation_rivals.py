@@ -110,7 +110,7 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
 
         return run
 
-    p = parameters
+    p, approximate = parameters, parameters.get("approximate", "none")
     table: dict[str, Call] = {
         "identity": lambda: out.copy_(t),
         "relu": lambda: torch.clamp_min(t, 0, out=out),
@@ -129,7 +129,7 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
             lambda: out.add_(p["alpha"]),
             lambda: out.pow_(p["gamma"]),
         ),
-        "gelu": lambda: nn.gelu(t, out=out),
+        "gelu": lambda: nn.gelu(t, approximate=approximate, out=out),
         "silu": lambda: nn.silu(t, out=out),
         "mish": lambda: nn.mish(t, out=out),
         "hard_sigmoid": lambda: nn.hardsigmoid(t, out=out),
@@ -161,6 +161,7 @@ def torch_backward(
     if torch is None:
         return None
     aten, g, t, r, out = torch.ops.aten, dy.torch, x.torch, y.torch, dx.torch
+    approximate = parameters.get("approximate", "none")
     table: dict[str, Call] = {
         "relu": lambda: aten.threshold_backward.grad_input(g, r, 0, grad_input=out),
         "leaky_relu": lambda: aten.leaky_relu_backward.grad_input(g, t, 0.01, False, grad_input=out),
@@ -173,7 +174,7 @@ def torch_backward(
         "sigmoid": lambda: aten.sigmoid_backward.grad_input(g, r, grad_input=out),
         "tanh": lambda: aten.tanh_backward.grad_input(g, r, grad_input=out),
         "softplus": lambda: aten.softplus_backward.grad_input(g, t, 1, 20, grad_input=out),
-        "gelu": lambda: aten.gelu_backward.grad_input(g, t, grad_input=out),
+        "gelu": lambda: aten.gelu_backward.grad_input(g, t, approximate=approximate, grad_input=out),
         "silu": lambda: aten.silu_backward.grad_input(g, t, grad_input=out),
         "hard_sigmoid": lambda: aten.hardsigmoid_backward.grad_input(g, t, grad_input=out),
         "hard_swish": lambda: aten.hardswish_backward.out(g, t, out=out),
