@@ -168,6 +168,22 @@ def make_shared() -> RangeKernel:
     return gemm_shared
 
 
+@helper
+def open_block(args, tile):  # type: ignore[no-untyped-def]
+    """Tile -> product, first row and column, rows and columns there are, and where a, b and out begin."""
+    product, block = divmod(tile, args.m_blocks * args.n_blocks)
+    jb, ib = divmod(block, args.m_blocks)
+    i0 = ib * args.mc
+    j0 = jb * args.nc
+    rows = min(args.mc, args.m - i0)
+    columns = min(args.nc, args.n - j0)
+    a = address_of(args.a) + args.a_size * (load_word(args.offsets, 4 * product) + i0 * args.a_rs)
+    b = address_of(args.b) + args.b_size * (load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs)
+    start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
+    out = address_of(args.out) + args.out_size * start
+    return product, i0, j0, rows, columns, a, b, out
+
+
 @functools.cache
 def make_private() -> RangeKernel:
     """Blocks (product, rows, columns) of out, each with the whole of k; every worker packs for itself."""
@@ -177,18 +193,7 @@ def make_private() -> RangeKernel:
         packed_a = address_of(args.workspace) + worker * args.worker_bytes
         packed_b = packed_a + args.a_bytes
         for tile in range(lo, hi):
-            product, block = divmod(tile, args.m_blocks * args.n_blocks)
-            jb, ib = divmod(block, args.m_blocks)
-            i0 = ib * args.mc
-            j0 = jb * args.nc
-            rows = min(args.mc, args.m - i0)
-            columns = min(args.nc, args.n - j0)
-            start = load_word(args.offsets, 4 * product) + i0 * args.a_rs
-            a = address_of(args.a) + args.a_size * start
-            start = load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs
-            b = address_of(args.b) + args.b_size * start
-            start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
-            out = address_of(args.out) + args.out_size * start
+            product, i0, j0, rows, columns, a, b, out = open_block(args, tile)
             if args.sums_in_out:
                 total = out
                 step = args.out_rs
@@ -231,18 +236,7 @@ def make_direct_driver() -> RangeKernel:
         packed_a = address_of(args.workspace) + worker * args.worker_bytes
         block_args = stack_words(80)
         for tile in range(lo, hi):
-            product, block = divmod(tile, args.m_blocks * args.n_blocks)
-            jb, ib = divmod(block, args.m_blocks)
-            i0 = ib * args.mc
-            j0 = jb * args.nc
-            rows = min(args.mc, args.m - i0)
-            columns = min(args.nc, args.n - j0)
-            start = load_word(args.offsets, 4 * product) + i0 * args.a_rs
-            a = address_of(args.a) + args.a_size * start
-            start = load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs
-            b = address_of(args.b) + args.b_size * start
-            start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
-            out = address_of(args.out) + args.out_size * start
+            product, i0, j0, rows, columns, a, b, out = open_block(args, tile)
             if args.sums_in_out:
                 total = out
                 step = args.out_rs
