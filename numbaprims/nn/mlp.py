@@ -142,5 +142,6 @@ class MLP:
                 numbaprims.activation_backward(back, None, below, self.activation, out=deltas[i - 1])
             numbaprims.ger(delta, below, a=weight, alpha=-rate, out=weight)
             # A vector is a matrix of one row: b += -rate * 1 delta^T.
-            numbaprims.ger(buffers.ones, delta, a=bias[None, :], alpha=-rate, out=bias[None, :])
+            row = bias[None, :]
+            numbaprims.ger(buffers.ones, delta, a=row, alpha=-rate, out=row)
         return loss
