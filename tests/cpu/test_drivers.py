@@ -1,0 +1,435 @@
+"""The two drivers, programs and launchers, on toy kernels whose every word is known."""
+
+import gc
+import struct
+import threading
+import weakref
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import numbaprims
+from numbaprims import kernel_cache, workspace
+from numbaprims.cpu import drivers, threads
+from numbaprims.cpu.drivers import Program, parallel_driver, serial_driver
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import (
+    Arguments,
+    address_of,
+    atomic_add_word,
+    float_bits,
+    load_scalar,
+    load_word,
+    store_scalar,
+    store_word,
+)
+
+ARRAYS = ("out", "a", "b", "c", "d", "e", "f", "scratch")
+ARGS = Arguments(arrays=ARRAYS, floats=("p", "q", "r", "s", "t", "u"), ints=("n", "m", "k"))
+TYPES = ARGS.types(out="i64", a="i64")
+GUARD = 8
+
+
+def make_count(times: int) -> RangeKernel:
+    """out[tile + GUARD] += times, a[worker] += 1: atomically, so that nothing done twice is lost."""
+
+    @range_kernel("test_count", TYPES, spec=(times,))
+    def count(args, worker, lo, hi):
+        atomic_add_word(address_of(args.a) + 8 * worker, 1)
+        for tile in range(lo, hi):
+            atomic_add_word(address_of(args.out) + 8 * (tile + GUARD), times)
+
+    return count
+
+
+def make_dump() -> RangeKernel:
+    """Everything that a kernel is given, as bits."""
+
+    @range_kernel("test_dump", TYPES, spec=())
+    def dump(args, worker, lo, hi):
+        out = args.out
+        store_scalar(out, 0, address_of(args.out))
+        store_scalar(out, 1, address_of(args.a))
+        store_scalar(out, 2, address_of(args.b))
+        store_scalar(out, 3, address_of(args.c))
+        store_scalar(out, 4, address_of(args.d))
+        store_scalar(out, 5, address_of(args.e))
+        store_scalar(out, 6, address_of(args.f))
+        store_scalar(out, 7, address_of(args.scratch))
+        store_scalar(out, 8, float_bits(args.p))
+        store_scalar(out, 9, float_bits(args.q))
+        store_scalar(out, 10, float_bits(args.r))
+        store_scalar(out, 11, float_bits(args.s))
+        store_scalar(out, 12, float_bits(args.t))
+        store_scalar(out, 13, float_bits(args.u))
+        store_scalar(out, 14, args.n)
+        store_scalar(out, 15, args.m)
+        store_scalar(out, 16, args.k)
+
+    return dump
+
+
+@helper
+def wrapped(i, n):
+    return i - n if i >= n else i
+
+
+def make_mix(back: bool) -> RangeKernel:
+    """out from a, or a from out: a neighbour's value times 3 (5 on the way back) plus the step, modulo 1000003."""
+    factor, far = (5, 7) if back else (3, 1)
+
+    @range_kernel("test_mix", TYPES, spec=(back,))
+    def mix(args, worker, lo, hi):
+        for i in range(lo, hi):
+            j = wrapped(i + far, args.n)
+            if back:
+                store_scalar(args.a, i, (load_scalar(args.out, j) * factor + args.step) % 1000003)
+            else:
+                store_scalar(args.out, i, (load_scalar(args.a, j) * factor + args.step) % 1000003)
+
+    return mix
+
+
+def make_meet() -> RangeKernel:
+    """Fill this worker's scratch with the tile's number, wait for k workers, and see whether the number is there still.
+
+    out[tile]: 1 if it was, -1 if not, -2 if the others did not come.  a[worker] counts visits.  n and m are the
+    words of the shared part and of each worker's; word 0 of the shared part counts the workers.
+    """
+
+    @range_kernel("test_meet", TYPES, spec=())
+    def meet(args, worker, lo, hi):
+        shared = address_of(args.scratch)
+        own = shared + 8 * (args.n + args.m * worker)
+        atomic_add_word(address_of(args.a) + 8 * worker, 1)
+        for tile in range(lo, hi):
+            for i in range(args.m):
+                store_word(own, i, tile)
+            atomic_add_word(shared, 1)
+            waited = 0
+            while atomic_add_word(shared, 0) < args.k and waited < 1 << 27:
+                waited += 1
+            found = 1
+            for i in range(args.m):
+                if load_word(own, i) != tile:
+                    found = -1
+            store_scalar(args.out, tile, -2 if waited == 1 << 27 else found)
+
+    return meet
+
+
+def make_clear() -> RangeKernel:
+    """The first word of the scratch memory becomes 0."""
+
+    @range_kernel("test_clear", TYPES, spec=())
+    def clear(args, worker, lo, hi):
+        store_word(address_of(args.scratch), 0, 0)
+
+    return clear
+
+
+def make_reverse(back: bool) -> RangeKernel:
+    """The shared scratch from a; then out from the shared scratch, back to front."""
+
+    @range_kernel("test_reverse", TYPES, spec=(back,))
+    def reverse(args, worker, lo, hi):
+        shared = address_of(args.scratch)
+        for i in range(lo, hi):
+            if back:
+                store_scalar(args.out, i, load_word(shared, args.n - 1 - i))
+            else:
+                store_word(shared, i, load_scalar(args.a, i))
+
+    return reverse
+
+
+ONCE, TWICE, DUMP = make_count(1), make_count(2), make_dump()
+THERE, BACK = make_mix(False), make_mix(True)
+
+
+def mixed(a, steps):
+    """What `steps` steps of THERE and BACK make of a."""
+    for step in range(steps):
+        out = (np.roll(a, -1) * 3 + step) % 1000003
+        a = (np.roll(out, -7) * 5 + step) % 1000003
+    return a
+
+
+# ---------------------------------------------------------------- tiles, phases, steps, workers
+
+
+@given(
+    first=st.tuples(st.integers(0, 300), st.integers(0, 40)),
+    second=st.tuples(st.integers(0, 40), st.integers(1, 300)),
+    steps=st.integers(0, 3),
+    workers=st.integers(1, 8),
+    parallel=st.booleans(),
+)
+def test_every_tile_is_done_once(first, second, steps, workers, parallel):
+    program = Program([], [(ONCE, *first), (TWICE, *second)], steps=steps)
+    out, visits = np.zeros(300 + 2 * GUARD, np.int64), np.zeros(16, np.int64)
+    with numbaprims.config(threads=workers):
+        make_launcher(program, parallel=parallel)(out, visits)
+    expected = np.zeros_like(out)
+    expected[GUARD : GUARD + first[0]] += steps
+    expected[GUARD : GUARD + second[0]] += 2 * steps
+    np.testing.assert_array_equal(out, expected)
+    assert not visits[workers:].any(), "a worker that was not asked for"
+    if not parallel:
+        assert visits[0] == 2 * steps, "all tiles of a phase in one call"
+
+
+@pytest.mark.parametrize("tiles", [0, 1, 2])
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_few_tiles(tiles, chunk, workers):
+    """The smallest programs, through both drivers whatever the launcher would choose."""
+    for driver in (serial_driver(), parallel_driver()):
+        program = Program([], [(ONCE, tiles, chunk)])
+        out, visits = np.zeros(2 + 2 * GUARD, np.int64), np.zeros(16, np.int64)
+        driver(program.address, workers, id(out), id(visits), *[0] * 6, *[0.0] * 6)
+        np.testing.assert_array_equal(out[GUARD:-GUARD], [1] * tiles + [0] * (2 - tiles))
+        assert not out[:GUARD].any() and not out[-GUARD:].any() and not visits[8:].any()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.parametrize("n, chunks, steps", [(8, (1, 1), 5), (97, (1, 10), 4), (4000, (60, 33), 7)])
+def test_a_phase_waits_for_the_one_before_and_steps_are_counted(n, chunks, steps, workers):
+    start = np.random.default_rng(n).integers(0, 1000, n)
+    program = Program([n, 0, 0], [(THERE, n, chunks[0]), (BACK, n, chunks[1])], steps=steps)
+    run = make_launcher(program)
+    for _ in range(5):
+        out, a = np.empty(n, np.int64), start.copy()
+        with numbaprims.config(threads=workers):
+            run(out, a)
+        np.testing.assert_array_equal(a, mixed(start, steps))
+
+
+def test_as_many_workers_as_chunks_at_most():
+    assert Program([], [(ONCE, 10, 3), (ONCE, 4, 1)]).most_workers == 4
+    assert Program([], [(ONCE, 10, 0)]).most_workers == 10
+    assert Program([], []).most_workers == 1
+
+
+@pytest.mark.parametrize(
+    "threads_allowed, phases, options, calls",
+    [
+        (8, [(4, 4), (3, 8)], {}, 2),  # one chunk each
+        (8, [(4, 4)], {"per_worker": 64}, 1),
+        (8, [(4, 1)], {"parallel": False}, 1),
+        (8, [(4, 1)], {"parallel": False, "shared": 64}, 1),
+        (1, [(4, 1)], {}, 1),
+        (1, [(4, 1)], {"per_worker": 64}, 1),
+        (2, [(4, 1), (4, 3), (2, 2)], {}, 4 + 2 + 1),
+        (2, [(4, 1)], {"per_worker": 64}, 4),
+    ],
+)
+def test_threads_are_woken_for_more_than_one_chunk_only(threads_allowed, phases, options, calls):
+    """The serial driver gives a kernel all tiles in one call, the parallel one a chunk in each."""
+    out, visits = np.zeros(12 + GUARD, np.int64), np.zeros(8, np.int64)
+    program = Program([], [(ONCE, tiles, chunk) for tiles, chunk in phases])
+    with numbaprims.config(threads=threads_allowed):
+        if threads.count() < threads_allowed:
+            pytest.skip("Numba was started with fewer threads")
+        make_launcher(program, **options)(out, visits)
+    assert visits.sum() == calls and out.sum() == sum(tiles for tiles, _ in phases)
+
+
+def test_the_users_number_of_threads_is_left_as_it_was():
+    threads.initialise()
+    before = numba.get_num_threads()
+    out, visits = np.zeros(50 + GUARD, np.int64), np.zeros(8, np.int64)
+    try:
+        numba.set_num_threads(min(3, before))
+        with numbaprims.config(threads=2):
+            make_launcher(Program([], [(ONCE, 50, 1)]))(out, visits)
+        assert numba.get_num_threads() == min(3, before)
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_eight_threads_at_once():
+    """One launcher, with scratch memory of its own for each call, from eight Python threads."""
+    n, steps, runs = 300, 3, 15
+    mix = make_launcher(Program([n, 0, 0], [(THERE, n, 20), (BACK, n, 20)], steps=steps))
+    there, back = make_reverse(False), make_reverse(True)
+    reverse = make_launcher(Program([n, 0, 0], [(there, n, 20), (back, n, 20)]), shared=8 * n)
+    barrier, failed = threading.Barrier(8), []
+
+    def work(seed):
+        start = np.random.default_rng(seed).integers(0, 1000, n)
+        expected, out = mixed(start, steps), np.empty(n, np.int64)
+        barrier.wait()
+        try:
+            with numbaprims.config(threads=1 + seed % 4):
+                for _ in range(runs):
+                    a = start.copy()
+                    mix(out, a)
+                    np.testing.assert_array_equal(a, expected)
+                    reverse(out, a)
+                    np.testing.assert_array_equal(out, a[::-1])
+        except BaseException as error:
+            failed.append(error)
+
+    running = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert not failed, failed[0]
+
+
+# ---------------------------------------------------------------- scratch memory
+
+
+def test_scratch_of_workers_is_their_own_and_the_shared_part_is_common():
+    with numbaprims.config(threads=4):
+        workers = threads.count()
+        if workers < 2:
+            pytest.skip("Numba was started with one thread")
+        shared, own = 64, 1024  # words: 8 KiB a worker, which is more than the block is rounded up by
+        program = Program([shared, own, workers], [(make_clear(), 1, 1), (make_meet(), workers, 1)])
+        out, visits = np.zeros(workers, np.int64), np.zeros(8, np.int64)
+        make_launcher(program, shared=8 * shared, per_worker=8 * own)(out, visits)
+    # each waits for all, so no worker can have had two tiles
+    assert out.tolist() == [1] * workers, "-1: another worker wrote into it; -2: the others did not come"
+    assert visits[:workers].tolist() == [1] * workers and not visits[workers:].any()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_scratch_is_borrowed_for_as_many_workers_as_run(monkeypatch, workers):
+    asked = []
+    borrow = workspace.borrow
+    monkeypatch.setattr(workspace, "borrow", lambda size: asked.append(size) or borrow(size))
+    out, visits = np.zeros(20 + GUARD, np.int64), np.zeros(8, np.int64)
+    with numbaprims.config(threads=workers):
+        running = threads.count()
+        make_launcher(Program([], [(ONCE, 20, 1)]), shared=1000, per_worker=300)(out, visits)
+        make_launcher(Program([], [(ONCE, 20, 1)]))(out, visits)
+    assert asked == [1000 + 300 * running]
+
+
+# ---------------------------------------------------------------- what kernels are given
+
+FLOATS = [
+    struct.unpack("<d", struct.pack("<Q", bits))[0]
+    for bits in (
+        0x7FF8_0000_DEAD_BEEF,  # NaN with a payload
+        0xFFFC_1234_5678_9ABC,  # the same, negative
+        0x8000_0000_0000_0000,  # -0.0
+        0x0000_0000_0000_0001,  # the smallest subnormal
+        0xFFF0_0000_0000_0000,  # -inf
+        0x3FB9_9999_9999_999A,  # 0.1
+    )
+]
+INTS = [2**62, -(2**63), 2**53 + 1]
+
+
+def given_arrays():
+    """Arrays of many kinds: the address that counts is that of the first element."""
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    frozen = np.ones(3, np.int8)
+    frozen.flags.writeable = False
+    scalar, part = np.array(3.0), np.asfortranarray(base)[1:, 2:]
+    return [base[::-1, ::-2], frozen, scalar, part, np.ones((2, 2), np.uint16)]
+
+
+@pytest.mark.parametrize("kind", ["serial", "scratch", "parallel"])
+def test_arguments_arrive_bit_for_bit(kind):
+    tiles = 2 if kind == "parallel" else 1
+    run = make_launcher(Program(INTS, [(DUMP, tiles, 1)]), shared=4096 if kind == "scratch" else 0)
+    arrays, out = given_arrays(), np.full(17, -1)
+    assert kind != "parallel" or run.program.most_workers == 2
+    with numbaprims.config(threads=2):
+        run(out, *arrays[:2], None, *arrays[2:], *FLOATS)
+    pointers = [out, *arrays[:2], None, *arrays[2:]]
+    expected = [0 if x is None else x.__array_interface__["data"][0] for x in pointers]
+    assert out[:7].tolist() == expected
+    assert out[7] % 4096 == 0 and (out[7] != 0) == (kind == "scratch")
+    assert out[8:14].tobytes() == struct.pack("=6d", *FLOATS)
+    assert out[14:].tolist() == INTS
+
+
+def test_what_is_not_given_is_null_and_zero():
+    for program in (Program([1, 2, 3], [(DUMP, 1, 1)]), Program([1, 2, 3], [(DUMP, 2, 1)])):
+        out = np.full(17, -1)
+        with numbaprims.config(threads=2):
+            make_launcher(program)(out)
+        assert out[1:].tolist() == [0] * 13 + [1, 2, 3]
+
+
+def test_other_scalars_are_converted_and_compile_nothing():
+    run = make_launcher(Program(INTS, [(DUMP, 1, 1)]))
+    both = make_launcher(Program(INTS, [(DUMP, 2, 1)]))
+    with numbaprims.config(threads=2):
+        for launcher in (run, both):
+            out = np.full(17, -1)
+            launcher(out, f0=2, f1=np.float32(0.1), f2=True, f3=np.int8(-3), f4=np.float64(0.1))
+            expected = [2.0, float(np.float32(0.1)), 1.0, -3.0, 0.1, 0.0]
+            assert out[8:14].tobytes() == struct.pack("=6d", *expected)
+            before = out.copy()
+            for wrong in ("x", None, 1j, [1.0]):
+                with pytest.raises((TypeError, ValueError)):
+                    launcher(out, f0=wrong)
+            np.testing.assert_array_equal(out, before)
+    assert len(serial_driver().signatures) == len(parallel_driver().signatures) == 1
+
+
+def test_the_data_pointer_of_an_array_is_found_where_it_is():
+    assert drivers._data_word() in range(2, 8)
+    x = np.arange(10.0)[3:]
+    words = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 8).from_address(id(x)))
+    assert words[drivers._data_word()] == x.ctypes.data
+
+
+@pytest.mark.parametrize("parallel, scratch", [(True, 0), (False, 0), (False, 64)])
+def test_a_launcher_keeps_its_program_alive(parallel, scratch):
+    table = np.arange(5)
+    program, kept = Program([], [(ONCE, 4, 1)], keep=(table,)), weakref.ref(table)
+    run = make_launcher(program, parallel=parallel, shared=scratch)
+    del program, table
+    gc.collect()
+    assert kept() is not None
+    del run
+    gc.collect()
+    assert kept() is None
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize(
+    "value", [np.ones(3), np.int64(3), [1, 2], {"a": 1}, len, lambda: 0, (1, np.ones(1)), (1, [2])], ids=repr
+)
+def test_factories_close_over_plain_values_only(value):
+    def make():
+        @range_kernel("test_closure", TYPES, spec=())
+        def kernel(args, worker, lo, hi):
+            print(value)
+
+    message = "(?s)test_closure closes over .*; a factory may close over ints, floats, strings and tuples of them only"
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("value", [3, 0.5, "f32", True, None, (1, "f32", 0.5), ()])
+def test_plain_closures_are_taken(value):
+    @range_kernel("test_closure", TYPES, spec=(value,))
+    def kernel(args, worker, lo, hi):
+        print(value)
+
+    assert kernel.name == "test_closure" and str(value) in kernel.function.__name__
+
+
+def test_assembly_is_there_for_a_kernel_that_comes_from_the_cache():
+    first, second = make_count(3), make_count(3)
+    assert first.address, "compiled and kept"
+    hits = kernel_cache.statistics()["hits"]
+    assert second.address
+    assert kernel_cache.statistics()["hits"] == hits + 1
+    asm = second.inspect_asm()
+    assert "test_count_3" in asm and "ret" in asm
+    assert asm != make_count(4).inspect_asm(), "what a factory closes over is in the code"
