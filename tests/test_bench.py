@@ -179,7 +179,7 @@ SMALL = [
     "gemm --shapes 33x17x65 --trans-a",
     "gemm --shapes 33x17x65 --trans-b --bias --activation relu",
     "gemm --shapes 5x9x7 --batch 3",
-    "gemm --shapes 33x16x64 --dtype bf16,int8",
+    "gemm --shapes 33x16x64,256x256x256 --dtype bf16,int8",
     "gemv --shapes quick --dtype f32,f64",
     "ger --shapes quick --dtype f32,f64",
     "activation --shapes 1000,16384",

@@ -230,7 +230,7 @@ class Prepacked(Private):
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         offsets = batch_offsets(problem)
         ints = self._ints(problem, target, config, offsets)
-        elements = ints["k_blocks"] * ints["kc"] * round_up(problem.n, ints["nr"])
+        elements = ints["k_blocks"] * (ints["kc"] + ints["k_extra"]) * round_up(problem.n, ints["nr"])
         packed = np.zeros(elements * ints["panel_size"] + SLACK + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
         program = Program(int_words(ints), [(blocked.make_prepare(), ints["k_blocks"], 1)], keep=(offsets,))
