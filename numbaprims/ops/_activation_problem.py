@@ -14,6 +14,9 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.shapes import element_strides
 
+#: Kinds of kernels that are not in the table of kinds -> the kind that they compute.
+SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
+
 
 class Loops(NamedTuple):
     """The elements of a call as nested loops that all operands share, the innermost last."""
@@ -31,7 +34,7 @@ class ActivationProblem(Problem):
 
     stem: ClassVar[str] = "activation"
     kind: str
-    """A name of the table of kinds; gelu with the tanh approximation is "gelu_tanh"."""
+    """A name of the table of kinds, or one of `SPECIAL`."""
     direction: str
     """"forward", "backward", or "weight" for the gradient of prelu's weight."""
     dtype: str
@@ -61,7 +64,7 @@ class ActivationProblem(Problem):
         return float(total * size)
 
     def bench_command(self) -> str:
-        kind = "gelu" if self.kind == "gelu_tanh" else self.kind
+        kind = SPECIAL.get(self.kind, self.kind)
         words = f"numbaprims bench activation --kind {kind} --shapes {self.n} --dtype {self.dtype}"
         return words if self.direction == "forward" else f"{words} --backward"
 

@@ -27,6 +27,10 @@ def named_parameters(kind: str, values: tuple[float, float, float]) -> tuple[str
     """A kernel's kind and its three numbers as the table's kind and named parameters."""
     if kind == "gelu_tanh":
         return "gelu", {"approximate": "tanh"}
+    if kind == "softplus_1":
+        return "softplus", {}
+    if kind == "power_2":
+        return "power", {"alpha": values[0], "beta": values[1], "gamma": 2.0}
     names = [name for name in KINDS[kind].parameters if name not in ("weight", "axis", "approximate")]
     return kind, dict(zip(names, values, strict=False))
 

@@ -11,6 +11,7 @@ from numbaprims.ops._activation_call import (
     glu_forward,
     number as _number,
     numbers as _numbers,
+    special as _special,
 )
 
 
@@ -150,7 +151,10 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = N
         >>> numbaprims.softplus(np.array([-1.0, 0.0])).round(4)
         array([0.3133, 0.6931])
     """
-    return forward("softplus", x, out, *_numbers("softplus", beta=beta, threshold=threshold))
+    if beta == 1.0 and threshold == 20.0:
+        return forward("softplus_1", x, out)
+    kernel, *numbers = _special("softplus", *_numbers("softplus", beta=beta, threshold=threshold))
+    return forward(kernel, x, out, *numbers)
 
 
 def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, out: Any = None) -> Any:
@@ -174,14 +178,8 @@ def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, 
         >>> numbaprims.power(np.array([1.0, 2.0]), 1.0, 2.0, 3.0)
         array([ 27., 125.])
     """
-    return forward(
-        "power",
-        x,
-        out,
-        _number("power", "alpha", alpha),
-        _number("power", "beta", beta),
-        _number("power", "gamma", gamma),
-    )
+    kernel, *numbers = _special("power", *_numbers("power", alpha=alpha, beta=beta, gamma=gamma))
+    return forward(kernel, x, out, *numbers)
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:

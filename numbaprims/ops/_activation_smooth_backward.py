@@ -11,6 +11,7 @@ from numbaprims.ops._activation_call import (
     glu_backward as _glu_backward,
     number as _number,
     numbers as _numbers,
+    special as _special,
 )
 
 
@@ -148,7 +149,10 @@ def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.
         >>> numbaprims.softplus_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
         array([0.2689, 2.6424])
     """
-    return backward("softplus", dy, x, out, *_numbers("softplus", beta=beta, threshold=threshold))
+    if beta == 1.0 and threshold == 20.0:
+        return backward("softplus_1", dy, x, out)
+    kernel, *numbers = _special("softplus", *_numbers("softplus", beta=beta, threshold=threshold))
+    return backward(kernel, dy, x, out, *numbers)
 
 
 def power_backward(
@@ -175,15 +179,8 @@ def power_backward(
         >>> numbaprims.power_backward(np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1.0, 2.0, 3.0)
         array([ 54., 450.])
     """
-    return backward(
-        "power",
-        dy,
-        x,
-        out,
-        _number("power", "alpha", alpha),
-        _number("power", "beta", beta),
-        _number("power", "gamma", gamma),
-    )
+    kernel, *numbers = _special("power", *_numbers("power", alpha=alpha, beta=beta, gamma=gamma))
+    return backward(kernel, dy, x, out, *numbers)
 
 
 def gelu_backward(dy: Any, x: Any, approximate: str = "none", *, out: Any = None) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.ops import _activation_call as _call
+from numbaprims.ops._activation_call import backward as _backward, forward as _forward
 from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem
 from numbaprims.ops._activation_simple import (
     abs as abs,
@@ -79,15 +80,31 @@ from numbaprims.ops._activation_smooth_backward import (
     tanh_backward as tanh_backward,
 )
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
-from numbaprims.ops.epilogue import NOT_FUSED, Activation, make_activation
+from numbaprims.ops.epilogue import NOT_FUSED, make_activation
 
 #: Every name that `activation` takes, each also a function of this module.
 NAMES = (*KINDS, *ALIASES)
 
-# What a call without parameters means, for the kinds that can be called so.
-_DEFAULT: dict[str, Activation] = {
-    name: make_activation(name, {}) for name in NAMES if name not in (*NOT_FUSED, "threshold")
-}
+# (kind, its parameters) -> the kernel's kind and three numbers, so that a call checks them once.
+_kernels: dict[Any, tuple[str, float, float, float]] = {}
+
+
+def _kernel(kind: str, parameters: dict[str, Any]) -> tuple[str, float, float, float] | None:
+    """What a kernel takes; None for the kinds with an array or an axis."""
+    key: Any = (kind, *parameters.items()) if parameters else kind
+    try:
+        found = _kernels.get(key)
+    except TypeError:  # a parameter that cannot be hashed: an array, or what will be refused
+        found = None
+    if found is None:
+        name, _ = resolve(kind, parameters)
+        if name in NOT_FUSED:
+            return None
+        found = _call.kernel_of(make_activation(kind, parameters))
+        # not by objects whose value may change: an array of one number
+        if len(_kernels) < 4096 and all(type(value) in (float, int, str) for value in parameters.values()):
+            _kernels[key] = found
+    return found
 
 
 def activation(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
@@ -113,17 +130,13 @@ def activation(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
         >>> numbaprims.activation(np.array([-1.0, 2.0]), "leaky_relu", negative_slope=0.5)
         array([-0.5,  2. ])
     """
-    if not parameters:
-        act = _DEFAULT.get(kind)
-        if act is not None:
-            return _call.forward(act.kind, x, out, *act.parameters)
+    kernel = _kernel(kind, parameters)
+    if kernel is not None:
+        return _forward(kernel[0], x, out, kernel[1], kernel[2], kernel[3])
     name, full = resolve(kind, parameters)
     if name == "prelu":
         return _call.prelu_forward(x, full["weight"], out)
-    if name == "glu":
-        return _call.glu_forward(x, full["axis"], out)
-    act = make_activation(kind, parameters)
-    return _call.forward(act.kind, x, out, *act.parameters)
+    return _call.glu_forward(x, full["axis"], out)
 
 
 def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
@@ -152,20 +165,19 @@ def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, 
         >>> numbaprims.activation_backward(np.ones(2), x, None, "leaky_relu", negative_slope=0.5)
         array([0.5, 1. ])
     """
-    act = None if parameters else _DEFAULT.get(kind)
-    if act is None:
+    kernel = _kernel(kind, parameters)
+    if kernel is None:
         name, full = resolve(kind, parameters)
-        if name in NOT_FUSED:
-            if x is None:
-                raise TypeError(f"x is None; the gradient of {kind} is computed from it")
-            if name == "prelu":
-                return _call.prelu_backward(dy, x, full["weight"], out)
-            return _call.glu_backward(dy, x, full["axis"], out)
-        act = make_activation(kind, parameters)
-    saved = {"x": x, "y": y, "": dy}[_call.reads(act.kind)]
+        if x is None:
+            raise TypeError(f"x is None; the gradient of {kind} is computed from it")
+        if name == "prelu":
+            return _call.prelu_backward(dy, x, full["weight"], out)
+        return _call.glu_backward(dy, x, full["axis"], out)
+    read = _call.reads(kernel[0])
+    saved = x if read == "x" else y if read == "y" else dy
     if saved is None:
-        raise TypeError(f"{_call.reads(act.kind)} is None; the gradient of {kind} is computed from it")
-    return _call.backward(act.kind, dy, saved, out, *act.parameters)
+        raise TypeError(f"{read} is None; the gradient of {kind} is computed from it")
+    return _backward(kernel[0], dy, saved, out, kernel[1], kernel[2], kernel[3])
 
 
 # ---------------------------------------------------------------- problems, for `explain`
