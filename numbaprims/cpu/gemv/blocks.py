@@ -82,7 +82,8 @@ class Blocked(Solver, abc.ABC):
 
     def _shared(self, problem: Any, cut: Cut) -> tuple[int, int]:
         """Bytes of the chunks' sums, and of all that lies in the workspace."""
-        sums = cut.chunks * problem.m * DTYPES[accumulate(problem.dtype)].itemsize if cut.chunks > 1 else 0
+        size = DTYPES[accumulate(problem.dtype)].itemsize
+        sums = cut.chunks * problem.m * size if combines(problem, cut) else 0
         sums = -(-sums // ALIGN) * ALIGN
         packed = problem.n * DTYPES[problem.dtype].itemsize if packs_x(problem) else 0
         return sums, sums + packed
@@ -100,12 +101,13 @@ class Blocked(Solver, abc.ABC):
             "blocks": cut.blocks,
             "length": cut.length,
             "chunks": cut.chunks,
+            "combine": int(combines(problem, cut)),
         }
         phases = [(cut.kernel, cut.blocks * cut.chunks, cut.taken)]
         if packs_x(problem):
             ints["x_packed"] = sums
             phases.insert(0, (make_pack(problem.dtype), 1, 1))
-        if cut.chunks > 1:
+        if combines(problem, cut):
             phases.append((make_combine(problem.dtype, W), -(-problem.m // W), COMBINE_ELEMENTS // W))
         program = Program(int_words(ints), phases)
         return make_launcher(program, parallel=problem.bytes_moved() >= PARALLEL_BYTES, shared=shared)
@@ -116,3 +118,11 @@ def packs_x(problem: Any) -> bool:
     if problem.order != "row" or problem.n <= 1:
         return False
     return bool(problem.strides.x * problem.strides.a[1] != 1)
+
+
+def combines(problem: Any, cut: Cut) -> bool:
+    """Whether sums go through the workspace: those of several chunks, or to a y or out with gaps."""
+    turned = problem.order == "column" and problem.strides.a[0] == -1
+    step = -1 if turned else 1
+    gaps = problem.strides.out != step or (problem.has_y and problem.strides.y != step)
+    return cut.chunks > 1 or (gaps and problem.m > 1)

@@ -147,22 +147,20 @@ def add_one(sums, a, x, count, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def add_all(sums, a, column, x, step, n, count, first, group, size, W, acc):  # type: ignore[no-untyped-def]
-    """sums[0 : count] = n columns, `column` elements apart, times n elements of x, `step` apart."""
-    clear(sums, count, W, acc)
-    j = 0
-    if group == 8:
-        while j + 8 <= n:
-            p, q = advance(a, j * column), advance(x, j * step)
-            add_eight(sums, p, column, q, step, count, first, size, W)
-            j += 8
-    if group >= 4:
-        while j + 4 <= n:
-            add_four(sums, advance(a, j * column), column, advance(x, j * step), step, count, first, W)
-            j += 4
+def add_by_one(sums, a, column, x, step, j, n, count, W):  # type: ignore[no-untyped-def]
+    """sums[0 : count] += columns j ... n - 1 times elements of x."""
     while j < n:
         add_one(sums, advance(a, j * column), advance(x, j * step), count, W)
         j += 1
+
+
+@helper
+def add_by_four(sums, a, column, x, step, j, n, count, first, W):  # type: ignore[no-untyped-def]
+    """The same, four at a time."""
+    while j + 4 <= n:
+        add_four(sums, advance(a, j * column), column, advance(x, j * step), step, count, first, W)
+        j += 4
+    add_by_one(sums, a, column, x, step, j, n, count, W)
 
 
 def make_panel(dtype: str, W: int, group: int) -> RangeKernel:
@@ -188,7 +186,17 @@ def make_panel(dtype: str, W: int, group: int) -> RangeKernel:
                 past = skew(a, size, W)
                 sums = advance(room, past)  # as far past a boundary as a, so that both are aligned further on
                 first = min(-past % W, count)
-                add_all(sums, a, args.a_cs, x, args.x_step, n, count, first, group, size, W, acc)
+                clear(sums, count, W, acc)
+                j = 0
+                if group == 8:
+                    while j + 8 <= n:
+                        p, q = advance(a, j * args.a_cs), advance(x, j * args.x_step)
+                        add_eight(sums, p, args.a_cs, q, args.x_step, count, first, size, W)
+                        j += 8
+                if group == 1:
+                    add_by_one(sums, a, args.a_cs, x, args.x_step, j, n, count, W)
+                else:
+                    add_by_four(sums, a, args.a_cs, x, args.x_step, j, n, count, first, W)
                 deliver(args, sums, chunk, i, count, W, acc)
 
     return panel
@@ -246,7 +254,8 @@ def make_walk(dtype: str, W: int) -> RangeKernel:
             elif count > 0:
                 past = skew(a, size, W)
                 sums = advance(room, past)
-                add_all(sums, a, args.a_cs, x, args.x_step, n, count, min(-past % W, count), 4, size, W, acc)
+                clear(sums, count, W, acc)
+                add_by_four(sums, a, args.a_cs, x, args.x_step, 0, n, count, min(-past % W, count), W)
             deliver(args, sums, chunk, i, count, W, acc)
 
     return walk

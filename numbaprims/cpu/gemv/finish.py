@@ -34,40 +34,27 @@ def packed_x(args, dtype):  # type: ignore[no-untyped-def]
 
 @helper
 def finish(args, sums, i, count, W, acc):  # type: ignore[no-untyped-def]
-    """out[i : i + count] = alpha sums + beta y."""
+    """out[i : i + count] = alpha sums + beta y, y and out side by side."""
     alpha = splat(scalar(args.alpha, acc), W)
     beta = splat(scalar(args.beta, acc), W)
-    room = stack_array(acc, W)
-    out = advance(args.out, args.out_start + i * args.out_step)
-    y = advance(args.y, args.y_start + i * args.y_step)
     for j in range(0, count, W):
         left = min(count - j, W)
         value = load_first(sums, j, left, W) * alpha
         if args.has_y:
-            if args.y_step == 1:
-                value = fma(load_wide_first(y, j, left, W), beta, value)
-            else:
-                for r in range(left):
-                    store_scalar(room, r, load_wide_scalar(y, (j + r) * args.y_step))
-                value = fma(load_first(room, 0, left, W), beta, value)
-        if args.out_step == 1:
-            store_narrow_first(out, j, left, value)
-        else:
-            store_first(room, 0, left, value)
-            for r in range(left):
-                store_narrow_scalar(out, (j + r) * args.out_step, load_scalar(room, r))
+            value = fma(load_wide_first(args.y, args.y_start + i + j, left, W), beta, value)
+        store_narrow_first(args.out, args.out_start + i + j, left, value)
 
 
 @helper
 def deliver(args, sums, chunk, i, count, W, acc):  # type: ignore[no-untyped-def]
-    """A chunk's sums for out[i : i + count]: finished where it is the only one, else kept to be combined."""
-    if args.chunks == 1:
-        finish(args, sums, i, count, W, acc)
-    else:
+    """Finish a chunk's sums for out[i : i + count] where that is all, else keep them for `make_combine`."""
+    if args.combine:
         partial = advance(args.workspace, chunk * args.m + i)
         for j in range(0, count, W):
             left = min(count - j, W)
             store_first(partial, j, left, load_first(sums, j, left, W))
+    else:
+        finish(args, sums, i, count, W, acc)
 
 
 def make_pack(dtype: str) -> RangeKernel:
@@ -84,18 +71,27 @@ def make_pack(dtype: str) -> RangeKernel:
 
 
 def make_combine(dtype: str, W: int) -> RangeKernel:
-    """Add the chunks' sums in their order, and finish; tile = `tile` outputs."""
+    """Add the chunks' sums in their order, scale and store, whatever the steps of y and out; tile = W outputs."""
     acc = accumulate(dtype)
 
     @range_kernel("gemv_combine", ARGS.types(out=dtype, y=dtype, workspace=acc), spec=(dtype, W))
     def combine(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        sums = stack_array(acc, W)
+        room = stack_array(acc, W)
+        alpha, beta = scalar(args.alpha, acc), scalar(args.beta, acc)
         for i in range(lo * W, min(hi * W, args.m), W):
             count = min(args.m - i, W)
             total = zeros(acc, W)
             for chunk in range(args.chunks):
                 total = total + load_first(args.workspace, chunk * args.m + i, count, W)
-            store_first(sums, 0, count, total)
-            finish(args, sums, i, count, W, acc)
+            store_first(room, 0, count, total)
+            if args.out_step == 1 and args.y_step == 1:
+                finish(args, room, i, count, W, acc)
+            else:
+                y, out = args.y_start + i * args.y_step, args.out_start + i * args.out_step
+                for r in range(count):
+                    value = load_scalar(room, r) * alpha
+                    if args.has_y:
+                        value += load_wide_scalar(args.y, y + r * args.y_step) * beta
+                    store_narrow_scalar(args.out, out + r * args.out_step, value)
 
     return combine
