@@ -1,5 +1,6 @@
 """What every test shares: the device, the seed, the cache of compiled kernels, the Hypothesis profiles."""
 
+import inspect
 import os
 import random
 import tempfile
@@ -20,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", choices=("cpu", "emulated", "cuda"), default="cpu", help="where kernels run")
     group.addoption("--slow", action="store_true", help="also run the tests marked slow")
     group.addoption("--fuzz", action="store_true", help="200 Hypothesis examples a test, a random seed")
+    group.addoption("--about", metavar="WORD", help="only tests whose name or source has this word")
     group.addoption("--seed", type=int, default=None, help="seed of `rng` (0; random under --fuzz)")
 
 
@@ -50,6 +52,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    word = config.option.about
+    if word:
+        chosen = [item for item in items if word in item.nodeid or word in inspect.getsource(item.function)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
     if config.option.slow:
         return
     for item in items:

@@ -91,10 +91,10 @@ def test_no_import_of_the_package_is_overlooked():
 
 
 def test_closure_of_a_real_kernel():
-    from numbaprims.cpu import jit
+    from numbaprims.cpu import drivers
 
     source_digest._files.clear(), source_digest._closures.clear()
-    source_digest.closure_digest(jit._make_fill)
+    source_digest.closure_digest(drivers._make_fill)
     files = {
         Path(path).relative_to(Path(kernel_cache.__file__).parent).as_posix() for path in source_digest._files
     }
