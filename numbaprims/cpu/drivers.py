@@ -20,6 +20,7 @@ from numbaprims.cpu.jit import RangeKernel, compile_entry
 from numbaprims.cpu.simd.arguments import (
     FLOAT_SLOT,
     INT_SLOT,
+    INT_SLOTS,
     STEP_SLOT,
     atomic_add_word,
     call_range,
@@ -149,6 +150,8 @@ class Program:
         steps: int = 1,
         keep: tuple[Any, ...] = (),
     ) -> None:
+        if len(ints) > INT_SLOTS:
+            raise ValueError(f"{len(ints)} ints; a kernel takes at most {INT_SLOTS}")
         self.keep = keep  # what the integers point to
         self.kernels = tuple(kernel for kernel, _, _ in phases)
         words = [len(phases), steps, len(ints), id(None), *ints]

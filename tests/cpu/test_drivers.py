@@ -30,7 +30,8 @@ from numbaprims.cpu.simd import (
 ARRAYS = ("out", "a", "b", "c", "d", "e", "f", "scratch")
 ARGS = Arguments(arrays=ARRAYS, floats=("p", "q", "r", "s", "t", "u"), ints=("n", "m", "k"))
 TYPES = ARGS.types(out="i64", a="i64")
-GUARD = 8
+GUARD = 48
+MOST = numba.config.NUMBA_NUM_THREADS
 
 
 def make_count(times: int) -> RangeKernel:
@@ -190,7 +191,8 @@ def test_few_tiles(tiles, chunk, workers):
     for driver in (serial_driver(), parallel_driver()):
         program = Program([], [(ONCE, tiles, chunk)])
         out, visits = np.zeros(2 + 2 * GUARD, np.int64), np.zeros(16, np.int64)
-        driver(program.address, workers, id(out), id(visits), *[0] * 6, *[0.0] * 6)
+        driver(program.address, workers, id(out), id(visits), *[0] * 6, *[0] * 6)
+        assert len(driver.signatures) == 1, "ints for floats are converted, and nothing is compiled for them"
         np.testing.assert_array_equal(out[GUARD:-GUARD], [1] * tiles + [0] * (2 - tiles))
         assert not out[:GUARD].any() and not out[-GUARD:].any() and not visits[8:].any()
 
@@ -214,6 +216,13 @@ def test_as_many_workers_as_chunks_at_most():
     assert Program([], []).most_workers == 1
 
 
+def test_more_ints_than_slots_are_refused():
+    """They would be written over the step, the counter of tiles, and past the end of the block."""
+    Program(range(48), [(ONCE, 1, 1)])
+    with pytest.raises(ValueError, match="49 ints; a kernel takes at most 48"):
+        Program(range(49), [(ONCE, 1, 1)])
+
+
 @pytest.mark.parametrize(
     "threads_allowed, phases, options, calls",
     [
@@ -231,24 +240,22 @@ def test_threads_are_woken_for_more_than_one_chunk_only(threads_allowed, phases,
     """The serial driver gives a kernel all tiles in one call, the parallel one a chunk in each."""
     out, visits = np.zeros(12 + GUARD, np.int64), np.zeros(8, np.int64)
     program = Program([], [(ONCE, tiles, chunk) for tiles, chunk in phases])
+    if threads_allowed > MOST:
+        pytest.skip("Numba was started with fewer threads")
     with numbaprims.config(threads=threads_allowed):
-        if threads.count() < threads_allowed:
-            pytest.skip("Numba was started with fewer threads")
         make_launcher(program, **options)(out, visits)
     assert visits.sum() == calls and out.sum() == sum(tiles for tiles, _ in phases)
 
 
 def test_the_users_number_of_threads_is_left_as_it_was():
-    threads.initialise()
-    before = numba.get_num_threads()
     out, visits = np.zeros(50 + GUARD, np.int64), np.zeros(8, np.int64)
     try:
-        numba.set_num_threads(min(3, before))
+        numba.set_num_threads(min(3, MOST))
         with numbaprims.config(threads=2):
             make_launcher(Program([], [(ONCE, 50, 1)]))(out, visits)
-        assert numba.get_num_threads() == min(3, before)
+        assert numba.get_num_threads() == min(3, MOST)
     finally:
-        numba.set_num_threads(before)
+        numba.set_num_threads(MOST)
 
 
 def test_eight_threads_at_once():
@@ -285,20 +292,6 @@ def test_eight_threads_at_once():
 # ---------------------------------------------------------------- scratch memory
 
 
-def test_scratch_of_workers_is_their_own_and_the_shared_part_is_common():
-    with numbaprims.config(threads=4):
-        workers = threads.count()
-        if workers < 2:
-            pytest.skip("Numba was started with one thread")
-        shared, own = 64, 1024  # words: 8 KiB a worker, which is more than the block is rounded up by
-        program = Program([shared, own, workers], [(make_clear(), 1, 1), (make_meet(), workers, 1)])
-        out, visits = np.zeros(workers, np.int64), np.zeros(8, np.int64)
-        make_launcher(program, shared=8 * shared, per_worker=8 * own)(out, visits)
-    # each waits for all, so no worker can have had two tiles
-    assert out.tolist() == [1] * workers, "-1: another worker wrote into it; -2: the others did not come"
-    assert visits[:workers].tolist() == [1] * workers and not visits[workers:].any()
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_scratch_is_borrowed_for_as_many_workers_as_run(monkeypatch, workers):
     asked = []
@@ -306,10 +299,24 @@ def test_scratch_is_borrowed_for_as_many_workers_as_run(monkeypatch, workers):
     monkeypatch.setattr(workspace, "borrow", lambda size: asked.append(size) or borrow(size))
     out, visits = np.zeros(20 + GUARD, np.int64), np.zeros(8, np.int64)
     with numbaprims.config(threads=workers):
-        running = threads.count()
         make_launcher(Program([], [(ONCE, 20, 1)]), shared=1000, per_worker=300)(out, visits)
         make_launcher(Program([], [(ONCE, 20, 1)]))(out, visits)
-    assert asked == [1000 + 300 * running]
+    assert asked == [1000 + 300 * min(workers, MOST)]
+
+
+def test_scratch_of_workers_is_their_own_and_the_shared_part_is_common():
+    workers = min(4, MOST)
+    if workers < 2:
+        pytest.skip("Numba was started with one thread")
+    with numbaprims.config(threads=workers):
+        assert threads.count() == workers
+        shared, own = 64, 1024  # words: 8 KiB a worker, which is more than the block is rounded up by
+        program = Program([shared, own, workers], [(make_clear(), 1, 1), (make_meet(), workers, 1)])
+        out, visits = np.zeros(workers, np.int64), np.zeros(8, np.int64)
+        make_launcher(program, shared=8 * shared, per_worker=8 * own)(out, visits)
+    # each waits for all, so no worker can have had two tiles
+    assert out.tolist() == [1] * workers, "-1: another worker wrote into it; -2: the others did not come"
+    assert visits[:workers].tolist() == [1] * workers and not visits[workers:].any()
 
 
 # ---------------------------------------------------------------- what kernels are given
