@@ -59,7 +59,6 @@ def make_launcher(
             f4=0.0,
             f5=0.0,
         ):
-            # program is kept alive by the default argument of `launch` below; arrays by the caller's frame
             serial(
                 address, 1, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, f0, f1, f2, f3, f4, f5
             )  # fmt: skip

@@ -95,7 +95,7 @@ def log_call(bound: Bound) -> None:
 
 def log_line(line: str) -> None:
     """To the `numbaprims` logger where the program has set one up, else to standard error."""
-    if logger.handlers:
+    if logger.handlers and logger.isEnabledFor(logging.INFO):
         logger.info(line)
     else:
         sys.stderr.write(f"numbaprims: {line}\n")

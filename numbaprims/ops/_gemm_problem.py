@@ -114,6 +114,8 @@ def inputs_of(a: ndarray, b: ndarray, c: ndarray | None, bias: ndarray | None) -
 
 
 def scalar(value: Any, name: str) -> float:
+    if isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; it must be a real number")
     try:
         return float(value)
     except (TypeError, ValueError):

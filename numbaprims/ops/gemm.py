@@ -71,6 +71,8 @@ def gemm(
         and bias is None
         and activation is None
         and out_dtype is None
+        and type(alpha) is float
+        and type(beta) is float
         and beta == 0.0
     ):
         key: Any = (

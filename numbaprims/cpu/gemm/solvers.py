@@ -29,7 +29,7 @@ PARALLEL_FLOPS = 2e6
 
 def padding(size: int, tile: int) -> float:
     """By how much whole tiles exceed a size."""
-    return round_up(size, tile) / size
+    return round_up(size, tile) / max(size, 1)
 
 
 def best_height(problem: Any, target: Any, heights: tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ from numbaprims.cpu.simd.types import Pointer, llvm_element
 
 ARRAY_SLOTS = 8
 FLOAT_SLOT = 8
-FLOAT_SLOTS = 8
+FLOAT_SLOTS = 6
 INT_SLOT = 16
 INT_SLOTS = 48
 STEP_SLOT = 64
