@@ -42,9 +42,7 @@ _ALLOWED = "a NumPy array, a torch CPU tensor or a DLPack CPU array"
 _UINT16 = np.dtype(np.uint16)
 # dtype object -> (name, the dtype to view it as or None). bfloat16 joins when ml_dtypes is there.
 _BY_DTYPE: dict[np.dtype, tuple[str, np.dtype | None]] = {
-    np.dtype(LONG_NAMES[name]): (name, _UINT16 if name == "f16" else None)
-    for name in DTYPES
-    if name != "bf16"
+    np.dtype(LONG_NAMES[name]): (name, _UINT16 if name == "f16" else None) for name in DTYPES if name != "bf16"
 }
 # shares_memory solves a Diophantine problem; 100,000 steps end within some 10 ms.
 _OVERLAP_WORK = 100_000
@@ -280,12 +278,8 @@ def _enter_other(x: Any, name: str) -> tuple[ndarray, str, Library]:
         try:
             return _enter_ndarray(np.from_dlpack(x), name)
         except (BufferError, RuntimeError, ValueError) as error:
-            raise TypeError(
-                f"{name} is a {describe(x)} that NumPy cannot read through DLPack: {error}"
-            ) from error
-    raise TypeError(
-        f"{name} is a {describe(x)}; it must be {_ALLOWED} (np.asarray makes one of a list or a scalar)"
-    )
+            raise TypeError(f"{name} is a {describe(x)} that NumPy cannot read through DLPack: {error}") from error
+    raise TypeError(f"{name} is a {describe(x)}; it must be {_ALLOWED} (np.asarray makes one of a list or a scalar)")
 
 
 def require_same(first: Any, first_name: str, other: Any, other_name: str) -> NoReturn:
@@ -309,9 +303,7 @@ def check_out(
     """
     storage, have, of = enter(out, name)
     if library is not None and of is not library:
-        raise TypeError(
-            f"{name} is a {describe(out)}; the inputs are {library.name} arrays, so {name} must be one too"
-        )
+        raise TypeError(f"{name} is a {describe(out)}; the inputs are {library.name} arrays, so {name} must be one too")
     if have != dtype:
         raise TypeError(f"{name} is a {describe(out)}; the result is {LONG_NAMES[dtype]}")
     if storage.shape != shape:
@@ -319,9 +311,7 @@ def check_out(
     flags = storage.flags
     if not flags.writeable:
         if isinstance(out, ndarray) and not out.flags.aligned:
-            raise ValueError(
-                f"{name} is not aligned to its {storage.itemsize}-byte elements; give one that is"
-            )
+            raise ValueError(f"{name} is not aligned to its {storage.itemsize}-byte elements; give one that is")
         raise ValueError(f"{name} is read-only; give an array that can be written in place")
     if not flags.c_contiguous and may_overlap_itself(storage.shape, storage.strides, storage.itemsize):
         raise ValueError(f"{name} has strides {storage.strides}: its elements share memory with one another")

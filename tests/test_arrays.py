@@ -298,15 +298,3 @@ def test_may_overlap_itself_accepts_slices(rows, columns, layout):
     x = lay_out(np.zeros((rows, columns), np.float32), layout)
     assert not shapes.may_overlap_itself(x.shape, x.strides, 4)
     assert shapes.element_strides(x) == tuple(s // 4 for s in x.strides)
-
-
-def test_order_and_broadcast():
-    assert shapes.order(4, 5, 5, 1) == "row" and shapes.order(4, 5, 1, 4) == "column"
-    assert shapes.order(4, 5, 10, 2) == "strided" and shapes.order(1, 5, 7, 9) == "column"
-    assert shapes.unit(5, 1) and shapes.unit(1, 9) and not shapes.unit(2, -1)
-    a, b = np.zeros((2, 1, 3, 4)), np.zeros((5, 4, 6))
-    assert shapes.broadcast_batch(a, "a", b, "b") == (2, 5)
-    with pytest.raises(
-        ValueError, match=r"leading dimensions \(2, 1\) of a and \(3, 5\) of b do not broadcast"
-    ):
-        shapes.broadcast_batch(a, "a", np.zeros((3, 5, 1, 1)), "b")

@@ -16,9 +16,7 @@ def test_digits_are_the_published_ones():
     x, y = load_digits()
     assert x.shape == (1797, 64) and x.dtype == np.float32 and (x.min(), x.max()) == (0.0, 1.0)
     # the numbers of each digit in the test set, as UCI states them
-    assert (
-        np.bincount(y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180] and y.dtype == np.int64
-    )
+    assert np.bincount(y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180] and y.dtype == np.int64
     np.testing.assert_array_equal(x * 16, np.rint(x * 16))
 
 

@@ -220,9 +220,7 @@ def test_demo_learns_the_digits_as_numpy_does(words, capsys):
     assert main(words) == 0
     printed, bar = capsys.readouterr()
     assert reached(printed) >= 95.0
-    ours, numpys = map(
-        float, re.search(r"^held-out accuracy +([\d.]+) % +([\d.]+) %$", printed, re.M).groups()
-    )
+    ours, numpys = map(float, re.search(r"^held-out accuracy +([\d.]+) % +([\d.]+) %$", printed, re.M).groups())
     assert abs(ours - numpys) <= 1.0  # 359 images: three of them
     assert re.search(r"^seconds per epoch +\d+\.\d+ +\d+\.\d+$", printed, re.M)
     assert "1,438 images to train on, 359 held out" in printed and "100%" in bar

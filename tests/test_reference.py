@@ -110,9 +110,7 @@ def test_gradient_is_the_slope(kind, parameters):
     assert kind == "round" or np.abs(exact).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "kind", ["relu", "clipped_relu", "hard_tanh", "clip", "leaky_relu", "elu", "round", "abs"]
-)
+@pytest.mark.parametrize("kind", ["relu", "clipped_relu", "hard_tanh", "clip", "leaky_relu", "elu", "round", "abs"])
 def test_nan_goes_through(kind):
     assert np.isnan(activation(np.array([NAN]), kind)).all()
 
@@ -148,9 +146,7 @@ def test_glu(axis, rng):
     for index in [(0, 0, 0), (3, 5, 7), (1, 4, 2)]:
         step = np.zeros_like(x)
         step[index] = 1e-6
-        slope = (
-            dy * (activation(x + step, "glu", axis=axis) - activation(x - step, "glu", axis=axis))
-        ).sum() / 2e-6
+        slope = (dy * (activation(x + step, "glu", axis=axis) - activation(x - step, "glu", axis=axis))).sum() / 2e-6
         np.testing.assert_allclose(dx[index], slope, 1e-6, 1e-8)
     if has_module("torch"):
         import torch
@@ -300,9 +296,7 @@ def test_comparisons_can_fail(rng):
         assert_exact(good, want, dtype)
         bad = good.copy()
         bad[3, 5] = from_float64(want[3, 5] + 64 * PRECISION[dtype].out, dtype)
-        with pytest.raises(
-            AssertionError, match=r"1 of 64 elements are wrong \(\w+\); the first at \(3, 5\)"
-        ):
+        with pytest.raises(AssertionError, match=r"1 of 64 elements are wrong \(\w+\); the first at \(3, 5\)"):
             assert_close(bad, want, k=1, dtype=dtype)
         with pytest.raises(AssertionError, match=r"the first at \(3, 5\)"):
             assert_exact(bad, want, dtype)

@@ -65,9 +65,7 @@ def load_mnist(path: str | PathLike[str]) -> tuple[np.ndarray, np.ndarray, np.nd
         parts = [_images_and_labels(data, part, path) for part in ("train", "test")]
     (x_train, y_train), (x_test, y_test) = parts
     if x_train.shape[1] != x_test.shape[1]:
-        raise ValueError(
-            f"{path}: images of x_train have {x_train.shape[1]} pixels, of x_test {x_test.shape[1]}"
-        )
+        raise ValueError(f"{path}: images of x_train have {x_train.shape[1]} pixels, of x_test {x_test.shape[1]}")
     return x_train, y_train, x_test, y_test
 
 

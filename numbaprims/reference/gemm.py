@@ -79,9 +79,7 @@ def _kind_and_parameters(activation: Any) -> tuple[str, dict[str, Any]]:
     return activation.kind, dict(zip(KINDS[activation.kind].parameters, activation.parameters, strict=False))
 
 
-def linear(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, activation: Any = None
-) -> np.ndarray:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, activation: Any = None) -> np.ndarray:
     """activation(x @ weight^T + bias): x (..., K), weight (N, K), bias (N,), the result (..., N)."""
     rows = x.reshape(-1, x.shape[-1]) if x.ndim != 2 else x
     y = gemm(rows, weight, trans_b=True, bias=bias, activation=activation)
