@@ -41,11 +41,13 @@ def best_height(problem: Any, target: Any, heights: tuple[int, ...]) -> int:
 
 
 def block_columns(problem: Any, mc: int, most: int, nr: int) -> int:
-    """Columns of a worker's block: all up to `most` where the rows alone make 8 blocks, else a quarter of them.
+    """Columns of a worker's block: all up to `most` where the rows alone make 8 blocks or one thread computes them,
+    else a quarter.
 
     Each block of columns reads A anew: 1760 x 128 x 1760 in four of them ran at 89 GFLOP/s, in one at 104.
     """
-    columns = problem.n if problem.batch * ceil_div(problem.m, mc) >= 8 else ceil_div(problem.n, 4)
+    whole = problem.batch * ceil_div(problem.m, mc) >= 8 or problem.flops() <= PARALLEL_FLOPS
+    columns = problem.n if whole else ceil_div(problem.n, 4)
     return max(nr, min(most, round_up(columns, nr)))
 
 
