@@ -36,6 +36,55 @@ PRECISION = {
     "f16": Precision(2.0**-10, 2.0**-23, 2.0**-24),
     "bf16": Precision(2.0**-7, 2.0**-23, 2.0**-133),
 }
+
+
+class ActivationError(NamedTuple):
+    """Errors of a kind, in eps of the type that is computed in, beside the rounding of a stored half precision.
+
+    They are relative to each value, or to the larger of it and of what the scale names: gelu far below 0, and
+    gradients where they change sign, are small differences of large terms. `reference` is the error that the
+    float64 definition itself has there, by which float64 results may differ from it.
+    """
+
+    forward: float
+    backward: float
+    forward_scale: str = ""
+    backward_scale: str = ""
+    reference: float = 0.0
+
+
+#: Of the kinds of activations; part of the one table of tolerances.
+ACTIVATION_ERRORS = {
+    "identity": ActivationError(0, 0),
+    "relu": ActivationError(0, 0),
+    "leaky_relu": ActivationError(1, 1),
+    "prelu": ActivationError(1, 1),
+    "clipped_relu": ActivationError(0, 0),
+    "elu": ActivationError(3, 4),
+    "selu": ActivationError(3, 4),
+    "celu": ActivationError(3, 4),
+    "sigmoid": ActivationError(4, 2),
+    "tanh": ActivationError(3, 2, backward_scale="dy"),
+    "softplus": ActivationError(4, 4),
+    "softsign": ActivationError(2, 4),
+    "abs": ActivationError(0, 0),
+    "power": ActivationError(3, 4),
+    "gelu": ActivationError(2, 3, "x", "dy"),
+    "gelu_tanh": ActivationError(3, 4, "x", "dy", reference=16),
+    "silu": ActivationError(4, 3, "", "dy", reference=24),
+    "mish": ActivationError(4, 3, "", "dy", reference=16),
+    "hard_sigmoid": ActivationError(2, 2),
+    "hard_swish": ActivationError(2, 3, "", "dy"),
+    "hard_tanh": ActivationError(0, 0),
+    "exp": ActivationError(2, 1),
+    "log": ActivationError(2, 1),
+    "sqrt": ActivationError(1, 1),
+    "square": ActivationError(1, 1),
+    "round": ActivationError(0, 0),
+    "clip": ActivationError(0, 0),
+    "threshold": ActivationError(0, 0),
+    "glu": ActivationError(5, 4, "", "dy", reference=24),
+}
 #: Binary digits of exact integers in the type of the sums, and the largest integer used as an input.
 EXACT_DIGITS = {"f64": 53, "f32": 24, "f16": 24, "bf16": 24, "i8": 31, "u8": 31, "i32": 31}
 LARGEST_INTEGER = {"f64": 1024, "f32": 32, "f16": 8, "bf16": 8, "i8": 127, "u8": 255, "i32": 127}
@@ -66,9 +115,7 @@ def in_library(storage: np.ndarray, dtype: str, library: str = "numpy") -> Any:
         else:
             raise ValueError("torch has no read-only tensors")
         return (
-            tensor.view({"f16": torch.float16, "bf16": torch.bfloat16}[dtype])
-            if dtype in ("f16", "bf16")
-            else tensor
+            tensor.view({"f16": torch.float16, "bf16": torch.bfloat16}[dtype]) if dtype in ("f16", "bf16") else tensor
         )
     if dtype == "bf16":
         import ml_dtypes
@@ -155,10 +202,7 @@ def lay_out(storage: np.ndarray, layout: str) -> np.ndarray:
         view = flat[3:].reshape(storage.shape)
     else:
         last = layout == "padded"
-        sizes = [
-            size if last and axis < storage.ndim - 1 else 2 * size + 1
-            for axis, size in enumerate(storage.shape)
-        ]
+        sizes = [size if last and axis < storage.ndim - 1 else 2 * size + 1 for axis, size in enumerate(storage.shape)]
         base = np.empty(sizes, storage.dtype)
         _poison(base)
         if layout == "padded":
@@ -173,9 +217,7 @@ def lay_out(storage: np.ndarray, layout: str) -> np.ndarray:
 
 def _poison(storage: np.ndarray) -> None:
     """Fill with NaN: all bits set is one in every float type, and a large value in the integers."""
-    storage.view(np.uint8 if storage.itemsize == 1 else f"u{storage.itemsize}").fill(
-        2 ** (8 * storage.itemsize) - 1
-    )
+    storage.view(np.uint8 if storage.itemsize == 1 else f"u{storage.itemsize}").fill(2 ** (8 * storage.itemsize) - 1)
 
 
 # ---------------------------------------------------------------- strategies
@@ -183,17 +225,11 @@ def _poison(storage: np.ndarray) -> None:
 
 def sizes(largest: int = 70, smallest: int = 1) -> st.SearchStrategy[int]:
     """Sizes of one dimension: small ones, those around vector and tile widths, and any up to `largest`."""
-    edges = [
-        n + d for n in (4, 8, 16, 32, 48, 64, 96, 128) for d in (-1, 0, 1) if smallest <= n + d <= largest
-    ]
-    return st.one_of(
-        st.integers(smallest, min(9, largest)), st.sampled_from(edges), st.integers(smallest, largest)
-    )
+    edges = [n + d for n in (4, 8, 16, 32, 48, 64, 96, 128) for d in (-1, 0, 1) if smallest <= n + d <= largest]
+    return st.one_of(st.integers(smallest, min(9, largest)), st.sampled_from(edges), st.integers(smallest, largest))
 
 
-def shapes(
-    min_dims: int = 1, max_dims: int = 3, largest: int = 40, smallest: int = 0
-) -> st.SearchStrategy[tuple]:
+def shapes(min_dims: int = 1, max_dims: int = 3, largest: int = 40, smallest: int = 0) -> st.SearchStrategy[tuple]:
     """Shapes, empty ones too unless `smallest` is 1."""
     return st.lists(sizes(largest, smallest), min_size=min_dims, max_size=max_dims).map(tuple)
 
@@ -223,11 +259,7 @@ def assert_exact(actual: Any, expected: Any, dtype: str | None = None, *, vacuou
     """
     if dtype is None:
         actual, dtype, _ = arrays.enter(actual, "actual")
-    want = (
-        to_float64(from_float64(expected, dtype), dtype)
-        if dtype in PRECISION
-        else np.asarray(expected, np.float64)
-    )
+    want = to_float64(from_float64(expected, dtype), dtype) if dtype in PRECISION else np.asarray(expected, np.float64)
     have = to_float64(actual, dtype)
     assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
     _assert_not_vacuous(want, vacuous)
@@ -275,6 +307,28 @@ def assert_close(
     scale = _rms(values[finite] if max_abs is None else magnitude[finite])
     rms_bound = scale * (math.sqrt(k) * eps.accumulate + 0.5 * eps.out) + eps.smallest
     assert rms <= rms_bound, f"RMS error {rms:.3g} exceeds {rms_bound:.3g} ({dtype}, k={k})"
+
+
+def assert_near(actual: np.ndarray, reference: Any, dtype: str, eps: float, scale: Any = 0.0) -> None:
+    """Within `eps` units of the computed type's eps, relative to the larger of each value and `scale`.
+
+    Besides, a stored half precision is rounded once, and what is less than 128 times the smallest normal number may
+    be 0: x sigmoid(x) where e**-x is infinite. NaN and infinities must be where the reference has them.
+    """
+    precision = PRECISION[dtype]
+    want, have = np.asarray(reference, np.float64), to_float64(actual, dtype)
+    assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
+    finite = np.isfinite(want) & ~(np.isinf(have) & (have == to_float64(from_float64(want, dtype), dtype)))
+    special = ~finite & ~((have == want) | (np.isinf(have) & np.isfinite(want)) | (np.isnan(have) & np.isnan(want)))
+    assert not special.any(), _first(special, have, want, None, dtype)
+    size = np.where(finite, np.abs(want), 0.0)
+    scale = np.nan_to_num(np.broadcast_to(scale, want.shape), posinf=0.0)
+    underflow = 2.0**-1015 if dtype == "f64" else 2.0**-119
+    tolerance = eps * precision.accumulate * np.maximum(size, scale) + underflow
+    if precision.out != precision.accumulate:
+        tolerance = tolerance + 0.5 * np.maximum(precision.out * size, precision.smallest)
+    wrong = finite & ~(np.abs(np.where(finite, have, 0.0) - np.where(finite, want, 0.0)) <= tolerance)
+    assert not wrong.any(), _first(wrong, have, want, tolerance, dtype)
 
 
 def _rms(x: np.ndarray) -> float:

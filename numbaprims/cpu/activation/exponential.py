@@ -42,15 +42,16 @@ def _rest(r: Value, factor: float) -> Value:
     return mad(mad(r, _C3 * factor**3, _C2 * factor**2), r, factor)
 
 
-def exp(x: Value, factor: float = 1.0, highest: float = _HIGHEST, *, exact: bool = False) -> Value:
+def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: bool = False) -> Value:
     """e**(factor x), or e**highest where that is less: 0, subnormal and infinite where it should be.
 
     `factor` is 1 or -1. `exact` is 1 ULP everywhere; without it 1.6 ULP as far as 20 and 5 ULP at the ends.
     """
-    x = at_most(x, highest) if factor > 0 else at_least(x, -highest)
     if not has_lookup(x):
-        return exp_value(x if factor > 0 else x.like(-0.0) - x)
-    x = at_least(x, _LOWEST) if factor > 0 else at_most(x, -_LOWEST)
+        x = x if factor > 0 else x.like(-0.0) - x
+        return exp_value(x if highest is None else at_most(x, highest))
+    limit = _HIGHEST if highest is None else highest
+    x = at_least(at_most(x, limit), _LOWEST) if factor > 0 else at_most(at_least(x, -limit), -_LOWEST)
     shifter = SHIFTER[32] / SIZE
     shifted = mad(x, factor * LOG2_E, shifter)
     n = shifted - shifter

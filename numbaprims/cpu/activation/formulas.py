@@ -93,8 +93,8 @@ def selu(x: Value) -> Value:
 def celu(x: Value, alpha: Value) -> Value:
     # a negative alpha turns the curve round: x / alpha is large where x is small
     z = x / alpha
-    curve = select(z > 0.0, exp(z) - 1.0, expm1_below_0(z)) * alpha
-    return select(x > 0.0, x, curve)
+    curve = select(z > 80.0, exp(z), expm1(low(high(z, 80.0), -40.0)))
+    return select(x > 0.0, x, curve * alpha)
 
 
 def sigmoid(x: Value) -> Value:
@@ -154,7 +154,7 @@ def mish(x: Value) -> Value:
     # tanh(log(1 + e)) = w / (w + 2) with w = e (e + 2), which is 1 in all its digits long before e**20
     e = exp(x, highest=20.0)
     w = mad(e, e, e + e)
-    return (x * w) / (w + 2.0)
+    return x * (w / (w + 2.0))
 
 
 def glu(x: Value, gate: Value) -> Value:

@@ -10,15 +10,25 @@ import math
 
 from numbaprims.cpu.activation import functions
 from numbaprims.cpu.activation.exponential import exp
-from numbaprims.cpu.activation.formulas import Formula, exp_minus, gelu_tanh_argument, high
+from numbaprims.cpu.activation.formulas import Formula, exp_minus, gelu_tanh_argument, high, low
 from numbaprims.cpu.activation.functions import at_or_above, at_or_below, negative
 from numbaprims.cpu.simd.math.emit import Value, mad, magnitude, select
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
+# e**x below is next to nothing, and e**-x is not infinite yet.
+_LOWEST = {32: -85.0, 64: -700.0}
+
 
 def _sigmoid(x: Value) -> Value:
     return 1.0 / (exp_minus(x) + 1.0)
+
+
+def _sigmoid_and_rest(x: Value) -> tuple[Value, Value]:
+    """(s, 1 - s) of s = sigmoid x, both with small relative errors; x must not be so low that e**-x is infinite."""
+    e = exp_minus(x)
+    s = 1.0 / (e + 1.0)
+    return s, e * s
 
 
 def _exp_below_0(x: Value) -> Value:
@@ -121,32 +131,36 @@ def gelu(dy: Value, x: Value) -> Value:
 
 
 def gelu_tanh(dy: Value, x: Value) -> Value:
-    # with s = sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x**3): s + x s (1 - s) v'
+    # with s = sigmoid v, v = 2 sqrt(2 / pi) (x + 0.044715 x**3): s + x s (1 - s) v'.  From 9 on (21 in float64) s is as
+    # good as 1 or 0, and e**-v not infinite yet.
+    limit = 9.0 if x.width == 32 else 21.0
     k = 2.0 * math.sqrt(2.0 / math.pi)
-    s = _sigmoid(gelu_tanh_argument(x))
-    slope = mad(x * x, 3.0 * 0.044715 * k, k)
-    return dy * mad((x * slope) * (1.0 - s), s, s)
+    z = high(low(x, -limit), limit)
+    s, rest = _sigmoid_and_rest(gelu_tanh_argument(z))
+    slope = mad(z * z, 3.0 * 0.044715 * k, k)
+    return dy * mad((z * slope) * rest, s, s)
 
 
 def silu(dy: Value, x: Value) -> Value:
-    s = _sigmoid(x)
-    return dy * mad(x * (1.0 - s), s, s)
+    z = low(x, _LOWEST[x.width])
+    s, rest = _sigmoid_and_rest(z)
+    return dy * mad(z * rest, s, s)
 
 
 def mish(dy: Value, x: Value) -> Value:
     # e = e**x, w = e (e + 2): tanh(log(1 + e)) = w / (w + 2) and its derivative is 4 e (1 + e) / (w + 2)**2
-    bounded = high(x, 20.0)
-    e = exp(x, highest=20.0)
+    z = low(high(x, 20.0), _LOWEST[x.width])
+    e = exp(z)
     w = mad(e, e, e + e)
     r = 1.0 / (w + 2.0)
-    rest = ((bounded * 4.0) * mad(e, e, e)) * r
+    rest = ((z * 4.0) * mad(e, e, e)) * r
     return dy * ((w + rest) * r)
 
 
 def glu(dy: Value, x: Value, gate: Value) -> tuple[Value, Value]:
-    s = _sigmoid(gate)
+    s, rest = _sigmoid_and_rest(low(gate, _LOWEST[gate.width]))
     first = dy * s
-    return first, (first * x) * (1.0 - s)
+    return first, (first * x) * rest
 
 
 #: kind -> (formula of dy and what the table says that it reads, how many of the parameters it takes)

@@ -42,10 +42,10 @@ def step_registers(kind: str, target: Any) -> int:
     return 4 if target.vector_bytes == 64 and kind in ("tanh", "gelu", "mish", "elu", "exp") else 2
 
 
-def compute_kernel(problem: Any, target: Any, *, one_lane: bool = False) -> RangeKernel:
-    """The kernel that computes contiguous elements of the problem."""
+def compute_kernel(problem: Any, target: Any) -> RangeKernel:
+    """The kernel that computes contiguous elements of the problem: one for all solvers, which so give the same bits."""
     kind, dtype = problem.kind, problem.dtype
-    W = 1 if one_lane else compute_lanes(dtype, target, step_registers(kind, target))
+    W = compute_lanes(dtype, target, step_registers(kind, target))
     if problem.direction == "forward":
         if "weight" in problem.operands or "gate" in problem.operands:
             return kernels.make_binary(kind, dtype, W)
@@ -190,7 +190,7 @@ class Naive(Solver):
             return _bind_sums(problem, target, self.estimate(problem, target), "strided")
         kernel = naive.make_elements(DTYPES[problem.dtype].itemsize)
         plan, tiles = naive.plan_elements(problem), -(-problem.n // naive.TILE)
-        compute = compute_kernel(problem, target, one_lane=True)
+        compute = compute_kernel(problem, target)
         work = self.estimate(problem, target)
         return _launcher(problem, kernel, compute, problem.n, naive.TILE, tiles, work, plan)
 
