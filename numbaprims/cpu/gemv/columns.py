@@ -10,6 +10,8 @@ begin where vectors don't straddle cache lines.
 
 from __future__ import annotations
 
+import functools
+
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.gemv.finish import deliver
@@ -163,6 +165,7 @@ def add_by_four(sums, a, column, x, step, j, n, count, first, W):  # type: ignor
     add_by_one(sums, a, column, x, step, j, n, count, W)
 
 
+@functools.cache
 def make_panel(dtype: str, W: int, group: int) -> RangeKernel:
     """A block of out in the first-level cache, `group` columns at a time: 1, 4, or 8 with prefetches."""
     acc, size = accumulate(dtype), DTYPES[dtype].itemsize
@@ -228,6 +231,7 @@ def walk_eight(sums, a, column, x, step, n, W, acc):  # type: ignore[no-untyped-
     store(sums, 7 * W, s7)
 
 
+@functools.cache
 def make_walk(dtype: str, W: int) -> RangeKernel:
     """A block of out in registers, along all columns of a chunk; the blocks at the ends are panels."""
     acc, size = accumulate(dtype), DTYPES[dtype].itemsize
@@ -261,6 +265,7 @@ def make_walk(dtype: str, W: int) -> RangeKernel:
     return walk
 
 
+@functools.cache
 def make_narrow(dtype: str, W: int) -> RangeKernel:
     """A whole out of few elements, a vector at a time; four columns in four sums hide the latency of fma."""
     acc = accumulate(dtype)

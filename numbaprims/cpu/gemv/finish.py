@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -57,6 +59,7 @@ def deliver(args, sums, chunk, i, count, W, acc):  # type: ignore[no-untyped-def
         finish(args, sums, i, count, W, acc)
 
 
+@functools.cache
 def make_pack(dtype: str) -> RangeKernel:
     """Copy an x that does not lie side by side into the workspace; one tile."""
 
@@ -70,6 +73,7 @@ def make_pack(dtype: str) -> RangeKernel:
     return pack
 
 
+@functools.cache
 def make_combine(dtype: str, W: int) -> RangeKernel:
     """Add the chunks' sums in their order, scale and store, whatever the steps of y and out; tile = W outputs."""
     acc = accumulate(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numbaprims.cpu.drivers import Program
@@ -15,6 +16,7 @@ TILE = 64
 """Rows that a worker takes at a time."""
 
 
+@functools.cache
 def make_naive(dtype: str) -> RangeKernel:
     """Rows of out; tile = one row."""
     acc = accumulate(dtype)

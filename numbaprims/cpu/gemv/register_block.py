@@ -26,6 +26,10 @@ from numbaprims.cpu.gemv.columns import (
 from numbaprims.cpu.gemv.rows import MOST_ROWS, make_rows
 from numbaprims.cpu.gemv.strided import STRIDED_ROWS, make_strided
 
+ONE_ROW = (6144, 16384)
+"""Bytes of a row between which one row at a time reads the third-level cache faster than four: 256 x 4096 takes 49 us
+against 55, 1024 x 1024 53 against 50. Four long streams are prefetched worse; a longer x leaves the first-level cache.
+"""
 PANEL_LENGTH = 256
 """Columns of a panel's chunk: its sums, combined in the end, are then 1/256 of what is read."""
 WALK_BYTES = 8 << 20
@@ -55,8 +59,15 @@ class RegisterBlock(Blocked):
         size = DTYPES[problem.dtype].itemsize
         length, chunks = pieces(problem.n, X_BYTES // size, 2 * W)
         tile, blocks = pieces(problem.m, min(MOST_ROWS, max(8, TILE_BYTES // (length * size))), 8)
-        kernel = make_rows(problem.dtype, W, 8 if beyond_caches(problem, target) else 4)
+        kernel = make_rows(problem.dtype, W, self._rows_at_once(problem, target))
         return Cut(kernel, tile, blocks, length, chunks)
+
+    def _rows_at_once(self, problem: Any, target: Any) -> int:
+        if beyond_caches(problem, target):
+            return 8
+        row = problem.n * DTYPES[problem.dtype].itemsize
+        streams = problem.bytes_moved() > target.l2 and ONE_ROW[0] <= row <= ONE_ROW[1]
+        return 1 if streams and problem.dtype in ("f64", "f32") else 4
 
     def _columns(self, problem: Any, target: Any, W: int) -> Cut:
         m, n, size = problem.m, problem.n, DTYPES[problem.dtype].itemsize

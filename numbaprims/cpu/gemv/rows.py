@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.gemv.finish import deliver, packed_x
@@ -165,6 +167,7 @@ def dot_eight(sums, a, row, x, n, size, W, acc):  # type: ignore[no-untyped-def]
     store_scalar(sums, 7, reduce_add(s7))
 
 
+@functools.cache
 def make_rows(dtype: str, W: int, group: int) -> RangeKernel:
     """Dot products of rows, `group` at a time: 1, 4, or 8 with prefetches."""
     acc, size = accumulate(dtype), DTYPES[dtype].itemsize

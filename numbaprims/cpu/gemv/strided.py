@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.gemv.finish import deliver
 from numbaprims.cpu.jit import RangeKernel, range_kernel
@@ -11,6 +13,7 @@ STRIDED_ROWS = 256
 """Outputs of one tile at most."""
 
 
+@functools.cache
 def make_strided(dtype: str, W: int) -> RangeKernel:
     """Eight sums hide the latency of an addition; where rows lie close, their elements share cache lines."""
     acc = accumulate(dtype)

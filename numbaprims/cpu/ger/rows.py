@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.ger.arguments import ARGS
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -50,6 +52,7 @@ def put_first(out, a, y, v, j, count, W, has_a):  # type: ignore[no-untyped-def]
     store_narrow_first(out, j, count, value)
 
 
+@functools.cache
 def make_rows(dtype: str, W: int, vectors: int, has_a: bool, stream: bool) -> RangeKernel:
     """Tiles row by row, `vectors` (1 or 4) at a time; four begin where stores don't straddle cache lines.
 
@@ -96,6 +99,7 @@ def make_rows(dtype: str, W: int, vectors: int, has_a: bool, stream: bool) -> Ra
     return rows
 
 
+@functools.cache
 def make_pack(dtype: str) -> RangeKernel:
     """Copy a y that does not lie side by side into the workspace; one tile."""
 

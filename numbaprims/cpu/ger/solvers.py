@@ -9,6 +9,7 @@ fetches the line that it overwrites, and stores past the caches avoid that.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numbaprims.arrays import DTYPES
@@ -114,6 +115,7 @@ class RowBlock(_Rows):
         return self._launcher(problem, 1, False, ints, target)
 
 
+@functools.cache
 def make_naive(dtype: str) -> RangeKernel:
     """Element by element, in blocks that keep both the lines of A and those of out in the first-level cache."""
     acc = DTYPES[dtype].accumulate
