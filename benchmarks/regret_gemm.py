@@ -2,7 +2,7 @@
 
     python benchmarks/regret_gemm.py tests/data/gemm_timings.json
 
-One thread, the smallest of several blocks of interleaved calls. The file says on which CPU.
+One thread, the smallest of several blocks of interleaved calls, and of several runs on one CPU: a second run merges.
 """
 
 import json
@@ -48,9 +48,23 @@ def main(path: str) -> None:
                 chosen = min(seconds, key=lambda name: _estimate(name, problem, target))
                 print(m, n, k, trans_b, seconds, chosen, f"{seconds[chosen] / min(seconds.values()):.2f}", flush=True)
     facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l2", "l3")}
-    pathlib.Path(path).write_text(
-        json.dumps({"target": facts, "rows": rows}, indent=0).replace('\n"', ' "').replace("\n}", "}") + "\n"
-    )
+    merge(pathlib.Path(path), facts, rows)
+
+
+def merge(path: pathlib.Path, facts: dict, rows: list) -> None:
+    """Write the rows; where the file has times of the same CPU, the smaller stay: another process can only add."""
+    known = json.loads(path.read_text()) if path.exists() else {"target": None, "rows": []}
+    if known["target"] == facts:
+        old = {_key(row): row["seconds"] for row in known["rows"]}
+        for row in rows:
+            before = old.get(_key(row), {})
+            row["seconds"] = {name: min(t, before.get(name, t)) for name, t in row["seconds"].items()}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    path.write_text(f'{{"target": {json.dumps(facts)},\n"rows": [\n{lines}\n]}}\n')
+
+
+def _key(row: dict) -> tuple:
+    return row["m"], row["n"], row["k"], row["trans_b"]
 
 
 def _estimate(name: str, problem: object, target: object) -> float:

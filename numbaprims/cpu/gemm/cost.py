@@ -19,7 +19,7 @@ PACK_SCALAR = 1.5e-9
 # by the tiles of a direct product, whose jumps no prefetcher follows.
 FAR_L3 = {"packed": 0.08e-9, "direct": 0.15e-9}
 FAR_MEMORY = {"packed": 0.20e-9, "direct": 0.55e-9}
-LAUNCH = {"direct": 0.6e-6, "private": 0.8e-6, "blocked": 1.2e-6}
+LAUNCH = {"direct": 0.6e-6, "private": 1.3e-6, "blocked": 1.6e-6}
 PHASE = 0.3e-6
 
 
