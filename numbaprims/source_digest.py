@@ -147,9 +147,7 @@ def _scan(base: str, module: str, path: str) -> str:
             if alone and located is not None and located[1]:
                 continue
             if located is not None and located[1] and attribute:
-                inner = _locate(
-                    base, f"{target}.{attribute}"
-                )  # a module of a package, or a name in its __init__
+                inner = _locate(base, f"{target}.{attribute}")  # a module of a package, or a name in its __init__
                 if inner is not None:
                     target, located = f"{target}.{attribute}", inner
             if located is not None and located[0] and target not in seen and target not in skipped:

@@ -16,7 +16,8 @@ PAGE = pathlib.Path(__file__).parent.parent / "docs" / "add-a-kernel.md"
 
 @pytest.fixture
 def rank_one(tmp_path, monkeypatch):
-    code = next(block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "class RankOne" in block)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    code = next(block for block in blocks if "class RankOne" in block)
     path = tmp_path / "rank_one.py"
     path.write_text(code)
     spec = importlib.util.spec_from_file_location("rank_one", path)

@@ -98,23 +98,16 @@ def test_fuzz(solver, data, seed):
         to_float64(a, dtype), to_float64(b, dtype), c=to_float64(c, dtype), alpha=alpha, beta=beta, trans_a=trans_a,
         trans_b=trans_b, bias=None if bias is None else to_float64(bias, dtype),
     )  # fmt: skip
-    largest = (
-        np.abs(to_float64(a, dtype)).max() * np.abs(to_float64(b, dtype)).max() * abs(alpha) * np.sqrt(k) + 4
-    )
+    largest = np.abs(to_float64(a, dtype)).max() * np.abs(to_float64(b, dtype)).max() * abs(alpha) * np.sqrt(k) + 4
     call = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-    arrays = {
-        name: None if x is None else in_library(x, dtype)
-        for name, x in (("c", c), ("bias", bias), ("out", out))
-    }
+    arrays = {name: None if x is None else in_library(x, dtype) for name, x in (("c", c), ("bias", bias), ("out", out))}
     a, b = in_library(a, dtype), in_library(b, dtype)
     if refused(solver, a, b, **call, **arrays):
         event("refused")
         return
     with forced(solver):
         numbaprims.gemm(a, b, **call, **arrays)
-    assert_close(
-        out, expected, k=k + 4, dtype=dtype, max_abs=max(largest, np.abs(expected).max()), vacuous=True
-    )
+    assert_close(out, expected, k=k + 4, dtype=dtype, max_abs=max(largest, np.abs(expected).max()), vacuous=True)
     assert np.isfinite(to_float64(out, dtype)).all()
 
 
@@ -150,9 +143,7 @@ def test_int8_extremes(pair):
             np.testing.assert_array_equal(out, a.astype(np.int64) @ b.astype(np.int64))
     rng = np.random.default_rng(3)
     for m, n, k in ((1, 1, 1), (33, 47, 65), (100, 3, 259), (16, 16, 4)):
-        a = rng.integers(np.iinfo(kinds[pair[0]]).min, np.iinfo(kinds[pair[0]]).max + 1, (m, k)).astype(
-            kinds[pair[0]]
-        )
+        a = rng.integers(np.iinfo(kinds[pair[0]]).min, np.iinfo(kinds[pair[0]]).max + 1, (m, k)).astype(kinds[pair[0]])
         b = rng.integers(-128, 128, (k, n)).astype(np.int8)
         bias = rng.integers(-1000, 1000, n).astype(np.int32)
         expected = a.astype(np.int64) @ b.astype(np.int64)
@@ -214,9 +205,7 @@ def test_empty_and_k_zero():
         a, b = np.ones((4, 0), dtype), np.ones((0, 6), dtype)
         np.testing.assert_array_equal(numbaprims.gemm(a, b), np.zeros((4, 6), dtype))
         c, bias = np.full((4, 6), 3, dtype), np.arange(6, dtype=dtype)
-        np.testing.assert_array_equal(
-            numbaprims.gemm(a, b, c=c, beta=2.0, bias=bias), 6 + np.tile(bias, (4, 1))
-        )
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, c=c, beta=2.0, bias=bias), 6 + np.tile(bias, (4, 1)))
 
 
 def test_c_is_out_and_c_is_not_read_with_beta_zero():
@@ -411,9 +400,7 @@ def test_plan(dtype):
     plan = numbaprims.gemm.plan(w, alpha=2.0, bias=shift)
     for m in (1, 14, 33):
         a = real_values((m, 90), dtype, rng)
-        expected = reference.gemm(
-            *(to_float64(x, dtype) for x in (a, b)), alpha=2.0, bias=to_float64(bias, dtype)
-        )
+        expected = reference.gemm(*(to_float64(x, dtype) for x in (a, b)), alpha=2.0, bias=to_float64(bias, dtype))
         for ready in (plan, pickle.loads(pickle.dumps(plan))):
             assert_close(ready(in_library(a, dtype)), expected, k=95, max_abs=60.0)
     before = to_float64(plan(in_library(a, dtype)))

@@ -95,9 +95,7 @@ def test_closure_of_a_real_kernel():
 
     source_digest._files.clear(), source_digest._closures.clear()
     source_digest.closure_digest(drivers._make_fill)
-    files = {
-        Path(path).relative_to(Path(kernel_cache.__file__).parent).as_posix() for path in source_digest._files
-    }
+    files = {Path(path).relative_to(Path(kernel_cache.__file__).parent).as_posix() for path in source_digest._files}
     assert {"cpu/jit.py", "cpu/simd/arguments.py", "cpu/simd/types.py"} <= files
     for outside in (
         "__init__.py",
@@ -148,10 +146,7 @@ def test_token_tells_functions_apart():
         function("def f(x): return x - 1"),
         function("def f(x, y=1): return x + y"),
         function("def f(x, y=2): return x + y"),
-        *(
-            close_over(v)
-            for v in (1, 2, 1.0, -0.0, 0.0, "a", ("a", 1), ("a", 2), None, np.float32(1), np.int64(1))
-        ),
+        *(close_over(v) for v in (1, 2, 1.0, -0.0, 0.0, "a", ("a", 1), ("a", 2), None, np.float32(1), np.int64(1))),
         *(close_over(function(f"def f(x): return x * {n}")) for n in (1, 2)),
         *(close_over(numba.njit(function(f"def f(x): return x - {n}"))) for n in (1, 2)),
         close_over(types.float32),
@@ -191,9 +186,7 @@ def test_token_is_the_same_in_every_process(tmp_path):
             "PYTHONHASHSEED": seed,
             "PYTHONPATH": str(Path(kernel_cache.__file__).parents[1]),
         }
-        done = subprocess.run(
-            [sys.executable, "tokens.py"], env=env, cwd=tmp_path, capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "tokens.py"], env=env, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         found.add(done.stdout)
     assert len(found) == 1

@@ -48,10 +48,7 @@ def remez(f, powers, low, high, weight, points=400):
     for _ in range(40):
         system = matrix([[*rows[i], (-1) ** j] for j, i in enumerate(chosen)])
         *fitted, level = lu_solve(system, matrix([goal[i] for i in chosen]))
-        error = [
-            g - sum(c * t for c, t in zip(fitted, row, strict=True))
-            for g, row in zip(goal, rows, strict=True)
-        ]
+        error = [g - sum(c * t for c, t in zip(fitted, row, strict=True)) for g, row in zip(goal, rows, strict=True)]
         largest = max(map(abs, error))
         if best is None or largest < best[1]:
             best = fitted, largest

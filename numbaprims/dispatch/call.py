@@ -71,9 +71,7 @@ class Launchers:
         return len(self._bound)
 
 
-def bind(
-    problem: Problem, shape: tuple[int, ...], dtype: str, *, device: str = "cpu", extra: Any = None
-) -> Bound:
+def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, device: str = "cpu", extra: Any = None) -> Bound:
     """Choose a solver for `problem`, compile or load its kernels, and keep what a call needs."""
     from numbaprims.dispatch import registry
 

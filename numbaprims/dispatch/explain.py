@@ -72,9 +72,7 @@ class Explanation:
     def __str__(self) -> str:
         table = [self.HEADINGS, *self._cells()]
         widths = [max(len(line[i]) for line in table) for i in range(len(self.HEADINGS))]
-        lines = [
-            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table
-        ]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
         return "\n".join([f"{self.problem}", f"chosen: {self.chosen.solver} ({self.rule})", *lines])
 
     __repr__ = __str__
@@ -111,9 +109,7 @@ def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) ->
     return problem
 
 
-def explain(
-    function: str | Callable[..., Any], *args: Any, measure: bool = False, **kwargs: Any
-) -> Explanation:
+def explain(function: str | Callable[..., Any], *args: Any, measure: bool = False, **kwargs: Any) -> Explanation:
     """Say what a call would do, without doing it: every solver, its estimate or its refusal, and the choice.
 
     Args:

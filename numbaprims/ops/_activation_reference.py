@@ -53,7 +53,8 @@ def compute(posed: Posed, parameters: tuple[float, float, float]) -> None:
         if posed.direction == "forward":
             values = reference.activation(inputs["x"], kind, **named)
         else:
-            x = inputs["x"] if "x" in inputs else _INVERSE.get(kind, np.zeros_like)(inputs.get("y", inputs["dy"]))
+            inverse: Any = _INVERSE.get(kind, np.zeros_like)
+            x = inputs["x"] if "x" in inputs else inverse(inputs.get("y", inputs["dy"]))
             values = reference.activation_backward(inputs["dy"], x, kind, **named)
             if kind == "prelu":
                 values = values[1 if posed.direction == "weight" else 0]

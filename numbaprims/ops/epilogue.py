@@ -37,9 +37,7 @@ def make_activation(kind: str, parameters: dict[str, Any]) -> Activation:
     name, full = resolve(kind, parameters)
     if name == "gelu":
         return Activation("gelu_tanh" if full["approximate"] == "tanh" else "gelu")
-    return Activation(
-        name, tuple(float(full[key]) for key in KINDS[name].parameters if key not in ("weight", "axis"))
-    )
+    return Activation(name, tuple(float(full[key]) for key in KINDS[name].parameters if key not in ("weight", "axis")))
 
 
 def resolve_activation(activation: Any) -> Activation:
@@ -49,7 +47,8 @@ def resolve_activation(activation: Any) -> Activation:
     if isinstance(activation, Activation):
         return activation
     if isinstance(activation, str):
-        kind, parameters = activation, {}
+        kind = activation
+        parameters: dict[str, Any] = {}
     elif isinstance(activation, tuple) and len(activation) == 2 and isinstance(activation[1], dict):
         kind, parameters = activation
     else:

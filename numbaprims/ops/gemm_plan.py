@@ -58,7 +58,7 @@ class GemmPlan:
         with self._lock:
             self._b, self._dtype, self._library, self._shape = own, dtype, library, view.shape
             self._packed: Any = None
-            self._bound: dict[Any, tuple[Any, Any]] = {}
+            self._bound: dict[Any, tuple[Any, ...]] = {}
 
     def __call__(self, a: Any, *, out: Any = None) -> Any:
         """Multiply.

@@ -207,11 +207,7 @@ def test_caches_and_cores_from_sysfs(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(target, "_SYSFS_CPU", str(tmp_path))
     assert target._cache_sizes(0) == (48 << 10, 2 << 20, 105 << 20)
-    assert (
-        target._physical([0, 1, 4, 5]) == 2
-        and target._physical([0, 1]) == 2
-        and target._physical([0, 4]) == 1
-    )
+    assert target._physical([0, 1, 4, 5]) == 2 and target._physical([0, 1]) == 2 and target._physical([0, 4]) == 1
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no sysfs")

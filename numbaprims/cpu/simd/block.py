@@ -164,7 +164,7 @@ def load_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def
 
 @intrinsic(prefer_literal=True)
 def store_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-def]
-    """Store a tuple of vectors `row_stride` elements apart, in order; a later may overwrite an end of an earlier one."""
+    """Store a tuple of vectors `row_stride` elements apart, in order; a later may overwrite the end of another."""
     if not isinstance(vectors, types.UniTuple):
         return None
 

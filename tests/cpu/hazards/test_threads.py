@@ -110,9 +110,7 @@ def test_forked_child_after_a_parallel_call(run_script, layer):
 
 @pytest.mark.skipif(not HAS_FORK, reason="no fork on this system")
 def test_forked_child_before_the_first_parallel_call(run_script, layer):
-    found = run_script(
-        FORK + "\n    print(json.dumps([child_of(state), state(), child_of(state)]))", **on(layer)
-    )
+    found = run_script(FORK + "\n    print(json.dumps([child_of(state), state(), child_of(state)]))", **on(layer))
     assert found == [[0, True], [0, True], [0, layer != "omp"]]
 
 
