@@ -163,8 +163,27 @@ class _Posed(NamedTuple):
 
 def _gemv(a: Any, x: Any, y: Any, alpha: Any, beta: Any, trans: bool, out: Any, key: Any) -> Any:
     alpha, beta = scalar(alpha, "alpha"), scalar(beta, "beta")
-    posed = _pose(a, x, y, beta, trans, out)
     state = settings.current()
+    views, parts = enter_all((a, "a"), (x, "x"), (y if beta != 0.0 else None, "y"), (out, "out"))
+    seen = (parts, bool(trans), state.key)
+    bound = _launchers.get(seen)
+    if bound is not None:
+        # the same kinds of arrays were checked before; only what differs between arrays of one kind is left
+        storage = views[3]
+        if storage is None:
+            result, storage = parts[1].empty(bound.shape, bound.dtype)
+        else:
+            result = out
+        if (
+            storage is not views[3]
+            or may_write(storage, views[0], views[1])
+            and (views[2] is None or y is out or may_write(storage, views[2], views[2]))
+        ):
+            bound.launch(storage, views[0], views[1], views[2], None, None, None, alpha, beta)
+            if state.verbose:
+                call.log_call(bound)
+            return result
+    posed = _pose(a, x, y, beta, trans, out)
     shape = (posed.a.shape[0],)
     if posed.out is None:
         result, storage = posed.library.empty(shape, posed.dtype)
@@ -175,11 +194,8 @@ def _gemv(a: Any, x: Any, y: Any, alpha: Any, beta: Any, trans: bool, out: Any, 
     if state.device == "reference":
         _reference(posed, alpha, beta, storage)
         return result
-    strides = _strides(posed)
-    full_key = (posed.dtype, posed.a.shape, strides, posed.y is None, state.key)
-    bound = _launchers.get(full_key)
     if bound is None:
-        bound = _launchers.put(full_key, call.bind(_problem(posed, strides), shape, posed.dtype))
+        bound = _launchers.put(seen, call.bind(_problem(posed, _strides(posed)), shape, posed.dtype))
     # the first-level key stands for arrays that need no conversion: NumPy's own, aligned
     if key is not None and a.flags.aligned and x.flags.aligned and (y is None or y.flags.aligned):
         _launchers.put(key, bound)
@@ -187,6 +203,24 @@ def _gemv(a: Any, x: Any, y: Any, alpha: Any, beta: Any, trans: bool, out: Any, 
     if state.verbose:
         call.log_call(bound)
     return result
+
+
+def enter_all(*given: tuple[Any, str]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The storage of the arrays of a call, None for those that are not given, and all that tells their kinds apart.
+
+    The library of the first array is the second part.
+    """
+    views: list[Any] = []
+    parts: list[Any] = []
+    for x, name in given:
+        if x is None:
+            views.append(None)
+            parts.append(None)
+        else:
+            view, dtype, library = arrays.enter(x, name)
+            views.append(view)
+            parts += (dtype, library, view.shape, view.strides)
+    return views, tuple(parts)
 
 
 def scalar(value: Any, name: str) -> float:

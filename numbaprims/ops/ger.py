@@ -11,7 +11,7 @@ from numpy import ndarray
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.problem import Problem
-from numbaprims.ops.gemv import FLOATS, may_write, scalar, walk_order
+from numbaprims.ops.gemv import FLOATS, enter_all, may_write, scalar, walk_order
 from numbaprims.shapes import element_strides
 
 
@@ -130,8 +130,28 @@ class _Posed(NamedTuple):
 
 def _ger(x: Any, y: Any, a: Any, alpha: Any, out: Any, key: Any) -> Any:
     alpha = scalar(alpha, "alpha")
-    posed = _pose(x, y, a, out)
     state = settings.current()
+    views, parts = enter_all((x, "x"), (y, "y"), (None if a is out else a, "a"), (out, "out"))
+    seen = (parts, a is out, state.key)
+    bound = _launchers.get(seen)
+    if bound is not None:
+        # the same kinds of arrays were checked before; only what differs between arrays of one kind is left
+        storage = views[3]
+        if storage is None:
+            result, storage = parts[1].empty(bound.shape, bound.dtype)
+        else:
+            result = out
+        if (
+            storage is not views[3]
+            or may_write(storage, views[0], views[1])
+            and (views[2] is None or may_write(storage, views[2], views[2]))
+        ):
+            old = storage if a is out else views[2]
+            bound.launch(storage, views[0], views[1], old, None, None, None, alpha)
+            if state.verbose:
+                call.log_call(bound)
+            return result
+    posed = _pose(x, y, a, out)
     shape = (posed.x.shape[0], posed.y.shape[0])
     if posed.out is None:
         result, storage = posed.library.empty(shape, posed.dtype)
@@ -142,11 +162,8 @@ def _ger(x: Any, y: Any, a: Any, alpha: Any, out: Any, key: Any) -> Any:
     if state.device == "reference":
         _reference(posed, alpha, storage)
         return result
-    strides = _strides(posed)
-    full_key = (posed.dtype, shape, strides, posed.a is None, state.key)
-    bound = _launchers.get(full_key)
     if bound is None:
-        bound = _launchers.put(full_key, call.bind(_problem(posed, strides), shape, posed.dtype))
+        bound = _launchers.put(seen, call.bind(_problem(posed, _strides(posed)), shape, posed.dtype))
     # the first-level key stands for arrays that need no conversion: NumPy's own, aligned
     if key is not None and x.flags.aligned and y.flags.aligned and (a is None or a.flags.aligned):
         _launchers.put(key, bound)
