@@ -28,28 +28,31 @@ from numbaprims.cpu.simd import (
 
 
 @helper
-def put(out, a, y, v, j, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
-    """out[j : j + W] = v y + a."""
-    value = load_wide(y, j, W)
+def updated(a, y, v, j, W, has_a):  # type: ignore[no-untyped-def]
+    """v y + a for elements j ... j + W - 1."""
     if has_a:
-        value = fma(v, value, load_wide(a, j, W))
-    else:
-        value = v * value
-    if stream:
-        store_stream(out, j, narrow(value, dtype))
-    else:
-        store_narrow(out, j, value)
+        return fma(v, load_wide(y, j, W), load_wide(a, j, W))
+    return v * load_wide(y, j, W)
 
 
 @helper
-def put_first(out, a, y, v, j, count, W, has_a):  # type: ignore[no-untyped-def]
-    """The same for count <= W elements."""
-    value = load_wide_first(y, j, count, W)
+def put(out, a, y, v, j, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
+    """out[j : j + W] = v y + a."""
+    if stream:
+        store_stream(out, j, narrow(updated(a, y, v, j, W, has_a), dtype))
+    else:
+        store_narrow(out, j, updated(a, y, v, j, W, has_a))
+
+
+@helper
+def put_first(out, a, y, v, count, W, has_a):  # type: ignore[no-untyped-def]
+    """The same for the first count < W elements."""
+    value = load_wide_first(y, 0, count, W)
     if has_a:
-        value = fma(v, value, load_wide_first(a, j, count, W))
+        value = fma(v, value, load_wide_first(a, 0, count, W))
     else:
         value = v * value
-    store_narrow_first(out, j, count, value)
+    store_narrow_first(out, 0, count, value)
 
 
 @functools.cache
@@ -76,23 +79,26 @@ def make_rows(dtype: str, W: int, vectors: int, has_a: bool, stream: bool) -> Ra
                 out = advance(args.out, args.out_start + i * args.out_rs + first)
                 a = advance(args.a, args.a_start + i * args.a_rs + first)
                 v = splat(alpha * load_wide_scalar(args.x, args.x_start + i * args.x_step), W)
-                j = 0
-                if vectors == 4:
-                    if n >= 8 * W:
+                if n < W:
+                    put_first(out, a, y, v, n, W, has_a)
+                else:
+                    # Both ends are computed before anything is written, since out may be a, and written last: whole
+                    # vectors that overlap the others cost a quarter of masked ones.
+                    head, tail = updated(a, y, v, 0, W, has_a), updated(a, y, v, n - W, W, has_a)
+                    j = 0
+                    if vectors == 4:
                         j = -(address_of(out) // size) % W
-                        if j:
-                            put_first(out, a, y, v, 0, j, W, has_a)
                         while j + 4 * W <= n:
                             put(out, a, y, v, j, W, has_a, stream, dtype)
                             put(out, a, y, v, j + W, W, has_a, stream, dtype)
                             put(out, a, y, v, j + 2 * W, W, has_a, stream, dtype)
                             put(out, a, y, v, j + 3 * W, W, has_a, stream, dtype)
                             j += 4 * W
-                while j + W <= n:
-                    put(out, a, y, v, j, W, has_a, False, dtype)
-                    j += W
-                if j < n:
-                    put_first(out, a, y, v, j, n - j, W, has_a)
+                    while j + W <= n:
+                        put(out, a, y, v, j, W, has_a, False, dtype)
+                        j += W
+                    store_narrow(out, 0, head)
+                    store_narrow(out, n - W, tail)
         if stream:
             stream_fence()
 
