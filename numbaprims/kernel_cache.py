@@ -111,6 +111,13 @@ def _numba_parts() -> _Numba | str:
         return f"this Numba lacks a part that the kernel cache needs ({type(error).__name__}: {error})"
 
 
+def _parts() -> _Numba:
+    """The same where a key was made, which proves that they are there."""
+    parts = _numba_parts()
+    assert not isinstance(parts, str)
+    return parts
+
+
 def unavailable() -> str | None:
     """None if compiled kernels can be kept on disk, else one sentence saying why not."""
     if not settings.current().cache:
@@ -223,6 +230,32 @@ class KernelCache:
     def __repr__(self) -> str:
         return f"KernelCache({self.name!r}, {self.spec!r})"
 
+    # What kernels of another compiler do otherwise (gpu/image.py).
+    def facts(self, sig: str) -> dict[str, str]:
+        """Fields of the key that tell the compiler and its target."""
+        parts = _parts()
+        return {
+            "target": repr(parts.target.codegen().magic_tuple()),
+            "versions": repr(parts.versions),
+            "numba": repr(parts.options()),
+        }
+
+    def rebuild(self, payload: bytes, target_context: Any) -> Any:
+        """The compiled kernel from what `reduce` made of it."""
+        parts = _parts()
+        symbols, start, reduced = pickle.loads(payload)
+        for function in start:
+            function()
+        _provide(parts, target_context, symbols)
+        return parts.rebuild(target_context, *reduced)
+
+    def reduce(self, result: Any) -> bytes | None:
+        """A compiled kernel as bytes; None if it cannot be kept."""
+        if result.library.has_dynamic_globals or any(not lifted.can_cache for lifted in result.lifted or ()):
+            return None
+        parts = _parts()
+        return parts.dumps((_external_symbols(result), tuple(result.reload_init), parts.reduce(result)))
+
     # What Numba calls. None of these raises.
     @property
     def cache_path(self) -> str:
@@ -295,9 +328,8 @@ class KernelCache:
             "options": repr(sorted((name, _stable(value)) for name, value in self.options.items())),
             "sources": sources,
             "function": function,
-            "target": repr(parts.target.codegen().magic_tuple()),
-            "versions": repr((("schema", kernel_files.SCHEMA), *parts.versions)),
-            "numba": repr(parts.options()),
+            "schema": str(kernel_files.SCHEMA),
+            **self.facts(sig),
         }
         return "\n".join(f"{field} {value}".replace("\n", " ") for field, value in fields.items()).encode()
 
@@ -313,13 +345,7 @@ class KernelCache:
                 payload = self._read(own, file, key)
         if payload is None:
             return None
-        parts = _numba_parts()
-        assert not isinstance(parts, str)  # there would be no key
-        symbols, start, reduced = pickle.loads(payload)
-        for function in start:
-            function()
-        _provide(parts, target_context, symbols)
-        return parts.rebuild(target_context, *reduced)
+        return self.rebuild(payload, target_context)
 
     def _read(self, folder: str, file: str, key: bytes) -> bytes | None:
         try:
@@ -331,12 +357,10 @@ class KernelCache:
         return None
 
     def _save(self, key: bytes, cres: Any) -> None:
-        if cres.library.has_dynamic_globals or any(not lifted.can_cache for lifted in cres.lifted or ()):
+        payload = self.reduce(cres)
+        if payload is None:
             return
-        parts = _numba_parts()
-        assert not isinstance(parts, str)  # there would be no key
         folder = self.cache_path
-        payload = parts.dumps((_external_symbols(cres), tuple(cres.reload_init), parts.reduce(cres)))
         kernel_files.write(folder, kernel_files.file_name(self.name, key), key, payload)
         _counts["saves"] += 1
         if _counts["saves"] % _SAVES_BETWEEN_TRIMS == 1:

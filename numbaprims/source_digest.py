@@ -23,7 +23,10 @@ __all__ = ["NotStable", "closure_digest", "function_token"]
 _STARTED = time.time()
 
 # These hold no code that ends up in a kernel, and what they hold reaches it only through its spec.
-_WITHOUT_KERNEL_CODE = "settings kernel_cache kernel_files source_digest workspace cpu.threads".split()
+_WITHOUT_KERNEL_CODE = (
+    "settings kernel_cache kernel_files source_digest workspace cpu.threads gpu.driver gpu.cuda_driver gpu.target "
+    "gpu.memory gpu.launch"
+).split()
 
 _IMPORT = re.compile(
     rb"(?:^|[:;])[ \t]*"
@@ -217,7 +220,7 @@ def _value(value: Any, top: str, seen: set[int], strict: bool) -> Any:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):  # an array or scalar, frozen into the code
         return kind, str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
-    if kind.startswith(("numba.core.types.", "numpy.dtype")):
+    if kind.startswith(("numba.core.types.", "numba.cuda.types.", "numpy.dtype")):
         return kind, str(value)
     if strict:
         raise NotStable(f"it closes over a {kind}, which has no stable name")

@@ -1,0 +1,171 @@
+"""The seam on a machine with a GPU: the six functions by cuda.bindings, on the device's primary context.
+
+The primary context is the one that torch, CuPy and numba-cuda use, so their pointers and streams are ours.  A launch
+is one call with two tuples, 0.8 us of host time in the bindings' share; Numba's own launch takes 15 to 50 us, that of
+cuda.core 1.7 to 3.1 us.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import Any
+
+from numpy import ndarray
+
+from numbaprims.gpu.driver import Driver, NoGpu
+from numbaprims.gpu.target import GpuTarget
+
+_DEFAULT_SHARED = 48 * 1024
+_CTYPES = {
+    "p": ctypes.c_void_p, "i32": ctypes.c_int32, "u32": ctypes.c_uint32, "i64": ctypes.c_int64,
+    "u64": ctypes.c_uint64, "f32": ctypes.c_float, "f64": ctypes.c_double,
+}  # fmt: skip
+
+
+@functools.cache
+def bindings() -> Any:
+    """The module cuda.bindings.driver, initialised.
+
+    Raises:
+        NoGpu: the package or the driver is missing, or there is no device.
+    """
+    try:
+        from cuda.bindings import driver as cu
+    except ImportError as error:
+        raise NoGpu(f"GPUs need the package numba-cuda ({error}): pip install 'numbaprims[cu13]', or [cu12]") from None
+    try:
+        (status,) = cu.cuInit(0)
+    except Exception as error:
+        raise NoGpu(f"no NVIDIA driver was found on this machine ({error})") from None
+    if int(status) != 0:
+        raise NoGpu(f"the NVIDIA driver finds no usable GPU ({status.name})")
+    return cu
+
+
+class CudaError(RuntimeError):
+    """What the CUDA driver reported."""
+
+
+class CudaDriver(Driver):
+    """One GPU of this machine."""
+
+    kind = "cuda"
+
+    def __init__(self, device: int = 0) -> None:
+        self._cu = cu = bindings()
+        count = self._call(cu.cuDeviceGetCount())
+        if not 0 <= device < count:
+            raise NoGpu(f"device {device} is not there; this machine has {count} GPUs")
+        self.device = device
+        self._handle = self._call(cu.cuDeviceGet(device))
+        self._context = self._call(cu.cuDevicePrimaryCtxRetain(self._handle))
+        self._alone = count == 1
+        self._thread = threading.local()
+        self._types: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        self._modules: list[Any] = []
+        self.target = self._describe()
+
+    # -------------------------------------------------------------- helpers
+    def _call(self, result: tuple[Any, ...]) -> Any:
+        """The value of a call of the bindings, or the error in words."""
+        status = result[0]
+        if int(status) != 0:
+            text = self._cu.cuGetErrorString(status)[1]
+            raise CudaError(f"{status.name}: {text.decode() if isinstance(text, bytes) else text}")
+        return result[1] if len(result) == 2 else result[1:]
+
+    def _enter(self) -> None:
+        """Make the device's context current in this thread.
+
+        With one GPU it stays so once it was, 0.05 us. With several, others change it at any time
+        (torch.cuda.set_device), so it is looked at.
+        """
+        if self._alone and getattr(self._thread, "entered", False):
+            return
+        cu = self._cu
+        if int(self._call(cu.cuCtxGetCurrent())) != int(self._context):
+            self._call(cu.cuCtxSetCurrent(self._context))
+        self._thread.entered = True
+
+    def _describe(self) -> GpuTarget:
+        cu = self._cu
+        attribute = cu.CUdevice_attribute
+
+        def ask(name: str) -> int:
+            return int(
+                self._call(cu.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), self._handle))
+            )
+
+        self._enter()
+        name = self._call(cu.cuDeviceGetName(128, self._handle))
+        _, memory = self._call(cu.cuMemGetInfo())
+        return GpuTarget(
+            name=name.decode().strip("\0 ") if isinstance(name, bytes) else str(name),
+            capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
+            multiprocessors=ask("MULTIPROCESSOR_COUNT"),
+            clock=ask("CLOCK_RATE") * 1e3,
+            # kHz and bits; the memory moves a bit on both edges of its clock
+            bandwidth=2.0 * ask("MEMORY_CLOCK_RATE") * 1e3 * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8,
+            l2=ask("L2_CACHE_SIZE"),
+            memory=int(memory),
+            shared_per_block=ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            shared_per_multiprocessor=ask("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+            registers=ask("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+            warp=ask("WARP_SIZE"),
+        )
+
+    # -------------------------------------------------------------- the six functions
+    def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:
+        self._enter()
+        cu = self._cu
+        module = self._call(cu.cuModuleLoadData(cubin))
+        self._modules.append(module)  # a module that is collected takes its functions along
+        function = self._call(cu.cuModuleGetFunction(module, entry.encode()))
+        if dynamic_shared > _DEFAULT_SHARED - 1024:
+            key = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._call(cu.cuFuncSetAttribute(function, key, dynamic_shared))
+        return function
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        stream: int,
+        kinds: tuple[str, ...],
+        values: tuple[Any, ...],
+    ) -> None:
+        types = self._types.get(kinds)
+        if types is None:
+            types = self._types[kinds] = tuple(_CTYPES[kind] for kind in kinds)
+        self._enter()
+        (status,) = self._cu.cuLaunchKernel(function, *grid, *block, shared, stream, (values, types), 0)
+        if status:
+            self._call((status,))
+
+    def alloc(self, nbytes: int, stream: int) -> int:
+        self._enter()
+        return int(self._call(self._cu.cuMemAllocAsync(max(1, nbytes), stream)))
+
+    def free(self, pointer: int, stream: int) -> None:
+        self._enter()
+        self._call(self._cu.cuMemFreeAsync(pointer, stream))
+
+    def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
+        self._enter()
+        cu = self._cu
+        if isinstance(destination, ndarray):
+            self._call(cu.cuMemcpyDtoHAsync(destination.__array_interface__["data"][0], source, nbytes, stream))
+        elif isinstance(source, ndarray):
+            self._call(cu.cuMemcpyHtoDAsync(destination, source.__array_interface__["data"][0], nbytes, stream))
+        else:
+            self._call(cu.cuMemcpyDtoDAsync(destination, source, nbytes, stream))
+            return
+        self._call(cu.cuStreamSynchronize(stream))
+
+    def synchronise(self, stream: int) -> None:
+        self._enter()
+        self._call(self._cu.cuStreamSynchronize(stream))

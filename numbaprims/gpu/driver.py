@@ -1,0 +1,135 @@
+"""The seam between this library and a GPU: six functions, which the CUDA driver or an emulator implements.
+
+Everything above (kernels, solvers, arrays, dispatch) calls ``current(device)`` and nothing of CUDA; everything below
+is `cuda_driver.py` on a machine with a GPU, or the PTX emulator of the tests without one.  One `Driver` stands for one
+device.  Pointers are plain ints, streams too (a CUstream as an int; 0 is the default stream).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numbaprims.gpu.target import GpuTarget
+
+#: What one kernel argument is: a pointer, or a scalar of this width.
+KINDS = ("p", "i32", "u32", "i64", "u64", "f32", "f64")
+
+
+class NoGpu(RuntimeError):
+    """There is no GPU, no driver for it, or not the packages that reach it; the message says which."""
+
+
+class Driver:
+    """One device.  Subclasses set the attributes and implement the six functions."""
+
+    kind: str = "cuda"
+    """"cuda", or "emulated"."""
+    device: int = 0
+    """Its index."""
+    target: GpuTarget
+    """What the device is; `target.arch` ("sm_90a") is what kernels are compiled for."""
+
+    def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:
+        """Load a kernel; give the handle that `launch` takes.
+
+        `cubin` was assembled from `ptx`, whose ``.visible .entry`` is `entry`.  The kernel may be launched with up to
+        `dynamic_shared` bytes of dynamic shared memory, more than 48 KiB included.  Called once for each kernel.
+        """
+        raise self._missing("load")
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        stream: int,
+        kinds: tuple[str, ...],
+        values: tuple[Any, ...],
+    ) -> None:
+        """Start a kernel and return at once.
+
+        `shared` is the bytes of dynamic shared memory.  ``kinds[i]`` of `KINDS` says what ``values[i]`` is: a pointer
+        and an integer are Python ints, a float is a Python float.  `kinds` is the same object at every launch of a
+        kernel, so that it can be a key.
+        """
+        raise self._missing("launch")
+
+    def alloc(self, nbytes: int, stream: int) -> int:
+        """Device memory, in the order of the stream; a pointer, aligned to 256 bytes.  At least one byte is given."""
+        raise self._missing("alloc")
+
+    def free(self, pointer: int, stream: int) -> None:
+        """Give memory of `alloc` back, in the order of the stream."""
+        raise self._missing("free")
+
+    def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
+        """Copy in the order of the stream.  Each end is a device pointer (int) or a C-contiguous NumPy array.
+
+        A copy that a NumPy array takes part in has ended when this returns.
+        """
+        raise self._missing("copy")
+
+    def synchronise(self, stream: int) -> None:
+        """Wait until everything on the stream has ended; raise what went wrong in it."""
+        raise self._missing("synchronise")
+
+    def _missing(self, name: str) -> Exception:
+        return TypeError(f"{type(self).__name__} implements no {name}")
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} driver, device {self.device}: {self.target.name}>"
+
+
+_drivers: dict[int, Driver] = {}
+_lock = threading.Lock()
+
+
+def current(device: int = 0) -> Driver:
+    """The driver of a device; the first use opens the device.
+
+    Raises:
+        NoGpu: there is none, or no CUDA packages; in words.
+    """
+    found = _drivers.get(device)
+    return _open(device) if found is None else found
+
+
+def _open(device: int) -> Driver:
+    with _lock:
+        found = _drivers.get(device)
+        if found is None:
+            if any(driver.kind != "cuda" for driver in _drivers.values()):
+                raise NoGpu(
+                    f"device {device} is not there: {', '.join(map(repr, _drivers.values()))} stand in its place"
+                )
+            from numbaprims.gpu.cuda_driver import CudaDriver
+
+            found = _drivers[device] = CudaDriver(device)
+        return found
+
+
+def installed() -> tuple[Driver, ...]:
+    """The drivers in use so far; opens none."""
+    return tuple(_drivers.values())
+
+
+@contextmanager
+def use(*drivers: Driver) -> Iterator[None]:
+    """Put other drivers (the emulator) in the place of the machine's GPUs inside a ``with`` block, for all threads.
+
+    Each says by its `device` which index it stands for.  Nothing of the GPUs is opened inside the block.
+    """
+    with _lock:
+        before = dict(_drivers)
+        _drivers.clear()
+        _drivers.update({driver.device: driver for driver in drivers})
+    try:
+        yield
+    finally:
+        with _lock:
+            _drivers.clear()
+            _drivers.update(before)

@@ -1,0 +1,226 @@
+"""Arrays in device memory, for those who bring no library of their own: `to_device`, `to_host`, `DeviceArray`."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from numbaprims.gpu import driver as seam
+
+
+class _Memory:
+    """An allocation; it is given back when the last array over it is gone."""
+
+    __slots__ = ("__weakref__", "driver", "nbytes", "pointer")
+
+    def __init__(self, driver: seam.Driver, nbytes: int, stream: int) -> None:
+        self.driver = driver
+        self.nbytes = nbytes
+        self.pointer = driver.alloc(max(1, nbytes), stream)
+        weakref.finalize(self, driver.free, self.pointer, stream)
+
+
+class DeviceArray:
+    """An array in device memory: pointer, shape, strides in bytes, dtype; slices and transposes are views.
+
+    It speaks the CUDA array interface, so that torch, CuPy and numba-cuda read it without a copy. It computes nothing:
+    pass it to the functions of this package, or take it to the host with `to_host`.
+    """
+
+    __slots__ = ("driver", "dtype", "memory", "pointer", "shape", "strides")
+
+    def __init__(
+        self,
+        memory: Any,
+        pointer: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype,
+        driver: seam.Driver,
+    ) -> None:
+        self.memory = memory
+        self.pointer = pointer
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.driver = driver
+
+    @property
+    def device(self) -> int:
+        """Index of the device that holds it."""
+        return self.driver.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802 (NumPy's name)
+        return self.transpose()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, False),
+            "version": 3,
+            "stream": None,
+        }
+
+    def _view(self, like: ndarray, base: int) -> DeviceArray:
+        """The view that NumPy made of an empty array with our shape and strides."""
+        offset = like.__array_interface__["data"][0] - base
+        return DeviceArray(self.memory, self.pointer + offset, like.shape, like.strides, like.dtype, self.driver)
+
+    def _shadow(self) -> tuple[ndarray, int]:
+        """An array of our shape and strides over nothing; only its address arithmetic is used."""
+        base = 1 << 40
+        interface = {"shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "version": 3}
+        # ml_dtypes' types have no type string of their own; bits of the same width stand for them
+        if self.dtype.kind == "V":
+            interface["typestr"] = f"<u{self.itemsize}"
+
+        class Nothing:
+            __array_interface__ = {**interface, "data": (base, False)}
+
+        return np.asarray(Nothing()), base
+
+    def __getitem__(self, index: Any) -> DeviceArray:
+        """A view: integers, slices, ellipsis and None, as in NumPy; no index arrays."""
+        parts = index if isinstance(index, tuple) else (index,)
+        for part in parts:
+            if not (part is None or part is Ellipsis or isinstance(part, (int, slice, np.integer))):
+                raise TypeError(f"a device array is indexed by integers, slices, ... and None, not by {part!r}")
+        if Ellipsis not in parts:
+            parts = (*parts, ...)  # an element then stays an array, of no dimensions
+        shadow, base = self._shadow()
+        return self._retyped(self._view(shadow[parts], base))
+
+    def _retyped(self, view: DeviceArray) -> DeviceArray:
+        view.dtype = self.dtype
+        return view
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        """A view with its axes in another order; reversed without arguments."""
+        shadow, base = self._shadow()
+        return self._retyped(self._view(shadow.transpose(*axes), base))
+
+    def view(self, dtype: Any) -> DeviceArray:
+        """The same bytes as another type of the same width."""
+        wanted = np.dtype(dtype)
+        if wanted.itemsize != self.itemsize:
+            raise ValueError(f"{self.dtype} takes {self.itemsize} bytes, {wanted} takes {wanted.itemsize}")
+        return DeviceArray(self.memory, self.pointer, self.shape, self.strides, wanted, self.driver)
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie one behind the other in the order of the indices."""
+        return self.size == 0 or self.strides == _c_strides(self.shape, self.itemsize, self.strides)
+
+    def to_host(self, stream: int = 0) -> ndarray:
+        """A NumPy copy; waits for the stream."""
+        return to_host(self, stream)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array of no dimensions has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> ndarray:
+        raise TypeError("a device array is copied to the host by its to_host(), never on the side")
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype} {self.shape}, strides {self.strides}, {self.driver.kind}:{self.device})"
+
+
+def _c_strides(shape: tuple[int, ...], itemsize: int, like: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Strides of a C-contiguous array; dimensions of length 1 take theirs from `like`, where they mean nothing."""
+    strides, step = [], itemsize
+    for axis in range(len(shape) - 1, -1, -1):
+        strides.append(like[axis] if like is not None and shape[axis] == 1 else step)
+        step *= max(1, shape[axis])
+    return tuple(reversed(strides))
+
+
+def empty(shape: tuple[int, ...], dtype: Any, *, device: int = 0, stream: int = 0) -> DeviceArray:
+    """A C-contiguous array in device memory; its contents are whatever was there."""
+    driver = seam.current(device)
+    kind = np.dtype(dtype)
+    count = kind.itemsize
+    for length in shape:
+        count *= length
+    memory = _Memory(driver, count, stream)
+    return DeviceArray(memory, memory.pointer, tuple(shape), _c_strides(tuple(shape), kind.itemsize), kind, driver)
+
+
+def to_device(x: Any, *, device: int = 0, stream: int = 0) -> DeviceArray:
+    """Copy an array of the host to a device; strides are kept, gaps and all, so that a slice arrives as a slice."""
+    source = np.asarray(x)
+    low, high = _extent(source)
+    driver = seam.current(device)
+    memory = _Memory(driver, high - low, stream)
+    if high > low:
+        driver.copy(memory.pointer, _span(source, low, high), high - low, stream)
+    return DeviceArray(memory, memory.pointer - low, source.shape, source.strides, source.dtype, driver)
+
+
+def to_host(x: DeviceArray, stream: int = 0) -> ndarray:
+    """Copy an array of a device to the host, strides and all; waits for the stream."""
+    low, high = _extent(x._shadow()[0])
+    if high == low:
+        x.driver.synchronise(stream)
+        return np.empty(x.shape, x.dtype)
+    bits = np.empty(high - low, np.uint8)
+    x.driver.copy(bits, x.pointer + low, high - low, stream)
+    return np.ndarray(x.shape, f"V{x.itemsize}", bits, -low, x.strides).view(x.dtype)
+
+
+def copy_into(destination: DeviceArray, source: ndarray, stream: int = 0) -> None:
+    """Overwrite a C-contiguous array of the device."""
+    if not destination.is_contiguous() or destination.shape != source.shape or destination.dtype != source.dtype:
+        raise ValueError(f"a {source.dtype} array {source.shape} does not fit {destination!r}")
+    if source.size:
+        destination.driver.copy(destination.pointer, np.ascontiguousarray(source), source.nbytes, stream)
+
+
+def _extent(x: ndarray) -> tuple[int, int]:
+    """First byte and one past the last that the elements take, counted from the first element."""
+    if x.size == 0:
+        return 0, 0
+    low = sum(min(0, stride * (length - 1)) for stride, length in zip(x.strides, x.shape, strict=True))
+    high = sum(max(0, stride * (length - 1)) for stride, length in zip(x.strides, x.shape, strict=True))
+    return low, high + x.itemsize
+
+
+def _span(x: ndarray, low: int, high: int) -> ndarray:
+    """The bytes of `_extent`, read where they lie."""
+
+    class Bytes:
+        owner = x
+        __array_interface__ = {
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "data": (x.__array_interface__["data"][0] + low, True),
+            "version": 3,
+        }
+
+    return np.asarray(Bytes())
