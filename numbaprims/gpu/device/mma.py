@@ -1,0 +1,214 @@
+"""Tensor cores: fragments by ldmatrix, products by mma.sync (8.0) and wgmma (9.0); dp4a beside them.
+
+mma.sync multiplies a 16 x k fragment of A by a k x 8 fragment of B and adds to a 16 x 8 fragment, k being 32 bytes: 16
+float16 or bfloat16, 8 tfloat32, 32 int8.  In bytes the fragments of all types lie alike: lane l holds, of A, the
+4-byte words (l / 4, l % 4), (l / 4 + 8, l % 4), (l / 4, l % 4 + 4), (l / 4 + 8, l % 4 + 4) of 16 rows of 8 words; of B
+the words (l / 4, l % 4) and (l / 4, l % 4 + 4) of 8 columns of 8 words; of the sums the elements (l / 4, 2 (l % 4)),
+the next column, and the same 8 rows further down.  ldmatrix loads exactly these words, so one kernel serves all types
+whose k is contiguous.
+
+wgmma multiplies tiles of 64 x k and k x n (n = 8 ... 256) out of shared memory, four warps together.  Its sums are
+registers that the instruction changes while the program runs on: they enter every call tied, and `wgmma_wait` hands
+them back, so that no use can move above the wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from numbaprims.gpu.device.emit import (
+    F32,
+    I32,
+    I64,
+    asm,
+    int_literal,
+    intrinsic,
+    string_literal,
+    tuple_of,
+    types,
+    unpack,
+    void,
+)  # fmt: skip
+
+FRAGMENT_K = {"f16": 16, "bf16": 16, "tf32": 8, "i8": 32, "u8": 32}
+"""k of one mma, 32 bytes."""
+_PTX_TYPE = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "i8": "s8", "u8": "u8"}
+
+
+@intrinsic
+def ldmatrix(typingctx, address, transposed):  # type: ignore[no-untyped-def]
+    """Four 8 x 8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix i, 16 bytes.
+
+    Returns four uint32, word l % 4 of row l / 4 of each matrix; with `transposed` each matrix is turned first.
+    """
+    turned = int_literal(transposed)
+    if turned is None and isinstance(transposed, types.BooleanLiteral):
+        turned = int(transposed.literal_value)
+    if turned is None:
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        form = ".trans" if turned else ""
+        text = f"ldmatrix.sync.aligned.m8n8.x4{form}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+        words = asm(builder, text, [args[0]], [I32] * 4, collective=True, memory=True)
+        return tuple_of(context, builder, sig.return_type, words)
+
+    return types.UniTuple(types.uint32, 4)(types.uint32, transposed), codegen
+
+
+def _braces(first: int, count: int) -> str:
+    return "{" + ", ".join(f"${number}" for number in range(first, first + count)) + "}"
+
+
+@intrinsic
+def mma(typingctx, a, b, c, a_dtype, b_dtype):  # type: ignore[no-untyped-def]
+    """The sums a b + c of one warp: a is 4 uint32, b 2 uint32, c 4 float32 (int32 for int8).
+
+    Dtypes: "f16", "bf16", "tf32", equal on both sides, or "i8" and "u8" in any combination.  Products of int8 are
+    exact, their sums wrap.
+    """
+    left, right = string_literal(a_dtype), string_literal(b_dtype)
+    if left not in FRAGMENT_K or right not in FRAGMENT_K:
+        return None
+    integer = left in ("i8", "u8")
+    if integer != (right in ("i8", "u8")) or (not integer and left != right):
+        return None
+    number, register, kind = (types.int32, I32, "s32") if integer else (types.float32, F32, "f32")
+    words, sums = types.uint32, types.UniTuple(number, 4)
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        text = (
+            f"mma.sync.aligned.m16n8k{FRAGMENT_K[left]}.row.col.{kind}.{_PTX_TYPE[left]}.{_PTX_TYPE[right]}.{kind} "
+            f"{_braces(0, 4)}, {_braces(4, 4)}, {_braces(8, 2)}, {_braces(10, 4)};"
+        )
+        inputs = [part for value, t in zip(args[:3], sig.args[:3], strict=True) for part in unpack(builder, value, t)]
+        values = asm(builder, text, inputs, [register] * 4, collective=True)
+        return tuple_of(context, builder, sig.return_type, values)
+
+    return sums(types.UniTuple(words, 4), types.UniTuple(words, 2), sums, a_dtype, b_dtype), codegen
+
+
+@intrinsic
+def round_tf32(typingctx, x):  # type: ignore[no-untyped-def]
+    """A float32, as its bits, rounded to the 10 bits of mantissa of tfloat32, ties away from zero.
+
+    mma reads tfloat32 operands' upper bits only: without this it would cut, an error twice as large and of one sign.
+    """
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        return asm(builder, "cvt.rna.tf32.f32 $0, $1;", [builder.bitcast(args[0], F32)], [I32])[0]
+
+    return types.uint32(types.uint32), codegen
+
+
+@intrinsic
+def dot4(typingctx, a, b, c, a_dtype, b_dtype):  # type: ignore[no-untyped-def]
+    """c plus the four products of the bytes of two words (dp4a); dtypes "i8" or "u8"."""
+    left, right = string_literal(a_dtype), string_literal(b_dtype)
+    if left not in ("i8", "u8") or right not in ("i8", "u8"):
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        kinds = ".".join("s32" if name == "i8" else "u32" for name in (left, right))
+        return asm(builder, f"dp4a.{kinds} $0, $1, $2, $3;", args[:3], [I32])[0]
+
+    return types.int32(types.uint32, types.uint32, types.int32, a_dtype, b_dtype), codegen
+
+
+@intrinsic
+def wgmma_descriptor(typingctx, address, leading, stride):  # type: ignore[no-untyped-def]
+    """The uint64 that describes a tile in shared memory with 128-byte swizzle; offsets in bytes, multiples of 16.
+
+    k contiguous: rows of 128 bytes, `stride` between groups of 8 rows (1024), `leading` not used.  m or n contiguous:
+    64 of them in each row of k, `stride` between groups of 8 rows of k, `leading` between groups of 64.
+    """
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        def field(value: Any, shift: int) -> Any:
+            masked = builder.and_(builder.lshr(value, ir.Constant(I32, 4)), ir.Constant(I32, 0x3FFF))
+            return builder.shl(builder.zext(masked, I64), ir.Constant(I64, shift))
+
+        low = builder.or_(field(args[0], 0), field(args[1], 16))
+        return builder.or_(builder.or_(low, field(args[2], 32)), ir.Constant(I64, 1 << 62))
+
+    return types.uint64(types.uint32, types.uint32, types.uint32), codegen
+
+
+def _sum_kind(dtype: str) -> tuple[Any, Any, str]:
+    return (types.int32, I32, "s32") if dtype in ("i8", "u8") else (types.float32, F32, "f32")
+
+
+@intrinsic
+def wgmma(typingctx, sums, a, b, accumulate, a_dtype, b_dtype, a_turned, b_turned):  # type: ignore[no-untyped-def]
+    """Start sums += a b for one 64 x n tile of four warps; n is twice the length of the tuple of sums.
+
+    a and b are descriptors; where `accumulate` is 0 the sums start at 0.  `a_turned` and `b_turned` (0 or 1, 16-bit
+    types only) say that m or n is contiguous instead of k.  `wgmma_fence` must stand before the first use of the
+    registers, `wgmma_commit` after the last product, `wgmma_wait` before the sums are read.
+    """
+    left, right = string_literal(a_dtype), string_literal(b_dtype)
+    turns = int_literal(a_turned), int_literal(b_turned)
+    if left not in FRAGMENT_K or right not in FRAGMENT_K or None in turns or not isinstance(sums, types.UniTuple):
+        return None
+    number, register, kind = _sum_kind(left)
+    count = len(sums)
+    if sums.dtype != number or count * 2 not in range(8, 257, 8) or (any(turns) and FRAGMENT_K[left] != 16):
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        modifiers = {16: f", 1, 1, {turns[0]}, {turns[1]}", 8: ", 1, 1", 32: ""}[FRAGMENT_K[left]]
+        text = (
+            f"{{ .reg .pred p; setp.ne.b32 p, ${count + 2}, 0; "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k{FRAGMENT_K[left]}.{kind}.{_PTX_TYPE[left]}."
+            f"{_PTX_TYPE[right]} {_braces(0, count)}, ${count}, ${count + 1}, p{modifiers}; }}"
+        )
+        values = asm(
+            builder, text, args[1:4], [register] * count, tied=unpack(builder, args[0], sig.args[0]), collective=True,
+            memory=True,
+        )  # fmt: skip
+        return tuple_of(context, builder, sig.return_type, values)
+
+    descriptor = types.uint64
+    return sums(sums, descriptor, descriptor, types.int32, a_dtype, b_dtype, a_turned, b_turned), codegen
+
+
+def _define_wgmma(name: str, text: str, doc: str) -> Any:
+    def plain(typingctx):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+            asm(builder, text, collective=True, memory=True)
+            return void(context)
+
+        return types.void(), codegen
+
+    plain.__name__ = name
+    plain.__doc__ = doc
+    return intrinsic(plain)
+
+
+wgmma_fence = _define_wgmma(
+    "wgmma_fence", "wgmma.fence.sync.aligned;", "Order register and shared-memory accesses before the next wgmma."
+)
+wgmma_commit = _define_wgmma(
+    "wgmma_commit", "wgmma.commit_group.sync.aligned;", "End a group: the wgmma that were started since the last one."
+)
+
+
+@intrinsic
+def wgmma_wait(typingctx, sums, newest):  # type: ignore[no-untyped-def]
+    """Wait for all but the `newest` last groups; gives back the sums, which may be read where newest is 0."""
+    n = int_literal(newest)
+    if n is None or not isinstance(sums, types.UniTuple):
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        values = unpack(builder, args[0], sig.args[0])
+        register = values[0].type
+        waited = asm(
+            builder, f"wgmma.wait_group.sync.aligned {n};", [], [register] * len(values), tied=values,
+            collective=True, memory=True,
+        )  # fmt: skip
+        return tuple_of(context, builder, sig.return_type, waited)
+
+    return sums(sums, newest), codegen
