@@ -24,7 +24,7 @@ __all__ = [
     "intrinsic", "read_only", "string_literal", "to_global", "to_shared", "tuple_of", "types", "unpack", "void",
 ]  # fmt: skip
 
-intrinsic = cuda.extending.intrinsic
+intrinsic: Any = cuda.extending.intrinsic
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 GLOBAL, SHARED = 1, 3
