@@ -19,6 +19,7 @@ from numbaprims.gpu.device.emit import (
     I8,
     I16,
     I32,
+    SHARED,
     asm,
     element_pointer,
     element_type,
@@ -310,3 +311,25 @@ def _tuple_function(name: str, doc: str) -> Any:
 
 
 repeat = _tuple_function("repeat", "A tuple of `count` times the value.")
+
+
+@intrinsic
+def load_shared(typingctx, address):  # type: ignore[no-untyped-def]
+    """The uint32 at an address (`copy.shared_address`) of shared memory, a multiple of 4."""
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.inttoptr(args[0], ir.PointerType(I32, SHARED)))
+
+    return types.uint32(types.uint32), codegen
+
+
+@intrinsic
+def store_shared(typingctx, address, value):  # type: ignore[no-untyped-def]
+    """Write a number to an address of shared memory that is a multiple of its size."""
+    number = types.unliteral(value)
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        builder.store(args[1], builder.inttoptr(args[0], ir.PointerType(args[1].type, SHARED)))
+        return void(context)
+
+    return types.void(types.uint32, number), codegen
