@@ -18,10 +18,7 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     package = "numbaprims.cpu.gemv"
     return [
         (f"{package}.rows:make_rows", ("f32", width, 4)),
-        (f"{package}.rows:make_rows", ("f32", width, 8)),
         (f"{package}.columns:make_panel", ("f32", width, 4)),
-        (f"{package}.columns:make_panel", ("f32", width, 8)),
-        (f"{package}.columns:make_walk", ("f32", width)),
         (f"{package}.columns:make_narrow", ("f32", width)),
         (f"{package}.finish:make_combine", ("f32", width)),
         (f"{package}.finish:make_pack", ("f32",)),

@@ -48,6 +48,7 @@ class RowBlock(Blocked):
             length, chunks = pieces(problem.n, X_BYTES // size, 4 * W)
             tile, blocks = pieces(problem.m, min(MOST_ROWS, max(1, TILE_BYTES // (length * size))))
             return Cut(make_rows(problem.dtype, W, 1), tile, blocks, length, chunks)
-        tile, blocks = pieces(problem.m + W - 1, PANEL_BYTES // DTYPES[accumulate(problem.dtype)].itemsize, 2 * W)
+        tile, blocks = pieces(problem.m, PANEL_BYTES // DTYPES[accumulate(problem.dtype)].itemsize, 2 * W)
+        tile += W  # the first block begins up to W - 1 elements before out
         length, chunks = pieces(problem.n, max(256, TILE_BYTES // (tile * size)))
         return Cut(make_panel(problem.dtype, W, 1), tile, blocks, length, chunks)
