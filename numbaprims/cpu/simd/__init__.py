@@ -58,6 +58,7 @@ from numbaprims.cpu.simd.block import (
     tile_multiply,
     tile_reduce_store,
     tile_scale,
+    tile_prefetch,
     tile_store,
     tile_zeros,
 )
@@ -259,6 +260,7 @@ __all__ = [
     "tile_multiply_dot",
     "tile_reduce_store",
     "tile_scale",
+    "tile_prefetch",
     "tile_store",
     "tile_zeros",
     "to_float",

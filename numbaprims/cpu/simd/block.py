@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value
+from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, prefetch_value
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element
 
 _I64 = ir.IntType(64)
@@ -89,6 +89,25 @@ def tile_load(typingctx, p, row_stride, MR, NV, W):  # type: ignore[no-untyped-d
         return context.make_tuple(builder, result, out)
 
     return result(p, types.int64, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_prefetch(typingctx, p, row_stride, MR, NV, W):  # type: ignore[no-untyped-def]
+    """Ask for the lines of a tile that will be written: rows begin `row_stride` elements apart at p."""
+    literal = _literals(MR, NV, W)
+    if literal is None or not isinstance(p, Pointer):
+        return None
+    rows, vectors, lanes = literal
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        size = context.get_abi_sizeof(context.get_value_type(Vec(p.elem, lanes))) // lanes
+        for start in _row_starts(builder, args[1], rows):
+            # the last element too: rows need not begin with a line
+            for at in [*range(0, vectors * lanes, max(1, 64 // size)), vectors * lanes - 1]:
+                prefetch_value(builder, args[0], builder.add(start, ir.Constant(_I64, at)), 3, True)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, MR, NV, W), codegen
 
 
 @intrinsic(prefer_literal=True)

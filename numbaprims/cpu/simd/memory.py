@@ -206,6 +206,13 @@ def stack_array(typingctx, elem, n):  # type: ignore[no-untyped-def]
     return result(elem, n), codegen
 
 
+def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write: bool) -> None:
+    """Emit a prefetch of the line that holds element `index`."""
+    at = builder.bitcast(builder.gep(pointer, [index]), ir.IntType(8).as_pointer())
+    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [at.type, I32, I32, I32])
+    builder.call(function, [at, ir.Constant(I32, int(write)), ir.Constant(I32, locality), ir.Constant(I32, 1)])
+
+
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, p, i, locality):  # type: ignore[no-untyped-def]
     """Ask for element i's line: locality 3 into all caches, 0 past them."""
@@ -214,9 +221,7 @@ def prefetch(typingctx, p, i, locality):  # type: ignore[no-untyped-def]
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        at = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
-        function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [at.type, I32, I32, I32])
-        builder.call(function, [at, ir.Constant(I32, 0), ir.Constant(I32, level), ir.Constant(I32, 1)])
+        prefetch_value(builder, args[0], args[1], level, False)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, locality), codegen
