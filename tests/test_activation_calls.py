@@ -146,6 +146,29 @@ def test_solvers_give_the_same_bits(rng):
             np.testing.assert_array_equal(result.view(np.uint32), results[0].view(np.uint32))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("begin", [0, 1, 5, 31])
+def test_streams_may_begin_and_end_inside_of_a_cache_line(dtype, begin, rng):
+    def gelu(x, dy, out):
+        numbaprims.gelu(x, out=out)
+
+    def silu_backward(x, dy, out):
+        numbaprims.silu_backward(dy, x, out=out)
+
+    # 16384 elements are a tile; the rest of a line, whole steps, and what is left
+    for n in (3, 100, 16384 + 77, 2 * 16384):
+        x, dy = rng.standard_normal((2, n)).astype(dtype)
+        for call in (gelu, silu_backward):
+            results = []
+            for solver in ("vector", "stream"):
+                room = np.full(n + 2 * 64, 7.0, dtype)
+                with numbaprims.config(algorithm={"activation": solver}):
+                    call(x, dy, room[begin : begin + n])
+                results.append(room)
+            np.testing.assert_array_equal(*results)
+            assert (results[1][:begin] == 7).all() and (results[1][begin + n :] == 7).all()
+
+
 # ---------------------------------------------------------------- out
 
 

@@ -3,7 +3,7 @@
 formulas     y of every kind over vectors;  gradients  dx of every kind
 exponential  e**x and e**x - 1 for them;  functions, tables  what else they need
 dispatch     from a kind's name to its formula, in a kernel
-kernels      range kernels over contiguous elements;  stream, rows, naive  over others, through these
+kernels      range kernels over contiguous elements;  rows, naive  over others, through these
 prelu        the gradient of prelu's weight
 solvers      which there are, and what they are estimated to take
 """

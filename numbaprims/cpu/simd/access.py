@@ -52,7 +52,8 @@ def _aligned_store(name: str, doc: str, streaming: bool) -> Any:
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             written = builder.store(args[2], vector_at(builder, args[0], args[1], args[2].type))
-            written.align = _bytes(v)
+            # several registers are written one by one, and no register is larger than 64 bytes
+            written.align = min(_bytes(v), 64)
             if streaming:
                 written.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
             return context.get_dummy_value()
@@ -64,10 +65,12 @@ def _aligned_store(name: str, doc: str, streaming: bool) -> Any:
     return intrinsic(typer)
 
 
-store_aligned = _aligned_store("store_aligned", "Write a vector where the address is a multiple of its size.", False)
+store_aligned = _aligned_store(
+    "store_aligned", "Write a vector where the address is a multiple of its size, or of 64 bytes.", False
+)
 store_stream = _aligned_store(
     "store_stream",
-    "Write a vector past the caches, at a multiple of its size; before others read it: `stream_fence`.",
+    "Write a vector past the caches, at a multiple of its size or of 64 bytes; before others read it: `stream_fence`.",
     True,
 )
 
