@@ -1,7 +1,7 @@
 """What is an array: NumPy, torch and DLPack arrays in, kernel views, the same library's array out.
 
-Kernels see NumPy arrays only. float16 and bfloat16 travel as the uint16 patterns of their bits, because
-Numba has no CPU float16. Everything here is on the path of every call: one NumPy array enters in 0.2 us,
+Kernels of the CPU see NumPy arrays only; what lies on a GPU enters by device_arrays.py. float16 and bfloat16
+travel as the uint16 patterns of their bits, because Numba has no CPU float16. Everything here is on the path of every call: one NumPy array enters in 0.2 us,
 one tensor in 1.1 us (0.7 us of it tensor.numpy()).
 """
 
@@ -38,7 +38,7 @@ LONG_NAMES = {
     "i8": "int8", "u8": "uint8", "i32": "int32",
 }  # fmt: skip
 _DTYPES_IN_WORDS = f"its dtype must be one of {', '.join(LONG_NAMES.values())}"
-_ALLOWED = "a NumPy array, a torch CPU tensor or a DLPack CPU array"
+_ALLOWED = "a NumPy array, a torch tensor, or an array that speaks DLPack or the CUDA array interface"
 _UINT16 = np.dtype(np.uint16)
 # dtype object -> (name, the dtype to view it as or None). bfloat16 joins when ml_dtypes is there.
 _BY_DTYPE: dict[np.dtype, tuple[str, np.dtype | None]] = {
@@ -106,6 +106,9 @@ class Library:
     """Where a call's arrays come from and its result goes: `NUMPY`, or `TORCH` once a tensor was seen."""
 
     name = "numpy"
+    device = "cpu"
+    place: Any = "cpu"
+    """What launchers are kept by: libraries of one place share them."""
 
     def wrap(self, storage: ndarray, dtype: str) -> Any:
         """Give the caller's array over a storage array, sharing its memory."""
@@ -118,10 +121,15 @@ class Library:
             return storage.view(ml_dtypes.bfloat16)
         return storage
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, ndarray]:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
         """Allocate a C-contiguous result; give the caller's array and the storage view kernels write."""
         storage = np.empty(shape, DTYPES[dtype].storage)
         return self.wrap(storage, dtype), storage
+
+    def empty_like(self, storage: Any, dtype: str) -> tuple[Any, Any]:
+        """Allocate a result that lies in memory as an array does, without its gaps."""
+        made = np.empty_like(storage, subok=False)
+        return self.wrap(made, dtype), made
 
     def __repr__(self) -> str:
         return f"<library {self.name}>"
@@ -151,7 +159,7 @@ NUMPY = Library()
 _torch: _Torch | None = None
 
 
-def _torch_library() -> _Torch | None:
+def torch_library() -> _Torch | None:
     """Give the torch library if the process has imported torch, which is the user's choice."""
     global _torch
     if _torch is None and (torch := sys.modules.get("torch")) is not None and hasattr(torch, "Tensor"):
@@ -160,25 +168,25 @@ def _torch_library() -> _Torch | None:
 
 
 def _is_tensor(x: Any) -> bool:
-    library = _torch_library()
+    library = torch_library()
     return library is not None and isinstance(x, library.tensor)
 
 
 # ---------------------------------------------------------------- the way in
 
 
-def enter(x: Any, name: str) -> tuple[ndarray, str, Library]:
-    """Take an argument in: its storage as a NumPy array, its dtype's name, its library.
+def enter(x: Any, name: str) -> tuple[Any, str, Library]:
+    """Take an argument in: its storage, its dtype's name, its library.
 
-    Nothing is copied but unaligned data. Raises TypeError, naming the argument, for anything that is not an
-    array of a known element type on the CPU.
+    The storage is a NumPy array, or the `DeviceView` of one in the memory of a GPU. Nothing is copied but unaligned
+    data. Raises TypeError, naming the argument, for anything that is not an array of a known element type.
     """
     if type(x) is ndarray:
         found = _BY_DTYPE.get(x.dtype)
         if found is not None and x.flags.aligned:
             return (x if found[1] is None else x.view(found[1])), found[0], NUMPY
         return _enter_ndarray(x, name)
-    library = _torch or _torch_library()
+    library = _torch or torch_library()
     # isinstance of a tensor takes 0.15 us, so plain tensors are known by their type.
     if library is not None and (type(x) is library.tensor or isinstance(x, library.tensor)):
         return _enter_tensor(x, name, library)
@@ -188,7 +196,7 @@ def enter(x: Any, name: str) -> tuple[ndarray, str, Library]:
 def _enter_ndarray(x: ndarray, name: str) -> tuple[ndarray, str, Library]:
     dtype = dtype_of(x)
     if dtype is None:
-        _refuse_dtype(x, name)
+        refuse_dtype(x, name)
     view = _BY_DTYPE[x.dtype][1]
     if not x.flags.aligned:
         x = _frozen_copy(x)
@@ -205,8 +213,9 @@ def _frozen_copy(x: ndarray) -> ndarray:
     return x
 
 
-def _refuse_dtype(x: ndarray, name: str) -> NoReturn:
-    if not x.dtype.isnative:
+def refuse_dtype(x: Any, name: str) -> NoReturn:
+    """Raise the TypeError for an element type that is not one of `DTYPES`."""
+    if not getattr(x.dtype, "isnative", True):
         raise TypeError(
             f"{name} is {'big' if sys.byteorder == 'little' else 'little'}-endian ({x.dtype.str}); "
             f"call {name}.astype({name}.dtype.newbyteorder('='))"
@@ -215,10 +224,14 @@ def _refuse_dtype(x: ndarray, name: str) -> NoReturn:
     raise TypeError(f"{name} is a {describe(x)}; {_DTYPES_IN_WORDS}{hint}")
 
 
-def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[ndarray, str, Library]:
+def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[Any, str, Library]:
     if x.requires_grad:
         x = _detached(x, name, library)
     dtype = library.names.get(x.dtype)
+    if x.is_cuda:
+        from numbaprims.device_arrays import enter_tensor
+
+        return enter_tensor(x, name, dtype)
     try:
         if dtype == "bf16":
             # numpy() knows no bfloat16; the view of its bits it does know.
@@ -247,8 +260,6 @@ def _detached(x: Any, name: str, library: _Torch) -> Any:
 
 def _enter_lazy_tensor(x: Any, name: str, library: _Torch, error: Exception) -> tuple[ndarray, str, Library]:
     """Resolve a tensor that numpy() refused because it is negated lazily; refuse the others in words."""
-    if x.device.type == "cuda":
-        _refuse_gpu(str(x.device), name)
     if not x.is_cpu:
         raise TypeError(f"{name} lives on {x.device}; move it with {name}.cpu()") from error
     if not x.is_neg():
@@ -257,24 +268,20 @@ def _enter_lazy_tensor(x: Any, name: str, library: _Torch, error: Exception) -> 
     return _frozen_copy(storage), dtype, library
 
 
-def _refuse_gpu(where: str, name: str) -> NoReturn:
-    """Refuse an array in GPU memory: the one place to change when kernels for the GPU land."""
-    raise TypeError(
-        f"{name} lives on {where}; the GPU half of numbaprims is not here yet: copy {name} to the CPU first"
-    )
-
-
-def _enter_other(x: Any, name: str) -> tuple[ndarray, str, Library]:
+def _enter_other(x: Any, name: str) -> tuple[Any, str, Library]:
     if isinstance(x, ndarray):
         if isinstance(x, np.ma.MaskedArray):
             raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value)")
         return _enter_ndarray(x.view(ndarray), name)
     if hasattr(x, "__cuda_array_interface__"):
-        _refuse_gpu("a CUDA device", name)
+        from numbaprims.device_arrays import enter_interface
+
+        return enter_interface(x, name)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__") and not isinstance(x, np.generic):
-        kind, index = x.__dlpack_device__()
-        if int(kind) != 1:
-            _refuse_gpu(f"cuda:{index}" if int(kind) == 2 else f"DLPack device {int(kind)}:{index}", name)
+        if int(x.__dlpack_device__()[0]) != 1:
+            from numbaprims.device_arrays import enter_dlpack
+
+            return enter_dlpack(x, name)
         try:
             return _enter_ndarray(np.from_dlpack(x), name)
         except (BufferError, RuntimeError, ValueError) as error:
@@ -284,6 +291,12 @@ def _enter_other(x: Any, name: str) -> tuple[ndarray, str, Library]:
 
 def require_same(first: Any, first_name: str, other: Any, other_name: str) -> NoReturn:
     """Raise the TypeError for two arguments whose libraries or element types differ."""
+    places = enter(first, first_name)[2].device, enter(other, other_name)[2].device
+    if places[0] != places[1]:
+        raise TypeError(
+            f"{first_name} is a {describe(first)} on {places[0]} and {other_name} a {describe(other)} on {places[1]}; "
+            "arrays of one call must lie on one device"
+        )
     raise TypeError(
         f"{first_name} is a {describe(first)} and {other_name} a {describe(other)}; "
         "arrays of one call must come from one library and have one dtype"
@@ -293,9 +306,7 @@ def require_same(first: Any, first_name: str, other: Any, other_name: str) -> No
 # ---------------------------------------------------------------- the way out
 
 
-def check_out(
-    out: Any, shape: tuple[int, ...], dtype: str, name: str = "out", library: Library | None = None
-) -> ndarray:
+def check_out(out: Any, shape: tuple[int, ...], dtype: str, name: str = "out", library: Library | None = None) -> Any:
     """Check the array that a result goes to, and give its storage view.
 
     Raises TypeError for another dtype or library than the result's, ValueError for another shape, a read-only
@@ -303,7 +314,10 @@ def check_out(
     """
     storage, have, of = enter(out, name)
     if library is not None and of is not library:
-        raise TypeError(f"{name} is a {describe(out)}; the inputs are {library.name} arrays, so {name} must be one too")
+        where = "" if of.device == library.device else f" on {library.device}"
+        raise TypeError(
+            f"{name} is a {describe(out)}; the inputs are {library.name} arrays{where}, so {name} must be one too"
+        )
     if have != dtype:
         raise TypeError(f"{name} is a {describe(out)}; the result is {LONG_NAMES[dtype]}")
     if storage.shape != shape:
@@ -318,7 +332,11 @@ def check_out(
     return storage
 
 
-def check_overlap(out: ndarray, inputs: list[tuple[ndarray, str, bool]], name: str = "out") -> None:
+def _address(x: Any) -> int:
+    return int(x.__array_interface__["data"][0] if isinstance(x, ndarray) else x.pointer)
+
+
+def check_overlap(out: Any, inputs: list[tuple[Any, str, bool]], name: str = "out") -> None:
     """Raise ValueError where `out` shares memory with an input.
 
     Each input is (storage, name, allow_exact); with allow_exact the very same elements in the same order are
@@ -331,7 +349,7 @@ def check_overlap(out: ndarray, inputs: list[tuple[ndarray, str, bool]], name: s
         if not np.may_share_memory(out, x):
             continue
         if allow_exact and x.dtype == out.dtype and x.shape == out.shape and x.strides == out.strides:
-            if x.__array_interface__["data"][0] == out.__array_interface__["data"][0]:
+            if _address(x) == _address(out):
                 continue
         try:
             # NumPy's stub allows two constants only; the function takes any bound.

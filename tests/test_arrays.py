@@ -76,7 +76,7 @@ def test_enter_reads_dlpack():
 @pytest.mark.parametrize(
     ("x", "words"),
     [
-        ([1.0, 2.0], r"weight is a list; it must be a NumPy array, a torch CPU tensor or a DLPack CPU array"),
+        ([1.0, 2.0], r"weight is a list; it must be a NumPy array, a torch tensor, or an array that speaks DLPack"),
         (1.0, r"weight is a float; it must be"),
         (None, r"weight is a NoneType"),
         (np.float32(1), r"weight is a float32 scalar"),
@@ -94,10 +94,10 @@ def test_enter_reads_dlpack():
         ),
         (np.array(["a"]), r"weight is a <U1 array \(1,\)"),
         (np.zeros(2, object), r"weight is a object array \(2,\)"),
-        (Foreign(np.zeros(2, np.float32), (2, 1)), r"weight lives on cuda:1; the GPU half"),
+        (Foreign(np.zeros(2, np.float32), (10, 1)), r"weight lives on DLPack device 10:1; CPUs and CUDA devices"),
         (
             type("Cuda", (), {"__cuda_array_interface__": {}})(),
-            r"weight lives on a CUDA device; the GPU half",
+            r"weight has a CUDA array interface of version None; 2 and 3 are read",
         ),
     ],
 )

@@ -34,6 +34,15 @@ def test_import_loads_nothing_heavy():
     assert [m for m in loaded if m.startswith("numbaprims.")] == []
 
 
+def test_a_call_on_the_cpu_loads_no_cuda():
+    loaded = fresh(
+        "import sys, numpy, numbaprims; a = numpy.ones((2, 2), numpy.float32); numbaprims.ger(a[0], a[1]); "
+        "numbaprims.explain('ger', a[0], a[1]); "
+        "print([m for m in sys.modules if m.startswith(('numba.cuda.', 'cuda', 'numbaprims.gpu'))])"
+    )
+    assert loaded.strip() == "[]"
+
+
 def test_import_takes_under_20_ms():
     # The import is timed inside the interpreter, so that its own start-up does not count; the minimum of
     # several, because another process's load can only add.

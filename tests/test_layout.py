@@ -19,7 +19,7 @@ STEMS = ("gemm", "gemv", "ger", "activation")
 
 KERNELS_NEED = {
     "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "workspace", "shapes",
-    "sparse", "ops.activation_kinds",
+    "sparse", "ops.activation_kinds", "device_arrays",
 }  # fmt: skip
 
 # part of the package -> the parts it may import (its own is always allowed; "" is the package itself)
@@ -27,7 +27,9 @@ MAY_IMPORT = {
     "": {"dispatch.explain", "ops", "settings"},
     "settings": set(),
     "shapes": set(),
-    "arrays": {"settings", "shapes"},
+    "arrays": {"settings", "shapes", "device_arrays"},  # late, once an array of a GPU was seen
+    "device_arrays": {"arrays", "settings", "dlpack"},  # and gpu.memory, late and by path
+    "dlpack": set(),
     "workspace": {"settings"},
     "kernel_cache": {"settings", "kernel_files", "source_digest"},
     "kernel_files": {"settings"},
@@ -38,7 +40,7 @@ MAY_IMPORT = {
     "cpu": KERNELS_NEED,
     "gpu": KERNELS_NEED,
     # explain looks names up in the package's own table of public names, hence ""
-    "dispatch": {"tuning", "settings", "arrays", "shapes", "workspace", "reference", ""},
+    "dispatch": {"tuning", "settings", "arrays", "device_arrays", "shapes", "workspace", "reference", ""},
     "ops": {"dispatch", "settings", "arrays", "shapes", "reference"},
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", ""},
     "frontends": {"ops", "settings", "arrays", "shapes", ""},
@@ -129,7 +131,7 @@ def test_only_jit_compiles():
             used = (
                 isinstance(node, ast.Attribute)
                 and isinstance(node.value, ast.Name)
-                and node.value.id in ("numba", "nb")
+                and node.value.id in ("numba", "nb", "cuda")
                 and node.attr in compilers
             )
             imported = (
@@ -140,6 +142,25 @@ def test_only_jit_compiles():
             if used or imported:
                 wrong.append(where(path, node.lineno))
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_gpu_jit_imports_numba_cuda():
+    wrong = [
+        where(path, line)
+        for path in MODULES
+        for line, module in imports(path)
+        if module.startswith("numba.cuda") and name_of(path) != "numbaprims.gpu.jit"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_gpu_device_holds_inline_ptx():
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if "InlineAsm" in path.read_text() and not name_of(path).startswith("numbaprims.gpu.device")
+    ]
+    assert [name for name in wrong if not name.startswith("numbaprims/cpu/simd")] == []
 
 
 # Variables of others, read where they matter; NUMBAPRIMS_* are read in settings.py alone.

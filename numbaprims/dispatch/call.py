@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from numbaprims import settings
+from numbaprims.arrays import NUMPY, Library
 from numbaprims.dispatch import choose as _choose
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config, Launcher, Solver
@@ -71,14 +72,32 @@ class Launchers:
         return len(self._bound)
 
 
-def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, device: str = "cpu", extra: Any = None) -> Bound:
-    """Choose a solver for `problem`, compile or load its kernels, and keep what a call needs."""
+def device_of(library: Library) -> str:
+    """The device of a call: that of its arrays; for arrays of the host that of the settings, if they name a GPU."""
+    wanted = settings.current().device
+    if library.device != "cpu" or wanted is None or wanted == "reference":
+        return library.device
+    return wanted
+
+
+def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, library: Library = NUMPY, extra: Any = None) -> Bound:
+    """Choose a solver for `problem` on the device of its arrays, compile or load its kernels, and keep what a call
+    needs.
+
+    Raises:
+        NotImplementedError: the stem has no kernels for that device.
+    """
     from numbaprims.dispatch import registry
 
     state = settings.current()
+    device = device_of(library)
     choice = _choose.choose(problem, device, state.algorithm)
     target = registry.target(device)
     launch = choice.solver.bind(problem, target, choice.config)
+    if device != library.device and library.device == "cpu":
+        from numbaprims.dispatch.staging import staged
+
+        launch = staged(launch, device, problem.stem, log_line)
     if state.verbose >= 2:
         for candidate in choice.candidates:
             if candidate.refusal is not None:

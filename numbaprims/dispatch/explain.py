@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from numbaprims import settings
-from numbaprims.dispatch import choose as _choose
+from numbaprims import arrays, settings
+from numbaprims.device_arrays import device_of
+from numbaprims.dispatch import call, choose as _choose
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config
 
@@ -131,7 +132,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
         True
     """
     problem = problem_of(function, *args, **kwargs)
-    device = "cpu"
+    device = _device(args, kwargs)
     choice = _choose.choose(problem, device, settings.current().algorithm)
     rows = []
     for candidate in choice.candidates:
@@ -152,6 +153,15 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
             )
         )
     return Explanation(problem, choice.rule, tuple(rows))
+
+
+def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The device that a call of these arguments would run on."""
+    for value in (*args, *kwargs.values()):
+        place = device_of(value)
+        if place is not None and place != "cpu":
+            return arrays.enter(value, "array")[2].device
+    return call.device_of(arrays.NUMPY)
 
 
 def _time(

@@ -31,6 +31,8 @@ class Driver:
     """Its index."""
     target: GpuTarget
     """What the device is; `target.arch` ("sm_90a") is what kernels are compiled for."""
+    library: Any = None
+    """Of our own arrays on this device; `memory.py` sets it."""
 
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:
         """Load a kernel; give the handle that `launch` takes.

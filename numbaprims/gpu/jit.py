@@ -175,7 +175,7 @@ class GpuKernel:
         self._images: dict[str, Image] = {}
         self._loaded: dict[int, Launched] = {}
         self._lock = threading.Lock()
-        self._block = (threads, 1, 1)
+        self.block = (threads, 1, 1)
 
     @property
     def launch_bounds(self) -> tuple[int, ...]:
@@ -272,7 +272,7 @@ class GpuKernel:
         if used > max(self.shared, _DEFAULT_SHARED):
             raise ValueError(f"kernel {self.name} was loaded for {self.shared} bytes of shared memory, not {used}")
         x, y, z = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
-        driver.launch(self.loaded(driver), (x, y, z), self._block, used, stream, self.kinds, tuple(arguments))
+        driver.launch(self.loaded(driver), (x, y, z), self.block, used, stream, self.kinds, tuple(arguments))
 
     def __repr__(self) -> str:
         return f"<gpu kernel {self.entry}>"

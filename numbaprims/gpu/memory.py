@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import weakref
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from numbaprims.arrays import LONG_NAMES
+from numbaprims.device_arrays import DeviceLibrary, DeviceView, c_strides, stream_address
 from numbaprims.gpu import driver as seam
 
 
@@ -54,15 +58,17 @@ class DeviceArray:
         return self.driver.device
 
     @property
+    def numbaprims_library(self) -> DeviceLibrary:
+        """What `arrays.enter` asks for first."""
+        return _library_of(self.driver)
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
@@ -132,11 +138,7 @@ class DeviceArray:
             raise ValueError(f"{self.dtype} takes {self.itemsize} bytes, {wanted} takes {wanted.itemsize}")
         return DeviceArray(self.memory, self.pointer, self.shape, self.strides, wanted, self.driver)
 
-    def is_contiguous(self) -> bool:
-        """Whether the elements lie one behind the other in the order of the indices."""
-        return self.size == 0 or self.strides == _c_strides(self.shape, self.itemsize, self.strides)
-
-    def to_host(self, stream: int = 0) -> ndarray:
+    def to_host(self, stream: Any = 0) -> ndarray:
         """A NumPy copy; waits for the stream."""
         return to_host(self, stream)
 
@@ -152,54 +154,40 @@ class DeviceArray:
         return f"DeviceArray({self.dtype} {self.shape}, strides {self.strides}, {self.driver.kind}:{self.device})"
 
 
-def _c_strides(shape: tuple[int, ...], itemsize: int, like: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """Strides of a C-contiguous array; dimensions of length 1 take theirs from `like`, where they mean nothing."""
-    strides, step = [], itemsize
-    for axis in range(len(shape) - 1, -1, -1):
-        strides.append(like[axis] if like is not None and shape[axis] == 1 else step)
-        step *= max(1, shape[axis])
-    return tuple(reversed(strides))
-
-
-def empty(shape: tuple[int, ...], dtype: Any, *, device: int = 0, stream: int = 0) -> DeviceArray:
+def empty(shape: tuple[int, ...], dtype: Any, *, device: int = 0, stream: Any = 0) -> DeviceArray:
     """A C-contiguous array in device memory; its contents are whatever was there."""
-    driver = seam.current(device)
     kind = np.dtype(dtype)
-    count = kind.itemsize
-    for length in shape:
-        count *= length
-    memory = _Memory(driver, count, stream)
-    return DeviceArray(memory, memory.pointer, tuple(shape), _c_strides(tuple(shape), kind.itemsize), kind, driver)
+    return _allocate(seam.current(device), tuple(shape), c_strides(tuple(shape), kind.itemsize), kind, stream)
 
 
-def to_device(x: Any, *, device: int = 0, stream: int = 0) -> DeviceArray:
+def _allocate(
+    driver: seam.Driver, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, stream: Any
+) -> DeviceArray:
+    memory = _Memory(driver, math.prod(shape) * dtype.itemsize, stream_address(stream))
+    return DeviceArray(memory, memory.pointer, shape, strides, dtype, driver)
+
+
+def to_device(x: Any, *, device: int = 0, stream: Any = 0) -> DeviceArray:
     """Copy an array of the host to a device; strides are kept, gaps and all, so that a slice arrives as a slice."""
     source = np.asarray(x)
     low, high = _extent(source)
     driver = seam.current(device)
-    memory = _Memory(driver, high - low, stream)
+    where = stream_address(stream)
+    memory = _Memory(driver, high - low, where)
     if high > low:
-        driver.copy(memory.pointer, _span(source, low, high), high - low, stream)
+        driver.copy(memory.pointer, _span(source, low, high), high - low, where)
     return DeviceArray(memory, memory.pointer - low, source.shape, source.strides, source.dtype, driver)
 
 
-def to_host(x: DeviceArray, stream: int = 0) -> ndarray:
+def to_host(x: DeviceArray, stream: Any = 0) -> ndarray:
     """Copy an array of a device to the host, strides and all; waits for the stream."""
     low, high = _extent(x._shadow()[0])
     if high == low:
-        x.driver.synchronise(stream)
+        x.driver.synchronise(stream_address(stream))
         return np.empty(x.shape, x.dtype)
     bits = np.empty(high - low, np.uint8)
-    x.driver.copy(bits, x.pointer + low, high - low, stream)
+    x.driver.copy(bits, x.pointer + low, high - low, stream_address(stream))
     return np.ndarray(x.shape, f"V{x.itemsize}", bits, -low, x.strides).view(x.dtype)
-
-
-def copy_into(destination: DeviceArray, source: ndarray, stream: int = 0) -> None:
-    """Overwrite a C-contiguous array of the device."""
-    if not destination.is_contiguous() or destination.shape != source.shape or destination.dtype != source.dtype:
-        raise ValueError(f"a {source.dtype} array {source.shape} does not fit {destination!r}")
-    if source.size:
-        destination.driver.copy(destination.pointer, np.ascontiguousarray(source), source.nbytes, stream)
 
 
 def _extent(x: ndarray) -> tuple[int, int]:
@@ -224,3 +212,48 @@ def _span(x: ndarray, low: int, high: int) -> ndarray:
         }
 
     return np.asarray(Bytes())
+
+
+# ---------------------------------------------------------------- as a library
+
+
+class _Own(DeviceLibrary):
+    """Our `DeviceArray`: what results are for those who bring arrays of no library that is known here."""
+
+    name = "numbaprims"
+
+    def __init__(self, driver: seam.Driver) -> None:
+        super().__init__(driver.device, driver.kind)
+        self._driver = driver
+        self.place = (self.device, driver)  # another driver in its place may be another GPU
+
+    def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> DeviceArray:
+        if dtype == "bf16" and "ml_dtypes" not in sys.modules:
+            raise TypeError("NumPy has no bfloat16 of its own; import ml_dtypes, or use torch tensors")
+        return _allocate(self._driver, shape, strides, np.dtype(LONG_NAMES[dtype]), self.stream())
+
+    def pointer_of(self, x: DeviceArray) -> int:
+        return x.pointer
+
+
+def _library_of(driver: seam.Driver) -> DeviceLibrary:
+    if driver.library is None:
+        driver.library = _Own(driver)
+    return driver.library
+
+
+def library(device: int = 0) -> DeviceLibrary:
+    """The library of our arrays on a device."""
+    return _library_of(seam.current(device))
+
+
+def write(view: DeviceView, data: ndarray) -> None:
+    """Overwrite the memory of a C-contiguous view with bytes of the host."""
+    if data.size:
+        seam.current(view.library.index).copy(view.pointer, data, data.nbytes, view.library.stream())
+
+
+def storage_view(x: DeviceArray) -> DeviceView:
+    """The view that kernels see of an array that holds storage (half precisions as uint16); the array is kept with
+    it."""
+    return DeviceView(x.pointer, x.shape, x.strides, x.dtype, _library_of(x.driver), True, x)

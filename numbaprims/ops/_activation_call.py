@@ -44,9 +44,10 @@ class Posed:
 
     def key(self) -> Any:
         """What the launcher is found by; it holds all that `problem` depends on."""
-        lie = [(x.shape, x.strides, _may_share(x, self.out)) for x in self.inputs.values()]
+        # np's own function, which also knows views of device memory
+        lie = [(x.shape, x.strides, np.may_share_memory(x, self.out)) for x in self.inputs.values()]
         return (self.kind, self.direction, self.dtype, *lie, self.out.shape, self.out.strides, self.axis,
-                _current().key)  # fmt: skip
+                _current().key, self.library.place)  # fmt: skip
 
     def problem(self) -> ActivationProblem:
         """The problem that this call poses."""
@@ -142,7 +143,7 @@ def _fast_out(out: ndarray, x: ndarray, own: bool) -> bool:
 def prelu_forward(x: Any, weight: Any, out: Any = None) -> Any:
     """prelu with one slope for all of x, or one for each channel."""
     storage = enter_weight(weight, x)
-    if storage.size == 1:
+    if is_number(storage):
         return forward("prelu", x, out, _number(storage, x))
     posed = pose("prelu", "forward", {"x": x}, out, weight=storage)
     return run(posed, NO_PARAMETERS)
@@ -151,7 +152,7 @@ def prelu_forward(x: Any, weight: Any, out: Any = None) -> Any:
 def prelu_backward(dy: Any, x: Any, weight: Any, out: Any = None) -> tuple[Any, Any]:
     """(dx, dweight)."""
     storage = enter_weight(weight, x)
-    single = storage.size == 1
+    single = is_number(storage)
     posed = pose("prelu", "backward", {"dy": dy, "x": x}, out, weight=None if single else storage)
     # the weight's gradient first: dx may overwrite dy or x
     dweight = run(weight_gradient(posed, storage), NO_PARAMETERS)
@@ -188,6 +189,11 @@ def enter_weight(weight: Any, x: Any) -> ndarray:
         return storage
     channels = f"({x.shape[1]},) for one slope a channel (dimension 1 of x)" if x.ndim >= 2 else "of no other shape"
     raise ValueError(f"weight is a {arrays.describe(weight)}; it must be (1,) for one slope, or {channels}")
+
+
+def is_number(weight: Any) -> bool:
+    """Whether prelu's weight is one slope that can be read; on a GPU that would wait for it, so it stays an array."""
+    return bool(weight.size == 1 and isinstance(weight, ndarray))
 
 
 def _number(storage: ndarray, x: Any) -> float:
@@ -235,12 +241,14 @@ def pose(
                     f"{arrays.describe(inputs[name])}; they must have one shape"
                 )
     if weight is not None:
-        per_channel = weight.reshape(-1, *(1,) * (like.ndim - 2)) if like.ndim > 2 else weight
-        storages["weight"] = np.broadcast_to(per_channel, like.shape)
+        if weight.size == 1:
+            spread = weight.reshape(())
+        else:
+            spread = weight.reshape(-1, *(1,) * (like.ndim - 2)) if like.ndim > 2 else weight
+        storages["weight"] = np.broadcast_to(spread, like.shape)
     if out is None:
         # as NumPy's ufuncs and torch do: the result lies in memory as the first input does
-        storage = _empty_like(like, subok=False) if shape == like.shape else np.empty(shape, like.dtype)
-        result = library.wrap(storage, dtype)
+        result, storage = library.empty_like(like, dtype) if shape == like.shape else library.empty(shape, dtype)
     else:
         result, storage = out, arrays.check_out(out, shape, dtype, library=library)
         # dx may overwrite glu's x: both halves of an element are read before either is written
@@ -287,7 +295,7 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     key = posed.key()
     bound = _get(key)
     if bound is None:
-        bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype))
+        bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype, library=posed.library))
     if fast_key is not None and posed.library is arrays.NUMPY:
         _launchers.put(fast_key, bound)
     operands = dict(inputs, out=out)

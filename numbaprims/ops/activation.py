@@ -189,7 +189,7 @@ def _problem(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Activa
     if name == "prelu":
         weight = _call.enter_weight(full["weight"], x)
     act_kind = name if name in NOT_FUSED else make_activation(kind, parameters).kind
-    per_channel = weight if weight is not None and weight.size > 1 else None
+    per_channel = None if weight is None or _call.is_number(weight) else weight
     return _call.pose(act_kind, "forward", {"x": x}, out, axis=full.get("axis"), weight=per_channel).problem()
 
 
@@ -199,7 +199,7 @@ def _backward_problem(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **
     read = _call.reads(act_kind)
     inputs = {"dy": dy, **({read: {"x": x, "y": y}[read]} if read else {})}
     weight = _call.enter_weight(full["weight"], x) if name == "prelu" else None
-    per_channel = weight if weight is not None and weight.size > 1 else None
+    per_channel = None if weight is None or _call.is_number(weight) else weight
     return _call.pose(act_kind, "backward", inputs, out, axis=full.get("axis"), weight=per_channel).problem()
 
 

@@ -141,11 +141,11 @@ def _gemm(
     if state.device == "reference":
         _reference(posed, alpha, beta, storage)
         return result
-    full_key = (problem.key(), problem.batch_shape, problem.strides, state.key)
+    full_key = (problem.key(), problem.batch_shape, problem.strides, state.key, posed.library.place)
     bound = _launchers.get(full_key)
     if bound is None or bound.problem.activation.parameters != problem.activation.parameters:
         extra = getattr(result, "dtype", None)
-        bound = call.bind(problem, posed.shape, problem.out_dtype, extra=extra)
+        bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.library, extra=extra)
         _launchers.put(full_key, bound)
     # a first-level key stands for arrays that need no copy: aligned ones
     if all(x is None or not isinstance(x, ndarray) or x.flags.aligned for x in given):

@@ -9,6 +9,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
+from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_problem import inputs_of, pose
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
@@ -54,9 +55,16 @@ class GemmPlan:
             raise ValueError(
                 f"b is a {arrays.describe(b)}; this plan holds a {arrays.LONG_NAMES[self._dtype]} matrix {self._shape}"
             )
-        own = np.array(view, copy=True, order="C")  # the plan's own: `b` may change in place at any time
+        # the plan's own: `b` may change in place at any time
+        if isinstance(view, np.ndarray):
+            own = np.array(view, copy=True, order="C")
+            mine = library.wrap(own, dtype)
+        else:
+            mine = forward("identity", b)
+            own = arrays.enter(mine, "b")[0]
         with self._lock:
             self._b, self._dtype, self._library, self._shape = own, dtype, library, view.shape
+            self._mine = mine
             self._packed: Any = None
             self._bound: dict[Any, tuple[Any, ...]] = {}
 
@@ -74,7 +82,7 @@ class GemmPlan:
             TypeError, ValueError: as `numbaprims.gemm`.
         """
         with self._lock:
-            own, packed, bound_of = self._b, self._packed, self._bound
+            own, mine, packed, bound_of = self._b, self._mine, self._packed, self._bound
         g = self._arguments
         view, dtype, library = arrays.enter(a, "a")
         key: Any = (view.shape, view.strides, dtype, library, settings.key())
@@ -84,7 +92,7 @@ class GemmPlan:
             key += (out_view.shape, out_view.strides, out_dtype, out_library)
         known = bound_of.get(key)
         if known is None:
-            known = self._bind(a, out, own, packed, bound_of, key)
+            known = self._bind(a, out, own, mine, packed, bound_of, key)
         launch, shape, out_dtype, parameters, bias, packed = known
         if out_view is None:
             result, out_view = library.empty(shape, out_dtype)
@@ -98,15 +106,24 @@ class GemmPlan:
             launch(out_view, view, own, None, bias, packed, f0=g["alpha"], f1=0.0, f2=p0, f3=p1, f4=p2)
         return result
 
-    def _bind(self, a: Any, out: Any, own: Any, packed: Any, bound_of: dict[Any, Any], key: Any) -> tuple[Any, ...]:
+    def _bind(
+        self, a: Any, out: Any, own: Any, mine: Any, packed: Any, bound_of: dict[Any, Any], key: Any
+    ) -> tuple[Any, ...]:
         """Check a call, and bind it: to the packed copy, or to the solver of a plain call where packing is no gain."""
         g = self._arguments
-        b = self._library.wrap(own, self._dtype)
-        posed = pose(a, b, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"])
+        posed = pose(
+            a, mine, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"]
+        )
         problem = posed.problem
-        solver, target = registry.prepared("gemm", "cpu"), registry.target("cpu")
-        if 0 in posed.shape or solver.why_not(problem, target) is not None:
-            launch = None if 0 in posed.shape else call.bind(problem, posed.shape, problem.out_dtype).launch
+        library = posed.library
+        device = call.device_of(library)
+        # what is packed on the host is read by the host's kernels
+        solver = registry.prepared("gemm", device) if device == library.device else None
+        target = registry.target(device)
+        if solver is None or 0 in posed.shape or solver.why_not(problem, target) is not None:
+            launch = None
+            if 0 not in posed.shape:
+                launch = call.bind(problem, posed.shape, problem.out_dtype, library=library).launch
             packed = None
         else:
             config = next(iter(solver.configs(problem, target)))
@@ -123,7 +140,7 @@ class GemmPlan:
         return known
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._library.wrap(self._b, self._dtype), self._arguments)
+        return _rebuild, (self._mine, self._arguments)
 
     def __repr__(self) -> str:
         return f"<gemm plan, b {arrays.LONG_NAMES[self._dtype]} {self._shape}>"

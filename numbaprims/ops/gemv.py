@@ -149,6 +149,10 @@ def may_write(out: ndarray, first: ndarray, second: ndarray) -> bool:
     return not np.may_share_memory(out, first) and not np.may_share_memory(out, second)
 
 
+def _bind(posed: _Posed, shape: tuple[int, ...]) -> call.Bound:
+    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.library)
+
+
 class _Posed(NamedTuple):
     """A checked call: the storage of its arrays."""
 
@@ -195,7 +199,7 @@ def _gemv(a: Any, x: Any, y: Any, alpha: Any, beta: Any, trans: bool, out: Any, 
         _reference(posed, alpha, beta, storage)
         return result
     if bound is None:
-        bound = _launchers.put(seen, call.bind(_problem(posed, _strides(posed)), shape, posed.dtype))
+        bound = _launchers.put(seen, _bind(posed, shape))
     # the first-level key stands for arrays that need no conversion: NumPy's own, aligned
     if key is not None and a.flags.aligned and x.flags.aligned and (y is None or y.flags.aligned):
         _launchers.put(key, bound)

@@ -117,6 +117,10 @@ def ger(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -
     return out
 
 
+def _bind(posed: _Posed, shape: tuple[int, ...]) -> call.Bound:
+    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.library)
+
+
 class _Posed(NamedTuple):
     """A checked call: the storage of its arrays."""
 
@@ -163,7 +167,7 @@ def _ger(x: Any, y: Any, a: Any, alpha: Any, out: Any, key: Any) -> Any:
         _reference(posed, alpha, storage)
         return result
     if bound is None:
-        bound = _launchers.put(seen, call.bind(_problem(posed, _strides(posed)), shape, posed.dtype))
+        bound = _launchers.put(seen, _bind(posed, shape))
     # the first-level key stands for arrays that need no conversion: NumPy's own, aligned
     if key is not None and x.flags.aligned and y.flags.aligned and (a is None or a.flags.aligned):
         _launchers.put(key, bound)

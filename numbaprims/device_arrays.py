@@ -1,0 +1,457 @@
+"""Arrays in the memory of a GPU: whose they are, and the views of them that checks and kernels see.
+
+The checks of `ops` are written for NumPy arrays: they ask for shapes, strides and flags, transpose, slice and
+broadcast. A `DeviceView` answers all that without an element being read, so device arrays take the same road.
+Nothing here needs a GPU or its packages: whoever has an array of torch, CuPy or numba-cuda has imported them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from numbaprims import settings
+from numbaprims.arrays import DTYPES, LONG_NAMES, Library, describe, refuse_dtype, torch_library
+
+_STORAGE = {name: kind.storage for name, kind in DTYPES.items()}
+
+
+class Flags:
+    """What `ndarray.flags` tells, as far as checks ask."""
+
+    __slots__ = ("_view",)
+    owndata = False  # a view does not know who else has the memory
+
+    def __init__(self, view: DeviceView) -> None:
+        self._view = view
+
+    @property
+    def writeable(self) -> bool:
+        return self._view.writeable
+
+    @property
+    def aligned(self) -> bool:
+        return True  # `enter` lets nothing else in
+
+    @property
+    def behaved(self) -> bool:
+        return self._view.writeable
+
+    @property
+    def c_contiguous(self) -> bool:
+        view = self._view
+        return view.size == 0 or all(
+            length == 1 or have == want
+            for length, have, want in zip(view.shape, view.strides, c_strides(view.shape, view.itemsize), strict=True)
+        )
+
+
+class DeviceView:
+    """Pointer, shape, strides in bytes and storage dtype of an array in device memory."""
+
+    __slots__ = ("dtype", "itemsize", "library", "owner", "pointer", "shape", "strides", "writeable")
+
+    def __init__(
+        self,
+        pointer: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype,
+        library: DeviceLibrary,
+        writeable: bool = True,
+        owner: Any = None,
+    ) -> None:
+        self.pointer = pointer
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.itemsize = dtype.itemsize
+        self.library = library
+        self.writeable = writeable
+        self.owner = owner  # of memory that is not the caller's
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def flags(self) -> Flags:
+        return Flags(self)
+
+    @property
+    def T(self) -> DeviceView:  # noqa: N802 (NumPy's name)
+        return self._like(self.shape[::-1], self.strides[::-1])
+
+    def _like(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> DeviceView:
+        return DeviceView(self.pointer + offset, shape, strides, self.dtype, self.library, self.writeable, self.owner)
+
+    def shadow(self) -> ndarray:
+        """A NumPy array at our address: for arithmetic on addresses alone, since reading it would end the process."""
+
+        class Nowhere:
+            __array_interface__ = {
+                "shape": self.shape,
+                "strides": self.strides,
+                "typestr": self.dtype.str,
+                "data": (self.pointer or self.itemsize, False),
+                "version": 3,
+            }
+
+        return np.asarray(Nowhere())
+
+    def _through(self, change: Callable[[ndarray], ndarray]) -> DeviceView:
+        """The view that NumPy makes of us."""
+        base = self.shadow()
+        result = change(base)
+        start = base.__array_interface__["data"][0]
+        return self._like(result.shape, result.strides, result.__array_interface__["data"][0] - start)
+
+    def swapaxes(self, first: int, second: int) -> DeviceView:
+        return self._through(lambda x: x.swapaxes(first, second))
+
+    def __getitem__(self, index: Any) -> DeviceView:
+        whole = index if isinstance(index, tuple) else (index,)
+        return self._through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
+
+    def reshape(self, *shape: Any) -> DeviceView:
+        """Another shape over the same memory; ValueError where that would need a copy."""
+        if len(shape) == 1 and isinstance(shape[0], tuple):
+            shape = shape[0]
+
+        def change(x: ndarray) -> ndarray:
+            x = x.view()
+            try:
+                x.shape = shape
+            except AttributeError as error:
+                raise ValueError(str(error)) from None
+            return x
+
+        return self._through(change)
+
+    def fill(self, value: int) -> None:
+        """Write zeros (nothing else); waits for them. Only sums over nothing come here."""
+        assert value == 0 and self.flags.c_contiguous
+        from importlib import import_module
+
+        import_module("numbaprims.gpu.memory").write(self, np.zeros(self.nbytes, np.uint8))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The functions of NumPy that look at addresses and shapes only."""
+        if function not in (np.may_share_memory, np.shares_memory, np.broadcast_to):
+            return NotImplemented
+        if function is np.broadcast_to:
+            view: DeviceView = args[0]
+            return view._through(lambda x: np.broadcast_to(x, *args[1:], **kwargs))
+        first, second = args
+        if not (isinstance(first, DeviceView) and isinstance(second, DeviceView)):
+            return False  # one of them lies on the host
+        return function(first.shadow(), second.shadow(), **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} view {self.shape} at {self.pointer:#x} on {self.library.device}>"
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes of a C-contiguous array."""
+    strides = []
+    for length in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= max(1, length)
+    return tuple(reversed(strides))
+
+
+def dense_strides(view: Any) -> tuple[int, ...]:
+    """Strides of a new array without gaps whose dimensions lie in the order of `view`'s, as np.empty_like has it."""
+    order = sorted(range(view.ndim), key=lambda axis: (-abs(view.strides[axis]), axis))
+    strides = [0] * view.ndim
+    step = view.itemsize
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(1, view.shape[axis])
+    return tuple(strides)
+
+
+# ---------------------------------------------------------------- libraries
+
+
+class DeviceLibrary(Library):
+    """Whose a device array is, on one device; results, scratch memory and the stream come from there."""
+
+    name = "cuda"
+
+    def __init__(self, index: int = 0, kind: str = "cuda") -> None:
+        self.index = index
+        self.device = f"{kind}:{index}"
+        self.place = self.device
+
+    def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+        """A new array of the library; strides in bytes, without gaps."""
+        raise TypeError(f"{type(self).__name__} allocates nothing")
+
+    def pointer_of(self, x: Any) -> int:
+        """Address of the first element of an array of the library."""
+        raise TypeError(f"{type(self).__name__} reads no address")
+
+    def current_stream(self) -> int:
+        """The stream that the library would launch on now."""
+        return 0
+
+    def stream(self) -> int:
+        """The stream of a call: that of the settings, else the library's current one."""
+        chosen = settings.current().stream
+        return self.current_stream() if chosen is None else stream_address(chosen)
+
+    def scratch(self, nbytes: int) -> tuple[int, Any]:
+        """(pointer, owner): memory for work on the current stream, given back with the owner."""
+        owner = self.allocate((nbytes,), (1,), "u8")
+        return self.pointer_of(owner), owner
+
+    def _view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> tuple[Any, DeviceView]:
+        return x, DeviceView(self.pointer_of(x), shape, strides, _STORAGE[dtype], self)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
+        strides = c_strides(shape, DTYPES[dtype].itemsize)
+        return self._view(self.allocate(shape, strides, dtype), shape, strides, dtype)
+
+    def empty_like(self, storage: Any, dtype: str) -> tuple[Any, Any]:
+        strides = dense_strides(storage)
+        return self._view(self.allocate(storage.shape, strides, dtype), storage.shape, strides, dtype)
+
+    def wrap(self, storage: Any, dtype: str) -> Any:
+        raise TypeError("a view of device memory is wrapped by nothing")
+
+    def __repr__(self) -> str:
+        return f"<library {self.name} on {self.device}>"
+
+
+class _Torch(DeviceLibrary):
+    """torch CUDA tensors of one device."""
+
+    name = "torch"
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        torch = sys.modules["torch"]
+        self._empty, self._empty_strided = torch.empty, torch.empty_strided
+        self._at = torch.device("cuda", index)
+        self._dtypes = {short: getattr(torch, long) for short, long in LONG_NAMES.items()}
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # 0.1 us; the public way makes an object, 1 us
+        self._stream = raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
+
+    def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+        size = DTYPES[dtype].itemsize
+        steps = tuple(stride // size for stride in strides)
+        return self._empty_strided(shape, steps, dtype=self._dtypes[dtype], device=self._at)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
+        tensor = self._empty(shape, dtype=self._dtypes[dtype], device=self._at)
+        return self._view(tensor, shape, c_strides(shape, DTYPES[dtype].itemsize), dtype)
+
+    def pointer_of(self, x: Any) -> int:
+        return int(x.data_ptr())
+
+    def current_stream(self) -> int:
+        return int(self._stream(self.index))
+
+
+class _Cupy(DeviceLibrary):
+    name = "cupy"
+
+    def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+        cupy = sys.modules["cupy"]
+        kind = _named_dtype(dtype)
+        with cupy.cuda.Device(self.index):
+            memory = cupy.cuda.alloc(max(1, math.prod(shape) * kind.itemsize))
+            return cupy.ndarray(shape, kind, memptr=memory, strides=strides)
+
+    def pointer_of(self, x: Any) -> int:
+        return int(x.data.ptr)
+
+    def current_stream(self) -> int:
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+
+
+class _Numba(DeviceLibrary):
+    name = "numba"
+
+    def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+        return sys.modules["numba.cuda"].device_array(shape, _named_dtype(dtype), strides)
+
+    def pointer_of(self, x: Any) -> int:
+        return int(x.__cuda_array_interface__["data"][0])
+
+
+def _named_dtype(dtype: str) -> np.dtype:
+    """The NumPy dtype that a caller sees."""
+    if dtype == "bf16":
+        ml_dtypes = sys.modules.get("ml_dtypes")
+        if ml_dtypes is None:
+            raise TypeError("NumPy has no bfloat16 of its own; import ml_dtypes, or use torch tensors")
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(LONG_NAMES[dtype])
+
+
+_libraries: dict[tuple[type, int], DeviceLibrary] = {}
+
+
+def _library(kind: type, index: int) -> DeviceLibrary:
+    found = _libraries.get((kind, index))
+    if found is None:
+        found = _libraries.setdefault((kind, index), kind(index))
+    return found
+
+
+def own_library(index: int) -> DeviceLibrary:
+    """The library of our own `DeviceArray`, which also makes the results for arrays of libraries unknown here."""
+    from importlib import import_module
+
+    library: DeviceLibrary = import_module("numbaprims.gpu.memory").library(index)
+    return library
+
+
+def stream_address(stream: Any) -> int:
+    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr", "handle"):
+        value = getattr(stream, name, None)
+        if value is not None:
+            return int(getattr(value, "value", value) or 0)
+    raise TypeError(
+        f"stream is {stream!r}; it must be a stream of torch, CuPy, numba.cuda or cuda.core, or its address"
+    )
+
+
+# ---------------------------------------------------------------- the way in
+
+
+def enter_tensor(x: Any, name: str, dtype: str | None) -> tuple[DeviceView, str, DeviceLibrary]:
+    """A torch CUDA tensor, known not to require grad; `dtype` is its name, None if it is not one of ours."""
+    if dtype is None:
+        refuse_dtype(x, name)
+    library = _library(_Torch, x.get_device())
+    _check_device(name, library)
+    storage = _STORAGE[dtype]
+    size = storage.itemsize
+    owner = None
+    if x.is_neg():
+        x = owner = x.resolve_neg()  # a copy, which is not the caller's memory
+    shape, steps = tuple(x.shape), x.stride()
+    strides = tuple([step * size for step in steps])
+    return DeviceView(x.data_ptr(), shape, strides, storage, library, owner is None, owner), dtype, library
+
+
+def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
+    """An array with a CUDA array interface (version 2 or 3): CuPy's, numba-cuda's, ours, anybody's."""
+    library = getattr(x, "numbaprims_library", None)  # our DeviceArray has one; an interface is a dict, 1 us more
+    if library is not None:
+        pointer, shape, strides, given, writeable = x.pointer, x.shape, x.strides, x.dtype, True
+    else:
+        facts = x.__cuda_array_interface__
+        if facts.get("version", 0) < 2:
+            raise TypeError(f"{name} has a CUDA array interface of version {facts.get('version')}; 2 and 3 are read")
+        if facts.get("mask") is not None:
+            raise TypeError(f"{name} has a mask, which would be lost; fill it first")
+        pointer, readonly = facts["data"]
+        shape = tuple(facts["shape"])
+        given = np.dtype(facts["typestr"])
+        strides = tuple(facts.get("strides") or c_strides(shape, given.itemsize))
+        library, writeable = _library_of(x), not readonly
+    _check_device(name, library)
+    dtype = _dtype_of(given, x)
+    if dtype is None:
+        refuse_dtype(x, name)
+    size = DTYPES[dtype].itemsize
+    if pointer % size or any(stride % size for stride in strides):
+        raise TypeError(f"{name} is not aligned to its {size}-byte elements, which no GPU reads; copy it")
+    return DeviceView(int(pointer or 0), shape, strides, _STORAGE[dtype], library, writeable), dtype, library
+
+
+def _check_device(name: str, library: DeviceLibrary) -> None:
+    """Raise the TypeError for an array of one device where the settings ask for another."""
+    wanted = settings.current().device
+    if wanted is None or wanted in ("cuda", "emulated", library.device):
+        return
+    raise TypeError(
+        f"{name} lies on {library.device} and the settings say device={wanted!r}; copy it there, or leave the device "
+        "to the arrays (device='auto')"
+    )
+
+
+def _dtype_of(given: np.dtype, x: Any) -> str | None:
+    if given.kind == "V":  # NumPy has no letter for bfloat16
+        return "bf16" if given.itemsize == 2 and "bfloat16" in str(getattr(x, "dtype", given)) else None
+    if not given.isnative:
+        return None
+    return next((short for short, long in LONG_NAMES.items() if long == given.name), None)
+
+
+def _library_of(x: Any) -> DeviceLibrary:
+    module = type(x).__module__.partition(".")[0]
+    index = device_index(x)
+    if module == "cupy":
+        return _library(_Cupy, index)
+    if module == "numba" and "numba.cuda" in sys.modules:
+        return _library(_Numba, index)
+    return own_library(index)
+
+
+def device_index(x: Any) -> int:
+    """The index of the device that holds an array, as far as the array tells."""
+    device = getattr(x, "device", None)
+    index = getattr(device, "id", None)
+    if isinstance(index, int):
+        return index
+    if isinstance(device, int):
+        return device
+    if hasattr(x, "__dlpack_device__"):
+        return int(x.__dlpack_device__()[1])
+    return 0
+
+
+def enter_dlpack(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
+    """An array of device memory that speaks DLPack alone."""
+    from numbaprims import dlpack
+
+    kind, index = x.__dlpack_device__()
+    if int(kind) != dlpack.CUDA:
+        raise TypeError(f"{name} lives on DLPack device {int(kind)}:{index}; CPUs and CUDA devices are known")
+    library = own_library(int(index))
+    _check_device(name, library)
+    tensor = dlpack.open_tensor(x, library.stream())
+    if tensor.dtype not in DTYPES:
+        raise TypeError(f"{name} is a {describe(x)} of {tensor.dtype}; dtypes are {', '.join(LONG_NAMES.values())}")
+    size = DTYPES[tensor.dtype].itemsize
+    strides = tuple(step * size for step in tensor.steps)
+    view = DeviceView(tensor.pointer, tensor.shape, strides, _STORAGE[tensor.dtype], library, not tensor.readonly)
+    return view, tensor.dtype, library
+
+
+def device_of(x: Any) -> str | None:
+    """Where an array lives: "cpu", "cuda:0"; None for what is no array."""
+    if isinstance(x, ndarray):
+        return "cpu"
+    torch = torch_library()
+    if torch is not None and isinstance(x, torch.tensor):
+        return f"cuda:{x.get_device()}" if x.is_cuda else "cpu"
+    if hasattr(x, "__cuda_array_interface__"):
+        return f"cuda:{device_index(x)}"
+    if hasattr(x, "__dlpack_device__") and not isinstance(x, np.generic):
+        kind, index = x.__dlpack_device__()
+        return "cpu" if int(kind) == 1 else f"cuda:{int(index)}"
+    return None
