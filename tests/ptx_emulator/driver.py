@@ -1,0 +1,104 @@
+"""The emulator behind the library's driver seam: the same tests and the same calls, without a GPU.
+
+    from numbaprims.gpu import driver
+    with driver.use(EmulatedDriver()):
+        numbaprims.gemm(a, b, device="cuda")
+
+Everything happens at once, in the order of the calls; streams are accepted and mean nothing. What a kernel does wrong
+is raised by `launch`, not later.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numbaprims.gpu.driver import Driver
+from numbaprims.gpu.target import H200, GpuTarget
+
+from .launch import allocate_variables, load, parameter_block, run
+from .machine import ALL_CHECKS, Checks, Program
+from .memory import GlobalMemory
+from .parse import Module
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """What `load` gives and `launch` takes."""
+
+    entry: str
+    module: Module
+    program: Program
+    variables: dict[str, int]
+    dynamic_shared: int
+
+
+class Launched(NamedTuple):
+    """One launch, for tests that ask what has run."""
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+
+
+class EmulatedDriver(Driver):
+    """One emulated device; `options` are those of `ptx_emulator.launch.run` (checks, order, seed, ...)."""
+
+    kind = "emulated"
+
+    def __init__(self, target: GpuTarget = H200, device: int = 0, checks: Checks = ALL_CHECKS, **options: Any) -> None:
+        self.target, self.device = target, device
+        self.options = {"checks": checks, **options}
+        self.memory = GlobalMemory()
+        self.launches: list[Launched] = []
+
+    def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> LoadedKernel:
+        module, program = load(ptx, entry)
+        if dynamic_shared > self.target.shared_per_block:
+            raise ValueError(f"{entry} wants {dynamic_shared} bytes of shared memory, {self.target.name} has fewer")
+        variables = allocate_variables(module, program, self.memory)
+        return LoadedKernel(entry, module, program, variables, dynamic_shared)
+
+    def launch(
+        self,
+        function: LoadedKernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        stream: int,
+        kinds: tuple[str, ...],
+        values: tuple[Any, ...],
+    ) -> None:
+        if shared > max(function.dynamic_shared, 48 * 1024):
+            raise ValueError(f"{function.entry} was loaded for {function.dynamic_shared} bytes, not for {shared}")
+        for kind, value in zip(kinds, values, strict=True):
+            if kind.startswith("f") != isinstance(value, (float, np.floating)):
+                raise TypeError(f"{function.entry}: {value!r} for a parameter of kind {kind}")
+        self.launches.append(Launched(function.entry, grid, block, shared))
+        parameters = parameter_block(function.module.entry(function.entry), values)
+        run(
+            function.program, self.memory, grid, block, shared, parameters, function.variables,
+            max_shared=self.target.shared_per_block, **self.options,
+        )  # fmt: skip
+
+    def alloc(self, nbytes: int, stream: int) -> int:
+        if nbytes < 1:
+            raise ValueError(f"alloc of {nbytes} bytes")
+        return self.memory.allocate(nbytes)
+
+    def free(self, pointer: int, stream: int) -> None:
+        self.memory.free(pointer)
+
+    def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
+        data = source if isinstance(source, np.ndarray) else self.memory.read(int(source), nbytes)
+        if isinstance(data, np.ndarray) and not data.flags.c_contiguous:
+            raise ValueError("a copy takes C-contiguous arrays only")
+        raw = np.frombuffer(data, np.uint8, nbytes) if nbytes else np.zeros(0, np.uint8)
+        if isinstance(destination, np.ndarray):
+            destination.reshape(-1).view(np.uint8)[:nbytes] = raw
+        else:
+            self.memory.write(int(destination), raw)
+
+    def synchronise(self, stream: int) -> None:
+        pass
