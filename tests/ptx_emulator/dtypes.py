@@ -8,7 +8,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # PTX type -> the NumPy type of a register of that type. bf16, tf32 and packed pairs travel as their bits.
-NUMPY: dict[str, type[np.generic]] = {
+NUMPY: dict[str, Any] = {
     "pred": np.bool_,
     "b8": np.uint8, "u8": np.uint8, "s8": np.int8,
     "b16": np.uint16, "u16": np.uint16, "s16": np.int16, "f16": np.float16, "bf16": np.uint16,
@@ -18,8 +18,8 @@ NUMPY: dict[str, type[np.generic]] = {
     "b128": np.complex128,  # moved only, never computed with; complex128 is NumPy's one type of 16 bytes everywhere
 }  # fmt: skip
 
-UNSIGNED: dict[int, type[np.generic]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-SIGNED: dict[int, type[np.generic]] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+SIGNED: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 FLOATS = ("f16", "f32", "f64")
 PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
@@ -30,7 +30,7 @@ def width(ptx_type: str) -> int:
     return np.dtype(NUMPY[ptx_type]).itemsize
 
 
-def register_type(ptx_type: str) -> type[np.generic]:
+def register_type(ptx_type: str) -> Any:
     """How a register of this type is stored: as raw bits, so that any instruction may view it."""
     return np.bool_ if ptx_type == "pred" else UNSIGNED[width(ptx_type)]
 
@@ -86,7 +86,7 @@ def immediate(text: str, ptx_type: str) -> Any | None:
     if ptx_type == "pred":
         return np.bool_(value)
     if ptx_type in FLOATS:
-        return numpy_type(value)  # type: ignore[call-arg]
+        return numpy_type(value)
     return _reinterpret(value, ptx_type)
 
 

@@ -4,8 +4,9 @@ import numpy as np
 
 from .. import errors
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction
-from ..translate import Context, instruction
+from ..registry import instruction
 from . import bulk
 
 

@@ -9,8 +9,9 @@ from .. import access, errors
 from ..dtypes import NUMPY, Array, types_of, width
 from ..machine import Batch, Step
 from ..memory import READY, SHARED_WINDOW
+from ..operands import Context, space_of
 from ..parse import Instruction
-from ..translate import Context, instruction, space_of
+from ..registry import instruction
 from .memory import acquire
 
 _UFUNCS: dict[str, Any] = {

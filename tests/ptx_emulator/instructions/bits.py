@@ -7,8 +7,9 @@ import numpy as np
 
 from ..dtypes import NUMPY, types_of, width
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction
-from ..translate import Context, instruction
+from ..registry import instruction
 
 _LOGIC = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
@@ -39,7 +40,7 @@ def _shift(context: Context, ins: Instruction) -> Step:
     ufunc = np.left_shift if ins.opcode == "shl" else np.right_shift
     keeps_sign = ins.opcode == "shr" and kind[0] == "s"
     if count is not None and count < bits:
-        amount = dtype(count)  # type: ignore[call-arg]
+        amount = dtype(count)
         return lambda batch: put(batch, ufunc(get(batch), amount))
     read_count = context.read(ins.operands[2], "u32")
 
@@ -50,7 +51,7 @@ def _shift(context: Context, ins: Instruction) -> Step:
             put(batch, ufunc(value, np.minimum(number, np.uint32(bits - 1)).astype(dtype)))
         else:  # NumPy leaves a shift by the whole width open; PTX gives 0
             moved = ufunc(value, np.where(number < bits, number, 0).astype(dtype))
-            put(batch, np.where(number < bits, moved, dtype(0)))  # type: ignore[call-arg]
+            put(batch, np.where(number < bits, moved, dtype(0)))
 
     return shift
 

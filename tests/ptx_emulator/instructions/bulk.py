@@ -7,9 +7,10 @@ import numpy as np
 from .. import access, errors
 from ..dtypes import UNSIGNED, Array
 from ..machine import Batch, Step
+from ..operands import Context, Reader
 from ..parse import Instruction, split_operands
+from ..registry import instruction
 from ..tensor_map import TensorMap, decode, swizzle
-from ..translate import Context, Reader, instruction
 
 
 def _scalar(batch: Batch, reader: Reader, index: int) -> int:

@@ -8,8 +8,9 @@ import numpy as np
 from .. import errors
 from ..dtypes import FLOATS, NUMPY, Array, bf16_to_f32, f32_to_bf16, f32_to_tf32, types_of, width
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction
-from ..translate import Context, instruction
+from ..registry import instruction
 from .floating import flush, saturate
 
 _TO_INTEGER = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
@@ -18,7 +19,7 @@ _TO_INTEGER = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
 def float_to_integer(value: Any, kind: str, mode: str) -> Array:
     """Round, then clamp to the range of the type; NaN gives 0."""
     exact = _TO_INTEGER[mode](np.asarray(value).astype(np.float64))
-    limits = np.iinfo(NUMPY[kind])  # type: ignore[arg-type]
+    limits = np.iinfo(NUMPY[kind])
     exact = np.where(np.isnan(exact), 0.0, exact)
     # float(2^31 - 1) and float(2^64 - 1) round up in places: whatever reaches the limit is the limit
     above, below = exact >= float(limits.max), exact <= float(limits.min)
@@ -76,7 +77,7 @@ def _conversion(ins: Instruction, target: str, source: str) -> Callable[[Any], A
     if source in FLOATS or from_bf16:
         return lambda value: float_to_integer(prepare(value), target, integral or "rzi")
     if ins.has("sat"):
-        limits = np.iinfo(NUMPY[target])  # type: ignore[arg-type]
+        limits = np.iinfo(NUMPY[target])
         return lambda value: np.clip(np.asarray(value).astype(object), limits.min, limits.max).astype(NUMPY[target])
     return lambda value: np.asarray(value).astype(NUMPY[target])
 
@@ -133,7 +134,7 @@ def _pack_integers(context: Context, ins: Instruction) -> Step:
     kind = types_of(ins.modifiers)[0]
     if width(kind) not in (1, 2):
         raise errors.Unsupported(f"conversion {ins.text}")
-    bits, limits = 8 * width(kind), np.iinfo(NUMPY[kind])  # type: ignore[arg-type]
+    bits, limits = 8 * width(kind), np.iinfo(NUMPY[kind])
     gets = [context.read(operand, "s32") for operand in ins.operands[1:3]]
     upper = context.read(ins.operands[3], "u32") if len(ins.operands) > 3 else None
     put = context.write(ins.operands[0])

@@ -12,8 +12,9 @@ import numpy as np
 from .. import errors
 from ..dtypes import FLOATS, NUMPY, PACKED, Array, bf16_to_f32, f32_to_bf16, types_of
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction
-from ..translate import Context, instruction
+from ..registry import instruction
 from .fused import fused_multiply_add
 
 Function = Callable[..., Any]
@@ -139,7 +140,7 @@ def sign(context: Context, ins: Instruction) -> Step:
     bits = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}[kind]
     pattern = {"f16x2": 0x80008000, "bf16x2": 0x80008000}.get(kind, 1 << (bits - 1))
     get, put = context.read(ins.operands[1], f"u{bits}"), context.write(ins.operands[0])
-    mask = NUMPY[f"u{bits}"](pattern)  # type: ignore[call-arg]
+    mask = NUMPY[f"u{bits}"](pattern)
     if ins.opcode == "neg":
         return lambda batch: put(batch, get(batch) ^ mask)
     return lambda batch: put(batch, get(batch) & ~mask)
@@ -153,7 +154,7 @@ def _copy_sign(context: Context, ins: Instruction) -> Step:
 @instruction("testp")
 def _test(context: Context, ins: Instruction) -> Step:
     kind = types_of(ins.modifiers)[-1]
-    tiny = np.finfo(NUMPY[kind]).tiny  # type: ignore[arg-type]
+    tiny = np.finfo(NUMPY[kind]).tiny
     tests: dict[str, Function] = {
         "finite": np.isfinite,
         "infinite": np.isinf,

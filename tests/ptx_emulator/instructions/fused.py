@@ -29,6 +29,6 @@ def fused_multiply_add(kind: str) -> Any:
 
     @vectorize([f"{name}({name},{name},{name})"])
     def compute(a: Any, b: Any, c: Any) -> Any:
-        return fma(a, b, c)
+        return fma(a, b, c)  # type: ignore[call-arg]
 
     return compute

@@ -8,8 +8,9 @@ import numpy as np
 from .. import errors
 from ..dtypes import NUMPY, WIDER, types_of, width
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction
-from ..translate import Context, instruction
+from ..registry import instruction
 from . import floating
 from .floating import is_float_type
 
@@ -64,7 +65,7 @@ def high_half(a: Any, b: Any, kind: str) -> Any:
     if kind in WIDER:
         wide, shift = NUMPY[WIDER[kind]], 8 * width(kind)
         product = np.asarray(a).astype(wide) * np.asarray(b).astype(wide)
-        return (product >> wide(shift)).astype(NUMPY[kind])  # type: ignore[call-arg]
+        return (product >> wide(shift)).astype(NUMPY[kind])
     # 64 bits: schoolbook with 32-bit halves, then the correction for negative factors
     x, y = np.asarray(a).astype(np.uint64), np.asarray(b).astype(np.uint64)
     mask, shift32 = np.uint64(0xFFFFFFFF), np.uint64(32)

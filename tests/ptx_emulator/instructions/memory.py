@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from .. import access
+from .. import access, errors
 from ..dtypes import NUMPY, UNSIGNED, Array, types_of, width
+from ..inline import EXTERNAL, parameter_slot
 from ..machine import Batch, Step
+from ..operands import Context, space_of
 from ..parse import Instruction, elements
-from ..translate import Context, instruction, load_parameter, space_of, store_parameter
+from ..registry import instruction
 
 
 def memory_operand(ins: Instruction, index: int) -> str:
@@ -84,3 +86,56 @@ def _fence(context: Context, ins: Instruction) -> Step:
 
         return proxy
     return lambda batch: None
+
+
+def load_parameter(context: Context, ins: Instruction) -> Step:
+    """ld.param: of the kernel's parameter block, or of an inlined call."""
+    kind = [m for m in ins.modifiers if m in NUMPY][-1]
+    name, offset = parameter_slot(ins.operands[1])
+    targets = [context.write(register) for register in elements(ins.operands[0])]
+    item = width(kind)
+    if name in context.parameters:
+        start = context.parameters[name] + offset
+
+        def load(batch: Batch) -> None:
+            for index, put in enumerate(targets):
+                at = start + index * item
+                put(batch, batch.launch.parameters[at : at + item].view(NUMPY[kind])[0])
+
+        return load
+    readers = []
+    for index in range(len(targets)):
+        key = f"{name}+{offset + index * item}"
+        readers.append(context.read(key if key in context.call_slots else name, kind))
+
+    def move(batch: Batch) -> None:
+        for put, get in zip(targets, readers, strict=True):
+            put(batch, get(batch))
+
+    return move
+
+
+def store_parameter(context: Context, ins: Instruction) -> Step:
+    """st.param: an argument or the result of an inlined call."""
+    kind = [m for m in ins.modifiers if m in NUMPY][-1]
+    name, offset = parameter_slot(ins.operands[0])
+    moves = []
+    for index, register in enumerate(elements(ins.operands[1])):
+        moves.append((context.write(f"{name}+{offset + index * width(kind)}"), context.read(register, kind)))
+
+    def store(batch: Batch) -> None:
+        for put, get in moves:
+            put(batch, get(batch))
+
+    return store
+
+
+@instruction(EXTERNAL)
+def _external(context: Context, ins: Instruction) -> Step:
+    name = ins.operands[0]
+
+    def call(batch: Batch) -> None:
+        if name not in ("vprintf", "printf"):
+            batch.fail(errors.Unsupported, ins, int(batch.lanes[0]), f"call of {name}, which the PTX does not define")
+
+    return call

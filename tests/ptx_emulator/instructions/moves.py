@@ -9,8 +9,9 @@ from .. import errors
 from ..dtypes import FLOATS, NUMPY, UNSIGNED, bf16_to_f32, types_of, width
 from ..machine import Batch, Step
 from ..memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from ..operands import Context, space_of
 from ..parse import Instruction, elements
-from ..translate import Context, instruction, space_of
+from ..registry import instruction
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
@@ -122,8 +123,8 @@ def _set_predicate(context: Context, ins: Instruction) -> Step:
         return compare(test, a, b, is_float)
 
     if ins.opcode == "set":
-        yes = NUMPY[kinds[0]](1.0) if kinds[0] in FLOATS else np.array(-1).astype(NUMPY[kinds[0]])[()]  # type: ignore[call-arg]
-        no = NUMPY[kinds[0]](0)  # type: ignore[call-arg]
+        yes = NUMPY[kinds[0]](1.0) if kinds[0] in FLOATS else np.array(-1).astype(NUMPY[kinds[0]])[()]
+        no = NUMPY[kinds[0]](0)
 
         def store(batch: Batch) -> None:
             result = compute(batch)

@@ -13,8 +13,9 @@ import numpy as np
 from .. import access, errors
 from ..dtypes import Array, bf16_to_f32, tf32_operand, types_of
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction, elements
-from ..translate import Context, collective
+from ..registry import collective
 
 Reader = Callable[[Batch], Any]
 

@@ -7,8 +7,9 @@ import numpy as np
 from .. import errors
 from ..dtypes import NUMPY, Array, types_of
 from ..machine import Batch, Step
+from ..operands import Context
 from ..parse import Instruction
-from ..translate import Context, collective, instruction
+from ..registry import collective, instruction
 
 _REDUCE: dict[str, Any] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,

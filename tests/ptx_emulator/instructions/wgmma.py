@@ -9,9 +9,10 @@ import numpy as np
 from .. import access, errors
 from ..dtypes import Array, types_of
 from ..machine import Batch, Step
+from ..operands import Context, Reader
 from ..parse import Instruction, elements
+from ..registry import collective
 from ..tensor_map import swizzle
-from ..translate import Context, Reader, collective
 from .tensor import decode
 
 _ITEM = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}
@@ -90,8 +91,7 @@ def _multiply(context: Context, ins: Instruction) -> Step:
             b = _operand(batch, ins, b_descriptor, first, members, columns, kind_b, transpose_b)
             product = scale_a * scale_b * (a @ b.T)
             index = np.arange(len(accumulators))
-            row = 16 * (_THREAD >> 5) + (_THREAD >> 2 & 7)
-            rows = row[:, None] + 8 * (index >> 1 & 1)
+            rows = (16 * (_THREAD >> 5) + (_THREAD >> 2 & 7))[:, None] + 8 * (index >> 1 & 1)
             cols = (_THREAD & 3)[:, None] * 2 + 8 * (index >> 2) + (index & 1)
             before = np.where(keep[group][:, None], old[group], 0)
             new[group] = (product[rows, cols] + before).astype(old.dtype)
