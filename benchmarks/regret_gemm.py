@@ -53,14 +53,21 @@ def main(path: str) -> None:
 
 def merge(path: pathlib.Path, facts: dict, rows: list) -> None:
     """Write the rows; where the file has times of the same CPU, the smaller stay: another process can only add."""
-    known = json.loads(path.read_text()) if path.exists() else {"target": None, "rows": []}
-    if known["target"] == facts:
-        old = {_key(row): row["seconds"] for row in known["rows"]}
-        for row in rows:
-            before = old.get(_key(row), {})
-            row["seconds"] = {name: min(t, before.get(name, t)) for name, t in row["seconds"].items()}
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    path.write_text(f'{{"target": {json.dumps(facts)},\n"rows": [\n{lines}\n]}}\n')
+    machines = json.loads(path.read_text()) if path.exists() else []
+    known = next((machine for machine in machines if machine["target"] == facts), None)
+    if known is None:
+        known = {"target": facts, "rows": []}
+        machines.append(known)
+    old = {_key(row): row["seconds"] for row in known["rows"]}
+    for row in rows:
+        before = old.get(_key(row), {})
+        row["seconds"] = {name: min(t, before.get(name, t)) for name, t in row["seconds"].items()}
+    known["rows"] = rows
+    texts = []
+    for machine in machines:
+        lines = ",\n".join(json.dumps(row) for row in machine["rows"])
+        texts.append(f'{{"target": {json.dumps(machine["target"])},\n"rows": [\n{lines}\n]}}')
+    path.write_text("[\n" + ",\n".join(texts) + "\n]\n")
 
 
 def _key(row: dict) -> tuple:

@@ -1,7 +1,8 @@
 """What a product costs: the formula behind `estimate`, and the best block sizes by it.
 
 time = launch + (padded operations) / peak + elements packed + elements of B read from afar.  The constants were
-measured on one core of a Zen 4 (3.7 GHz, AVX-512, 1 MB L2, 32 MB L3); only their ratios matter for a choice.
+measured on one core of a Zen 4 and one of a Zen 5 (3.7 GHz, AVX-512, 1 MB L2, 32 MB L3); only their ratios matter for
+a choice, which tests/test_gemm_choice.py judges by times stored for both.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from numbaprims.arrays import DTYPES
 
 CLOCK = 3.7e9
 # Seconds an element of a packed panel takes (read, write, and the read of it by the first tile).
-PACK_ALONG = 0.12e-9
-PACK_ACROSS = 0.30e-9
+PACK_ALONG = 0.07e-9
+PACK_ACROSS = 0.17e-9
 PACK_SCALAR = 1.5e-9
 # Seconds an element of B takes beyond the second-level cache: read in whole rows by packing, or in pieces of a row
 # by the tiles of a direct product, whose jumps no prefetcher follows.
 FAR_L3 = {"packed": 0.08e-9, "direct": 0.15e-9}
 FAR_MEMORY = {"packed": 0.20e-9, "direct": 0.55e-9}
-LAUNCH = {"direct": 0.6e-6, "private": 1.3e-6, "blocked": 1.6e-6}
+LAUNCH = {"direct": 0.6e-6, "private": 1.5e-6, "blocked": 1.7e-6}
 PHASE = 0.3e-6
 
 
@@ -34,18 +35,20 @@ def round_up(a: int, b: int) -> int:
 
 
 def peak(problem: Any, target: Any) -> float:
-    """Operations a second of one core at 16 float32 multiply-adds a cycle (8 without AVX2)."""
-    lanes = (16 if target.vector_bytes >= 32 else 8) * 4 // DTYPES[problem.accumulate].itemsize
-    return CLOCK * 2 * lanes
+    """Operations a second of one core: two vectors of multiply-adds a cycle, but one of 64 bytes on a Zen 4."""
+    vectors = 1 if target.vector_bytes == 64 and target.name == "znver4" else 2
+    return CLOCK * 2 * vectors * target.vector_bytes // DTYPES[problem.accumulate].itemsize
 
 
 def multiply_time(problem: Any, target: Any, mr: int, nr: int, efficiency: float, kind: str | None = None) -> float:
-    """The tiles' own time: whole tiles, whatever part of them is there.
+    """The tiles' own time: whole tiles, whatever part of them is there, but for a last panel of one vector.
 
     Dot instructions ran at 1.85 (bf16) and 3.9 (int8) times the operations of float32 on 512 x 512 x 512.
     """
     efficiency *= {"bf16": 1.85, "u8s8": 3.9}.get(kind or "", 1.0)
-    padded = 2.0 * problem.batch * round_up(problem.m, mr) * round_up(problem.n, nr) * problem.k
+    lanes = target.vector_bytes // DTYPES[problem.accumulate].itemsize
+    columns = round_up(problem.n, lanes if problem.n % nr <= lanes and kind is None else nr)
+    padded = 2.0 * problem.batch * round_up(problem.m, mr) * columns * problem.k
     tiles = problem.batch * ceil_div(problem.m, mr) * ceil_div(problem.n, nr)
     # sums are written once for each tile, from registers: 40 GB/s to the second-level cache and beyond
     stores = problem.batch * problem.m * problem.n * DTYPES[problem.accumulate].itemsize / 40e9

@@ -56,9 +56,9 @@ from numbaprims.cpu.simd.block import (
     tile_inner,
     tile_load,
     tile_multiply,
+    tile_prefetch,
     tile_reduce_store,
     tile_scale,
-    tile_prefetch,
     tile_store,
     tile_zeros,
 )
