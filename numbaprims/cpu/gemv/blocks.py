@@ -25,8 +25,6 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 ALIGN = 64
-X_BYTES = 24576
-"""A chunk of x at most: three quarters of a first-level cache of 32 KiB."""
 TILE_BYTES = 262144
 """What a worker takes of A at a time, in about 3 us; 1 MiB is still cut in four."""
 PARALLEL_BYTES = 1 << 20

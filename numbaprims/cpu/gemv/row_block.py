@@ -22,7 +22,7 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import accumulate
-from numbaprims.cpu.gemv.blocks import TILE_BYTES, X_BYTES, Blocked, Cut, bytes_a_second, pieces
+from numbaprims.cpu.gemv.blocks import TILE_BYTES, Blocked, Cut, bytes_a_second, pieces
 from numbaprims.cpu.gemv.columns import PANEL_BYTES, make_panel
 from numbaprims.cpu.gemv.rows import MOST_ROWS, make_rows
 
@@ -45,8 +45,8 @@ class RowBlock(Blocked):
     def cut(self, problem: Any, target: Any, W: int) -> Cut:
         size = DTYPES[problem.dtype].itemsize
         if problem.order == "row":
-            length, chunks = pieces(problem.n, X_BYTES // size, 4 * W)
-            tile, blocks = pieces(problem.m, min(MOST_ROWS, max(1, TILE_BYTES // (length * size))))
+            tile, blocks = pieces(problem.m, min(MOST_ROWS, max(1, TILE_BYTES // (max(1, problem.n) * size))))
+            length, chunks = pieces(problem.n, 2 * TILE_BYTES // (tile * size), 4 * W)
             return Cut(make_rows(problem.dtype, W, 1), tile, blocks, length, chunks)
         tile, blocks = pieces(problem.m, PANEL_BYTES // DTYPES[accumulate(problem.dtype)].itemsize, 2 * W)
         tile += W  # the first block begins up to W - 1 elements before out
