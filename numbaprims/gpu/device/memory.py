@@ -293,6 +293,17 @@ def advance(typingctx, pointer, count):  # type: ignore[no-untyped-def]
     return pointer(pointer, count), codegen
 
 
+@intrinsic
+def opaque(typingctx, x):  # type: ignore[no-untyped-def]
+    """An int32 of which the compiler knows nothing: what is computed from it is computed where it stands, instead of
+    being kept in registers from before a loop."""
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        return asm(builder, "mov.b32 $0, $1;", [args[0]], [I32], memory=True)[0]
+
+    return types.int32(types.int32), codegen
+
+
 def _tuple_function(name: str, doc: str) -> Any:
     def build(typingctx, value, count):  # type: ignore[no-untyped-def]
         n = int_literal(count)
