@@ -137,7 +137,7 @@ def gelu_tanh(x: Value) -> Value:
 
 def mish(x: Value) -> Value:
     # tanh(log(1 + e)) = w / (w + 2) with w = e (e + 2), which is 1 in all its digits long before e**20
-    e = exp_normal_value(at_most(x, 20.0))
+    e = exp_value(at_most(x, 20.0)) if x.width == 64 else exp_normal_value(at_most(x, 20.0))
     w = mad(e, e, e + e)
     return x * quotient_value(w, w + 2.0)
 

@@ -108,7 +108,7 @@ _EXP = {
 # e**x is infinite above the upper bound and 0 below the lower one
 _EXP_RANGE = {32: (-104.0, 89.0), 64: (-746.0, 710.0)}
 # e**x is a normal number between
-_NORMAL_RANGE = {32: (-87.0, 88.0), 64: (-708.0, 709.0)}
+_NORMAL_RANGE = {32: (-87.3, 88.0), 64: (-708.3, 709.0)}
 
 # (e**r - 1 - r) / r**2, minimax relative to e**r - 1 on [ln(3/4), ln(3/2)]: 2**-31.3 and 2**-61.3
 _EXPM1 = {
@@ -195,8 +195,9 @@ def tanh_value(x: Value) -> Value:
 
 
 def sigmoid_and_rest(x: Value) -> tuple[Value, Value]:
-    """(s, 1 - s) of s = 1 / (1 + e**-x), both with small relative errors; below 2**-126 they are 0."""
-    e = exp_normal_value(negative(magnitude(x)))
+    """(s, 1 - s) of s = 1 / (1 + e**-x), both with small relative errors; in float32 they are 0 below 2**-126."""
+    z = negative(magnitude(x))
+    e = exp_normal_value(z) if x.width == 32 else exp_value(z)
     r = reciprocal_value(e + 1.0)
     low = e * r
     below = x < 0.0
