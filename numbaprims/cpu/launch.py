@@ -64,6 +64,7 @@ def make_launcher(
             )  # fmt: skip
 
         launch_plain.program = program  # type: ignore[attr-defined]
+        launch_plain.most_workers = 1  # type: ignore[attr-defined]
         return launch_plain
 
     def launch(  # type: ignore[no-untyped-def]
@@ -100,6 +101,8 @@ def make_launcher(
             _run(serial, address, workers, handles, 0, f0, f1, f2, f3, f4, f5)
 
     launch.program = program  # type: ignore[attr-defined]
+    if not (shared or per_worker):
+        launch.most_workers = most  # type: ignore[attr-defined]
     return launch
 
 

@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
+from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._activation_problem import SPECIAL, ActivationProblem, make_problem
 from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.ops.epilogue import Activation, make_activation
@@ -21,6 +22,8 @@ NO_PARAMETERS = (0.0, 0.0, 0.0)
 
 _launchers = call.Launchers()
 _get = _launchers.get
+_known_calls = KnownCalls()
+_known = _known_calls.get
 _current = settings.current
 _ndarray = ndarray
 _empty_like = np.empty_like
@@ -78,9 +81,18 @@ def kernel_of(activation: Activation) -> tuple[str, float, float, float]:
 
 def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0) -> Any:
     """y = kind(x), for the kinds of one array and up to three numbers."""
+    state = _current()
+    known = _known((kind, state.key))
+    if known is not None and not state.verbose:
+        if out is not None:
+            if known[0](known[1], out, x, None, p0, p1, p2):
+                return out
+        elif type(x) is _ndarray:
+            result = _empty_like(x)
+            if known[0](known[1], result, x, None, p0, p1, p2):
+                return result
     key: Any = None
     if type(x) is _ndarray:
-        state = _current()
         if out is None:
             key = (kind, x.shape, x.strides, x.dtype, state.key)
         elif type(out) is _ndarray:
@@ -94,6 +106,8 @@ def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0
             bound.launch(result, x, None, None, None, None, None, p0, p1, p2)
             if state.verbose:
                 call.log_call(bound)
+            elif bound.extra is None:
+                _known_calls.add((kind, state.key), bound, ((0, result), (1, x)))
             return result
     return run(pose(kind, "forward", {"x": x}, out), (p0, p1, p2), key)
 
@@ -103,9 +117,18 @@ def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p
     name = reads(kind)
     if not name:
         saved = dy
+    state = _current()
+    known = _known((kind, "dx", state.key))
+    if known is not None and not state.verbose:
+        if out is not None:
+            if known[0](known[1], out, dy, saved, p0, p1, p2):
+                return out
+        elif type(dy) is _ndarray:
+            result = _empty_like(dy)
+            if known[0](known[1], result, dy, saved, p0, p1, p2):
+                return result
     key: Any = None
     if type(dy) is _ndarray and type(saved) is _ndarray and (out is None or type(out) is _ndarray):
-        state = _current()
         key = (kind, dy.shape, dy.strides, dy.dtype, state.key, saved.shape, saved.strides, saved.dtype, "dx")
         if out is not None:
             key += (out is dy, out is saved, out.shape, out.strides, out.dtype)
@@ -123,6 +146,9 @@ def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p
                 bound.launch(result, None, dy, saved, None, None, None, p0, p1, p2)
             if state.verbose:
                 call.log_call(bound)
+            elif bound.extra is None:
+                operands = ((0, result), (2, dy), (1 if name == "x" else 3, saved))
+                _known_calls.add((kind, "dx", state.key), bound, operands)
             return result
     inputs = {"dy": dy, name: saved} if name else {"dy": dy}
     return run(pose(kind, "backward", inputs, out), (p0, p1, p2), key)

@@ -1,0 +1,42 @@
+"""Small calls that repeat: the tables of `cpu/known.py`, by the kind of call and the settings' key."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numbaprims.dispatch.call import Bound
+
+# Keys of one stem; each is a table of some records.
+CAPACITY = 256
+
+
+class KnownCalls:
+    """`get(key)` is None or (driver, table, ...): `driver(table, out, a, b, f0, f1, f2)` is 1 if it has done the call.
+
+    Fixed are the types, dtypes, shapes, strides and flags of the arrays, and which of them are the same memory.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[Any, tuple[Callable[..., int], int, Any]] = {}
+        self._lock = threading.Lock()
+        self.get = self._tables.get  # a bare dict lookup: reads need no lock
+
+    def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]]) -> None:
+        """Remember a checked call: (slot, array) of its arrays, the result first.  Once for each `bound`."""
+        if bound.extra is not None:
+            return
+        bound.extra = False
+        known = importlib.import_module("numbaprims.cpu.known")
+        record = known.make_record(bound.launch, operands)
+        if record is None or known.driver() is None:
+            return
+        keep = (bound, [array.dtype for _, array in operands])
+        with self._lock:
+            found = self._tables.get(key)
+            table = (found[2] if found else known.Table(())).with_record(record, keep)
+            self._tables[key] = (known.driver(), table.address, table)
+            while len(self._tables) > CAPACITY:
+                del self._tables[next(iter(self._tables))]

@@ -1,0 +1,140 @@
+"""Calls that native code recognises by their arrays: what it must see before it runs an earlier call's program."""
+
+import numpy as np
+import pytest
+
+import numbaprims
+from numbaprims.ops import _activation_call
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    for known in (_activation_call._known_calls._tables, _activation_call._launchers._bound):
+        known.clear()
+
+
+def recognised(call):
+    """Run the call often enough to be known; whether native code then does it alone."""
+    for _ in range(3):
+        result = call()
+    seen = []
+    run, _activation_call.run = _activation_call.run, lambda *args: seen.append(args)
+    get, _activation_call._get = _activation_call._get, lambda key: seen.append(key)
+    try:
+        result = call()
+    finally:
+        _activation_call.run, _activation_call._get = run, get
+    return not seen, result
+
+
+def test_repeated_calls_are_recognised(rng):
+    x, dy = rng.standard_normal((2, 7, 9)).astype(np.float32)
+    out = np.empty_like(x)
+    for call, want in (
+        (lambda: numbaprims.relu(x), np.maximum(x, 0)),
+        (lambda: numbaprims.relu(x, out=out), np.maximum(x, 0)),
+        (lambda: numbaprims.activation(x, "clip", min=-0.5, max=0.5, out=out), np.clip(x, -0.5, 0.5)),
+        (lambda: numbaprims.abs(x.T), np.abs(x.T)),
+        (lambda: numbaprims.square(x[:, ::2]), x[:, ::2] ** 2),
+        (lambda: numbaprims.square_backward(dy, x), 2 * dy * x),
+        (lambda: numbaprims.exp_backward(dy, x, out=out), dy * x),
+        (lambda: numbaprims.identity_backward(dy), dy),
+    ):
+        known, result = recognised(call)
+        assert known
+        np.testing.assert_allclose(result, want, rtol=1e-6)
+
+
+def test_numbers_of_a_kind_are_not_remembered():
+    x = np.array([-2.0, 2.0], np.float32)
+    for slope in (0.5, 0.25, 0.5, 0.125, 0.25):
+        np.testing.assert_array_equal(numbaprims.leaky_relu(x, slope), [-2 * slope, 2])
+
+
+def test_every_property_of_an_array_counts(rng):
+    base = rng.standard_normal((12, 12))
+    out = np.empty((6, 6), np.float32)
+    x = base[:6, :6].astype(np.float32)
+    assert recognised(lambda: numbaprims.abs(x, out=out))[0]
+    wide = np.zeros((6, 12), np.float32)
+    unaligned = np.zeros(6 * 6 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(6, 6)
+    for other in (
+        x.T,
+        x[::-1],
+        x[:, ::-1],
+        wide[:, ::2],
+        np.asfortranarray(x),
+        unaligned,
+        np.broadcast_to(x[0], (6, 6)),
+    ):
+        if other.flags.writeable:
+            other[...] = base[:6, :6]
+        for _ in range(3):
+            np.testing.assert_array_equal(numbaprims.abs(other, out=out), np.abs(other))
+    x.shape = (36,)  # the same object
+    for _ in range(3):
+        with pytest.raises(ValueError, match="shape"):
+            numbaprims.abs(x, out=out)
+        assert numbaprims.abs(x).shape == (36,)
+    for dtype in (np.float64, np.float16, ">f4"):
+        swapped = base[:6, :6].astype(dtype)
+        for _ in range(3):
+            if dtype == ">f4":
+                with pytest.raises(TypeError):
+                    numbaprims.abs(swapped, out=out)
+            else:
+                result = numbaprims.abs(swapped)
+                assert result.dtype == dtype
+                np.testing.assert_array_equal(result, np.abs(swapped))
+
+
+def test_what_may_not_be_written_is_refused():
+    x = np.full(10, -1.0, np.float32)
+    out = np.empty(10, np.float32)
+    assert recognised(lambda: numbaprims.abs(x, out=out))[0]
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only|writ"):
+        numbaprims.abs(x, out=out)
+    room = np.zeros(32, np.float32)
+    for begin in (1, 9):
+        with pytest.raises(ValueError, match="overlap|shares|memory"):
+            numbaprims.abs(room[:10], out=room[begin : begin + 10])
+    numbaprims.abs(room[:10], out=room[10:20])
+    with pytest.raises(TypeError):
+        numbaprims.abs(x, out=[0.0] * 10)
+
+
+def test_in_place_and_beside_are_two_calls():
+    x, out = np.full(10, -1.0, np.float32), np.empty(10, np.float32)
+    for target in (out, x[:], out, x):
+        source = x if target is not x else x
+        for _ in range(3):
+            source[:] = -1
+            assert (numbaprims.abs(source, out=target) == 1).all()
+    dy = np.full(10, 3.0, np.float32)
+    for target in (out, dy[:], x[:], out):
+        for _ in range(3):
+            x[:], dy[:] = 2, 3
+            assert (numbaprims.square_backward(dy, x, out=target) == 12).all()
+
+
+def test_more_layouts_than_a_table_holds(rng):
+    for _ in range(3):
+        for n in range(1, 40):
+            x = rng.standard_normal(n).astype(np.float32)
+            np.testing.assert_array_equal(numbaprims.abs(x), np.abs(x))
+    (table,) = _activation_call._known_calls._tables.values()
+    assert len(table[2].records) == 16
+
+
+def test_settings_are_seen(capfd):
+    x = np.ones(5, np.float32)
+    assert recognised(lambda: numbaprims.abs(x))[0]
+    with numbaprims.config(verbose=1):
+        numbaprims.abs(x)
+    assert "--kind abs" in capfd.readouterr().err
+    with numbaprims.config(algorithm={"activation": "naive"}, verbose=1):
+        numbaprims.abs(x)
+    assert "naive" in capfd.readouterr().err
+    with numbaprims.config(device="reference"):
+        assert not recognised(lambda: numbaprims.abs(x))[0]
