@@ -1,9 +1,8 @@
 """Planted mistakes: the emulator must name each of them, and must stay silent about their correct twins."""
 
 import numpy as np
-import pytest
-
 import ptx_emulator as emulator
+import pytest
 from ptx_emulator import launch
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

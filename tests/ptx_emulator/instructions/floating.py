@@ -211,7 +211,7 @@ def _approximate(
             return result
         direction = np.where(np.arange(result.size).reshape(result.shape) & 1, 1.0, -1.0)
         wide = result.astype(np.float64)
-        moved = wide + direction * (np.abs(wide) * relative + absolute)
+        moved = wide + direction * np.maximum(np.abs(wide) * relative, absolute)
         return np.where(np.isfinite(wide) & (wide != 0), moved, wide).astype(result.dtype)
 
     step = apply(context, ins, compute, count)

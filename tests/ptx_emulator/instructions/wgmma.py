@@ -90,9 +90,9 @@ def _multiply(context: Context, ins: Instruction) -> Step:
                 a = _operand(batch, ins, a_descriptor, first, members, 64, kind_a, transpose_a)
             b = _operand(batch, ins, b_descriptor, first, members, columns, kind_b, transpose_b)
             product = scale_a * scale_b * (a @ b.T)
-            index = np.arange(len(accumulators))
-            rows = (16 * (_THREAD >> 5) + (_THREAD >> 2 & 7))[:, None] + 8 * (index >> 1 & 1)
-            cols = (_THREAD & 3)[:, None] * 2 + 8 * (index >> 2) + (index & 1)
+            slot = np.arange(len(accumulators))
+            rows = (16 * (_THREAD >> 5) + (_THREAD >> 2 & 7))[:, None] + 8 * (slot >> 1 & 1)
+            cols = (_THREAD & 3)[:, None] * 2 + 8 * (slot >> 2) + (slot & 1)
             before = np.where(keep[group][:, None], old[group], 0)
             new[group] = (product[rows, cols] + before).astype(old.dtype)
         for index, put in enumerate(puts):
