@@ -127,19 +127,15 @@ class DeviceView:
         return self._through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
 
     def reshape(self, *shape: Any) -> DeviceView:
-        """Another shape over the same memory; ValueError where that would need a copy."""
-        if len(shape) == 1 and isinstance(shape[0], tuple):
-            shape = shape[0]
-
-        def change(x: ndarray) -> ndarray:
-            x = x.view()
-            try:
-                x.shape = shape
-            except AttributeError as error:
-                raise ValueError(str(error)) from None
-            return x
-
-        return self._through(change)
+        """With other dimensions of length 1; ValueError for any other shape, which could need a copy."""
+        wanted = list(shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape)
+        if -1 in wanted:
+            wanted[wanted.index(-1)] = self.size // max(1, -math.prod(wanted))
+        lengths = [length for length in self.shape if length != 1]
+        if [length for length in wanted if length != 1] != lengths:
+            raise ValueError(f"a view of shape {self.shape} takes the shape {tuple(wanted)} by a copy only")
+        steps = iter([step for length, step in zip(self.shape, self.strides, strict=True) if length != 1])
+        return self._like(tuple(wanted), tuple(next(steps) if n != 1 else self.itemsize for n in wanted))
 
     def fill(self, value: int) -> None:
         """Write zeros (nothing else); waits for them. Only sums over nothing come here."""

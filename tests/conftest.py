@@ -1,10 +1,13 @@
 """What every test shares: the device, the seed, the cache of compiled kernels, the Hypothesis profiles."""
 
+import contextlib
+import importlib.util
 import inspect
 import os
 import random
 import tempfile
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.device != "cpu":
-        pytest.exit(f"--device {config.option.device}: numbaprims has no GPU half yet", returncode=4)
+        if NO_CUDA:
+            pytest.exit(f"--device {config.option.device}: {NO_CUDA}", returncode=4)
+        _devices.enter_context(_on_device(config.option.device))
     fuzz = config.option.fuzz
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32) if fuzz else 0
@@ -40,13 +45,47 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("fuzz" if fuzz else "ci")
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+NO_CUDA = None if importlib.util.find_spec("numba_cuda") else "needs numba-cuda: pip install 'numbaprims[cu13]'"
+_devices = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def _on_device(name: str):
+    """Let arrays of the host be computed on a GPU, or on an emulated one, by default: every test of a public function
+    then runs its kernels there, through the real dispatcher."""
+    from numbaprims import settings
+    from numbaprims.gpu import driver
+
+    if name == "emulated":
+        from ptx_emulator.driver import EmulatedDriver
+
+        place = driver.use(EmulatedDriver())
+    else:
+        place = contextlib.nullcontext()
+        try:
+            driver.current()
+        except driver.NoGpu as error:
+            pytest.exit(f"--device cuda: {error}", returncode=4)
+    with place:
+        settings.set_defaults(device=name)
+        yield
+        settings.set_defaults(device="auto")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of the GPU half where its compiler is not installed; the header says so."""
+    return True if NO_CUDA and collection_path == Path(__file__).parent / "gpu" else None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
     option, cache = config.option, os.environ["NUMBAPRIMS_CACHE_DIR"]
     profile = "fuzz" if option.fuzz else "ci"
-    return f"numbaprims: device {option.device}, seed {option.seed}, examples {profile}, cache {cache}"
+    lines = [f"numbaprims: device {option.device}, seed {option.seed}, examples {profile}, cache {cache}"]
+    return lines if NO_CUDA is None else [*lines, f"numbaprims: tests/gpu is left out, it {NO_CUDA}"]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    _devices.close()
     if _session_cache is not None:
         _session_cache.cleanup()
 
@@ -75,7 +114,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
-    """Where the kernels under test run; today only "cpu"."""
+    """Where the kernels under test run: "cpu", "emulated" or "cuda"."""
     return request.config.option.device
 
 

@@ -11,6 +11,9 @@ from numbaprims import settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.solver import Launcher
 
+OUTPUTS = (0, 6)
+"""Positions of a launcher's arrays that are written: the result, and the activation stem's second half of one."""
+
 
 def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None]) -> Launcher:
     """A launcher that takes arrays of the host.  The first array is the result; its elements alone are copied back.
@@ -22,19 +25,16 @@ def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None])
     def launch_staged(*given: Any, **floats: float) -> None:
         memory = registry.memory()
         stream = memory.library(index).stream()
-        arrays: dict[tuple[Any, ...], Any] = {}
-        arguments = []
+        there: dict[tuple[Any, ...], Any] = {}
         moved = 0
-        for x in given:
-            if not isinstance(x, np.ndarray):
-                arguments.append(x)  # a number, or no array
-                continue
-            place = (x.__array_interface__["data"][0], x.shape, x.strides, x.dtype)
-            if place not in arrays:
-                copy = memory.to_device(x, device=index, stream=stream)
-                moved += x.nbytes
-                arrays[place] = memory.storage_view(copy)
-            arguments.append(arrays[place])
+        # inputs first: what is also the result is copied then
+        for position in (1, 2, 3, 4, 5, *OUTPUTS):
+            x = given[position] if position < len(given) else None
+            if isinstance(x, np.ndarray) and _place(x) not in there:
+                read = position not in OUTPUTS
+                moved += x.nbytes * read
+                there[_place(x)] = memory.storage_view(memory.to_device(x, device=index, stream=stream, copy=read))
+        arguments = [there[_place(x)] if isinstance(x, np.ndarray) else x for x in given]
         launch(*arguments, **floats)
         out = given[0]
         np.copyto(out, memory.to_host(arguments[0].owner, stream))
@@ -42,6 +42,10 @@ def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None])
             log(f"{stem}: {_size(moved)} copied to {device}, {_size(out.nbytes)} back")
 
     return launch_staged
+
+
+def _place(x: np.ndarray) -> tuple[Any, ...]:
+    return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
 
 
 def _size(nbytes: int) -> str:

@@ -77,15 +77,17 @@ def assemble(ptx: str, entry: str, arch: str) -> Image:
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     options = LinkerOptions(arch=arch, ptxas_options=["-v"], verbose=True)
-    linker = Linker(ObjectCode.from_ptx(ptx.encode(), name=entry), options=options)
     try:
-        code = bytes(linker.link("cubin").code)
-        log = linker.get_info_log() + linker.get_error_log()
+        linker = Linker(ObjectCode.from_ptx(ptx.encode(), name=entry), options=options)
+        try:
+            code = bytes(linker.link("cubin").code)
+            log = linker.get_info_log() + linker.get_error_log()
+        finally:
+            linker.close()
     except Exception as error:
         raise ValueError(f"{entry} does not assemble for {arch}: {error}") from error
-    finally:
-        linker.close()
-    return Image(arch, entry, ptx, code, log.replace("\0", "").strip())
+    lines = [line for line in log.replace("\0", "").splitlines() if line and "Compile time" not in line]
+    return Image(arch, entry, ptx, code, "\n".join(lines))
 
 
 def _resources(image: Image) -> Resources:

@@ -167,14 +167,17 @@ def _allocate(
     return DeviceArray(memory, memory.pointer, shape, strides, dtype, driver)
 
 
-def to_device(x: Any, *, device: int = 0, stream: Any = 0) -> DeviceArray:
-    """Copy an array of the host to a device; strides are kept, gaps and all, so that a slice arrives as a slice."""
+def to_device(x: Any, *, device: int = 0, stream: Any = 0, copy: bool = True) -> DeviceArray:
+    """Copy an array of the host to a device; strides are kept, gaps and all, so that a slice arrives as a slice.
+
+    Without `copy`, only the memory is made.
+    """
     source = np.asarray(x)
     low, high = _extent(source)
     driver = seam.current(device)
     where = stream_address(stream)
     memory = _Memory(driver, high - low, where)
-    if high > low:
+    if copy and high > low:
         driver.copy(memory.pointer, _span(source, low, high), high - low, where)
     return DeviceArray(memory, memory.pointer - low, source.shape, source.strides, source.dtype, driver)
 

@@ -1,0 +1,196 @@
+"""The seam: which driver stands for a device, and what the CUDA driver is asked for, without one."""
+
+import ctypes
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from numbaprims.gpu import cuda_driver, driver
+from numbaprims.gpu.driver import Driver
+from numbaprims.gpu.target import A100, H200
+
+
+class Plain(Driver):
+    kind = "emulated"
+
+    def __init__(self, device=0, target=H200):
+        self.device, self.target = device, target
+
+
+def test_use_puts_a_driver_in_place_and_takes_it_away(monkeypatch):
+    monkeypatch.setattr(cuda_driver, "bindings", lambda: pytest.fail("a GPU was opened"))
+    before = driver.installed()
+    first, second = Plain(), Plain(1, A100)
+    with driver.use(first, second):
+        assert driver.current() is first and driver.current(1) is second
+        assert driver.installed() == (first, second)
+        with driver.use(Plain()):
+            assert driver.current() is not first
+        assert driver.current() is first
+        with pytest.raises(driver.NoGpu, match="device 3 is not there: <emulated driver, device 0: H200>"):
+            driver.current(3)
+    assert driver.installed() == before
+
+
+def test_what_a_driver_lacks_is_named():
+    for name, arguments in [
+        ("load", ("", b"", "", 0)),
+        ("launch", (None, (1, 1, 1), (1, 1, 1), 0, 0, (), ())),
+        ("alloc", (1, 0)),
+        ("free", (1, 0)),
+        ("copy", (1, 2, 3, 0)),
+        ("synchronise", (0,)),
+    ]:
+        with pytest.raises(TypeError, match=f"Plain implements no {name}"):
+            getattr(Plain(), name)(*arguments)
+
+
+# ---------------------------------------------------------------- cuda.bindings, played by a stand-in
+
+
+class Status(int):
+    @property
+    def name(self):
+        return {0: "CUDA_SUCCESS", 700: "CUDA_ERROR_ILLEGAL_ADDRESS"}[int(self)]
+
+
+class Handle(int):
+    """What the bindings wrap pointers in."""
+
+
+class Bindings(types.SimpleNamespace):
+    """cuda.bindings.driver as far as it is used: notes every call, answers as one H200."""
+
+    ATTRIBUTES = {
+        "COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132,
+        "CLOCK_RATE": 1_980_000, "MEMORY_CLOCK_RATE": 3_201_000, "GLOBAL_MEMORY_BUS_WIDTH": 6144,
+        "L2_CACHE_SIZE": 50 << 20, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "WARP_SIZE": 32,
+    }  # fmt: skip
+
+    def __init__(self, devices=1):
+        super().__init__()
+        self.calls = []
+        self.answers = {
+            "cuDeviceGetCount": devices, "cuDeviceGet": Handle(3), "cuDevicePrimaryCtxRetain": Handle(1000),
+            "cuDeviceGetName": b"NVIDIA H200\0\0", "cuMemGetInfo": (1, 141 << 30), "cuCtxGetCurrent": Handle(0),
+            "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocAsync": Handle(4096),
+            "cuGetErrorString": b"an illegal memory access was encountered",
+        }  # fmt: skip
+        self.fails: dict[str, int] = {}
+        prefix = "CU_DEVICE_ATTRIBUTE_"
+        self.CUdevice_attribute = types.SimpleNamespace(**{prefix + name: name for name in self.ATTRIBUTES})
+        self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
+
+    def __getattr__(self, name):
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments):
+            self.calls.append((name, *arguments))
+            status = Status(self.fails.get(name, 0))
+            if name == "cuDeviceGetAttribute":
+                return status, self.ATTRIBUTES[arguments[0]]
+            if name not in self.answers:
+                return (status,)
+            answer = self.answers[name]
+            return (status, *answer) if isinstance(answer, tuple) else (status, answer)
+
+        return call
+
+    def names(self):
+        return [call[0] for call in self.calls]
+
+
+@pytest.fixture
+def cu(monkeypatch):
+    bindings = Bindings()
+    monkeypatch.setattr(cuda_driver, "bindings", lambda: bindings)
+    return bindings
+
+
+def test_the_target_is_read_from_the_device(cu):
+    found = cuda_driver.CudaDriver().target
+    assert found.name == "NVIDIA H200" and found.arch == "sm_90a" and found.multiprocessors == 132
+    assert found.bandwidth == pytest.approx(4.9e12, rel=0.01) and found.shared_per_block == 227 * 1024
+
+
+def test_a_launch_is_one_call_with_two_tuples(cu):
+    gpu = cuda_driver.CudaDriver()
+    function = gpu.load("ptx", b"cubin", "entry", 0)
+    assert ("cuModuleLoadData", b"cubin") in cu.calls and ("cuModuleGetFunction", 55, b"entry") in cu.calls
+    assert "cuFuncSetAttribute" not in cu.names()
+    cu.calls.clear()
+    kinds = ("p", "i32", "u32", "i64", "u64", "f32", "f64")
+    values = (4096, -1, 2, -3, 4, 1.5, 2.5)
+    gpu.launch(function, (7, 1, 1), (128, 1, 1), 64, 9, kinds, values)
+    wanted = (
+        ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_float,
+        ctypes.c_double,
+    )  # fmt: skip
+    assert cu.calls == [("cuLaunchKernel", 66, 7, 1, 1, 128, 1, 1, 64, 9, (values, wanted), 0)]
+
+
+def test_more_shared_memory_is_asked_for(cu):
+    cuda_driver.CudaDriver().load("ptx", b"cubin", "entry", 100_000)
+    assert ("cuFuncSetAttribute", 66, "shared", 100_000) in cu.calls
+
+
+def test_memory_goes_by_the_stream(cu):
+    gpu = cuda_driver.CudaDriver()
+    assert gpu.alloc(0, 5) == 4096 and cu.calls[-1] == ("cuMemAllocAsync", 1, 5)
+    gpu.free(4096, 5)
+    assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
+    host = np.zeros(4, np.float32)
+    address = host.ctypes.data
+    cu.calls.clear()
+    gpu.copy(4096, host, 16, 5)
+    gpu.copy(host, 4096, 16, 5)
+    gpu.copy(4096, 8192, 16, 5)
+    assert cu.calls == [
+        ("cuMemcpyHtoDAsync", 4096, address, 16, 5), ("cuStreamSynchronize", 5),
+        ("cuMemcpyDtoHAsync", address, 4096, 16, 5), ("cuStreamSynchronize", 5),
+        ("cuMemcpyDtoDAsync", 4096, 8192, 16, 5),
+    ]  # fmt: skip
+    gpu.synchronise(5)
+    assert cu.calls[-1] == ("cuStreamSynchronize", 5)
+
+
+def test_the_context_is_looked_at_as_often_as_needed(cu):
+    gpu = cuda_driver.CudaDriver()
+    assert cu.names().count("cuCtxSetCurrent") == 1
+    for _ in range(3):
+        gpu.alloc(4, 0)
+    assert cu.names().count("cuCtxGetCurrent") == 1, "with one GPU once in a thread"
+    cu.answers["cuDeviceGetCount"] = 2
+    second = cuda_driver.CudaDriver(1)
+    asked = cu.names().count("cuCtxGetCurrent")
+    for _ in range(3):
+        second.alloc(4, 0)
+    assert cu.names().count("cuCtxGetCurrent") == asked + 3, "with two GPUs others may have changed it"
+
+
+def test_errors_of_the_driver_come_in_words(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.fails["cuStreamSynchronize"] = 700
+    with pytest.raises(cuda_driver.CudaError, match="CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access"):
+        gpu.synchronise(0)
+    cu.fails["cuLaunchKernel"] = 700
+    with pytest.raises(cuda_driver.CudaError, match="illegal memory access"):
+        gpu.launch(1, (1, 1, 1), (1, 1, 1), 0, 0, (), ())
+    with pytest.raises(driver.NoGpu, match="device 1 is not there; this machine has 1 GPU"):
+        cuda_driver.CudaDriver(1)
+
+
+def test_a_machine_without_a_gpu_says_so():
+    """In a process of its own, since looking for a driver is done once."""
+    code = (
+        "from numbaprims.gpu import driver\n"
+        "try: print(driver.current())\n"
+        "except driver.NoGpu as error: print('NoGpu', error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(("NoGpu no NVIDIA driver was found", "NoGpu the NVIDIA driver finds no", "<cuda driver"))
