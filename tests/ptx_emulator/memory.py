@@ -125,7 +125,7 @@ class GlobalMemory:
         if best is None:
             return f"{address:#x}, near no allocation"
         name = best.label or f"the allocation at {best.address:#x}"
-        return f"byte {address - best.address} of {name}, which has {best.nbytes}"
+        return f"byte {address - best.address} of {name} ({best.nbytes} bytes)"
 
 
 class BlockMemory:
