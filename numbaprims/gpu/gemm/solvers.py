@@ -1,0 +1,217 @@
+"""The solvers on the multipliers of ordinary arithmetic: `tiled`, `split_k`, `dp4a`, and the last resort, `naive`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims.arrays import DTYPES
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu.gemm import cost
+from numbaprims.gpu.gemm.activations import compiled_kind
+from numbaprims.gpu.gemm.arguments import ceil_div, fits_int32, round_up, vector_length
+from numbaprims.gpu.gemm.launching import Common, Form, Pointers, make_gemm_launcher, operand_steps, waste
+from numbaprims.gpu.gemm.loads import way_of, words_of
+from numbaprims.gpu.gemm.naive import COLUMNS, ROWS, make_naive
+from numbaprims.gpu.gemm.reduce_kernel import REDUCE_THREADS, make_reduce
+from numbaprims.gpu.gemm.sizes import TILES
+from numbaprims.gpu.gemm.tiled_kernel import make_tiled
+from numbaprims.gpu.launch import step
+
+# The part of the peak that a tile's inner loop leaves: FFMA among all its instructions (16 loads of 16 bytes and 10
+# others beside 256 for 4 k of 8 x 8 sums), less what bank conflicts of registers and barriers take.
+EFFICIENCY = {"128x128": 0.82, "128x64": 0.75, "64x64": 0.72, "32x32": 0.55, "128x16": 0.55, "16x128": 0.55}
+# Half precisions are widened by single loads through registers: two instructions an element more.
+WIDENED = 0.7
+REGISTERS = 128
+INTEGERS = ("i8", "u8")
+TOO_LARGE = "m, n or k is too large for 32-bit indices"
+
+
+def tiles_of(dtype: str) -> list[str]:
+    """The tiles of a dtype: 64 sums of 8 bytes a thread do not fit beside their operands, nor 8 x 8 beside the
+    elements on their way through registers."""
+    wide = dtype in ("f64", "f16", "bf16")
+    return [name for name in TILES if not (wide and name == "128x128")]
+
+
+def aligned_ways(problem: Any) -> tuple[str, str]:
+    """How A and B come in where the arrays begin at multiples of 16 bytes."""
+    return tuple(way_of(dtype, 0, *steps) for dtype, *steps in operand_steps(problem))  # type: ignore[return-value]
+
+
+def work_of(problem: Any, target: Any, tile: str) -> cost.Work:
+    """A tile's kernel in the terms of the cost model."""
+    size, words = TILES[tile], words_of(problem.a_dtype)
+    a_way, b_way = aligned_ways(problem)
+    shared = size.shared(words.size)
+    if problem.a_dtype in INTEGERS:
+        # dp4a: four multiply-adds an instruction, at the rate of FFMA up to 8.x, half of it from 9.0 on
+        rate = target.peak("f32") * (2.0 if target.capability >= (9, 0) else 4.0) * EFFICIENCY[tile]
+    else:
+        rate = target.peak("f64" if problem.a_dtype == "f64" else "f32") * EFFICIENCY[tile]
+        rate *= WIDENED if DTYPES[problem.a_dtype].itemsize == 2 else 1.0
+    return cost.Work(
+        bm=size.bm, bn=size.bn, threads=size.threads,
+        blocks_per_multiprocessor=max(1, target.blocks_per_multiprocessor(size.threads, REGISTERS, shared)),
+        bytes_in_flight=(size.stages - 1) * size.bk * (size.bm + size.bn) * words.size,
+        rate=rate, element=DTYPES[problem.a_dtype].itemsize,
+        a_waste=waste(problem.a_dtype, a_way), b_waste=waste(problem.b_dtype, b_way),
+    )  # fmt: skip
+
+
+def tile_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks: int, chunk: int) -> Form:
+    """The step (with chunks: the two steps) of one alignment of the arrays."""
+    size, acc = TILES[tile], problem.accumulate
+    a, b = operand_steps(problem)
+    a_way, b_way = way_of(a[0], pointers.a, *a[1:]), way_of(b[0], pointers.b, *b[1:])
+    activation = compiled_kind(problem.activation.kind)
+    partial = chunks > 1
+    kernel = make_tiled(
+        problem.a_dtype, problem.b_dtype, problem.out_dtype, tile, a_way, b_way, "switch" if partial else activation,
+        partial,
+    )  # fmt: skip
+    tiles_m, tiles_n = ceil_div(problem.m, size.bm), ceil_div(problem.n, size.bn)
+    room = round_up(problem.n, vector_length(acc))
+    own = (tiles_m, tiles_n, chunks, chunk, room)
+    blocks = problem.batch * chunks * tiles_m * tiles_n
+    steps = [step(kernel, blocks, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *own))]
+    if not partial:
+        return Form(steps)
+    reduce = make_reduce(problem.a_dtype, problem.out_dtype, activation)
+    vectors = room // vector_length(acc)
+    rows = problem.batch * problem.m
+    grid = ceil_div(rows * vectors, REDUCE_THREADS)
+    tail = (chunks, room, vectors, rows)
+    steps.append(step(reduce, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *tail)))
+    return Form(steps, scratch=workspace_bytes(problem, chunks))
+
+
+def workspace_bytes(problem: Any, chunks: int) -> int:
+    """The sums of all chunks, rows rounded up to whole vectors."""
+    room = round_up(problem.n, vector_length(problem.accumulate))
+    return problem.batch * chunks * problem.m * room * DTYPES[problem.accumulate].itemsize
+
+
+class _Tiles(Solver):
+    """What the solvers on tiles share."""
+
+    def _chunks(self, problem: Any) -> tuple[int, int]:
+        """How many chunks k is cut into, and how long one is."""
+        return 1, round_up(max(1, problem.k), 16)
+
+    def _seconds(self, problem: Any, target: Any, tile: str) -> float:
+        span = TILES[tile].bk * words_of(problem.a_dtype).elements
+        return cost.tile_seconds(problem, target, work_of(problem, target, tile), round_k=span)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        ranked = sorted(tiles_of(problem.a_dtype), key=lambda tile: self._seconds(problem, target, tile))
+        return tuple({"tile": tile} for tile in ranked)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return min(self._seconds(problem, target, tile) for tile in tiles_of(problem.a_dtype))
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        tile = str(config["tile"])
+        chunks, chunk = self._chunks(problem)
+
+        def make_form(pointers: Pointers, common: Common) -> Form:
+            return tile_form(problem, tile, pointers, common, chunks, chunk)
+
+        return make_gemm_launcher(problem, make_form)
+
+
+def _too_large(problem: Any) -> str | None:
+    if not fits_int32(problem):
+        return TOO_LARGE
+    blocks = problem.batch * ceil_div(problem.m, 16) * ceil_div(problem.n, 16)
+    return "there are more tiles than one launch may have blocks" if blocks >= 2**31 else None
+
+
+class Tiled(_Tiles):
+    """Sums in registers, tiles of A and B in shared memory, copied while others are multiplied."""
+
+    name = "tiled"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.a_dtype in INTEGERS:
+            return "it computes in floating point; integer products are dp4a's"
+        return _too_large(problem)
+
+
+class Dp4a(_Tiles):
+    """`tiled` over words of four bytes: int8 x int8 and uint8 x int8 by dp4a, exact in int32."""
+
+    name = "dp4a"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.a_dtype not in INTEGERS:
+            return "it computes with bytes only"
+        return _too_large(problem)
+
+
+#: Blocks that fill a large GPU twice; a constant, because chunks must not depend on the GPU: results would.
+WANTED_BLOCKS = 264
+#: No chunk is shorter: the sums of one are written and read again, 8 bytes for each output.
+LEAST_CHUNK = 128
+#: Scratch memory that is not exceeded.
+MOST_WORKSPACE = 256 << 20
+
+
+class SplitK(_Tiles):
+    """Few tiles and a long k: k in chunks side by side, whose sums a second kernel adds in a fixed order."""
+
+    name = "split_k"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.k < 2 * LEAST_CHUNK:
+            return f"k is {problem.k}, too short to cut into chunks of {LEAST_CHUNK}"
+        chunks, _ = self._chunks(problem)
+        if chunks < 2:
+            return "there are tiles enough to fill a GPU, or their sums are too large to keep for several chunks"
+        if problem.batch * problem.m * chunks >= 2**31 or problem.batch * problem.m * problem.n >= 2**36:
+            return "there are too many sums to keep"
+        return _too_large(problem)
+
+    def _chunks(self, problem: Any) -> tuple[int, int]:
+        tiles = problem.batch * ceil_div(problem.m, 64) * ceil_div(problem.n, 64)
+        wanted = max(1, min(ceil_div(WANTED_BLOCKS, tiles), problem.k // LEAST_CHUNK))
+        one = max(1, workspace_bytes(problem, 1))
+        wanted = max(1, min(wanted, MOST_WORKSPACE // one))
+        chunk = round_up(ceil_div(max(1, problem.k), wanted), 64)
+        return ceil_div(max(1, problem.k), chunk), chunk
+
+    def _seconds(self, problem: Any, target: Any, tile: str) -> float:
+        chunks, _ = self._chunks(problem)
+        span = TILES[tile].bk * words_of(problem.a_dtype).elements
+        sums = workspace_bytes(problem, chunks)
+        first = cost.tile_seconds(problem, target, work_of(problem, target, tile), chunks=chunks, round_k=span)
+        # the sums are written behind the arithmetic, and read by the second kernel
+        return first + 0.5 * (cost.sweep_seconds(sums, target) - cost.LAUNCH) + cost.sweep_seconds(sums, target)
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        return workspace_bytes(problem, self._chunks(problem)[0])
+
+
+class Naive(Solver):
+    """One thread for each element of out, any strides."""
+
+    name = "naive"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # two loads for each multiply-add, of which a multiprocessor issues a quarter a clock, with their addresses;
+        # and a chain of k loads, four under way at a time
+        work = problem.flops() / (target.peak("f64" if problem.accumulate == "f64" else "f32") / 24)
+        chain = 0.15e-6 * max(4, problem.k)
+        return cost.LAUNCH + cost.FILL + max(work, chain, problem.bytes_moved() / (cost.MEMORY * target.bandwidth))
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        kernel = make_naive(problem.a_dtype, problem.b_dtype, problem.out_dtype, compiled_kind(problem.activation.kind))
+        row_blocks, column_blocks = ceil_div(problem.m, ROWS), ceil_div(problem.n, COLUMNS)
+        grid = problem.batch * row_blocks * column_blocks
+
+        def make_form(pointers: Pointers, common: Common) -> Form:
+            own = (row_blocks, column_blocks)
+            return Form([step(kernel, grid, lambda arrays, floats, scratch: (*common(arrays, floats), *own))])
+
+        return make_gemm_launcher(problem, make_form)
