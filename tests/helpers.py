@@ -124,6 +124,14 @@ def in_library(storage: np.ndarray, dtype: str, library: str = "numpy") -> Any:
     return storage.view(np.float16) if dtype == "f16" else storage
 
 
+def solver_names(stem: str) -> list[str]:
+    """The solvers of a stem on the device that --device names, which conftest.py makes the default one."""
+    from numbaprims import settings
+    from numbaprims.dispatch import registry
+
+    return [solver.name for solver in registry.solvers(stem, settings.current().device or "cpu")]
+
+
 def has_module(name: str) -> bool:
     """Whether an optional module can be imported; tests pass without torch and do more with it."""
     from importlib.util import find_spec

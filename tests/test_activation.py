@@ -12,17 +12,17 @@ from helpers import (
     has_module,
     in_library,
     nan_filled,
+    solver_names,
     to_float64,
 )
 
 import numbaprims
 from numbaprims import arrays
-from numbaprims.dispatch import registry
 from numbaprims.ops import activation as ops
 from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.reference import activation as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("activation", "cpu")]
+SOLVERS = solver_names("activation")
 DTYPES = FLOATS if has_module("ml_dtypes") else FLOATS[:3]
 # Parameters that types hold exactly and that keep arguments exact, so that errors are those of the kernels.
 PARAMETERS = {

@@ -21,17 +21,17 @@ from helpers import (
     nan_filled,
     out_layouts,
     shapes,
+    solver_names,
     to_float64,
 )
 from hypothesis import event, given, strategies as st
 
 import numbaprims
 from numbaprims import arrays
-from numbaprims.dispatch import registry
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import activation as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("activation", "cpu")]
+SOLVERS = solver_names("activation")
 # One kind for each form of kernel; tests of one type cover the formulas of all.
 KIND = st.sampled_from(["relu", "sigmoid", "gelu", "round"])
 needs_torch = pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")

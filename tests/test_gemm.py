@@ -24,6 +24,7 @@ from helpers import (
     out_layouts,
     real_values,
     sizes,
+    solver_names,
     to_float64,
 )
 from hypothesis import event, given, strategies as st
@@ -32,11 +33,11 @@ import numbaprims
 from numbaprims.dispatch import registry
 from numbaprims.reference import gemm as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("gemm", "cpu")]
+SOLVERS = solver_names("gemm")
 DTYPES = [*FLOATS, "i8"] if has_module("ml_dtypes") else ["f64", "f32", "f16", "i8"]
 SHAPES = [
     (1, 1, 1), (1, 17, 5), (5, 1, 40), (2, 3, 4), (14, 32, 8), (15, 33, 9), (7, 100, 3), (97, 64, 33), (40, 40, 300),
-    (200, 9, 70), (3, 200, 70), (170, 70, 129),
+    (200, 9, 70), (3, 200, 70), (170, 70, 129), (30, 49, 50), (9, 10, 20),
 ]  # fmt: skip
 
 

@@ -24,15 +24,15 @@ from helpers import (
     out_layouts,
     real_values,
     sizes,
+    solver_names,
     to_float64,
 )
 from hypothesis import event, given, strategies as st
 
 import numbaprims
-from numbaprims.dispatch import registry
 from numbaprims.reference import gemv as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("gemv", "cpu")]
+SOLVERS = solver_names("gemv")
 DTYPES = FLOATS if has_module("ml_dtypes") else ("f64", "f32", "f16")
 # Of op(A): one vector and less, edges of vectors and groups of rows; several chunks of a row; columns that are kept in
 # registers, in the first-level cache, and walked along.
