@@ -14,6 +14,7 @@ from typing import Any
 
 from numbaprims.gpu.activation.dispatch import OPERATIONS, SWITCH, compute
 from numbaprims.gpu.device.memory import REGISTER, load_wide, repeat, store_narrow
+from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, gpu_kernel, grid_size, thread_index, types
 
 THREADS = 256
@@ -41,7 +42,7 @@ def make_contiguous(operation: str, kind: str, dtype: str, V: int) -> GpuKernel:
     def contiguous(out, dgate, a, b, c, n, code, p0, p1, p2):  # type: ignore[no-untyped-def]
         start = types.uint32(block_index() * THREADS + thread_index())
         step = types.uint32(grid_size() * THREADS)
-        packs = types.uint32(n // V)
+        packs = quotient(n, types.uint32(V))
         pack = start
         while pack < packs:
             i = types.uint32(pack * V)
@@ -99,11 +100,11 @@ def make_loops(operation: str, kind: str, dtype: str, V: int, broadcast: bool) -
         pack = types.uint32(block_index() * THREADS + thread_index())
         step = types.uint32(grid_size() * THREADS)
         while pack < total:
-            row = types.uint32(pack // across)
+            row = quotient(pack, across)
             j = types.uint32((pack - row * across) * V)
-            rest = types.uint32(row // n2)
+            rest = quotient(row, n2)
             i2 = types.int64(types.uint32(row - rest * n2))
-            first = types.uint32(rest // n1)
+            first = quotient(rest, n1)
             i1 = types.int64(types.uint32(rest - first * n1))
             i0, i3 = types.int64(first), types.int64(j)
             at_out = i0 * o0 + i1 * o1 + i2 * o2 + i3 * o3

@@ -21,6 +21,7 @@ from numbaprims.dispatch.solver import Launcher
 from numbaprims.gpu.activation.kernels import THREADS, lanes
 from numbaprims.gpu.device.block import barrier, block_sum
 from numbaprims.gpu.device.memory import REGISTER, load_wide, narrow, widen
+from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import lane_index, warp_index, warp_sum
 from numbaprims.gpu.jit import (
     STORAGE,
@@ -52,8 +53,8 @@ def chunk_length(dtype: str) -> int:
 @device_function
 def place(i, n1, n2, s0, s1, s2):  # type: ignore[no-untyped-def]
     """Where element i of three nested loops lies; n1 and n2 are the lengths of the inner ones."""
-    row = types.uint32(i // n2)
-    first = types.uint32(row // n1)
+    row = quotient(i, n2)
+    first = quotient(row, n1)
     i1 = types.int64(types.uint32(row - first * n1))
     return types.int64(first) * s0 + i1 * s1 + types.int64(types.uint32(i - row * n2)) * s2
 
