@@ -218,7 +218,7 @@ def test_races_between_blocks():
         run(shifted + "ld.global.u32 %r7, [%rd1];", blocks=2, size=128, batch_threads=64)
     run(shifted + "ld.global.u32 %r7, [%rd1];", blocks=2, size=128, checks=Checks(global_races=False))
     # a counter tells the last block that the others are done
-    last = "membar.gl; atom.global.add.u32 %r8, [%rd1+512], 1; ld.global.u32 %r7, [%rd1];"
+    last = "bar.sync 0; membar.gl; atom.global.add.u32 %r8, [%rd1+512], 1; ld.global.u32 %r7, [%rd1];"
     run(shifted + last, blocks=2, size=129)
 
 

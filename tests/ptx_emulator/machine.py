@@ -24,6 +24,7 @@ Step = Callable[["Batch"], None]
 Terminator = Callable[["Batch"], "int | None"]
 
 Dim3 = tuple[int, int, int]
+IDLE_YIELDS = 2000  # looks at an mbarrier in vain, by whichever threads, after which nobody is expected to come
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,7 @@ class Batch:
     def _spin(self, pc: int) -> None:
         self.yielded.add(pc)
         self.idle_yields += 1
-        if self.idle_yields > 10_000:
+        if self.idle_yields > IDLE_YIELDS:
             raise errors.Deadlock("threads wait for an mbarrier phase that never completes. " + self._deadlock())
 
     def _deadlock(self) -> str:

@@ -28,6 +28,7 @@ class Mbarrier:
     pending: int  # arrivals missing in this phase
     transactions: int  # bytes expected and not yet copied
     phase: int
+    created: Array  # clocks that a thread must know to use it
     gathered: Array  # clocks of those that have arrived in this phase
     completed: Array  # clocks that whoever sees the last phase complete comes to know
     copied: list[Copied]
@@ -51,8 +52,9 @@ class Mbarriers:
     def initialise(self, ins: Instruction, lane: int, address: int, count: int) -> None:
         batch = self.batch
         self._place(ins, lane, address, "mbarrier.init")
-        clocks = np.zeros(batch.warps, np.int32)
-        self.objects[int(batch.block_of[lane]), address] = Mbarrier(count, count, 0, 0, clocks, self._view(lane), [])
+        clocks = np.zeros(batch.warps + 1, np.int32)
+        key = int(batch.block_of[lane]), address
+        self.objects[key] = Mbarrier(count, count, 0, 0, self._view(lane), clocks, clocks.copy(), [])
         self._mark(lane, address, READY)
 
     def invalidate(self, ins: Instruction, lane: int, address: int) -> None:
@@ -69,21 +71,18 @@ class Mbarriers:
         assert found is not None
         warp = int(self.batch.thread[lane]) >> 5
         known = self.batch.clocks.known[self.batch.block_of[lane], warp]
-        if self.batch.checks.races and found.phase == 0 and (known < self._created(found)).any():
+        if self.batch.checks.races and (known < found.created).any():
             self.batch.fail(
                 errors.DataRace, ins, lane,
                 f"mbarrier at shared byte {address}: nothing orders this after its initialisation",
             )  # fmt: skip
         return found
 
-    def _created(self, barrier: Mbarrier) -> Array:
-        return barrier.completed
-
     def _view(self, lane: int) -> Array:
         """A clock that orders after the initialising thread's present: its own warp passes at once."""
         batch = self.batch
         block, warp = int(batch.block_of[lane]), int(batch.thread[lane]) >> 5
-        view: Array = np.zeros(batch.warps, np.int32)
+        view: Array = np.zeros(batch.warps + 1, np.int32)
         view[warp] = batch.clocks.own[block, warp]
         batch.clocks.known[block, warp, warp] = view[warp]
         batch.clocks.own[block, warp] += 1
@@ -127,9 +126,7 @@ class Mbarriers:
         barrier = self.get(ins, lane, address)
         barrier.transactions -= nbytes
         barrier.copied.append(Copied(granules, lane))
-        block, warp = int(batch.block_of[lane]), int(batch.thread[lane]) >> 5
-        barrier.gathered[warp] = max(int(barrier.gathered[warp]), int(batch.clocks.own[block, warp]))
-        batch.clocks.own[block, warp] += 1
+        barrier.gathered[-1] = max(int(barrier.gathered[-1]), int(batch.clocks.copies[batch.block_of[lane]]))
         self._complete(barrier)
 
     def _complete(self, barrier: Mbarrier) -> None:

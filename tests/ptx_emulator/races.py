@@ -2,6 +2,7 @@
 
 Every access is stamped with its warp's own clock. `known[b, w, v]` is the latest clock of warp v that warp w of
 block b has synchronised with; an access comes after an earlier one of warp v if `known[b, w, v]` reaches its stamp.
+Asynchronous bulk copies have a component of their own, which only their mbarrier passes on.
 Barriers and mbarriers join clocks, so that named barriers and producer-consumer rings need no rules of their own.
 Within one warp, lanes count as unordered until a syncwarp or a barrier: since Volta they are.
 
@@ -18,6 +19,7 @@ from .dtypes import Array
 
 _NOBODY = -1
 _SEVERAL_LANES = 32
+_FIRST_COPY = 1 << 24  # stamps of copies lie above every clock of a warp
 
 
 class Clocks:
@@ -26,13 +28,15 @@ class Clocks:
     def __init__(self, blocks: int, warps: int) -> None:
         self.warps = warps
         self.own: Array = np.ones((blocks, warps), np.int32)
-        self.known: Array = np.zeros((blocks, warps, warps), np.int32)
-        self.floor = 0  # no component of `known` is below: what is stamped so is ordered before everything
+        self.known: Array = np.zeros((blocks, warps, warps + 1), np.int32)  # the last column is for copies
+        self.copies: Array = np.full(blocks, _FIRST_COPY, np.int32)
+        self.floor = 0  # no warp's component of `known` is below: what is stamped so is ordered before everything
 
     def join(self, block: int | slice, members: Array | slice = slice(None)) -> None:
         """A barrier: each member comes to know whatever any member knows, and everything that members did."""
         if isinstance(block, slice):  # all blocks, all warps
-            merged = np.maximum(self.known.max(1), self.own)
+            merged = self.known.max(1)
+            np.maximum(merged[:, :-1], self.own, out=merged[:, :-1])
             self.known[:] = merged[:, None, :]
             self.own += 1
         else:
@@ -61,7 +65,7 @@ class Clocks:
         self._find_floor()
 
     def _find_floor(self) -> None:
-        self.floor = int(self.known.min())
+        self.floor = int(self.known[:, :, :-1].min())
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class SharedRaces:
 
     def __init__(self, clocks: Clocks, granules: int, threads: int) -> None:
         self.clocks = clocks
-        self.threads = threads  # of the batch; writers from there on are asynchronous copies of that warp
+        self.threads = threads  # of the batch; as a writer, the number stands for an asynchronous copy
         self.writer: Array = np.full(granules, _NOBODY, np.int32)
         self.written: Array = np.zeros(granules, np.int32)
         self.atomic: Array = np.zeros(granules, np.bool_)
@@ -99,7 +103,7 @@ class SharedRaces:
         writer = self.writer[granules]
         block, warp = self._place(lanes)
         by_copy = writer >= self.threads
-        writer_warp = np.where(by_copy, writer - self.threads, writer >> 5) % self.clocks.warps
+        writer_warp = np.where(by_copy, self.clocks.warps, (writer >> 5) % self.clocks.warps)
         known = self.clocks.known[block[:, None], warp[:, None], writer_warp]
         bad = (known < stamp) & (writer != lanes[:, None]) & (writer != _NOBODY)
         if atomic:
@@ -144,7 +148,7 @@ class SharedRaces:
         if (record.max(initial=0) >> 6) <= self.clocks.floor:
             return None
         block, warp = self._place(lanes)
-        known = self.clocks.known[block, warp][:, None, :]
+        known = self.clocks.known[block, warp, :-1][:, None, :]
         bad = (record >> 6) > known
         same = (np.arange(self.clocks.warps) == warp[:, None])[:, None, :] & (
             (record & 63) == (lanes & 31)[:, None, None]
@@ -167,7 +171,10 @@ class SharedRaces:
         lanes = np.array([lane])
         conflict = self.write(granules[None], lanes)
         if conflict is None:
-            self.writer[granules] = self.threads + (lane >> 5)
+            block = (lane >> 5) // self.clocks.warps
+            self.clocks.copies[block] += 1
+            self.writer[granules] = self.threads
+            self.written[granules] = self.clocks.copies[block]
         return conflict
 
     @staticmethod

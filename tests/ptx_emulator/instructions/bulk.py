@@ -36,6 +36,17 @@ def _mbarrier(context: Context, ins: Instruction) -> Step:
     raise errors.Unsupported(f"mbarrier.{action}")
 
 
+def _by_warp(batch: Batch, *columns: Array) -> list[tuple[int, Array]]:
+    """The active lanes, parted where the warp or a column differs: (first lane, which of the active ones)."""
+    lanes = batch.lanes
+    rows = np.stack([lanes >> 5, *(np.asarray(column).astype(np.int64) for column in columns)], 1)
+    if (rows == rows[0]).all():
+        return [(int(lanes[0]), np.ones(len(lanes), np.bool_))]
+    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    parts = [inverse.reshape(-1) == number for number in range(len(unique))]
+    return [(int(lanes[np.argmax(part)]), part) for part in parts]
+
+
 def _each(action, address: Reader) -> Step:  # type: ignore[no-untyped-def]
     def run(batch: Batch) -> None:
         where = address(batch)
@@ -60,10 +71,11 @@ def _arrive(context: Context, ins: Instruction, operands: list[str]) -> Step:
     def arrive(batch: Batch) -> None:
         where, number = address(batch), _per_lane(batch, extra, 1)
         state = np.zeros(len(batch.lanes), np.uint64)
-        for index, lane in enumerate(batch.lanes):
-            count = 0 if action == "expect_tx" else 1 if expects else int(number[index])
-            expected = int(number[index]) if expects else 0
-            state[index] = batch.mbarriers.arrive(ins, int(lane), int(where[index]), count, expected)
+        for lane, same in _by_warp(batch, where, number):
+            first = int(np.argmax(same))
+            times, each = int(same.sum()), int(number[first])
+            count = 0 if action == "expect_tx" else times if expects else times * each
+            state[same] = batch.mbarriers.arrive(ins, lane, int(where[first]), count, times * each if expects else 0)
         if put is not None:
             put(batch, state)
 
@@ -79,8 +91,9 @@ def _wait(context: Context, ins: Instruction) -> Step:
         where, parity = address(batch), batch.row(phase(batch))
         lanes = batch.lanes
         done = np.zeros(len(lanes), np.bool_)
-        for index, lane in enumerate(lanes):
-            done[index] = batch.mbarriers.test(ins, int(lane), int(where[index]), int(parity[index]))
+        for lane, same in _by_warp(batch, where, parity):
+            first = int(np.argmax(same))
+            done[same] = batch.mbarriers.test(ins, lane, int(where[first]), int(parity[first]))
         put(batch, done)
         if done.any():
             batch.idle_yields = 0
