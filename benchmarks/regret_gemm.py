@@ -47,7 +47,7 @@ def main(path: str) -> None:
                 rows.append({"m": m, "n": n, "k": k, "trans_b": trans_b, "seconds": seconds})
                 chosen = min(seconds, key=lambda name: _estimate(name, problem, target))
                 print(m, n, k, trans_b, seconds, chosen, f"{seconds[chosen] / min(seconds.values()):.2f}", flush=True)
-    facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l2", "l3")}
+    facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l1d", "l2", "l3")}
     merge(pathlib.Path(path), facts, rows)
 
 

@@ -180,7 +180,7 @@ def test_batches(solver):
     """Leading dimensions broadcast against each other; strided and reversed batches."""
     rng = np.random.default_rng(4)
     cases = [((3, 5, 7), (7, 4)), ((2, 1, 5, 7), (3, 7, 4)), ((5, 7), (3, 7, 4)), ((6, 1, 8), (6, 8, 40)),
-        ((2, 3, 20, 30), (2, 3, 30, 10))]  # fmt: skip
+        ((2, 3, 20, 30), (2, 3, 30, 10)), ((2, 20, 30), (30, 18))]  # fmt: skip
     for shape_a, shape_b in cases:
         a, b = (
             rng.standard_normal(shape_a).astype(np.float32),
@@ -225,7 +225,7 @@ def test_c_is_out_and_c_is_not_read_with_beta_zero():
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_nan_and_infinity_go_through(solver):
-    a, b = np.ones((20, 30), np.float32), np.ones((30, 40), np.float32)
+    a, b = np.ones((20, 30), np.float32), np.ones((30, 50), np.float32)
     a[3, 4], b[7, 9] = np.nan, np.inf
     if refused(solver, a, b):
         pytest.skip(refused(solver, a, b))
@@ -241,7 +241,7 @@ def test_nan_and_infinity_go_through(solver):
 def test_activation_and_bias_are_fused(solver, dtype):
     pytest.importorskip("numbaprims.cpu.activation")
     rng = np.random.default_rng(6)
-    a, b, bias = (real_values(shape, dtype, rng) for shape in ((37, 50), (50, 70), (70,)))
+    a, b, bias = (real_values(shape, dtype, rng) for shape in ((37, 50), (50, 81), (81,)))
     for activation in (
         "relu",
         "sigmoid",

@@ -2,9 +2,10 @@
 
 from numbaprims.cpu.gemm.inner import Inner
 from numbaprims.cpu.gemm.naive import Naive
-from numbaprims.cpu.gemm.solvers import Blocked, Direct, Prepacked, Private
+from numbaprims.cpu.gemm.solvers import HEIGHTS, Blocked, Direct, Prepacked, Private
+from numbaprims.cpu.gemm.split import Split
 
-SOLVERS = (Blocked(), Private(), Direct(), Inner(), Naive())
+SOLVERS = (Blocked(), Private(), Direct(), Inner(), Split(), Naive())
 PREPARED = Prepacked()
 
 
@@ -23,7 +24,7 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     for dtype, acc in (("f32", "f32"), ("f64", "f64"), ("f16", "f32"), ("bf16", "f32")):
         W = lanes(acc, target.vector_bytes)
         dot = dtype == "bf16" and dot_feature("bf16", W) != "portable"
-        for mr in (14, 12, 8) if wide else (6,):
+        for mr in HEIGHTS if wide else (6,):
             if dot:
                 specs.append((base + "dot:make_pack_groups", (dtype, mr, W, 2, 0, False, dot_feature("u8s8", W))))
                 specs.append((base + "dot:make_multiply_dot", ("bf16", mr, 2, W, 2, False)))
@@ -34,7 +35,7 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
             specs.append((base + "dot:make_pack_groups", (dtype, 2 * W, W, 2, 0, False, dot_feature("u8s8", W))))
         else:
             specs.append((base + "pack:make_pack", (dtype, acc, 2 * W, W)))
-            shapes = ((8, 2), (14, 1), (1, 8), (2, 6), (4, 4)) if wide else ((4, 2),)
+            shapes = ((8, 2), (10, 2), (14, 1), (1, 8), (2, 6), (4, 4)) if wide else ((4, 2),)
             specs += [(base + "multiply:make_direct", (dtype, acc, mr, nv, W, False)) for mr, nv in shapes]
         specs.append((base + "finish:make_finish", (acc, dtype, dtype, W)))
     return specs

@@ -13,6 +13,8 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
@@ -152,7 +154,8 @@ class Inner(Solver):
         unit = problem.strides.b[0] if x_is_a else problem.strides.a[1]
         return unit != 1
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def bind(self, problem: Any, target: Any, config: Config, column: int = 0) -> Launcher:
+        """`column`: where the problem's columns begin in B, C and out (the bias begins with them)."""
         acc = problem.accumulate
         size = DTYPES[acc].itemsize
         W = lanes(acc, target.vector_bytes)
@@ -161,6 +164,8 @@ class Inner(Solver):
         mc = int(config["mc"])
         copies = self._copies(problem)
         offsets = batch_offsets(problem)
+        steps = problem.strides
+        offsets += np.array([0, steps.b[1], steps.out[1], steps.c[1]]) * column
         y_bytes = cost.round_up(few * problem.k * size, 64) if copies else 0
         finish_address = 0
         if problem.ends or not in_out:

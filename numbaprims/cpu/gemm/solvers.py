@@ -274,7 +274,9 @@ class Direct(Solver):
             mr = min((12, 10), key=lambda height: padding(problem.m, height))
             yield {"mr": mr, "nv": 2, "kc": 192, "mc": round_up(144, mr), "nc": 2 * nc, "packed_a": 1}
         else:
-            yield {"mr": 8, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
+            kc = 192 if target.l1d >= 49152 else 128  # the block of B: half of the first-level cache
+            mr = 8 if padding(problem.m, 8) <= 1.02 * padding(problem.m, 10) else 10
+            yield {"mr": mr, "nv": 2, "kc": kc, "mc": 96 // mr * mr, "nc": nc, "packed_a": 0}
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
