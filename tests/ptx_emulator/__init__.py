@@ -19,5 +19,5 @@ from .errors import (
     UninitialisedRead as UninitialisedRead,
     Unsupported as Unsupported,
 )
-from .launch import launch as launch
+from .launch import Tiled as Tiled, launch as launch
 from .machine import ALL_CHECKS as ALL_CHECKS, NO_CHECKS as NO_CHECKS, Checks as Checks

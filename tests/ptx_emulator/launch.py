@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,27 @@ from .machine import ALL_CHECKS, Batch, Checks, Dim3, Launch, Program
 from .memory import GlobalMemory
 from .parse import Function, Module, parse
 from .races import GlobalRaces
+from .tensor_map import encode
 from .translate import translate
 
 # Threads that run at a time: enough to hide Python's cost per instruction, few enough to stay in the caches.
 BATCH_THREADS = 8192
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """An argument of `launch`: the address of a tensor map (TMA) over a C-contiguous array; `box` in NumPy's order."""
+
+    array: Array
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+    def place(self, memory: GlobalMemory, label: str) -> tuple[int, int]:
+        """Addresses of the array's copy and of the map."""
+        data = memory.allocate(self.array.nbytes, label, np.ascontiguousarray(self.array))
+        strides = tuple(np.cumprod((self.array.itemsize, *self.array.shape[:0:-1]))[1:].tolist())
+        raw = encode(data, self.array.itemsize, self.array.shape[::-1], strides, self.box[::-1], self.swizzle)
+        return data, memory.allocate(128, f"the tensor map of {label}", raw)
 
 
 @functools.lru_cache(maxsize=256)
@@ -122,7 +140,8 @@ def launch(
     Args:
         kernel: a `GpuKernel`, or PTX text.
         grid, block: blocks, and threads of a block: an int, or up to three.
-        arguments: an array stands for a pointer to a copy of it, with its exact bounds; numbers are scalars.
+        arguments: an array stands for a pointer to a copy of it, with its exact bounds; numbers are scalars;
+            `Tiled` stands for the address of a tensor map.
         shared: bytes of dynamic shared memory; a `GpuKernel` knows its own.
         arch: what a `GpuKernel` is compiled for.
         uninitialised: positions of arrays whose contents the kernel must not read before it has written them.
@@ -146,6 +165,10 @@ def launch(
             address = memory.allocate(argument.nbytes, f"argument {position}", data)
             arrays.append((argument, address))
             values.append(address)
+        elif isinstance(argument, Tiled):
+            address, tensor_map = argument.place(memory, f"argument {position}")
+            arrays.append((argument.array, address))
+            values.append(tensor_map)
         else:
             values.append(argument)
     variables = allocate_variables(module, program, memory)
