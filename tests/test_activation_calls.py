@@ -169,6 +169,28 @@ def test_streams_may_begin_and_end_inside_of_a_cache_line(dtype, begin, rng):
             assert (results[1][:begin] == 7).all() and (results[1][begin + n :] == 7).all()
 
 
+def test_log_of_every_part_and_of_what_has_none():
+    patterns = np.concatenate([np.arange(0x3F3F0000, 0x3FC10000, 7), np.arange(1, 0x7F800000, 54321)])
+    x = patterns.astype(np.int32).view(np.float32)
+    want = np.log(x.astype(np.float64))
+    error = np.abs(numbaprims.log(x) - want) / np.spacing(np.abs(want).astype(np.float32) + np.float32(2.0**-126))
+    assert error.max() < 1.3
+    special = np.array([0.0, -0.0, np.inf, np.nan, -np.inf, -1.0, -1e-40, 1.0], np.float32)
+    want = [-np.inf, -np.inf, np.inf, np.nan, np.nan, np.nan, np.nan, 0.0]
+    np.testing.assert_array_equal(numbaprims.log(special), np.float32(want))
+
+
+def test_celu_that_is_turned_round_grows_to_infinity():
+    x = -np.linspace(0, 100, 20001).astype(np.float32)
+    with np.errstate(over="ignore"):
+        want = -np.expm1(-x.astype(np.float64))
+        stored = want.astype(np.float32)
+    y = numbaprims.celu(x, -1.0)
+    finite = want > -np.finfo(np.float32).max
+    np.testing.assert_array_less(np.abs(y[finite] - want[finite]), 6 * np.spacing(np.abs(stored[finite])) + 1e-38)
+    assert (y[want < -3.41e38] == -np.inf).all()
+
+
 # ---------------------------------------------------------------- out
 
 

@@ -36,6 +36,8 @@ _LOST = ((_EXACT - _ROUNDED) / _ROUNDED).tolist()
 # / 16 in the mantissa, so that the sum of its bits with those of entry j is 2**(i / 16).
 _LESS_FRACTION = (_ROUNDED.view(np.int32) - (np.arange(SIZE, dtype=np.int32) << 19)).view(np.float32).tolist()
 
+_HALVED = (np.float32(_LESS_FRACTION).view(np.int32) - (1 << 23)).view(np.float32).tolist()
+
 
 def _rest(r: Value, factor: float) -> Value:
     """(e**(factor r) - 1) / r for a small r."""
@@ -63,13 +65,29 @@ def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: b
     return scale_by_floor(mad(power, _rest(r, factor) * r, power), n)
 
 
-def expm1(x: Value, factor: float = 1.0) -> Value:
-    """e**(factor x) - 1 with a small relative error near 0 too; |factor x| <= 87 in float32."""
-    if not has_lookup(x):
-        return expm1_value(x if factor == 1.0 else x * factor)
+def _parts_of_expm1(x: Value, factor: float, table: list[float]) -> tuple[Value, Value]:
+    """(power, rest) with e**(factor x) = power (1 + rest); the table's factor is in the power."""
     shifter = SHIFTER[32] / SIZE
     shifted = mad(x, factor * LOG2_E, shifter)
     i = bits(shifted)
     r = mad(shifted - shifter, -LN2 / factor, x)
-    power = from_bits(bits(lookup(_LESS_FRACTION, i)) + (i << 19))
-    return mad(power, mad(_rest(r, factor), r, lookup(_LOST, i)), power - 1.0)
+    power = from_bits(bits(lookup(table, i)) + (i << 19))
+    return power, mad(_rest(r, factor), r, lookup(_LOST, i))
+
+
+def expm1(x: Value, factor: float = 1.0) -> Value:
+    """e**(factor x) - 1 with a small relative error near 0 too; |factor x| <= 87 in float32."""
+    if not has_lookup(x):
+        return expm1_value(x if factor == 1.0 else x * factor)
+    power, rest = _parts_of_expm1(x, factor, _LESS_FRACTION)
+    return mad(power, rest, power - 1.0)
+
+
+def expm1_to_infinity(x: Value) -> Value:
+    """The same of every x."""
+    if not has_lookup(x):
+        return expm1_value(x)
+    # half of it, because 2**n may be one more than exponents reach; e**-40 is nothing beside 1
+    power, rest = _parts_of_expm1(at_least(at_most(x, _HIGHEST), -40.0), 1.0, _HALVED)
+    half = mad(power, rest, power - 0.5)
+    return half + half

@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable
 
 from numbaprims.cpu.activation import functions
-from numbaprims.cpu.activation.exponential import exp, expm1
+from numbaprims.cpu.activation.exponential import exp, expm1, expm1_to_infinity
 from numbaprims.cpu.activation.functions import at_or_below
 from numbaprims.cpu.simd.math.emit import Value, mad, magnitude, negative_magnitude, select, with_sign_of
-from numbaprims.cpu.simd.math.log import log_value
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value
@@ -92,9 +91,7 @@ def selu(x: Value) -> Value:
 
 def celu(x: Value, alpha: Value) -> Value:
     # a negative alpha turns the curve round: x / alpha is large where x is small
-    z = x / alpha
-    curve = select(z > 80.0, exp(z), expm1(low(high(z, 80.0), -40.0)))
-    return select(x > 0.0, x, curve * alpha)
+    return select(x > 0.0, x, expm1_to_infinity(x / alpha) * alpha)
 
 
 def sigmoid(x: Value) -> Value:
@@ -187,7 +184,7 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "hard_swish": (hard_swish, 0),
     "hard_tanh": (hard_tanh, 2),
     "exp": (lambda x: exp(x, exact=True), 0),
-    "log": (log_value, 0),
+    "log": (functions.log, 0),
     "sqrt": (functions.sqrt, 0),
     "square": (lambda x: x * x, 0),
     "round": (functions.nearest, 0),

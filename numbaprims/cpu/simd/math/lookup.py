@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from llvmlite import ir
 
@@ -30,10 +31,7 @@ def lookup(table: Sequence[float], index: Value) -> Value:
     for start in range(0, index.value.type.count, SIZE):
         part = shuffle_value(builder, index.value, index.value, list(range(start, start + SIZE)))
         parts.append(builder.call(permute, [numbers, part]))
-    while len(parts) > 1:
-        together = list(range(2 * parts[0].type.count))
-        parts = [shuffle_value(builder, a, b, together) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return Value(builder, parts[0])
+    return Value(builder, _together(builder, parts))
 
 
 def scale_by_floor(x: Value, n: Value) -> Value:
@@ -41,3 +39,41 @@ def scale_by_floor(x: Value, n: Value) -> Value:
     scaled = _scale_avx512(x, n)
     assert scaled is not None
     return scaled
+
+
+def _of_registers(x: Value, name: str, *before: int) -> Value:
+    """An AVX-512 operation on float32 of each register: `before` are its constants after the operand."""
+    builder = x.builder
+    register = ir.VectorType(ir.FloatType(), SIZE)
+    i32 = ir.IntType(32)
+    rest = [ir.Constant(i32, number) for number in before]
+    # all lanes, the current rounding mode
+    rest += [ir.Constant(register, ir.Undefined), ir.Constant(ir.IntType(16), -1), ir.Constant(i32, 4)]
+    function = declare(builder, name, register, [register, *(value.type for value in rest)])
+    parts = []
+    for start in range(0, x.value.type.count, SIZE):
+        part = shuffle_value(builder, x.value, x.value, list(range(start, start + SIZE)))
+        parts.append(builder.call(function, [part, *rest]))
+    return Value(builder, _together(builder, parts))
+
+
+def _together(builder: Any, parts: list[Any]) -> Any:
+    """Registers as one vector."""
+    while len(parts) > 1:
+        both = list(range(2 * parts[0].type.count))
+        parts = [shuffle_value(builder, a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def exponent(x: Value) -> Value:
+    """floor(log2 |x|), of subnormal numbers too; -inf of 0, inf of inf; see `has_lookup`."""
+    return _of_registers(x, "llvm.x86.avx512.mask.getexp.ps.512")
+
+
+def mantissa(x: Value) -> Value:
+    """x / 2**n in [3/4, 3/2) for an integer n, of subnormal numbers too; see `has_lookup`.
+
+    That of 0 and of inf is 1, that of negative numbers NaN.
+    """
+    interval, nan_below_0 = 3, 2
+    return _of_registers(x, "llvm.x86.avx512.mask.getmant.ps.512", interval | nan_below_0 << 2)
