@@ -14,7 +14,8 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     width = lanes("f32", target.current().vector_bytes)
     rows = "numbaprims.cpu.ger.rows:make_rows"
     return [
-        (rows, ("f32", width, 4, True, False)),
-        (rows, ("f32", width, 4, False, False)),
-        (rows, ("f32", width, 4, False, True)),
+        (rows, ("f32", width, 2, True, False)),
+        (rows, ("f32", width, 1, True, False)),
+        (rows, ("f32", width, 2, False, False)),
+        (rows, ("f32", width, 1, False, True)),
     ]

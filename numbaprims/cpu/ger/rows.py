@@ -29,19 +29,25 @@ from numbaprims.cpu.simd import (
 
 @helper
 def updated(a, y, v, j, W, has_a):  # type: ignore[no-untyped-def]
-    """v y + a for elements j ... j + W - 1."""
+    """v y + a[j : j + W], y a vector."""
     if has_a:
-        return fma(v, load_wide(y, j, W), load_wide(a, j, W))
-    return v * load_wide(y, j, W)
+        return fma(v, y, load_wide(a, j, W))
+    return v * y
 
 
 @helper
-def put(out, a, y, v, j, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
-    """out[j : j + W] = v y + a."""
+def vector_at(a, y, v, j, W, has_a):  # type: ignore[no-untyped-def]
+    """The same with y[j : j + W]."""
+    return updated(a, load_wide(y, j, W), v, j, W, has_a)
+
+
+@helper
+def put(out, value, j, stream, dtype):  # type: ignore[no-untyped-def]
+    """out[j : j + W] = value."""
     if stream:
-        store_stream(out, j, narrow(updated(a, y, v, j, W, has_a), dtype))
+        store_stream(out, j, narrow(value, dtype))
     else:
-        store_narrow(out, j, updated(a, y, v, j, W, has_a))
+        store_narrow(out, j, value)
 
 
 @helper
@@ -55,16 +61,55 @@ def put_first(out, a, y, v, count, W, has_a):  # type: ignore[no-untyped-def]
     store_narrow_first(out, 0, count, value)
 
 
-@functools.cache
-def make_rows(dtype: str, W: int, vectors: int, has_a: bool, stream: bool) -> RangeKernel:
-    """Tiles row by row, `vectors` (1 or 4) at a time; four begin where stores don't straddle cache lines.
+@helper
+def put_eight(out, a, y0, y1, y2, y3, y4, y5, y6, y7, v, j, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
+    """Eight vectors from j on; all are read before the first is written."""
+    t0, t1 = updated(a, y0, v, j, W, has_a), updated(a, y1, v, j + W, W, has_a)
+    t2, t3 = updated(a, y2, v, j + 2 * W, W, has_a), updated(a, y3, v, j + 3 * W, W, has_a)
+    t4, t5 = updated(a, y4, v, j + 4 * W, W, has_a), updated(a, y5, v, j + 5 * W, W, has_a)
+    t6, t7 = updated(a, y6, v, j + 6 * W, W, has_a), updated(a, y7, v, j + 7 * W, W, has_a)
+    put(out, t0, j, stream, dtype)
+    put(out, t1, j + W, stream, dtype)
+    put(out, t2, j + 2 * W, stream, dtype)
+    put(out, t3, j + 3 * W, stream, dtype)
+    put(out, t4, j + 4 * W, stream, dtype)
+    put(out, t5, j + 5 * W, stream, dtype)
+    put(out, t6, j + 6 * W, stream, dtype)
+    put(out, t7, j + 7 * W, stream, dtype)
 
-    `stream` writes past the caches: a result that they cannot hold would only be fetched in order to be overwritten.
+
+@helper
+def update_rows(out, a, y, v, out2, a2, v2, two, j, n, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
+    """Elements j ... of one row of n, or of two with the same part of y, by whole vectors."""
+    while j + 8 * W <= n:
+        k = j + 4 * W
+        y0, y1 = load_wide(y, j, W), load_wide(y, j + W, W)
+        y2, y3 = load_wide(y, j + 2 * W, W), load_wide(y, j + 3 * W, W)
+        y4, y5 = load_wide(y, k, W), load_wide(y, k + W, W)
+        y6, y7 = load_wide(y, k + 2 * W, W), load_wide(y, k + 3 * W, W)
+        put_eight(out, a, y0, y1, y2, y3, y4, y5, y6, y7, v, j, W, has_a, stream, dtype)
+        if two:
+            put_eight(out2, a2, y0, y1, y2, y3, y4, y5, y6, y7, v2, j, W, has_a, stream, dtype)
+        j += 8 * W
+    while j + W <= n:
+        y0 = load_wide(y, j, W)
+        put(out, updated(a, y0, v, j, W, has_a), j, False, dtype)
+        if two:
+            put(out2, updated(a2, y0, v2, j, W, has_a), j, False, dtype)
+        j += W
+
+
+@functools.cache
+def make_rows(dtype: str, W: int, form: int, has_a: bool, stream: bool) -> RangeKernel:
+    """Tiles row by row, a vector at a time (form 0), eight (1), or eight of two rows (2).
+
+    The latter two begin where stores don't straddle cache lines. `stream` writes past the caches: a result that they
+    cannot hold would only be fetched in order to be overwritten.
     """
     acc, size = DTYPES[dtype].accumulate, DTYPES[dtype].itemsize
     types = ARGS.types(out=dtype, x=dtype, y=dtype, a=dtype)
 
-    @range_kernel("ger_rows", types, spec=(dtype, W, vectors, has_a, stream))
+    @range_kernel("ger_rows", types, spec=(dtype, W, form, has_a, stream))
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = scalar(args.alpha, acc)
         whole_y = advance(args.y, args.y_start)
@@ -75,30 +120,38 @@ def make_rows(dtype: str, W: int, vectors: int, has_a: bool, stream: bool) -> Ra
             first = (tile - down * args.across) * args.width
             n = min(args.width, args.n - first)
             y = advance(whole_y, first)
-            for i in range(down * args.height, min((down + 1) * args.height, args.m)):
+            i, end = down * args.height, min((down + 1) * args.height, args.m)
+            while i < end:
                 out = advance(args.out, args.out_start + i * args.out_rs + first)
                 a = advance(args.a, args.a_start + i * args.a_rs + first)
                 v = splat(alpha * load_wide_scalar(args.x, args.x_start + i * args.x_step), W)
                 if n < W:
                     put_first(out, a, y, v, n, W, has_a)
+                    i += 1
+                    continue
+                # Both ends are computed before anything is written, since out may be a, and written last: whole vectors
+                # that overlap the others cost a quarter of masked ones.
+                begin = 0
+                if form:
+                    begin = -(address_of(out) // size) % W
+                head, tail = vector_at(a, y, v, 0, W, has_a), vector_at(a, y, v, n - W, W, has_a)
+                if form == 2 and i + 1 < end:
+                    out2, a2 = advance(out, args.out_rs), advance(a, args.a_rs)
+                    v2 = splat(alpha * load_wide_scalar(args.x, args.x_start + (i + 1) * args.x_step), W)
+                    head2, tail2 = vector_at(a2, y, v2, 0, W, has_a), vector_at(a2, y, v2, n - W, W, has_a)
+                    update_rows(out, a, y, v, out2, a2, v2, True, begin, n, W, has_a, stream, dtype)
+                    store_narrow(out2, 0, head2)
+                    store_narrow(out2, n - W, tail2)
+                    i += 2
+                elif form:
+                    update_rows(out, a, y, v, out, a, v, False, begin, n, W, has_a, stream, dtype)
+                    i += 1
                 else:
-                    # Both ends are computed before anything is written, since out may be a, and written last: whole
-                    # vectors that overlap the others cost a quarter of masked ones.
-                    head, tail = updated(a, y, v, 0, W, has_a), updated(a, y, v, n - W, W, has_a)
-                    j = 0
-                    if vectors == 4:
-                        j = -(address_of(out) // size) % W
-                        while j + 4 * W <= n:
-                            put(out, a, y, v, j, W, has_a, stream, dtype)
-                            put(out, a, y, v, j + W, W, has_a, stream, dtype)
-                            put(out, a, y, v, j + 2 * W, W, has_a, stream, dtype)
-                            put(out, a, y, v, j + 3 * W, W, has_a, stream, dtype)
-                            j += 4 * W
-                    while j + W <= n:
-                        put(out, a, y, v, j, W, has_a, False, dtype)
-                        j += W
-                    store_narrow(out, 0, head)
-                    store_narrow(out, n - W, tail)
+                    for j in range(0, n - W + 1, W):
+                        put(out, vector_at(a, y, v, j, W, has_a), j, False, dtype)
+                    i += 1
+                store_narrow(out, 0, head)
+                store_narrow(out, n - W, tail)
         if stream:
             stream_fence()
 
