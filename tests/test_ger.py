@@ -25,6 +25,7 @@ from helpers import (
     out_layouts,
     real_values,
     sizes,
+    solver_names,
     to_float64,
 )
 from hypothesis import event, given, strategies as st
@@ -35,7 +36,7 @@ from numbaprims.dispatch import registry
 from numbaprims.ops import ger as ops
 from numbaprims.reference import ger as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("ger", "cpu")]
+SOLVERS = solver_names("ger")
 DTYPES = FLOATS if has_module("ml_dtypes") else ("f64", "f32", "f16")
 SHAPES = [(1, 1), (1, 40), (40, 1), (2, 3), (7, 64), (64, 7), (33, 129), (130, 70), (3, 9000), (9000, 3), (17, 527)]
 
