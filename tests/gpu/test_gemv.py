@@ -96,8 +96,8 @@ def test_chunks_and_repeated_rows(gpu):
         (2049, 20, False, "rows_f32_1_8_1"),
         (2050, 132, False, "rows_f32_4_32_1"),
         (2050, 2052, False, "rows_f32_4_32_8"),
-        (10, 9000, True, "columns_f32_4"),
-        (130, 3000, True, "columns_f32_32"),
+        (12, 9000, True, "columns_f32_4"),
+        (132, 3000, True, "columns_f32_32"),
     ):
         a = rng.standard_normal((n, m) if trans else (m, n)).astype(np.float32)
         x = rng.standard_normal(n).astype(np.float32)
