@@ -1,5 +1,6 @@
 """Activations as functions: layouts, out, overlap, errors, determinism, what is chosen, what a call costs in memory."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -354,6 +355,67 @@ def test_bits_do_not_depend_on_the_number_of_threads():
 
 
 # ---------------------------------------------------------------- choice, explanation, memory
+
+
+def test_a_forced_solver_is_for_one_of_the_two_problems_of_prelu(rng):
+    x, dy = rng.standard_normal((2, 4, 3, 50))
+    w = np.array([0.25, -0.5, 2.0])
+    want = numbaprims.prelu_backward(dy, x, w)
+    for solver in ("rows", "naive", "channel_sums"):
+        with numbaprims.config(algorithm={"activation": solver}):
+            got = numbaprims.prelu_backward(dy, x, w)
+            np.testing.assert_array_equal(got[0], want[0])
+            np.testing.assert_allclose(got[1], want[1], rtol=1e-12)
+    with numbaprims.config(algorithm={"activation": "nonsense"}), pytest.raises(ValueError, match="nonsense"):
+        numbaprims.prelu_backward(dy, x, w)
+    with numbaprims.config(algorithm={"activation": "channel_sums"}), pytest.raises(ValueError, match="sum"):
+        numbaprims.relu(x)
+    rows = {row.solver: row for row in numbaprims.explain("prelu_backward", dy, x, w, measure=True)}
+    assert rows["rows"].measured > 0 and rows["naive"].measured > 0 and rows["channel_sums"].measured is None
+
+
+def test_halves_of_glu_that_are_contiguous_need_no_blocks(rng):
+    for shape, axis in (((100,), 0), ((2 * 7, 30), 0), ((3, 40), -1)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        chosen = numbaprims.explain("glu", x, axis).chosen.solver
+        assert chosen == ("rows" if axis else "vector")
+        a, b = np.split(x, 2, axis)
+        want = a / (1 + np.exp(-b.astype(np.float64)))
+        out = np.empty_like(a)
+        for _ in range(4):
+            np.testing.assert_allclose(numbaprims.glu(x, axis), want, rtol=1e-6)
+            out[:] = 9
+            assert numbaprims.glu(x, axis, out=out) is out
+            np.testing.assert_allclose(out, want, rtol=1e-6)
+    for solver in ("vector", "stream"):
+        with numbaprims.config(algorithm={"activation": solver}):
+            x = rng.standard_normal(70000).astype(np.float32)
+            want = numbaprims.glu(x)
+            np.testing.assert_array_equal(numbaprims.glu(x.reshape(2, -1), 0), want[None])
+
+
+@pytest.mark.parametrize("name", ["glu", "prelu", "relu", "softplus"])
+def test_logged_commands_are_cases_of_the_benchmark(name, capfd, rng):
+    from numbaprims.bench.command import add_arguments
+    from numbaprims.bench.stems import activation as stem
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    x = rng.standard_normal((4, 6)).astype(np.float32)
+    extra = [np.float32([0.5])] if name == "prelu" else []
+    dy = x[:, :3] if name == "glu" else x
+    with numbaprims.config(verbose=1):
+        getattr(numbaprims, name)(x, *extra)
+        getattr(numbaprims, f"{name}_backward")(dy, x, *extra)
+    lines = [line.partition("numbaprims bench ")[2].partition("  #")[0] for line in capfd.readouterr().err.splitlines()]
+    assert len(lines) == (3 if name == "prelu" else 2)
+    for line in lines:
+        (case,) = stem.cases(parser.parse_args(line.split()))
+        work = stem.workload(case, 1)
+        assert case["n"] == x.size
+        for contender in work.contenders.values():
+            contender.call()
+            assert work.check(contender.result()) is None
 
 
 def test_naive_is_never_chosen():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -19,6 +20,8 @@ FLOATS = ("f64", "f32", "f16", "bf16")
 #: The arrays of a launch, in the order of its arguments.
 ARRAYS = ("out", "x", "dy", "y", "weight", "gate", "dgate")
 NO_PARAMETERS = (0.0, 0.0, 0.0)
+#: Solvers of the sums that prelu's weight gradient is.
+SUM_SOLVERS = ("channel_sums",)
 
 _launchers = call.Launchers()
 _get = _launchers.get
@@ -195,7 +198,19 @@ def weight_gradient(posed: Posed, weight: ndarray) -> Posed:
 
 def glu_forward(x: Any, axis: int, out: Any = None) -> Any:
     """The first half of an axis times the sigmoid of the second."""
-    return run(pose("glu", "forward", {"x": x}, out, axis=axis), NO_PARAMETERS)
+    state = _current()
+    key = ("glu", axis, state.key)
+    known = _known(key)
+    if known is not None and not state.verbose and type(x) is _ndarray:
+        result = out
+        if out is None:
+            shape = list(x.shape)
+            if -len(shape) <= axis < len(shape):
+                shape[axis] //= 2
+                result = np.empty(shape, x.dtype)
+        if known[0](known[1], result, x, x, 0.0, 0.0, 0.0):
+            return result
+    return run(pose("glu", "forward", {"x": x}, out, axis=axis), NO_PARAMETERS, known_key=key)
 
 
 def glu_backward(dy: Any, x: Any, axis: int, out: Any = None) -> Any:
@@ -305,8 +320,11 @@ def _glu_shape(
 # ---------------------------------------------------------------- the launch
 
 
-def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = None) -> Any:
-    """Launch a checked call and give its result.  `fast_key` is where the fast path looks next time."""
+def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = None, known_key: Any = None) -> Any:
+    """Launch a checked call and give its result.
+
+    `fast_key` and `known_key` are where the fast paths look next time.
+    """
     inputs, out = posed.inputs, posed.out
     state = settings.current()
     if out.size == 0 or not next(iter(inputs.values())).size:
@@ -321,7 +339,8 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     key = posed.key()
     bound = _get(key)
     if bound is None:
-        bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype, library=posed.library))
+        with applicable(posed):
+            bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype, library=posed.library))
     if fast_key is not None and posed.library is arrays.NUMPY:
         _launchers.put(fast_key, bound)
     operands = dict(inputs, out=out)
@@ -332,7 +351,23 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     bound.launch(*[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2])
     if state.verbose:
         call.log_call(bound)
+    elif known_key is not None and bound.extra is None and posed.library is arrays.NUMPY:
+        _known_calls.add(
+            known_key, bound, [(slot, operands[name]) for slot, name in enumerate(ARRAYS) if name in operands]
+        )
     return posed.result
+
+
+def applicable(posed: Posed) -> Any:
+    """Settings in which no solver is forced that is one for the other of the two problems of prelu's gradient.
+
+    A forced solver that exists for neither is still refused, by the one that computes dx.
+    """
+    forced = dict(_current().algorithm).get("activation")
+    sums = forced in SUM_SOLVERS
+    if posed.kind != "prelu" or forced is None or forced == "naive" or sums == (posed.direction == "weight"):
+        return contextlib.nullcontext()
+    return settings.config(algorithm={stem: name for stem, name in _current().algorithm if stem != "activation"})
 
 
 # ---------------------------------------------------------------- parameters
@@ -362,4 +397,6 @@ def gelu_kind(approximate: Any) -> str:
 
 def axis_of(axis: Any) -> int:
     """glu's axis as an int."""
+    if type(axis) is int:
+        return axis
     return resolve("glu", {"axis": axis})[1]["axis"]

@@ -65,7 +65,9 @@ class ActivationProblem(Problem):
 
     def bench_command(self) -> str:
         kind = SPECIAL.get(self.kind, self.kind)
-        words = f"numbaprims bench activation --kind {kind} --shapes {self.n} --dtype {self.dtype}"
+        # the size of x: two elements of it make one of glu's
+        n = 2 * self.n if kind == "glu" else self.n
+        words = f"numbaprims bench activation --kind {kind} --shapes {n} --dtype {self.dtype}"
         return words if self.direction == "forward" else f"{words} --backward"
 
 

@@ -91,6 +91,8 @@ _kernels: dict[Any, tuple[str, float, float, float]] = {}
 
 def _kernel(kind: str, parameters: dict[str, Any]) -> tuple[str, float, float, float] | None:
     """What a kernel takes; None for the kinds with an array or an axis."""
+    if kind in NOT_FUSED:
+        return None
     # names, then as many values: flat, because the hash of a tuple of pairs takes 0.1 us longer
     key: Any = (kind, *parameters, *parameters.values()) if parameters else kind
     try:
@@ -134,6 +136,8 @@ def activation(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
     kernel = _kernel(kind, parameters)
     if kernel is not None:
         return _forward(kernel[0], x, out, kernel[1], kernel[2], kernel[3])
+    if kind == "glu" and not parameters:
+        return _call.glu_forward(x, -1, out)
     name, full = resolve(kind, parameters)
     if name == "prelu":
         return _call.prelu_forward(x, full["weight"], out)

@@ -140,22 +140,27 @@ def _backward(kind: str, dtype: str, x: Operand, parameters: dict[str, Any], rng
     import numbaprims
 
     count = x.storage.size
-    if kind in ("glu", "prelu"):
-        raise ValueError(f"kind: {kind!r} given, the backward benchmark has the kinds of one input only")
-    dy = Operand.of(rng.random(count, np.float32) * 2 - 1, dtype)
+    half = count // 2
+    dy = Operand.of(rng.random(half if kind == "glu" else count, np.float32) * 2 - 1, dtype)
     y = Operand.of(reference.activation(x.values(), kind, **parameters).astype(np.float32), dtype)
     dx = Operand.empty((count,), dtype)
     words = {**parameters, "out": dx.ours}
     ours = (dy.ours, x.ours, y.ours)
 
     def expected(take: Any) -> np.ndarray:
-        return reference.activation_backward(dy.values()[take], x.values()[take], kind, **parameters)
+        if kind == "glu":
+            at = np.arange(count)[take]
+            pairs = x.values().reshape(2, half)[:, at % half]
+            both = reference.activation_backward(dy.values()[at % half], pairs, kind, axis=0)
+            return np.where(at < half, both[0], both[1])
+        got = reference.activation_backward(dy.values()[take], x.values()[take], kind, **parameters)
+        return got[0] if kind == "prelu" else got
 
     contenders = {OURS: Contender(lambda: numbaprims.activation_backward(*ours, kind, **words), dx.values)}
     call = torch_backward(kind, dy, x, y, dx, parameters)
     if call is not None:
         contenders["torch"] = Contender(call, dx.values)
-    read = 2 if KINDS[kind].reads else 1
+    read = 1.5 if kind == "glu" else 2 if KINDS[kind].reads else 1
     return Workload(
         contenders,
         _check(expected, count, dtype),

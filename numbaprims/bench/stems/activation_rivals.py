@@ -176,6 +176,7 @@ def torch_backward(
         "softplus": lambda: aten.softplus_backward.grad_input(g, t, 1, 20, grad_input=out),
         "gelu": lambda: aten.gelu_backward.grad_input(g, t, approximate=approximate, grad_input=out),
         "silu": lambda: aten.silu_backward.grad_input(g, t, grad_input=out),
+        "glu": lambda: aten.glu_backward.grad_input(g, t, -1, grad_input=out),
         "hard_sigmoid": lambda: aten.hardsigmoid_backward.grad_input(g, t, grad_input=out),
         "hard_swish": lambda: aten.hardswish_backward.out(g, t, out=out),
         "hard_tanh": lambda: aten.hardtanh_backward.grad_input(g, t, -1.0, 1.0, grad_input=out),

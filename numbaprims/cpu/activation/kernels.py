@@ -27,6 +27,7 @@ from numbaprims.cpu.activation.dispatch import (
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
+    advance,
     load_wide,
     load_wide_first,
     narrow,
@@ -101,7 +102,7 @@ def make_binary(kind: str, dtype: str, W: int, streaming: bool = False) -> Range
     @range_kernel("activation_binary", types, spec=(kind, dtype, W, streaming))
     def binary(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         out, x = args.out, args.x
-        other = args.gate if gated else args.weight
+        other = advance(args.gate, args.half) if gated else args.weight
         i = lo * args.tile
         end = min(hi * args.tile, args.n)
         part = _to_line(out, i, end - i, size, streaming)
@@ -194,7 +195,8 @@ def make_glu_backward(dtype: str, W: int) -> RangeKernel:
 
     @range_kernel("activation_glu_backward", types, spec=(dtype, W))
     def glu_backward(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        out, dgate, dy, x, gate = args.out, args.dgate, args.dy, args.x, args.gate
+        out, dy, x = args.out, args.dy, args.x
+        dgate, gate = advance(args.dgate, args.half), advance(args.gate, args.half)
         i = lo * args.tile
         end = min(hi * args.tile, args.n)
         while i + W <= end:

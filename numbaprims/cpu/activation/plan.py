@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from numbaprims.cpu.activation.arguments import SLOTS
+from numbaprims.cpu.activation.arguments import ARGS, SLOTS
 from numbaprims.cpu.jit import helper
 from numbaprims.cpu.simd import FLOAT_SLOT, address_of, float_bits, load_word, store_word
 
@@ -15,6 +15,8 @@ from numbaprims.cpu.simd import FLOAT_SLOT, address_of, float_bits, load_word, s
 # elements.
 OPERANDS, LOOPS, TILE_A, TILE_B, HEAD = 0, 1, 2, 3, 4
 SLOT, IS_OUT, OFFSET, OPERAND = 0, 1, 2, 3
+
+HALF_SLOT = ARGS.slot("half")
 
 # Operands of the widest call, the gradient of glu: dx in two halves, dy, x in two halves.
 MOST_OPERANDS = 5
@@ -88,7 +90,8 @@ def store_addresses(plan, bases, addresses, size, index, loops):  # type: ignore
 
 @helper
 def store_parameters(args, block):  # type: ignore[no-untyped-def]
-    """The kind's parameters into the argument block of a kernel that is called from one."""
+    """The kind's parameters into the argument block of a kernel that is called from one, and its other constants."""
     store_word(block, FLOAT_SLOT, float_bits(args.p0))
     store_word(block, FLOAT_SLOT + 1, float_bits(args.p1))
     store_word(block, FLOAT_SLOT + 2, float_bits(args.p2))
+    store_word(block, HALF_SLOT, 0)

@@ -87,6 +87,16 @@ def memory_seconds(problem: Any, target: Any) -> float:
     return float((moved + (0 if problem.in_place else written)) / MEMORY_BANDWIDTH)
 
 
+def contiguous_half(problem: Any) -> int:
+    """The elements from the first half of glu's axis to the second, where both are contiguous; else 0."""
+    loops = problem.loops
+    offsets = dict(zip(problem.operands, loops.offsets, strict=True))
+    half: int = offsets.pop("gate", 0)
+    if len(loops.shape) > 1 or problem.layout != "rows" or offsets.pop("dgate", half) != half or any(offsets.values()):
+        return 0
+    return half
+
+
 class _Elementwise(Solver):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.direction == "weight":
@@ -96,10 +106,10 @@ class _Elementwise(Solver):
 
 def _launcher(
     problem: Any, kernel: RangeKernel, compute: RangeKernel | None, n: int, tile: int, tiles: int, work:
-    float, plan: Any = None,
+    float, plan: Any = None, half: int = 0,
 ) -> Launcher:  # fmt: skip
     """`work`: seconds that one core takes."""
-    ints = {"n": n, "tile": tile}
+    ints = {"n": n, "tile": tile, "half": half}
     if compute is not None:
         ints["compute"] = compute.address
     if plan is not None:
@@ -117,7 +127,7 @@ class Vector(_Elementwise):
     streaming = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.layout != "contiguous":
+        if problem.layout != "contiguous" and not contiguous_half(problem):
             return super().why_not(problem, target) or "the arrays are not contiguous in one order of dimensions"
         return super().why_not(problem, target)
 
@@ -128,7 +138,7 @@ class Vector(_Elementwise):
         work = self.estimate(problem, target)
         tiles = -(-problem.n // TILE)
         kernel = compute_kernel(problem, target, self.streaming)
-        return _launcher(problem, kernel, None, problem.n, TILE, tiles, work)
+        return _launcher(problem, kernel, None, problem.n, TILE, tiles, work, half=contiguous_half(problem))
 
 
 class Stream(Vector):
