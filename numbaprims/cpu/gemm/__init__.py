@@ -35,7 +35,7 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
             specs.append((base + "dot:make_pack_groups", (dtype, 2 * W, W, 2, 0, False, dot_feature("u8s8", W))))
         else:
             specs.append((base + "pack:make_pack", (dtype, acc, 2 * W, W)))
-            shapes = ((8, 2), (10, 2), (14, 1), (1, 8), (2, 6), (4, 4)) if wide else ((4, 2),)
-            specs += [(base + "multiply:make_direct", (dtype, acc, mr, nv, W, False)) for mr, nv in shapes]
+            shapes = ((8, 2), (10, 2), (9, 2), (8, 1), (1, 8), (2, 6), (4, 4)) if wide else ((4, 2),)
+            specs += [(base + "multiply:make_direct", (dtype, dtype, acc, mr, nv, W, False, True)) for mr, nv in shapes]
         specs.append((base + "finish:make_finish", (acc, dtype, dtype, W)))
     return specs

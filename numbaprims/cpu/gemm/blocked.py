@@ -226,7 +226,7 @@ def make_private() -> RangeKernel:
 
 @functools.cache
 def make_direct_driver() -> RangeKernel:
-    """Blocks (product, rows, columns) of out, B read where it lies, kc of k at a time.
+    """Blocks (product, rows, columns) of out, B read where it lies (or one panel of it packed), kc of k at a time.
 
     kc rows of B are read side by side, so kc is no more than the streams that prefetchers and the first TLB follow.
     """
@@ -241,7 +241,7 @@ def make_direct_driver() -> RangeKernel:
                 total = out
                 step = args.out_rs
             else:
-                total = packed_a + args.a_bytes
+                total = packed_a + args.a_bytes + args.b_bytes
                 step = args.nc
             store_word(block_args, 2, total)
             store_word(block_args, M_ROWS, rows)
@@ -249,7 +249,7 @@ def make_direct_driver() -> RangeKernel:
             store_word(block_args, M_STEP, step)
             store_word(block_args, M_A, args.a_rs)
             store_word(block_args, M_A_K, args.a_cs)
-            store_word(block_args, M_B, args.b_rs)
+            store_word(block_args, M_B, args.nr if args.pack_b else args.b_rs)
             for p0 in range(0, args.k, args.kc):
                 k = min(args.kc, args.k - p0)
                 source = a + args.a_size * p0 * args.a_cs
@@ -257,8 +257,12 @@ def make_direct_driver() -> RangeKernel:
                     panels = (rows + args.mr - 1) // args.mr
                     pack(args.pack_a, packed_a, source, k, rows, args.a_rs, args.a_cs, 0, panels)
                     source = packed_a
+                right = b + args.b_size * p0 * args.b_rs
+                if args.pack_b:
+                    pack(args.pack_b, packed_a + args.a_bytes, right, k, columns, args.b_cs, args.b_rs, 0, 1)
+                    right = packed_a + args.a_bytes
                 store_word(block_args, 0, source)
-                store_word(block_args, 1, b + args.b_size * p0 * args.b_rs)
+                store_word(block_args, 1, right)
                 store_word(block_args, M_K, k)
                 store_word(block_args, M_FIRST, 1 if p0 == 0 else 0)
                 call_range(args.multiply, block_args, 0, 0, 1)

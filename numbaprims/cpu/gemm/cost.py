@@ -1,8 +1,8 @@
 """What a product costs: the formula behind `estimate`, and the best block sizes by it.
 
 time = launch + (padded operations) / peak + elements packed + elements of B read from afar.  The constants were
-measured on one core of a Zen 4 and one of a Zen 5 (3.7 GHz, AVX-512, 1 MB L2, 32 MB L3); only their ratios matter for
-a choice, which tests/test_gemm_choice.py judges by times stored for both.
+measured on one core of a Zen 5 (3.7 GHz, AVX-512, 1 MB L2, 32 MB L3); only their ratios matter for a choice, which
+tests/test_gemm_choice.py judges by stored times.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ PACK_ACROSS = 0.17e-9
 PACK_SCALAR = 1.5e-9
 # Seconds an element of B takes beyond the second-level cache: read in whole rows by packing, or in pieces of a row
 # by the tiles of a direct product, whose jumps no prefetcher follows.
-FAR_L3 = {"packed": 0.08e-9, "direct": 0.15e-9}
+FAR_L3 = {"packed": 0.08e-9, "direct": 0.11e-9}
 FAR_MEMORY = {"packed": 0.20e-9, "direct": 0.55e-9}
-LAUNCH = {"direct": 0.6e-6, "private": 1.5e-6, "blocked": 1.7e-6}
+LAUNCH = {"direct": 0.6e-6, "direct_panels": 1.2e-6, "private": 1.5e-6, "blocked": 1.7e-6}
 PHASE = 0.3e-6
 
 

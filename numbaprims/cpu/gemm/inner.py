@@ -142,9 +142,9 @@ class Inner(Solver):
         W = lanes(problem.accumulate, target.vector_bytes)
         tiles = problem.batch * cost.ceil_div(many, R) * cost.ceil_div(few, C)
         vectors = cost.ceil_div(problem.k, W)
-        # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions; several
-        # tiles side by side each read the many rows (2048x10x784: 0.49 ms, packed 0.39)
-        seconds = tiles * (vectors * max(R * C, R + C) + 6 * R * C) / cost.CLOCK * (1.0 if few <= C else 1.4)
+        # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions; the
+        # wider tiles wait for their loads, and several side by side each read the many rows (2048x10x784: 0.49 ms)
+        seconds = tiles * (vectors * max(R * C, R + C) + 3 * R * C) / cost.CLOCK * (1.0 if few <= 4 else 1.4)
         y_copy = problem.batch * few * problem.k * 1e-9 if self._copies(problem) else 0.0
         stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize / 40e9
         return 0.8e-6 + max(seconds, stream) + y_copy

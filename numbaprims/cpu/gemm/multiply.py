@@ -83,17 +83,17 @@ def make_multiply(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 
 
 @functools.cache
-def make_direct(dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool) -> RangeKernel:
+def make_direct(dtype: str, b_dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool, ask: bool) -> RangeKernel:
     """Multiply matrices where they lie, B with unit stride along its rows; all row tiles of one group of columns
     follow one another, so that the k x NR piece of B they share stays in the first-level cache.
 
     With `packed_a` the rows of A come as panels: a tile of more than 8 rows then needs no register for each row's
-    address (12 x 2 without it ran at 53 GFLOP/s instead of 85).
+    address (12 x 2 without it ran at 53 GFLOP/s instead of 85).  `ask` prefetches the next group of columns.
     """
-    types = MULTIPLY.types(a=acc if packed_a else dtype, b=dtype, total=acc)
+    types = MULTIPLY.types(a=acc if packed_a else dtype, b=b_dtype, total=acc)
     NR = NV * W
 
-    @range_kernel("gemm_direct", types, spec=(dtype, acc, MR, NV, W, packed_a))
+    @range_kernel("gemm_direct", types, spec=(dtype, b_dtype, acc, MR, NV, W, packed_a, ask))
     def gemm_direct(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k = args.k
         step = args.total_step
@@ -110,10 +110,11 @@ def make_direct(dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool) 
                 rows = min(MR, args.rows - i)
                 # Each row tile asks for its share of the next group of columns, which no hardware prefetcher follows
                 # from row to row: 64x3136x576 ran at 133 GFLOP/s without, at 194 with it.
-                for p in range(ahead, min(ahead + share, k)):
-                    for v in range(0, NR, W):
-                        prefetch(args.b, p * b_step + j + NR + v, 3)
-                ahead += share
+                if ask:
+                    for p in range(ahead, min(ahead + share, k)):
+                        for v in range(0, NR, W):
+                            prefetch(args.b, p * b_step + j + NR + v, 3)
+                    ahead += share
                 total = advance(args.total, i * step + j)
                 a = advance(args.a, i * (k if packed_a else a_step))
                 if rows == MR:

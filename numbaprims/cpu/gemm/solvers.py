@@ -35,9 +35,12 @@ def padding(size: int, tile: int) -> float:
 
 
 def best_height(problem: Any, target: Any, heights: tuple[int, ...]) -> int:
-    """MR of packed panels: the first of `heights` whose padding is within 2 % of the least."""
-    if target.isa not in ("avx512", "neon"):
-        return 6
+    """MR of packed panels: that of least padding, or 6 where registers are few."""
+    return best_of(problem, heights) if target.isa in ("avx512", "neon") else 6
+
+
+def best_of(problem: Any, heights: tuple[int, ...]) -> int:
+    """The first of `heights` whose padding is within 2 % of the least."""
     least = min(padding(problem.m, height) for height in heights)
     return next(height for height in heights if padding(problem.m, height) <= 1.02 * least)
 
@@ -245,7 +248,8 @@ class Prepacked(Private):
 
 
 class Direct(Solver):
-    """No packing: for small products, and for skinny ones whose packing would cost as much as the product."""
+    """A read where it lies, and B too if its rows have unit stride: for small products, and for skinny ones whose
+    packing would cost as much as the product."""
 
     name = "direct"
 
@@ -254,29 +258,37 @@ class Direct(Solver):
             return "dot instructions need packed groups of k, and this solver packs nothing"
         if problem.k == 0:
             return "k is 0"
-        if problem.strides.b[1] != 1 and problem.n > 1:
-            return "B has no unit stride along its rows, which vectors are loaded from"
         return None
+
+    @staticmethod
+    def _packs_b(problem: Any) -> bool:
+        """Whether vectors cannot be loaded from the rows of B: a panel of it is packed, no wider than a tile."""
+        return problem.strides.b[1] != 1 and problem.n > 1
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         W = lanes(problem.accumulate, target.vector_bytes)
         wide = target.isa in ("avx512", "neon")
         nc = block_columns(problem, 96, 1024, 2 * W)
-        if not wide:
+        if self._packs_b(problem):
+            mr = best_of(problem, (8, 10, 9)) if wide else 4
+            nv = 1 if problem.n <= W else 2
+            mc = (480 if problem.m > 1920 or problem.flops() <= PARALLEL_FLOPS else 120) // mr * mr
+            yield {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
+        elif not wide:
             yield {"mr": 4, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
         elif problem.m <= 6 and problem.n > W:
             # few rows: wider tiles, so that there are sums enough to hide the latency and longer pieces of B's rows
             mr, nv = next(shape for shape in ((1, 8), (2, 6), (4, 4), (6, 4)) if shape[0] >= problem.m)
             yield {"mr": mr, "nv": nv, "kc": 128, "mc": mr, "nc": max(nv * W, nc), "packed_a": 0}
         elif problem.n <= W:
-            yield {"mr": 14, "nv": 1, "kc": 256, "mc": 168, "nc": nc, "packed_a": 0}
-        elif problem.n >= 256 and padding(problem.m, 8) > 1.05 * min(padding(problem.m, mr) for mr in (10, 12)):
-            mr = min((12, 10), key=lambda height: padding(problem.m, height))
-            yield {"mr": mr, "nv": 2, "kc": 192, "mc": round_up(144, mr), "nc": 2 * nc, "packed_a": 1}
+            yield {"mr": 8, "nv": 1, "kc": 512, "mc": 168, "nc": nc, "packed_a": 0}
         else:
+            mr = best_of(problem, (8, 10, 9))
             kc = 192 if target.l1d >= 49152 else 128  # the block of B: half of the first-level cache
-            mr = 8 if padding(problem.m, 8) <= 1.02 * padding(problem.m, 10) else 10
-            yield {"mr": mr, "nv": 2, "kc": kc, "mc": 96 // mr * mr, "nc": nc, "packed_a": 0}
+            if problem.n >= 256 and padding(problem.m, mr) > 1.05 * padding(problem.m, 12):
+                yield {"mr": 12, "nv": 2, "kc": 192, "mc": 144, "nc": 2 * nc, "packed_a": 1}
+            else:
+                yield {"mr": mr, "nv": 2, "kc": kc, "mc": 96 // mr * mr, "nc": nc, "packed_a": 0}
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -285,12 +297,19 @@ class Direct(Solver):
         packings = ceil_div(problem.n, int(config["nc"])) if config["packed_a"] else 0
         # rows of B that lie a multiple of 4 kB apart share the sets of the first-level cache: each row tile then
         # reads them from the second
-        aliased = problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
+        panels = self._packs_b(problem)
+        m_blocks = ceil_div(problem.m, int(config["mc"]))
+        aliased = not panels and problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
         return (
-            cost.LAUNCH["direct"]
+            cost.LAUNCH["direct_panels" if panels else "direct"]
             + cost.multiply_time(problem, target, mr, nr, 0.78 if aliased else 0.94)
             + cost.pack_time(problem.a_order, problem.batch * packings * problem.k * problem.m, "column")
-            + cost.far_time(problem, target, "direct", ceil_div(problem.m, int(config["mc"])))
+            + (
+                cost.pack_time(problem.b_order, problem.batch * m_blocks * problem.k * problem.n, "row")
+                if panels
+                else 0.0
+            )
+            + cost.far_time(problem, target, "packed" if panels else "direct", m_blocks)
         )
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
@@ -306,13 +325,19 @@ class Direct(Solver):
         mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
         nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NV * W)
         kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]))), 4)
+        panels = self._packs_b(problem)
         a_bytes = round_up(mc * kc * size + SLACK, 64) if packed_a else 0
+        b_bytes = round_up(nc * kc * size + SLACK, 64) if panels else 0
         ints = common_ints(problem, offsets, activation_address(problem, target)) | {
-            "multiply": make_direct(problem.a_dtype, acc, MR, NV, W, packed_a).address,
+            "multiply": make_direct(
+                problem.a_dtype, acc if panels else problem.a_dtype, acc, MR, NV, W, packed_a, not panels
+            ).address,
+            "pack_b": make_pack(problem.b_dtype, acc, NV * W, W).address if panels else 0, "nr": NV * W,
             "pack_a": make_pack(problem.a_dtype, acc, MR, W).address if packed_a else 0, "mr": MR,
             "finish": finish, "sums_in_out": int(in_out), "kc": kc, "mc": mc, "nc": nc,
             "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
-            "a_bytes": a_bytes, "worker_bytes": a_bytes + (0 if in_out else round_up(mc * nc * size, 64)),
+            "a_bytes": a_bytes, "b_bytes": b_bytes,
+            "worker_bytes": a_bytes + b_bytes + (0 if in_out else round_up(mc * nc * size, 64)),
         }  # fmt: skip
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         program = Program(int_words(ints), [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,))
