@@ -36,7 +36,7 @@ _LOST = ((_EXACT - _ROUNDED) / _ROUNDED).tolist()
 # / 16 in the mantissa, so that the sum of its bits with those of entry j is 2**(i / 16).
 _LESS_FRACTION = (_ROUNDED.view(np.int32) - (np.arange(SIZE, dtype=np.int32) << 19)).view(np.float32).tolist()
 
-_HALVED = (np.float32(_LESS_FRACTION).view(np.int32) - (1 << 23)).view(np.float32).tolist()
+_HALVED = (np.array(_LESS_FRACTION, np.float32).view(np.int32) - (1 << 23)).view(np.float32).tolist()
 
 
 def _rest(r: Value, factor: float) -> Value:

@@ -25,7 +25,7 @@ RATES = {
 }  # fmt: skip
 CHEAP = 24.0
 # With less, the arithmetic takes longer than memory.
-MEMORY_BOUND = 7.5
+MEMORY_BOUND = 6.0
 READS_Y = ("sigmoid", "tanh", "exp")
 
 # Bytes a second that one core moves to and from the second-level cache, the third, and memory.
