@@ -30,6 +30,7 @@ from helpers import (
 from hypothesis import event, given, strategies as st
 
 import numbaprims
+from numbaprims.ops import gemv as ops
 from numbaprims.reference import gemv as reference
 
 SOLVERS = solver_names("gemv")
@@ -224,12 +225,25 @@ def test_bad_input_is_refused_before_anything_is_written():
 
 
 def test_the_short_way_checks_out_too():
-    """The second call of a kind takes the short way; it must refuse what the first does."""
+    """The second call of a kind takes the short way, the third one native code; they refuse what the first does."""
+    ops._known_calls._tables.clear()
+    ops._launchers.clear()
     a, x = np.ones((8, 8), np.float32), np.ones(8, np.float32)
+    a[0, 1] = 2
     out, y = np.empty(8, np.float32), np.ones(8, np.float32)
-    for _ in range(2):
-        numbaprims.gemv(a, x, out=out)
+    for _ in range(4):
+        for trans, first in ((False, [9, 8]), (True, [8, 9])):
+            numbaprims.gemv(a, x, trans=trans, out=out)
+            np.testing.assert_array_equal(out[:2], first)
+            np.testing.assert_array_equal(numbaprims.gemv(a, x, trans=trans, alpha=2.0)[:2], np.array(first) * 2)
         numbaprims.gemv(a, x, y=y, beta=1.0, out=out)
+        assert (out[2:] == 9).all()
+    assert len(ops._known_calls._tables) == 2
+    for view in (a[::-1], a.T, np.asfortranarray(a), a[:, ::-1], a[::2, ::2]):
+        ones, want = np.ones(len(view), np.float32), view.astype(np.float64).sum(1)
+        for _ in range(3):
+            np.testing.assert_array_equal(numbaprims.gemv(view, ones, out=out[: len(view)]), want)
+    a[0, 1] = 1
     with pytest.raises(ValueError, match="shares memory with x"):
         numbaprims.gemv(a, x, out=x)
     with pytest.raises(ValueError, match="shares memory with a"):

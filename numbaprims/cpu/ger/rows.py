@@ -115,6 +115,9 @@ def make_rows(dtype: str, W: int, form: int, has_a: bool, stream: bool) -> Range
         whole_y = advance(args.y, args.y_start)
         if args.y_packed:
             whole_y = cast_pointer(args.workspace, dtype)
+        whole_a = args.a
+        if args.in_place:
+            whole_a = args.out
         for tile in range(lo, hi):
             down = tile // args.across
             first = (tile - down * args.across) * args.width
@@ -123,7 +126,7 @@ def make_rows(dtype: str, W: int, form: int, has_a: bool, stream: bool) -> Range
             i, end = down * args.height, min((down + 1) * args.height, args.m)
             while i < end:
                 out = advance(args.out, args.out_start + i * args.out_rs + first)
-                a = advance(args.a, args.a_start + i * args.a_rs + first)
+                a = advance(whole_a, args.a_start + i * args.a_rs + first)
                 v = splat(alpha * load_wide_scalar(args.x, args.x_start + i * args.x_step), W)
                 if n < W:
                     put_first(out, a, y, v, n, W, has_a)

@@ -131,7 +131,10 @@ def make_naive(dtype: str) -> RangeKernel:
     def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = scalar(args.alpha, acc)
         x, y = advance(args.x, args.x_start), advance(args.y, args.y_start)
-        a, out = advance(args.a, args.a_start), advance(args.out, args.out_start)
+        whole_a = args.a
+        if args.in_place:
+            whole_a = args.out
+        a, out = advance(whole_a, args.a_start), advance(args.out, args.out_start)
         for tile in range(lo, hi):
             down = tile // args.across
             first = (tile - down * args.across) * NAIVE_BLOCK
