@@ -195,8 +195,27 @@ class GpuKernel:
                     found = self._images[arch] = image_of(self, arch, functools.partial(self.compile, arch))
         return found
 
+    def images(self, archs: tuple[str, ...]) -> list[Image]:
+        """As `image` for several architectures, at the price of one: Numba's part (0.1 to 0.7 s) is the same for all."""
+        lowered: list[Any] = []
+
+        def compile_now(arch: str) -> Image:
+            if not lowered:
+                lowered.append(self._lower(arch))
+            return self._assemble(lowered[0], arch)
+
+        with global_compiler_lock:
+            for arch in archs:
+                if arch not in self._images:
+                    self._images[arch] = image_of(self, arch, functools.partial(compile_now, arch))
+        return [self._images[arch] for arch in archs]
+
     def compile(self, arch: str) -> Image:
         """Compile past the kernel cache."""
+        return self._assemble(self._lower(arch), arch)
+
+    def _lower(self, arch: str) -> Any:
+        """Numba's part: types, and LLVM code for any architecture."""
         capability = _capability(arch)
         with global_compiler_lock:
             # A device function that is called, not inlined, asks which GPU it is compiled for.
@@ -219,7 +238,11 @@ class GpuKernel:
                     f"kernel {self.name} calls CUDA C++ of numba-cuda (float16 or bfloat16 arithmetic of Numba does): "
                     "it could be neither kept, nor emulated; use the conversions of gpu/device/math.py"
                 )
-            text: str = library.get_asm_str(cc=capability)
+        return library
+
+    def _assemble(self, library: Any, arch: str) -> Image:
+        with global_compiler_lock:
+            text: str = library.get_asm_str(cc=_capability(arch))
         return assemble(_plain(text.replace(library._entry_name, self.entry)), self.entry, arch)
 
     def ptx(self, arch: str) -> str:
