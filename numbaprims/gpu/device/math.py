@@ -67,10 +67,9 @@ def divide_value(a: Value, b: Value) -> Value:
     turned = exponent.like(top - 2) - exponent
     factor = from_bits(select(turned > 1, turned, 1) << mantissa)
     a, b = a * factor, b * factor
-    r = approximate("rcp", b)
-    if width == 64:
-        better = reciprocal_value(b)
-        r = select(magnitude(better) < math.inf, better, r)
+    # A corrected reciprocal, lest q become infinite where the quotient is the largest number; of 0 and infinity, NaN.
+    better = reciprocal_value(b)
+    r = select(magnitude(better) < math.inf, better, approximate("rcp", b))
     q = a * r
     # Where an operand or q is infinite or b is 0, the remainder is NaN or infinite, and q is right.
     rest = mad(negative(b), q, a)
@@ -454,5 +453,5 @@ sigmoid = _math_function(sigmoid_value, "1 / (1 + e**-x).")
 softplus = _math_function(softplus_value, "log(1 + e**x).")
 erf = _math_function(erf_value, "The error function.")
 sqrt = _math_function(sqrt_value, "The square root.")
-divide = _math_function(divide_value, "a / b, with no slow path that is called: 11 instructions.")
+divide = _math_function(divide_value, "a / b, with no slow path that is called: 15 instructions.")
 power = _math_function(power_value, "base**exponent; float32 without float64.")
