@@ -26,6 +26,7 @@ from numbaprims.cpu.simd import (
     store_scalar,
     tile_add,
     tile_load,
+    tile_prefetch,
     tile_store,
     transpose,
     zeros,
@@ -115,6 +116,8 @@ def make_multiply_dot(kind: str, MR: int, NV: int, W: int, GROUP: int, compensat
             for i in range(0, args.rows, MR):
                 rows = min(MR, args.rows - i)
                 total = advance(args.total, i * step + q * NR)
+                if rows == MR:
+                    tile_prefetch(total, step, MR, NV, W)
                 tile = tile_multiply_dot(advance(args.a, i * groups), b, groups, MR, NV, W, kind)
                 if compensate:
                     # row step 0: the same NR corrections for every row
