@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", metavar="FILE", help="write records and facts about the machine")
     add("--save", metavar="DIR", help="write DIR/<machine>/<subject>.json, as in benchmarks/results")
     add("--plot", metavar="FILE", help="draw roofline and speed-ups (.png, .svg, .pdf); needs matplotlib")
-    add("--device", choices=("cpu",), default="cpu", help="where kernels run")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where kernels run: cpu, or the first GPU")
     case = parser.add_argument_group("one case (as the lines of NUMBAPRIMS_VERBOSE=1 name it)")
     case.add_argument("--trans-a", "--trans", action="store_true", help="the first operand is stored transposed")
     case.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
@@ -90,12 +90,16 @@ def _run_again(args: argparse.Namespace, capped: list[str]) -> int:
 def _run_here(args: argparse.Namespace) -> int:
     from numbaprims.bench import results
 
-    if args.subject == "start":
-        from numbaprims.bench import startup as subject
+    if args.device != "cpu":
+        from numbaprims.bench import gpu as subject
+    elif args.subject == "start":
+        from numbaprims.bench import startup as subject  # type: ignore[no-redef]
     elif args.subject == "call":
         from numbaprims.bench import overhead as subject  # type: ignore[no-redef]
     else:
         from numbaprims.bench import session as subject  # type: ignore[no-redef]
+    if args.device != "cpu":
+        subject.open_device(args.device)  # or the words why not, before anything else
     document: dict[str, Any] = results.facts(command_line(args), args.removed or [])
     _print_facts(document)
     failed = subject.run(args, document)
@@ -131,6 +135,8 @@ def command_line(args: argparse.Namespace) -> str:
     for name in ("time_limit", "activation"):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    if args.device != "cpu":
+        words += ["--device", args.device]
     if args.batch != 1:
         words += ["--batch", str(args.batch)]
     words += [f"--{n.replace('_', '-')}" for n in ("quick", "trans_a", "trans_b", "bias", "backward") if vars(args)[n]]

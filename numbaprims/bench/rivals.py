@@ -44,7 +44,7 @@ CAPS = (
 )
 CAP_PREFIXES = ("MKL_",)
 
-LIBRARIES = ("numpy", "torch", "scipy", "numexpr")
+LIBRARIES = ("numpy", "torch", "scipy", "numexpr", "cupy")
 
 
 def caps(environ: Mapping[str, str]) -> dict[str, str]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from numbaprims.bench.cases import OURS, Case, Contender, Workload, poison, stem_module
-from numbaprims.bench.roofline import Roofline
-from numbaprims.tuning.timing import Measurements, Ratio, Schedule, measure
+from numbaprims.bench.cases import OURS, Case, Contender, Workload, stem_module
+from numbaprims.bench.operands import spoil
+from numbaprims.tuning.timing import Clock, Measurements, Ratio, Schedule, measure
 
 ROOF, READ = "roofline", "roofline read"
 
 
-def run_case(case: Case, threads: int, roofline: Roofline, schedule: Schedule) -> dict[str, Any]:
+def run_case(
+    case: Case, threads: int, roofline: Any, schedule: Schedule, *, memory: float | None = None,
+    clock: Clock | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Measure a case on the current threads; a record as it stands in the JSON file.
+
+    `roofline` is a `Roofline`, or the one of a GPU; `memory` is what there is for operands (None: an eighth of the
+    machine's), `clock` the device's.
 
     A contender whose result is wrong, or that raises, is not timed: its reason stands under "refused".
     When that happens to ours, the record has "error" and no times at all.
@@ -30,8 +36,9 @@ def run_case(case: Case, threads: int, roofline: Roofline, schedule: Schedule) -
         "command": f"{case.command} --threads {threads}",
     }
     needed = module.memory(case)
-    if needed > physical_memory() / 8:
-        record["error"] = f"the operands take {needed / 1e9:.1f} GB, more than an eighth of this machine's memory"
+    if needed > (physical_memory() / 8 if memory is None else memory):
+        part = "an eighth of this machine's" if memory is None else "half of the device's"
+        record["error"] = f"the operands take {needed / 1e9:.1f} GB, more than {part} memory"
         return record
     try:
         work = module.workload(case, threads)
@@ -45,11 +52,11 @@ def run_case(case: Case, threads: int, roofline: Roofline, schedule: Schedule) -
         return record
     probe = roofline.probe(work.bound, case.dtype, work.bytes)
     calls = {name: contender.call for name, contender in work.contenders.items() if name not in refused}
-    probes = {ROOF: probe.call}
-    if work.bound == "update":  # its goal is stated in terms of reading
+    probes = {ROOF: probe.call} if probe.call else {}
+    if work.bound == "update" and probe.call and hasattr(roofline, "read"):  # its goal is stated in terms of reading
         read = roofline.read(work.bytes)
         probes[READ] = read.call
-    times = measure({**calls, **probes}, schedule)
+    times = measure({**calls, **probes}, schedule, clock=clock)
     record.update(_measured(work, times, probe.amount))
     if READ in probes:
         percent = _scaled(times.speedup(OURS, over=READ), 100 * work.bytes / read.amount)
@@ -73,7 +80,7 @@ def _wrong(work: Workload, contender: Contender) -> str | None:
     if contender.reset is not None:
         contender.reset()
     elif work.output is not None:
-        poison(work.output)
+        spoil(work.output)
     try:
         contender.call()
         result = contender.result()
@@ -87,10 +94,14 @@ def _wrong(work: Workload, contender: Contender) -> str | None:
 
 def _measured(work: Workload, times: Measurements, probe_amount: float) -> dict[str, Any]:
     ours = times[OURS]
-    roof = times[ROOF]
     amount = work.flops if work.bound == "fma" else work.bytes
-    # Paired by round: both blocks fell into the same state of the machine.
-    percent = _scaled(times.speedup(OURS, over=ROOF), 100 * amount / probe_amount)
+    if ROOF in times:
+        # Paired by round: both blocks fell into the same state of the machine.
+        percent = _scaled(times.speedup(OURS, over=ROOF), 100 * amount / probe_amount)
+        rate = probe_amount / times[ROOF].seconds
+    else:  # a peak by formula
+        rate = probe_amount
+        percent = Ratio.of([100 * amount / seconds / rate for seconds in ours.blocks])
     found = {
         name: {
             "seconds": times[name].seconds,
@@ -116,7 +127,7 @@ def _measured(work: Workload, times: Measurements, probe_amount: float) -> dict[
         "flops": work.flops,
         "roof": {
             "bound": work.bound,
-            "rate": probe_amount / roof.seconds / 1e9,
+            "rate": rate / 1e9,
             "percent": percent.value,
             "low": percent.low,
             "high": percent.high,

@@ -15,15 +15,22 @@ RIVALS = {
     "ger": ("numpy", "torch", "scipy", "numexpr"),
     "activation": ("torch", "numpy", "numexpr"),
 }
+ON_GPU = ("torch", "cupy")
 _LABEL, _SOLVER = 28, 14
 
 
-def heading(stem: str) -> str:
+def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:
+    if not on_gpu:
+        return RIVALS[stem]
+    return (*ON_GPU, *(name for name in RIVALS[stem] if name.startswith("numbaprims")))
+
+
+def heading(stem: str, *, on_gpu: bool = False) -> str:
     """The line above the cases of a stem."""
     rate = "GFLOP/s" if stem == "gemm" else "GB/s"
     cells = [f"{'case':{_LABEL}}", f"{'type':>4}", f"{'thr':>3}", f"{'solver':{_SOLVER}}", f"{'time':>9}"]
     cells += [f"{rate:>8}", f"{'% roof':>7}"]
-    cells += [f"{_column(name):>{_width(name)}}" for name in RIVALS[stem]]
+    cells += [f"{_column(name):>{_width(name)}}" for name in _rivals(stem, on_gpu)]
     return "  ".join(cells)
 
 
@@ -44,7 +51,7 @@ def line(record: Record) -> str:
     rate = record["gflops"] if record["stem"] == "gemm" else record["gbs"]
     cells = [start, f"{record['solver'][:_SOLVER]:{_SOLVER}}", f"{seconds(record['seconds']):>9}"]
     cells += [f"{rate:8.1f}", f"{record['roof']['percent']:7.1f}"]
-    for name in RIVALS[record["stem"]]:
+    for name in _rivals(record["stem"], "device" in record):
         rival = record["rivals"].get(name)
         cells.append(f"{rival['speedup']:{_width(name)}.2f}" if rival else "-".rjust(_width(name)))
     text = "  ".join(cells)
@@ -74,7 +81,7 @@ def means(records: list[Record]) -> list[str]:
         percents = [record["roof"]["percent"] for record in group]
         worst = min(group, key=lambda record: record["roof"]["percent"])
         parts = [f"{geometric_mean(percents):.1f} % of the roof (worst {min(percents):.1f}, {worst['label']})"]
-        for name in RIVALS[stem]:
+        for name in _rivals(stem, "device" in group[0]):
             found = [(r["rivals"][name]["speedup"], r["label"]) for r in group if name in r["rivals"]]
             if found:
                 low, where = min(found)

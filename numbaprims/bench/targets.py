@@ -203,10 +203,36 @@ TARGETS = (
 )
 
 
+def _gemm_over_torch(dtype: str) -> Callable[[Record], float | None]:
+    return lambda record: _speedup(record, "torch") if record["dtype"] == dtype and _is_square(record) else None
+
+
+def _over_the_best(record: Record) -> float | None:
+    return _speedup(record, "torch", "cupy") if record["dtype"] == "f32" else None
+
+
+def _large_percent(record: Record) -> float | None:
+    """Of the driver's copy, where neither the launch nor the second-level cache decides."""
+    return _percent(record) if record["dtype"] == "f32" and record["bytes"] >= 1 << 28 else None
+
+
+# On a GPU torch's products are cuBLAS.
+GPU_TARGETS = (
+    Target("gemm", "f32, square 256-4096, over cuBLAS", _gemm_over_torch("f32"), "geomean", 0.7, 0.95),
+    Target("gemm", "bf16, square 256-4096, over cuBLAS", _gemm_over_torch("bf16"), "geomean", 0.6, 0.85),
+    Target("gemv", "f32, gemv and gemv^T, over the best rival", _over_the_best, "geomean", 1.0, 1.3),
+    Target("ger", "f32, over the best rival", _over_the_best, "geomean", 1.0, 1.3),
+    Target("gemv", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),
+    Target("ger", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),
+    Target("activation", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),
+    Target("activation", "f32, every kind, over the best rival", _over_the_best, "geomean", 0.95, 1.05),
+)
+
+
 def summarise(records: list[Record]) -> list[dict[str, Any]]:
     """Every target that the records say something about, per thread count."""
     rows = []
-    for target in TARGETS:
+    for target in GPU_TARGETS if any("device" in record for record in records) else TARGETS:
         for threads in sorted({record["threads"] for record in records if record["stem"] == target.stem}):
             mine = [r for r in records if r["stem"] == target.stem and r["threads"] == threads and "error" not in r]
             reached = target.value(mine)

@@ -6,7 +6,6 @@ import math
 import os
 import platform
 import shutil
-import sys
 import textwrap
 from importlib import metadata
 from typing import Any
@@ -87,24 +86,59 @@ def _threads() -> dict[str, Any]:
 
 
 def _gpu() -> dict[str, Any]:
+    """The GPUs, or why there is none, and whether kernels can be compiled, which needs no GPU."""
     extra = _version("numba-cuda")
-    return {
+    facts: dict[str, Any] = {
         "available": False,
-        "why": "this version of numbaprims has no GPU kernels",
+        "why": None,
         "numba_cuda": extra or "not installed (the extras cu12 and cu13)",
-        "driver": "found" if _has_cuda_driver() else "not found",
+        "compiler": {name: _version(f"nvidia-{name}") for name in ("nvvm", "nvjitlink")} if extra else {},
+        "devices": [],
+    }
+    if extra is None:
+        facts["why"] = "numba-cuda is not installed: pip install 'numbaprims[cu13]', or [cu12]"
+        return facts
+    from numbaprims.gpu import driver
+
+    try:
+        count = driver.count()
+        facts["devices"] = [_device(driver.current(index)) for index in range(count)]
+        facts["available"] = count > 0
+    except driver.NoGpu as error:
+        facts["why"] = str(error)
+    return facts
+
+
+def _device(gpu: Any) -> dict[str, Any]:
+    target = gpu.target
+    return {
+        "name": target.name,
+        "arch": target.arch,
+        "multiprocessors": target.multiprocessors,
+        "memory_bytes": target.memory,
+        "l2_bytes": target.l2,
+        "bandwidth": target.bandwidth,
+        "peak_f32": target.peak("f32"),
+        "peak_bf16": target.peak("bf16"),
     }
 
 
-def _has_cuda_driver() -> bool:
-    import ctypes
-
-    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+def _gpu_rows(gpu: dict[str, Any]) -> list[tuple[str, str]]:
+    tools = ", ".join(f"{name} {version or 'of the system'}" for name, version in gpu["compiler"].items())
+    rows = [("GPU", f"none: {gpu['why']}")] if gpu["why"] else []
+    for index, device in enumerate(gpu["devices"]):
+        rows.append(
+            (f"GPU {index}", f"{device['name']}, {device['arch']}, {device['multiprocessors']} multiprocessors")
+        )
+        rows.append(
+            (
+                "",
+                f"memory {device['memory_bytes'] / 2**30:.3g} GiB at {device['bandwidth'] / 1e12:.2f} TB/s, "
+                f"L2 {_size(device['l2_bytes'])}, f32 {device['peak_f32'] / 1e12:.0f} TFLOP/s, "
+                f"bf16 {device['peak_bf16'] / 1e12:.0f} (by formula)",
+            )
+        )
+    return [*rows, ("GPU compiler", f"numba-cuda {gpu['numba_cuda']}{', ' * bool(tools)}{tools}")]
 
 
 def _cache() -> dict[str, Any]:
@@ -157,7 +191,7 @@ def render(facts: dict[str, Any]) -> str:
         ),
         ("threads", threads["why_count"]),
         ("layer", f"{threads['layer']}: {threads['why_layer']}"),
-        ("GPU", f"none: {gpu['why']}; numba-cuda {gpu['numba_cuda']}; driver {gpu['driver']}"),
+        *_gpu_rows(gpu),
         ("kernel cache", cache["off"] or cache["directory"]),
         ("", f"{cache['entries']} kernels, {_size(cache['bytes'])}"),
         ("", f"the two drivers: {cache['hits']} found, {cache['misses']} compiled"),

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import time
 from typing import Any
 
+import numpy as np
 from numpy import ndarray
 
 from numbaprims.gpu.driver import Driver, NoGpu
@@ -22,6 +24,9 @@ _CTYPES = {
     "p": ctypes.c_void_p, "i32": ctypes.c_int32, "u32": ctypes.c_uint32, "i64": ctypes.c_int64,
     "u64": ctypes.c_uint64, "f32": ctypes.c_float, "f64": ctypes.c_double,
 }  # fmt: skip
+
+
+_TENSOR_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "i8": "UINT8", "u8": "UINT8"}
 
 
 @functools.cache
@@ -37,11 +42,17 @@ def bindings() -> Any:
         raise NoGpu(f"GPUs need the package numba-cuda ({error}): pip install 'numbaprims[cu13]', or [cu12]") from None
     try:
         (status,) = cu.cuInit(0)
-    except Exception as error:
-        raise NoGpu(f"no NVIDIA driver was found on this machine ({error})") from None
+    except Exception:
+        raise NoGpu("no NVIDIA driver was found on this machine") from None
     if int(status) != 0:
         raise NoGpu(f"the NVIDIA driver finds no usable GPU ({status.name})")
     return cu
+
+
+def device_count() -> int:
+    """How many GPUs this machine has; `NoGpu` where the driver or its package is missing."""
+    status, count = bindings().cuDeviceGetCount()
+    return int(count) if int(status) == 0 else 0
 
 
 class CudaError(RuntimeError):
@@ -169,3 +180,54 @@ class CudaDriver(Driver):
     def synchronise(self, stream: int) -> None:
         self._enter()
         self._call(self._cu.cuStreamSynchronize(stream))
+
+    def tensor_map(
+        self,
+        pointer: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+    ) -> ndarray:
+        cu = self._cu
+        kinds = cu.CUtensorMapDataType
+        kind = getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_TYPES[dtype]}")
+        encoded = self._call(
+            cu.cuTensorMapEncodeTiled(
+                kind, len(shape), pointer, [cu.cuuint64_t(length) for length in shape],
+                [cu.cuuint64_t(step) for step in strides], [cu.cuuint32_t(length) for length in box],
+                [cu.cuuint32_t(1)] * len(shape), cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+                cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+                cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        )  # fmt: skip
+        return np.array([int(word) for word in encoded.opaque], np.uint64).view(np.uint8)
+
+    def clock(self) -> EventClock:
+        return EventClock(self)
+
+
+class EventClock:
+    """Seconds of the device, by events on the default stream: what a kernel takes, without the waiting of the host."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self._cu = driver._cu
+        self._start, self._event = self._make(), self._make()
+        self._record(self._start)
+
+    def _make(self) -> Any:
+        self._driver._enter()
+        return self._driver._call(self._cu.cuEventCreate(0))
+
+    def _record(self, event: Any) -> None:
+        self._driver._enter()
+        self._driver._call(self._cu.cuEventRecord(event, 0))
+        self._driver._call(self._cu.cuEventSynchronize(event))
+
+    def now(self) -> float:
+        self._record(self._event)
+        return float(self._driver._call(self._cu.cuEventElapsedTime(self._start, self._event))) / 1e3

@@ -8,6 +8,7 @@ device.  Pointers are plain ints, streams too (a CUstream as an int; 0 is the de
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,11 +80,43 @@ class Driver:
         """Wait until everything on the stream has ended; raise what went wrong in it."""
         raise self._missing("synchronise")
 
+    def tensor_map(
+        self,
+        pointer: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+    ) -> Any:
+        """What a tensor copy (9.0) needs to know of an array: 128 bytes, a NumPy array of uint8, on the host.
+
+        `shape`, `strides` and `box` begin with the contiguous dimension; `strides` are bytes and leave it out; they
+        and the pointer are multiples of 16.  A box lies in shared memory with 128-byte swizzle.
+        """
+        raise self._missing("tensor_map")
+
+    def clock(self) -> Any:
+        """Time of the device for `tuning.timing.measure`: `now` waits for what was launched, and gives seconds."""
+        return HostClock(self)
+
     def _missing(self, name: str) -> Exception:
         return TypeError(f"{type(self).__name__} implements no {name}")
 
     def __repr__(self) -> str:
         return f"<{self.kind} driver, device {self.device}: {self.target.name}>"
+
+
+class HostClock:
+    """Seconds of the host, after everything on the default stream has ended."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def now(self) -> float:
+        self._driver.synchronise(0)
+        return time.perf_counter()
 
 
 _drivers: dict[int, Driver] = {}
@@ -112,6 +145,19 @@ def _open(device: int) -> Driver:
 
             found = _drivers[device] = CudaDriver(device)
         return found
+
+
+def count() -> int:
+    """How many devices there are.
+
+    Raises:
+        NoGpu: none, in words.
+    """
+    if any(driver.kind != "cuda" for driver in _drivers.values()):
+        return len(_drivers)
+    from numbaprims.gpu.cuda_driver import device_count
+
+    return device_count()
 
 
 def installed() -> tuple[Driver, ...]:

@@ -173,6 +173,18 @@ def test_the_context_is_looked_at_as_often_as_needed(cu):
     assert cu.names().count("cuCtxGetCurrent") == asked + 3, "with two GPUs others may have changed it"
 
 
+def test_time_is_the_devices(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.answers |= {"cuEventCreate": Handle(8), "cuEventElapsedTime": 2.5}
+    clock = gpu.clock()
+    cu.calls.clear()
+    assert clock.now() == 2.5e-3
+    assert cu.names() == ["cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"]
+    emulated = Plain()
+    emulated.synchronise = lambda stream: None
+    assert emulated.clock().now() > 0
+
+
 def test_errors_of_the_driver_come_in_words(cu):
     gpu = cuda_driver.CudaDriver()
     cu.fails["cuStreamSynchronize"] = 700

@@ -20,7 +20,7 @@ from numbaprims.bench.cases import (
     select,
     sum_bound,
 )
-from numbaprims.bench.operands import Operand, chosen_solver
+from numbaprims.bench.operands import Operand, chosen_solver, on_host
 from numbaprims.reference.activation import activation
 from numbaprims.tuning.timing import Schedule, measure
 
@@ -148,7 +148,7 @@ def workload(case: Case, threads: int) -> Workload:
     p = _Problem(case)
     a, b, out, words = p.a.ours, p.b.ours, p.out.ours, p.keywords()
     contenders = {OURS: Contender(lambda: numbaprims.gemm(a, b, out=out, **words), p.out.values)}
-    contenders |= _numpy(p) | _torch(p) | _onednn(p) | _plan(p)
+    contenders |= _numpy(p) | _torch(p) | _onednn(p) | _cupy(p) | _plan(p)
     if case.dtype in ("bf16", "f16", "int8"):
         contenders["numbaprims f32"] = _ours_f32(case)
     batch = case.get("batch", 1)
@@ -186,7 +186,7 @@ def _ours_f32(case: Case) -> Contender:
 
 
 def _numpy(p: _Problem) -> dict[str, Contender]:
-    if p.dtype not in ("f32", "f64") or p.activation not in (None, "relu"):
+    if not on_host() or p.dtype not in ("f32", "f64") or p.activation not in (None, "relu"):
         return {}
     left, right = p.logical(p.a.storage, p.b.storage)
     out, bias = p.out.storage, None if p.bias is None else p.bias.storage
@@ -226,6 +226,16 @@ def _torch(p: _Problem) -> dict[str, Contender]:
     return {"torch": Contender(call, p.out.values)}
 
 
+def _cupy(p: _Problem) -> dict[str, Contender]:
+    """cuBLAS through CuPy, for products without an epilogue."""
+    cupy = None if on_host() else rivals.library("cupy")
+    if cupy is None or p.dtype not in ("f16", "f32", "f64") or p.bias is not None or p.activation:
+        return {}
+    left, right = p.logical(p.a.cupy, p.b.cupy)
+    out = p.out.cupy
+    return {"cupy": Contender(lambda: cupy.matmul(left, right, out=out), p.out.values)}
+
+
 def _onednn(p: _Problem) -> dict[str, Contender]:
     """oneDNN's inner product, the kernel behind torch.compile's linear layers; it has no `out=`.
 
@@ -233,7 +243,7 @@ def _onednn(p: _Problem) -> dict[str, Contender]:
     round, and (a rival of its own, since its packing is not timed) reordered into oneDNN's blocked layout.
     """
     torch = rivals.library("torch")
-    if torch is None or not torch.backends.mkldnn.is_available() or p.out.storage.ndim != 2:
+    if torch is None or not on_host() or not torch.backends.mkldnn.is_available() or p.out.storage.ndim != 2:
         return {}
     if p.dtype not in ("f32", "bf16") or p.activation not in _ONEDNN_ATTRIBUTES:
         return {}

@@ -20,7 +20,7 @@ from numbaprims.bench.cases import (
     select,
     sum_bound,
 )
-from numbaprims.bench.operands import Operand, chosen_solver
+from numbaprims.bench.operands import Operand, chosen_solver, on_host
 
 DIMENSIONS = ("m", "n")
 
@@ -81,7 +81,7 @@ def _rivals(a: Operand, x: Operand, y: Operand, trans: bool) -> dict[str, Conten
     def flip(matrix: Any) -> Any:
         return matrix.T if trans else matrix
 
-    if a.dtype in ("f32", "f64"):
+    if a.dtype in ("f32", "f64") and on_host():
         matrix, vector, out = flip(a.storage), x.storage, y.storage
         found["numpy"] = Contender(lambda: np.matmul(matrix, vector, out=out), y.values)
         scipy = rivals.library("scipy")
@@ -99,4 +99,8 @@ def _rivals(a: Operand, x: Operand, y: Operand, trans: bool) -> dict[str, Conten
     if torch is not None and a.dtype != "i8":
         t_matrix, t_vector, t_out = flip(a.torch), x.torch, y.torch
         found["torch"] = Contender(lambda: torch.mv(t_matrix, t_vector, out=t_out), y.values)
+    cupy = None if on_host() or a.dtype == "bf16" else rivals.library("cupy")
+    if cupy is not None:
+        c_matrix, c_vector, c_out = flip(a.cupy), x.cupy, y.cupy
+        found["cupy"] = Contender(lambda: cupy.matmul(c_matrix, c_vector, out=c_out), y.values)
     return found

@@ -20,7 +20,7 @@ from numbaprims.bench.cases import (
     parse_shape,
     select,
 )
-from numbaprims.bench.operands import Operand, chosen_solver
+from numbaprims.bench.operands import Operand, chosen_solver, on_host
 
 DIMENSIONS = ("m", "n")
 
@@ -69,7 +69,7 @@ def workload(case: Case, threads: int) -> Workload:
         return None
 
     def reset() -> None:
-        np.copyto(a.storage, start.storage)
+        a.set(start.storage)
 
     contenders = {
         OURS: Contender(lambda: numbaprims.ger(ours[0], ours[1], a=ours[2], out=ours[2]), a.values, reset),
@@ -87,7 +87,7 @@ def workload(case: Case, threads: int) -> Workload:
 
 def _rivals(a: Operand, x: Operand, y: Operand, reset: Callable[[], None]) -> dict[str, Contender]:
     found: dict[str, Contender] = {}
-    if a.dtype in ("f32", "f64"):
+    if a.dtype in ("f32", "f64") and on_host():
         matrix, column, row = a.storage, x.storage[:, None], y.storage
         product = np.empty_like(matrix)
 
@@ -116,4 +116,9 @@ def _rivals(a: Operand, x: Operand, y: Operand, reset: Callable[[], None]) -> di
     if torch is not None:
         t_a, t_x, t_y = a.torch, x.torch, y.torch
         found["torch"] = Contender(lambda: t_a.addr_(t_x, t_y), a.values, reset)
+    cupy = None if on_host() or a.dtype == "bf16" else rivals.library("cupy")
+    if cupy is not None:
+        c_a, c_x, c_y = a.cupy, x.cupy, y.cupy
+        add = cupy.ElementwiseKernel("T x, T y", "T a", "a += x * y", "numbaprims_rival_ger")
+        found["cupy"] = Contender(lambda: add(c_x[:, None], c_y, c_a), a.values, reset)
     return found
