@@ -196,7 +196,7 @@ class GpuKernel:
         return found
 
     def images(self, archs: tuple[str, ...]) -> list[Image]:
-        """As `image` for several architectures, at the price of one: Numba's part (0.1 to 0.7 s) is the same for all."""
+        """As `image` for several architectures: Numba's part, 0.1 to 0.7 s, is the same for all and done once."""
         lowered: list[Any] = []
 
         def compile_now(arch: str) -> Image:

@@ -1,4 +1,4 @@
-"""The code of every GPU kernel: registers, spills, address spaces, float64 by accident, the opcodes that it promises."""
+"""The code of every GPU kernel: registers, spills, address spaces, float64 by accident, the opcodes it promises."""
 
 import pytest
 from gpu import gates
