@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy import ndarray
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
-from numbaprims.ops._activation_problem import SPECIAL, ActivationProblem, make_problem
+from numbaprims.ops._activation_problem import SPECIAL, Posed
 from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.ops.epilogue import Activation, make_activation
 
@@ -32,32 +31,6 @@ _ndarray = ndarray
 _empty_like = np.empty_like
 # without NumPy's dispatch to other array types: 0.08 us instead of 0.2
 _may_share = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
-
-
-@dataclasses.dataclass(slots=True)
-class Posed:
-    """A checked call: its operands' storage, where the result goes, and what the problem follows from."""
-
-    kind: str
-    direction: str
-    dtype: str
-    library: arrays.Library
-    inputs: dict[str, ndarray]
-    """By name, the one that has the result's shape first."""
-    result: Any
-    out: ndarray
-    axis: int | None = None
-
-    def key(self) -> Any:
-        """What the launcher is found by; it holds all that `problem` depends on."""
-        # np's own function, which also knows views of device memory
-        lie = [(x.shape, x.strides, np.may_share_memory(x, self.out)) for x in self.inputs.values()]
-        return (self.kind, self.direction, self.dtype, *lie, self.out.shape, self.out.strides, self.axis,
-                _current().key, self.library.place)  # fmt: skip
-
-    def problem(self) -> ActivationProblem:
-        """The problem that this call poses."""
-        return make_problem(self.kind, self.direction, self.dtype, self.out, self.inputs, self.axis)
 
 
 def reads(kind: str) -> str:
@@ -109,7 +82,7 @@ def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0
             bound.launch(result, x, None, None, None, None, None, p0, p1, p2)
             if state.verbose:
                 call.log_call(bound)
-            elif bound.extra is None:
+            elif not bound.known:
                 _known_calls.add((kind, state.key), bound, ((0, result), (1, x)))
             return result
     return run(pose(kind, "forward", {"x": x}, out), (p0, p1, p2), key)
@@ -149,7 +122,7 @@ def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p
                 bound.launch(result, None, dy, saved, None, None, None, p0, p1, p2)
             if state.verbose:
                 call.log_call(bound)
-            elif bound.extra is None:
+            elif not bound.known:
                 operands = ((0, result), (2, dy), (1 if name == "x" else 3, saved))
                 _known_calls.add((kind, "dx", state.key), bound, operands)
             return result
@@ -351,7 +324,7 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     bound.launch(*[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2])
     if state.verbose:
         call.log_call(bound)
-    elif known_key is not None and bound.extra is None and posed.library is arrays.NUMPY:
+    elif known_key is not None and not bound.known and posed.library is arrays.NUMPY:
         _known_calls.add(
             known_key, bound, [(slot, operands[name]) for slot, name in enumerate(ARRAYS) if name in operands]
         )

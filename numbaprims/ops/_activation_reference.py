@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from numbaprims.ops._activation_problem import Posed
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import activation as reference
 from numbaprims.reference.convert import from_float64, to_float64
-
-if TYPE_CHECKING:
-    from numbaprims.ops._activation_call import Posed
 
 # x from y, for the gradients that are given y only.
 _INVERSE = {

@@ -1,24 +1,26 @@
-"""The activations that are arithmetic alone, a function each."""
+"""The activations that are arithmetic alone, each followed by its gradient.
+
+What all docstrings have alike, x, dy, out, the results and the errors, is put in by `documented`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.ops._activation_call import forward, number as _number, numbers as _numbers, prelu_forward
+from numbaprims.ops._activation_call import (
+    backward,
+    forward,
+    number as _number,
+    numbers as _numbers,
+    prelu_backward as _prelu_backward,
+    prelu_forward,
+)
+from numbaprims.ops._activation_docs import documented
 
 
+@documented
 def identity(x: Any, *, out: Any = None) -> Any:
     """Copy: ``y = x``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -28,18 +30,21 @@ def identity(x: Any, *, out: Any = None) -> Any:
     return forward("identity", x, out)
 
 
+@documented
+def identity_backward(dy: Any, *, out: Any = None) -> Any:
+    """Gradient of `identity`: ``dx = dy``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.identity_backward(np.array([1.0, 3.0]))
+        array([1., 3.])
+    """
+    return backward("identity", dy, None, out)
+
+
+@documented
 def relu(x: Any, *, out: Any = None) -> Any:
     """Rectified linear unit: ``y = max(x, 0)``; NaN stays NaN.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -49,19 +54,24 @@ def relu(x: Any, *, out: Any = None) -> Any:
     return forward("relu", x, out)
 
 
+@documented
+def relu_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
+    """Gradient of `relu`: ``dx = dy if y > 0 else 0``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.relu_backward(np.array([1.0, 3.0]), numbaprims.relu(np.array([-1.0, 2.0])))
+        array([0., 3.])
+    """
+    return backward("relu", dy, y, out)
+
+
+@documented
 def leaky_relu(x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
     """Leaky rectified linear unit: ``y = x if x > 0 else negative_slope * x``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         negative_slope: slope below 0.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -74,19 +84,27 @@ def leaky_relu(x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
     return forward("leaky_relu", x, out, _number("leaky_relu", "negative_slope", negative_slope))
 
 
+@documented
+def leaky_relu_backward(dy: Any, x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
+    """Gradient of `leaky_relu`: ``dx = dy if x > 0 else negative_slope * dy``.
+
+    Args:
+        negative_slope: as in `leaky_relu`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.leaky_relu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 0.1)
+        array([0.1, 3. ])
+    """
+    return backward("leaky_relu", dy, x, out, _number("leaky_relu", "negative_slope", negative_slope))
+
+
+@documented
 def prelu(x: Any, weight: Any, *, out: Any = None) -> Any:
     """Rectified linear unit with a learned slope: ``y = x if x > 0 else weight * x``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         weight: (1,), one slope, or (C,), one for each index of dimension 1 of x; of x's dtype.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -99,19 +117,32 @@ def prelu(x: Any, weight: Any, *, out: Any = None) -> Any:
     return prelu_forward(x, weight, out)
 
 
+@documented
+def prelu_backward(dy: Any, x: Any, weight: Any, *, out: Any = None) -> tuple[Any, Any]:
+    """Gradients of `prelu`: ``dx = dy if x > 0 else weight * dy``, ``dweight = sum(0 if x > 0 else x * dy)``.
+
+    The sum has the same bits whatever the number of threads.
+
+    Args:
+        weight: as in `prelu`.
+
+    Returns:
+        dx, of dy's shape, and dweight, of weight's; summed in float32 (float64 for float64).
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.prelu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), np.array([0.5]))
+        (array([0.5, 3. ]), array([-1.]))
+    """
+    return _prelu_backward(dy, x, weight, out)
+
+
+@documented
 def clipped_relu(x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
     """Rectified linear unit with a ceiling: ``y = min(max(x, 0), alpha)``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         alpha: the ceiling.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -121,18 +152,24 @@ def clipped_relu(x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
     return forward("clipped_relu", x, out, _number("clipped_relu", "alpha", alpha))
 
 
-def relu6(x: Any, *, out: Any = None) -> Any:
-    """Rectified linear unit with the ceiling 6: ``y = min(max(x, 0), 6)``.
+@documented
+def clipped_relu_backward(dy: Any, x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
+    """Gradient of `clipped_relu`: ``dx = dy if 0 < x < alpha else 0``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
+        alpha: as in `clipped_relu`.
 
-    Returns:
-        y, of x's shape, dtype and library.
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.clipped_relu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 1.5)
+        array([0., 0.])
+    """
+    return backward("clipped_relu", dy, x, out, _number("clipped_relu", "alpha", alpha))
 
-    Raises:
-        TypeError, ValueError: as `activation`.
+
+@documented
+def relu6(x: Any, *, out: Any = None) -> Any:
+    """Rectified linear unit with the ceiling 6: ``y = min(max(x, 0), 6)``.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -142,18 +179,21 @@ def relu6(x: Any, *, out: Any = None) -> Any:
     return forward("clipped_relu", x, out, 6.0)
 
 
+@documented
+def relu6_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `relu6`: ``dx = dy if 0 < x < 6 else 0``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.relu6_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]))
+        array([0., 3.])
+    """
+    return backward("clipped_relu", dy, x, out, 6.0)
+
+
+@documented
 def softsign(x: Any, *, out: Any = None) -> Any:
     """Algebraic sigmoid: ``y = x / (1 + |x|)``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -163,18 +203,21 @@ def softsign(x: Any, *, out: Any = None) -> Any:
     return forward("softsign", x, out)
 
 
+@documented
+def softsign_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `softsign`: ``dx = dy / (1 + |x|) ** 2``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.softsign_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.25  , 0.3333])
+    """
+    return backward("softsign", dy, x, out)
+
+
+@documented
 def abs(x: Any, *, out: Any = None) -> Any:
     """Absolute value: ``y = |x|``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -184,18 +227,21 @@ def abs(x: Any, *, out: Any = None) -> Any:
     return forward("abs", x, out)
 
 
+@documented
+def abs_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `abs`: ``dx = dy * sign(x)``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.abs_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]))
+        array([-1.,  3.])
+    """
+    return backward("abs", dy, x, out)
+
+
+@documented
 def hard_sigmoid(x: Any, *, out: Any = None) -> Any:
     """Piecewise linear sigmoid: ``y = min(max(x + 3, 0), 6) / 6`` (torch's slope; ONNX's default is 0.2).
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -205,18 +251,21 @@ def hard_sigmoid(x: Any, *, out: Any = None) -> Any:
     return forward("hard_sigmoid", x, out)
 
 
+@documented
+def hard_sigmoid_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `hard_sigmoid`: ``dx = dy / 6 if -3 < x < 3 else 0``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.hard_sigmoid_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.1667, 0.5   ])
+    """
+    return backward("hard_sigmoid", dy, x, out)
+
+
+@documented
 def hard_swish(x: Any, *, out: Any = None) -> Any:
     """Piecewise quadratic swish: ``y = x * min(max(x + 3, 0), 6) / 6``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -229,20 +278,25 @@ def hard_swish(x: Any, *, out: Any = None) -> Any:
     return forward("hard_swish", x, out)
 
 
+@documented
+def hard_swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `hard_swish`: ``dx = 0 if x <= -3 else dy * (x / 3 + 1 / 2) if x < 3 else dy``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.hard_swish_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.1667, 3.5   ])
+    """
+    return backward("hard_swish", dy, x, out)
+
+
+@documented
 def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None) -> Any:
     """Piecewise linear tanh: ``y = min(max(x, min_val), max_val)``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         min_val: lower bound.
         max_val: upper bound, not below the lower.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -252,18 +306,25 @@ def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any =
     return forward("hard_tanh", x, out, *_numbers("hard_tanh", min_val=min_val, max_val=max_val))
 
 
-def sqrt(x: Any, *, out: Any = None) -> Any:
-    """Square root: ``y = sqrt(x)``; NaN below 0.
+@documented
+def hard_tanh_backward(dy: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None) -> Any:
+    """Gradient of `hard_tanh`: ``dx = dy if min_val < x < max_val else 0``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
+        min_val: as in `hard_tanh`.
+        max_val: as in `hard_tanh`.
 
-    Returns:
-        y, of x's shape, dtype and library.
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.hard_tanh_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]))
+        array([0., 0.])
+    """
+    return backward("hard_tanh", dy, x, out, *_numbers("hard_tanh", min_val=min_val, max_val=max_val))
 
-    Raises:
-        TypeError, ValueError: as `activation`.
+
+@documented
+def sqrt(x: Any, *, out: Any = None) -> Any:
+    """Square root: ``y = sqrt(x)``; NaN below 0.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -273,18 +334,21 @@ def sqrt(x: Any, *, out: Any = None) -> Any:
     return forward("sqrt", x, out)
 
 
+@documented
+def sqrt_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
+    """Gradient of `sqrt`: ``dx = dy / (2 * y)``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.sqrt_backward(np.array([1.0, 3.0]), numbaprims.sqrt(np.array([0.25, 4.0])))
+        array([1.  , 0.75])
+    """
+    return backward("sqrt", dy, y, out)
+
+
+@documented
 def square(x: Any, *, out: Any = None) -> Any:
     """Square: ``y = x * x``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -294,18 +358,21 @@ def square(x: Any, *, out: Any = None) -> Any:
     return forward("square", x, out)
 
 
+@documented
+def square_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `square`: ``dx = 2 * dy * x``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.square_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]))
+        array([-2., 12.])
+    """
+    return backward("square", dy, x, out)
+
+
+@documented
 def round(x: Any, *, out: Any = None) -> Any:
     """The nearest integer, halves to even.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -315,20 +382,25 @@ def round(x: Any, *, out: Any = None) -> Any:
     return forward("round", x, out)
 
 
+@documented
+def round_backward(dy: Any, *, out: Any = None) -> Any:
+    """Gradient of `round`: ``dx = 0 * dy``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.round_backward(np.array([1.0, 3.0]))
+        array([0., 0.])
+    """
+    return backward("round", dy, None, out)
+
+
+@documented
 def clip(x: Any, min: float | None = None, max: float | None = None, *, out: Any = None) -> Any:
     """Clamp: ``y = min(max(x, min), max)``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         min: lower bound, None for none.
         max: upper bound, None for none; where the bounds cross, it wins.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -338,20 +410,29 @@ def clip(x: Any, min: float | None = None, max: float | None = None, *, out: Any
     return forward("clip", x, out, _number("clip", "min", min), _number("clip", "max", max))
 
 
+@documented
+def clip_backward(dy: Any, x: Any, min: float | None = None, max: float | None = None, *, out: Any = None) -> Any:
+    """Gradient of `clip`: ``dx = dy if min <= x <= max else 0``.
+
+    Args:
+        min: as in `clip`.
+        max: as in `clip`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.clip_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 0.0, 4.0)
+        array([0., 3.])
+    """
+    return backward("clip", dy, x, out, _number("clip", "min", min), _number("clip", "max", max))
+
+
+@documented
 def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any:
     """Replace small elements: ``y = x if x > threshold else value``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         threshold: what is not above it is replaced.
         value: what it is replaced by.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -360,6 +441,29 @@ def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any
     """
     return forward(
         "threshold",
+        x,
+        out,
+        _number("threshold", "threshold", threshold),
+        _number("threshold", "value", value),
+    )
+
+
+@documented
+def threshold_backward(dy: Any, x: Any, threshold: float, value: float, *, out: Any = None) -> Any:
+    """Gradient of `threshold`: ``dx = dy if x > threshold else 0``.
+
+    Args:
+        threshold: as in `threshold`.
+        value: as in `threshold`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.threshold_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 1.0, -1.0)
+        array([0., 3.])
+    """
+    return backward(
+        "threshold",
+        dy,
         x,
         out,
         _number("threshold", "threshold", threshold),

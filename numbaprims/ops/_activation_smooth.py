@@ -1,4 +1,7 @@
-"""The activations that stand on exp and its relatives, a function each."""
+"""The activations that stand on exp and its relatives, each followed by its gradient.
+
+What all docstrings have alike, x, dy, out, the results and the errors, is put in by `documented`.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,24 @@ from typing import Any
 
 from numbaprims.ops._activation_call import (
     axis_of as _axis,
+    backward,
     forward,
     gelu_kind as _gelu,
+    glu_backward as _glu_backward,
     glu_forward,
     number as _number,
     numbers as _numbers,
     special as _special,
 )
+from numbaprims.ops._activation_docs import documented
 
 
+@documented
 def elu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Exponential linear unit: ``y = x if x > 0 else alpha * (exp(x) - 1)``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         alpha: minus the limit for x towards minus infinity.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -40,18 +39,24 @@ def elu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     return forward("elu", x, out, _number("elu", "alpha", alpha))
 
 
-def selu(x: Any, *, out: Any = None) -> Any:
-    """Self-normalising elu: ``y = 1.0507 * (x if x > 0 else 1.6733 * (exp(x) - 1))``.
+@documented
+def elu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
+    """Gradient of `elu`: ``dx = dy if x > 0 else dy * alpha * exp(x)``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
+        alpha: as in `elu`.
 
-    Returns:
-        y, of x's shape, dtype and library.
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.elu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.3679, 3.    ])
+    """
+    return backward("elu", dy, x, out, _number("elu", "alpha", alpha))
 
-    Raises:
-        TypeError, ValueError: as `activation`.
+
+@documented
+def selu(x: Any, *, out: Any = None) -> Any:
+    """Self-normalising elu: ``y = 1.0507 * (x if x > 0 else 1.6733 * (exp(x) - 1))``.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -64,19 +69,24 @@ def selu(x: Any, *, out: Any = None) -> Any:
     return forward("selu", x, out)
 
 
+@documented
+def selu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `selu`: ``dx = 1.0507 * dy * (1 if x > 0 else 1.6733 * exp(x))``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.selu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.6468, 3.1521])
+    """
+    return backward("selu", dy, x, out)
+
+
+@documented
 def celu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Continuously differentiable elu: ``y = max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         alpha: minus the limit for x towards minus infinity; not 0.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -89,18 +99,24 @@ def celu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     return forward("celu", x, out, *_numbers("celu", alpha=alpha))
 
 
-def sigmoid(x: Any, *, out: Any = None) -> Any:
-    """Logistic function: ``y = 1 / (1 + exp(-x))``.
+@documented
+def celu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
+    """Gradient of `celu`: ``dx = dy if x > 0 else dy * exp(x / alpha)``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
+        alpha: as in `celu`.
 
-    Returns:
-        y, of x's shape, dtype and library.
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.celu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 2.0).round(4)
+        array([0.6065, 3.    ])
+    """
+    return backward("celu", dy, x, out, *_numbers("celu", alpha=alpha))
 
-    Raises:
-        TypeError, ValueError: as `activation`.
+
+@documented
+def sigmoid(x: Any, *, out: Any = None) -> Any:
+    """Logistic function: ``y = 1 / (1 + exp(-x))``.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -110,18 +126,22 @@ def sigmoid(x: Any, *, out: Any = None) -> Any:
     return forward("sigmoid", x, out)
 
 
+@documented
+def sigmoid_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
+    """Gradient of `sigmoid`: ``dx = dy * y * (1 - y)``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> y = numbaprims.sigmoid(np.array([-1.0, 2.0]))
+        >>> numbaprims.sigmoid_backward(np.array([1.0, 3.0]), y).round(4)
+        array([0.1966, 0.315 ])
+    """
+    return backward("sigmoid", dy, y, out)
+
+
+@documented
 def tanh(x: Any, *, out: Any = None) -> Any:
     """Hyperbolic tangent: ``y = tanh(x)``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -131,20 +151,25 @@ def tanh(x: Any, *, out: Any = None) -> Any:
     return forward("tanh", x, out)
 
 
+@documented
+def tanh_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
+    """Gradient of `tanh`: ``dx = dy * (1 - y * y)``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.tanh_backward(np.array([1.0, 3.0]), numbaprims.tanh(np.array([-1.0, 2.0]))).round(4)
+        array([0.42 , 0.212])
+    """
+    return backward("tanh", dy, y, out)
+
+
+@documented
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
     """Smooth rectifier: ``y = x if beta * x > threshold else log(1 + exp(beta * x)) / beta``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         beta: sharpness; not 0.
         threshold: where it is taken for linear.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -157,21 +182,33 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = N
     return forward(kernel, x, out, *numbers)
 
 
+@documented
+def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
+    """Gradient of `softplus`: ``dx = dy if beta * x > threshold else dy / (1 + exp(-beta * x))``.
+
+    Args:
+        beta: as in `softplus`.
+        threshold: as in `softplus`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.softplus_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.2689, 2.6424])
+    """
+    if beta == 1.0 and threshold == 20.0:
+        return backward("softplus_1", dy, x, out)
+    kernel, *numbers = _special("softplus", *_numbers("softplus", beta=beta, threshold=threshold))
+    return backward(kernel, dy, x, out, *numbers)
+
+
+@documented
 def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, out: Any = None) -> Any:
     """Power of a linear function: ``y = (alpha + beta * x) ** gamma``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         alpha: shift.
         beta: scale.
         gamma: exponent; a base below 0 gives NaN unless it is a whole number.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -182,19 +219,32 @@ def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, 
     return forward(kernel, x, out, *numbers)
 
 
+@documented
+def power_backward(
+    dy: Any, x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, out: Any = None
+) -> Any:
+    """Gradient of `power`: ``dx = dy * beta * gamma * (alpha + beta * x) ** (gamma - 1)``.
+
+    Args:
+        alpha: as in `power`.
+        beta: as in `power`.
+        gamma: as in `power`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.power_backward(np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1.0, 2.0, 3.0)
+        array([ 54., 450.])
+    """
+    kernel, *numbers = _special("power", *_numbers("power", alpha=alpha, beta=beta, gamma=gamma))
+    return backward(kernel, dy, x, out, *numbers)
+
+
+@documented
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     """Gaussian error linear unit: ``y = x * (1 + erf(x / sqrt(2))) / 2``.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
         approximate: "none", or "tanh" for ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2``.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -207,18 +257,24 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     return forward(_gelu(approximate), x, out)
 
 
-def silu(x: Any, *, out: Any = None) -> Any:
-    """Sigmoid linear unit: ``y = x / (1 + exp(-x))``.
+@documented
+def gelu_backward(dy: Any, x: Any, approximate: str = "none", *, out: Any = None) -> Any:
+    """Gradient of `gelu`: ``dx = dy * (Phi(x) + x * phi(x))``, the normal distribution and density.
 
     Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
+        approximate: as in `gelu`.
 
-    Returns:
-        y, of x's shape, dtype and library.
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.gelu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([-0.0833,  3.2557])
+    """
+    return backward(_gelu(approximate), dy, x, out)
 
-    Raises:
-        TypeError, ValueError: as `activation`.
+
+@documented
+def silu(x: Any, *, out: Any = None) -> Any:
+    """Sigmoid linear unit: ``y = x / (1 + exp(-x))``.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -231,18 +287,21 @@ def silu(x: Any, *, out: Any = None) -> Any:
     return forward("silu", x, out)
 
 
+@documented
+def silu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `silu`: ``dx = dy * s * (1 + x * (1 - s))`` with ``s = 1 / (1 + exp(-x))``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.silu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.0723, 3.2724])
+    """
+    return backward("silu", dy, x, out)
+
+
+@documented
 def swish(x: Any, *, out: Any = None) -> Any:
     """Another name of `silu`: ``y = x / (1 + exp(-x))``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -255,18 +314,21 @@ def swish(x: Any, *, out: Any = None) -> Any:
     return forward("silu", x, out)
 
 
+@documented
+def swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `swish`: ``dx = dy * s * (1 + x * (1 - s))`` with ``s = 1 / (1 + exp(-x))``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.swish_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.0723, 3.2724])
+    """
+    return backward("silu", dy, x, out)
+
+
+@documented
 def mish(x: Any, *, out: Any = None) -> Any:
     """Self-regularised unit: ``y = x * tanh(log(1 + exp(x)))``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -279,18 +341,23 @@ def mish(x: Any, *, out: Any = None) -> Any:
     return forward("mish", x, out)
 
 
+@documented
+def mish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `mish`: ``dx = dy * (t + x * s * (1 - t * t))``.
+
+    Here t is ``tanh(log(1 + exp(x)))`` and s is ``1 / (1 + exp(-x))``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.mish_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
+        array([0.0592, 3.208 ])
+    """
+    return backward("mish", dy, x, out)
+
+
+@documented
 def exp(x: Any, *, out: Any = None) -> Any:
     """Exponential function: ``y = exp(x)``.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -300,18 +367,21 @@ def exp(x: Any, *, out: Any = None) -> Any:
     return forward("exp", x, out)
 
 
+@documented
+def exp_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
+    """Gradient of `exp`: ``dx = dy * y``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.exp_backward(np.array([1.0, 3.0]), numbaprims.exp(np.array([-1.0, 2.0]))).round(4)
+        array([ 0.3679, 22.1672])
+    """
+    return backward("exp", dy, y, out)
+
+
+@documented
 def log(x: Any, *, out: Any = None) -> Any:
     """Natural logarithm: ``y = log(x)``; NaN below 0, minus infinity at 0.
-
-    Args:
-        x: any shape and strides; float64, float32, float16 or bfloat16.
-        out: where y goes, of x's shape and dtype; it may be x itself.
-
-    Returns:
-        y, of x's shape, dtype and library.
-
-    Raises:
-        TypeError, ValueError: as `activation`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -321,6 +391,19 @@ def log(x: Any, *, out: Any = None) -> Any:
     return forward("log", x, out)
 
 
+@documented
+def log_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
+    """Gradient of `log`: ``dx = dy / x``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.log_backward(np.array([1.0, 3.0]), np.array([0.5, 4.0]))
+        array([2.  , 0.75])
+    """
+    return backward("log", dy, x, out)
+
+
+@documented
 def glu(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """Gated linear unit: ``y = a / (1 + exp(-b))``, a and b the halves of x along an axis.
 
@@ -344,3 +427,23 @@ def glu(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         Dauphin et al., Language modeling with gated convolutional networks, ICML 2017.
     """
     return glu_forward(x, _axis(axis), out)
+
+
+@documented
+def glu_backward(dy: Any, x: Any, axis: int = -1, *, out: Any = None) -> Any:
+    """Gradient of `glu`: ``da = dy * s``, ``db = dy * a * s * (1 - s)`` with ``s = 1 / (1 + exp(-b))``.
+
+    Args:
+        x: the input of the forward pass, twice as long along `axis`.
+        axis: as in `glu`.
+        out: where dx goes, of x's shape; it may be x itself.
+
+    Returns:
+        dx, of x's shape, dtype and library.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.glu_backward(np.array([1.0]), np.array([2.0, 0.0]))
+        array([0.5, 0.5])
+    """
+    return _glu_backward(dy, x, _axis(axis), out)

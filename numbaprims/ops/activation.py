@@ -1,7 +1,7 @@
 """Activations and their gradients: `activation`, `activation_backward`, and a function for each kind.
 
-The functions of one kind stand in `_activation_simple.py` and `_activation_smooth.py`, their gradients in the
-`_backward` files beside them; what they share is in `_activation_call.py`.
+The functions of one kind stand in `_activation_simple.py` and `_activation_smooth.py`, each followed by its gradient;
+`_activation_call.py` is the road that all of them take, `_activation_problem.py` what it asks the dispatcher.
 """
 
 from __future__ import annotations
@@ -13,70 +13,66 @@ from numbaprims.ops._activation_call import backward as _backward, forward as _f
 from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem
 from numbaprims.ops._activation_simple import (
     abs as abs,
+    abs_backward as abs_backward,
     clip as clip,
+    clip_backward as clip_backward,
     clipped_relu as clipped_relu,
+    clipped_relu_backward as clipped_relu_backward,
     hard_sigmoid as hard_sigmoid,
+    hard_sigmoid_backward as hard_sigmoid_backward,
     hard_swish as hard_swish,
+    hard_swish_backward as hard_swish_backward,
     hard_tanh as hard_tanh,
+    hard_tanh_backward as hard_tanh_backward,
     identity as identity,
+    identity_backward as identity_backward,
     leaky_relu as leaky_relu,
+    leaky_relu_backward as leaky_relu_backward,
     prelu as prelu,
+    prelu_backward as prelu_backward,
     relu as relu,
     relu6 as relu6,
-    round as round,
-    softsign as softsign,
-    sqrt as sqrt,
-    square as square,
-    threshold as threshold,
-)
-from numbaprims.ops._activation_simple_backward import (
-    abs_backward as abs_backward,
-    clip_backward as clip_backward,
-    clipped_relu_backward as clipped_relu_backward,
-    hard_sigmoid_backward as hard_sigmoid_backward,
-    hard_swish_backward as hard_swish_backward,
-    hard_tanh_backward as hard_tanh_backward,
-    identity_backward as identity_backward,
-    leaky_relu_backward as leaky_relu_backward,
-    prelu_backward as prelu_backward,
     relu6_backward as relu6_backward,
     relu_backward as relu_backward,
+    round as round,
     round_backward as round_backward,
+    softsign as softsign,
     softsign_backward as softsign_backward,
+    sqrt as sqrt,
     sqrt_backward as sqrt_backward,
+    square as square,
     square_backward as square_backward,
+    threshold as threshold,
     threshold_backward as threshold_backward,
 )
 from numbaprims.ops._activation_smooth import (
     celu as celu,
-    elu as elu,
-    exp as exp,
-    gelu as gelu,
-    glu as glu,
-    log as log,
-    mish as mish,
-    power as power,
-    selu as selu,
-    sigmoid as sigmoid,
-    silu as silu,
-    softplus as softplus,
-    swish as swish,
-    tanh as tanh,
-)
-from numbaprims.ops._activation_smooth_backward import (
     celu_backward as celu_backward,
+    elu as elu,
     elu_backward as elu_backward,
+    exp as exp,
     exp_backward as exp_backward,
+    gelu as gelu,
     gelu_backward as gelu_backward,
+    glu as glu,
     glu_backward as glu_backward,
+    log as log,
     log_backward as log_backward,
+    mish as mish,
     mish_backward as mish_backward,
+    power as power,
     power_backward as power_backward,
+    selu as selu,
     selu_backward as selu_backward,
+    sigmoid as sigmoid,
     sigmoid_backward as sigmoid_backward,
+    silu as silu,
     silu_backward as silu_backward,
+    softplus as softplus,
     softplus_backward as softplus_backward,
+    swish as swish,
     swish_backward as swish_backward,
+    tanh as tanh,
     tanh_backward as tanh_backward,
 )
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
