@@ -2,9 +2,9 @@
 
 A kernel of tiles is bound by the slowest of three, after the time that starts it and fills its pipeline:
 
-- arithmetic: the multiprocessor with the most tiles computes them all, whole ones, whatever part of them is there; with
-  few warps on it, at a fraction of its rate (an FFMA depends on one 4 clocks before it, a load of shared memory takes
-  30: 8 warps of 64 independent sums each hide both);
+- arithmetic: the multiprocessor with the most tiles computes them all, whole ones, whatever part of them is there; at a
+  fraction of its rate where few warps are on it: it has four schedulers, and what one warp waits for (30 clocks for a
+  load of shared memory) only others hide; w warps are taken to reach 1.5 w / (w + 4), 8 of them all;
 - memory: every operand once, at 85 % of the bandwidth, or less where too few bytes are under way: bandwidth x latency
   (3.35 TB/s x 0.8 us = 2.7 MB on an H100);
 - the second-level cache: every tile reads its rows of A and columns of B anew; 2.5 times the memory's bandwidth.
@@ -23,8 +23,6 @@ from numbaprims.gpu.gemm.arguments import ceil_div
 LAUNCH, FILL = 2.5e-6, 1.5e-6
 LATENCY = 0.8e-6
 MEMORY, CACHE = 0.85, 2.5
-#: Threads of a multiprocessor that keep its arithmetic busy.
-BUSY_THREADS = 384
 
 
 class Work(NamedTuple):
@@ -52,7 +50,8 @@ def tile_seconds(problem: Any, target: Any, work: Work, *, chunks: int = 1, roun
     depth = ceil_div(ceil_div(problem.k, chunks), round_k) * round_k
     busiest = ceil_div(blocks, target.multiprocessors)
     resident = min(busiest, work.blocks_per_multiprocessor)
-    fill = min(1.0, resident * work.threads / BUSY_THREADS)
+    warps = resident * work.threads / 32
+    fill = min(1.0, 1.5 * warps / (warps + 4.0))
     rate = work.rate / target.multiprocessors * fill
     arithmetic = busiest * 2.0 * work.bm * work.bn * depth / rate
     size_out = DTYPES[problem.out_dtype].itemsize

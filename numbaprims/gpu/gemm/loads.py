@@ -336,7 +336,11 @@ def make_load(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
 
 
 def way_of(dtype: str, pointer: int, outer_step: int, k_step: int, outer: int, k: int, batch: tuple[int, ...]) -> str:
-    """The way for an operand of these strides (in elements); `batch` are the strides between products."""
+    """The way for an operand of these strides (in elements); `batch` are the strides between products.
+
+    Strides count for dimensions of one element too: the addresses of elements past an end are formed, though not read,
+    and must be aligned like others.
+    """
     size = DTYPES[dtype].itemsize
     rows_of_k = outer_step == 1 or outer == 1
     rows_of_outer = k_step == 1 or k == 1
@@ -345,10 +349,10 @@ def way_of(dtype: str, pointer: int, outer_step: int, k_step: int, outer: int, k
         return all(value % nbytes == 0 for value in (pointer, step * size, *(s * size for s in batch)))
 
     if dtype in ("i8", "u8"):
-        if rows_of_outer and aligned(4, outer_step if outer > 1 else 0):
+        if rows_of_outer and aligned(4, outer_step):
             return "k"
-        return "t" if outer_step == 1 and aligned(4, k_step if k > 1 else 0) else "g"
-    if dtype in ("f32", "f64") and outer_step == 1 and aligned(16, k_step if k > 1 else 0):
+        return "t" if outer_step == 1 and aligned(4, k_step) else "g"
+    if dtype in ("f32", "f64") and outer_step == 1 and aligned(16, k_step):
         return "v"
     if rows_of_outer:
         return "k"

@@ -43,6 +43,15 @@ class Tile(NamedTuple):
     def name(self) -> str:
         return f"{self.bm}x{self.bn}"
 
+    def residents(self, word: int) -> int:
+        """Blocks that a multiprocessor is to hold: 16 warps of 128 registers, or 12 of 168 where the sums of a thread
+        are 64 registers that are used in pairs (32 float64, which spill at 128)."""
+        return max(1, (384 if word == 8 and self.tm * self.tn >= 32 else 512) // self.threads)
+
+    def registers(self, word: int) -> int:
+        """What a thread may use for that."""
+        return min(255, 65536 // (self.threads * self.residents(word)) // 8 * 8)
+
     def shared(self, word: int) -> int:
         """Bytes of shared memory, words of `word` bytes: the blocks of k, and later the sums in their place."""
         pad = padding(word)

@@ -23,7 +23,6 @@ from numbaprims.gpu.launch import step
 EFFICIENCY = {"128x128": 0.82, "128x64": 0.75, "64x64": 0.72, "32x32": 0.55, "128x16": 0.55, "16x128": 0.55}
 # Half precisions are widened by single loads through registers: two instructions an element more.
 WIDENED = 0.7
-REGISTERS = 128
 INTEGERS = ("i8", "u8")
 TOO_LARGE = "m, n or k is too large for 32-bit indices"
 
@@ -53,7 +52,7 @@ def work_of(problem: Any, target: Any, tile: str) -> cost.Work:
         rate *= WIDENED if DTYPES[problem.a_dtype].itemsize == 2 else 1.0
     return cost.Work(
         bm=size.bm, bn=size.bn, threads=size.threads,
-        blocks_per_multiprocessor=max(1, target.blocks_per_multiprocessor(size.threads, REGISTERS, shared)),
+        blocks_per_multiprocessor=max(1, target.blocks_per_multiprocessor(size.threads, size.registers(words.size), shared)),
         bytes_in_flight=(size.stages - 1) * size.bk * (size.bm + size.bn) * words.size,
         rate=rate, element=DTYPES[problem.a_dtype].itemsize,
         a_waste=waste(problem.a_dtype, a_way), b_waste=waste(problem.b_dtype, b_way),
@@ -101,7 +100,7 @@ class _Tiles(Solver):
         return 1, round_up(max(1, problem.k), 16)
 
     def _seconds(self, problem: Any, target: Any, tile: str) -> float:
-        span = TILES[tile].bk * words_of(problem.a_dtype).elements
+        span = 4 * words_of(problem.a_dtype).elements
         return cost.tile_seconds(problem, target, work_of(problem, target, tile), round_k=span)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -183,7 +182,7 @@ class SplitK(_Tiles):
 
     def _seconds(self, problem: Any, target: Any, tile: str) -> float:
         chunks, _ = self._chunks(problem)
-        span = TILES[tile].bk * words_of(problem.a_dtype).elements
+        span = 4 * words_of(problem.a_dtype).elements
         sums = workspace_bytes(problem, chunks)
         first = cost.tile_seconds(problem, target, work_of(problem, target, tile), chunks=chunks, round_k=span)
         # the sums are written behind the arithmetic, and read by the second kernel
@@ -202,7 +201,7 @@ class Naive(Solver):
         # two loads for each multiply-add, of which a multiprocessor issues a quarter a clock, with their addresses;
         # and a chain of k loads, four under way at a time
         work = problem.flops() / (target.peak("f64" if problem.accumulate == "f64" else "f32") / 24)
-        chain = 0.15e-6 * max(4, problem.k)
+        chain = 0.15e-6 * max(8, problem.k)
         return cost.LAUNCH + cost.FILL + max(work, chain, problem.bytes_moved() / (cost.MEMORY * target.bandwidth))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:

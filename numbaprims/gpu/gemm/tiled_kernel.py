@@ -111,13 +111,28 @@ def make_tiled(
             for j in range(TN):
                 sums[i * TN + j] = multiply_add(xa[i], xb[j], sums[i * TN + j])
 
+    # Four k side by side let the loads of one hide behind the multiply-adds of another.  LLVM unrolls this loop by
+    # itself up to 16 sums; a longer one is written out, which costs Numba 3 s more for each kernel.
+    @device_function
+    def four_in_loop(sm, at_a, at_b, xa, xb, sums):  # type: ignore[no-untyped-def]
+        for u in range(4):
+            multiply_one(sm, at_a + u * LDA, at_b + u * LDB, xa, xb, sums)
+
+    @device_function
+    def four_in_line(sm, at_a, at_b, xa, xb, sums):  # type: ignore[no-untyped-def]
+        multiply_one(sm, at_a, at_b, xa, xb, sums)
+        multiply_one(sm, at_a + LDA, at_b + LDB, xa, xb, sums)
+        multiply_one(sm, at_a + 2 * LDA, at_b + 2 * LDB, xa, xb, sums)
+        multiply_one(sm, at_a + 3 * LDA, at_b + 3 * LDB, xa, xb, sums)
+
+    multiply_four = four_in_loop if SUMS <= 16 else four_in_line
     signature = types.void(
         *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(STORAGE[acc]), *(types.int32,) * 5
     )
 
     @gpu_kernel(
         "gemm_tiled", signature, spec=(a_dtype, b_dtype, out_dtype, tile, a_way, b_way, activation, int(partial)),
-        threads=THREADS, blocks_per_sm=max(1, 512 // THREADS), shared=size.shared(W), registers=128,
+        threads=THREADS, blocks_per_sm=size.residents(W), shared=size.shared(W), registers=size.registers(W),
     )  # fmt: skip
     def gemm_tiled(  # type: ignore[no-untyped-def]
         out, a, b, c, bias, offsets, m, n, k, a_rs, a_cs, b_rs, b_cs, out_rs, out_cs, c_rs, c_cs, bias_step,
@@ -157,6 +172,7 @@ def make_tiled(
 
         row0, column0 = corner(t)
         steps = I32((k_left + (SPAN - 1)) // SPAN)
+        to_do = I32((k_left + (E - 1)) // E)
         read, write = I64(0), I32(0)
         step = I32(1 - STAGES)
         while step < steps:
@@ -178,12 +194,9 @@ def make_tiled(
             if step >= 0:
                 # indices of 64 bits, whose constant parts become immediates of the loads
                 at_a, at_b = read + I64(row0), read + I64(column0 + BK * LDA)
-                rows = I32(BK)
+                rows, to_do = I32(min(to_do, I32(BK))), I32(to_do - BK)
                 while rows > 0:
-                    multiply_one(sm, at_a, at_b, xa, xb, sums)
-                    multiply_one(sm, at_a + LDA, at_b + LDB, xa, xb, sums)
-                    multiply_one(sm, at_a + 2 * LDA, at_b + 2 * LDB, xa, xb, sums)
-                    multiply_one(sm, at_a + 3 * LDA, at_b + 3 * LDB, xa, xb, sums)
+                    multiply_four(sm, at_a, at_b, xa, xb, sums)
                     at_a, at_b, rows = at_a + 4 * LDA, at_b + 4 * LDB, I32(rows - 4)
                 read = read + STAGE if read < (STAGES - 1) * STAGE else I64(0)
             if more:
