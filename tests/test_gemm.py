@@ -333,6 +333,31 @@ def test_fast_path_checks_out_too():
     np.testing.assert_array_equal(numbaprims.gemm(packed["x"], b), np.full((8, 8), 8, np.float32))
 
 
+def test_calls_that_repeat_are_checked_all_the_same():
+    """Native code recognises a call by its arrays: another alpha, other arrays, a bad `out` are seen as ever."""
+    rng = np.random.default_rng(20)
+    a, b = (rng.integers(-4, 5, (6, 6)).astype(np.float32) for _ in range(2))
+    out = np.empty((6, 6), np.float32)
+    for _ in range(4):
+        assert numbaprims.gemm(a, b, out=out) is out
+        np.testing.assert_array_equal(out, a @ b)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b), a @ b)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, trans_b=True), a @ b.T)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, alpha=-2.0), -2 * (a @ b))
+        np.testing.assert_array_equal(numbaprims.gemm(a, a, out=out), a @ a)
+        np.testing.assert_array_equal(numbaprims.gemm(a[::-1], b.T), a[::-1] @ b.T)
+        np.testing.assert_array_equal(numbaprims.gemm(a[:, :5], b[:5]), a[:, :5] @ b[:5])
+    for bad in (a, b):
+        with pytest.raises(ValueError, match="shares memory"):
+            numbaprims.gemm(a, b, out=bad)
+    room = np.empty(72, np.float32)
+    with pytest.raises(ValueError, match="shares memory"):
+        numbaprims.gemm(room[:36].reshape(6, 6), b, out=room[18:54].reshape(6, 6))
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        numbaprims.gemm(a, b, out=out)
+
+
 def test_forced_algorithms_are_named():
     a = np.ones((4, 4), np.float32)
     with pytest.raises(ValueError, match="no solver 'fastest'"), forced("fastest"):

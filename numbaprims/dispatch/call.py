@@ -23,7 +23,7 @@ CAPACITY = 1024
 class Bound:
     """A solver bound to a problem, with what the public function needs to make the output."""
 
-    __slots__ = ("config", "dtype", "extra", "launch", "problem", "rule", "shape", "solver")
+    __slots__ = ("config", "dtype", "extra", "known", "launch", "problem", "rule", "shape", "solver")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Bound:
         self.shape = shape
         self.dtype = dtype
         self.extra = extra
+        self.known = False
+        """Whether native code was told of it (`KnownCalls`)."""
 
 
 class Launchers:

@@ -26,9 +26,9 @@ class KnownCalls:
 
     def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]]) -> None:
         """Remember a checked call: (slot, array) of its arrays, the result first.  Once for each `bound`."""
-        if bound.extra is not None:
+        if bound.known:
             return
-        bound.extra = False
+        bound.known = True
         known = importlib.import_module("numbaprims.cpu.known")
         record = known.make_record(bound.launch, operands)
         if record is None or known.driver() is None:

@@ -146,7 +146,7 @@ def gemv(
     bound.launch(out, a, x, y, None, None, None, alpha, beta)
     if state.verbose:
         call.log_call(bound)
-    elif bound.extra is None and y is None:
+    elif not bound.known and y is None:
         _known_calls.add((trans, state.key), bound, ((0, out), (1, a), (2, x)))
     return out
 

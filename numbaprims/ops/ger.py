@@ -129,7 +129,7 @@ def ger(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -
     bound.launch(out, x, y, a, None, None, None, alpha)
     if state.verbose:
         call.log_call(bound)
-    elif bound.extra is None and (a is None or a is out):
+    elif not bound.known and (a is None or a is out):
         _known_calls.add((a is None, state.key), bound, ((0, out), (1, x), (2, y)))
     return out
 
