@@ -269,9 +269,10 @@ def test_the_probes_do_what_they_are_counted_for():
             y.fill(-1)
             roofline.copier(x, y, streaming=streaming)()
             assert np.array_equal(x, y)
-        call, sums = roofline.reader(x)
-        call()
-        assert sums.sum() == x.sum(dtype=np.float64)
+        for pages in (False, True):
+            call, sums = roofline.reader(x, pages=pages)
+            call()
+            assert sums.sum() == x.sum(dtype=np.float64)
         roofline.updater(x)()
         assert np.array_equal(x, y)
     call, flops = roofline.fma_peak("f64")

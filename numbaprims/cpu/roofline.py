@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu import target
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import RangeKernel, range_kernel
@@ -37,6 +38,7 @@ CHAINS = 12
 STEPS = 4096
 FMA_TILES = 16
 PIECE_BYTES = 64 << 10
+PAGE_BYTES = 4096
 # An empty parallel region costs 1.3 us, in which one core reads about 100 KiB from its second-level cache.
 PARALLEL_BYTES = 256 << 10
 # Few enough that a large stream stays a stream, many enough that a held-up thread does not delay the end.
@@ -124,16 +126,35 @@ def make_dot_chains(kind: str, W: int, feature: str, steps: int) -> RangeKernel:
     return dot_chains
 
 
-def make_read(dtype: str, W: int) -> RangeKernel:
-    """out[tile] = sum of a piece of x; eight accumulators hide the latency of the additions."""
+def make_read(dtype: str, W: int, pages: bool) -> RangeKernel:
+    """out[tile] = sum of a piece of x; eight accumulators hide the latency of the additions.
 
-    @range_kernel("roofline_read", ARGS.types(out=dtype, x=dtype), spec=(dtype, W))
+    With `pages`, sixteen vectors of a page alternate with as many of the next: from the caches that is the faster way
+    (110 GB/s against 95 from a third-level cache), from memory the slower.
+    """
+    page = PAGE_BYTES // DTYPES[dtype].itemsize
+
+    @range_kernel("roofline_read", ARGS.types(out=dtype, x=dtype), spec=(dtype, W, pages))
     def read(args, worker, lo, hi):
         for tile in range(lo, hi):
             i = tile * args.piece
             end = min(i + args.piece, args.count)
             s0 = splat(load_scalar(args.x, i), W) - splat(load_scalar(args.x, i), W)
             s1, s2, s3, s4, s5, s6, s7 = s0, s0, s0, s0, s0, s0, s0
+            if pages:
+                while i + 2 * page <= end:
+                    for j in range(i, i + page, 16 * W):
+                        for k in range(4):
+                            at = j + (k // 2) * page + (k % 2) * 8 * W
+                            s0 = s0 + load(args.x, at, W)
+                            s1 = s1 + load(args.x, at + W, W)
+                            s2 = s2 + load(args.x, at + 2 * W, W)
+                            s3 = s3 + load(args.x, at + 3 * W, W)
+                            s4 = s4 + load(args.x, at + 4 * W, W)
+                            s5 = s5 + load(args.x, at + 5 * W, W)
+                            s6 = s6 + load(args.x, at + 6 * W, W)
+                            s7 = s7 + load(args.x, at + 7 * W, W)
+                    i += 2 * page
             while i + 8 * W <= end:
                 s0 = s0 + load(args.x, i, W)
                 s1 = s1 + load(args.x, i + W, W)
@@ -196,8 +217,8 @@ def _fma_chains(dtype: str) -> RangeKernel:
 
 
 @functools.cache
-def _read() -> RangeKernel:
-    return make_read("f32", lanes("f32", target.current().vector_bytes))
+def _read(pages: bool) -> RangeKernel:
+    return make_read("f32", lanes("f32", target.current().vector_bytes), pages)
 
 
 @functools.cache
@@ -245,10 +266,10 @@ def _stream(kernel: RangeKernel, out: np.ndarray, x: np.ndarray) -> Call:
     return lambda: launch(out, x)
 
 
-def reader(x: np.ndarray) -> tuple[Call, np.ndarray]:
-    """(a call that reads the float32 array x, the sums of its pieces)."""
+def reader(x: np.ndarray, *, pages: bool = False) -> tuple[Call, np.ndarray]:
+    """(a call that reads the float32 array x, the sums of its pieces); in order, or two pages at a time."""
     sums = np.zeros(-(-x.nbytes // PIECE_BYTES), x.dtype)
-    return _stream(_read(), sums, x), sums
+    return _stream(_read(pages), sums, x), sums
 
 
 def copier(x: np.ndarray, y: np.ndarray, *, streaming: bool) -> Call:
