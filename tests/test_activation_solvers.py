@@ -112,3 +112,12 @@ def test_logged_commands_are_cases_of_the_benchmark(name, capfd, rng):
         for contender in work.contenders.values():
             contender.call()
             assert work.check(contender.result()) is None
+
+
+def test_explain_names_the_reference_where_it_is_asked_for():
+    x = np.ones(5, np.float32)
+    with numbaprims.config(device="reference"):
+        explained = numbaprims.explain("relu", x)
+        assert explained.chosen.solver == "reference" and explained.chosen.source.endswith("activation.py")
+        assert sum(row.chosen for row in explained) == 1 and "definition" in str(explained)
+    assert numbaprims.explain("relu", x).chosen.solver == "vector"

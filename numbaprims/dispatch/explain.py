@@ -133,7 +133,9 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
     """
     problem = problem_of(function, *args, **kwargs)
     device = _device(args, kwargs)
-    choice = _choose.choose(problem, device, settings.current().algorithm)
+    state = settings.current()
+    choice = _choose.choose(problem, device, state.algorithm)
+    reference = state.device == "reference"
     rows = []
     for candidate in choice.candidates:
         name = candidate.solver.name
@@ -143,7 +145,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
         rows.append(
             Row(
                 name,
-                candidate.solver is choice.solver,
+                candidate.solver is choice.solver and not reference,
                 candidate.refusal,
                 candidate.estimate,
                 _known.get((problem.key(), name)),
@@ -152,6 +154,10 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
                 line,
             )
         )
+    if reference:  # past the dispatcher
+        source = str(importlib.import_module(f"numbaprims.reference.{problem.stem}").__file__)
+        rows.append(Row("reference", True, None, math.inf, None, {}, source, 1))
+        return Explanation(problem, 'asked for by device="reference": the definition, in float64', tuple(rows))
     return Explanation(problem, choice.rule, tuple(rows))
 
 
