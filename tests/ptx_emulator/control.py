@@ -163,6 +163,6 @@ def _complete(batch: Batch, lanes: Array, members: Array | None, size: int) -> A
         threads = np.flatnonzero(batch.thread < batch.block_threads)
         np.bitwise_or.at(exists, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
         return members & exists[lanes >> 5] & ~present[lanes >> 5] == 0
-    if batch.padded % size:
-        return np.zeros(len(lanes), np.bool_)
-    return np.bincount(lanes // size, minlength=batch.threads // size)[lanes // size] == size
+    # four warps from a multiple of four on, counted in the block; its last warps may be fewer
+    group = batch.block_of[lanes] * -(-batch.padded // size) + batch.thread[lanes] // size
+    return np.bincount(group)[group] == size

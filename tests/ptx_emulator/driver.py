@@ -16,6 +16,7 @@ import numpy as np
 from numbaprims.gpu.driver import Driver
 from numbaprims.gpu.target import H200, GpuTarget
 
+from . import tensor_map
 from .launch import allocate_variables, load, parameter_block, run
 from .machine import ALL_CHECKS, Checks, Program
 from .memory import GlobalMemory
@@ -52,6 +53,8 @@ class EmulatedDriver(Driver):
         self.options = {"checks": checks, **options}
         self.memory = GlobalMemory()
         self.launches: list[Launched] = []
+        self.steps = 0  # basic blocks run so far
+        self.lines: dict[str, set[int]] = {}  # of each kernel's PTX, those that have been executed
 
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> LoadedKernel:
         module, program = load(ptx, entry)
@@ -77,10 +80,13 @@ class EmulatedDriver(Driver):
                 raise TypeError(f"{function.entry}: {value!r} for a parameter of kind {kind}")
         self.launches.append(Launched(function.entry, grid, block, shared))
         parameters = parameter_block(function.module.entry(function.entry), values)
-        run(
+        done = run(
             function.program, self.memory, grid, block, shared, parameters, function.variables,
             max_shared=self.target.shared_per_block, **self.options,
         )  # fmt: skip
+        self.steps += done.steps
+        for start in done.visited:
+            self.lines.setdefault(function.entry, set()).update(function.program.blocks[start].lines)
 
     def alloc(self, nbytes: int, stream: int) -> int:
         if nbytes < 1:
@@ -102,3 +108,14 @@ class EmulatedDriver(Driver):
 
     def synchronise(self, stream: int) -> None:
         pass
+
+    def tensor_map(
+        self,
+        pointer: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+    ) -> np.ndarray:
+        item = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1}[dtype]
+        return tensor_map.encode(pointer, item, shape, strides, box, 128)

@@ -45,6 +45,7 @@ NO_CHECKS = Checks(races=False, global_races=False, uninitialised=False)
 class BasicBlock:
     steps: list[Step]
     terminator: Terminator
+    lines: tuple[int, ...] = ()  # of the PTX
 
 
 @dataclass
@@ -91,6 +92,7 @@ class Launch:
     worst_approximations: bool = False
     tensor_maps: dict[int, Any] = field(default_factory=dict)
     steps: int = 0
+    visited: set[int] = field(default_factory=set)  # basic blocks that have run
 
 
 class Batch:
@@ -254,6 +256,7 @@ class Batch:
                     for step in block.steps:
                         step(self)
                     launch.steps += 1
+                    launch.visited.add(pc)
                     pc = block.terminator(self)
                     if pc is not None and (self.wants_yield or (self.ready and self._others_first(pc))):
                         self.enqueue(pc, self.lanes)

@@ -72,7 +72,8 @@ def _basic_block(context: Context, body: list[Instruction], start: int, stop: in
     elif last.opcode in COLLECTIVES and not _plain(last):
         straight = []
         terminator = control.collective(context, last, _step(context, last), start, stop)
-    return BasicBlock([_step(context, ins) for ins in straight], terminator)
+    lines = tuple(ins.line for ins in body[start:stop])
+    return BasicBlock([_step(context, ins) for ins in straight], terminator, lines)
 
 
 def _step(context: Context, ins: Instruction) -> Step:

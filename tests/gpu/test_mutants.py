@@ -1,0 +1,68 @@
+"""Mistakes planted in the kernels of each family: no barrier, wait, lane or address is wrong without being noticed."""
+
+import numpy as np
+import pytest
+from gpu import mutants
+
+import numbaprims
+
+# A bound that no element of the problem meets exactly may be off by one unnoticed, and lanes whose sum nobody uses may
+# get a wrong one; everything else must be caught.
+TOLERATED = {"bound off by one", "half a warp"}
+ADDRESSES = {"load off by one", "store off by one"}
+
+
+def integers(rng, *shape, dtype=np.float32):
+    return rng.integers(-4, 5, shape).astype(dtype)
+
+
+def hunt(call, want, expected, same="no such line", most=2):
+    """All mutants but the tolerated ones are caught, and there are some of each expected kind.
+
+    `same`: instructions whose mutants compute the same.
+    """
+
+    def check(result):
+        np.testing.assert_array_equal(np.asarray(result, float), want)
+
+    with numbaprims.config(device="emulated"):
+        caught, missed = mutants.hunt(call, check, most)
+    unnoticed = [str(mutant) for mutant in missed if mutant.kind not in TOLERATED and same not in mutant.before]
+    assert not unnoticed, "\n".join(unnoticed)
+    assert {mutant.kind for mutant in caught} >= expected
+
+
+def test_gemv_by_rows(rng):
+    a, x = integers(rng, 37, 133), integers(rng, 133)
+    hunt(lambda: numbaprims.gemv(a, x), a @ x, ADDRESSES | {"lane mask", "half a warp", "bound off by one"})
+
+
+def test_gemv_by_columns(rng):
+    a, x = integers(rng, 133, 40), integers(rng, 133)
+    hunt(lambda: numbaprims.gemv(a.T, x), a.T @ x, ADDRESSES | {"barrier removed"})
+
+
+def test_ger(rng):
+    x, y = integers(rng, 33), integers(rng, 70)
+    hunt(lambda: numbaprims.ger(x, y), np.outer(x, y), ADDRESSES | {"bound off by one"})
+
+
+@pytest.mark.parametrize("size", [131, 1028])
+def test_activation(rng, size):
+    x = integers(rng, size)
+    hunt(lambda: numbaprims.relu(x), np.maximum(x, 0), ADDRESSES | {"bound off by one"})
+
+
+COPIES = {"wait for one group less", "commit removed", "barrier removed"}
+
+
+def test_gemm_in_f32(rng):
+    a, b = integers(rng, 40, 197), integers(rng, 197, 36)
+    hunt(lambda: numbaprims.gemm(a, b), a @ b, ADDRESSES | COPIES)
+
+
+def test_gemm_on_tensor_cores(rng):
+    a, b = (integers(rng, *shape, dtype=np.float16) for shape in ((40, 136), (136, 48)))
+    # after the loop only empty groups are left to wait for
+    last = "cp.async.wait_group 0"
+    hunt(lambda: numbaprims.gemm(a, b, out_dtype="f32"), a.astype(float) @ b.astype(float), ADDRESSES | COPIES, last)
