@@ -26,6 +26,26 @@ def lanes(dtype: str) -> int:
 
 
 @intrinsic
+def load_apart(typingctx, place, index, step, count, dtype):  # type: ignore[no-untyped-def]
+    """A pack of `count` elements that lie `step` apart, loaded one by one."""
+    n, name = int_literal(count), string_literal(dtype)
+    if n is None or name is None or element_type(place) != STORAGE[name]:
+        return None
+    if types.unliteral(index) != types.int64 or types.unliteral(step) != types.int64:
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        values = []
+        for lane in range(n):
+            where = builder.add(args[1], builder.mul(I64(lane), args[2]))
+            element = _load(context, builder, (sig.args[0], args[0], types.int64, where), 1, readonly=False)[0]
+            values.append(_widen(builder, element, name))
+        return tuple_of(context, builder, sig.return_type, values)
+
+    return types.UniTuple(REGISTER[name], n)(place, types.int64, types.int64, count, dtype), codegen
+
+
+@intrinsic
 def load_part(typingctx, place, index, step, left, count, dtype):  # type: ignore[no-untyped-def]
     """A pack of `count` elements that lie `step` apart, loaded one by one; zeros from the one numbered `left` >= 1 on.
 

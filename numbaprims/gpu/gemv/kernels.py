@@ -16,7 +16,7 @@ from typing import Any
 
 from numbaprims.gpu.device.block import barrier
 from numbaprims.gpu.device.memory import REGISTER, load_wide_readonly, narrow, repeat, widen
-from numbaprims.gpu.device.packs import dot, lanes, load_part, scaled_sum
+from numbaprims.gpu.device.packs import dot, lanes, load_apart, load_part, scaled_sum
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import group_reduce, warp_barrier
 from numbaprims.gpu.gemv.arguments import THREADS, WARPS
@@ -65,10 +65,8 @@ def make_rows(dtype: str, rows: int, side: int, warps: int, aligned: bool) -> Gp
     groups = THREADS // width
     spec = (dtype, rows, side, warps, aligned)
     several = 4 if rows == 4 else 1
-    # half precisions hold 40 numbers at a time; 768 threads with four loads each are as much in flight as is needed
-    blocks, registers = (3, 80) if V * rows > 16 else (4, 64)
 
-    @gpu_kernel("gemv_rows", signature(dtype), spec=spec, threads=THREADS, blocks_per_sm=blocks, registers=registers)
+    @gpu_kernel("gemv_rows", signature(dtype), spec=spec, threads=THREADS, blocks_per_sm=4, registers=64)
     def kernel(  # type: ignore[no-untyped-def]
         out, a, x, y, scratch, alpha, beta, m, n, across, length, chunks, has_y, a_rs, a_cs, x_step, y_step, out_step
     ):
@@ -86,37 +84,34 @@ def make_rows(dtype: str, rows: int, side: int, warps: int, aligned: bool) -> Gp
         r3 = types.int64(min(types.uint32(row + 3), last)) * a_rs
         s0 = s1 = s2 = s3 = number(0.0)
         j = types.uint32(first + place * V)
-        if aligned:
-            while j + V <= end:
-                v = load_wide_readonly(x, j, V, dtype)
+        while j + V <= end:
+            k = types.int64(j)
+            if aligned:
+                v = load_wide_readonly(x, k, V, dtype)
+                s0 = dot(s0, load_wide_readonly(a, r0 + k, V, dtype), v)
                 if rows == 4:
-                    b0 = load_wide_readonly(a, r0 + types.int64(j), V, dtype)
-                    b1 = load_wide_readonly(a, r1 + types.int64(j), V, dtype)
-                    b2 = load_wide_readonly(a, r2 + types.int64(j), V, dtype)
-                    b3 = load_wide_readonly(a, r3 + types.int64(j), V, dtype)
-                    s0, s1, s2, s3 = dot(s0, b0, v), dot(s1, b1, v), dot(s2, b2, v), dot(s3, b3, v)
-                else:
-                    s0 = dot(s0, load_wide_readonly(a, r0 + types.int64(j), V, dtype), v)
-                j = types.uint32(j + width * V)
+                    s1 = dot(s1, load_wide_readonly(a, r1 + k, V, dtype), v)
+                    s2 = dot(s2, load_wide_readonly(a, r2 + k, V, dtype), v)
+                    s3 = dot(s3, load_wide_readonly(a, r3 + k, V, dtype), v)
+            else:
+                v = load_apart(x, k * x_step, x_step, V, dtype)
+                s0 = dot(s0, load_apart(a, r0 + k, types.int64(1), V, dtype), v)
+                if rows == 4:
+                    s1 = dot(s1, load_apart(a, r1 + k, types.int64(1), V, dtype), v)
+                    s2 = dot(s2, load_apart(a, r2 + k, types.int64(1), V, dtype), v)
+                    s3 = dot(s3, load_apart(a, r3 + k, types.int64(1), V, dtype), v)
+            j = types.uint32(j + width * V)
+        for _ in range(V - 1):
+            # fewer than V terms, one by one; only one thread of a group has any
             if j < end:
-                # fewer than V terms, once
-                left = types.int32(end - j)
-                v = load_part(x, types.int64(j) * x_step, x_step, left, V, dtype)
-                s0 = dot(s0, load_part(a, r0 + types.int64(j), types.int64(1), left, V, dtype), v)
+                k = types.int64(j)
+                f = load_wide_readonly(x, k * x_step, 1, dtype)
+                s0 = dot(s0, load_wide_readonly(a, r0 + k, 1, dtype), f)
                 if rows == 4:
-                    s1 = dot(s1, load_part(a, r1 + types.int64(j), types.int64(1), left, V, dtype), v)
-                    s2 = dot(s2, load_part(a, r2 + types.int64(j), types.int64(1), left, V, dtype), v)
-                    s3 = dot(s3, load_part(a, r3 + types.int64(j), types.int64(1), left, V, dtype), v)
-        else:
-            while j < end:
-                left = types.int32(end - j)
-                v = load_part(x, types.int64(j) * x_step, x_step, left, V, dtype)
-                s0 = dot(s0, load_part(a, r0 + types.int64(j), types.int64(1), left, V, dtype), v)
-                if rows == 4:
-                    s1 = dot(s1, load_part(a, r1 + types.int64(j), types.int64(1), left, V, dtype), v)
-                    s2 = dot(s2, load_part(a, r2 + types.int64(j), types.int64(1), left, V, dtype), v)
-                    s3 = dot(s3, load_part(a, r3 + types.int64(j), types.int64(1), left, V, dtype), v)
-                j = types.uint32(j + width * V)
+                    s1 = dot(s1, load_wide_readonly(a, r1 + k, 1, dtype), f)
+                    s2 = dot(s2, load_wide_readonly(a, r2 + k, 1, dtype), f)
+                    s3 = dot(s3, load_wide_readonly(a, r3 + k, 1, dtype), f)
+                j = types.uint32(j + 1)
         s0 = group_reduce(s0, side, "sum")
         if rows == 4:
             s1, s2 = group_reduce(s1, side, "sum"), group_reduce(s2, side, "sum")
