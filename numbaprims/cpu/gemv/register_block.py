@@ -7,6 +7,7 @@ from typing import Any
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import accumulate
 from numbaprims.cpu.gemv.blocks import (
+    PARALLEL_BYTES,
     TILE_BYTES,
     Blocked,
     Cut,
@@ -59,7 +60,10 @@ class RegisterBlock(Blocked):
         if m <= NARROW_VECTORS * W:
             length, chunks = pieces(n, max(PANEL_LENGTH, TILE_BYTES // (m * size)), 4)
             return Cut(make_narrow(problem.dtype, W), m, 1, length, chunks)
-        tile, blocks = pieces(m, PANEL_BYTES // DTYPES[accumulate(problem.dtype)].itemsize, 2 * W)
+        most = PANEL_BYTES // DTYPES[accumulate(problem.dtype)].itemsize
+        if n <= 2 * PANEL_LENGTH and problem.bytes_moved() >= PARALLEL_BYTES:
+            most = max(most // 2, min(most, -(-m // 4)))  # one chunk or two: several threads need several blocks
+        tile, blocks = pieces(m, most, 2 * W)
         tile += W  # the first block begins up to W - 1 elements before out
         length, chunks = pieces(n, max(PANEL_LENGTH, TILE_BYTES // (tile * size)), 8)
         return Cut(make_panel(problem.dtype, W, 4), tile, blocks, length, chunks)
