@@ -25,3 +25,16 @@ def may_overlap_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsiz
             return True
         reach += stride * (size - 1)
     return False
+
+
+def walk_order(rows: int, columns: int, row_stride: int, column_stride: int) -> str:
+    """The order of a matrix as kernels walk it: "row", "column" or "strided".
+
+    A step of -1 is one of 1 from the other end. A single column whose rows are side by side is a "column": as
+    rows it would be vectors of one element.
+    """
+    if abs(column_stride) == 1 and columns > 1:
+        return "row"
+    if abs(row_stride) == 1 and rows > 1:
+        return "column"
+    return "row" if columns <= 1 else "strided"

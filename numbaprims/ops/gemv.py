@@ -12,7 +12,7 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.dispatch.problem import Problem
-from numbaprims.shapes import element_strides
+from numbaprims.shapes import element_strides, walk_order
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 
@@ -310,19 +310,6 @@ def _problem(posed: _Posed, strides: Strides) -> GemvProblem:
         has_y=posed.y is not None,
         strides=strides,
     )
-
-
-def walk_order(rows: int, columns: int, row_stride: int, column_stride: int) -> str:
-    """The order of a matrix as kernels walk it: "row", "column" or "strided".
-
-    A step of -1 is one of 1 from the other end. A single column whose rows are side by side is a "column": as
-    rows it would be vectors of one element.
-    """
-    if abs(column_stride) == 1 and columns > 1:
-        return "row"
-    if abs(row_stride) == 1 and rows > 1:
-        return "column"
-    return "row" if columns <= 1 else "strided"
 
 
 def _reference(posed: _Posed, alpha: float, beta: float, storage: ndarray) -> None:

@@ -12,8 +12,8 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.dispatch.problem import Problem
-from numbaprims.ops.gemv import FLOATS, enter_all, may_write, scalar, walk_order
-from numbaprims.shapes import element_strides
+from numbaprims.ops.gemv import FLOATS, enter_all, may_write, scalar
+from numbaprims.shapes import element_strides, walk_order
 
 
 class Strides(NamedTuple):

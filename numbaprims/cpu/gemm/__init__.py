@@ -4,8 +4,9 @@ from numbaprims.cpu.gemm.inner import Inner
 from numbaprims.cpu.gemm.naive import Naive
 from numbaprims.cpu.gemm.solvers import HEIGHTS, Blocked, Direct, Prepacked, Private
 from numbaprims.cpu.gemm.split import Split
+from numbaprims.cpu.gemm.vector import Vector
 
-SOLVERS = (Blocked(), Private(), Direct(), Inner(), Split(), Naive())
+SOLVERS = (Blocked(), Private(), Direct(), Inner(), Split(), Vector(), Naive())
 PREPARED = Prepacked()
 
 

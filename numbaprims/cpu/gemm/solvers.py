@@ -300,9 +300,12 @@ class Direct(Solver):
         panels = self._packs_b(problem)
         m_blocks = ceil_div(problem.m, int(config["mc"]))
         aliased = not panels and problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
+        # every row tile reads B from the second-level cache at best: 110 GB/s
+        tiles = problem.batch * ceil_div(problem.m, mr)
+        read = tiles * problem.k * problem.n * DTYPES[problem.b_dtype].itemsize / 110e9 if problem.m <= 6 else 0.0
         return (
             cost.LAUNCH["direct_panels" if panels else "direct"]
-            + cost.multiply_time(problem, target, mr, nr, 0.78 if aliased else 0.94)
+            + max(cost.multiply_time(problem, target, mr, nr, 0.78 if aliased else 0.94), read)
             + cost.pack_time(problem.a_order, problem.batch * packings * problem.k * problem.m, "column")
             + (
                 cost.pack_time(problem.b_order, problem.batch * m_blocks * problem.k * problem.n, "row")
