@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from numbaprims.cpu import target
 from numbaprims.cpu.activation.tables import half_normal, log1p_ratio, piecewise
 from numbaprims.cpu.simd.math import emit
 from numbaprims.cpu.simd.math.emit import (
@@ -59,6 +60,10 @@ def sqrt(x: Value) -> Value:
 
 def nearest(x: Value) -> Value:
     """The nearest integer, halves to even."""
+    if target.current().has_fma:  # then there is an instruction for it too
+        vector = x.value.type
+        function = emit.declare(x.builder, f"llvm.roundeven.{emit.suffix(vector)}", vector, [vector])
+        return Value(x.builder, x.builder.call(function, [x.value]))
     # 2**23 (2**52) and what is above have no fraction; a sum with it is rounded to an integer
     whole = 2.0 ** MANTISSA[x.width]
     rounded = with_sign_of((magnitude(x) + whole) - whole, x)
