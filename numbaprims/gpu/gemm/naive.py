@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.gpu.device.memory import advance, widen
@@ -58,3 +59,10 @@ def make_naive(a_dtype: str, b_dtype: str, out_dtype: str, activation: str) -> G
             )  # fmt: skip
 
     return gemm_naive
+
+
+#: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
+GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
+    (make_naive, ("f32", "f32", "f32", "switch"), ("FFMA", "LDG.E")),
+    (make_naive, ("u8", "i8", "i32", "switch"), ("IMAD", "LDG.E")),
+]

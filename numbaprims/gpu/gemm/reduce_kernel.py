@@ -7,6 +7,7 @@ writes m x n results; the loads of all chunks are independent of one another.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.gpu.device.memory import advance, load_vector
@@ -64,3 +65,10 @@ def make_reduce(a_dtype: str, out_dtype: str, activation: str) -> GpuKernel:
             )  # fmt: skip
 
     return gemm_reduce
+
+
+#: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
+GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
+    (make_reduce, ("f32", "f32", "switch"), ("LDG.E.128", "STG.E.128")),
+    (make_reduce, ("bf16", "bf16", "gelu"), ("LDG.E.128", "STG.E.64")),
+]

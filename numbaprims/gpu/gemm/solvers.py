@@ -27,32 +27,31 @@ INTEGERS = ("i8", "u8")
 TOO_LARGE = "m, n or k is too large for 32-bit indices"
 
 
-def tiles_of(dtype: str) -> list[str]:
-    """The tiles of a dtype: 64 sums of 8 bytes a thread do not fit beside their operands, nor 8 x 8 beside the
-    elements on their way through registers."""
-    wide = dtype in ("f64", "f16", "bf16")
-    return [name for name in TILES if not (wide and name == "128x128")]
-
-
 def aligned_ways(problem: Any) -> tuple[str, str]:
     """How A and B come in where the arrays begin at multiples of 16 bytes."""
     return tuple(way_of(dtype, 0, *steps) for dtype, *steps in operand_steps(problem))  # type: ignore[return-value]
+
+
+def tiles_of(problem: Any) -> list[str]:
+    """The tiles of a problem.  64 sums of 8 bytes a thread do not fit beside their operands, nor 64 of 4 bytes beside
+    the elements of A or B that pass through registers."""
+    staged = problem.a_dtype in ("f16", "bf16") or not {"t", "g"}.isdisjoint(aligned_ways(problem))
+    return [name for name in TILES if not ((problem.a_dtype == "f64" or staged) and name == "128x128")]
 
 
 def work_of(problem: Any, target: Any, tile: str) -> cost.Work:
     """A tile's kernel in the terms of the cost model."""
     size, words = TILES[tile], words_of(problem.a_dtype)
     a_way, b_way = aligned_ways(problem)
-    shared = size.shared(words.size)
     if problem.a_dtype in INTEGERS:
         # dp4a: four multiply-adds an instruction, at the rate of FFMA up to 8.x, half of it from 9.0 on
         rate = target.peak("f32") * (2.0 if target.capability >= (9, 0) else 4.0) * EFFICIENCY[tile]
     else:
         rate = target.peak("f64" if problem.a_dtype == "f64" else "f32") * EFFICIENCY[tile]
         rate *= WIDENED if DTYPES[problem.a_dtype].itemsize == 2 else 1.0
+    blocks = target.blocks_per_multiprocessor(size.threads, size.registers(words.size), size.shared(words.size))
     return cost.Work(
-        bm=size.bm, bn=size.bn, threads=size.threads,
-        blocks_per_multiprocessor=max(1, target.blocks_per_multiprocessor(size.threads, size.registers(words.size), shared)),
+        bm=size.bm, bn=size.bn, threads=size.threads, blocks_per_multiprocessor=max(1, blocks),
         bytes_in_flight=(size.stages - 1) * size.bk * (size.bm + size.bn) * words.size,
         rate=rate, element=DTYPES[problem.a_dtype].itemsize,
         a_waste=waste(problem.a_dtype, a_way), b_waste=waste(problem.b_dtype, b_way),
@@ -104,11 +103,11 @@ class _Tiles(Solver):
         return cost.tile_seconds(problem, target, work_of(problem, target, tile), round_k=span)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        ranked = sorted(tiles_of(problem.a_dtype), key=lambda tile: self._seconds(problem, target, tile))
+        ranked = sorted(tiles_of(problem), key=lambda tile: self._seconds(problem, target, tile))
         return tuple({"tile": tile} for tile in ranked)
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return min(self._seconds(problem, target, tile) for tile in tiles_of(problem.a_dtype))
+        return min(self._seconds(problem, target, tile) for tile in tiles_of(problem))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         tile = str(config["tile"])

@@ -223,3 +223,20 @@ def make_tiled(
         )  # fmt: skip
 
     return gemm_tiled
+
+
+_COPIES = ("LDGSTS.E", "LDS.128", "STS.128", "STG.E.128")
+#: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
+GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
+    (
+        make_tiled,
+        ("f32", "f32", "f32", "128x128", "k", "v", "switch", False),
+        ("FFMA", "LDGSTS.E.BYPASS.128", *_COPIES),
+    ),
+    (make_tiled, ("f32", "f32", "f32", "64x64", "o", "k", "gelu", False), ("FFMA", *_COPIES)),
+    (make_tiled, ("f32", "f32", "f32", "16x128", "k", "k", "switch", True), ("FFMA", *_COPIES)),
+    (make_tiled, ("f64", "f64", "f64", "128x64", "k", "v", "switch", False), ("DFMA", "LDGSTS.E.64", *_COPIES)),
+    (make_tiled, ("bf16", "bf16", "bf16", "128x64", "k", "o", "switch", False), ("FFMA", "LDG.E.U16", "STG.E.64")),
+    (make_tiled, ("i8", "i8", "i32", "128x64", "k", "t", "switch", False), ("IDP.4A", *_COPIES)),
+    (make_tiled, ("u8", "i8", "i32", "128x128", "k", "k", "switch", False), ("IDP.4A", *_COPIES)),
+]
