@@ -19,7 +19,7 @@ PACK_SCALAR = 1.5e-9
 # Seconds an element of B takes beyond the second-level cache: read in whole rows by packing, or in pieces of a row
 # by the tiles of a direct product, whose jumps no prefetcher follows.
 FAR_L3 = {"packed": 0.08e-9, "direct": 0.11e-9}
-FAR_MEMORY = {"packed": 0.20e-9, "direct": 0.55e-9}
+FAR_MEMORY = {"packed": 0.20e-9, "direct": 0.25e-9}
 LAUNCH = {"direct": 0.6e-6, "direct_panels": 1.2e-6, "private": 1.5e-6, "blocked": 1.7e-6}
 PHASE = 0.3e-6
 
