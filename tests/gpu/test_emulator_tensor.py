@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ptx_emulator import DataRace, Deadlock, Divergence, UninitialisedRead, launch
+from ptx_emulator import DataRace, Deadlock, Divergence, Tiled, UninitialisedRead, launch
 from ptx_emulator.dtypes import bf16_to_f32, f32_to_bf16, f32_to_tf32
 from ptx_emulator.tensor_map import TensorMap, decode, encode, swizzle
 
@@ -49,12 +49,9 @@ TO_SHARED = "mul.wide.u32 %d0, %r0, 16; add.s64 %d1, %p0, %d0; shl.b32 %r2, %r0,
 )
 
 
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
-@pytest.mark.parametrize("accumulator", ["f32", "f16"])
+@pytest.mark.parametrize("kind,accumulator", [("f16", "f32"), ("bf16", "f32"), ("f16", "f16")])
 def test_ldmatrix_feeds_mma(kind, accumulator, rng):
     """C = A B with A and B (both 16 x 16, rows contiguous) read by ldmatrix: its fragments are what mma takes."""
-    if accumulator == "f16" and kind == "bf16":
-        pytest.skip("not in PTX")
     a, b = halves(rng, (16, 16), kind), halves(rng, (16, 16), kind)
     out = np.zeros((16, 16), np.float32 if accumulator == "f32" else np.float16)
     row = "and.b32 %r3, %r0, 15; shl.b32 %r3, %r3, 5; shr.u32 %r4, %r0, 4; shl.b32 %r4, %r4, 4; add.s32 %r3, %r3, %r4;"
@@ -222,6 +219,115 @@ def test_bulk_copy_and_mbarrier(order, rng):
         )
     with pytest.raises((DataRace, UninitialisedRead)):
         launch(text(INIT.replace("bar.sync 0;", "") + BULK + WAIT + READ, 2), 1, 128, x, out, order=order)
+
+
+TMA = """
+    @%q0 bra SENT;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 512;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%p0, {X, Y}], [%r3];
+    SENT:
+"""
+TMA_STORE = """
+    fence.proxy.async.shared::cta; bar.sync 0; @%q0 bra DONE;
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%p2, {X, Y}], [%r1];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE:
+"""
+
+
+@pytest.mark.parametrize("span", [0, 32, 64, 128])
+@pytest.mark.parametrize("x,y", [(0, 0), (16, 3), (-8, -2), (40, 8)])
+def test_tensor_copies(span, x, y, rng):
+    """A box of 512 bytes there, swizzled, with zeros outside; and back into an array that keeps the rest."""
+    wide = (span or 32) // 2
+    source = rng.integers(1, 2**16, (9, 48), dtype=np.uint16)
+    box = (256 // wide, wide)
+    code = (INIT + TMA + WAIT + READ + TMA_STORE).replace("{X, Y}", f"{{{x}, {y}}}")
+    raw, back = np.zeros(128, np.uint32), np.zeros_like(source)
+    launch(text(code, 3), 1, 128, Tiled(source, box, span), raw, Tiled(back, box, span))
+    want, kept = np.zeros(box, np.uint16), np.zeros_like(source)
+    for i in range(box[0]):
+        for j in range(box[1]):
+            if 0 <= y + i < 9 and 0 <= x + j < 48:
+                want[i, j] = kept[y + i, x + j] = source[y + i, x + j]
+    chunks = raw.view(np.uint16).reshape(-1, 8)
+    np.testing.assert_array_equal(chunks[swizzle(16 * np.arange(32), span) // 16], want.reshape(-1, 8))
+    np.testing.assert_array_equal(back, kept)
+
+
+def operand_image(matrix: np.ndarray, span: int) -> np.ndarray:
+    """Rows of 16-bit elements as wgmma wants them in shared memory, K contiguous."""
+    rows, depth = matrix.shape
+    image = np.zeros(rows * depth, np.uint16)
+    row, k = np.indices(matrix.shape)
+    if span:  # rows of `span` bytes, chunks of 16 bytes permuted
+        assert 2 * depth == span
+        place = swizzle(row * span + 2 * k, span)
+    else:  # cores of 8 rows of 16 bytes, one after the other along k, then along the rows
+        place = row // 8 * (16 * depth) + k // 8 * 128 + row % 8 * 16 + k % 8 * 2
+    image[place // 2] = matrix
+    return image
+
+
+def wgmma_kernel(depth: int, span: int, image_words: int) -> str:
+    """64 x 8 of A B^T, by 128 threads; A lies at the front of the tile, B at byte 8192."""
+    code = {0: 0, 128: 1, 64: 2, 32: 3}[span]
+    leading, stride = (0, 8 * span) if span else (128, 16 * depth)
+    constant = code << 62 | stride >> 4 << 32 | leading >> 4 << 16
+    parts = ["mul.wide.u32 %d0, %r0, 4; add.s64 %d1, %p0, %d0; shl.b32 %r2, %r0, 2; add.s32 %r2, %r2, %r1;"]
+    parts += [f"ld.global.u32 %r3, [%d1+{at}]; st.shared.u32 [%r2+{at}], %r3;" for at in range(0, 4 * image_words, 512)]
+    parts += ["FENCE bar.sync 0;"]
+    parts += ["shr.u32 %r4, %r1, 4; cvt.u64.u32 %d2, %r4;", f"add.s64 %d3, %d2, {constant}; add.s64 %d4, %d3, 512;"]
+    parts += ["wgmma.fence.sync.aligned; setp.ne.u32 %q1, 0, 0;"]
+    for step in range(depth // 16):
+        parts.append(
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%c0, %c1, %c2, %c3}, %d3, %d4, %q1, 1, 1, 0, 0;"
+        )
+        along = 2 if span else 16  # units of 16 bytes to the next 16 of k
+        parts.append(f"add.s64 %d3, %d3, {along}; add.s64 %d4, %d4, {along}; setp.eq.u32 %q1, 0, 0;")
+        del step
+    parts.append("wgmma.commit_group.sync.aligned; WAIT AFTER")
+    parts.append("mul.wide.u32 %d0, %r0, 16; add.s64 %d1, %p1, %d0; st.global.v4.f32 [%d1], {%c0, %c1, %c2, %c3};")
+    return text(lines(*parts), 2)
+
+
+@pytest.mark.parametrize("depth,span", [(16, 32), (32, 64), (64, 128), (16, 0), (64, 0)])
+def test_wgmma(depth, span, rng):
+    a, b = halves(rng, (64, depth), "bf16"), halves(rng, (8, depth), "bf16")
+    image = np.zeros(4096 + 8 * 64, np.uint16)
+    image[: a.size] = operand_image(a, span)
+    image[4096 : 4096 + b.size] = operand_image(b, span)
+    kernel = wgmma_kernel(depth, span, len(image) // 2)
+    good = kernel.replace("FENCE", "fence.proxy.async.shared::cta;").replace("WAIT", "wgmma.wait_group.sync.aligned 0;")
+    out = np.zeros((128, 4), np.float32)
+    launch(good.replace("AFTER", ""), 1, 128, image, out)
+    thread, register = np.arange(128)[:, None], np.arange(4)[None, :]
+    row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (register // 2)
+    want = (real(a, "bf16") @ real(b, "bf16").T)[row, thread % 4 * 2 + register % 2]
+    np.testing.assert_allclose(out, want, rtol=1e-6, atol=1e-6)
+
+
+def test_wgmma_mistakes(rng):
+    image, out = np.zeros(4096 + 8 * 64, np.uint16), np.zeros((128, 4), np.float32)
+    kernel = wgmma_kernel(64, 128, len(image) // 2)
+    fence, wait = "fence.proxy.async.shared::cta;", "wgmma.wait_group.sync.aligned 0;"
+    overwrite = "bar.sync 0; st.shared.u32 [%r2], %r0;"
+
+    def run(fence, wait, after):
+        launch(kernel.replace("FENCE", fence).replace("WAIT", wait).replace("AFTER", after), 1, 128, image, out)
+
+    run(fence, wait, overwrite)
+    with pytest.raises(DataRace, match="stored without fence.proxy.async"):
+        run("", wait, "")
+    with pytest.raises(DataRace):  # the stores are not ordered before the product
+        launch(
+            kernel.replace("FENCE bar.sync 0;", fence).replace("WAIT", wait).replace("AFTER", ""), 1, 128, image, out
+        )
+    with pytest.raises(DataRace):  # the product may still read what is overwritten
+        run(fence, "bar.sync 0;", overwrite.replace("bar.sync 0;", "") + wait)
+    with pytest.raises(Divergence):  # three warps of four
+        branch = "setp.lt.u32 %q2, %r0, 96; @!%q2 bra END;"
+        broken = kernel.replace("FENCE", fence).replace("wgmma.fence.sync.aligned;", branch)
+        launch(broken.replace("WAIT", wait).replace("AFTER", "END:"), 1, 128, image, out)
 
 
 def test_swizzle_is_its_own_inverse_and_stays_in_its_rows():

@@ -60,6 +60,8 @@ def report_race(batch: Batch, ins: Instruction, lanes: Array, conflict: Conflict
 
 
 def check_shared_state(batch: Batch, ins: Instruction, lanes: Array, granules: Array, reads: bool, what: str) -> None:
+    if not reads and batch.tensor_work:
+        _check_pending(batch, ins, lanes, granules, what)
     state = batch.shared.state[granules]
     bad = state != READY if reads and batch.checks.uninitialised else (state == FREE)
     if not reads and batch.checks.races:
@@ -75,6 +77,16 @@ def check_shared_state(batch: Batch, ins: Instruction, lanes: Array, granules: A
         IN_FLIGHT: (errors.DataRace, f"{what} of {place} while an asynchronous copy into it has not completed"),
     }[int(state[at, column])]
     batch.fail(kind, ins, lanes[at], message)
+
+
+def _check_pending(batch: Batch, ins: Instruction, lanes: Array, granules: Array, what: str) -> None:
+    assert batch.shared_races is not None
+    pending = batch.shared_races.pending_reads[granules] > 0
+    if pending.any():
+        at = int(np.nonzero(pending)[0][0])
+        batch.fail(
+            errors.DataRace, ins, lanes[at], f"{what} of what a wgmma may still read: its group is not waited for"
+        )
 
 
 def load_shared(batch: Batch, ins: Instruction, lanes: Array, address: Array, nbytes: int, what: str = "read") -> Array:

@@ -132,6 +132,7 @@ class Batch:
         self.mbarriers: Mbarriers = Mbarriers(self)
         self.proxy_fences: Array = np.zeros(self.threads, np.int32)  # fence.proxy.async executed by each thread
         self.tensor_work: list[Any] = []  # wgmma whose operands may still be read
+        self.tensor_groups: Array = np.zeros(-(-self.threads // 128), np.int64)  # committed by each warpgroup
         self.ready: dict[int, list[Array]] = {}
         self.blocked: set[int] = set()  # groups at a collective that still lacks lanes
         self.yielded: set[int] = set()  # groups that spin
@@ -192,7 +193,7 @@ class Batch:
 
     def row(self, value: Any) -> Array:
         """An operand as one value for each active thread."""
-        return np.broadcast_to(value, (len(self.lanes),))
+        return value if isinstance(value, np.ndarray) and value.ndim else np.full(len(self.lanes), value)
 
     def where(self, lane: int) -> str:
         block, thread = int(self.block_of[lane]) + self.first, int(self.thread[lane])

@@ -19,6 +19,7 @@ from .dtypes import Array
 
 _NOBODY = -1
 _SEVERAL_LANES = 32
+_LOG = 512  # reads
 _FIRST_COPY = 1 << 24  # stamps of copies lie above every clock of a warp
 
 
@@ -89,6 +90,10 @@ class SharedRaces:
         self.atomic: Array = np.zeros(granules, np.bool_)
         # for each granule and warp: clock << 6 | lane, with lane 32 for several
         self.readers: Array = np.zeros((granules, clocks.warps), np.int32)
+        # Reads that are not in `readers` yet: (granules, lanes, their clocks, the latest of these). Most are ordered by
+        # a barrier before the next write comes and never have to be: that halves the time of a matrix product.
+        self.pending_reads: Array = np.zeros(granules, np.int16)  # by wgmma that nobody has waited for
+        self.log: list[tuple[Array, Array, Array, int]] = []
 
     def _place(self, lanes: Array) -> tuple[Array, Array]:
         warp = lanes >> 5
@@ -119,7 +124,21 @@ class SharedRaces:
 
     def note_reads(self, granules: Array, lanes: Array) -> None:
         block, warp = self._place(lanes)
-        own = self.clocks.own[block, warp] << 6
+        stamps = self.clocks.own[block, warp]
+        self.log.append((granules, lanes, stamps, int(stamps.max())))
+        if len(self.log) > _LOG:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Enter the logged reads, without those that a barrier has ordered before everything to come."""
+        for granules, lanes, stamps, latest in self.log:
+            if latest > self.clocks.floor:
+                self._enter(granules, lanes, stamps)
+        self.log.clear()
+
+    def _enter(self, granules: Array, lanes: Array, stamps: Array) -> None:
+        _, warp = self._place(lanes)
+        own = stamps << 6
         record = np.broadcast_to((own | (lanes & 31))[:, None], granules.shape)
         several = np.broadcast_to((own | _SEVERAL_LANES)[:, None], granules.shape)
         column = np.broadcast_to(warp[:, None], granules.shape)
@@ -144,6 +163,7 @@ class SharedRaces:
         return None
 
     def _after_reads(self, granules: Array, lanes: Array) -> Conflict | None:
+        self._settle()
         record = self.readers[granules]  # (lanes, k, warps)
         if (record.max(initial=0) >> 6) <= self.clocks.floor:
             return None

@@ -21,10 +21,11 @@ _THREAD = np.arange(128)
 
 @dataclass(frozen=True)
 class Pending:
-    """A wgmma that may still read its operands: overwriting them before its wait is a race."""
+    """An operand that a wgmma may still read: overwriting it before the wait for its group is a race."""
 
     granules: Array
     lane: int
+    group: int
 
 
 def operand_addresses(descriptor: int, rows: int, item: int, transposed: bool) -> Array:
@@ -54,8 +55,10 @@ def _multiply(context: Context, ins: Instruction) -> Step:
     if words[0] == "wait_group":
         keep = int(ins.operands[0])
         return lambda batch: _wait(batch, keep)
+    if words[0] == "commit_group":
+        return _commit
     if words[0] != "mma_async":
-        return lambda batch: None  # fence, commit_group: ordering of registers is not modelled
+        return lambda batch: None  # fence: the order of register accesses is not modelled
     if words[1] == "sp":
         raise errors.Unsupported("sparse wgmma")
     shape = next(word for word in words if re.fullmatch(r"m64n\d+k\d+", word))
@@ -144,21 +147,28 @@ def _operand(
         conflict = batch.shared_races.read(granules[None], one)
         if conflict is not None:
             access.report_race(batch, ins, one, conflict, "wgmma operand read", "shared")
-        batch.tensor_work.append(Pending(granules, lane))
+        batch.shared_races.pending_reads[granules] += 1
+        batch.tensor_work.append(Pending(granules, lane, int(batch.tensor_groups[lane >> 7])))
     raw: Any = batch.shared.bytes.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[item])[offsets // item]
     return decode(raw, kind).reshape(rows, -1)
 
 
+def _commit(batch: Batch) -> None:
+    batch.tensor_groups[np.unique(batch.lanes >> 7)] += 1
+
+
 def _wait(batch: Batch, keep: int) -> None:
-    """Operands were perhaps being read until now. With groups left over, nothing is known to be finished."""
-    if keep or batch.shared_races is None:
+    """Operands of all groups but the last `keep` have been read, at the latest now."""
+    races = batch.shared_races
+    if races is None:
         return
-    here = np.zeros(batch.threads, np.bool_)
-    here[batch.lanes] = True
+    here = set(np.unique(batch.lanes >> 7).tolist())
     left = []
     for work in batch.tensor_work:
-        if here[work.lane]:
-            batch.shared_races.note_reads(work.granules[None], np.array([work.lane]))
+        warpgroup = work.lane >> 7
+        if warpgroup in here and work.group < batch.tensor_groups[warpgroup] - keep:
+            races.note_reads(work.granules[None], np.array([work.lane]))
+            races.pending_reads[work.granules] -= 1
         else:
             left.append(work)
     batch.tensor_work = left
