@@ -42,7 +42,7 @@ MAY_IMPORT = {
     # explain looks names up in the package's own table of public names, hence ""
     "dispatch": {"tuning", "settings", "arrays", "device_arrays", "shapes", "workspace", "reference", ""},
     "ops": {"dispatch", "settings", "arrays", "shapes", "reference"},
-    "nn": {"ops", "settings", "arrays", "shapes", "datasets", ""},
+    "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
     "frontends": {"ops", "settings", "arrays", "shapes", ""},
     "jitted": {"ops", "cpu", "settings", "arrays", "shapes"},
     "cli": {"settings", "kernel_cache", "cpu", "gpu.driver", "datasets", "nn", "bench", "tuning", ""},

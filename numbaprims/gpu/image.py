@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 from numbaprims.kernel_cache import KernelCache, compile_lock
 
 # Distributions whose versions change the code, besides Python's sources.
-_TOOLS = ("numba-cuda", "llvmlite", "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-core")
+_TOOLS = (
+    "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12",
+    "nvidia-nvjitlink-cu12",
+)  # fmt: skip
 
 
 class Resources(NamedTuple):

@@ -138,6 +138,25 @@ class DeviceArray:
             raise ValueError(f"{self.dtype} takes {self.itemsize} bytes, {wanted} takes {wanted.itemsize}")
         return DeviceArray(self.memory, self.pointer, self.shape, self.strides, wanted, self.driver)
 
+    def set(self, values: Any, stream: Any = 0) -> None:
+        """Overwrite a C-contiguous array with values of the host.
+
+        Raises:
+            ValueError: another shape or dtype than ours, or an array with gaps or in another order.
+        """
+        source = np.ascontiguousarray(values)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise ValueError(f"values are {source.dtype} {source.shape}; they must be {self.dtype} {self.shape}")
+        if self.size and not self._in_order():
+            raise ValueError(f"an array with strides {self.strides} is overwritten by kernels only; copy it first")
+        if self.size:
+            self.driver.copy(self.pointer, source, source.nbytes, stream_address(stream))
+
+    def _in_order(self) -> bool:
+        """Whether the elements lie one behind the other; the strides of dimensions of length 1 mean nothing."""
+        wanted = c_strides(self.shape, self.itemsize)
+        return all(n == 1 or have == want for n, have, want in zip(self.shape, self.strides, wanted, strict=True))
+
     def to_host(self, stream: Any = 0) -> ndarray:
         """A NumPy copy; waits for the stream."""
         return to_host(self, stream)

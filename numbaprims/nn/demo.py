@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=rate, help="learning rate (sigmoid 1, relu 0.2, tanh 0.1; a tenth for batch 1)")
     parser.add_argument("--activation", choices=ACTIVATIONS, default="sigmoid", help="hidden activation (sigmoid)")
     parser.add_argument("--seed", type=seed, default=0, help="of the weights, the orders and the split (0)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where ours trains (cpu)")
     parser.add_argument("--no-numpy", action="store_true", help="leave out the same run on NumPy")
 
 
@@ -73,7 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
     batch = min(arguments.batch, len(data.x))
     epochs = arguments.epochs or (10 if arguments.data else 30)
     lr = arguments.lr or RATES[arguments.activation] / (10 if batch == 1 else 1)
-    ours = MLP((data.x.shape[1], arguments.hidden, CLASSES), arguments.activation, seed=arguments.seed)
+    device = None if arguments.device == "cpu" else arguments.device
+    sizes = (data.x.shape[1], arguments.hidden, CLASSES)
+    try:
+        ours = MLP(sizes, arguments.activation, seed=arguments.seed, device=device)
+    except (ImportError, RuntimeError) as error:
+        print(f"numbaprims demo: --device {arguments.device}: {error}", file=sys.stderr)
+        return 2
     models: dict[str, MLP | NumpyMLP] = {"numbaprims": ours}
     if not arguments.no_numpy:
         models["NumPy"] = NumpyMLP(ours)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,10 @@ ACTIVATIONS = ("sigmoid", "relu", "tanh")
 class _Buffers(NamedTuple):
     """What a step of one batch size writes: allocated once, used by every step."""
 
-    outputs: list[np.ndarray]  # of each layer (batch, size)
-    deltas: list[np.ndarray]  # the loss's gradient with respect to each layer's sum (batch, size)
-    back: list[np.ndarray]  # the gradient with respect to each hidden layer's output (batch, size)
-    ones: np.ndarray  # (batch,)
+    outputs: list[Any]  # of each layer (batch, size)
+    deltas: list[Any]  # the loss's gradient with respect to each layer's sum (batch, size)
+    back: list[Any]  # the gradient with respect to each hidden layer's output (batch, size)
+    ones: Any  # (batch,)
 
 
 class MLP:
@@ -33,8 +33,11 @@ class MLP:
         activation: of the hidden layers, one of `ACTIVATIONS`.
         seed: of the initial weights, uniform in +-sqrt(6 / (inputs + outputs)); biases start at 0.
         dtype: np.float32 or np.float64.
+        device: "cuda" or "cuda:N" for weights in the memory of a GPU, where the steps then run; the loss of a batch,
+            a few numbers a sample, is computed on the host.
 
     Raises:
+        RuntimeError: a device that is not there.
         ValueError: fewer than two sizes, a size below 1, or another activation.
 
     Example:
@@ -55,6 +58,7 @@ class MLP:
         *,
         seed: int = 0,
         dtype: type[np.floating] = np.float32,
+        device: str | None = None,
     ) -> None:
         if len(sizes) < 2 or min(sizes) < 1:
             raise ValueError(f"sizes is {tuple(sizes)}; it must be two or more positive sizes, the input first")
@@ -63,32 +67,57 @@ class MLP:
         rng = np.random.default_rng(seed)
         self.sizes = tuple(sizes)
         self.activation = activation
-        self.weights: list[np.ndarray] = []
-        self.biases: list[np.ndarray] = []
+        self.device = device
+        self.weights: list[Any] = []
+        self.biases: list[Any] = []
         for inputs, outputs in zip(self.sizes[:-1], self.sizes[1:], strict=True):
             bound = (6.0 / (inputs + outputs)) ** 0.5
-            self.weights.append(rng.uniform(-bound, bound, (outputs, inputs)).astype(dtype))
-            self.biases.append(np.zeros(outputs, dtype))
+            self.weights.append(self._put(rng.uniform(-bound, bound, (outputs, inputs)).astype(dtype)))
+            self.biases.append(self._put(np.zeros(outputs, dtype)))
         self._buffers: dict[int, _Buffers] = {}
+
+    def _put(self, x: np.ndarray) -> Any:
+        """The array where the model is."""
+        if self.device is None:
+            return x
+        from numbaprims.gpu.memory import to_device
+
+        return to_device(x, device=int(self.device.partition(":")[2] or 0))
+
+    def on_host(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Copies of the weights and of the biases."""
+        if self.device is None:
+            return [weight.copy() for weight in self.weights], [bias.copy() for bias in self.biases]
+        return [weight.to_host() for weight in self.weights], [bias.to_host() for bias in self.biases]
+
+    def _loss(self, logits: Any, labels: np.ndarray, delta: Any) -> tuple[float, Any]:
+        """The loss, and its gradient written to `delta`."""
+        if self.device is None:
+            return softmax_cross_entropy(logits, labels, out=delta)
+        loss, gradient = softmax_cross_entropy(logits.to_host(), labels)
+        delta.set(gradient)
+        return loss, delta
 
     def _buffers_of(self, batch: int) -> _Buffers:
         if batch not in self._buffers:
             dtype = self.weights[0].dtype
 
-            def rows(sizes: Sequence[int]) -> list[np.ndarray]:
-                return [np.empty((batch, size), dtype) for size in sizes]
+            def rows(sizes: Sequence[int]) -> list[Any]:
+                return [self._put(np.empty((batch, size), dtype)) for size in sizes]
 
             self._buffers[batch] = _Buffers(
-                rows(self.sizes[1:]), rows(self.sizes[1:]), rows(self.sizes[1:-1]), np.ones(batch, dtype)
+                rows(self.sizes[1:]), rows(self.sizes[1:]), rows(self.sizes[1:-1]), self._put(np.ones(batch, dtype))
             )
         return self._buffers[batch]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Give the most likely class of each row of x (rows, pixels), as int64 (rows,)."""
+        y: Any = self._put(x)
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             last = i == len(self.weights) - 1
-            x = numbaprims.linear(x, weight, bias, activation=None if last else self.activation)
-        return x.argmax(axis=1)
+            y = numbaprims.linear(y, weight, bias, activation=None if last else self.activation)
+        logits: np.ndarray = y if self.device is None else y.to_host()
+        return logits.argmax(axis=1)
 
     def train_step(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
         """Take one step of gradient descent on a batch; give the loss before it.
@@ -98,17 +127,18 @@ class MLP:
             labels: (batch,) integers.
             rate: the learning rate; W -= rate * dloss/dW.
         """
-        return self._step_of_one(x, labels, rate) if len(x) == 1 else self._step_of_batch(x, labels, rate)
+        x = self._put(x)
+        return self._step_of_one(x, labels, rate) if len(labels) == 1 else self._step_of_batch(x, labels, rate)
 
-    def _step_of_batch(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
-        buffers = self._buffers_of(len(x))
+    def _step_of_batch(self, x: Any, labels: np.ndarray, rate: float) -> float:
+        buffers = self._buffers_of(len(labels))
         outputs, deltas = buffers.outputs, buffers.deltas
         last = len(self.weights) - 1
         y = x
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             kind = None if i == last else self.activation
             y = numbaprims.linear(y, weight, bias, activation=kind, out=outputs[i])
-        loss, delta = softmax_cross_entropy(y, labels, out=deltas[last])
+        loss, delta = self._loss(y, labels, deltas[last])
         for i in range(last, -1, -1):
             below = outputs[i - 1] if i else x
             if i:
@@ -124,7 +154,7 @@ class MLP:
                 delta = next_delta
         return loss
 
-    def _step_of_one(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
+    def _step_of_one(self, x: Any, labels: np.ndarray, rate: float) -> float:
         buffers = self._buffers_of(1)
         outputs, deltas = [y[0] for y in buffers.outputs], [d[0] for d in buffers.deltas]
         last = len(self.weights) - 1
@@ -133,7 +163,7 @@ class MLP:
             y = numbaprims.gemv(weight, y, beta=1.0, y=bias, out=outputs[i])
             if i < last:
                 y = numbaprims.activation(y, self.activation, out=y)
-        loss, _ = softmax_cross_entropy(buffers.outputs[last], labels, out=buffers.deltas[last])
+        loss, _ = self._loss(buffers.outputs[last], labels, buffers.deltas[last])
         for i in range(last, -1, -1):
             delta, weight, bias = deltas[i], self.weights[i], self.biases[i]
             below = outputs[i - 1] if i else x[0]

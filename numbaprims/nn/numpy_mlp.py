@@ -26,8 +26,7 @@ class NumpyMLP:
 
     def __init__(self, like: MLP) -> None:
         self.activation = like.activation
-        self.weights = [weight.copy() for weight in like.weights]
-        self.biases = [bias.copy() for bias in like.biases]
+        self.weights, self.biases = like.on_host()
 
     def _forward(self, x: np.ndarray) -> list[np.ndarray]:
         outputs = [x]

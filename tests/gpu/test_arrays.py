@@ -187,6 +187,20 @@ def test_arrays_of_the_host_are_copied_both_ways(gpu, toy_ger, capsys):
     assert np.array_equal(numbaprims.ger(x, y), np.outer(x, y)) and len(gpu.launches) == 6
 
 
+def test_repeated_calls_stay_on_the_device(gpu, toy_ger):
+    """The short ways of calls that repeat are for kernels of the CPU."""
+    x = np.arange(3, dtype=np.float32)
+    out = np.empty((3, 3), np.float32)
+    with numbaprims.config(device="cuda"):
+        for _ in range(4):
+            numbaprims.ger(x, x, out=out)
+    assert len(gpu.launches) == 4
+    _, there = on_device(3)
+    for _ in range(4):
+        numbaprims.ger(there, there)
+    assert len(gpu.launches) == 8
+
+
 @needs_torch
 def test_tensors_of_the_host_are_copied_both_ways(gpu, toy_ger):
     import torch
