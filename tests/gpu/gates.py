@@ -39,6 +39,8 @@ class Gate:
     factory: Any
     spec: tuple[Any, ...]
     opcodes: tuple[str, ...]
+    archs: tuple[str, ...] = ARCHS
+    """What it is compiled for, where it is not for all."""
 
     @property
     def name(self) -> str:

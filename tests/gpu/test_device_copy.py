@@ -166,7 +166,7 @@ def make_tensor(rows: int):
         barrier()
         if i == 0:
             mbarrier_expect(full, size)
-            tensor_copy(shared_address(tile, 0), tensor_map, column, row, full)
+            tensor_copy(shared_address(tile, 0), tensor_map, (column, row), full)
         mbarrier_wait(full, 0)
         for e in range(i, halves, THREADS):
             out[e] = tile[e]

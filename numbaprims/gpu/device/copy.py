@@ -27,6 +27,7 @@ from numbaprims.gpu.device.emit import (
     to_global,
     to_shared,
     types,
+    unpack,
     void,
 )  # fmt: skip
 
@@ -185,19 +186,36 @@ def bulk_copy(typingctx, target, source, index, nbytes, barrier):  # type: ignor
 
 
 @intrinsic
-def tensor_copy(typingctx, target, tensor_map, column, row, barrier):  # type: ignore[no-untyped-def]
-    """Start to copy the box at (row, column) of a 2-D tensor map to shared memory; the barrier counts its bytes.
+def tensor_copy(typingctx, target, tensor_map, coordinates, barrier):  # type: ignore[no-untyped-def]
+    """Start to copy the box at `coordinates` of a tensor map to shared memory; the barrier counts its bytes.
 
-    `tensor_map` is the address of the map in global memory, 64-byte aligned.  The shared tile is 128-byte aligned,
-    1024-byte where the map swizzles 128 bytes.  All bytes of the box count, those past the tensor's ends too.
+    `tensor_map` is the address of the map in global memory, 64-byte aligned.  `coordinates` are int32, the contiguous
+    dimension first; they may lie outside of the tensor.  The shared tile is 128-byte aligned, 1024-byte where the map
+    swizzles 128 bytes.  All bytes of the box count, those past the tensor's ends too.
     """
+    if not isinstance(coordinates, types.UniTuple) or not 1 <= len(coordinates) <= 5:
+        return None
+    rank = len(coordinates)
+    point = types.UniTuple(types.int32, rank)
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        places = ", ".join(f"${3 + axis}" for axis in range(rank))
         text = (
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-            "[$0], [$1, {$2, $3}], [$4];"
+            f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            f"[$0], [$1, {{{places}}}], [$2];"
         )
-        asm(builder, text, args, memory=True)
+        asm(builder, text, [args[0], args[1], args[3], *unpack(builder, args[2], sig.args[2])], memory=True)
         return void(context)
 
-    return types.void(types.uint32, types.uint64, types.int32, types.int32, types.uint32), codegen
+    return types.void(types.uint32, types.uint64, point, types.uint32), codegen
+
+
+@intrinsic
+def prefetch_tensor_map(typingctx, tensor_map):  # type: ignore[no-untyped-def]
+    """Bring a tensor map's 128 bytes near before the first copy asks for them."""
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        asm(builder, "prefetch.tensormap [$0];", args, memory=True)
+        return void(context)
+
+    return types.void(types.uint64), codegen

@@ -1,0 +1,179 @@
+"""The solver on wgmma, and the tensor maps of its launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from numbaprims.arrays import DTYPES
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import driver as seam
+from numbaprims.gpu.gemm import cost
+from numbaprims.gpu.gemm.activations import compiled_kind
+from numbaprims.gpu.gemm.arguments import batch_of, ceil_div
+from numbaprims.gpu.gemm.launching import Common, Form, Pointers, make_gemm_launcher
+from numbaprims.gpu.gemm.mma_solvers import (
+    INTEGERS,
+    Mma,
+    layouts,
+    rows_first,
+    tensor_core_refusal,
+    turned_launcher,
+)
+from numbaprims.gpu.gemm.wgmma import MAPS, ROW, TILES, make_wgmma
+from numbaprims.gpu.launch import step
+from numbaprims.gpu.memory import to_device
+
+# The part of the tensor cores' peak that a tile's loop leaves (wgmma.py counts it); with one warpgroup nothing is
+# multiplied while it waits.
+EFFICIENCY = {"128x256": 0.78, "128x128": 0.70, "64x128": 0.50}
+#: Pairs of tensor maps that one launcher keeps, one for each pair of operands' addresses that it has met.
+KEPT_MAPS = 1024
+#: The longest stride that a tensor map describes, bytes.
+LONGEST_STRIDE = 2**40
+
+
+class Shape:
+    """One operand as a tensor map describes it: (contiguous, other, product of the batch)."""
+
+    def __init__(self, problem: Any, operand: int, tile: str) -> None:
+        size = TILES[tile]
+        s = problem.strides
+        self.dtype: str = (problem.a_dtype, problem.b_dtype)[operand]
+        self.size = DTYPES[self.dtype].itemsize
+        self.along_k = layouts(problem)[operand] == "k"
+        outer, along_k = (s.a, s.b[::-1])[operand]
+        extent = (problem.m, problem.n)[operand]
+        rows = (size.m, size.n)[operand]
+        lengths = (problem.k, extent) if self.along_k else (extent, problem.k)
+        stride = (outer if self.along_k else along_k) * self.size
+        batch = batch_of(problem).strides[operand] * self.size
+        self.batched = int(problem.batch > 1 and batch != 0)
+        # a stride that no step is taken by may be any that is allowed
+        row = stride if lengths[1] > 1 else ceil_div(max(lengths[0], 1) * self.size, 16) * 16
+        self.shape = (*lengths, problem.batch if self.batched else 1)
+        self.strides = (row, batch if self.batched else row)
+        self.box = (ROW // self.size, rows if self.along_k else ROW // self.size, 1)
+
+    def refusal(self, name: str) -> str | None:
+        """Why no tensor map describes it."""
+        if any(stride % 16 or not 0 < stride < LONGEST_STRIDE for stride in self.strides):
+            return f"tensor copies need strides that are positive multiples of 16 bytes; {name}'s are {self.strides}"
+        return None
+
+
+class Maps:
+    """The tensor maps of a launcher's operands in device memory, by device and addresses."""
+
+    def __init__(self, a: Shape, b: Shape) -> None:
+        self._shapes = (a, b)
+        self._known: dict[tuple[int, int, int], Any] = {}
+
+    def address(self, a: Any, b: Any) -> int:
+        """Of the map of A, that of B behind it."""
+        device = a.library.index
+        key = (device, a.pointer, b.pointer)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._make(device, a.library.stream(), key[1:])
+        return int(found.pointer)
+
+    def _make(self, device: int, stream: int, pointers: tuple[int, ...]) -> Any:
+        driver = seam.current(device)
+        if len(self._known) >= KEPT_MAPS:
+            driver.synchronise(stream)  # launches that read a map that goes now
+            self._known.clear()
+        both = np.zeros((2, MAPS), np.uint8)
+        for row, (x, pointer) in enumerate(zip(self._shapes, pointers, strict=True)):
+            both[row] = driver.tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
+        return to_device(both, device=device, stream=stream)
+
+
+class Wgmma(Solver):
+    """Tensor cores by wgmma, tiles by TMA: float16, bfloat16 and int8 on compute capability 9.0."""
+
+    name = "wgmma"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if target.capability[0] != 9:
+            return f"wgmma is an instruction of compute capability 9.0; this GPU has {target.arch[3:]}"
+        if problem.a_dtype == "f32":
+            return "wgmma would cut float32 to tfloat32 where mma rounds it"
+        refusal = tensor_core_refusal(problem, target)
+        if refusal is not None:
+            return refusal
+        if problem.a_dtype != problem.b_dtype:
+            return "it takes operands of one type"
+        problem, _ = rows_first(problem)
+        if "" in layouts(problem):
+            if problem.a_dtype in INTEGERS:
+                return "int8 is read along k, which must be contiguous in both A and B"
+            return "neither rows nor columns of an operand are contiguous"
+        if batch_of(problem).offsets is not None:
+            return "the batch's products do not follow one another evenly"
+        tile = TILES["64x128"]
+        if problem.batch * ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n) >= 2**31:
+            return "there are more tiles than one launch may have blocks"
+        for operand, name in enumerate("AB"):
+            refusal = Shape(problem, operand, "64x128").refusal(name)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _seconds(self, problem: Any, target: Any, name: str) -> float:
+        tile = TILES[name]
+        work = cost.Work(
+            bm=tile.m, bn=tile.n,
+            # one warpgroup's wgmma keeps all four tensor cores busy: what 8 warps of mma.sync do
+            threads=256, blocks_per_multiprocessor=1, 
+            bytes_in_flight=(tile.stages - 1) * (min(tile.m, problem.m) + min(tile.n, problem.n)) * ROW,
+            rate=target.peak(problem.a_dtype) * EFFICIENCY[name], element=DTYPES[problem.a_dtype].itemsize,
+        )  # fmt: skip
+        return cost.tile_seconds(problem, target, work, round_k=ROW // DTYPES[problem.a_dtype].itemsize)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        problem, _ = rows_first(problem)
+        ranked = sorted(TILES, key=lambda name: (self._seconds(problem, target, name), TILES[name].m * TILES[name].n))
+        return tuple({"tile": name} for name in ranked)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        problem, _ = rows_first(problem)
+        return min(self._seconds(problem, target, name) for name in TILES)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        given, (problem, turned) = problem, rows_first(problem)
+        tile = str(config["tile"])
+        size = TILES[tile]
+        shapes = Shape(problem, 0, tile), Shape(problem, 1, tile)
+        maps = Maps(*shapes)
+        kernel = make_wgmma(
+            problem.a_dtype, problem.b_dtype, problem.out_dtype, *layouts(problem), tile,
+            compiled_kind(problem.activation.kind),
+        )  # fmt: skip
+        tiles_m, tiles_n = ceil_div(problem.m, size.m), ceil_div(problem.n, size.n)
+        own = (tiles_m, tiles_n, shapes[0].batched, shapes[1].batched)
+        blocks = problem.batch * tiles_m * tiles_n
+
+        def make_form(pointers: Pointers, common: Common) -> Form:
+            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], scratch: int) -> tuple[Any, ...]:
+                return (*common(arrays, floats), scratch, maps.address(arrays[1], arrays[2]), *own)
+
+            return Form([step(kernel, blocks, values)])
+
+        launch = make_gemm_launcher(problem, make_form)
+        by_tma = turned_launcher(launch) if turned else launch
+        others: list[Launcher] = []
+
+        def choose(out, a=None, b=None, *rest, **floats):  # type: ignore[no-untyped-def]
+            # a tensor map begins at a multiple of 16 bytes; views that do not are mma's
+            if (a.pointer | b.pointer) & 15:
+                if not others:
+                    mma = Mma()
+                    others.append(mma.bind(given, target, next(iter(mma.configs(given, target)))))
+                others[0](out, a, b, *rest, **floats)
+            else:
+                by_tma(out, a, b, *rest, **floats)
+
+        return choose

@@ -1,0 +1,199 @@
+"""gemm by wgmma and TMA: against the definition, in the emulator with all of its checks.
+
+What the emulator knows of both comes from the PTX manual, as the kernel does: agreement is evidence, not proof.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from gpu.test_gemm_mma import host, padded, store
+from helpers import assert_close, assert_exact, exact_integers, from_float64, in_library, real_values, to_float64
+from ptx_emulator import EmulatorError
+from ptx_emulator.driver import EmulatedDriver
+
+import numbaprims
+from numbaprims import arrays
+from numbaprims.dispatch import registry
+from numbaprims.gpu import driver
+from numbaprims.gpu.gemm.wgmma import TILES, make_wgmma
+from numbaprims.gpu.gemm.wgmma_solver import Wgmma
+from numbaprims.gpu.memory import to_device
+from numbaprims.gpu.target import A100, H200
+from numbaprims.ops.gemm import PROBLEMS
+from numbaprims.reference import gemm as reference
+
+
+def forced():
+    return numbaprims.config(algorithm={"gemm": "wgmma"})
+
+
+def run(tile, a, b, out, **call):
+    """One tile, whatever the cost model says."""
+    problem = PROBLEMS["gemm"](a, b, out=out, out_dtype=out_name(out), **call)
+    launch = Wgmma().bind(problem, registry.target("emulated"), {"tile": tile})
+    launch(*(arrays.enter(z, "z")[0] for z in (out, a, b)), f0=1.0)
+    return launch
+
+
+def out_name(out):
+    return str(out.dtype)
+
+
+def check(m, n, k, dtype="f16", a_layout="k", b_layout="k", tile="64x128"):
+    """Integers whose sums are exact must come out bit for bit, over a result full of NaN."""
+    rng = np.random.default_rng(m * n + k)
+    a, b = exact_integers((m, k), dtype, k, rng), exact_integers((k, n), dtype, k, rng)
+    expected = reference.gemm(a, b)
+    x, y = padded(a, dtype, a_layout == "x"), padded(b, dtype, b_layout == "k")
+    out = to_device(np.full((m, n), -1, np.int32) if dtype == "i8" else np.full((m, n), np.nan, np.float32))
+    run(tile, x, y, out)
+    assert_exact(out.to_host(), expected, "i32" if dtype == "i8" else "f32", vacuous=not expected.any())
+
+
+def test_sizes(gpu):
+    """Whole tiles and ragged ones, k shorter than a stage, the ring of four stages once and a half around."""
+    for m, n, k in ((64, 128, 64), (1, 1, 1), (65, 129, 72), (63, 127, 330), (130, 8, 400)):
+        check(m, n, k)
+
+
+@pytest.mark.parametrize("dtype, a_layout, b_layout", [("f16", "x", "x"), ("bf16", "k", "x"), ("i8", "k", "k")])
+def test_layouts(gpu, dtype, a_layout, b_layout):
+    if dtype == "bf16":
+        pytest.importorskip("ml_dtypes")
+    check(65, 129, 136, dtype, a_layout, b_layout)
+
+
+@pytest.mark.parametrize("tile, b_layout, sizes", [("128x128", "x", (127, 129, 70)), ("128x256", "k", (129, 257, 64))])
+def test_large_tiles(gpu, tile, b_layout, sizes):
+    check(*sizes, b_layout=b_layout, tile=tile)
+
+
+def test_public_call(gpu):
+    """bias, c (out itself), alpha, beta, activations, out with contiguous columns."""
+    rng = np.random.default_rng(4)
+    m, n, k = 40, 136, 96
+    a, b, c = (real_values(shape, "f16", rng) for shape in ((m, k), (k, n), (m, n)))
+    row, column = real_values((n,), "f16", rng), real_values((m, 1), "f16", rng)
+    for turned, alpha, beta, bias, activation in (
+        (False, -0.5, 0.25, row, "relu"), (False, 2.0, 0.5, column, None), (True, 1.0, 1.0, row, "hard_swish"),
+    ):  # fmt: skip
+        x, y = (padded(to_float64(z, "f16"), "f16") for z in (a, b))
+        expected = reference.gemm(
+            *(to_float64(z, "f16") for z in (a, b)), c=to_float64(c, "f16"), alpha=alpha, beta=beta,
+            bias=to_float64(bias, "f16"), activation=activation,
+        )  # fmt: skip
+        old = padded(to_float64(c, "f16"), "f16", turned)
+        with forced():
+            numbaprims.gemm(
+                x, y, alpha=alpha, beta=beta, c=old, out=old, activation=activation,
+                bias=to_device(in_library(bias, "f16")),
+            )  # fmt: skip
+        assert_close(host(old), expected, k=k, dtype="f16", max_abs=8 * np.sqrt(k))
+    assert all("gemm_wgmma" in launched.entry for launched in gpu.launches)
+
+
+def test_maps_follow_the_arrays(gpu):
+    """One launcher, many arrays: each pair of addresses has its own tensor maps."""
+    rng = np.random.default_rng(5)
+    launch = None
+    for _ in range(3):
+        a, b = exact_integers((64, 64), "f16", 64, rng), exact_integers((64, 128), "f16", 64, rng)
+        x, y, out = padded(a, "f16"), padded(b, "f16"), to_device(np.full((64, 128), np.nan, np.float32))
+        if launch is None:
+            launch = run("64x128", x, y, out)
+        for _ in range(2):
+            launch(*(arrays.enter(z, "z")[0] for z in (out, x, y)), f0=1.0)
+            assert_exact(out.to_host(), reference.gemm(a, b))
+
+
+def test_views_that_begin_anywhere(gpu):
+    """A tensor map begins at a multiple of 16 bytes; other views are mma's."""
+    rng = np.random.default_rng(6)
+    a, b = exact_integers((40, 48), "f16", 32, rng), exact_integers((40, 48), "f16", 32, rng)
+    x, y = to_device(store(a, "f16")), to_device(store(b, "f16"))
+    for first, name in ((8, "gemm_wgmma"), (1, "gemm_mma")):
+        part = slice(first, first + 32)
+        with forced():
+            out = numbaprims.gemm(x[:, part], y[:, part], trans_b=True)
+        assert_exact(host(out), a[:, part] @ b[:, part].T, "f16")
+        assert name in gpu.launches[-1].entry
+
+
+def test_batches(gpu):
+    rng = np.random.default_rng(7)
+    for lead_a, lead_b in (((3,), (3,)), ((3,), ())):
+        a, b = (exact_integers((*lead, *z), "f16", 16, rng) for lead, z in ((lead_a, (8, 24)), (lead_b, (24, 16))))
+        with forced():
+            # transposed, or the batch would be one taller product where b has none
+            out = numbaprims.gemm(to_device(store(a.swapaxes(-1, -2), "f16")), to_device(store(b, "f16")), trans_a=True)
+        assert_exact(host(out), np.matmul(a, b), "f16")
+
+
+def test_order_does_not_matter():
+    """Any order of warps and blocks gives the same bits: the ring's barriers hold it together."""
+    rng = np.random.default_rng(8)
+    a, b = (from_float64(rng.standard_normal(shape), "f16") for shape in ((64, 400), (400, 128)))
+    results = []
+    for options in ({}, {"order": "random", "seed": 1}, {"order": "random", "seed": 2}):
+        with driver.use(EmulatedDriver(**options)):
+            out = to_device(np.full((64, 128), np.nan, np.float32))
+            run("64x128", padded(to_float64(a, "f16"), "f16"), padded(to_float64(b, "f16"), "f16"), out)
+            results.append(out.to_host())
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+    expected = reference.gemm(to_float64(a, "f16"), to_float64(b, "f16"))
+    assert_close(results[0], expected, k=400, max_abs=np.abs(expected).max() * 3)
+
+
+def test_refusals_in_words():
+    def why(a, b, target=H200):
+        return Wgmma().why_not(PROBLEMS["gemm"](a, b), target)
+
+    half = np.zeros((64, 64), np.float16)
+    assert why(half, half) is None and why(half.T, half.T) is None
+    assert "9.0" in why(half, half, A100)
+    assert "tfloat32" in why(*[half.astype(np.float32)] * 2)
+    assert "16 bytes" in why(half[:, :63].copy(), half[:63])
+    byte = np.zeros((64, 64), np.int8)
+    assert "int8" in why(byte, byte) and why(byte, byte.T) is None
+    assert "one type" in why(byte.view(np.uint8), byte.T)
+    wide = np.zeros((2, 3, 4, 16, 16), np.float16)
+    assert "evenly" in why(wide[:, :1], wide[:1])
+
+
+def test_choice():
+    """Large halves are wgmma's on a 9.0, with the widest tile; the same on an A100 are mma's."""
+    half = np.lib.stride_tricks.as_strided(np.zeros(1, np.float16), (8192, 8192), (16384, 2))
+    problem = PROBLEMS["gemm"](half, half)
+    assert next(iter(Wgmma().configs(problem, H200)))["tile"] == "128x256"
+    assert 0.6 < problem.flops() / Wgmma().estimate(problem, H200) / H200.peak("f16") < 1.0
+    assert all(tile.shared <= H200.shared_per_block for tile in TILES.values())
+
+
+def test_mutants(monkeypatch):
+    """Without one of its barriers or waits the emulator names the mistake."""
+    kernel = make_wgmma("f16", "f16", "f32", "k", "k", "64x128", "switch")
+    ptx = kernel.ptx("sm_90a")
+    rng = np.random.default_rng(9)
+    a, b = exact_integers((64, 400), "f16", 400, rng), exact_integers((400, 128), "f16", 400, rng)
+
+    def outcome(text):
+        image = kernel.image("sm_90a")
+        monkeypatch.setitem(kernel._images, "sm_90a", image._replace(ptx=text))
+        with driver.use(EmulatedDriver()):
+            out = to_device(np.full((64, 128), np.nan, np.float32))
+            run("64x128", padded(a, "f16"), padded(b, "f16"), out)
+            np.testing.assert_array_equal(out.to_host(), reference.gemm(a, b))
+
+    outcome(ptx)
+    mistakes = {
+        "barrier of the consumers": r"bar\.sync 1, 128;",
+        "wait of wgmma": r"wgmma\.wait_group\.sync\.aligned 0;",
+        "arrival at the empty stage": r"mbarrier\.arrive\.shared::cta\.b64 _, \[%r\d+\];",
+    }
+    for name in ("barrier of the consumers", "wait of wgmma", "arrival at the empty stage"):
+        changed, count = re.subn(mistakes[name], "", ptx)
+        assert count, name
+        with pytest.raises(EmulatorError):
+            outcome(changed)
