@@ -34,7 +34,7 @@ class DeviceArray:
     pass it to the functions of this package, or take it to the host with `to_host`.
     """
 
-    __slots__ = ("driver", "dtype", "memory", "pointer", "shape", "strides")
+    __slots__ = ("__weakref__", "driver", "dtype", "entered", "memory", "pointer", "shape", "strides")
 
     def __init__(
         self,
@@ -51,6 +51,8 @@ class DeviceArray:
         self.strides = strides
         self.dtype = dtype
         self.driver = driver
+        self.entered: tuple[Any, ...] = (None,)
+        """What `arrays.enter` made of this array."""
 
     @property
     def device(self) -> int:
