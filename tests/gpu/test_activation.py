@@ -21,7 +21,7 @@ from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import activation as reference
 
 SOLVERS = [solver.name for solver in registry.solvers("activation", "gpu")]
-SAMPLE = [case for case in FIRST if case[0] in ("relu", "hard_tanh", "elu", "softplus", "gelu", "mish", "power")]
+SAMPLE = [case for case in FIRST if case[0] in ("hard_tanh", "elu", "gelu", "power")]
 
 
 @pytest.fixture(autouse=True)
@@ -119,18 +119,19 @@ def test_cheap_kinds_by_every_solver(gpu, solver, rng):
 def test_layouts(gpu, layout, rng):
     """Every way to lie; what is next to the elements stays."""
     for dtype in ("f32", "f16"):
-        shape = (2, 3, 2, 3, 2, 4) if layout == "deep" else (3, 6, 40)
-        base = from_float64(rng.standard_normal((*shape[:-1], 3 * shape[-1])), dtype)
+        shape, length = ((4, 6, 2, 6, 4, 12), 4) if layout == "deep" else ((3, 6, 120), 40)
+        base = from_float64(rng.standard_normal(shape), dtype)
         source, target = on_device(base, dtype), on_device(nan_filled(base.shape, dtype), dtype)
 
-        def cut(a, layout=layout, length=shape[-1]):
+        def cut(a, layout=layout, length=length):
             if layout == "transposed":
                 return a[..., :length].transpose(2, 0, 1)
             if layout == "negative":
                 return a[:, ::-1, length - 1 :: -1]
             if layout == "rows":
                 return a[:, :, 8 : 8 + length]
-            return a[..., ::3] if layout == "deep" else a[:, ::2, ::3]
+            # six loops, none of which continues another
+            return a[::2, ::2, ::2, ::2, ::2, ::3] if layout == "deep" else a[:, ::2, ::3]
 
         x, out = cut(source), cut(target)
         values = to_float64(bits(np.ascontiguousarray(x.to_host()), dtype), dtype)
@@ -143,11 +144,10 @@ def test_layouts(gpu, layout, rng):
         assert np.isnan(whole).sum() == whole.size - values.size
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype in ("f32", "bf16")])
-@pytest.mark.parametrize("solver", [None, "naive"])
+@pytest.mark.parametrize(("dtype", "solver"), [("f32", None), ("f32", "naive"), ("f16", None)])
 def test_prelu(gpu, solver, dtype, rng):
     """One slope, and one a channel: by rows, by channels side by side, through gaps; the weight's gradient too."""
-    for shape in ((3, 5, 4, 8), (9, 5), (2, 5, 304), (70, 132), (600, 2, 3)):
+    for shape in ((3, 5, 4, 8), (9, 5), (2, 5, 304), (600, 2, 3)):
         for layout in ("C", "channels_last", "sliced"):
             for size in {1, shape[1]}:
                 x, dy = (from_float64(rng.standard_normal(shape), dtype) for _ in range(2))
@@ -171,6 +171,37 @@ def relaid(a, layout):
     return np.repeat(a, 2, axis=-1)[..., ::2] if layout == "sliced" else a
 
 
+def test_more_loops_and_elements_than_a_launch_takes(gpu, monkeypatch, rng):
+    """What a launch does not walk is walked by further ones, of the weight's gradient too."""
+    from numbaprims.gpu.activation import solvers
+
+    monkeypatch.setattr(solvers, "MOST", 512)
+    x = rng.standard_normal(1300).astype(np.float32)
+    np.testing.assert_array_equal(numbaprims.relu(to_device(x)).to_host(), np.maximum(x, 0))
+    assert len(gpu.launches) == 3
+    padded = rng.standard_normal((3, 300, 8)).astype(np.float32)
+    whole = to_device(padded)
+    np.testing.assert_array_equal(numbaprims.relu(whole[:, :, :4]).to_host(), np.maximum(padded[:, :, :4], 0))
+    assert len(gpu.launches) == 3 + 8  # 128 runs of 4 each
+    deep = rng.standard_normal((2, 4, 6, 4, 2, 6, 4)).astype(np.float32)
+    cut = (slice(None, None, 2),) * 7
+    given, values = to_device(deep)[cut], deep[cut]
+    dweight = numbaprims.prelu_backward(given, given, to_device(np.ones(2, np.float32)))[1].to_host()
+    want = reference.activation_backward(values, values, "prelu", weight=np.zeros(2))[1]
+    assert_near(dweight, want, "f32", 4, np.abs(values * values).sum())
+    assert sum("prelu_rows" in launched.entry for launched in gpu.launches) == 3
+    # pieces of a loop, the last of them shorter
+    monkeypatch.setattr(sums, "MOST", 3000)
+    monkeypatch.setattr(sums, "MOST_CHUNKS", 2)
+    long = rng.standard_normal((1, 40, 7000)).astype(np.float32)[:, :3]
+    for x in (long, np.moveaxis(np.ascontiguousarray(np.moveaxis(long, 1, -1)), -1, 1)):
+        dweight = numbaprims.prelu_backward(to_device(x), to_device(x), to_device(np.ones(3, np.float32)))[1]
+        want = reference.activation_backward(x, x, "prelu", weight=np.zeros(3))[1]
+        assert_near(dweight.to_host(), want, "f32", 4, np.square(x, dtype=np.float64).sum())
+    assert sum("prelu_rows" in launched.entry for launched in gpu.launches) == 3 + 3
+    assert sum("prelu_channels" in launched.entry for launched in gpu.launches) == 7
+
+
 def test_weight_gradient_of_many_chunks_keeps_its_bits(gpu, rng):
     """More than a chunk of each channel; alignment changes neither the order of the sums nor a bit."""
     each = sums.chunk_length("f32") + 1000
@@ -192,8 +223,7 @@ def test_weight_gradient_of_many_chunks_keeps_its_bits(gpu, rng):
     assert names == {f"numbaprims_activation_prelu_rows_f32_{vectors}" for vectors in (True, False)}
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype in ("f32", "bf16")])
-@pytest.mark.parametrize("solver", [None, "naive"])
+@pytest.mark.parametrize(("dtype", "solver"), [("f32", None), ("f32", "naive"), ("f16", None)])
 def test_glu(gpu, solver, dtype, rng):
     errors = ACTIVATION_ERRORS["glu"]
     for shape, axis in (((6, 10, 4), 1), ((8, 3), 0), ((2000,), 0), ((5, 64), 1), ((3, 1400), -1), ((2, 0), 0)):

@@ -214,19 +214,22 @@ def loops_launcher(problem: Any, target: Any, form: Form, V: int) -> Launcher:
     broadcast = V > 1 and form.used > 1 and last[-1] == 0
     kernel = make_loops(form.operation, form.kernel, problem.dtype, V, broadcast)
     outside = max(0, len(shape) - LOOPS)
-    while math.prod(shape[outside:-1]) * -(-shape[-1] // V) > MOST and outside < len(shape) - 1:
-        outside += 1
-    ones = LOOPS - (len(shape) - outside)
-    inside = (1,) * ones + shape[outside:]
-    across = -(-inside[-1] // V)
-    total = math.prod(inside[:-1]) * across
-    fixed = (total, across, *inside[1:], *(s for strides, _ in operands for s in ((0,) * ones + strides[outside:])))
+    # the loop in which a launch begins: cut where there are more elements than one takes
+    length, rest = shape[outside], math.prod(shape[outside + 1 :])
+    piece = min(length, max(1, MOST // rest))
     steps = []
-    for index in itertools.product(*map(range, shape[:outside])):
+    for index in itertools.product(*map(range, shape[:outside]), range(0, length, piece)):
         starts = [
-            size * (offset + sum(i * stride for i, stride in zip(index, strides[:outside], strict=True)))
+            size * (offset + sum(i * stride for i, stride in zip(index, strides, strict=False)))
             for strides, offset in operands
         ]
+        inside = (min(piece, length - index[-1]), *shape[outside + 1 :])
+        ones = LOOPS - len(inside)
+        inside = (1,) * ones + inside
+        across = -(-inside[-1] // V)
+        total = math.prod(inside[:-1]) * across
+        steps_of = (s for strides, _ in operands for s in ((0,) * ones + strides[outside:]))
+        fixed = (total, across, *inside[1:], *steps_of)
         steps.append(step(kernel, grid_of(total, target), _loops_values(form, starts, fixed)))
     return make_launcher(steps)
 

@@ -43,6 +43,10 @@ DEPTH = 512
 """Elements of a channel that make a chunk where channels lie side by side."""
 LOOPS = 3
 """Loops over a channel that a launch walks."""
+MOST = 1 << 30
+"""Elements of a channel that a launch takes."""
+MOST_CHUNKS = 65535
+"""Blocks of a grid along y."""
 
 
 def chunk_length(dtype: str) -> int:
@@ -181,8 +185,6 @@ def bind(problem: Any, layout: str) -> Launcher:
     """The launcher of a gradient of prelu's weight; `layout` as the problem has it, or "strided" for any."""
     V = lanes(problem.dtype)
     shape = problem.loops.shape
-    if layout == "channels" and problem.n // shape[0] > 65535 * DEPTH:
-        layout = "strided"  # more chunks than a grid has blocks along y
     strides = dict(zip(problem.operands, problem.loops.strides, strict=True))
     offsets = dict(zip(problem.operands, problem.loops.offsets, strict=True))
     wide = layout == "rows" and shape[-1] % V == 0
@@ -206,28 +208,29 @@ def _launcher(
     size = DTYPES[dtype].itemsize
     channels, *over = problem.loops.shape
     outside = max(0, len(over) - LOOPS)
+    by_channels = layout == "channels"
+    depth = DEPTH if by_channels else chunk_length(dtype)
+    # the loop in which a launch begins, cut where it has more elements or chunks than one takes
+    length, rest = over[outside], math.prod(over[outside + 1 :])
+    piece = min(length, max(1, (MOST_CHUNKS * DEPTH if by_channels else MOST) // rest))
+    chunks = -(-piece * rest // depth)
     ones = LOOPS - (len(over) - outside)
-    inside = [1] * ones + over[outside:]
-    each = math.prod(inside)
-    length = DEPTH if layout == "channels" else chunk_length(dtype)
-    chunks = -(-each // length)
-    slots = chunks * math.prod(over[:outside])
-    kernel = make_channels_sums(dtype) if layout == "channels" else make_rows_sums(dtype, vectors)
-    limit = 65535 if layout == "channels" else (1 << 31) // length
-    if chunks > limit or each >= 1 << 31:
-        raise NotImplementedError(f"a channel of {each} elements has more chunks than a grid")
-    grid = (-(-channels // 32), chunks) if layout == "channels" else (chunks, min(channels, 65535))
+    indices = list(itertools.product(*map(range, over[:outside]), range(0, length, piece)))
+    slots = chunks * len(indices)
+    kernel = make_channels_sums(dtype) if by_channels else make_rows_sums(dtype, vectors)
+    grid = (-(-channels // 32), chunks) if by_channels else (chunks, min(channels, 65535))
     steps: list[Step] = []
-    for number, index in enumerate(itertools.product(*map(range, over[:outside]))):
+    for number, index in enumerate(indices):
+        inside = [1] * ones + [min(piece, length - index[-1]), *over[outside + 1 :]]
         starts: list[int] = []
         steps_of: list[int] = []
         for name in ("dy", "x"):
             own = strides[name]
-            start = offsets[name] + sum(i * s for i, s in zip(index, own[1 : 1 + outside], strict=True))
-            starts.append(size * start)
+            starts.append(size * (offsets[name] + sum(i * s for i, s in zip(index, own[1:], strict=False))))
             inner = (0,) * ones + tuple(own[1 + outside :])
-            steps_of += inner if layout == "channels" else (own[0], *inner)
-        fixed = (each, inside[1], inside[2], slots, number * chunks, channels, *steps_of)
+            steps_of += inner if by_channels else (own[0], *inner)
+        # a piece that is shorter has empty chunks, which are 0
+        fixed = (math.prod(inside), inside[1], inside[2], slots, number * chunks, channels, *steps_of)
         steps.append(step(kernel, grid, _sum_values(starts, fixed)))
     last = (channels, slots, strides["out"][0])
     steps.append(step(make_combine(dtype), -(-channels // WARPS), _combine_values(last)))
