@@ -183,7 +183,7 @@ def test_mutants(monkeypatch):
         monkeypatch.setitem(kernel._images, "sm_90a", image._replace(ptx=text))
         with driver.use(EmulatedDriver()):
             out = to_device(np.full((64, 128), np.nan, np.float32))
-            run("64x128", padded(a, "f16"), padded(b, "f16"), out)
+            run("64x128", padded(a, "f16"), padded(b, "f16", True), out)
             np.testing.assert_array_equal(out.to_host(), reference.gemm(a, b))
 
     outcome(ptx)
