@@ -256,6 +256,18 @@ def test_nothing_to_sum(gpu):
     assert len(gpu.launches) == before
 
 
+def test_plan(gpu):
+    """A plan keeps its own B on the device until `update`."""
+    rng = np.random.default_rng(14)
+    a, b = (exact_integers(shape, "f32", 20, rng).astype(np.float32) for shape in ((33, 20), (36, 20)))
+    y = to_device(b)
+    plan = numbaprims.gemm.plan(y, trans_b=True, activation="relu")
+    out = plan(to_device(a))
+    assert_exact(out.to_host(), np.maximum(a @ b.T, 0))
+    plan.update(to_device(-b))
+    assert_exact(plan(to_device(a)).to_host(), np.maximum(a @ -b.T, 0))
+
+
 def test_nan_and_infinity(gpu):
     """They go through as IEEE says, and c is not read where beta is 0."""
     a, b = np.ones((3, 20), np.float32), np.ones((20, 4), np.float32)
