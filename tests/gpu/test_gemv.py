@@ -19,12 +19,15 @@ from helpers import (
     to_float64,
 )
 from ptx_emulator import EmulatorError, launch
+from ptx_emulator.driver import EmulatedDriver
 
 import numbaprims
 from numbaprims.dispatch import registry
+from numbaprims.gpu import driver
 from numbaprims.gpu.gemv import arguments, kernels
 from numbaprims.gpu.jit import gpu_kernel
 from numbaprims.gpu.memory import to_device
+from numbaprims.gpu.target import A100
 from numbaprims.reference import gemv as reference
 
 SOLVERS = [solver.name for solver in registry.solvers("gemv", "gpu")]
@@ -204,3 +207,16 @@ def test_planted_errors_in_algorithm_1_are_seen(name):
         assert type(error) is not EmulatorError
     else:
         assert not np.array_equal(out, a.sum(1)), "the planted error went unseen"
+
+
+def test_on_an_older_gpu_in_any_order():
+    """Compiled for sm_80, warps in a random order: the same bits."""
+    rng = np.random.default_rng(5)
+    a, x = rng.standard_normal((36, 4200)).astype(np.float32), rng.standard_normal(4200).astype(np.float32)
+    for solver, m, trans in (("row_block", 3, False), ("register_block", 3, False), ("register_block", 36, True)):
+        results = []
+        for emulated in (EmulatedDriver(), EmulatedDriver(A100, order="random", seed=7)):
+            stored = np.ascontiguousarray(a[:m].T) if trans else a[:m]
+            with driver.use(emulated):
+                results.append(run(solver, "f32", stored, x, None, nan_filled((m,), "f32"), trans=trans))
+        np.testing.assert_array_equal(*results)
