@@ -73,15 +73,20 @@ def _on_device(name: str):
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out the tests of the GPU half where its compiler is not installed; the header says so."""
-    return True if NO_CUDA and collection_path == Path(__file__).parent / "gpu" else None
+    """Leave out the tests of the GPU half where its compiler is not installed; one line at the end says so."""
+    gpu = Path(__file__).parent / "gpu"
+    return True if NO_CUDA and (collection_path == gpu or gpu in collection_path.parents) else None
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_report_header(config: pytest.Config) -> str:
     option, cache = config.option, os.environ["NUMBAPRIMS_CACHE_DIR"]
     profile = "fuzz" if option.fuzz else "ci"
-    lines = [f"numbaprims: device {option.device}, seed {option.seed}, examples {profile}, cache {cache}"]
-    return lines if NO_CUDA is None else [*lines, f"numbaprims: tests/gpu is left out, it {NO_CUDA}"]
+    return f"numbaprims: device {option.device}, seed {option.seed}, examples {profile}, cache {cache}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if NO_CUDA:
+        terminalreporter.write_line(f"tests/gpu was left out: it {NO_CUDA}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -96,10 +101,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if word in item.nodeid or word in inspect.getsource(item.function)]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
-    if config.option.slow:
-        return
     for item in items:
-        if item.get_closest_marker("slow"):
+        if config.option.device != "cpu" and item.get_closest_marker("cpu"):
+            item.add_marker(pytest.mark.skip(reason="about the kernels of the CPU"))
+        if item.get_closest_marker("slow") and not config.option.slow:
             item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
 
 

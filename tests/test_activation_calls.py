@@ -298,6 +298,7 @@ for threads in map(int, sys.argv[1].split(",")):
 """
 
 
+@pytest.mark.cpu
 def test_bits_do_not_depend_on_the_number_of_threads():
     environment = dict(os.environ, NUMBA_NUM_THREADS="8")
     environment.pop("OMP_NUM_THREADS", None)
@@ -336,6 +337,7 @@ def test_every_name_poses_its_problem():
         assert problem.flops() > 0 and backward.bytes_moved() > problem.bytes_moved() - 1
 
 
+@pytest.mark.cpu
 def test_strided_calls_allocate_nothing():
     x = np.ones((512, 1024), np.float32)[:, ::2]
     out = np.empty((512, 512), np.float32).T

@@ -154,6 +154,7 @@ def test_int8_extremes(pair):
         np.testing.assert_array_equal(got, np.maximum(expected + bias, 0))
 
 
+@pytest.mark.cpu
 def test_dot_instructions_are_in_the_inner_loop():
     """int8 and bf16 are not widened to float32 where the CPU multiplies them itself."""
     from numbaprims.cpu.gemm.dot import make_multiply_dot
@@ -269,6 +270,7 @@ def test_out_dtype_keeps_the_float32_sums():
         numbaprims.gemm(a, b, out_dtype="f64")
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("layout", OUT_LAYOUTS)
 def test_strided_calls_allocate_only_their_workspace(layout):
     """Packing reads any strides: no copy of an input is made."""
@@ -363,6 +365,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.cpu
 def test_same_bits_for_every_thread_count():
     solvers = [name for name in SOLVERS if name != "naive"]
     found = set()

@@ -177,6 +177,7 @@ def test_bits_do_not_depend_on_where_a_begins(dtype):
         assert len(found) == 2
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("layout", OUT_LAYOUTS)
 def test_strided_calls_allocate_only_their_workspace(layout):
     """Any strides are read where they lie: no copy of an input is made."""
@@ -262,6 +263,7 @@ def test_the_short_way_checks_out_too():
         np.testing.assert_array_equal(numbaprims.gemv(a, x, alpha=alpha), np.full(8, 16, np.float32))
 
 
+@pytest.mark.cpu
 def test_solvers_are_named_and_explain_themselves():
     a, x = np.ones((50, 50), np.float32), np.ones(50, np.float32)
     with pytest.raises(ValueError, match="no solver 'fastest'"), forced("fastest"):
@@ -324,6 +326,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.cpu
 def test_same_bits_for_every_thread_count():
     found = set()
     for threads in (1, 2, 3, 8):

@@ -116,6 +116,7 @@ def test_many_tiles(solver):
             assert_close(numbaprims.ger(x, y), reference.ger(x, y), k=2)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16"])
 def test_results_beyond_the_caches_are_streamed(small_caches, dtype):
     """Stores past the caches need aligned addresses, wherever rows begin."""
@@ -186,6 +187,7 @@ def test_nan_and_infinity_go_through(solver):
     assert (rest[:, 5] == np.inf).all() and (np.delete(rest, 5, 1) == 2).all()
 
 
+@pytest.mark.cpu
 def test_strided_calls_allocate_only_their_workspace():
     rng = np.random.default_rng(5)
     x, y = rng.standard_normal(600).astype(np.float32)[::2], rng.standard_normal(800).astype(np.float32)[::-2]
@@ -250,6 +252,7 @@ def test_the_short_way_checks_out_too():
         np.testing.assert_array_equal(numbaprims.ger(x, y, alpha=alpha), np.full((8, 8), 2, np.float32))
 
 
+@pytest.mark.cpu
 def test_solvers_are_named_and_explain_themselves():
     x, y, a = np.ones(50, np.float32), np.ones(50, np.float32), np.ones((50, 50), np.float32)
     with pytest.raises(ValueError, match="no solver 'fastest'"), forced("fastest"):
@@ -305,6 +308,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.cpu
 def test_same_bits_for_every_thread_count():
     found = set()
     for threads in (1, 2, 3, 8):
