@@ -225,6 +225,7 @@ def test_bad_input_is_refused_before_anything_is_written():
     assert (out == 7).all() and (square == 1).all() and (y == 1).all() and (base == 1).all()
 
 
+@pytest.mark.cpu
 def test_the_short_way_checks_out_too():
     """The second call of a kind takes the short way, the third one native code; they refuse what the first does."""
     ops._known_calls._tables.clear()
