@@ -28,6 +28,7 @@ from numbaprims.gpu.gemv import arguments, kernels
 from numbaprims.gpu.jit import gpu_kernel
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.target import A100
+from numbaprims.ops import gemv as ops
 from numbaprims.reference import gemv as reference
 
 SOLVERS = [solver.name for solver in registry.solvers("gemv", "gpu")]
@@ -91,23 +92,28 @@ def test_layouts(gpu, solver, layout):
     assert ran >= (2 if layout == "sliced" else 6)
 
 
-def test_chunks_and_repeated_rows(gpu):
+def test_chunks_and_repeated_rows(gpu, monkeypatch):
     """Sums that are cut, each way; four rows a group, the last of which are not there."""
     rng = np.random.default_rng(3)
-    for m, n, trans, kernel in (
-        (2, 30_000, False, "rows_f32_1_32_8"),
-        (2049, 20, False, "rows_f32_1_8_1"),
-        (2050, 132, False, "rows_f32_4_32_1"),
-        (2050, 2052, False, "rows_f32_4_32_8"),
-        (12, 9000, True, "columns_f32_4"),
-        (132, 3000, True, "columns_f32_32"),
+    for blocks, m, n, trans, kernel in (
+        (1024, 2, 30_000, False, "rows_f32_1_32_8"),
+        (1024, 300, 20, False, "rows_f32_1_8_1"),
+        (1024, 300, 132, False, "rows_f32_1_32_1"),
+        (2, 258, 20, False, "rows_f32_4_8_1"),
+        (64, 1026, 132, False, "rows_f32_4_32_1"),
+        (64, 130, 2052, False, "rows_f32_4_32_8"),
+        (1024, 12, 9000, True, "columns_f32_4"),
+        (1024, 132, 3000, True, "columns_f32_32"),
     ):
+        monkeypatch.setattr(arguments, "BLOCKS", blocks)
+        ops._launchers.clear()
         a = rng.standard_normal((n, m) if trans else (m, n)).astype(np.float32)
         x = rng.standard_normal(n).astype(np.float32)
         expected = reference.gemv(a, x, trans=trans)
         gpu.launches.clear()
         out = run("register_block", "f32", a, x, None, nan_filled((m,), "f32"), trans=trans)
         assert_close(out, expected, k=n, max_abs=np.sqrt(n) * 4)
+        ops._launchers.clear()
         ran = [launched.entry for launched in gpu.launches]
         assert ran[0] == f"numbaprims_gemv_{kernel}_True", ran
         assert (len(ran) == 2) == (kernel in ("rows_f32_1_32_8", "columns_f32_4", "columns_f32_32")), ran

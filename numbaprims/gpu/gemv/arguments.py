@@ -73,10 +73,11 @@ def cut(problem: Any) -> Cut:
         # 16 terms for each group of lanes at least: its sums are then a small part of what it reads
         length, chunks = _chunks(n, -(-BLOCKS // across), 16 * groups, 4 * groups)
         return Cut(0, side, 1, across, length, chunks)
+    many = m >= 16 * BLOCKS  # half of the blocks already where a warp takes four rows
     if n <= 16 * P:
-        rows, side, warps = 4 if m >= 4 * BLOCKS * 32 else 1, 8, 1
-    elif n < 512 * P or m >= 16 * BLOCKS:
-        rows, side, warps = 4 if m >= 2 * BLOCKS else 1, 32, 1
+        rows, side, warps = 4 if m >= 128 * BLOCKS else 1, 8, 1
+    elif n < 128 * P or many:
+        rows, side, warps = 4 if many else 1, 32, 1
     else:
         rows, side, warps = 4 if m >= 2 * BLOCKS else 1, 32, WARPS
     across = -(-m // (rows * THREADS // (side * warps)))

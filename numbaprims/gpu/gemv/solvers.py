@@ -14,12 +14,12 @@ from numbaprims.gpu.gemv.kernels import make_columns, make_combine, make_naive, 
 from numbaprims.gpu.launch import aligned, make_launcher, step
 
 LAUNCH = 3e-6
+SECOND_LAUNCH = 1.5e-6
+"""Of a kernel whose launch overlaps with the one before it."""
+LATENCY = 0.6e-6
+"""Of a load from memory."""
 SECTOR = 32
 """Bytes that memory gives for one element, where those next to it are not wanted."""
-
-
-def _seconds(problem: Any, target: Any, efficiency: float) -> float:
-    return float(LAUNCH + problem.bytes_moved() / (efficiency * target.bandwidth))
 
 
 def _values(problem: Any, how: Cut) -> Callable[..., tuple[Any, ...]]:
@@ -54,11 +54,15 @@ class RegisterBlock(Solver):
         how = cut(problem)
         size = DTYPES[problem.dtype].itemsize
         efficiency = 0.9 if _wide(problem) else 0.6 if size > 2 else 0.4
+        V, groups = lanes(problem.dtype), THREADS // how.lanes
         # lanes that have work: short rows, or few columns, fill only a part
-        width = how.lanes * how.warps * lanes(problem.dtype)
+        width = how.lanes * how.warps * V
         length = problem.m if how.rows == 0 else problem.n
-        efficiency *= max(0.1, length / (-(-length // width) * width)) if length else 1.0
-        return _seconds(problem, target, efficiency) + (LAUNCH if how.chunks > 1 else 0.0)
+        efficiency *= max(0.3, length / (-(-length // width) * width)) if length else 1.0
+        turns = -(-how.length // (4 * groups)) if how.rows == 0 else -(-how.length // width)
+        waiting = LATENCY * turns * -(-how.blocks // (4 * target.multiprocessors))
+        moved = problem.bytes_moved() / (efficiency * target.bandwidth)
+        return float(LAUNCH + max(moved, waiting) + (SECOND_LAUNCH if how.chunks > 1 else 0.0))
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         how = cut(problem)
@@ -112,13 +116,16 @@ class RowBlock(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         size = DTYPES[problem.dtype].itemsize
+        # the threads that have an element, every time round
+        busy = problem.n / max(1, -(-problem.n // THREADS) * THREADS)
+        moved = problem.bytes_moved() / ((0.7 if size > 2 else 0.45) * max(0.05, busy))
         if problem.order != "row":
             # neighbours of an element wait in the second-level cache for the blocks next to this one, in part
-            moved = problem.m * problem.n * (size + SECTOR) / 2
-            return float(LAUNCH + moved / (0.6 * target.bandwidth))
-        # the tree at the end takes some 2 us of a block, of which a multiprocessor holds eight
-        tree = problem.m / (8 * target.multiprocessors) * 1e-6
-        return max(_seconds(problem, target, 0.7 if size > 2 else 0.45), LAUNCH + tree)
+            moved = problem.m * problem.n * (size + SECTOR) / 2 / 0.6
+        # a load a turn is waited for, then the tree at the end
+        waves = -(-problem.m // (6 * target.multiprocessors))
+        waiting = waves * (LATENCY * -(-problem.n // THREADS) + 1e-6)
+        return float(LAUNCH + max(moved / target.bandwidth, waiting))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         values = _values(problem, _one_block_each(problem))
@@ -133,7 +140,7 @@ class Naive(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         # a term after the other, each a load that is waited for, and a sector of memory
         chain = problem.n * 0.6e-6
-        return float(LAUNCH + chain + SECTOR * problem.m * problem.n / (0.8 * target.bandwidth))
+        return float(2 * LAUNCH + chain + SECTOR * problem.m * problem.n / (0.8 * target.bandwidth))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         values = _values(problem, _one_block_each(problem))
