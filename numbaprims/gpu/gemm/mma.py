@@ -8,9 +8,9 @@ written whole.  Each sum runs over k from front to back, so results do not depen
 Count, for bfloat16; k goes in steps of 16, two in a tile of k:
 
     tile        warps    a block's copies, flops    flops a byte   registers   blocks a multiprocessor, shared memory
-    128 x 256   64 x 64  24 KiB, 2.10 M per tile    85             227         1 of 256 threads, 136 KB
-    128 x 128   64 x 64  16 KiB, 1.05 M             64             219         2 of 128 threads, 70 KB
-    64 x 64     32 x 32   8 KiB, 0.26 M             32             113         4 of 128 threads, 33 KB
+    128 x 256   64 x 64  24 KiB, 2.10 M per tile    85             220         1 of 256 threads, 132 KiB
+    128 x 128   64 x 64  16 KiB, 1.05 M             64             216         2 of 128 threads, 68 KiB
+    64 x 64     32 x 32   8 KiB, 0.26 M             32             109         4 of 128 threads, 32 KiB
 
 - second-level cache: 85 flops a byte are 3.7 TB/s at the 312 TFLOP/s of an A100, of about 5 that it gives.
 - shared memory: a warp of 64 x 64 reads 4 KiB for 32 mma. Four of them take 256 clocks of an A100's tensor cores and
