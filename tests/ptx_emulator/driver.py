@@ -8,6 +8,7 @@ Everything happens at once, in the order of the calls; streams are accepted and 
 is raised by `launch`, not later.
 """
 
+import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,8 +18,9 @@ from numbaprims.gpu.driver import Driver
 from numbaprims.gpu.target import H200, GpuTarget
 
 from . import tensor_map
+from .dtypes import Array
 from .launch import allocate_variables, load, parameter_block, run
-from .machine import ALL_CHECKS, Checks, Program
+from .machine import ALL_CHECKS, Checks, Dim3, Program
 from .memory import GlobalMemory
 from .parse import Module
 
@@ -52,15 +54,17 @@ class EmulatedDriver(Driver):
         self.target, self.device = target, device
         self.options = {"checks": checks, **options}
         self.memory = GlobalMemory()
+        self._lock = threading.RLock()  # calls may come from any thread; they take turns
         self.launches: list[Launched] = []
         self.steps = 0  # basic blocks run so far
         self.lines: dict[str, set[int]] = {}  # of each kernel's PTX, those that have been executed
 
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> LoadedKernel:
-        module, program = load(ptx, entry)
         if dynamic_shared > self.target.shared_per_block:
             raise ValueError(f"{entry} wants {dynamic_shared} bytes of shared memory, {self.target.name} has fewer")
-        variables = allocate_variables(module, program, self.memory)
+        with self._lock:
+            module, program = load(ptx, entry)
+            variables = allocate_variables(module, program, self.memory)
         return LoadedKernel(entry, module, program, variables, dynamic_shared)
 
     def launch(
@@ -78,8 +82,12 @@ class EmulatedDriver(Driver):
         for kind, value in zip(kinds, values, strict=True):
             if kind.startswith("f") != isinstance(value, (float, np.floating)):
                 raise TypeError(f"{function.entry}: {value!r} for a parameter of kind {kind}")
-        self.launches.append(Launched(function.entry, grid, block, shared))
         parameters = parameter_block(function.module.entry(function.entry), values)
+        with self._lock:
+            self._run(function, grid, block, shared, parameters)
+
+    def _run(self, function: LoadedKernel, grid: Dim3, block: Dim3, shared: int, parameters: Array) -> None:
+        self.launches.append(Launched(function.entry, grid, block, shared))
         done = run(
             function.program, self.memory, grid, block, shared, parameters, function.variables,
             max_shared=self.target.shared_per_block, **self.options,
@@ -91,12 +99,18 @@ class EmulatedDriver(Driver):
     def alloc(self, nbytes: int, stream: int) -> int:
         if nbytes < 1:
             raise ValueError(f"alloc of {nbytes} bytes")
-        return self.memory.allocate(nbytes)
+        with self._lock:
+            return self.memory.allocate(nbytes)
 
     def free(self, pointer: int, stream: int) -> None:
-        self.memory.free(pointer)
+        with self._lock:
+            self.memory.free(pointer)
 
     def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
+        with self._lock:
+            self._copy(destination, source, nbytes)
+
+    def _copy(self, destination: Any, source: Any, nbytes: int) -> None:
         data = source if isinstance(source, np.ndarray) else self.memory.read(int(source), nbytes)
         if isinstance(data, np.ndarray) and not data.flags.c_contiguous:
             raise ValueError("a copy takes C-contiguous arrays only")

@@ -182,7 +182,12 @@ def _reverse(value: Any, bits: int) -> Any:
     return result
 
 
-instruction("popc")(_counting(lambda value, bits: np.bitwise_count(value).astype(np.uint32)))
+def _population(value: Any, bits: int) -> Any:
+    raw = np.ascontiguousarray(np.atleast_1d(value)).view(np.uint8).reshape(-1, bits // 8)
+    return np.unpackbits(raw, axis=1).sum(1, dtype=np.uint32)
+
+
+instruction("popc")(_counting(_population))
 instruction("clz")(_counting(leading_zeros))
 instruction("brev")(_counting(_reverse))
 
