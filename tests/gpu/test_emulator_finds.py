@@ -13,6 +13,7 @@ from ptx_emulator import (
     Unsupported,
     launch,
 )
+from ptx_emulator.driver import EmulatedDriver
 from ptx_emulator.memory import GlobalMemory
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -259,3 +260,28 @@ def test_empty_allocations_hold_nothing():
     with pytest.raises(MemoryFault):
         run(LOAD, size=0)
     run("setp.lt.u32 %p1, %r1, 0; @%p1 ld.global.u32 %r7, [%rd3];", size=0)
+
+
+def test_kernels_cannot_use_what_was_freed():
+    """Through the driver seam: memory of `alloc` starts unwritten, and is gone after `free`."""
+    emulated = EmulatedDriver()
+    entry = emulated.load(kernel(LOAD), b"", "k", 0)
+    write = emulated.load(kernel("st.global.u32 [%rd3], %r1;"), b"", "k", 0)
+    pointer = emulated.alloc(256, 0)
+
+    def start(function) -> None:
+        emulated.launch(function, (1, 1, 1), (64, 1, 1), 0, 0, ("p",), (pointer,))
+
+    with pytest.raises(UninitialisedRead):
+        start(entry)
+    start(write)
+    start(entry)
+    result = np.zeros(64, np.uint32)
+    emulated.copy(result, pointer, 256, 0)
+    np.testing.assert_array_equal(result, np.arange(64))
+    emulated.free(pointer, 0)
+    with pytest.raises(MemoryFault):
+        start(entry)
+    with pytest.raises(ValueError):
+        emulated.copy(result, pointer, 256, 0)
+    assert [launched.grid for launched in emulated.launches] == [(1, 1, 1)] * 4
