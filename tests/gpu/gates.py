@@ -20,6 +20,8 @@ from numbaprims.gpu.image import Image, nvdisasm
 from numbaprims.gpu.target import KNOWN
 
 ARCHS = ("sm_80", "sm_90a")
+#: How many variants of each module a plain test run compiles, by folder: where one takes seconds. --slow takes all.
+FIRST = {"gemm": 3}
 STATIC_SHARED = 48 * 1024
 REGISTER_FILE = 65536  # of a multiprocessor
 MOST_REGISTERS = 255  # of a thread
@@ -64,6 +66,11 @@ def gates(module: str) -> list[Gate]:
     """The variants of a module; those that it takes over from another module count there."""
     listed = importlib.import_module(f"numbaprims.gpu.{module}").GATES
     return [Gate(*entry) for entry in listed if entry[0].__module__ == f"numbaprims.gpu.{module}"]
+
+
+def first(module: str) -> int:
+    """How many of a module's variants a plain test run compiles."""
+    return FIRST.get(module.split(".")[0], len(gates(module)))
 
 
 def opcodes(images: list[Image]) -> list[Counter[str]]:

@@ -9,9 +9,7 @@ from gpu import gates
 import numbaprims.gpu
 
 
-@pytest.mark.parametrize("module", gates.modules())
-def test_code(module):
-    variants = gates.gates(module)
+def check(variants):
     images = [gate.kernel().images(gate.archs) for gate in variants]
     found = []
     for arch in gates.ARCHS:
@@ -21,6 +19,17 @@ def test_code(module):
         for (gate, _), sass in zip(here, gates.opcodes([image for _, image in here]), strict=True):
             found += [f"{arch} {gate.name}: {wrong}" for wrong in gates.complaints(gate, arch, sass)]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("module", gates.modules())
+def test_code(module):
+    check(gates.gates(module)[: gates.first(module)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [module for module in gates.modules() if module.split(".")[0] in gates.FIRST])
+def test_code_of_the_other_variants(module):
+    check(gates.gates(module)[gates.first(module) :])
 
 
 def test_every_module_with_a_kernel_is_gated():
