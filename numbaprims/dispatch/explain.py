@@ -140,7 +140,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
     for candidate in choice.candidates:
         name = candidate.solver.name
         if measure and candidate.refusal is None:
-            _known[(problem.key(), name)] = _time(function, problem.stem, name, args, kwargs)
+            _known[(device, problem.key(), name)] = _time(function, problem.stem, name, device, args, kwargs)
         source, line = candidate.solver.source()
         rows.append(
             Row(
@@ -148,7 +148,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
                 candidate.solver is choice.solver and not reference,
                 candidate.refusal,
                 candidate.estimate,
-                _known.get((problem.key(), name)),
+                _known.get((device, problem.key(), name)),
                 candidate.config,
                 source,
                 line,
@@ -171,18 +171,29 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _time(
-    function: str | Callable[..., Any], stem: str, solver: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: str | Callable[..., Any],
+    stem: str,
+    solver: str,
+    device: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> float:
     """Seconds of the call with one solver; its result goes to an array of its own, not to the caller's `out`."""
-    from numbaprims.tuning.timing import measure_one
+    from numbaprims.dispatch import registry
+    from numbaprims.tuning.timing import Schedule, measure_one
+
+    clock, schedule = registry.clock(device), None
+    if clock is not None:
+        # so many launches at a time that the device does not wait for the host
+        schedule = Schedule(resolution=1e-3)
 
     if isinstance(function, str):
         function = getattr(importlib.import_module("numbaprims"), function)
     call: Any = function
     own = {name: value for name, value in kwargs.items() if name != "out"}
     with settings.config(algorithm={stem: solver}):
-        return float(measure_one(lambda: call(*args, **own)).seconds)
+        return float(measure_one(lambda: call(*args, **own), schedule, clock=clock).seconds)
 
 
-# Times that this process has measured, by problem and solver.
+# Times that this process has measured, by device, problem and solver.
 _known: dict[tuple[object, ...], float] = {}

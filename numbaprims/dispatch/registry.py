@@ -49,6 +49,12 @@ def prepared(stem: str, device: str) -> Solver | None:
     return solver
 
 
+def clock(device: str) -> Any:
+    """The clock of a GPU, since a call there returns before it is done; None for the CPU, whose clock is the host's."""
+    kind, index = split(device)
+    return None if kind == "cpu" else importlib.import_module("numbaprims.gpu.driver").current(index).clock()
+
+
 def memory() -> Any:
     """The module that moves arrays between the host and GPUs."""
     return importlib.import_module("numbaprims.gpu.memory")

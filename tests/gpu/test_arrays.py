@@ -167,6 +167,18 @@ def test_explain_looks_at_the_device(gpu, toy_ger):
     assert numbaprims.explain("ger", np.ones(3, np.float32), np.ones(3, np.float32)).chosen.solver != "toy"
 
 
+def test_explain_measures_by_the_clock_of_the_device(gpu, toy_ger, monkeypatch):
+    from numbaprims.gpu.driver import HostClock
+
+    asked = []
+    monkeypatch.setattr(gpu, "clock", lambda: asked.append(1) or HostClock(gpu))
+    _, x = on_device(4)
+    table = numbaprims.explain("ger", x, x, measure=True)
+    assert table["toy"].measured > 0 and asked
+    host = np.ones(4, np.float32)
+    assert all(row.measured is None for row in numbaprims.explain("ger", host, host)), "another device's times"
+
+
 # ---------------------------------------------------------------- arrays of the host
 
 
