@@ -18,7 +18,7 @@ PYTHON = sorted(
 STEMS = ("gemm", "gemv", "ger", "activation")
 
 KERNELS_NEED = {
-    "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "workspace", "shapes",
+    "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "workspace", "shapes",
     "sparse", "ops.activation_kinds", "device_arrays",
 }  # fmt: skip
 
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "device_arrays": {"arrays", "settings", "dlpack"},  # and gpu.memory, late and by path
     "dlpack": set(),
     "workspace": {"settings"},
+    "polynomials": set(),
     "kernel_cache": {"settings", "kernel_files", "source_digest"},
     "kernel_files": {"settings"},
     "source_digest": set(),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu import gemv
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.dispatch.solver import Config, Launcher, Solver
 from numbaprims.shapes import walk_order
 
 
@@ -92,7 +92,7 @@ class Vector(Solver):
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         product = _product(problem)
         solver = self._best(product, target)
-        run = solver.bind(product, target, default_config(solver, product, target))
+        run = solver.bind(product, target, next(iter(solver.configs(product, target))))
         column = problem.n == 1
 
         def launch(  # type: ignore[no-untyped-def]

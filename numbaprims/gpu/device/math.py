@@ -36,10 +36,23 @@ from numbaprims.gpu.device.value import (
     to_float,
     with_sign_of,
 )
-
-LOG2_E = math.log2(math.e)
-# ln 2 in two parts, of which n times the upper one is exact
-LN2 = {32: (0.693145751953125, 1.428606765330187e-06), 64: (0.6931471805598903, 5.497923018708371e-14)}
+from numbaprims.polynomials import (
+    ERF_FAR,
+    ERF_NEAR,
+    ERF_RANGES,
+    EXP,
+    EXP2,
+    EXP_RANGE,
+    EXPM1,
+    EXPM1_BORDER,
+    EXPM1_HALF,
+    EXPM1_RANGE,
+    LN2,
+    LOG2_E,
+    LOG_F32,
+    LOG_F64,
+    TANH_LARGEST,
+)
 
 # ---------------------------------------------------------------- division and roots
 
@@ -92,54 +105,8 @@ def sqrt_value(x: Value) -> Value:
 
 # ---------------------------------------------------------------- exponentials
 
-# (e**r - 1 - r) / r**2, minimax relative to e**r on |r| <= ln(2) / 2: 2**-28.2 and 2**-57.9
-_EXP = {
-    32: (
-        0.4999999403953552, 0.1666652262210846, 0.04166829213500023, 0.008368532173335552,
-        0.001381830545142293,
-    ),
-    64: (
-        0.5000000000000011, 0.16666666666666466, 0.041666666666528754, 0.008333333333469892,
-        0.001388888894371348, 0.0001984126954715545, 2.480149315883182e-05, 2.7557557618194424e-06,
-        2.763019850468678e-07, 2.500748660277363e-08,
-    ),
-}  # fmt: skip
-# e**x is infinite above the upper bound and 0 below the lower one
-_EXP_RANGE = {32: (-104.0, 89.0), 64: (-746.0, 710.0)}
 # e**x is a normal number between
 _NORMAL_RANGE = {32: (-87.3, 88.0), 64: (-708.3, 709.0)}
-
-# (e**r - 1 - r) / r**2, minimax relative to e**r - 1 on [ln(3/4), ln(3/2)]: 2**-31.3 and 2**-61.3
-_EXPM1 = {
-    32: (
-        0.5, 0.16666670143604279, 0.04166658967733383, 0.008332042023539543, 0.0013917820760980248,
-        0.00020942490664310753,
-    ),
-    64: (
-        0.5, 0.16666666666666666, 0.04166666666666755, 0.008333333333334565, 0.001388888888816658,
-        0.00019841269839239843, 2.4801589345129524e-05, 2.7557310077144885e-06, 2.755486217839646e-07,
-        2.5077455527380712e-08, 2.196014639064185e-09,
-    ),
-}  # fmt: skip
-# e**x - 1 is -1 in all its digits below the lower bound
-_EXPM1_RANGE = {32: (-18.0, 89.0), 64: (-38.0, 710.0)}
-# n of expm1 is 0 between ln(3/4) and ln(3/2), where e**r - 1 is the result
-_EXPM1_BORDER = 0.5 - math.log2(1.5)
-
-# ((e**2r - 1) / 2 - r) / r**2, minimax relative to (e**2r - 1) / 2 on |r| <= ln(2) / 4: 2**-31.1 and 2**-61.6
-_EXPM1_HALF = {
-    32: (
-        1.0, 0.6666666269302368, 0.3333319425582886, 0.13333666324615479, 0.044583436101675034,
-        0.012650043703615665,
-    ),
-    64: (
-        1.0, 0.6666666666666671, 0.33333333333333354, 0.13333333333314834, 0.044444444444436494,
-        0.012698412726625719, 0.003174603173878902, 0.0007054654772560507, 0.00014109345182460224,
-        2.5711256349869004e-05, 4.279970490937572e-06,
-    ),
-}  # fmt: skip
-# tanh is 1 in all its digits from 9.02 (19.07) on
-_TANH_LARGEST = {32: 9.1, 64: 19.2}
 
 
 def reduce(x: Value, factor: float = 1.0, border: float = 0.0) -> tuple[Value, Value]:
@@ -157,22 +124,22 @@ def _between(x: Value, limits: tuple[float, float]) -> Value:
 
 def exp_value(x: Value) -> Value:
     """e**x: subnormal, 0 and infinite where it should be."""
-    r, shifted = reduce(_between(x, _EXP_RANGE[x.width]))
-    return scale(polynomial(r, (1.0, 1.0, *_EXP[x.width])), shifted)
+    r, shifted = reduce(_between(x, EXP_RANGE[x.width]))
+    return scale(polynomial(r, (1.0, 1.0, *EXP[x.width])), shifted)
 
 
 def exp_normal_value(x: Value) -> Value:
     """e**x, 0 where that is subnormal, at most e**88 (e**709): the third of a factor, for sums with 1."""
     lowest, highest = _NORMAL_RANGE[x.width]
     r, shifted = reduce(_between(x, (lowest, highest)))
-    return select(x < lowest, 0.0, scale_normal(polynomial(r, (1.0, 1.0, *_EXP[x.width])), shifted))
+    return select(x < lowest, 0.0, scale_normal(polynomial(r, (1.0, 1.0, *EXP[x.width])), shifted))
 
 
 def expm1_value(x: Value) -> Value:
     """e**x - 1, with a small relative error near 0 too."""
     width = x.width
-    r, shifted = reduce(_between(x, _EXPM1_RANGE[width]), border=_EXPM1_BORDER)
-    q = mad(r * r, polynomial(r, _EXPM1[width]), r)
+    r, shifted = reduce(_between(x, EXPM1_RANGE[width]), border=EXPM1_BORDER)
+    q = mad(r * r, polynomial(r, EXPM1[width]), r)
     # half of 2**n (1 + q) - 1, because n may be one more than exponents reach
     power = from_bits((bits(shifted) << MANTISSA[width]) + float_bits(0.5, width))
     half = mad(power, q, power - 0.5)
@@ -183,8 +150,8 @@ def expm1_value(x: Value) -> Value:
 def tanh_value(x: Value) -> Value:
     """tanh |x| = h / (h + 1) with h = (e**2|x| - 1) / 2, whose relative error is small near 0 too."""
     width = x.width
-    r, shifted = reduce(at_most(magnitude(x), _TANH_LARGEST[width]), factor=2.0)
-    rest = mad(r * r, polynomial(r, _EXPM1_HALF[width]), r)
+    r, shifted = reduce(at_most(magnitude(x), TANH_LARGEST[width]), factor=2.0)
+    rest = mad(r * r, polynomial(r, EXPM1_HALF[width]), r)
     power = from_bits((bits(shifted) << MANTISSA[width]) + float_bits(1.0, width))
     h = mad(power, rest, mad(power, 0.5, -0.5))
     t = quotient_value(h, h + 1.0)
@@ -214,17 +181,6 @@ def sigmoid_value(x: Value) -> Value:
 
 # ---------------------------------------------------------------- logarithms
 
-# (log(1 + f) - f + f**2 / 2) / f**3, minimax relative to log(1 + f) on [-1/4, 1/2]: 2**-27.6
-_LOG_F32 = (
-    0.3333345055580139, -0.25000110268592834, 0.1999085545539856, -0.1664687842130661,
-    0.14477486908435822, -0.13163809478282928, 0.10473180562257767, -0.04516090080142021,
-)  # fmt: skip
-# (log(1 + f) - 2 s) / s**3 in powers of s**2 with s = f / (2 + f), minimax relative to log(1 + f): 2**-62.7
-_LOG_F64 = (
-    0.666666666666666, 0.4000000000005666, 0.285714285558321, 0.222222242960934, 0.1818166589343131,
-    0.15391111521418802, 0.13173604326123214, 0.13843015694158808,
-)  # fmt: skip
-
 
 def _split(i: Value) -> tuple[Value, Value]:
     """(bits of m, e 2**mantissa bits) of the number m 2**e with the bits i, 3/4 <= m < 3/2."""
@@ -237,14 +193,14 @@ def _log_of(f: Value, e: Value) -> Value:
     """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel."""
     high, low = LN2[f.width]
     if f.width == 32:
-        rest = (f * f) * mad(f, polynomial(f, _LOG_F32), -0.5)
+        rest = (f * f) * mad(f, polynomial(f, LOG_F32), -0.5)
         return mad(e, high, f + mad(e, low, rest))
     # 8 coefficients and a division instead of some 20 coefficients
     s = quotient_value(f, f + 2.0)
     z = s * s
     half = (f * 0.5) * f
     # log(1 + f) = 2 s + s R = f - f**2 / 2 + s (f**2 / 2 + R)
-    rest = mad(s, mad(z, polynomial(z, _LOG_F64), half), e * low)
+    rest = mad(s, mad(z, polynomial(z, LOG_F64), half), e * low)
     return mad(e, high, f + mad(f * -0.5, f, rest))
 
 
@@ -289,59 +245,18 @@ def softplus_value(x: Value) -> Value:
 
 # ---------------------------------------------------------------- erf
 
-# (border of the two, where erf is 1 in all its digits, origin of g)
-_ERF_RANGES = {32: (0.85, 3.95, 0.0), 64: (1.0, 5.95, 1.0)}
-# erf(x) / x - 1 in x**2, minimax relative to erf(x) / x up to the border: 2**-27.1 and 2**-56.2
-_ERF_NEAR = {
-    32: (
-        0.12837916612625122, -0.37612590193748474, 0.11282864958047867, -0.026807287707924843,
-        0.0050577037036418915, -0.0006348518654704094,
-    ),
-    64: (
-        0.12837916709551256, -0.37612638903183443, 0.11283791670941846, -0.02686617064279437,
-        0.005223977603799316, -0.0008548325828089848, 0.00012055290792577062, -1.4924662866368472e-05,
-        1.6446566470853948e-06, -1.6202299348553702e-07, 1.3694861338281978e-08, -7.751520304095889e-10,
-    ),
-}  # fmt: skip
-# log2(1 - erf(x)) in x - origin, minimax relative to erf(x) from the border on: 2**-28.8 and 2**-57.6
-_ERF_FAR = {
-    32: (
-        -0.00015078998694662005, -1.6274480819702148, -0.9183025360107422, -0.15079925954341888,
-        0.03248826041817665, -0.0044981506653130054, 0.0002938475226983428,
-    ),
-    64: (
-        -2.6684166967815997, -3.8072253458536, -1.2163466576862896, -0.05995999003694537,
-        0.014475750092933394, -0.002853510140781767, 0.0003423836574926964, 3.791175156426778e-05,
-        -3.918378349939624e-05, 1.3864722333910318e-05, -2.9736811880119414e-06, 2.0771049104135136e-07,
-        1.3981460763253293e-07, -7.46799706940401e-08, 2.1388172117057698e-08, -4.104089827138433e-09,
-        5.270949715056353e-10, -4.119653596114783e-11, 1.4838064659650775e-12,
-    ),
-}  # fmt: skip
-# 2**r, minimax on |r| <= 1/2: 2**-23.4, which is 2**-25.5 of the result, and 2**-57.8
-_EXP2 = {
-    32: (
-        1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071085691452, 0.009671291336417198,
-        0.0013269521296024323,
-    ),
-    64: (
-        1.0, 0.6931471805599453, 0.24022650695910108, 0.05550410866482172, 0.009618129107601608,
-        0.0013333558146546361, 0.0001540353044903139, 1.5252733633950606e-05, 1.3215438838338398e-06,
-        1.017816004427941e-07, 7.073232645979179e-09, 4.4388644482017894e-10,
-    ),
-}  # fmt: skip
-
 
 def erf_value(x: Value) -> Value:
     """erf x: near 0 a polynomial in x**2, elsewhere 1 - 2**g with a polynomial g."""
     width = x.width
-    border, one, origin = _ERF_RANGES[width]
+    border, one, origin = ERF_RANGES[width]
     a = at_most(magnitude(x), one)
-    g = polynomial(a - origin if origin else a, _ERF_FAR[width])
+    g = polynomial(a - origin if origin else a, ERF_FAR[width])
     shifted = g + SHIFTER[width]
     r = g - (shifted - SHIFTER[width])
     minus_power = from_bits((bits(shifted) << MANTISSA[width]) + float_bits(-1.0, width))
-    far = with_sign_of(mad(minus_power, polynomial(r, _EXP2[width]), 1.0), x)
-    near = mad(x, polynomial(x * x, _ERF_NEAR[width]), x)
+    far = with_sign_of(mad(minus_power, polynomial(r, EXP2[width]), 1.0), x)
+    near = mad(x, polynomial(x * x, ERF_NEAR[width]), x)
     return select(a < border, near, far)
 
 

@@ -17,18 +17,7 @@ from numbaprims.cpu.simd.math.emit import (
     to_float,
     vector_function,
 )
-from numbaprims.cpu.simd.math.exp import LN2
-
-# (log(1 + f) - f + f**2 / 2) / f**3, minimax relative to log(1 + f) on [-1/4, 1/2]: 2**-27.6
-_LOG_F32 = (
-    0.3333345055580139, -0.25000110268592834, 0.1999085545539856, -0.1664687842130661,
-    0.14477486908435822, -0.13163809478282928, 0.10473180562257767, -0.04516090080142021,
-)  # fmt: skip
-# (log(1 + f) - 2 s) / s**3 in powers of s**2 with s = f / (2 + f), minimax relative to log(1 + f): 2**-62.7
-_LOG_F64 = (
-    0.666666666666666, 0.4000000000005666, 0.285714285558321, 0.222222242960934, 0.1818166589343131,
-    0.15391111521418802, 0.13173604326123214, 0.13843015694158808,
-)  # fmt: skip
+from numbaprims.polynomials import LN2, LOG_F32, LOG_F64
 
 
 def _split(i: Value) -> tuple[Value, Value]:
@@ -42,14 +31,14 @@ def _log_of(f: Value, e: Value) -> Value:
     """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel."""
     high, low = LN2[f.width]
     if f.width == 32:
-        rest = (f * f) * mad(f, polynomial(f, _LOG_F32), -0.5)
+        rest = (f * f) * mad(f, polynomial(f, LOG_F32), -0.5)
         return mad(e, high, f + mad(e, low, rest))
     # 8 coefficients and a division instead of some 20 coefficients
     s = f / (f + 2.0)
     z = s * s
     half = (f * 0.5) * f
     # log(1 + f) = 2 s + s R = f - f**2 / 2 + s (f**2 / 2 + R)
-    rest = mad(s, mad(z, polynomial(z, _LOG_F64), half), e * low)
+    rest = mad(s, mad(z, polynomial(z, LOG_F64), half), e * low)
     return mad(e, high, f + mad(f * -0.5, f, rest))
 
 

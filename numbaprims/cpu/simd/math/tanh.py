@@ -19,29 +19,16 @@ from numbaprims.cpu.simd.math.emit import (
     with_sign_of,
 )
 from numbaprims.cpu.simd.math.exp import exp_in_range, reduce
+from numbaprims.polynomials import EXPM1_HALF, TANH_LARGEST
 
-# ((e**2r - 1) / 2 - r) / r**2, minimax relative to (e**2r - 1) / 2 on |r| <= ln(2) / 4: 2**-31.1 and 2**-61.6
-_EXPM1_HALF = {
-    32: (
-        1.0, 0.6666666269302368, 0.3333319425582886, 0.13333666324615479, 0.044583436101675034,
-        0.012650043703615665,
-    ),
-    64: (
-        1.0, 0.6666666666666671, 0.33333333333333354, 0.13333333333314834, 0.044444444444436494,
-        0.012698412726625719, 0.003174603173878902, 0.0007054654772560507, 0.00014109345182460224,
-        2.5711256349869004e-05, 4.279970490937572e-06,
-    ),
-}  # fmt: skip
-# tanh is 1 in all its digits from 9.02 (19.07) on
-_LARGEST = {32: 9.1, 64: 19.2}
 # e**x is 0 from there on
 _SMALLEST = {32: -104.0, 64: -746.0}
 
 
 def tanh_value(x: Value) -> Value:
     """tanh |x| = h / (h + 1) with h = (e**2|x| - 1) / 2, whose relative error is small near 0 too."""
-    r, shifted = reduce(at_most(magnitude(x), _LARGEST[x.width]), factor=2.0)
-    rest = mad(r * r, polynomial(r, _EXPM1_HALF[x.width]), r)
+    r, shifted = reduce(at_most(magnitude(x), TANH_LARGEST[x.width]), factor=2.0)
+    rest = mad(r * r, polynomial(r, EXPM1_HALF[x.width]), r)
     power = from_bits((bits(shifted) << MANTISSA[x.width]) + float_bits(1.0, x.width))
     h = mad(power, rest, mad(power, 0.5, -0.5))
     t = h / (h + 1.0)
