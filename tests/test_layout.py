@@ -210,6 +210,8 @@ def test_stem_stands_everywhere_under_one_name(stem: str):
     assert module(PACKAGE / "ops", stem)
     assert module(PACKAGE / "reference", stem)
     assert module(PACKAGE / "cpu", stem)
+    assert module(PACKAGE / "gpu", stem)
+    assert (ROOT / "tests" / "gpu" / f"test_{stem}.py").is_file()
     assert list((ROOT / "tests").rglob(f"test_{stem}*.py"))
     assert (ROOT / "benchmarks" / f"bench_{stem}.py").is_file()
     assert (ROOT / "docs" / "primitives" / f"{stem}.md").is_file()
