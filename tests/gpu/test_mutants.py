@@ -61,8 +61,11 @@ def test_gemm_in_f32(rng):
     hunt(lambda: numbaprims.gemm(a, b), a @ b, ADDRESSES | COPIES)
 
 
-def test_gemm_on_tensor_cores(rng):
+@pytest.mark.parametrize("algorithm,copies", [("mma", COPIES), ("wgmma", {"barrier removed"})])
+def test_gemm_on_tensor_cores(rng, algorithm, copies):
     a, b = (integers(rng, *shape, dtype=np.float16) for shape in ((40, 136), (136, 48)))
-    # after the loop only empty groups are left to wait for
+    # after the loop of mma only empty groups are left to wait for
     last = "cp.async.wait_group 0"
-    hunt(lambda: numbaprims.gemm(a, b, out_dtype="f32"), a.astype(float) @ b.astype(float), ADDRESSES | COPIES, last)
+    with numbaprims.config(algorithm={"gemm": algorithm}):
+        want = a.astype(float) @ b.astype(float)
+        hunt(lambda: numbaprims.gemm(a, b, out_dtype="f32"), want, ADDRESSES | copies, last)
