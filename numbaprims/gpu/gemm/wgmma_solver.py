@@ -1,8 +1,8 @@
 """The solver on wgmma, and the tensor maps of its launches.
 
 A tensor map holds an array's address, so there is one pair of maps for each pair of operands that a launcher meets:
-made by the driver, copied to the device once, 256 bytes, and kept.  That first copy waits for the stream; a call that is to
-be captured in a CUDA graph must have been made once before with the same arrays.
+made by the driver, copied to the device once, 256 bytes, and kept.  That first copy waits for the stream; a call that
+is to be captured in a CUDA graph must have been made once before with the same arrays.
 """
 
 from __future__ import annotations
