@@ -409,7 +409,8 @@ def test_source_is_where_the_class_stands(stem, solver):
 
 PROBES = {
     "gemm": [("gemm", (np.ones((m, k), np.float32), np.ones((k, n), np.float32)))
-             for m, n, k in ((1, 1, 1), (4, 4, 4), (1, 300, 200), (300, 1, 200), (200, 300, 100), (3000, 7, 2000))],
+             for m, n, k in ((1, 1, 1), (4, 4, 4), (1, 300, 200), (300, 1, 200), (200, 300, 100), (500, 49, 300),
+                             (3000, 7, 2000))],
     "gemv": [("gemv", (np.ones((m, n), np.float32), np.ones(n, np.float32)))
              for m, n in ((1, 1), (3, 500), (500, 3), (1000, 1000))],
     "ger": [("ger", (np.ones(m, np.float32), np.ones(n, np.float32))) for m, n in ((1, 1), (3, 500), (900, 1000))],
