@@ -23,6 +23,7 @@ def pytest_configure(config):
         raise pytest.UsageError(f"unset {', '.join(capped)}: a plugin has loaded a library that reads them")
     for name in capped:
         del os.environ[name]
+    os.environ.update(rivals.SETTLED)
 
 
 def pytest_generate_tests(metafunc):
