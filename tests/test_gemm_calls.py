@@ -81,6 +81,7 @@ def test_calls_that_repeat_are_checked_all_the_same():
         numbaprims.gemm(a, b, out=out)
 
 
+@pytest.mark.cpu
 def test_forced_algorithms_are_named():
     a = np.ones((4, 4), np.float32)
     with pytest.raises(ValueError, match="no solver 'fastest'"), forced("fastest"):
@@ -89,6 +90,7 @@ def test_forced_algorithms_are_named():
         numbaprims.gemm(np.ones((50, 50), np.float32), np.ones((50, 50), np.float32))
 
 
+@pytest.mark.cpu
 def test_explain_says_why_without_running():
     a, b = np.ones((50, 50), np.float32), np.ones((50, 50), np.float32)
     out = np.full((50, 50), 7, np.float32)
