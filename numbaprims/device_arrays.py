@@ -334,7 +334,7 @@ def own_library(index: int) -> DeviceLibrary:
     """The library of our own `DeviceArray`, which also makes the results for arrays of libraries unknown here."""
     from importlib import import_module
 
-    library: DeviceLibrary = import_module("numbaprims.gpu.memory").library(index)
+    library: DeviceLibrary = import_module("numbaprims.gpu.memory").own_library(index)
     return library
 
 

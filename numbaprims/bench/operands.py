@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.bench.cases import aligned, aligned_empty, poison
-from numbaprims.bench.rivals import library
+from numbaprims.bench.rivals import load_rival
 
 _NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i8": np.int8, "i32": np.int32}
 
@@ -75,7 +75,7 @@ class Operand:
     @property
     def torch(self) -> Any:
         """The tensor on the same memory."""
-        torch = library("torch")
+        torch = load_rival("torch")
         assert torch is not None
         if self.there is None:
             tensor = torch.from_numpy(self.storage)
@@ -88,7 +88,7 @@ class Operand:
     @property
     def cupy(self) -> Any:
         """CuPy's array on the same memory."""
-        cupy = library("cupy")
+        cupy = load_rival("cupy")
         assert cupy is not None
         return cupy.asarray(self.there)
 

@@ -63,7 +63,7 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 @cache
-def library(name: str) -> ModuleType | None:
+def load_rival(name: str) -> ModuleType | None:
     """A rival's module, or None when it is not installed."""
     return import_module(name) if find_spec(name) else None
 
@@ -78,9 +78,9 @@ def kernels() -> dict[str, str]:
     found: dict[str, str] = {}
     pools = _openblas_by_owner()
     for name in ("numpy", "scipy"):
-        if library(name) is not None:
+        if load_rival(name) is not None:
             found[name] = pools.get(name, "its own loops (no BLAS found by threadpoolctl)")
-    torch = library("torch")
+    torch = load_rival("torch")
     if torch is not None:
         build = torch.__config__.show()
         mkl = re.search(r"Math Kernel Library Version ([\d.]+)", build)
@@ -90,7 +90,7 @@ def kernels() -> dict[str, str]:
         if torch.backends.mkldnn.is_available():
             version = re.search(r"MKL-DNN (v[\d.]+)", build)
             found["onednn"] = f"oneDNN {version[1] if version else ''} in torch, for this CPU's best ISA"
-    numexpr = library("numexpr")
+    numexpr = load_rival("numexpr")
     if numexpr is not None:
         found["numexpr"] = "with Intel VML" if numexpr.use_vml else "its own loops, libm"
     return found
@@ -109,7 +109,7 @@ def _openblas_by_owner() -> dict[str, str]:
     if not find_spec("threadpoolctl"):
         return {}
     threadpoolctl = import_module("threadpoolctl")
-    if library("scipy") is not None:
+    if load_rival("scipy") is not None:
         import_module("scipy.linalg.blas")
     found = {}
     for pool in threadpoolctl.threadpool_info():
@@ -129,11 +129,11 @@ def limit_threads(count: int) -> Iterator[None]:
         if find_spec("threadpoolctl"):
             limits = import_module("threadpoolctl").threadpool_limits
             stack.enter_context(limits(limits=count, user_api="blas"))
-        torch = library("torch")
+        torch = load_rival("torch")
         if torch is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(count)
-        numexpr = library("numexpr")
+        numexpr = load_rival("numexpr")
         if numexpr is not None:
             stack.callback(numexpr.set_num_threads, numexpr.set_num_threads(count))
         stack.enter_context(numbaprims.config(threads=count))

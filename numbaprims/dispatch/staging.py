@@ -24,7 +24,7 @@ def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None])
 
     def launch_staged(*given: Any, **floats: float) -> None:
         memory = registry.memory()
-        stream = memory.library(index).stream()
+        stream = memory.own_library(index).stream()
         there: dict[tuple[Any, ...], Any] = {}
         moved = 0
         # inputs first: what is also the result is copied then

@@ -266,7 +266,7 @@ def _library_of(driver: seam.Driver) -> DeviceLibrary:
     return driver.library
 
 
-def library(device: int = 0) -> DeviceLibrary:
+def own_library(device: int = 0) -> DeviceLibrary:
     """The library of our arrays on a device."""
     return _library_of(seam.current(device))
 

@@ -21,7 +21,7 @@ QUICK = Schedule(block=2e-3, settle=1e-3, rounds=2, min_rounds=1, time_limit=0.2
 def only_ours(monkeypatch):
     """torch without CUDA can't take part."""
     for stem in (ger, gemv):
-        monkeypatch.setattr(stem.rivals, "library", lambda name: None)
+        monkeypatch.setattr(stem.rivals, "load_rival", lambda name: None)
 
 
 def test_a_case_is_measured_on_the_device(gpu, toy_ger, only_ours):

@@ -41,7 +41,7 @@ NUMEXPR = {
 
 def numexpr_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, Any]) -> Call | None:
     """The compiled expression, without the parsing at every call; None where numexpr has no such function."""
-    numexpr = rivals.library("numexpr")
+    numexpr = rivals.load_rival("numexpr")
     if numexpr is None or kind not in NUMEXPR:
         return None
     from numbaprims.ops.activation_kinds import KINDS, SELU_ALPHA, SELU_SCALE
@@ -98,7 +98,7 @@ def numpy_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, An
 
 def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) -> Call | None:
     """torch's kernel through its `out=` form; the functions of torch._C._nn are those of nn.functional."""
-    torch = rivals.library("torch")
+    torch = rivals.load_rival("torch")
     if torch is None or x.dtype == "i8":
         return None
     t, out, nn = x.torch, y.torch, torch._C._nn
@@ -157,7 +157,7 @@ def torch_backward(
     kind: str, dy: Operand, x: Operand, y: Operand, dx: Operand, parameters: dict[str, Any]
 ) -> Call | None:
     """torch's own gradient kernels, the ones that autograd runs, writing into a given gradient."""
-    torch = rivals.library("torch")
+    torch = rivals.load_rival("torch")
     if torch is None:
         return None
     aten, g, t, r, out = torch.ops.aten, dy.torch, x.torch, y.torch, dx.torch

@@ -203,7 +203,7 @@ def _numpy(p: _Problem) -> dict[str, Contender]:
 
 
 def _torch(p: _Problem) -> dict[str, Contender]:
-    torch = rivals.library("torch")
+    torch = rivals.load_rival("torch")
     if torch is None or p.activation not in (None, "relu"):
         return {}
     left, right = p.logical(p.a.torch, p.b.torch)
@@ -228,7 +228,7 @@ def _torch(p: _Problem) -> dict[str, Contender]:
 
 def _cupy(p: _Problem) -> dict[str, Contender]:
     """cuBLAS through CuPy, for products without an epilogue."""
-    cupy = None if on_host() else rivals.library("cupy")
+    cupy = None if on_host() else rivals.load_rival("cupy")
     if cupy is None or p.dtype not in ("f16", "f32", "f64") or p.bias is not None or p.activation:
         return {}
     left, right = p.logical(p.a.cupy, p.b.cupy)
@@ -242,7 +242,7 @@ def _onednn(p: _Problem) -> dict[str, Contender]:
     Which storage of the weight is fastest depends on the shape, so all are tried: as given, the other way
     round, and (a rival of its own, since its packing is not timed) reordered into oneDNN's blocked layout.
     """
-    torch = rivals.library("torch")
+    torch = rivals.load_rival("torch")
     if torch is None or not on_host() or not torch.backends.mkldnn.is_available() or p.out.storage.ndim != 2:
         return {}
     if p.dtype not in ("f32", "bf16") or p.activation not in _ONEDNN_ATTRIBUTES:

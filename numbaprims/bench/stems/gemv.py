@@ -84,7 +84,7 @@ def _rivals(a: Operand, x: Operand, y: Operand, trans: bool) -> dict[str, Conten
     if a.dtype in ("f32", "f64") and on_host():
         matrix, vector, out = flip(a.storage), x.storage, y.storage
         found["numpy"] = Contender(lambda: np.matmul(matrix, vector, out=out), y.values)
-        scipy = rivals.library("scipy")
+        scipy = rivals.load_rival("scipy")
         if scipy is not None:
             from scipy.linalg import blas
 
@@ -95,11 +95,11 @@ def _rivals(a: Operand, x: Operand, y: Operand, trans: bool) -> dict[str, Conten
                 lambda: gemv(1.0, stored, vector, beta=0.0, y=out, overwrite_y=1, trans=0 if trans else 1),
                 y.values,
             )
-    torch = rivals.library("torch")
+    torch = rivals.load_rival("torch")
     if torch is not None and a.dtype != "i8":
         t_matrix, t_vector, t_out = flip(a.torch), x.torch, y.torch
         found["torch"] = Contender(lambda: torch.mv(t_matrix, t_vector, out=t_out), y.values)
-    cupy = None if on_host() or a.dtype == "bf16" else rivals.library("cupy")
+    cupy = None if on_host() or a.dtype == "bf16" else rivals.load_rival("cupy")
     if cupy is not None:
         c_matrix, c_vector, c_out = flip(a.cupy), x.cupy, y.cupy
         found["cupy"] = Contender(lambda: cupy.matmul(c_matrix, c_vector, out=c_out), y.values)

@@ -96,7 +96,7 @@ def _rivals(a: Operand, x: Operand, y: Operand, reset: Callable[[], None]) -> di
             np.add(matrix, product, out=matrix)
 
         found["numpy"] = Contender(numpy_call, a.values, reset)
-        numexpr = rivals.library("numexpr")
+        numexpr = rivals.load_rival("numexpr")
         if numexpr is not None:
             found["numexpr"] = Contender(
                 lambda: numexpr.evaluate(
@@ -105,18 +105,18 @@ def _rivals(a: Operand, x: Operand, y: Operand, reset: Callable[[], None]) -> di
                 a.values,
                 reset,
             )
-        if rivals.library("scipy") is not None:
+        if rivals.load_rival("scipy") is not None:
             from scipy.linalg import blas
 
             update = blas.sger if a.dtype == "f32" else blas.dger
             stored, vx, vy = matrix.T, x.storage, y.storage
             # Fortran order, as BLAS wants it: A^T = y x^T + A^T, in place.
             found["scipy"] = Contender(lambda: update(1.0, vy, vx, a=stored, overwrite_a=1), a.values, reset)
-    torch = rivals.library("torch")
+    torch = rivals.load_rival("torch")
     if torch is not None:
         t_a, t_x, t_y = a.torch, x.torch, y.torch
         found["torch"] = Contender(lambda: t_a.addr_(t_x, t_y), a.values, reset)
-    cupy = None if on_host() or a.dtype == "bf16" else rivals.library("cupy")
+    cupy = None if on_host() or a.dtype == "bf16" else rivals.load_rival("cupy")
     if cupy is not None:
         c_a, c_x, c_y = a.cupy, x.cupy, y.cupy
         add = cupy.ElementwiseKernel("T x, T y", "T a", "a += x * y", "numbaprims_rival_ger")
