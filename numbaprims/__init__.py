@@ -17,6 +17,18 @@ _LAZY = {
     "linear": "ops.gemm",
     "gemv": "ops.gemv",
     "ger": "ops.ger",
+    **dict.fromkeys(
+        (
+            "conv",
+            "conv_backward_data",
+            "conv_backward_weight",
+            "conv_backward_bias",
+            "conv_transpose",
+            "conv_transpose_backward_data",
+            "conv_transpose_backward_weight",
+        ),
+        "ops.conv",
+    ),  # fmt: skip
     "activation": "ops.activation",
     "activation_backward": "ops.activation",
     "explain": "dispatch.explain",

@@ -66,6 +66,15 @@ from numbaprims.ops.activation import (
     threshold as threshold,
     threshold_backward as threshold_backward,
 )
+from numbaprims.ops.conv import (
+    conv as conv,
+    conv_backward_bias as conv_backward_bias,
+    conv_backward_data as conv_backward_data,
+    conv_backward_weight as conv_backward_weight,
+    conv_transpose as conv_transpose,
+    conv_transpose_backward_data as conv_transpose_backward_data,
+    conv_transpose_backward_weight as conv_transpose_backward_weight,
+)
 from numbaprims.ops.gemm import gemm as gemm, linear as linear
 from numbaprims.ops.gemv import gemv as gemv
 from numbaprims.ops.ger import ger as ger

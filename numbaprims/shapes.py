@@ -38,3 +38,96 @@ def walk_order(rows: int, columns: int, row_stride: int, column_stride: int) -> 
     if abs(row_stride) == 1 and rows > 1:
         return "column"
     return "row" if columns <= 1 else "strided"
+
+
+# ---------------------------------------------------------------- convolution: layouts, windows, padding
+
+# Layout names by number of spatial dimensions; NCHW and NHWC stand for their family at any rank.
+_FIRST = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+
+
+def channels_last(layout: object, rank: int) -> bool:
+    """Say whether a layout keeps the channels last, for arrays of `rank` spatial dimensions.
+
+    >>> channels_last("NCHW", 2), channels_last("NDHWC", 3), channels_last("NHWC", 1)
+    (False, True, True)
+    """
+    if layout in ("NCHW", _FIRST[rank]):
+        return False
+    if layout in ("NHWC", _LAST[rank]):
+        return True
+    raise ValueError(f"layout is {layout!r}; for {rank} spatial dimensions it must be {_FIRST[rank]} or {_LAST[rank]}")
+
+
+def per_dimension(value: object, rank: int, name: str, least: int) -> tuple[int, ...]:
+    """One integer for each spatial dimension, from one integer or a sequence of them.
+
+    >>> per_dimension(2, 3, "stride", 1), per_dimension((1, 2), 2, "dilation", 1)
+    ((2, 2, 2), (1, 2))
+    """
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    if len(values) != rank:
+        raise ValueError(f"{name} is {value!r}; it must be one integer, or {rank} of them")
+    checked = []
+    for item in values:
+        if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
+            raise TypeError(f"{name} is {value!r}; it must be made of integers")
+        if item < least:
+            raise ValueError(f"{name} is {value!r}; it must be at least {least}")
+        checked.append(int(item))
+    return tuple(checked)
+
+
+def window_extent(kernel: int, dilation: int) -> int:
+    """How many inputs a dilated window spans."""
+    return dilation * (kernel - 1) + 1
+
+
+def resolve_padding(
+    padding: object, sizes: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """(before, after) for each spatial dimension, from an integer, one for each dimension, pairs, "same" or "valid".
+
+    "same" gives ceil(size / stride) outputs, the odd element of padding behind (ONNX's SAME_UPPER; with stride 1
+    torch's "same").
+
+    >>> resolve_padding("same", (5, 6), (3, 4), (1, 2), (1, 1)), resolve_padding(((0, 1), (2, 3)), (5, 6), (3, 3), (1, 1), (1, 1))
+    (((1, 1), (1, 1)), ((0, 1), (2, 3)))
+    """  # noqa: E501
+    rank = len(sizes)
+    if padding == "valid":
+        return ((0, 0),) * rank
+    if padding == "same":
+        pairs = []
+        for size, taps, step, gap in zip(sizes, kernel, stride, dilation, strict=True):
+            total = max((-(-size // step) - 1) * step + window_extent(taps, gap) - size, 0)
+            pairs.append((total // 2, total - total // 2))
+        return tuple(pairs)
+    if isinstance(padding, str):
+        raise ValueError(f"padding is {padding!r}; as a word it must be 'same' or 'valid'")
+    if isinstance(padding, (tuple, list)) and any(isinstance(item, (tuple, list)) for item in padding):
+        if len(padding) != rank or not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in padding):
+            raise ValueError(f"padding is {padding!r}; as pairs it must hold {rank} of (before, after)")
+        return tuple(per_dimension(item, 2, "padding", 0) for item in padding)  # type: ignore[misc]
+    return tuple((value, value) for value in per_dimension(padding, rank, "padding", 0))
+
+
+def output_size(size: int, kernel: int, stride: int, dilation: int, padding: tuple[int, int]) -> int:
+    """Outputs of a convolution along one dimension: floor((size + padding - extent) / stride) + 1.
+
+    >>> output_size(224, 7, 2, 1, (3, 3))
+    112
+    """
+    return (size + sum(padding) - window_extent(kernel, dilation)) // stride + 1
+
+
+def transposed_size(
+    size: int, kernel: int, stride: int, dilation: int, padding: tuple[int, int], output_padding: int
+) -> int:
+    """Outputs of a transposed convolution along one dimension.
+
+    >>> transposed_size(112, 7, 2, 1, (3, 3), 1)
+    224
+    """
+    return (size - 1) * stride - sum(padding) + window_extent(kernel, dilation) + output_padding

@@ -67,12 +67,12 @@ def into(posed: Any, alpha: float, beta: float, storage: np.ndarray) -> None:
         alpha=alpha,
         beta=beta,
         bias=bias,
-        activation=_kind_and_parameters(problem.activation),
+        activation=kind_and_parameters(problem.activation),
     )
     storage[...] = result if problem.out_dtype == "i32" else from_float64(result, problem.out_dtype)
 
 
-def _kind_and_parameters(activation: Any) -> tuple[str, dict[str, Any]]:
+def kind_and_parameters(activation: Any) -> tuple[str, dict[str, Any]]:
     """Take an `Activation` of the epilogue, a kind and a tuple, apart into a kind and named parameters."""
     if activation.kind == "gelu_tanh":
         return "gelu", {"approximate": "tanh"}

@@ -1,0 +1,5 @@
+"""Convolutions on the CPU: solvers, the best first."""
+
+from numbaprims.cpu.conv.naive import Naive
+
+SOLVERS = (Naive(),)

@@ -1,0 +1,182 @@
+"""`conv.plan`: a convolution whose weights are packed or transformed once, for weights that meet many inputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from numbaprims import arrays, settings
+from numbaprims.dispatch import call, registry
+from numbaprims.ops._activation_call import forward
+from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, prepared
+from numbaprims.ops._conv_problem import Posed
+from numbaprims.ops.conv import forced, launch, new_result
+
+
+class ConvPlan:
+    """``plan(x)`` computes ``activation(conv(x, weight) + bias)`` with the weights prepared at construction.
+
+    The plan owns its prepared copy: a later change of `weight` does not reach it until `update`.  It may be called
+    from several threads, and pickles its arguments (the weight itself, not the prepared copy).
+    """
+
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        weight: Any,
+        *,
+        bias: Any = None,
+        stride: int | Sequence[int] = 1,
+        padding: Any = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        layout: str = "NCHW",
+        activation: Any = None,
+        algorithm: str = "auto",
+    ) -> None:
+        self._x_shape = tuple(int(size) for size in x_shape)
+        self._window = Window(stride, padding, dilation, groups, layout)
+        self._arguments: dict[str, Any] = {
+            "bias": bias, **self._window._asdict(), "activation": activation, "algorithm": algorithm
+        }  # fmt: skip
+        view = arrays.enter(weight, "weight")[0]
+        geometry(self._x_shape, view.shape, self._window, "x_shape")
+        self._lock = threading.Lock()
+        self._shape: tuple[int, ...] | None = None
+        self._dtype = ""
+        self.update(weight)
+
+    def update(self, weight: Any) -> None:
+        """Take new values of the weight: same shape and dtype.
+
+        Raises:
+            ValueError: its shape or dtype is not that of the plan.
+        """
+        view, dtype, library = arrays.enter(weight, "weight")
+        if self._shape is not None and (view.shape != self._shape or dtype != self._dtype):
+            raise ValueError(
+                f"weight is a {arrays.describe(weight)}; this plan holds a {arrays.LONG_NAMES[self._dtype]} one of "
+                f"shape {self._shape}"
+            )
+        # the plan's own: `weight` may change in place at any time
+        if isinstance(view, np.ndarray):
+            mine = library.wrap(np.array(view, copy=True, order="C"), dtype)
+        else:
+            mine = forward("identity", weight)
+        with self._lock:
+            self._mine, self._dtype, self._shape = mine, dtype, view.shape
+            self._bound: dict[Any, tuple[call.Bound, Posed, Any]] = {}
+
+    def __call__(self, x: Any, *, out: Any = None) -> Any:
+        """Convolve.
+
+        Args:
+            x: of the plan's shape, of the library and dtype of `weight`.
+            out: where the result goes.
+
+        Returns:
+            (N, K, P, Q) in the plan's layout.
+
+        Raises:
+            TypeError, ValueError: as `numbaprims.conv`; also where `x` is not of the plan's shape.
+        """
+        view, dtype, library = arrays.enter(x, "x")
+        if view.shape != self._x_shape:
+            raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self._x_shape}")
+        key: Any = (view.strides, dtype, library, settings.key())
+        out_view = None
+        if out is not None:
+            out_view, out_dtype, out_library = arrays.enter(out, "out")
+            key += (out_view.shape, out_view.strides, out_dtype, out_library)
+        with self._lock:
+            bound_of = self._bound
+            known = bound_of.get(key)
+        if known is None:
+            known = self._bind(x, out)
+            with self._lock:
+                bound_of[key] = known
+        bound, posed, packed = known
+        posed = posed._replace(first=view, out=out_view)
+        if out_view is None:
+            result, out_view = new_result(library, posed.shape, posed.problem.out_dtype, posed.last)
+        else:
+            result = out
+            if not out_view.flags.writeable:
+                raise ValueError("out is read-only; give a writable array")
+            arrays.check_overlap(out_view, posed.inputs())
+        if out_view.size:
+            launch(bound, posed, out_view, 1.0, 0.0, 0.0, packed)
+            if settings.current().verbose:
+                call.log_call(bound)
+        return result
+
+    def _bind(self, x: Any, out: Any) -> tuple[call.Bound, Posed, Any]:
+        """Check a call, choose its solver and prepare the weights for it."""
+        operands = enter_two(x, "x", self._mine, "weight")
+        shape = geometry(self._x_shape, operands[2].shape, self._window)
+        ending = Ending(self._arguments["bias"], self._arguments["activation"], out=out)
+        posed = prepared(pose("forward", shape, operands, ending))
+        problem = posed.problem
+        with forced(self._arguments["algorithm"]):
+            bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.library)
+        device = call.device_of(posed.library)
+        packed = None
+        # what is prepared on the host is read by the host's kernels
+        if device == posed.library.device:
+            packed = bound.solver.prepare(problem, registry.target(device), bound.config, posed.second)
+        return bound, posed, packed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._x_shape, self._mine, self._arguments)
+
+    def __repr__(self) -> str:
+        return f"<conv plan, x {self._x_shape}, weight {arrays.LONG_NAMES[self._dtype]} {self._shape}>"
+
+
+def _rebuild(x_shape: tuple[int, ...], weight: Any, arguments: dict[str, Any]) -> ConvPlan:
+    return ConvPlan(x_shape, weight, **arguments)
+
+
+def plan(
+    x_shape: Sequence[int],
+    weight: Any,
+    *,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: Any = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+    activation: Any = None,
+    algorithm: str = "auto",
+) -> ConvPlan:
+    """Prepare a convolution once: ``plan(x)`` is then ``conv(x, weight, ...)`` without packing or transforming.
+
+    Args:
+        x_shape: the shape of the inputs, in `layout`.
+        weight: (K, C / groups, R, S); its values are copied.
+        bias: as in `numbaprims.conv`; so are the others.
+        stride: as in `numbaprims.conv`.
+        padding: as in `numbaprims.conv`.
+        dilation: as in `numbaprims.conv`.
+        groups: as in `numbaprims.conv`.
+        layout: as in `numbaprims.conv`.
+        activation: as in `numbaprims.conv`.
+        algorithm: as in `numbaprims.conv`.
+
+    Raises:
+        TypeError, ValueError: as `numbaprims.conv`.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> layer = numbaprims.conv.plan((1, 1, 3, 3), np.full((1, 1, 1, 1), -2, np.float32), activation="relu")
+        >>> layer(np.ones((1, 1, 3, 3), np.float32)).max()
+        np.float32(0.0)
+    """
+    return ConvPlan(
+        x_shape, weight, bias=bias, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
+        activation=activation, algorithm=algorithm,
+    )  # fmt: skip
