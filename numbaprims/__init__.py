@@ -32,6 +32,7 @@ _LAZY = {
     "activation": "ops.activation",
     "activation_backward": "ops.activation",
     "explain": "dispatch.explain",
+    "find": "dispatch.find",
     "config": "settings",
     **dict.fromkeys(_KINDS, "ops.activation"),
     **{f"{kind}_backward": "ops.activation" for kind in _KINDS},

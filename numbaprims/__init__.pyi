@@ -2,6 +2,7 @@
 # Re-exports, so that signatures and docstrings are those of the functions themselves.
 
 from numbaprims.dispatch.explain import explain as explain
+from numbaprims.dispatch.find import find as find
 from numbaprims.ops.activation import (
     abs as abs,
     abs_backward as abs_backward,

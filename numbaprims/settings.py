@@ -2,23 +2,25 @@
 
 Every ``NUMBAPRIMS_*`` variable is read here, once, when this module is first imported, and nowhere else.
 
-=========================  ===========  ====================================================================
-variable                   default      meaning
-=========================  ===========  ====================================================================
-NUMBAPRIMS_THREADS         auto         threads of one call; ``auto``: affinity, cgroup quota, OMP_NUM_THREADS
-NUMBAPRIMS_DETERMINISTIC   0            1: ignore measured times, always pick the same solver
-NUMBAPRIMS_ALGORITHM       (empty)      forced solvers, ``stem:solver``, several separated by commas
-NUMBAPRIMS_DEVICE          auto         ``cpu``, ``cuda``, ``cuda:N``, ``emulated``, ``reference``
-NUMBAPRIMS_ALLOW_TF32      0            1: float32 products may use TF32 where the device has it
-NUMBAPRIMS_ACCURACY        standard     ``fast``, ``standard``, ``high``: which error bounds a solver may have
-NUMBAPRIMS_VERBOSE         0            1: log one line for each call; 2: also why each solver was refused
-NUMBAPRIMS_FIND_MODE       fast         ``fast`` never measures inside a call; ``normal``, ``hybrid`` may
-NUMBAPRIMS_CACHE           1            0: compiled kernels are neither read from nor written to the disk
-NUMBAPRIMS_CACHE_DIR       (platform)   directory of the compiled kernels and of the tuning database
-NUMBAPRIMS_CACHE_LIMIT     1G           size at which the oldest kernels are removed (bytes; K, M, G, T)
-NUMBAPRIMS_SHIPPED_CACHE   (empty)      read-only directory of compiled kernels that is looked at first
-NUMBAPRIMS_WORKSPACE       256M         scratch memory that each thread keeps between calls (bytes; K, M, G)
-=========================  ===========  ====================================================================
+===========================  ===========  ====================================================================
+variable                     default      meaning
+===========================  ===========  ====================================================================
+NUMBAPRIMS_THREADS           auto         threads of one call; ``auto``: affinity, cgroup quota, OMP_NUM_THREADS
+NUMBAPRIMS_DETERMINISTIC     0            1: ignore measured times, always pick the same solver
+NUMBAPRIMS_ALGORITHM         (empty)      forced solvers, ``stem:solver``, several separated by commas
+NUMBAPRIMS_DEVICE            auto         ``cpu``, ``cuda``, ``cuda:N``, ``emulated``, ``reference``
+NUMBAPRIMS_ALLOW_TF32        0            1: float32 products may use TF32 where the device has it
+NUMBAPRIMS_ACCURACY          standard     ``fast``, ``standard``, ``high``: which error bounds a solver may have
+NUMBAPRIMS_VERBOSE           0            1: log one line for each call; 2: also why each solver was refused
+NUMBAPRIMS_FIND_MODE         fast         ``fast``: a call never measures; ``normal``, ``hybrid``, ``trust_verify`` may
+NUMBAPRIMS_DATABASE          (cache)      file of the user's tuning database; ``off``: no database at all
+NUMBAPRIMS_SOLVER_WORKSPACE  unlimited    scratch memory that a solver may need to be chosen (bytes; K, M, G)
+NUMBAPRIMS_CACHE             1            0: compiled kernels are neither read from nor written to the disk
+NUMBAPRIMS_CACHE_DIR         (platform)   directory of the compiled kernels and of the tuning database
+NUMBAPRIMS_CACHE_LIMIT       1G           size at which the oldest kernels are removed (bytes; K, M, G, T)
+NUMBAPRIMS_SHIPPED_CACHE     (empty)      read-only directory of compiled kernels that is looked at first
+NUMBAPRIMS_WORKSPACE         256M         scratch memory that each thread keeps between calls (bytes; K, M, G)
+===========================  ===========  ====================================================================
 
 A value that cannot be used costs one warning that names it; the default is taken instead.
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "config", "current", "key", "reload", "set_defaults"]
 
 ACCURACIES = ("fast", "standard", "high")
-FIND_MODES = ("fast", "normal", "hybrid")
+FIND_MODES = ("fast", "normal", "hybrid", "trust_verify")
 DEVICES = ("auto", "cpu", "cuda", "cuda:N", "emulated", "reference")
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -62,13 +64,16 @@ class Settings:
         "cache",
         "cache_dir",
         "cache_limit",
+        "database",
         "deterministic",
         "device",
         "find_mode",
         "key",
         "shipped_cache",
+        "solver_workspace",
         "stream",
         "threads",
+        "trial",
         "verbose",
         "workspace_limit",
     )
@@ -87,6 +92,9 @@ class Settings:
     cache_limit: int
     shipped_cache: str | None
     workspace_limit: int
+    database: str | None  #: None: a file in the cache directory; "": none
+    solver_workspace: int | None  #: None: no limit
+    trial: Any  #: what `find` is timing just now, None elsewhere
     key: int
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -231,6 +239,18 @@ def _check_bytes(name: str, value: Any) -> int:
     return int(digits) * factor
 
 
+def _check_database(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and value.strip().lower() in ("off", "none"):
+        return ""
+    return _check_path(name, value)
+
+
+def _check_solver_workspace(name: str, value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().lower() == "unlimited":
+        return None
+    return _check_bytes(name, value)
+
+
 # field: (check, default, environment variable)
 _FIELDS: dict[str, tuple[Callable[[str, Any], Any], Any, str | None]] = {
     "threads": (_check_threads, None, "NUMBAPRIMS_THREADS"),
@@ -247,13 +267,20 @@ _FIELDS: dict[str, tuple[Callable[[str, Any], Any], Any, str | None]] = {
     "cache_limit": (_check_bytes, 1 << 30, "NUMBAPRIMS_CACHE_LIMIT"),
     "shipped_cache": (_check_path, None, "NUMBAPRIMS_SHIPPED_CACHE"),
     "workspace_limit": (_check_bytes, 256 << 20, "NUMBAPRIMS_WORKSPACE"),
+    "database": (_check_database, None, "NUMBAPRIMS_DATABASE"),
+    "solver_workspace": (_check_solver_workspace, None, "NUMBAPRIMS_SOLVER_WORKSPACE"),
+    "trial": (lambda name, value: value, None, None),
 }
-_KEY_FIELDS = ("accuracy", "allow_tf32", "deterministic", "algorithm", "device")
-_tokens: dict[tuple, int] = {}
+_KEY_FIELDS = (
+    "accuracy", "allow_tf32", "deterministic", "algorithm", "device", "find_mode", "database", "solver_workspace",
+)  # fmt: skip
+_tokens: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count()
 
 
 def _token(settings: Settings) -> int:
+    if settings.trial is not None:
+        return next(_numbers)  # each timed config is a call of its own, and the table would never forget it
     # setdefault and next are atomic, so two threads that meet a new combination agree on its number.
     return _tokens.setdefault(tuple(getattr(settings, name) for name in _KEY_FIELDS), next(_numbers))
 
@@ -315,8 +342,8 @@ def current() -> Settings:
 def key() -> int:
     """A small integer for the settings that change the choice or the result.
 
-    Equal keys mean equal accuracy, allow_tf32, deterministic, algorithm and device. It is valid in this
-    process only. Threads and verbosity are not in it: they change neither.
+    Equal keys mean equal accuracy, allow_tf32, deterministic, algorithm, device, find_mode, database and
+    solver_workspace. It is valid in this process only. Threads and verbosity are not in it: they change neither.
     """
     return _default.key if _lookup() is None else current().key
 
@@ -357,7 +384,13 @@ class config:
     verbose : int or bool
         1 logs one line for each call.
     find_mode : str
-        ``"fast"``, ``"normal"`` or ``"hybrid"``.
+        What the first call of a problem does: ``"fast"`` takes the database's choice, else the estimate's;
+        ``"normal"`` times every solver; ``"hybrid"`` does so where the database has nothing; ``"trust_verify"``
+        times the database's choice again and looks for another only where its time has changed.
+    database : path
+        File of the user's tuning database; ``"off"`` for none.
+    solver_workspace : int or str
+        Bytes of scratch memory that a solver may need to be chosen (``"64M"``, ``"unlimited"``).
 
     An argument that is left out, or None, keeps its value. Blocks nest. ``config.set(...)`` changes the
     default of the whole process instead, and is what a program that calls from a thread pool wants.
@@ -391,6 +424,8 @@ class config:
         accuracy: str | None = None,
         verbose: int | bool | None = None,
         find_mode: str | None = None,
+        database: str | os.PathLike[str] | None = None,
+        solver_workspace: int | str | None = None,
     ) -> None:
         self._changes = _validated(
             {
@@ -403,6 +438,8 @@ class config:
                 "accuracy": accuracy,
                 "verbose": verbose,
                 "find_mode": find_mode,
+                "database": database,
+                "solver_workspace": solver_workspace,
             }
         )
         self._tokens: list[Token[_Override | None]] = []
@@ -416,3 +453,13 @@ class config:
 
     def __exit__(self, *exception: object) -> None:
         _override.reset(self._tokens.pop())
+
+
+class trial(config):
+    """The settings of a call that `find` times: ``with trial(what):``; their key is shared with no other call."""
+
+    __slots__ = ()
+
+    def __init__(self, what: Any) -> None:
+        self._changes = {"trial": what}
+        self._tokens = []

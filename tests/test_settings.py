@@ -59,6 +59,12 @@ GOOD = [
     ("ACCURACY", "high", "accuracy", "high"),
     ("VERBOSE", "2", "verbose", 2),
     ("FIND_MODE", "normal", "find_mode", "normal"),
+    ("FIND_MODE", "trust_verify", "find_mode", "trust_verify"),
+    ("DATABASE", "/a/tuning.sqlite", "database", "/a/tuning.sqlite"),
+    ("DATABASE", "off", "database", ""),
+    ("SOLVER_WORKSPACE", "64M", "solver_workspace", 64 << 20),
+    ("SOLVER_WORKSPACE", "0", "solver_workspace", 0),
+    ("SOLVER_WORKSPACE", "unlimited", "solver_workspace", None),
     ("CACHE", "0", "cache", False),
     ("CACHE_DIR", "/a/b", "cache_dir", "/a/b"),
     ("CACHE_LIMIT", "3M", "cache_limit", 3 << 20),
@@ -96,6 +102,7 @@ BAD = [
     ("CACHE_LIMIT", "lots"),
     ("CACHE_LIMIT", "-1"),
     ("WORKSPACE", "1X"),
+    ("SOLVER_WORKSPACE", "some"),
 ]
 
 
@@ -224,6 +231,9 @@ def test_key_holds_what_changes_choice_or_result():
         {"deterministic": True},
         {"algorithm": "gemm:naive"},
         {"device": "reference"},
+        {"find_mode": "normal"},
+        {"database": "off"},
+        {"solver_workspace": 0},
     ):
         with config(**changes):
             assert key() != plain and key() == current().key
@@ -231,8 +241,18 @@ def test_key_holds_what_changes_choice_or_result():
         assert key() != plain
         settings.reload()
         assert key() == plain
-    with config(threads=5, verbose=1, stream=12, find_mode="normal"):
+    with config(threads=5, verbose=1, stream=12):
         assert key() == plain
+
+
+def test_each_trial_has_a_key_of_its_own():
+    plain, what = key(), object()
+    with settings.trial(what):
+        first = key()
+        assert current().trial is what and first != plain and key() == first
+        with settings.trial(what):
+            assert key() not in (plain, first)
+    assert key() == plain and current().trial is None
 
 
 def test_keys_stay_apart_when_threads_meet_new_settings():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import weakref
 from typing import Any
 
 from numbaprims import settings
@@ -14,6 +15,8 @@ from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 logger = logging.getLogger("numbaprims")
+
+_caches: weakref.WeakSet[Any] = weakref.WeakSet()
 
 # Launchers of one stem.  A launcher is 1-3 kB, so this bounds a stem at a few megabytes; unbounded caches per shape
 # are what users of other libraries complain of most.
@@ -56,6 +59,7 @@ class Launchers:
         self._capacity = capacity
         self._lock = threading.Lock()
         self.get = self._bound.get  # a bare dict lookup: reads need no lock
+        remember(self)
 
     def put(self, key: Any, bound: Bound) -> Bound:
         """Keep `bound`; where another thread was faster, its launcher stays and is returned."""
@@ -72,6 +76,17 @@ class Launchers:
 
     def __len__(self) -> int:
         return len(self._bound)
+
+
+def remember(cache: Any) -> None:
+    """Let `forget` clear a cache of bound problems too."""
+    _caches.add(cache)
+
+
+def forget() -> None:
+    """Forget every launcher: the next call of each problem chooses again.  `find` and `tune` end with it."""
+    for cache in list(_caches):
+        cache.clear()
 
 
 def device_of(library: Library) -> str:
@@ -93,9 +108,15 @@ def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, library: Libra
 
     state = settings.current()
     device = device_of(library)
+    if state.find_mode != "fast" and state.trial is None:
+        from numbaprims.dispatch import find
+
+        find.before_call(problem, device)
     choice = _choose.choose(problem, device, state.algorithm)
     target = registry.target(device)
     launch = choice.solver.bind(problem, target, choice.config)
+    if choice.rule == _choose.BEING_TIMED:
+        launch = state.trial.recorder(launch)
     if device != library.device and library.device == "cpu":
         from numbaprims.dispatch.staging import staged
 

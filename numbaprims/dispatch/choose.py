@@ -1,14 +1,25 @@
-"""The choice of a solver, in one fixed order: forced by the user > estimate > place in the list."""
+"""The choice of a solver, in one fixed order: forced by the user > user database > shipped database > estimate > place
+in the list."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import threading
+from collections.abc import Callable
 from typing import Any
 
+from numbaprims import settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.problem import Problem
-from numbaprims.dispatch.solver import Config, Solver, default_config
+from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.tuning import database, records
+from numbaprims.tuning.trouble import warn_once
+
+BEING_TIMED = "being timed"
+FORCED = "forced by the settings"
+ESTIMATED = "least estimated time"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +31,11 @@ class Candidate:
     estimate: float
     """Seconds; infinite where the solver refuses."""
     config: Config
+    """The database's where it has one, else the solver's first."""
+    seconds: float | None = None
+    """Its time in a database."""
+    origin: str = ""
+    """Which database."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,18 +48,114 @@ class Choice:
     candidates: tuple[Candidate, ...]
 
 
-def candidates(problem: Problem, device: str) -> tuple[Candidate, ...]:
-    """Every solver of the stem, in the order of the list, with its refusal or its estimate."""
+class Posed(Exception):
+    """A call has posed the problem that a `Trial` without a solver waits for."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class Trial:
+    """One config to be timed: the next call that poses its problem is bound to it, and `call` then repeats the launch.
+
+    It is put in force by ``settings.trial(...)``, whose key no other call shares, so that the launcher stays out of
+    everybody's way. Without a solver, the call is broken off by `Posed`, which brings the problem.
+    """
+
+    def __init__(self, stem: str, problem: str, solver: Solver | None = None, config: Config | None = None) -> None:
+        self._wanted = (stem, problem)
+        self._solver = solver
+        self._config = config or {}
+        self._lock = threading.Lock()
+        self.call: Callable[[], Any] | None = None
+
+    def choice(self, problem: Problem) -> Choice | None:
+        """The choice for a problem; None where another than that of the trial is posed."""
+        if problem.stem != self._wanted[0] or records.dump(records.fields_of(problem)) != self._wanted[1]:
+            return None
+        if self._solver is None:
+            raise Posed(problem)
+        return Choice(self._solver, self._config, BEING_TIMED, ())
+
+    def recorder(self, launch: Launcher) -> Launcher:
+        """A launcher that remembers its first arguments."""
+
+        def recorded(*given: Any, **floats: float) -> None:
+            with self._lock:
+                if self.call is None:
+                    self.call = functools.partial(launch, *given, **floats)
+            launch(*given, **floats)
+
+        return recorded
+
+
+def candidates(problem: Problem, device: str, *, workspace_limit: int | None = None) -> tuple[Candidate, ...]:
+    """Every solver of the stem, in the order of the list, with its refusal or its estimate.
+
+    A solver whose scratch memory exceeds the limit (that of the settings, if none is given) refuses.
+    """
     target = registry.target(device)
+    limit = settings.current().solver_workspace if workspace_limit is None else workspace_limit
     found = []
     for solver in registry.solvers(problem.stem, device):
         refusal = solver.why_not(problem, target)
+        config: Config = {}
         if refusal is None:
             config = default_config(solver, problem, target)
+            refusal = over_limit(solver, problem, target, config, limit)
+        if refusal is None:
             found.append(Candidate(solver, None, float(solver.estimate(problem, target)), config))
         else:
             found.append(Candidate(solver, refusal, math.inf, {}))
     return tuple(found)
+
+
+def over_limit(solver: Solver, problem: Problem, target: Any, config: Config, limit: int | None) -> str | None:
+    """Why a config needs too much scratch memory, or None."""
+    if limit is None:
+        return None
+    needed = solver.workspace(problem, target, config)
+    return None if needed <= limit else f"it needs {needed} bytes of scratch memory, and the limit is {limit}"
+
+
+def with_stored(problem: Problem, device: str, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The candidates with the times and configs of the first database that has any for this problem and device.
+
+    What a database says is checked as if a stranger had written it: an unknown solver, one that refuses the problem,
+    another version of a solver, a config that is not one of its own are left out.
+    """
+    target = registry.target(device)
+    try:
+        key = records.key_of(problem, target)
+    except TypeError:
+        return found
+    limit = settings.current().solver_workspace
+    for origin, path, stored in database.lookup(key):
+        by_name = {candidate.solver.name: candidate for candidate in found}
+        valid: dict[str, Candidate] = {}
+        for record in stored:
+            known = by_name.get(record.solver)
+            if known is None:
+                warn_once(path, f"{key.stem} has no solver {record.solver!r}; this entry is not used")
+            elif known.refusal is None and record.version == known.solver.version:
+                if not _is_valid(known.solver, problem, target, record.config):
+                    warn_once(path, f"{key.stem}:{record.solver} has no config {record.config}; this entry is not used")
+                elif over_limit(known.solver, problem, target, record.config, limit) is None:
+                    valid[record.solver] = dataclasses.replace(
+                        known, config=record.config, seconds=record.seconds, origin=origin
+                    )
+        if valid:
+            return tuple(valid.get(candidate.solver.name, candidate) for candidate in found)
+    return found
+
+
+def _is_valid(solver: Solver, problem: Problem, target: Any, config: Config) -> bool:
+    """Whether the solver takes the config; one that it cannot even read is not valid."""
+    try:
+        return bool(solver.is_valid(problem, target, config))
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return False
 
 
 def forced_name(algorithm: Any, stem: str) -> str | None:
@@ -59,6 +171,11 @@ def choose(problem: Problem, device: str, algorithm: Any = None) -> Choice:
     Raises:
         ValueError: a forced solver does not exist or refuses the problem (the message says why).
     """
+    state = settings.current()
+    if state.trial is not None:
+        choice: Choice | None = state.trial.choice(problem)
+        if choice is not None:
+            return choice
     found = candidates(problem, device)
     forced = forced_name(algorithm, problem.stem)
     if forced is not None:
@@ -66,12 +183,18 @@ def choose(problem: Problem, device: str, algorithm: Any = None) -> Choice:
             if candidate.solver.name == forced:
                 if candidate.refusal is not None:
                     raise ValueError(f"{problem.stem}:{forced} was asked for, but {candidate.refusal}")
-                return Choice(candidate.solver, candidate.config, "forced by the settings", found)
+                return Choice(candidate.solver, candidate.config, FORCED, found)
         names = ", ".join(candidate.solver.name for candidate in found)
         raise ValueError(f"{problem.stem} has no solver {forced!r}; it has {names}")
     able = [candidate for candidate in found if candidate.refusal is None]
     if not able:
         reasons = "; ".join(f"{c.solver.name}: {c.refusal}" for c in found)
         raise NotImplementedError(f"no {problem.stem} solver takes this problem ({reasons})")
+    if not state.deterministic:
+        found = with_stored(problem, device, found)
+        timed = [candidate for candidate in found if candidate.seconds is not None]
+        if timed:
+            best = min(timed, key=lambda candidate: candidate.seconds or math.inf)
+            return Choice(best.solver, best.config, best.origin, found)
     best = min(able, key=lambda candidate: candidate.estimate)  # min keeps the list's order among equals
-    return Choice(best.solver, best.config, "least estimated time", found)
+    return Choice(best.solver, best.config, ESTIMATED, found)

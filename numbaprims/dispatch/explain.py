@@ -61,8 +61,8 @@ class Explanation:
             (
                 "*" if row.chosen else "",
                 row.solver,
-                "" if math.isinf(row.estimate) else _seconds(row.estimate),
-                "" if row.measured is None else _seconds(row.measured),
+                "" if math.isinf(row.estimate) else seconds_text(row.estimate),
+                "" if row.measured is None else seconds_text(row.measured),
                 ", ".join(f"{name}={value}" for name, value in row.config.items()),
                 f"{row.source}:{row.line}",
                 row.refusal or "",
@@ -88,7 +88,8 @@ class Explanation:
         return f"<p>{escape(str(self.problem))}</p><table><tr>{head}</tr>{body}</table><p>{escape(self.rule)}</p>"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """A time for people: 12.3 us."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -120,7 +121,8 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
         **kwargs: the keyword arguments of the call.
 
     Returns:
-        A table-like object: rows with solver, estimate, measured time, config, source file and line.
+        A table-like object: rows with solver, estimate, measured time, config, source file and line. The time is the
+        one that this process has measured, else that of the tuning database.
 
     Raises:
         ValueError: the function is not one of ours, or the call itself would raise it.
@@ -132,7 +134,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
         True
     """
     problem = problem_of(function, *args, **kwargs)
-    device = _device(args, kwargs)
+    device = device_of_call(args, kwargs)
     state = settings.current()
     choice = _choose.choose(problem, device, state.algorithm)
     reference = state.device == "reference"
@@ -148,7 +150,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
                 candidate.solver is choice.solver and not reference,
                 candidate.refusal,
                 candidate.estimate,
-                _known.get((device, problem.key(), name)),
+                _known.get((device, problem.key(), name), candidate.seconds),
                 candidate.config,
                 source,
                 line,
@@ -161,7 +163,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
     return Explanation(problem, choice.rule, tuple(rows))
 
 
-def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def device_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The device that a call of these arguments would run on."""
     for value in (*args, *kwargs.values()):
         place = device_of(value)

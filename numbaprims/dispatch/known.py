@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numbaprims.dispatch.call import Bound
+from numbaprims.dispatch.call import Bound, remember
 
 # Keys of one stem; each is a table of some records.
 CAPACITY = 256
@@ -23,6 +23,7 @@ class KnownCalls:
         self._tables: dict[Any, tuple[Callable[..., int], int, Any]] = {}
         self._lock = threading.Lock()
         self.get = self._tables.get  # a bare dict lookup: reads need no lock
+        remember(self)
 
     def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]]) -> None:
         """Remember a checked call: (slot, array) of its arrays, the result first.  Once for each `bound`."""
@@ -40,3 +41,8 @@ class KnownCalls:
             self._tables[key] = (known.driver(), table.address, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
+
+    def clear(self) -> None:
+        """Forget every call; one that runs just now keeps its table."""
+        with self._lock:
+            self._tables.clear()

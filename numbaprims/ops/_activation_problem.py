@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
+from numbaprims.ops import examples
 from numbaprims.shapes import element_strides
 
 #: Kinds of kernels that are not in the table of kinds -> the kind that they compute.
@@ -194,3 +195,39 @@ def _weight_loops(out: ndarray, inputs: dict[str, ndarray]) -> tuple[tuple[str, 
         strides = [(1, *(0,) * (x.ndim - 1))]
         strides += [tuple(element_strides(each)[axis] for axis in order) for each in inputs.values()]
     return ("out", *inputs), collapse(shape, strides, [0] * len(strides), keep=1)
+
+
+def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
+    p = problem
+    kind, words = examples.KIND_OF.get(p.kind, p.kind), dict(examples.parameters(p.kind))
+    low, high = (0.1, 4.0) if kind in ("log", "sqrt", "power") else (-4.0, 4.0)
+    outer = max(1, p.n // max(p.inner, 1))
+
+    def array(*shape: int) -> Any:
+        """x of this shape; what lies between its rows, or its elements, follows from the layout."""
+        if p.layout == "strided" and "weight" not in p.operands:
+            return examples.array((*shape[:-1], 2 * shape[-1] + 2), p.dtype, low=low, high=high)[..., :-2:2]
+        gap = 8 if p.layout == "rows" and p.direction != "weight" and "weight" not in p.operands else 0
+        made = examples.array((*shape[:-1], shape[-1] + gap), p.dtype, low=low, high=high)
+        return made[..., : shape[-1]]
+
+    shape: tuple[int, ...]
+    if kind == "glu":
+        shape, words["axis"] = (outer, 2 * p.inner), -1
+    elif p.direction == "weight":
+        shape = (p.inner, outer) if p.layout == "channels" else (1, outer, p.inner)
+        words["weight"] = examples.array((outer,), p.dtype)
+    elif "weight" in p.operands:
+        shape = (1, outer, p.inner) if p.layout == "strided" else (outer, p.inner)
+        words["weight"] = examples.array((outer if p.layout == "strided" else p.inner,), p.dtype)
+    else:
+        shape = (p.n,) if p.layout == "contiguous" else (outer, p.inner)
+        if kind == "prelu":
+            words["weight"] = examples.array((1,), p.dtype)
+    x = array(*shape)
+    if p.direction == "forward":
+        return "activation", (x, kind), {**words, **({"out": x} if p.in_place else {})}
+    dy = array(outer, p.inner) if kind == "glu" else array(*shape)
+    over = {"out": x if kind == "glu" else dy} if p.in_place else {}
+    return "activation_backward", (dy, x, array(*shape) if "y" in p.operands else None, kind), {**words, **over}

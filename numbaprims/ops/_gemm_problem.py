@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
+from numbaprims.ops import examples
 from numbaprims.ops.epilogue import Activation, resolve_activation
 
 INTEGER_PAIRS = {("i8", "i8"), ("u8", "i8")}
@@ -88,6 +89,26 @@ class GemmProblem(Problem):
         if self.activation.kind != "identity":
             words.append(f"--activation {self.activation.kind}")
         return " ".join(words)
+
+
+def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
+    p, made = problem, {}
+    lead = (p.batch,) if p.batch > 1 else ()
+    if p.has_c:
+        made["c"], made["beta"] = examples.array((*lead, p.m, p.n), p.out_dtype), 1.0
+    if p.bias != "none":
+        dtype = "i32" if (p.a_dtype, p.b_dtype) in INTEGER_PAIRS else p.a_dtype
+        made["bias"] = examples.array((p.n,) if p.bias == "n" else (p.m, 1), dtype)
+    if p.scaled:
+        made["alpha"] = 0.5
+    if _order(p.n, 1, p.m, p.n) != p.out_order:
+        made["out"] = examples.matrix(p.m, p.n, p.out_dtype, p.out_order, _order, lead)
+    args = (
+        examples.matrix(p.m, p.k, p.a_dtype, p.a_order, _order, lead),
+        examples.matrix(p.k, p.n, p.b_dtype, p.b_order, _order, lead),
+    )
+    return "gemm", args, {**made, "activation": examples.fused(p.activation.kind), "out_dtype": p.out_dtype}
 
 
 class Posed(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 from numbaprims.ops import _activation_call as _call
 from numbaprims.ops._activation_call import backward as _backward, forward as _forward
-from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem
+from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem, example_call
 from numbaprims.ops._activation_simple import (
     abs as abs,
     abs_backward as abs_backward,
@@ -189,14 +189,14 @@ def _problem(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Activa
     weight = None
     if name == "prelu":
         weight = _call.enter_weight(full["weight"], x)
-    act_kind = name if name in NOT_FUSED else make_activation(kind, parameters).kind
+    act_kind = name if name in NOT_FUSED else _call.kernel_of(make_activation(kind, parameters))[0]
     per_channel = None if weight is None or _call.is_number(weight) else weight
     return _call.pose(act_kind, "forward", {"x": x}, out, axis=full.get("axis"), weight=per_channel).problem()
 
 
 def _backward_problem(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any) -> ActivationProblem:
     name, full = resolve(kind, parameters)
-    act_kind = name if name in NOT_FUSED else make_activation(kind, parameters).kind
+    act_kind = name if name in NOT_FUSED else _call.kernel_of(make_activation(kind, parameters))[0]
     read = _call.reads(act_kind)
     inputs = {"dy": dy, **({read: {"x": x, "y": y}[read]} if read else {})}
     weight = _call.enter_weight(full["weight"], x) if name == "prelu" else None
@@ -234,3 +234,4 @@ PROBLEMS = {
     **{name: _named_problem(name) for name in NAMES},
     **{f"{name}_backward": _named_backward_problem(name) for name in NAMES},
 }
+EXAMPLES = {"activation": example_call}

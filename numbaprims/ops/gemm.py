@@ -10,7 +10,7 @@ from numpy import ndarray
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
-from numbaprims.ops._gemm_problem import GemmProblem, Posed, inputs_of, pose, scalar
+from numbaprims.ops._gemm_problem import GemmProblem, Posed, example_call, inputs_of, pose, scalar
 
 _launchers = call.Launchers()
 _known_calls = KnownCalls()
@@ -260,6 +260,7 @@ def _linear_problem(x: Any, weight: Any, bias: Any = None, *, activation: Any = 
 
 
 PROBLEMS = {"gemm": _gemm_problem, "linear": _linear_problem}
+EXAMPLES = {"gemm": example_call}
 
 
 def _plan(b: Any, **arguments: Any) -> Any:

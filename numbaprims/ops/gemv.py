@@ -12,6 +12,7 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.dispatch.problem import Problem
+from numbaprims.ops import examples
 from numbaprims.shapes import element_strides, walk_order
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -337,3 +338,17 @@ def _gemv_problem(
 
 
 PROBLEMS = {"gemv": _gemv_problem}
+
+
+def _walk(row_stride: int, column_stride: int, rows: int, columns: int) -> str:
+    return walk_order(rows, columns, row_stride, column_stride)
+
+
+def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    p = problem
+    added = {"y": examples.vector(p.m, p.dtype), "beta": 1.0} if p.has_y else {}
+    matrix = examples.matrix(p.m, p.n, p.dtype, p.order, _walk)
+    return "gemv", (matrix, examples.vector(p.n, p.dtype, unit=p.x_unit)), added
+
+
+EXAMPLES = {"gemv": _example_call}

@@ -12,6 +12,7 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.dispatch.problem import Problem
+from numbaprims.ops import examples
 from numbaprims.ops.gemv import FLOATS, enter_all, may_write, scalar
 from numbaprims.shapes import element_strides, walk_order
 
@@ -269,3 +270,24 @@ def _ger_problem(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any 
 
 
 PROBLEMS = {"ger": _ger_problem}
+
+
+def _walk(row_stride: int, column_stride: int, rows: int, columns: int) -> str:
+    return walk_order(rows, columns, row_stride, column_stride)
+
+
+def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    p, made = problem, {}
+    if walk_order(p.m, p.n, p.n, 1) != p.order:
+        made["out"] = examples.matrix(p.m, p.n, p.dtype, p.order, _walk)
+    if p.has_a and p.a_along:
+        made["a"] = examples.matrix(p.m, p.n, p.dtype, p.order, _walk)
+    elif p.has_a:
+        gaps = p.order != "strided"
+        made["a"] = (
+            examples.array((2 * p.m, 2 * p.n), p.dtype)[::2, ::2] if gaps else examples.array((p.m, p.n), p.dtype)
+        )
+    return "ger", (examples.vector(p.m, p.dtype), examples.vector(p.n, p.dtype)), made
+
+
+EXAMPLES = {"ger": _example_call}
