@@ -123,6 +123,19 @@ def test_views_that_begin_anywhere(gpu):
     assert len({run.entry for run in gpu.launches}) == 2
 
 
+def test_dimensions_of_one_element(gpu):
+    """Whatever their step is, the 16-byte copies of the rows beside them are aligned."""
+    rng = np.random.default_rng(14)
+    a, b = exact_integers((1, 40), "f16", 40, rng), exact_integers((40, 1), "f16", 40, rng)
+    x = padded(np.repeat(a, 2, 0), "f16", pad=45)[:1, :40]
+    y = padded(np.repeat(b, 2, 1), "f16", turned=True, pad=45)[:40, :1]
+    assert x.strides == (90, 2) and y.strides == (2, 90)
+    with forced():
+        out = numbaprims.gemm(x, y)
+    assert_exact(host(out), a @ b, "f16")
+    assert "_k_k_16_16_" in gpu.launches[-1].entry
+
+
 def test_epilogue(gpu):
     """alpha, beta and c (out itself), bias of either axis, activations; out with contiguous columns."""
     rng = np.random.default_rng(4)

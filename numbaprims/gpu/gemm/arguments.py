@@ -96,10 +96,16 @@ def batch_of(problem: Any) -> Batch:
 
 
 def common_ints(problem: Any, batch: Batch) -> tuple[int, ...]:
-    """The integers of COMMON in their order, from m to activation; `vectors` is for the launch to say."""
+    """The integers of COMMON in their order, from m to activation; `vectors` is for the launch to say.
+
+    A dimension of one element has step 0: the rows of a tile that are not there are copied too, 0 bytes each, and
+    their addresses must be as aligned as the others.
+    """
     s = problem.strides
+    m, n, k = (int(length > 1) for length in (problem.m, problem.n, problem.k))
     return (
-        problem.m, problem.n, problem.k, s.a[0], s.a[1], s.b[0], s.b[1], s.out[0], s.out[1], s.c[0], s.c[1], s.bias,
+        problem.m, problem.n, problem.k, s.a[0] * m, s.a[1] * k, s.b[0] * k, s.b[1] * n,
+        s.out[0], s.out[1], s.c[0], s.c[1], s.bias,
         *batch.strides, int(problem.has_c), BIAS_AXES[problem.bias],
         activation_code(problem.activation.kind),
     )  # fmt: skip
