@@ -4,8 +4,9 @@ The contract of a stem. The module ``numbaprims/ops/<stem>.py`` has a table besi
 
     EXAMPLES = {"conv": _example_call}
 
-``_example_call(problem)`` gives ``(name, args, kwargs)``: a public function's name and the arguments with which it
-poses a problem that equals `problem` (the same key: every field that is not ``compare=False``).
+``_example_call(problem)`` gives ``(name, args, kwargs)``: a public function's name (or a function, where plans pose
+the problem) and the arguments with which it poses a problem that equals `problem` (the same key: every field that is
+not ``compare=False``).
 
 - `problem` is a ConvProblem, or an object with its attributes that was read from a database: fields marked
   ``compare=False`` may not be looked at, since nobody stores them; a field that holds a dataclass is an object with
@@ -21,6 +22,7 @@ poses a problem that equals `problem` (the same key: every field that is not ``c
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numbaprims import settings
@@ -32,12 +34,15 @@ from numbaprims.tuning import records
 class Call(NamedTuple):
     """A call of a public function."""
 
-    function: str
+    function: str | Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def __call__(self) -> Any:
-        return getattr(importlib.import_module("numbaprims"), self.function)(*self.args, **self.kwargs)
+        function = self.function
+        if isinstance(function, str):
+            function = getattr(importlib.import_module("numbaprims"), function)
+        return function(*self.args, **self.kwargs)
 
     def on(self, device: str) -> Call:
         """The same call with its NumPy arrays on a device; an array that comes twice is one array there too."""

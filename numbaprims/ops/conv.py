@@ -9,6 +9,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
+from numbaprims.ops._conv_example import example
 from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, pose_bias, transposed_geometry
 from numbaprims.ops._conv_problem import ConvProblem, Posed
 from numbaprims.ops._gemm_problem import scalar
@@ -507,6 +508,7 @@ PROBLEMS = {
     "conv_backward_bias": _bias_problem,
     "conv_transpose": _transpose_problem,
 }
+EXAMPLES = {"conv": example}
 
 
 def _plan(x_shape: Sequence[int], weight: Any, **arguments: Any) -> Any:
@@ -515,4 +517,12 @@ def _plan(x_shape: Sequence[int], weight: Any, **arguments: Any) -> Any:
     return conv_plan.plan(x_shape, weight, **arguments)
 
 
+def _find(x: Any, weight: Any, *args: Any, **arguments: Any) -> Any:
+    """``numbaprims.find("conv", x, weight, ...)``."""
+    from numbaprims.dispatch.find import find
+
+    return find("conv", x, weight, *args, **arguments)
+
+
 conv.plan = _plan  # type: ignore[attr-defined]
+conv.find = _find  # type: ignore[attr-defined]

@@ -1,0 +1,79 @@
+"""Stored convolutions: the calls that pose them, and `conv.find`."""
+
+import numpy as np
+import pytest
+from conv_cases import CASES, DIRECTIONS, FUNCTIONS, arguments, operand_layouts, to_layout
+from helpers import lay_out
+
+import numbaprims
+from numbaprims import settings
+from numbaprims.dispatch import choose, examples
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.tuning import records
+
+
+def posed_again(problem):
+    """The problem that the example of a stored one poses."""
+    wanted = records.dump(records.fields_of(problem))
+    stored = records.stored(type(problem), records.fields_of(problem))
+    with settings.trial(choose.Trial("conv", wanted)):
+        try:
+            examples.example_call("conv", stored)()
+        except choose.Posed as posed:
+            return posed.problem
+    raise AssertionError(f"not posed again: {problem}")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_examples_pose_their_problem(direction):
+    for case in CASES:
+        for layout in ("NCHW", "NHWC"):
+            more, window = arguments(case, direction, layout)
+            first, second = (
+                to_layout(np.zeros(shape, np.float32), of)
+                for shape, of in zip(case.operand_shapes(direction), operand_layouts(direction, layout), strict=True)
+            )
+            for ending in ({}, {"alpha": 3.0}):
+                problem = problem_of(FUNCTIONS[direction], first, second, *more, **window, **ending)
+                assert posed_again(problem).key() == problem.key(), f"{case} {layout}"
+
+
+def test_examples_of_other_orders_endings_and_types():
+    x, w = np.zeros((2, 4, 6, 7), np.float32), np.zeros((6, 4, 3, 3), np.float32)
+    bias, out = np.zeros(6, np.float32), np.zeros((2, 6, 4, 5), np.float32)
+    tall = np.zeros((2, 4, 3, 7, 8), np.float16)
+    for name, args, kwargs in (
+        ("conv", (x, w, bias), {"activation": "gelu", "c": out, "beta": 1.0}),
+        ("conv", (lay_out(x, "sliced"), lay_out(w, "negative")), {"out": lay_out(out, "padded")}),
+        ("conv", (lay_out(x, "padded"), w), {}),
+        ("conv", (x.astype(np.float16), w.astype(np.float16)), {"out_dtype": "f32"}),
+        ("conv", (x.astype(np.int8), w.astype(np.int8), bias.astype(np.int32)), {"activation": "relu"}),
+        ("conv", (tall, tall[:, :, :2, :3, :3].copy()), {"stride": (1, 2, 1)}),
+        ("conv_transpose", (x, w[:4].repeat(1, 0), bias[:4]), {"stride": 3, "output_padding": 2, "padding": 1}),
+        ("conv_transpose", (x, w[:4], None), {"stride": 2, "activation": "relu", "dilation": 3}),
+        ("conv_backward_bias", (x,), {}),
+        ("conv_backward_bias", (x,), {"layout": "NHWC"}),
+    ):
+        problem = problem_of(name, *args, **kwargs)
+        assert posed_again(problem).key() == problem.key(), (name, kwargs)
+
+
+def test_plans_are_found_too(tmp_path):
+    """A plan's problem is one of its own: its solvers do not pay for the weights."""
+    x, w = np.ones((1, 8, 12, 12), np.float32), np.ones((8, 8, 3, 3), np.float32)
+    plan = numbaprims.conv.plan(x.shape, w, padding=1, bias=np.ones(8, np.float32))
+    plan(x)
+    (known,) = plan._bound.values()
+    problem = known[0].problem
+    assert problem.prepared
+    assert posed_again(problem).key() == problem.key()
+    found = numbaprims.find(problem, store=False)
+    assert found.best.measured and found.best.seconds < 1.0
+    assert {f.algorithm for f in found} >= {"naive"}
+
+
+def test_conv_find():
+    x, w = np.ones((1, 4, 9, 9), np.float32), np.ones((4, 4, 3, 3), np.float32)
+    found = numbaprims.conv.find(x, w, padding=1, store=False, check=True)
+    assert [f.seconds for f in found] == sorted(f.seconds for f in found)
+    assert all(f.error is not None and f.error < 1e-4 for f in found if f.measured)
