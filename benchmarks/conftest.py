@@ -11,6 +11,7 @@ def pytest_addoption(parser):
     group = parser.getgroup("numbaprims")
     group.addoption("--shapes", default="quick", help="suites or shapes, as for `numbaprims bench` (default quick)")
     group.addoption("--dtype", default="f32", help="f32, f64, bf16, f16, int8; several separated by commas")
+    group.addoption("--direction", help="conv: forward, data, weight; several separated by commas")
     group.addoption("--threads", type=int, default=1, help="threads of every library (default 1)")
 
 
@@ -24,6 +25,7 @@ def pytest_configure(config):
     for name in capped:
         del os.environ[name]
     os.environ.update(rivals.SETTLED)
+    rivals.keep_memory()
 
 
 def pytest_generate_tests(metafunc):
@@ -35,6 +37,8 @@ def pytest_generate_tests(metafunc):
     command.add_arguments(parser)
     option, stem = metafunc.config.option, metafunc.module.STEM
     words = [stem, "--shapes", option.shapes, "--dtype", option.dtype]
+    if option.direction:
+        words += ["--direction", option.direction]
     found = cases.stem_module(stem).cases(parser.parse_args(words))
     names = (cases.OURS, *table.RIVALS[stem])
     metafunc.parametrize(

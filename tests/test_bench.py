@@ -343,7 +343,9 @@ def test_times_are_better_when_lower():
 def test_every_row_of_the_goals_has_a_target():
     assert {target.stem for target in targets.TARGETS} == {*cases.STEMS, "call", "start"}
     for target in targets.TARGETS:
-        assert (target.aim < target.floor) == target.lower
+        assert target.aim is not None or target.floor is not None
+        if None not in (target.aim, target.floor):
+            assert (target.aim < target.floor) == target.lower
 
 
 def test_lines_hide_nothing():

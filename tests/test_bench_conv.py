@@ -1,12 +1,16 @@
 """The benchmark of conv: its suites, its rivals, its targets; and the figures that `numbaprims reproduce` draws."""
 
+import argparse
 from collections import Counter
 
 import conv_nets
+import numpy as np
 import pytest
 
-from numbaprims.bench import cases
-from numbaprims.bench.stems import conv_suites
+from numbaprims.bench import cases, command, onnx_model, results, runner, session, table, targets
+from numbaprims.bench.stems import conv_solvers, conv_suites
+from numbaprims.reference import conv as reference
+from numbaprims.tuning.timing import Schedule
 
 # Suites -----------------------------------------------------------------------------------------------
 
@@ -48,3 +52,267 @@ def test_deepbench_is_there():
     speech = next(layer for layer in found if layer.s == 20)
     assert (speech.r, speech.h, speech.w) == (5, 161, 700)
     assert all(min(layer.output) > 0 for layer in found)
+
+
+# Cases ------------------------------------------------------------------------------------------------
+
+
+def options(*words):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(["conv", *words])
+
+
+def chosen(*words):
+    return cases.stem_module("conv").cases(options(*words))
+
+
+def test_every_suite_gives_cases_once():
+    found = chosen("--shapes", "all", "--batch", "1,16", "--direction", "forward,data,weight")
+    labels = [(case.suite, case.label) for case in found]
+    assert len(set(labels)) == len(labels)
+    networks = sum(len(network().layers) for network in conv_nets.NETS.values())
+    assert len(found) == 3 * (2 * networks + 191)
+    assert chosen() == chosen("--suite", "resnet50,vgg16,mobilenet,depthwise5x5,first")
+
+
+def test_a_case_is_what_its_command_says():
+    words = "--n 2 --c 8 --h 9 --w 10 --k 12 --r 3 --s 5 --stride 2 --pad 1,2 --dilation 1x2 --groups 4"
+    (case,) = chosen(*words.split())
+    assert case.label == "2x8x9x10x12x3x5 stride 2 padding 1x2 dilation 1x2 groups 4"
+    assert chosen(*case.command.split()[3:]) == [case]
+    (case,) = chosen(*words.split(), "--direction", "weight", "--layout", "NHWC", "--dtype", "bf16")
+    assert (case["direction"], case["layout"], case.dtype) == ("weight", "NHWC", "bf16")
+    assert chosen(*case.command.split()[3:]) == [case]
+    (case,) = chosen("--shapes", "1x8x9x10x12x1x1", "--bias", "--activation", "relu")
+    assert case.label == "1x8x9x10x12x1x1 bias activation relu"
+    assert chosen(*case.command.split()[3:]) == [case]
+
+
+def test_a_logged_call_names_its_case():
+    from numbaprims.dispatch.explain import problem_of
+
+    x, w = np.ones((2, 8, 9, 10), np.float32), np.ones((12, 2, 3, 5), np.float32)
+    words = {"stride": 2, "padding": (1, 2), "groups": 4}
+    line = problem_of("conv", x, w, **words).bench_command()
+    (case,) = chosen(*line.split()[3:])
+    assert case.label == "2x8x9x10x12x3x5 stride 2 padding 1x2 groups 4"
+    dy = np.ones((2, 12, 5, 5), np.float32)
+    line = problem_of("conv_backward_data", dy, w, x.shape, **words).bench_command()
+    (case,) = chosen(*line.split()[3:])
+    assert case.label == "2x8x9x10x12x3x5 stride 2 padding 1x2 groups 4 direction data"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--direction", "back"], "direction: 'back'.*weight"),
+        (["--shapes", "1x2x3"], "shapes: '1x2x3'"),
+        (["--c", "8", "--k", "3"], "sizes: --h --w --r --s missing"),
+        (["--shapes", "1x8x9x9x9x3x3", "--groups", "3"], "groups: 3.*8 and of 9"),
+        (["--shapes", "1x8x2x2x9x3x3"], "filter 3x3"),
+        (["--shapes", "1x8x9x9x9x3x3", "--stride", "1x2x3"], "'1x2x3'"),
+    ],
+)
+def test_wrong_arguments_are_named(words, message):
+    with pytest.raises(ValueError, match=message):
+        chosen(*words)
+
+
+# Contenders -------------------------------------------------------------------------------------------
+
+ODD = "--n 3 --c 8 --h 9 --w 10 --k 12 --r 3 --s 5 --stride 2x1 --pad 1,2 --dilation 1x2"
+SMALL = [
+    f"{ODD} --dtype f32,f64",
+    f"{ODD} --groups 4 --bias",
+    f"{ODD} --bias --activation relu",
+    f"{ODD} --layout NHWC --bias",
+    f"{ODD} --dtype bf16",
+    f"{ODD} --dtype int8 --groups 2",
+    f"{ODD} --direction data,weight",
+    f"{ODD} --direction data,weight --groups 4 --layout NHWC",
+    f"{ODD} --direction data,weight --dtype bf16",
+    "--shapes quick --direction forward,data,weight",
+]
+
+
+@pytest.mark.parametrize("words", SMALL)
+def test_every_contender_computes_the_case(words):
+    """Rivals and ours, in the very form that is timed, against the float64 definition."""
+    for case in chosen(*words.split()):
+        work = cases.stem_module("conv").workload(case, 1)
+        assert runner.check_contenders(work) == {}, case.label
+        assert cases.OURS in work.contenders and work.flops > 0 and work.bytes > 0
+        assert work.solver()
+
+
+def test_the_rivals_are_all_there():
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    (case,) = chosen(*ODD.split())
+    found = cases.stem_module("conv").workload(case, 2).contenders
+    assert set(table.RIVALS["conv"]) == set(found) - {cases.OURS} | {"numbaprims f32"}
+    assert found["torch prepacked"].form and found["onnxruntime"].form
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+@pytest.mark.parametrize("more", ["", "--groups 4"])
+def test_an_error_in_any_channel_that_is_looked_at_is_seen(direction, more):
+    (case,) = chosen(*f"{ODD} --direction {direction} {more}".split())
+    work = cases.stem_module("conv").workload(case, 1)
+    contender = work.contenders[cases.OURS]
+    contender.call()
+    good = contender.result()
+    assert work.check(good) is None
+    for where in ((0, 0, 0, 0), (-1, -1, -1, -1)):
+        bad = good.copy()
+        bad[where] += 0.01
+        assert "off by" in work.check(bad)
+    bad[1, 1, 1, 1] = np.nan
+    assert "not finite" in work.check(bad)
+
+
+def test_the_check_of_a_large_layer_takes_a_part_of_it():
+    from numbaprims.bench.stems import conv_check
+
+    layer = conv_suites.Layer(16, 64, 224, 224, 64, 3, 3, padding=(1, 1))
+    for direction in ("forward", "data", "weight"):
+        groups, channels, inputs = conv_check._part(layer, direction)
+        assert list(groups) == [0] and 2 <= len(channels) < 24
+        assert channels[0] == 0 and channels[-1] == 63
+        assert len(inputs) == (len(channels) if direction == "weight" else 64)
+
+
+def test_the_onnx_model_is_a_convolution():
+    runtime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(3)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 7, 8), (6, 2, 3, 2), (6,)))
+    content = onnx_model.model(
+        "Conv",
+        [onnx_model.Tensor("x", x.shape, "float32")],
+        onnx_model.Tensor("y", (2, 6, 4, 4), "float32"),
+        {"w": w, "b": b},
+        {"strides": (2, 2), "pads": (1, 0, 1, 0), "dilations": (1, 1), "group": 2},
+    )
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {"x": x})
+    words = {"stride": (2, 2), "padding": (1, 0), "dilation": (1, 1), "groups": 2}
+    want = reference.conv(x.astype(np.float64), w.astype(np.float64), (4, 4), **words) + b[:, None, None]
+    assert got.shape == want.shape and abs(want).max() > 1
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+    assert [(node.name, node.shape) for node in session.get_inputs()] == [("x", [2, 4, 7, 8])]
+
+
+def test_numbers_of_a_model_are_encoded_as_protocol_buffers_have_them():
+    assert onnx_model._varint(0) == b"\x00" and onnx_model._varint(300) == b"\xac\x02"
+    assert onnx_model._varint(-1) == b"\xff" * 9 + b"\x01"
+    assert onnx_model._text(2, "ab") == b"\x12\x02ab"
+
+
+# Further numbers, targets -----------------------------------------------------------------------------
+
+
+def test_a_first_call_and_the_choice_are_measured():
+    (case,) = chosen(*ODD.split())
+    work = cases.stem_module("conv").workload(case, 1)
+    assert 0 <= work.more["cold"]() < 5
+    found = work.more["regret"]()
+    assert found["percent"] >= 0 and found["best"] in found["seconds"] and found["default"] in found["seconds"]
+    assert min(found["seconds"].values()) == found["seconds"][found["best"]] > 0
+
+
+def test_solvers_are_compared_and_the_hopeless_timed_once():
+    import time
+
+    calls = {"slow": 0, "fast": 0, "near": 0}
+
+    def make(name):
+        if name == "refuses":
+            raise ValueError("no")
+
+        def call():
+            calls[name] += 1
+            time.sleep({"slow": 0.1, "fast": 0.001, "near": 0.0015}[name])
+
+        return call
+
+    times = conv_solvers.solver_times(make, ["slow", "fast", "refuses", "near"], Schedule(rounds=3, min_rounds=1))
+    assert set(times) == {"slow", "fast", "near"} and calls["slow"] == 2 < calls["near"]
+    assert times["fast"] < times["near"] < times["slow"]
+
+
+def record(label, *, suite="resnet50", percent=50.0, dtype="f32", more=(), **speedups):
+    (case,) = chosen("--shapes", label, *more)
+    return {
+        "stem": "conv", "suite": suite, "label": case.label, "sizes": dict(case.sizes), "switches": dict(case.switches),
+        "dtype": dtype, "threads": 1, "solver": "direct", "seconds": 1e-3, "gflops": 100.0, "gbs": 1.0, "bytes": 1e6,
+        "flops": 1e9, "roof": {"bound": "fma", "rate": 250.0, "percent": percent},
+        "rivals": {name.replace("_", " "): {"seconds": 1e-3, "speedup": value} for name, value in speedups.items()},
+    }  # fmt: skip
+
+
+def test_targets_say_what_was_reached():
+    three, one = "1x64x56x56x64x3x3", "1x64x56x56x256x1x1"
+    pad = ("--padding", "1")
+    depthwise = ("--groups", "32", *pad)
+    records = [
+        record(three, more=pad, torch=1.8, torch_prepacked=1.2, onnxruntime=1.3),
+        record(one, suite="vgg16", torch=2.45, torch_nhwc=0.9),
+        record(three, suite="deepbench", more=pad, torch=0.01),  # not a suite that judges
+        record(one, more=("--layout", "NHWC"), torch=0.01),
+        record("1x32x112x112x32x3x3", suite="mobilenet", more=depthwise, percent=60, torch=3.5, onnxruntime=0.5),
+        record(one, more=("--direction", "data"), torch=1.6, torch_nhwc=1.2),
+        record(one, dtype="int8", numbaprims_f32=2.0),
+        {**record(one, dtype="bf16", numbaprims_f32=1.1), "cold": 0.004, "regret": {"percent": 12.0}},
+        {**record(three, more=pad), "error": "wrong result", "rivals": {}},
+    ]
+    rows = {row["name"]: (row["value"], row["verdict"]) for row in targets.summarise(records)}
+    assert rows["f32, ResNet-50 and VGG-16, over torch NCHW"] == (pytest.approx(2.1), "aim")
+    assert rows["f32, ResNet-50 and VGG-16, over the best rival"] == (pytest.approx(1.08**0.5), "floor")
+    assert rows["f32, 3x3 stride 1, C, K >= 64, over the best"] == (pytest.approx(1.2), "MISSED by 14 %")
+    assert rows["f32, 3x3 stride 1, C, K >= 64, worst"] == (pytest.approx(1.2), "floor")
+    assert rows["f32, 1x1, over the best rival"] == (pytest.approx(0.9), "MISSED by 10 %")
+    assert rows["f32, depthwise 3x3, 5x5, over torch NCHW"] == (pytest.approx(3.5), "aim")
+    assert rows["f32, depthwise 3x3, 5x5, of the best copy"] == (pytest.approx(60), "below the aim")
+    assert rows["f32, data gradient, over torch"] == (pytest.approx(1.2), "floor")
+    assert rows["int8, over our own f32"] == (pytest.approx(2), "floor")
+    assert rows["bf16, over our own f32"] == (pytest.approx(1.1), "MISSED by 8 %")
+    assert rows["first call of a shape, kernels loaded, worst"] == (pytest.approx(4), "aim")
+    assert rows["default choice, slower than the best solver"] == (pytest.approx(12), "MISSED by 20 %")
+    assert rows["default choice, slower than the best, worst"] == (pytest.approx(12), "floor")
+    assert "f32, weight gradient, over torch" not in rows and "f32, first layers, over the best rival" not in rows
+    printed = "\n".join(table.targets(targets.summarise(records)))
+    assert "80 %" in printed and "None" not in printed
+
+
+# Results ----------------------------------------------------------------------------------------------
+
+
+def test_what_was_measured_before_an_interruption_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "conv.json"
+    words = ["--quick", "--threads", "1", "--time-limit", "0.1", "--json", str(path)]
+    given = options(*words, "--shapes", "1x8x8x8x8x1x1,1x8x8x8x16x1x1")
+    document = {"machine": {"l3": 1, "slug": "here"}, "schema": results.SCHEMA, "commit": "abc", "date": "today"}
+    summary = {"fma_f32": 1.0, "fma_f64": 1.0, "fma_bf16": 1.0, "fma_int8": 1.0, "read": 1.0, "copy": 1.0,
+               "copy_form": "", "update": 1.0}  # fmt: skip
+    monkeypatch.setattr(session.Roofline, "summary", lambda self: summary)
+    measured = session.run_case
+
+    def second_is_interrupted(case, *args, **words):
+        if case["k"] == 16:
+            raise KeyboardInterrupt
+        return measured(case, *args, **words)
+
+    monkeypatch.setattr(session, "run_case", second_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.run(given, document)
+    kept = results.read(path)
+    assert [entry["label"] for entry in kept["records"]] == ["1x8x8x8x8x1x1"]
+
+    monkeypatch.setattr(session, "run_case", measured)
+    given = options(*words, "--append", "--shapes", "1x8x8x8x16x1x1")
+    session.run(given, {**document, "commit": "def"})
+    kept = results.read(path)["records"]
+    assert [(entry["label"], entry.get("commit")) for entry in kept] == [
+        ("1x8x8x8x8x1x1", "abc"), ("1x8x8x8x16x1x1", None),
+    ]  # fmt: skip

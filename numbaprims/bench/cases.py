@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, resources
 from types import ModuleType
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-STEMS = ("gemm", "gemv", "ger", "activation")
+STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 OURS = "numbaprims"
 
 # What the commands and the records say, and what the library says.
@@ -97,6 +97,7 @@ class Workload:
     bytes   memory that has to be read and written at least once
     bound   the roof that the case stands under: fma, read, copy or update
     check   what is wrong with a result in one sentence, or None
+    more    numbers that are measured after the times where they are asked for, by the name they get in the record
     """
 
     contenders: dict[str, Contender]
@@ -106,6 +107,7 @@ class Workload:
     bound: str
     solver: Callable[[], str]
     output: np.ndarray | None = None
+    more: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 
 @cache

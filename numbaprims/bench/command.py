@@ -12,14 +12,14 @@ from typing import Any
 
 from numbaprims.bench import rivals
 
-SUBJECTS = ("gemm", "gemv", "ger", "activation", "call", "start")
+SUBJECTS = ("gemm", "gemv", "ger", "activation", "conv", "call", "start")
 
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _threads(text: str) -> list[int]:
+def _counts(text: str) -> list[int]:
     counts = [int(word) for word in _words(text)]
     if not counts or min(counts) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1, as in 1,2")
@@ -43,9 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SUBJECTS,
         help="a primitive; `call`: overhead of a call; `start`: first call of a process",
     )
-    add("--threads", type=_threads, metavar="1,2", help="thread counts (default: 1 and all)")
+    add("--threads", type=_counts, metavar="1,2", help="thread counts (default: 1 and all)")
     add("--dtype", type=_dtypes, default=["f32"], metavar="f32,f64,bf16,f16,int8", help="default f32")
-    add("--shapes", type=_words, metavar="SUITE|MxNxK,...", help="suites or shapes; `all` for every suite")
+    add(
+        "--shapes",
+        "--suite",
+        type=_words,
+        metavar="SUITE|MxNxK,...",
+        help="suites or shapes (gemm MxNxK, gemv and ger MxN, conv NxCxHxWxKxRxS); `all` for every suite",
+    )
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
         "--time-limit",
@@ -55,16 +61,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--json", metavar="FILE", help="write records and facts about the machine")
     add("--save", metavar="DIR", help="write DIR/<machine>/<subject>.json, as in benchmarks/results")
+    add("--append", action="store_true", help="keep what those files hold of other cases")
     add("--plot", metavar="FILE", help="draw roofline and speed-ups (.png, .svg, .pdf); needs matplotlib")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where kernels run: cpu, or the first GPU")
     case = parser.add_argument_group("one case (as the lines of NUMBAPRIMS_VERBOSE=1 name it)")
     case.add_argument("--trans-a", "--trans", action="store_true", help="the first operand is stored transposed")
     case.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
-    case.add_argument("--bias", action="store_true", help="gemm: add a bias to each row")
-    case.add_argument("--activation", metavar="KIND", help="gemm: fuse an activation")
-    case.add_argument("--batch", type=int, default=1, metavar="N", help="gemm: N products")
+    case.add_argument("--bias", action="store_true", help="gemm, conv: add a bias to each column, or channel")
+    case.add_argument("--activation", metavar="KIND", help="gemm, conv: fuse an activation")
+    case.add_argument("--batch", type=_counts, metavar="1,16", help="gemm: so many products; conv: so many images")
     case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation: these kinds only")
     case.add_argument("--backward", action="store_true", help="activation: the gradient")
+    conv = parser.add_argument_group("conv")
+    conv.add_argument("--direction", type=_words, metavar="forward,data,weight", help="default forward")
+    conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")
+    conv.add_argument("--regret", action="store_true", help="time every solver: what does the default choice cost?")
+    for name, meaning in (
+        ("n", "images"), ("c", "input channels"), ("h", "rows"), ("w", "columns"), ("k", "filters"),
+        ("r", "rows of a filter"), ("s", "columns of a filter"),
+    ):  # fmt: skip
+        conv.add_argument(f"--{name}", type=int, metavar=name.upper(), help=f"one layer: {meaning}")
+    for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):
+        conv.add_argument(*names, default=default, metavar="2|2x1", help=f"one layer: default {default}")
+    conv.add_argument("--groups", type=int, default=1, metavar="G", help="one layer: default 1")
     parser.add_argument("--removed", type=_words, default=None, help=argparse.SUPPRESS)
 
 
@@ -74,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if args.removed is None and (capped or "numpy" in sys.modules):
         return _run_again(args, sorted(capped))
     os.environ.update(rivals.SETTLED)
+    rivals.keep_memory()
     try:
         return _run_here(args)
     except ValueError as error:
@@ -110,13 +130,8 @@ def _run_here(args: argparse.Namespace) -> int:
     lines = table.targets(document["targets"])
     if lines:
         print("\n" + "\n".join(lines))
-    path = args.json
-    if path:
-        results.save(path, document)
-        print(f"records written to {path}")
-    if args.save:
-        path = os.path.join(args.save, document["machine"]["slug"], f"{args.subject}.json")
-        results.save(path, document)
+    results.keep(args, document)
+    for path in results.files(args, document):
         print(f"records written to {path}")
     if args.plot:
         from numbaprims.bench import plot
@@ -128,19 +143,16 @@ def _run_here(args: argparse.Namespace) -> int:
 
 def command_line(args: argparse.Namespace) -> str:
     """The command that was given, without where its output goes."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    defaults = vars(parser.parse_args([args.subject]))
     words = ["numbaprims", "bench", args.subject]
-    for name in ("threads", "dtype", "shapes", "kind"):
-        value = getattr(args, name)
-        if value and not (name == "dtype" and value == ["f32"]):
-            words += [f"--{name}", ",".join(str(item) for item in value)]
-    for name in ("time_limit", "activation"):
-        if getattr(args, name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    if args.device != "cpu":
-        words += ["--device", args.device]
-    if args.batch != 1:
-        words += ["--batch", str(args.batch)]
-    words += [f"--{n.replace('_', '-')}" for n in ("quick", "trans_a", "trans_b", "bias", "backward") if vars(args)[n]]
+    for name, value in vars(args).items():
+        if name in ("json", "save", "append", "plot", "removed") or value == defaults[name]:
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return shlex.join(words)
 
 

@@ -21,7 +21,7 @@ def draw(document: dict[str, Any], path: str) -> None:
         raise ValueError("plot: matplotlib is not installed; pip install numbaprims[bench] brings it") from None
     records = [record for record in document["records"] if "roof" in record]
     if not records:
-        raise ValueError("plot: nothing to draw, allowed are runs of gemm, gemv, ger and activation with results")
+        raise ValueError("plot: nothing to draw, allowed are runs of a primitive with results")
     stem = records[0]["stem"]
     figure = Figure(figsize=(13, 5.5), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -34,7 +34,7 @@ def draw(document: dict[str, Any], path: str) -> None:
 
 def _under_the_roof(axes: Any, document: dict[str, Any], records: list[dict[str, Any]], stem: str) -> None:
     """Operations per byte against GFLOP/s; bytes against GB/s for what memory bounds."""
-    compute = stem == "gemm"
+    compute = stem in ("gemm", "conv")
     for index, count in enumerate(sorted({record["threads"] for record in records})):
         mine = [record for record in records if record["threads"] == count]
         colour = _COLOURS[index % len(_COLOURS)]

@@ -123,16 +123,16 @@ def _cases(runs: Runs, stem: str, suite: str) -> str:
     if not records:
         return ""
     names = [name for name in table.RIVALS[stem] if any(name in r.get("rivals", {}) for r in records)]
-    rate = "GFLOP/s" if stem == "gemm" else "GB/s"
+    rates = table.rates(stem)
     rows = []
     for record in records:
         row = [record["label"], record["dtype"], record.get("solver", ""), str(record["threads"])]
         if "error" in record:
-            rows.append([*row, "not measured: " + record["error"], *[""] * (2 + len(names))])
+            rows.append([*row, "not measured: " + record["error"], *[""] * (1 + len(rates) + len(names))])
             continue
         row += [
             table.seconds(record["seconds"]),
-            f"{record['gflops' if stem == 'gemm' else 'gbs']:.1f}",
+            *(f"{record[rate]:.1f}" for rate in rates),
             f"{record['roof']['percent']:.0f}",
         ]
         rows.append([*row, *(_ratio(record["rivals"].get(name)) for name in names)])
@@ -142,7 +142,7 @@ def _cases(runs: Runs, stem: str, suite: str) -> str:
         "solver",
         "threads",
         "time",
-        rate,
+        *rates.values(),
         "% of roof",
         *(f"over {name}" for name in names),
     ]

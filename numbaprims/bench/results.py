@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import subprocess
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -109,6 +110,47 @@ def save(path: str | os.PathLike[str], document: Mapping[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
     os.replace(partial, path)
+
+
+def files(options: Namespace, document: Mapping[str, Any]) -> list[Path]:
+    """Where the options want a run to be kept."""
+    found = [Path(options.json)] if options.json else []
+    if options.save:
+        found.append(Path(options.save, document["machine"]["slug"], f"{options.subject}.json"))
+    return found
+
+
+def keep(options: Namespace, document: dict[str, Any]) -> None:
+    """Write what there is of a run, case after case: an interrupted one loses nothing that was measured.
+
+    With --append the records of the file stay, except those of cases that were measured again.
+    """
+    from numbaprims.bench import targets
+
+    for path in files(options, document):
+        whole = document
+        if options.append:
+            before = _before.setdefault(path, read(path) if path.exists() else {})
+            whole = merged(before, document)
+        save(path, {**whole, "targets": targets.summarise(whole["records"])})
+
+
+# What the files held before this process wrote into them.
+_before: dict[Path, dict[str, Any]] = {}
+
+
+def merged(before: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """A run with the records of an earlier one that it did not measure again; those say of which commit they are."""
+    records = {
+        _key(record): {"commit": before["commit"], "date": before["date"], **record}
+        for record in before.get("records", [])
+    } | {_key(record): record for record in document["records"]}
+    rooflines = {**before.get("rooflines", {}), **document.get("rooflines", {})}
+    return {**document, "records": list(records.values()), **({"rooflines": rooflines} if rooflines else {})}
+
+
+def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(record.get(name) for name in ("stem", "suite", "label", "dtype", "threads", "device"))
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from numbaprims.bench.cases import OURS, Case, Contender, Workload, stem_module
@@ -14,12 +15,12 @@ ROOF, READ = "roofline", "roofline read"
 
 def run_case(
     case: Case, threads: int, roofline: Any, schedule: Schedule, *, memory: float | None = None,
-    clock: Clock | None = None,
+    clock: Clock | None = None, more: Iterable[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Measure a case on the current threads; a record as it stands in the JSON file.
 
     `roofline` is a `Roofline`, or the one of a GPU; `memory` is what there is for operands (None: an eighth of the
-    machine's), `clock` the device's.
+    machine's), `clock` the device's; `more` names further numbers of the workload that are wanted.
 
     A contender whose result is wrong, or that raises, is not timed: its reason stands under "refused".
     When that happens to ours, the record has "error" and no times at all.
@@ -61,6 +62,12 @@ def run_case(
     if READ in probes:
         percent = _scaled(times.speedup(OURS, over=READ), 100 * work.bytes / read.amount)
         record["percent_of_read"] = percent.value
+    for name in more:
+        if name in work.more:
+            try:
+                record[name] = work.more[name]()
+            except Exception as error:
+                refused[name] = f"{type(error).__name__}: {error}"
     if refused:
         record["refused"] = refused
     return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from numbaprims.bench import cases, rivals, table
+from numbaprims.bench import cases, results, rivals, table
 from numbaprims.bench.roofline import Roofline
 from numbaprims.bench.runner import run_case
 from numbaprims.tuning.timing import Schedule
@@ -42,12 +42,18 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
             print(f"\n{count} thread{'s' * (count > 1)}: {_describe(summary)}")
             print(table.heading(options.subject))
             for case in chosen:
-                record = run_case(case, count, roofline, schedule(options))
+                record = run_case(case, count, roofline, schedule(options), more=_more(options))
                 record["caches"] = {"l3": document["machine"]["l3"]}
                 document["records"].append(record)
                 print(table.line(record), flush=True)
+                results.keep(options, document)
     print("\n" + "\n".join(table.means(document["records"])))
     return sum("error" in record for record in document["records"])
+
+
+def _more(options: Namespace) -> tuple[str, ...]:
+    """Further numbers of each case: what a first call costs, and with --regret the times of every solver."""
+    return ("cold", "regret") if options.regret else ("cold",)
 
 
 def _describe(summary: dict[str, Any]) -> str:

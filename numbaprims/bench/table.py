@@ -14,9 +14,24 @@ RIVALS = {
     "gemv": ("numpy", "torch", "scipy"),
     "ger": ("numpy", "torch", "scipy", "numexpr"),
     "activation": ("torch", "numpy", "numexpr"),
-}
+    "conv": (
+        "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
+    ),
+}  # fmt: skip
 ON_GPU = ("torch", "cupy")
-_LABEL, _SOLVER = 28, 14
+_SOLVER = 14
+# What a record holds and how it is headed: the speed of what memory bounds, of what arithmetic bounds, of both.
+_RATES = {"gemm": ("gflops",), "conv": ("gflops", "gbs")}
+_RATE_NAMES = {"gflops": "GFLOP/s", "gbs": "GB/s"}
+
+
+def rates(stem: str) -> dict[str, str]:
+    """The speeds that a stem's tables print: field of a record -> heading."""
+    return {name: _RATE_NAMES[name] for name in _RATES.get(stem, ("gbs",))}
+
+
+def _label_width(stem: str) -> int:
+    return 62 if stem == "conv" else 28
 
 
 def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:
@@ -27,9 +42,8 @@ def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:
 
 def heading(stem: str, *, on_gpu: bool = False) -> str:
     """The line above the cases of a stem."""
-    rate = "GFLOP/s" if stem == "gemm" else "GB/s"
-    cells = [f"{'case':{_LABEL}}", f"{'type':>4}", f"{'thr':>3}", f"{'solver':{_SOLVER}}", f"{'time':>9}"]
-    cells += [f"{rate:>8}", f"{'% roof':>7}"]
+    cells = [f"{'case':{_label_width(stem)}}", f"{'type':>4}", f"{'thr':>3}", f"{'solver':{_SOLVER}}", f"{'time':>9}"]
+    cells += [*(f"{name:>8}" for name in rates(stem).values()), f"{'% roof':>7}"]
     cells += [f"{_column(name):>{_width(name)}}" for name in _rivals(stem, on_gpu)]
     return "  ".join(cells)
 
@@ -45,12 +59,11 @@ def _width(name: str) -> int:
 
 def line(record: Record) -> str:
     """One case. The columns of the rivals hold speed-ups: 1.25 means that we are 1.25 times as fast."""
-    start = f"{record['label']:{_LABEL}}  {record['dtype']:>4}  {record['threads']:>3}"
+    start = f"{record['label']:{_label_width(record['stem'])}}  {record['dtype']:>4}  {record['threads']:>3}"
     if "error" in record:
         return f"{start}  NOT MEASURED: {record['error']}"
-    rate = record["gflops"] if record["stem"] == "gemm" else record["gbs"]
     cells = [start, f"{record['solver'][:_SOLVER]:{_SOLVER}}", f"{seconds(record['seconds']):>9}"]
-    cells += [f"{rate:8.1f}", f"{record['roof']['percent']:7.1f}"]
+    cells += [*(f"{record[name]:8.1f}" for name in rates(record["stem"])), f"{record['roof']['percent']:7.1f}"]
     for name in _rivals(record["stem"], "device" in record):
         rival = record["rivals"].get(name)
         cells.append(f"{rival['speedup']:{_width(name)}.2f}" if rival else "-".rjust(_width(name)))
@@ -69,11 +82,15 @@ def seconds(value: float) -> str:
 
 
 def means(records: list[Record]) -> list[str]:
-    """Geometric mean and worst of every speed-up, by suite, type and threads."""
+    """Geometric mean and worst of every speed-up, by suite, type and threads; conv's by direction and batch too."""
     groups: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         if "rivals" in record:
-            groups.setdefault((record["suite"], record["dtype"], record["threads"]), []).append(record)
+            suite = record["suite"]
+            if record["stem"] == "conv":
+                batch = "" if suite in ("given", "deepbench") else f" batch {record['sizes']['n']}"
+                suite += f"{batch} {record['switches'].get('direction', 'forward')}"
+            groups.setdefault((suite, record["dtype"], record["threads"]), []).append(record)
     lines = []
     for (suite, dtype, threads), group in groups.items():
         stem = group[0]["stem"]
@@ -103,8 +120,10 @@ def targets(rows: Iterable[dict[str, Any]]) -> list[str]:
     return lines if len(lines) > 1 else []
 
 
-def number(value: float, unit: str) -> str:
-    """1.234 x -> "1.23 x"; 87.25 % -> "87.3 %"."""
+def number(value: float | None, unit: str) -> str:
+    """1.234 x -> "1.23 x"; 87.25 % -> "87.3 %"; nothing for None."""
+    if value is None:
+        return ""
     if unit == "%":
         return f"{value:.1f} %" if value % 1 else f"{value:.0f} %"
     return f"{value:.3g}{unit if unit.startswith(' ') else ' ' + unit}"

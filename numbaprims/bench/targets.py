@@ -17,7 +17,7 @@ LARGE_ACTIVATION = 1 << 26
 
 @dataclass(frozen=True)
 class Target:
-    """One goal.
+    """One goal; None where the project has stated no floor, or no aim.
 
     metric   number of a record, or None where the row says nothing about it
     reduce   "geomean", "worst" (the least favourable record) or "mean"
@@ -29,8 +29,8 @@ class Target:
     name: str
     metric: Callable[[Record], float | None]
     reduce: str
-    floor: float
-    aim: float
+    floor: float | None
+    aim: float | None
     unit: str = "x"
     lower: bool = False
 
@@ -49,9 +49,11 @@ class Target:
         return reached, len(found), str(where["label"])
 
     def verdict(self, value: float) -> str:
-        """ "aim", "floor", or by how much of the floor it misses."""
-        if value <= self.aim if self.lower else value >= self.aim:
+        """ "aim", "floor", "below the aim" where there is no floor, or by how much of the floor it misses."""
+        if self.aim is not None and (value <= self.aim if self.lower else value >= self.aim):
             return "aim"
+        if self.floor is None:
+            return "below the aim"
         if value <= self.floor if self.lower else value >= self.floor:
             return "floor"
         missed = value / self.floor - 1 if self.lower else 1 - value / self.floor
@@ -142,11 +144,78 @@ def _activation_percent(record: Record) -> float | None:
     return _percent(record) if large and "backward" not in record["switches"] else None
 
 
+def _layer(record: Record) -> dict[str, Any]:
+    """Sizes and parameters of a convolution, pairs as text; with its direction."""
+    plain = {"stride": "1", "dilation": "1", "groups": 1, "direction": "forward"}
+    return {**plain, **record["sizes"], **record["switches"]}
+
+
+# The suites that conv is judged by: those that run unless others are named.
+_JUDGED = ("resnet50", "vgg16", "mobilenet", "depthwise5x5", "first")
+
+
+def _plain_forward(record: Record) -> bool:
+    """A forward convolution of a network, without an epilogue, which not every rival can fuse."""
+    inside = record["suite"] in _JUDGED
+    return inside and not {"direction", "layout", "bias", "activation"} & record["switches"].keys()
+
+
+def _is_dense(record: Record) -> bool:
+    return record["suite"] in ("resnet50", "vgg16") and _plain_forward(record)
+
+
+def _is_3x3(record: Record) -> bool:
+    layer = _layer(record)
+    window = (layer["r"], layer["s"], layer["stride"], layer["dilation"], layer["groups"]) == (3, 3, "1", "1", 1)
+    return window and min(layer["c"], layer["k"]) >= 64 and _plain_forward(record)
+
+
+def _is_1x1(record: Record) -> bool:
+    layer = _layer(record)
+    return (layer["r"], layer["s"], layer["groups"]) == (1, 1, 1) and _plain_forward(record)
+
+
+def _is_depthwise(record: Record) -> bool:
+    layer = _layer(record)
+    return layer["groups"] == layer["c"] > 1 and layer["r"] in (3, 5) and _plain_forward(record)
+
+
+def _is_first(record: Record) -> bool:
+    return record["suite"] == "first" and _plain_forward(record)
+
+
+def _conv_over(which: Callable[[Record], bool], *names: str, dtype: str = "f32") -> Callable[[Record], float | None]:
+    return lambda record: _speedup(record, *names) if record["dtype"] == dtype and which(record) else None
+
+
+def _gradient_over(direction: str, *names: str) -> Callable[[Record], float | None]:
+    def metric(record: Record) -> float | None:
+        inside = record["suite"] in _JUDGED and "layout" not in record["switches"]
+        inside = inside and _layer(record)["direction"] == direction
+        return _speedup(record, *names) if inside and record["dtype"] == "f32" else None
+
+    return metric
+
+
+def _depthwise_percent(record: Record) -> float | None:
+    return _percent(record) if _is_depthwise(record) and record["dtype"] == "f32" else None
+
+
+def _cold(record: Record) -> float | None:
+    return None if record.get("cold") is None else 1e3 * record["cold"]
+
+
+def _regret(record: Record) -> float | None:
+    return record["regret"]["percent"] if "regret" in record else None
+
+
 def _field(name: str) -> Callable[[Record], float | None]:
     return lambda record: record.get(name)
 
 
 _ANY = ("numpy", "torch", "onednn", "onednn packed")
+_CONV = ("torch", "torch nhwc", "torch prepacked", "onnxruntime")
+_OWN = "numbaprims f32"
 
 TARGETS = (
     Target("gemm", "f32, square 256-4096, of the FMA peak", _square_percent, "geomean", 82, 95, "%"),
@@ -197,6 +266,21 @@ TARGETS = (
         95,
         "%",
     ),
+    Target("conv", "f32, ResNet-50 and VGG-16, over torch NCHW", _conv_over(_is_dense, "torch"), "geomean", 1.3, 2),
+    Target("conv", "f32, ResNet-50 and VGG-16, over the best rival", _conv_over(_is_dense, *_CONV), "geomean", 1, 1.5),
+    Target("conv", "f32, 3x3 stride 1, C, K >= 64, over the best", _conv_over(_is_3x3, *_CONV), "geomean", 1.4, 2),
+    Target("conv", "f32, 3x3 stride 1, C, K >= 64, worst", _conv_over(_is_3x3, *_CONV), "worst", 0.95, None),
+    Target("conv", "f32, 1x1, over the best rival", _conv_over(_is_1x1, *_CONV), "geomean", 1, 1.3),
+    Target("conv", "f32, depthwise 3x3, 5x5, over torch NCHW", _conv_over(_is_depthwise, "torch"), "geomean", 1.5, 3),
+    Target("conv", "f32, depthwise 3x3, 5x5, of the best copy", _depthwise_percent, "geomean", None, 80, "%"),
+    Target("conv", "f32, first layers, over the best rival", _conv_over(_is_first, *_CONV), "geomean", 1, 1.3),
+    Target("conv", "f32, data gradient, over torch", _gradient_over("data", *_CONV[:2]), "geomean", 1, 1.5),
+    Target("conv", "f32, weight gradient, over torch", _gradient_over("weight", *_CONV[:2]), "geomean", 1, 1.5),
+    Target("conv", "bf16, over our own f32", _conv_over(_is_dense, _OWN, dtype="bf16"), "geomean", 1.2, 1.7),
+    Target("conv", "int8, over our own f32", _conv_over(_is_dense, _OWN, dtype="int8"), "geomean", 1.5, 2.5),
+    Target("conv", "first call of a shape, kernels loaded, worst", _cold, "worst", 50, 5, " ms", lower=True),
+    Target("conv", "default choice, slower than the best solver", _regret, "mean", 10, None, "%", lower=True),
+    Target("conv", "default choice, slower than the best, worst", _regret, "worst", 50, None, "%", lower=True),
     Target("call", "8x8 operands, times NumPy's own time", _field("times_numpy"), "worst", 8, 4, lower=True),
     Target("start", "first gemm of a process, cold cache", _field("cold"), "worst", 4, 2, " s", lower=True),
     Target("start", "first gemm of a process, warm cache", _field("warm"), "worst", 0.9, 0.65, " s", lower=True),

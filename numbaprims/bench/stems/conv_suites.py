@@ -50,12 +50,18 @@ class Layer:
 
 
 def pair(value: int | str | Sequence[int]) -> Pair:
-    """2, "2" or "2x1", [2, 1] as (rows, columns).
+    """2, "2", "2x1" or "2,1", [2, 1] as (rows, columns).
 
     >>> pair("2x1"), pair(3)
     ((2, 1), (3, 3))
     """
-    words = value.split("x") if isinstance(value, str) else [value] if isinstance(value, int) else list(value)
+    words = (
+        value.replace("x", ",").split(",")
+        if isinstance(value, str)
+        else [value]
+        if isinstance(value, int)
+        else list(value)
+    )
     numbers = [int(word) for word in words]
     if len(numbers) not in (1, 2) or min(numbers) < 0:
         raise ValueError(f"{value!r} given, allowed are a number or two, as in 2 or 2x1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from itertools import product as pairs
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,10 @@ _ONEDNN_ATTRIBUTES = {None: "none", "relu": "relu", "sigmoid": "sigmoid", "tanh"
 
 def cases(options: Namespace) -> list[Case]:
     """The cases that the options of the command select."""
-    extra = tuple(
-        (name, value)
-        for name in ("batch", "bias", "activation")
-        if (value := getattr(options, name)) and (name != "batch" or value > 1)
-    )
+    epilogue = tuple((name, value) for name in ("bias", "activation") if (value := getattr(options, name)))
     found: list[Case] = []
-    for dtype in options.dtype:
+    for dtype, batch in pairs(options.dtype, options.batch or [1]):
+        extra = ((("batch", batch),) if batch > 1 else ()) + epilogue
         for name, suite in select("gemm", options.shapes, DIMENSIONS):
             if name == "given":
                 stored = "nn"

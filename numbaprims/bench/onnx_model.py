@@ -1,0 +1,93 @@
+"""ONNX models of one node as bytes: the few fields of the protocol buffer that onnxruntime needs to load one.
+
+Field numbers are those of onnx.proto: a model holds its graph, a graph its nodes, constants (initializers), inputs and
+outputs.  Written by hand so that the benchmark needs onnxruntime only, and not the onnx package too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+IR_VERSION, OPSET = 8, 17
+_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "float16": 10, "float64": 11}
+_INT, _INTS, _STRING = 2, 7, 3
+
+
+class Tensor(NamedTuple):
+    """Name, shape and NumPy type of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def model(
+    operator: str,
+    inputs: Sequence[Tensor],
+    output: Tensor,
+    constants: Mapping[str, np.ndarray],
+    attributes: Mapping[str, int | Sequence[int] | str],
+) -> bytes:
+    """A model whose graph is one node: the operator on the inputs, then on the constants, in this order.
+
+    KeyError: a type that is not in the table above.
+    """
+    names = [*(tensor.name for tensor in inputs), *constants]
+    node = b"".join(
+        [*(_text(1, name) for name in names), _text(2, output.name), _text(4, operator)]
+        + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()]
+    )
+    graph = b"".join(
+        [_bytes(1, node), _text(2, "graph")]
+        + [_bytes(5, _constant(name, values)) for name, values in constants.items()]
+        + [_bytes(11, _value(tensor)) for tensor in inputs]
+        + [_bytes(12, _value(output))]
+    )
+    opset = _text(1, "") + _integer(2, OPSET)
+    return _integer(1, IR_VERSION) + _bytes(7, graph) + _bytes(8, opset)
+
+
+def _attribute(name: str, value: int | Sequence[int] | str) -> bytes:
+    head = _text(1, name)
+    if isinstance(value, int):
+        return head + _integer(3, value) + _integer(20, _INT)
+    if isinstance(value, str):
+        return head + _text(4, value) + _integer(20, _STRING)
+    return head + b"".join(_integer(8, item) for item in value) + _integer(20, _INTS)
+
+
+def _constant(name: str, values: np.ndarray) -> bytes:
+    sizes = b"".join(_integer(1, size) for size in values.shape)
+    raw = np.ascontiguousarray(values).tobytes()
+    return sizes + _integer(2, _TYPES[values.dtype.name]) + _text(8, name) + _bytes(9, raw)
+
+
+def _value(tensor: Tensor) -> bytes:
+    shape = b"".join(_bytes(1, _integer(1, size)) for size in tensor.shape)
+    tensor_type = _integer(1, _TYPES[tensor.dtype]) + _bytes(2, shape)
+    return _text(1, tensor.name) + _bytes(2, _bytes(1, tensor_type))
+
+
+def _integer(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _text(field: int, content: str) -> bytes:
+    return _bytes(field, content.encode())
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the top bit of a byte says that another follows."""
+    out = bytearray()
+    value &= (1 << 64) - 1  # negative numbers are 64-bit two's complement
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

@@ -1,0 +1,298 @@
+"""conv and its gradients against torch (oneDNN) in both layouts and onnxruntime."""
+
+from __future__ import annotations
+
+import statistics
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench.cases import (
+    DTYPES,
+    OURS,
+    Case,
+    Contender,
+    Workload,
+    aligned,
+    generator,
+    select,
+)
+from numbaprims.bench.operands import Operand, chosen_solver
+from numbaprims.bench.stems import conv_suites
+from numbaprims.bench.stems.conv_check import Check
+from numbaprims.bench.stems.conv_rivals import all_rivals
+from numbaprims.bench.stems.conv_solvers import regret
+from numbaprims.bench.stems.conv_suites import Layer
+from numbaprims.reference.activation import activation as apply_activation
+
+DIMENSIONS = ("n", "c", "h", "w", "k", "r", "s")
+DIRECTIONS = ("forward", "data", "weight")
+# The cost of a first call is the difference of two times: where a call takes longer than this, it drowns in noise.
+_COLD_CALLS_UP_TO = 20e-3
+
+
+def cases(options: Namespace) -> list[Case]:
+    """The cases that the options of the command select; the batch is that of a layer, else of --batch."""
+    found: list[Case] = []
+    for direction in options.direction or DIRECTIONS[:1]:
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction: {direction!r} given, allowed are {', '.join(DIRECTIONS)}")
+        for dtype in options.dtype:
+            for name, layer in _layers(options):
+                found.append(_case(name, layer, dtype, direction, options))
+    return found
+
+
+def _layers(options: Namespace) -> list[tuple[str, Layer]]:
+    given: dict[str, Any] = {name: getattr(options, name) for name in DIMENSIONS if getattr(options, name) is not None}
+    if given:
+        given.setdefault("n", 1)
+        missing = [f"--{name}" for name in DIMENSIONS if name not in given]
+        if missing:
+            raise ValueError(f"sizes: {' '.join(missing)} missing, a layer needs --c --h --w --k --r --s")
+        return [("given", _given(tuple(given.items()), options))]
+    found = []
+    for name, suite in select("conv", options.shapes, DIMENSIONS):
+        if name == "given":
+            found.append((name, _given(suite, options)))
+        else:
+            found += [(name, layer) for layer in conv_suites.layers(suite, options.batch or [1])]
+    return found
+
+
+def _given(sizes: tuple[tuple[str, int], ...], options: Namespace) -> Layer:
+    fields: dict[str, Any] = dict(sizes)
+    fields |= {name: conv_suites.pair(getattr(options, name)) for name in ("stride", "padding", "dilation")}
+    layer = Layer(**fields, groups=options.groups)
+    if layer.c % layer.groups or layer.k % layer.groups:
+        raise ValueError(f"groups: {layer.groups} given, allowed are divisors of {layer.c} and of {layer.k} channels")
+    if min(layer.output) < 1 or min(layer.stride + layer.dilation) < 1:
+        raise ValueError(f"shapes: a filter {layer.r}x{layer.s} given that does not fit its padded image")
+    return layer
+
+
+def _case(suite: str, layer: Layer, dtype: str, direction: str, options: Namespace) -> Case:
+    switches: list[tuple[str, Any]] = [
+        (name, conv_suites.text(getattr(layer, name)))
+        for name, default in (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)))
+        if getattr(layer, name) != default
+    ]
+    switches += [("groups", layer.groups)] if layer.groups > 1 else []
+    switches += [("direction", direction)] if direction != "forward" else []
+    switches += [("layout", "NHWC")] if options.layout == "NHWC" else []
+    if direction == "forward":
+        switches += [(name, value) for name in ("bias", "activation") if (value := getattr(options, name))]
+    return Case("conv", suite, tuple((name, getattr(layer, name)) for name in DIMENSIONS), dtype, tuple(switches))
+
+
+def layer_of(case: Case) -> Layer:
+    """The layer of a case."""
+    fields: dict[str, Any] = dict(case.sizes)
+    fields |= {
+        name: conv_suites.pair(case.get(name, default))
+        for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+    }
+    return Layer(**fields, groups=case.get("groups", 1))
+
+
+def _elements(layer: Layer) -> tuple[int, int, int]:
+    """Of x, w and y."""
+    weight = layer.k * (layer.c // layer.groups) * layer.r * layer.s
+    return layer.n * layer.c * layer.h * layer.w, weight, layer.n * int(np.prod(layer.output))
+
+
+def memory(case: Case) -> float:
+    """Bytes of the operands of a case; x is there in two layouts, results once for each rival."""
+    x, w, y = _elements(layer_of(case))
+    return float((3 * x + 4 * w + 6 * y) * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+
+
+class Operands:
+    """Arrays of a case: x, w and y (for gradients: dy) with the channels in front, and those of our call.
+
+    `read` names the two that are read, in the order of our call; `out` is what ours writes, in `layout`.
+    """
+
+    def __init__(self, case: Case):
+        self.layer, self.dtype = layer_of(case), DTYPES[case.dtype]
+        self.direction: str = case.get("direction", "forward")
+        self.layout: str = case.get("layout", "NCHW")
+        self.activation: str | None = case.get("activation")
+        layer, rng = self.layer, generator(case)
+
+        def draw(*shape: int) -> Operand:
+            if self.dtype == "i8":
+                return Operand.of(rng.integers(-128, 128, shape, np.int8), "i8")
+            # In [-1, 1): no rare large value decides what the error bound is.
+            return Operand.of(rng.random(shape, np.float32) * 2 - 1, self.dtype)
+
+        self.x = draw(layer.n, layer.c, layer.h, layer.w)
+        self.w = draw(layer.k, layer.c // layer.groups, layer.r, layer.s)
+        shapes = {"x": self.x.storage.shape, "w": self.w.storage.shape, "y": (layer.n, *layer.output)}
+        self.y = draw(*shapes["y"]) if self.direction != "forward" else self.x
+        self.bias = draw(layer.k) if case.get("bias") else None
+        self.read, written = {"forward": ("xw", "y"), "data": ("yw", "x"), "weight": ("yx", "w")}[self.direction]
+        self._last = self.layout == "NHWC"
+        shape = shapes[written]
+        if self._last and written != "w":
+            shape = (shape[0], *shape[2:], shape[1])
+        self.out = Operand.empty(shape, "i32" if self.dtype == "i8" else self.dtype)
+        self._written = written
+
+    def inputs(self) -> list[Any]:
+        """The two arrays that our call reads."""
+        found = []
+        for name in self.read:
+            operand: Operand = getattr(self, name)
+            if self._last and name != "w":
+                operand = Operand(aligned(operand.storage.transpose(0, 2, 3, 1)), self.dtype)
+            found.append(operand.ours)
+        return found
+
+    def plain(self, position: int) -> np.ndarray:
+        """The first or the second array that is read, with the channels in front."""
+        operand: Operand = getattr(self, self.read[position])
+        return operand.values()
+
+    def result(self) -> np.ndarray:
+        """What our call wrote, with the channels in front."""
+        values = self.out.values()
+        return values.transpose(0, 3, 1, 2) if self._last and self._written != "w" else values
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments of our call, without `out`."""
+        layer = self.layer
+        words: dict[str, Any] = {
+            "stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups,
+            "layout": self.layout,
+        }  # fmt: skip
+        if self.bias is not None:
+            words["bias"] = self.bias.ours
+        if self.activation:
+            words["activation"] = self.activation
+        return words
+
+    def check(self) -> Check:
+        """The definition of the case."""
+
+        def finish(want: np.ndarray, channels: np.ndarray) -> np.ndarray:
+            if self.bias is not None:
+                want = want + self.bias.values().astype(np.float64)[channels][:, None, None]
+            return apply_activation(want, self.activation) if self.activation else want
+
+        return Check(self.layer, self.direction, self.dtype, lambda: self.plain(0), lambda: self.plain(1), finish)
+
+
+class Ours:
+    """Our calls of a case: the plain one, and forward the plan that a layer with fixed weights runs."""
+
+    def __init__(self, p: Operands) -> None:
+        import numbaprims
+
+        first, second = p.inputs()
+        layer, words, self.out = p.layer, p.keywords(), p.out.ours
+        sizes: list[Any] = []
+        if p.direction == "data":
+            shape = (layer.n, layer.c, layer.h, layer.w)
+            sizes = [shape if p.layout == "NCHW" else (layer.n, layer.h, layer.w, layer.c)]
+        elif p.direction == "weight":
+            sizes = [p.w.storage.shape]
+        functions: dict[str, Callable[..., Any]] = {
+            "forward": numbaprims.conv,
+            "data": numbaprims.conv_backward_data,
+            "weight": numbaprims.conv_backward_weight,
+        }
+        self.function = functions[p.direction]
+        self.arguments, self.words, self._direction = (first, second, *sizes), words, p.direction
+        self._plans: dict[str, Any] = {}
+
+    def call(self, algorithm: str = "auto") -> Callable[[], Any]:
+        """The plain call."""
+        function, arguments = self.function, self.arguments
+        words = {**self.words, "algorithm": algorithm, "out": self.out}
+        return lambda: function(*arguments, **words)
+
+    def plan(self, algorithm: str = "auto") -> Callable[[], Any]:
+        """The call with its weights prepared; a gradient has none, and is the plain call."""
+        if self._direction != "forward":
+            return self.call(algorithm)
+        import numbaprims
+
+        x, weight = self.arguments
+        plan = numbaprims.conv.plan(x.shape, weight, **self.words, algorithm=algorithm)  # type: ignore[attr-defined]
+        self._plans[algorithm], out = plan, self.out
+        return lambda: plan(x, out=out)
+
+    def solver(self) -> str:
+        """Name of the solver that dispatch picks: of the plan, where there is one."""
+        if "auto" in self._plans:
+            plan = self._plans["auto"]
+            plan(self.arguments[0], out=self.out)
+            return str(next(iter(plan._bound.values()))[0].solver.name)
+        return chosen_solver(self.function, *self.arguments, **self.words, out=self.out)
+
+    def candidates(self) -> list[str]:
+        """Every solver that does not refuse the plain call."""
+        import numbaprims
+
+        rows = numbaprims.explain(self.function, *self.arguments, **self.words, out=self.out)
+        return [row.solver for row in rows if row.refusal is None]
+
+
+def workload(case: Case, threads: int) -> Workload:
+    """Our plan forward, our call for gradients, and every rival."""
+    p = Operands(case)
+    ours, check = Ours(p), p.check()
+    contenders = {OURS: Contender(ours.plan(), p.result)}
+    if p.direction == "forward":
+        contenders["numbaprims call"] = Contender(ours.call(), p.result)
+    contenders |= all_rivals(p, threads)
+    if case.dtype in ("bf16", "f16", "int8"):
+        contenders["numbaprims f32"] = _ours_f32(case)
+    sizes = {"x": p.x.storage.nbytes, "w": p.w.storage.nbytes, "y": p.y.storage.nbytes}
+    return Workload(
+        contenders,
+        check,
+        flops=float(p.layer.flops),
+        bytes=float(sum(sizes[name] for name in p.read) + p.out.storage.nbytes),
+        # 9 or 25 products for each element of a depthwise convolution: memory bounds it, not arithmetic
+        bound="copy" if p.layer.is_depthwise else "fma",
+        solver=ours.solver,
+        output=p.out.storage,
+        more={"cold": lambda: cold(ours), "regret": lambda: regret(ours)},
+    )
+
+
+def _ours_f32(case: Case) -> Contender:
+    """The same layer in our own float32, which the narrow types are compared with."""
+    p = Operands(replace(case, dtype="f32"))
+    return Contender(Ours(p).plan(), p.result, check=p.check())
+
+
+def cold(ours: Ours) -> float | None:
+    """Seconds that the first plain call of a problem takes longer than the next ones, kernels being loaded.
+
+    None where a call is so long that the difference would be noise.
+    """
+    call = ours.call()
+    launchers = import_module("numbaprims.ops.conv")._launchers
+    call()
+    steady = statistics.median(_seconds(call) for _ in range(5))
+    if steady > _COLD_CALLS_UP_TO:
+        return None
+    firsts = []
+    for _ in range(5):
+        launchers.clear()
+        firsts.append(_seconds(call))
+    return max(statistics.median(firsts) - steady, 0.0)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    begin = perf_counter()
+    call()
+    return perf_counter() - begin

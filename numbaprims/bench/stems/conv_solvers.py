@@ -1,0 +1,47 @@
+"""Every solver of a convolution against the others: what the choice of dispatch costs, and who is best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from numbaprims.tuning.timing import Schedule, measure
+
+if TYPE_CHECKING:
+    from numbaprims.bench.stems.conv import Ours
+
+# A solver that takes this many times as long as the fastest is not timed again.
+_HOPELESS = 3.0
+_SCHEDULE = Schedule(rounds=7, time_limit=3.0)
+
+
+def solver_times(
+    make: Callable[[str], Callable[[], Any]], names: Iterable[str], schedule: Schedule = _SCHEDULE
+) -> dict[str, float]:
+    """Seconds of a call by each solver: `make(name)` returns the call, or raises ValueError where the solver refuses.
+
+    All are timed once; those near the fastest are then timed interleaved.
+    """
+    calls, once = {}, {}
+    for name in names:
+        try:
+            call = make(name)
+            call()
+        except ValueError:
+            continue
+        begin = perf_counter()
+        call()
+        calls[name], once[name] = call, perf_counter() - begin
+    near = {name: call for name, call in calls.items() if once[name] <= _HOPELESS * min(once.values())}
+    times = measure(near, schedule)
+    best = min(near, key=lambda name: times[name].seconds)
+    # relative to the best of the same rounds: what the machine did meanwhile hit both alike
+    return once | {name: times[best].seconds * times.speedup(best, over=name).value for name in near}
+
+
+def regret(ours: Ours) -> dict[str, Any]:
+    """How much slower the default choice is than the best solver, in percent, with every solver's seconds."""
+    times, default = solver_times(ours.plan, ours.candidates()), ours.solver()
+    best = min(times, key=lambda name: times[name])
+    return {"percent": 100 * (times[default] / times[best] - 1), "default": default, "best": best, "seconds": times}
