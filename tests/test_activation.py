@@ -234,10 +234,14 @@ def test_prelu_weight_of_any_layout(layout, dtype, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("solver", [None, "rows", "naive"])
-def test_glu(solver, dtype, rng):
+def test_glu(solver, dtype, rng, device):
     errors = ACTIVATION_ERRORS["glu"]
+    ran = 0
     for shape, axis in (((6, 10, 4), 1), ((8, 3), 0), ((3, 7, 2), -1), ((2000,), 0), ((3, 1400), 1), ((2, 0), 0)):
         x, x_values = draw(shape, dtype, rng)
+        if device != "cpu" and solver and numbaprims.explain("glu", x, axis)[solver].refusal:
+            continue  # rows of a GPU are contiguous; a CPU gathers what is not
+        ran += 1
         half = tuple(n // 2 if i == axis % len(shape) else n for i, n in enumerate(shape))
         dy, dy_values = draw(half, dtype, rng)
         y, dx = in_library(nan_filled(half, dtype), dtype), in_library(nan_filled(shape, dtype), dtype)
@@ -252,6 +256,7 @@ def test_glu(solver, dtype, rng):
         # in place: each half is read before it is written
         assert numbaprims.glu_backward(dy, x, axis, out=x) is x
         np.testing.assert_array_equal(arrays.enter(x, "x")[0], arrays.enter(dx, "dx")[0])
+    assert ran >= 4
 
 
 # ---------------------------------------------------------------- against torch

@@ -67,7 +67,8 @@ def test_exact(solver, dtype):
             expected = reference.gemm(a, b, trans_a=trans_a, trans_b=trans_b)
             if dtype in FLOATS:
                 a, b = (in_library(from_float64(x, dtype), dtype) for x in (a, b))
-            if refused(solver, a, b, trans_a=trans_a, trans_b=trans_b):
+            why = refused(solver, a, b, trans_a=trans_a, trans_b=trans_b)
+            if why:
                 continue
             ran += 1
             out_storage = nan_filled((m, n), accumulated(dtype))
@@ -76,7 +77,7 @@ def test_exact(solver, dtype):
                 assert numbaprims.gemm(a, b, trans_a=trans_a, trans_b=trans_b, out=out) is out
             assert_exact(out_storage, expected, accumulated(dtype), vacuous=not expected.any())
     if not ran:
-        pytest.skip(f"{solver} takes no {dtype}")
+        pytest.skip(f"{solver} refuses {dtype}: {why}")
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -240,7 +241,6 @@ def test_nan_and_infinity_go_through(solver):
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d in FLOATS])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_activation_and_bias_are_fused(solver, dtype):
-    pytest.importorskip("numbaprims.cpu.activation")
     rng = np.random.default_rng(6)
     a, b, bias = (real_values(shape, dtype, rng) for shape in ((37, 50), (50, 81), (81,)))
     for activation in (
@@ -254,7 +254,7 @@ def test_activation_and_bias_are_fused(solver, dtype):
         )
         given_arrays = [in_library(x, dtype) for x in (a, b)]
         if refused(solver, *given_arrays):
-            pytest.skip("refused")
+            pytest.skip(f"{solver} refuses {dtype}: {refused(solver, *given_arrays)}")
         with forced(solver):
             out = numbaprims.gemm(*given_arrays, bias=in_library(bias, dtype), activation=activation)
         assert_close(out, expected, k=60, max_abs=30.0)
