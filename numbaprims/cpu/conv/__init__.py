@@ -1,5 +1,6 @@
 """Convolutions on the CPU: solvers, the best first."""
 
+from numbaprims.cpu.conv.depthwise import Depthwise
 from numbaprims.cpu.conv.naive import Naive
 
-SOLVERS = (Naive(),)
+SOLVERS = (Depthwise(), Naive(),)
