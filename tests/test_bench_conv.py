@@ -7,8 +7,10 @@ import conv_nets
 import numpy as np
 import pytest
 
-from numbaprims.bench import cases, command, onnx_model, results, runner, session, table, targets
+from numbaprims.bench import cases, command, figures, onnx_model, results, runner, session, table, targets
+from numbaprims.bench.figures import miopen_figure6
 from numbaprims.bench.stems import conv_solvers, conv_suites
+from numbaprims.cli import reproduce as cli_reproduce
 from numbaprims.reference import conv as reference
 from numbaprims.tuning.timing import Schedule
 
@@ -316,3 +318,79 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path, monkeypatch)
     assert [(entry["label"], entry.get("commit")) for entry in kept] == [
         ("1x8x8x8x8x1x1", "abc"), ("1x8x8x8x16x1x1", None),
     ]  # fmt: skip
+
+
+# numbaprims reproduce ---------------------------------------------------------------------------------
+
+
+def test_the_layers_of_figure_6():
+    ones, others = (miopen_figure6.layers(which, 0) for which in (True, False))
+    assert len(ones) > 50 and len(others) > 40
+    assert {(layer.r, layer.s) for layer in ones} == {(1, 1)}
+    assert {(layer.r, layer.s) for layer in others} == {(3, 3), (5, 5), (1, 7), (7, 1), (1, 3), (3, 1)}
+    assert "3-3-64-35-35-96-1-1" in {miopen_figure6.label(layer) for layer in others}
+    some = miopen_figure6.layers(False, 5, batch=2)
+    assert len(some) == 5 and some[0].n == 2
+    assert [layer.flops for layer in some] == sorted(layer.flops for layer in some)
+    assert miopen_figure6.label(some[-1]) == miopen_figure6.label(others[-1])
+
+
+@pytest.fixture
+def tiny_figure(monkeypatch):
+    """Figure 6 of two tiny layers, with the solver that is there in any case as the baseline."""
+    small = {
+        True: conv_suites.Layer(1, 4, 6, 6, 8, 1, 1),
+        False: conv_suites.Layer(1, 4, 6, 6, 8, 3, 3, padding=(1, 1)),
+    }
+    monkeypatch.setattr(miopen_figure6, "BASELINE", "naive")
+    monkeypatch.setattr(miopen_figure6, "layers", lambda ones, count, batch: [small[ones]])
+
+
+def reproduce(*words):
+    parser = argparse.ArgumentParser()
+    cli_reproduce.add_arguments(parser)
+    return cli_reproduce.run(parser.parse_args(["miopen-figure6", "--clean", *words]))
+
+
+def test_a_figure_is_measured_kept_and_drawn_again(tiny_figure, tmp_path, capsys):
+    kept = tmp_path / "figure.json"
+    assert reproduce("--quick", "--time-limit", "0.05", "--json", str(kept)) == 0
+    document = results.read(kept)
+    assert [entry["panel"] for entry in document["entries"]] == list("abcdef")
+    assert {entry["label"] for entry in document["entries"]} == {"1-1-4-6-6-8-0-0", "3-3-4-6-6-8-1-1"}
+    for entry in document["entries"]:
+        assert entry["speedup"] >= 1 and entry["seconds"][entry["best"]] == min(entry["seconds"].values())
+    printed = capsys.readouterr().out
+    assert "(d) non 1x1 filter sizes (backward data)" in printed and "Winograd speeds up many 3x3" in printed
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "figure.png"
+    assert reproduce("--redraw", str(kept), "--plot", str(picture)) == 0
+    assert picture.stat().st_size > 20_000
+    assert "geometric mean" in capsys.readouterr().out
+
+
+def test_a_figure_names_what_it_could_not_measure(tiny_figure, monkeypatch, capsys):
+    monkeypatch.setattr(miopen_figure6, "BASELINE", "nobody")
+    assert reproduce("--quick") == 1
+    assert capsys.readouterr().out.count("NOT MEASURED: no solver nobody") == 12  # as it runs, and in the table
+
+
+def test_a_wrong_solver_is_left_out_of_a_figure(tiny_figure, monkeypatch, capsys):
+    monkeypatch.setattr(miopen_figure6.conv.Operands, "check", lambda self: lambda got: "off by 1")
+    assert reproduce("--quick") == 1
+
+
+def test_another_file_is_not_drawn(tmp_path, capsys):
+    path = tmp_path / "other.json"
+    results.save(path, {"schema": results.SCHEMA, "figure": "another", "entries": []})
+    assert reproduce("--redraw", str(path)) == 2
+    assert "another" in capsys.readouterr().err
+
+
+def test_figures_are_found_by_their_files():
+    assert figures.names()["miopen-figure6"].startswith("Figure 6 of the MIOpen paper")
+    with pytest.raises(ValueError, match="'nonsense'.*miopen-figure6"):
+        figures.load("nonsense")
+    for name in figures.names():
+        module = figures.load(name)
+        assert callable(module.measure) and callable(module.lines) and callable(module.draw)

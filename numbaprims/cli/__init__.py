@@ -15,6 +15,9 @@ COMMANDS = {
     "info": ("numbaprims.cli.info", "versions, CPU, threads, GPU and kernel cache of this machine"),
     "demo": ("numbaprims.nn.demo", "train a digit classifier on this library, beside the same run on NumPy"),
     "bench": ("numbaprims.bench.command", "time a primitive against the roofline and the rivals installed"),
+    "reproduce": ("numbaprims.cli.reproduce", "measure a table or figure of a paper again"),
+    "find": ("numbaprims.cli.find", "time every solver of a problem, and remember the fastest"),
+    "tune": ("numbaprims.cli.tune", "find the best config of every solver for a suite of shapes"),
     "warmup": ("numbaprims.cli.warmup", "compile kernels into the cache ahead of their first use"),
     "cache": ("numbaprims.cli.cache", "show or clear the cache of compiled kernels"),
 }

@@ -17,11 +17,14 @@ _SCHEDULE = Schedule(rounds=7, time_limit=3.0)
 
 
 def solver_times(
-    make: Callable[[str], Callable[[], Any]], names: Iterable[str], schedule: Schedule = _SCHEDULE
+    make: Callable[[str], Callable[[], Any]],
+    names: Iterable[str],
+    schedule: Schedule = _SCHEDULE,
+    always: tuple[str, ...] = (),
 ) -> dict[str, float]:
     """Seconds of a call by each solver: `make(name)` returns the call, or raises ValueError where the solver refuses.
 
-    All are timed once; those near the fastest are then timed interleaved.
+    All are timed once; those near the fastest, and those of `always`, are then timed interleaved.
     """
     calls, once = {}, {}
     for name in names:
@@ -33,7 +36,8 @@ def solver_times(
         begin = perf_counter()
         call()
         calls[name], once[name] = call, perf_counter() - begin
-    near = {name: call for name, call in calls.items() if once[name] <= _HOPELESS * min(once.values())}
+    limit = _HOPELESS * min(once.values())
+    near = {name: call for name, call in calls.items() if once[name] <= limit or name in always}
     times = measure(near, schedule)
     best = min(near, key=lambda name: times[name].seconds)
     # relative to the best of the same rounds: what the machine did meanwhile hit both alike
