@@ -1,0 +1,5 @@
+"""Convolutions on a GPU: solvers, the best first."""
+
+from numbaprims.gpu.conv.naive import Naive
+
+SOLVERS = (Naive(),)
