@@ -33,6 +33,7 @@ _LAZY = {
     "activation_backward": "ops.activation",
     "explain": "dispatch.explain",
     "find": "dispatch.find",
+    "tune": "dispatch.tune",
     "config": "settings",
     **dict.fromkeys(_KINDS, "ops.activation"),
     **{f"{kind}_backward": "ops.activation" for kind in _KINDS},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import json
 import math
 from collections.abc import Mapping
@@ -176,10 +177,9 @@ def key_of(problem: Any, target: Any) -> Key:
 @functools.cache
 def toolchain() -> str:
     """What compiled the kernels, in words; it is kept beside a time and asked by nobody but people."""
-    from importlib import metadata
-
-    found = []
-    for name in ("numbaprims", "numba", "llvmlite", "numba-cuda"):
+    metadata = importlib.import_module("importlib.metadata")
+    found = [f"numbaprims {importlib.import_module('numbaprims').__version__}"]
+    for name in ("numba", "llvmlite", "numba-cuda"):
         try:
             found.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -92,13 +93,18 @@ class Database:
         return found
 
     def trials(self, key: Key, threads: int) -> dict[tuple[str, int, str], float]:
-        """(solver, version, config as canonical JSON) -> seconds, of all that `tune` has timed on this CPU."""
+        """(solver, version, config as canonical JSON) -> seconds, of all that `tune` has tried on this CPU; infinite
+        for what failed, or was too slow to be begun."""
         rows = self._read(
             "SELECT solver, version, config, seconds FROM trials"
             " WHERE stem=? AND problem=? AND settings=? AND fingerprint=? AND threads=?",
             (key.stem, key.problem, key.settings, key.fingerprint, threads),
         )
-        return {(solver, version, config): seconds for solver, version, config, seconds in rows}
+        return {
+            (solver, version, config): math.inf if seconds is None else float(seconds)
+            for solver, version, config, seconds in rows
+            if seconds is None or isinstance(seconds, (int, float)) and seconds > 0
+        }
 
     def everything(self) -> Iterator[tuple[Key, Record]]:
         """All records, in a fixed order."""
@@ -203,9 +209,18 @@ class Database:
         return kept
 
     def add_trials(self, key: Key, found: list[Record]) -> bool:
-        """Note configs that were timed, so that `tune` need not time them again."""
+        """Note configs that were tried, so that `tune` need not try them again."""
         rows = [
-            (*_place(key), r.solver, r.version, dump(r.config), r.threads, r.seconds, r.toolchain, time.time())
+            (
+                *_place(key),
+                r.solver,
+                r.version,
+                dump(r.config),
+                r.threads,
+                None if r.seconds == math.inf else r.seconds,
+                r.toolchain,
+                time.time(),
+            )
             for r in found
         ]
         return self._write([("INSERT OR REPLACE INTO trials VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)])

@@ -1,0 +1,94 @@
+"""Options that name problems, shared by ``numbaprims find`` and ``numbaprims tune``; they are those of
+``numbaprims bench``, and sizes may also be given one by one."""
+
+import argparse
+from typing import Any
+
+STEMS = ("gemm", "gemv", "ger", "activation", "conv")
+_SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",)}
+_IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that name problems of a stem."""
+    add = parser.add_argument
+    add("--shapes", metavar="SUITE|MxNxK,...", help="suites or shapes, as of numbaprims bench")
+    add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
+    sizes = parser.add_argument_group(
+        "one problem: gemm --m --n --k, gemv and ger --m --n, activation --n, conv all but --m"
+    )
+    for name in ("m", *_IMAGE):
+        sizes.add_argument(f"--{name}", type=int, metavar=name.upper())
+    sizes.add_argument("--hw", type=int, metavar="H", help="conv: a square image, for --h and --w")
+    sizes.add_argument("--rs", type=int, metavar="R", help="conv: a square filter, for --r and --s")
+    form = parser.add_argument_group("its form")
+    for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):
+        form.add_argument(*names, default=default, metavar="2|2x1", help=f"conv: default {default}")
+    form.add_argument("--groups", type=int, default=1, metavar="G", help="conv: default 1")
+    form.add_argument("--direction", metavar="forward,data,weight", help="conv: default forward")
+    form.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="conv: of its arrays")
+    form.add_argument("--batch", type=int, metavar="N", help="gemm: so many products; conv: so many images of a suite")
+    form.add_argument("--trans-a", "--trans", action="store_true", help="gemm, gemv: the matrix is stored transposed")
+    form.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
+    form.add_argument("--bias", action="store_true", help="gemm, conv: add a bias")
+    form.add_argument("--activation", metavar="KIND", help="gemm, conv: fuse an activation")
+    form.add_argument("--kind", metavar="KIND,...", help="activation: these kinds only")
+    form.add_argument("--backward", action="store_true", help="activation: the gradient")
+
+
+def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
+    """The options of ``numbaprims bench`` that say the same.
+
+    Raises:
+        ValueError: a size is missing.
+    """
+    from numbaprims.bench import command
+
+    parser = argparse.ArgumentParser(prog=f"numbaprims bench {stem}", exit_on_error=False)
+    command.add_arguments(parser)
+    words = [stem, "--dtype", given.dtype]
+    for name in ("shapes", "direction", "activation", "kind", "batch"):
+        if getattr(given, name) is not None:
+            words += [f"--{name}", str(getattr(given, name))]
+    words += [f"--{name.replace('_', '-')}" for name in ("trans_a", "trans_b", "bias", "backward") if vars(given)[name]]
+    if stem == "conv":
+        for name in ("stride", "padding", "dilation", "groups", "layout"):
+            words += [f"--{name}", str(getattr(given, name))]
+    sizes = _sizes(stem, given)
+    if sizes and stem == "conv":
+        for name, value in sizes.items():
+            words += [f"--{name}", str(value)]
+    elif sizes:
+        words += ["--shapes", "x".join(str(value) for value in sizes.values())]
+    try:
+        return parser.parse_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error)) from None
+
+
+def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
+    """The sizes that were given one by one; {} for none."""
+    values: dict[str, Any] = {name: getattr(given, name) for name in ("m", *_IMAGE)}
+    for both, names in (("hw", ("h", "w")), ("rs", ("r", "s"))):
+        if getattr(given, both) is not None:
+            for name in names:
+                values[name] = getattr(given, both) if values[name] is None else values[name]
+    found = {name: value for name, value in values.items() if value is not None}
+    if not found:
+        return {}
+    wanted = _SIZES.get(stem, tuple(name for name in _IMAGE if name not in ("d", "z")))
+    if stem == "conv":
+        found.setdefault("n", 1)
+    missing = [f"--{name}" for name in wanted if name not in found]
+    strange = [f"--{name}" for name in found if name not in wanted]
+    if missing or strange:
+        wrong = f"{' '.join(missing)} missing" if missing else f"{' '.join(strange)} means nothing"
+        raise ValueError(f"{wrong}: a {stem} has the sizes {' '.join('--' + name for name in wanted)}")
+    return {name: found[name] for name in wanted}
+
+
+def problems(stem: str, given: argparse.Namespace) -> list[Any]:
+    """The problems that the options name."""
+    from numbaprims.bench.problems import cases_of, problem_of_case
+
+    return [problem_of_case(case) for case in cases_of(bench_options(stem, given))]
