@@ -17,7 +17,7 @@ from numbaprims.nn import losses, mlp
 from numbaprims.nn.demo import main
 from numbaprims.nn.losses import softmax_cross_entropy
 from numbaprims.nn.mlp import ACTIVATIONS, MLP
-from numbaprims.nn.numpy_mlp import NumpyMLP
+from numbaprims.nn.numpy_models import NumpyMLP
 from numbaprims.nn.training import accuracy, split, train
 
 # All of NumPy that could do the work of a training step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import NamedTuple
 
@@ -10,9 +11,10 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from numbaprims.datasets import load_digits, load_mnist
+from numbaprims.nn.cnn import CNN
 from numbaprims.nn.mlp import ACTIVATIONS, MLP
-from numbaprims.nn.numpy_mlp import NumpyMLP
-from numbaprims.nn.training import accuracy, split, train
+from numbaprims.nn.numpy_models import NumpyCNN, NumpyMLP
+from numbaprims.nn.training import Model, accuracy, split, train
 
 CLASSES = 10
 #: Learning rates that reach the accuracy on both data sets; a single sample's noisy gradient takes a tenth.
@@ -54,11 +56,12 @@ def seed(word: str) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to a parser."""
     parser.add_argument("--data", metavar="mnist.npz", help="MNIST in a file, instead of the digits that ship")
-    parser.add_argument("--hidden", type=positive, default=256, metavar="N", help="hidden neurons (256)")
-    parser.add_argument("--epochs", type=positive, help="passes over the images (30; with --data 10)")
+    parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp", help="perceptron, or convolutions (mlp)")
+    parser.add_argument("--hidden", type=positive, metavar="N", help="hidden neurons of the perceptron (256)")
+    parser.add_argument("--epochs", type=positive, help="passes over the images (30; with --data or cnn 10)")
     parser.add_argument("--batch", type=positive, default=32, metavar="B", help="images a step (32)")
     parser.add_argument("--lr", type=rate, help="learning rate (sigmoid 1, relu 0.2, tanh 0.1; a tenth for batch 1)")
-    parser.add_argument("--activation", choices=ACTIVATIONS, default="sigmoid", help="hidden activation (sigmoid)")
+    parser.add_argument("--activation", choices=ACTIVATIONS, help="hidden activation (sigmoid; cnn relu)")
     parser.add_argument("--seed", type=seed, default=0, help="of the weights, the orders and the split (0)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where ours trains (cpu)")
     parser.add_argument("--no-numpy", action="store_true", help="leave out the same run on NumPy")
@@ -72,26 +75,38 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"numbaprims demo: {error}", file=sys.stderr)
         return 2
     batch = min(arguments.batch, len(data.x))
-    epochs = arguments.epochs or (10 if arguments.data else 30)
-    lr = arguments.lr or RATES[arguments.activation] / (10 if batch == 1 else 1)
+    convolutional = arguments.model == "cnn"
+    if convolutional and arguments.hidden is not None:
+        print("numbaprims demo: --hidden is of the perceptron; the cnn has sizes of its own", file=sys.stderr)
+        return 2
+    epochs = arguments.epochs or (10 if arguments.data or convolutional else 30)
+    activation = arguments.activation or ("relu" if convolutional else "sigmoid")
+    lr = arguments.lr or RATES[activation] / (10 if batch == 1 else 1)
     device = None if arguments.device == "cpu" else arguments.device
-    sizes = (data.x.shape[1], arguments.hidden, CLASSES)
+    pixels = data.x.shape[1]
+    ours: CNN | MLP
     try:
-        ours = MLP(sizes, arguments.activation, seed=arguments.seed, device=device)
+        if convolutional:
+            ours = CNN(math.isqrt(pixels), CLASSES, activation, seed=arguments.seed, device=device)
+        else:
+            ours = MLP((pixels, arguments.hidden or 256, CLASSES), activation, seed=arguments.seed, device=device)
     except (ImportError, RuntimeError) as error:
         print(f"numbaprims demo: --device {arguments.device}: {error}", file=sys.stderr)
         return 2
-    models: dict[str, MLP | NumpyMLP] = {"numbaprims": ours}
+    models: dict[str, Model] = {"numbaprims": ours}
     if not arguments.no_numpy:
-        models["NumPy"] = NumpyMLP(ours)
+        models["NumPy"] = NumpyCNN(ours) if isinstance(ours, CNN) else NumpyMLP(ours)
 
-    count, pixels = data.x.shape
-    print(f"{data.name}: {count:,} images to train on, {len(data.x_test):,} held out, {pixels} pixels")
+    print(f"{data.name}: {len(data.x):,} images to train on, {len(data.x_test):,} held out, {pixels} pixels")
     print(
-        f"perceptron {{{', '.join(map(str, ours.sizes))}}}, {ours.activation}, softmax cross-entropy; "
+        f"{'two convolutions and a ' if convolutional else ''}perceptron {{{', '.join(map(str, ours.sizes))}}}, "
+        f"{ours.activation}, softmax cross-entropy; "
         f"{epochs} epochs, batch {batch}, learning rate {lr:g}, seed {arguments.seed}"
     )
-    print("a step runs on " + ("gemv, gemv^T and ger" if batch == 1 else "gemm, and gemv^T for the biases"))
+    if convolutional:
+        print("a step runs on conv, its gradients by data, weight and bias, and gemm")
+    else:
+        print("a step runs on " + ("gemv, gemv^T and ger" if batch == 1 else "gemm, and gemv^T for the biases"))
     with tqdm(total=epochs * len(data.x) * len(models), unit="image", unit_scale=True, desc="training") as bar:
         histories = train(
             list(models.values()), data.x, data.y, epochs=epochs, batch=batch, rate=lr, seed=arguments.seed,

@@ -72,11 +72,11 @@ class MLP:
         self.biases: list[Any] = []
         for inputs, outputs in zip(self.sizes[:-1], self.sizes[1:], strict=True):
             bound = (6.0 / (inputs + outputs)) ** 0.5
-            self.weights.append(self._put(rng.uniform(-bound, bound, (outputs, inputs)).astype(dtype)))
-            self.biases.append(self._put(np.zeros(outputs, dtype)))
+            self.weights.append(self.put(rng.uniform(-bound, bound, (outputs, inputs)).astype(dtype)))
+            self.biases.append(self.put(np.zeros(outputs, dtype)))
         self._buffers: dict[int, _Buffers] = {}
 
-    def _put(self, x: np.ndarray) -> Any:
+    def put(self, x: np.ndarray) -> Any:
         """The array where the model is."""
         if self.device is None:
             return x
@@ -103,16 +103,19 @@ class MLP:
             dtype = self.weights[0].dtype
 
             def rows(sizes: Sequence[int]) -> list[Any]:
-                return [self._put(np.empty((batch, size), dtype)) for size in sizes]
+                return [self.put(np.empty((batch, size), dtype)) for size in sizes]
 
             self._buffers[batch] = _Buffers(
-                rows(self.sizes[1:]), rows(self.sizes[1:]), rows(self.sizes[1:-1]), self._put(np.ones(batch, dtype))
+                rows(self.sizes[1:]), rows(self.sizes[1:]), rows(self.sizes[1:-1]), self.put(np.ones(batch, dtype))
             )
         return self._buffers[batch]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Give the most likely class of each row of x (rows, pixels), as int64 (rows,)."""
-        y: Any = self._put(x)
+        return self.predict_here(self.put(x))
+
+    def predict_here(self, y: Any) -> np.ndarray:
+        """The same of rows that are where the model is."""
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             last = i == len(self.weights) - 1
             y = numbaprims.linear(y, weight, bias, activation=None if last else self.activation)
@@ -127,10 +130,11 @@ class MLP:
             labels: (batch,) integers.
             rate: the learning rate; W -= rate * dloss/dW.
         """
-        x = self._put(x)
-        return self._step_of_one(x, labels, rate) if len(labels) == 1 else self._step_of_batch(x, labels, rate)
+        x = self.put(x)
+        return self._step_of_one(x, labels, rate) if len(labels) == 1 else self.step_of_batch(x, labels, rate)
 
-    def _step_of_batch(self, x: Any, labels: np.ndarray, rate: float) -> float:
+    def step_of_batch(self, x: Any, labels: np.ndarray, rate: float, dx: Any = None) -> float:
+        """The step on rows that are where the model is; the loss's gradient by them goes to `dx`, if given."""
         buffers = self._buffers_of(len(labels))
         outputs, deltas = buffers.outputs, buffers.deltas
         last = len(self.weights) - 1
@@ -141,6 +145,8 @@ class MLP:
         loss, delta = self._loss(y, labels, deltas[last])
         for i in range(last, -1, -1):
             below = outputs[i - 1] if i else x
+            if i == 0 and dx is not None:
+                numbaprims.gemm(delta, self.weights[0], out=dx)
             if i:
                 # With the weights as they were in the forward pass, so before their update.
                 back = numbaprims.gemm(delta, self.weights[i], out=buffers.back[i - 1])
