@@ -120,3 +120,12 @@ def test_reference_device():
     with numbaprims.config(device="reference"):
         out = numbaprims.gemm(a, b)
     np.testing.assert_array_equal(out, reference.gemm(a, b).astype(np.float32))
+
+
+def test_out_is_c_whatever_has_one_element():
+    """c of one row or column is out itself: the strides of such a dimension mean nothing."""
+    for shape in ((1, 5), (5, 1), (1, 1)):
+        out = np.ones(shape, np.float32)
+        a, b = np.ones((shape[0], 3), np.float32), np.ones((3, shape[1]), np.float32)
+        assert numbaprims.gemm(a, b, c=out, beta=1.0, out=out) is out
+        np.testing.assert_array_equal(out, np.full(shape, 4.0))

@@ -214,6 +214,8 @@ def _enter_c(c: Any, beta: float, shape: tuple[int, ...], dtype: str, library: a
     view, have, of = arrays.enter(c, "c")
     if of is not library or have != dtype:
         raise TypeError(f"c is a {arrays.describe(c)}; it must be a {arrays.LONG_NAMES[dtype]} {library.name} array")
+    if view.shape == shape:
+        return view  # broadcast_to would change the strides of dimensions of one element, and c=out must be known again
     try:
         return np.broadcast_to(view, shape)
     except ValueError:
