@@ -18,8 +18,8 @@ PYTHON = sorted(
 STEMS = ("gemm", "gemv", "ger", "activation")
 
 KERNELS_NEED = {
-    "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom", "workspace",
-    "shapes", "sparse", "ops.activation_kinds", "device_arrays",
+    "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom",
+    "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays",
 }  # fmt: skip
 
 # part of the package -> the parts it may import (its own is always allowed; "" is the package itself)
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "dlpack": set(),
     "workspace": {"settings"},
     "polynomials": set(),
+    "formulas": {"polynomials", "ops.activation_kinds"},
     "cook_toom": set(),
     "kernel_cache": {"settings", "kernel_files", "source_digest"},
     "kernel_files": {"settings"},

@@ -1,4 +1,4 @@
-"""Finds the coefficients of numbaprims.cpu.simd.math: minimax polynomials by Remez exchange, with mpmath.
+"""Finds the coefficients in numbaprims/polynomials.py: minimax polynomials by Remez exchange, with mpmath.
 
     python docs/notes/minimax.py [name ...]
 

@@ -8,10 +8,11 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.activation.formulas import BINARY, FORWARD
-from numbaprims.cpu.activation.gradients import BACKWARD, glu as glu_gradient, leaky_relu as prelu_gradient
+from numbaprims.cpu.activation.gradients import BACKWARD, glu as glu_gradient
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.memory import splat_value
 from numbaprims.cpu.simd.types import Vec
+from numbaprims.formulas.gradients import leaky_relu as prelu_gradient
 
 
 def _parameters(builder: Any, like: Any, scalars: Any, count: int) -> list[Value]:

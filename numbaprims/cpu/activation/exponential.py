@@ -13,9 +13,10 @@ import math
 
 import numpy as np
 
-from numbaprims.cpu.simd.math.emit import SHIFTER, Value, at_least, at_most, bits, from_bits, mad
-from numbaprims.cpu.simd.math.exp import exp_value, expm1_value
+from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.lookup import SIZE, has_lookup, lookup, scale_by_floor
+from numbaprims.formulas.elementary import exp_value, expm1_value
+from numbaprims.formulas.value import SHIFTER, at_least, at_most, between, bits, from_bits, mad, negative
 
 LOG2_E = math.log2(math.e)
 LN2 = float(np.float32(math.log(2.0)))
@@ -50,10 +51,10 @@ def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: b
     `factor` is 1 or -1. `exact` is 1 ULP everywhere; without it 1.6 ULP as far as 20 and 5 ULP at the ends.
     """
     if not has_lookup(x):
-        x = x if factor > 0 else x.like(-0.0) - x
+        x = x if factor > 0 else negative(x)
         return exp_value(x if highest is None else at_most(x, highest))
     limit = _HIGHEST if highest is None else highest
-    x = at_least(at_most(x, limit), _LOWEST) if factor > 0 else at_most(at_least(x, -limit), -_LOWEST)
+    x = between(x, (_LOWEST, limit)) if factor > 0 else at_most(at_least(x, -limit), -_LOWEST)
     shifter = SHIFTER[32] / SIZE
     shifted = mad(x, factor * LOG2_E, shifter)
     n = shifted - shifter
@@ -88,6 +89,6 @@ def expm1_to_infinity(x: Value) -> Value:
     if not has_lookup(x):
         return expm1_value(x)
     # half of it, because 2**n may be one more than exponents reach; e**-40 is nothing beside 1
-    power, rest = _parts_of_expm1(at_least(at_most(x, _HIGHEST), -40.0), 1.0, _HALVED)
+    power, rest = _parts_of_expm1(between(x, (-40.0, _HIGHEST)), 1.0, _HALVED)
     half = mad(power, rest, power - 0.5)
     return half + half

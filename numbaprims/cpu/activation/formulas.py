@@ -1,40 +1,26 @@
 """y of every kind, over vectors of float32 or float64 (relu and identity: of integers too).
 
-A formula takes x and the kind's parameters in the order of the table of kinds, all of them vectors.
-Comparisons are written so that NaN falls through to the branch that keeps it.
+Those that are arithmetic alone are shared with the GPU; here are those whose exponentials, quotients and tables are the
+CPU's own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 from numbaprims.cpu.activation import functions
 from numbaprims.cpu.activation.exponential import exp, expm1, expm1_to_infinity
-from numbaprims.cpu.activation.functions import at_or_below
-from numbaprims.cpu.simd.math.emit import Value, mad, magnitude, negative_magnitude, select, with_sign_of
+from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value
+from numbaprims.formulas.activations import ARITHMETIC, Formula, gelu_tanh_argument, leaky_relu
+from numbaprims.formulas.value import at_least, at_most, between, mad, magnitude, negative, select, with_sign_of
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
-
-Formula = Callable[..., Value]
-
-
-def low(x: Value, limit: Value | float) -> Value:
-    """max(x, limit); NaN in x stays (the operand order of vmaxps: one instruction)."""
-    return select(x < limit, limit, x)
-
-
-def high(x: Value, limit: Value | float) -> Value:
-    """min(x, limit); NaN in x stays."""
-    return select(x > limit, limit, x)
 
 
 def expm1_below_0(x: Value) -> Value:
     """e**min(x, 0) - 1."""
     # e**-40 is below half a unit in the last place of 1 in both types
-    return expm1(low(high(x, 0.0), -40.0))
+    return expm1(between(x, (-40.0, 0.0)))
 
 
 def exp_minus(x: Value) -> Value:
@@ -42,43 +28,8 @@ def exp_minus(x: Value) -> Value:
     return exp(x, -1.0)
 
 
-# ---------------------------------------------------------------- arithmetic alone
-
-
-def relu(x: Value) -> Value:
-    return low(x, 0)
-
-
-def leaky_relu(x: Value, slope: Value) -> Value:
-    return select(x > 0.0, x, x * slope)
-
-
-def clipped_relu(x: Value, alpha: Value) -> Value:
-    return high(low(x, 0.0), alpha)
-
-
-def hard_tanh(x: Value, least: Value, most: Value) -> Value:
-    return high(low(x, least), most)
-
-
-def hard_sigmoid(x: Value) -> Value:
-    return high(low(x + 3.0, 0.0), 6.0) * (1.0 / 6.0)
-
-
-def hard_swish(x: Value) -> Value:
-    # 6 times the float next to 1/6 is 1: large x come out as they went in
-    return x * (high(low(x + 3.0, 0.0), 6.0) * (1.0 / 6.0))
-
-
 def softsign(x: Value) -> Value:
     return x / (magnitude(x) + 1.0)
-
-
-def threshold(x: Value, limit: Value, value: Value) -> Value:
-    return select(at_or_below(x, limit), value, x)
-
-
-# ---------------------------------------------------------------- exp and its relatives
 
 
 def elu(x: Value, alpha: Value) -> Value:
@@ -106,20 +57,20 @@ def tanh(x: Value) -> Value:
     if not has_lookup(x):
         return tanh_value(x)
     # m = e**-2|x| - 1 is in (-1, 0], and tanh |x| = -m / (m + 2)
-    m = expm1(high(magnitude(x), 20.0), -2.0)
+    m = expm1(at_most(magnitude(x), 20.0), -2.0)
     return with_sign_of(m / (m + 2.0), x)
 
 
 def softplus_1(x: Value) -> Value:
     # log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)
-    y = low(x, 0.0) + functions.log1p_of_fraction(exp(negative_magnitude(x)))
+    y = at_least(x, 0.0) + functions.log1p_of_fraction(exp(negative(magnitude(x))))
     # e**-20 is nothing beside 20 in float32
     return y if x.width == 32 else select(x > 20.0, x, y)
 
 
 def softplus(x: Value, beta: Value, limit: Value) -> Value:
     z = x * beta
-    y = low(z, 0.0) + functions.log1p_of_fraction(exp(negative_magnitude(z)))
+    y = at_least(z, 0.0) + functions.log1p_of_fraction(exp(negative(magnitude(z))))
     return select(z > limit, x, y / beta)
 
 
@@ -127,19 +78,8 @@ def power(x: Value, alpha: Value, beta: Value, gamma: Value) -> Value:
     return power_value(mad(beta, x, alpha), gamma)
 
 
-def power_2(x: Value, alpha: Value, beta: Value) -> Value:
-    base = mad(beta, x, alpha)
-    return base * base
-
-
 def gelu(x: Value) -> Value:
     return x * functions.normal_distribution(x)
-
-
-def gelu_tanh_argument(x: Value) -> Value:
-    """2 sqrt(2 / pi) (x + 0.044715 x**3): twice the argument of the tanh."""
-    k = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * mad(x * x, 0.044715 * k, k)
 
 
 def gelu_tanh(x: Value) -> Value:
@@ -160,11 +100,7 @@ def glu(x: Value, gate: Value) -> Value:
 
 #: kind -> (formula, how many of the parameters it takes)
 FORWARD: dict[str, tuple[Formula, int]] = {
-    "identity": (lambda x: x, 0),
-    "relu": (relu, 0),
-    "leaky_relu": (leaky_relu, 1),
-    "prelu": (leaky_relu, 1),
-    "clipped_relu": (clipped_relu, 1),
+    **ARITHMETIC,
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
@@ -173,23 +109,15 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "softplus": (softplus, 2),
     "softplus_1": (softplus_1, 0),
     "softsign": (softsign, 0),
-    "abs": (magnitude, 0),
     "power": (power, 3),
-    "power_2": (power_2, 2),
     "gelu": (gelu, 0),
     "gelu_tanh": (gelu_tanh, 0),
     "silu": (silu, 0),
     "mish": (mish, 0),
-    "hard_sigmoid": (hard_sigmoid, 0),
-    "hard_swish": (hard_swish, 0),
-    "hard_tanh": (hard_tanh, 2),
     "exp": (lambda x: exp(x, exact=True), 0),
     "log": (functions.log, 0),
     "sqrt": (functions.sqrt, 0),
-    "square": (lambda x: x * x, 0),
     "round": (functions.nearest, 0),
-    "clip": (hard_tanh, 2),
-    "threshold": (threshold, 2),
 }
 
 #: Kinds of two arrays: prelu with a slope a channel, glu with its gate.

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from numbaprims.cpu import target
 from numbaprims.cpu.activation.tables import half_normal, log1p_ratio, piecewise
-from numbaprims.cpu.simd.math import emit
-from numbaprims.cpu.simd.math.emit import (
-    MANTISSA,
-    Value,
-    at_most,
-    bits,
-    mad,
-    magnitude,
-    polynomial,
-    select,
-    with_sign_of,
-)
-from numbaprims.cpu.simd.math.erf import erf_value
+from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.log import log1p_value, log_value
 from numbaprims.cpu.simd.math.lookup import SIZE, exponent, has_lookup, lookup, mantissa
+from numbaprims.cpu.simd.memory import declare, suffix
+from numbaprims.formulas import value
+from numbaprims.formulas.elementary import erf_value
+from numbaprims.formulas.value import at_most, bits, mad, magnitude, polynomial, with_sign_of
 
 # Numbers next to 1 / m in the middle of 16 parts of [3/4, 3/2), those above 1 first: two that touch 1 are 1
 # itself, and of the others the logarithm is a float32 to within 2**-11 of its last place.
@@ -54,36 +45,17 @@ def log(x: Value) -> Value:
 def sqrt(x: Value) -> Value:
     """The correctly rounded square root."""
     vector = x.value.type
-    function = emit.declare(x.builder, f"llvm.sqrt.{emit.suffix(vector)}", vector, [vector])
-    return Value(x.builder, x.builder.call(function, [x.value]))
+    function = declare(x.builder, f"llvm.sqrt.{suffix(vector)}", vector, [vector])
+    return x.new(x.builder.call(function, [x.value]))
 
 
 def nearest(x: Value) -> Value:
     """The nearest integer, halves to even."""
     if target.current().has_fma:  # then there is an instruction for it too
         vector = x.value.type
-        function = emit.declare(x.builder, f"llvm.roundeven.{emit.suffix(vector)}", vector, [vector])
-        return Value(x.builder, x.builder.call(function, [x.value]))
-    # 2**23 (2**52) and what is above have no fraction; a sum with it is rounded to an integer
-    whole = 2.0 ** MANTISSA[x.width]
-    rounded = with_sign_of((magnitude(x) + whole) - whole, x)
-    return select(magnitude(x) < whole, rounded, x)
-
-
-def at_or_below(a: Value, b: Any) -> Value:
-    """Where a <= b; nowhere that either is NaN."""
-    compare = a.builder.fcmp_ordered if a.is_float else a.builder.icmp_signed
-    return Value(a.builder, compare("<=", a.value, a.like(b).value))
-
-
-def at_or_above(a: Value, b: Any) -> Value:
-    """Where a >= b; nowhere that either is NaN."""
-    return at_or_below(a.like(b), a)
-
-
-def negative(x: Value) -> Value:
-    """-x."""
-    return x.like(-0.0) - x
+        function = declare(x.builder, f"llvm.roundeven.{suffix(vector)}", vector, [vector])
+        return x.new(x.builder.call(function, [x.value]))
+    return value.nearest(x)
 
 
 def log1p_of_fraction(u: Value) -> Value:

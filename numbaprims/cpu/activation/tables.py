@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from numbaprims.cpu.simd.math.emit import SHIFTER, Value, bits, mad
+from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.lookup import SIZE, lookup
+from numbaprims.formulas.value import SHIFTER, bits, mad
 
 Rows = tuple[tuple[float, ...], ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from numbaprims.formulas.gradients import leaky_relu as prelu_gradient
 from numbaprims.gpu.activation import formulas, gradients
 from numbaprims.gpu.device.emit import I32, intrinsic, string_literal, tuple_of, types, unpack
 from numbaprims.gpu.device.value import Value
@@ -34,7 +35,7 @@ def _backward(kind: str, x: list[Value], parameters: list[Value]) -> tuple[Value
 
 
 def _prelu_backward(kind: str, x: list[Value], parameters: list[Value]) -> tuple[Value, ...]:
-    return (gradients.leaky_relu(*x),)
+    return (prelu_gradient(*x),)
 
 
 def _glu_backward(kind: str, x: list[Value], parameters: list[Value]) -> tuple[Value, ...]:

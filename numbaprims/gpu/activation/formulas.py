@@ -1,24 +1,21 @@
 """y of every kind, of one number in float32 or float64.
 
-A formula takes x and the kind's parameters in the order of the table of kinds. Comparisons are written so that NaN
-falls through to the branch that keeps it. The shapes of the formulas are those of the CPU; what differs is what is
-cheap: a minimum or maximum is one instruction, a division six, and no exponential may overflow, because the division
-that follows is not the one of IEEE 754.
+Those that are arithmetic alone are shared with the CPU. The shapes of the others are the CPU's too; what differs is
+what is cheap: a division is six instructions, and no exponential may overflow, because the division that follows is not
+the one of IEEE 754.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
+from numbaprims.formulas.activations import ARITHMETIC, Formula, gelu_tanh_argument, leaky_relu
+from numbaprims.formulas.elementary import erf_value, exp_value, expm1_value
+from numbaprims.formulas.value import at_most, mad, magnitude, nearest, select
 from numbaprims.gpu.device.math import (
     divide_value,
-    erf_value,
     exp_normal_value,
-    exp_value,
-    expm1_value,
     log_value,
-    nearest_value,
     power_value,
     quotient_value,
     sigmoid_and_rest,
@@ -27,55 +24,13 @@ from numbaprims.gpu.device.math import (
     sqrt_value,
     tanh_value,
 )
-from numbaprims.gpu.device.value import Value, at_least, at_most, mad, magnitude, select
+from numbaprims.gpu.device.value import Value
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
-
-Formula = Callable[..., Value]
 
 
 def expm1_below_0(x: Value) -> Value:
     """e**min(x, 0) - 1."""
     return expm1_value(at_most(x, 0.0))
-
-
-# ---------------------------------------------------------------- arithmetic alone
-
-
-def relu(x: Value) -> Value:
-    return at_least(x, 0.0)
-
-
-def leaky_relu(x: Value, slope: Value) -> Value:
-    return select(x > 0.0, x, x * slope)
-
-
-def clipped_relu(x: Value, alpha: Value) -> Value:
-    return at_most(at_least(x, 0.0), alpha)
-
-
-def hard_tanh(x: Value, least: Value, most: Value) -> Value:
-    return at_most(at_least(x, least), most)
-
-
-def hard_sigmoid(x: Value) -> Value:
-    return at_most(at_least(x + 3.0, 0.0), 6.0) * (1.0 / 6.0)
-
-
-def hard_swish(x: Value) -> Value:
-    # 6 times the float next to 1/6 is 1: large x come out as they went in
-    return x * (at_most(at_least(x + 3.0, 0.0), 6.0) * (1.0 / 6.0))
-
-
-def threshold(x: Value, limit: Value, value: Value) -> Value:
-    return select(x <= limit, value, x)
-
-
-def power_2(x: Value, alpha: Value, beta: Value) -> Value:
-    base = mad(beta, x, alpha)
-    return base * base
-
-
-# ---------------------------------------------------------------- divisions, exponentials, logarithms
 
 
 def softsign(x: Value) -> Value:
@@ -124,12 +79,6 @@ def gelu(x: Value) -> Value:
     return x * normal_distribution(x)
 
 
-def gelu_tanh_argument(x: Value) -> Value:
-    """2 sqrt(2 / pi) (x + 0.044715 x**3): twice the argument of the tanh."""
-    k = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * mad(x * x, 0.044715 * k, k)
-
-
 def gelu_tanh(x: Value) -> Value:
     # (1 + tanh u) / 2 = sigmoid 2u
     return x * sigmoid_and_rest(gelu_tanh_argument(x))[0]
@@ -148,11 +97,7 @@ def glu(x: Value, gate: Value) -> Value:
 
 #: kind -> (formula, how many of the parameters it takes)
 FORWARD: dict[str, tuple[Formula, int]] = {
-    "identity": (lambda x: x, 0),
-    "relu": (relu, 0),
-    "leaky_relu": (leaky_relu, 1),
-    "prelu": (leaky_relu, 1),
-    "clipped_relu": (clipped_relu, 1),
+    **ARITHMETIC,
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
@@ -161,23 +106,15 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "softplus": (softplus, 2),
     "softplus_1": (softplus_1, 0),
     "softsign": (softsign, 0),
-    "abs": (magnitude, 0),
     "power": (power, 3),
-    "power_2": (power_2, 2),
     "gelu": (gelu, 0),
     "gelu_tanh": (gelu_tanh, 0),
     "silu": (silu, 0),
     "mish": (mish, 0),
-    "hard_sigmoid": (hard_sigmoid, 0),
-    "hard_swish": (hard_swish, 0),
-    "hard_tanh": (hard_tanh, 2),
     "exp": (exp_value, 0),
     "log": (log_value, 0),
     "sqrt": (sqrt_value, 0),
-    "square": (lambda x: x * x, 0),
-    "round": (nearest_value, 0),
-    "clip": (hard_tanh, 2),
-    "threshold": (threshold, 2),
+    "round": (nearest, 0),
 }
 
 #: Kinds of two arrays: prelu with a slope a channel, glu with its gate.

@@ -1,22 +1,19 @@
 """dx of every kind from dy and from what its gradient reads, x or y, of one number in float32 or float64.
 
-Comparisons are written so that at a kink the same side counts as in torch, and so that NaN gives what it gives there.
+Those that are arithmetic alone are shared with the CPU.
 """
 
 from __future__ import annotations
 
 import math
 
-from numbaprims.gpu.activation.formulas import Formula, gelu_tanh_argument, normal_distribution
-from numbaprims.gpu.device.math import (
-    divide_value,
-    exp_normal_value,
-    exp_value,
-    power_value,
-    reciprocal_value,
-    sigmoid_and_rest,
-)
-from numbaprims.gpu.device.value import Value, at_least, at_most, mad, magnitude, negative, select
+from numbaprims.formulas.activations import Formula, gelu_tanh_argument
+from numbaprims.formulas.elementary import exp_value
+from numbaprims.formulas.gradients import ARITHMETIC
+from numbaprims.formulas.value import at_most, between, mad, magnitude, select
+from numbaprims.gpu.activation.formulas import normal_distribution
+from numbaprims.gpu.device.math import divide_value, exp_normal_value, power_value, reciprocal_value, sigmoid_and_rest
+from numbaprims.gpu.device.value import Value
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
 # e**x below is next to nothing: there the slopes are what they are at infinity.
@@ -26,62 +23,6 @@ _LOWEST = {32: -85.0, 64: -700.0}
 def _exp_below_0(x: Value) -> Value:
     """e**min(x, 0)."""
     return exp_normal_value(at_most(x, 0.0))
-
-
-# ---------------------------------------------------------------- arithmetic alone
-
-
-def relu(dy: Value, y: Value) -> Value:
-    return select(y <= 0.0, 0.0, dy)
-
-
-def leaky_relu(dy: Value, x: Value, slope: Value) -> Value:
-    return select(x > 0.0, dy, dy * slope)
-
-
-def between(dy: Value, x: Value, least: Value | float, most: Value) -> Value:
-    """dy inside of (least, most), 0 outside."""
-    return select(x <= least, 0.0, select(x >= most, 0.0, dy))
-
-
-def clipped_relu(dy: Value, x: Value, alpha: Value) -> Value:
-    return between(dy, x, 0.0, alpha)
-
-
-def clip(dy: Value, x: Value, least: Value, most: Value) -> Value:
-    return select(x >= least, select(x <= most, dy, 0.0), 0.0)
-
-
-def hard_sigmoid(dy: Value, x: Value) -> Value:
-    return select(magnitude(x) < 3.0, dy * (1.0 / 6.0), 0.0)
-
-
-def hard_swish(dy: Value, x: Value) -> Value:
-    middle = dy * mad(x, 1.0 / 3.0, 0.5)
-    return select(x <= -3.0, 0.0, select(x < 3.0, middle, dy))
-
-
-def abs_(dy: Value, x: Value) -> Value:
-    return select(x > 0.0, dy, select(x < 0.0, negative(dy), dy * x))
-
-
-def threshold(dy: Value, x: Value, limit: Value, value: Value) -> Value:
-    return select(x <= limit, 0.0, dy)
-
-
-def sigmoid(dy: Value, y: Value) -> Value:
-    return dy * (y * (1.0 - y))
-
-
-def tanh(dy: Value, y: Value) -> Value:
-    return dy * mad(negative(y), y, 1.0)
-
-
-def power_2(dy: Value, x: Value, alpha: Value, beta: Value) -> Value:
-    return (dy * (beta + beta)) * mad(beta, x, alpha)
-
-
-# ---------------------------------------------------------------- divisions, exponentials, logarithms
 
 
 def softsign(dy: Value, x: Value) -> Value:
@@ -128,7 +69,7 @@ def gelu_tanh(dy: Value, x: Value) -> Value:
     # good as 1 or 0.
     limit = 9.0 if x.width == 32 else 21.0
     k = 2.0 * math.sqrt(2.0 / math.pi)
-    z = at_most(at_least(x, -limit), limit)
+    z = between(x, (-limit, limit))
     s, rest = sigmoid_and_rest(gelu_tanh_argument(z))
     slope = mad(z * z, 3.0 * 0.044715 * k, k)
     return dy * mad((z * slope) * s, rest, s)
@@ -136,14 +77,14 @@ def gelu_tanh(dy: Value, x: Value) -> Value:
 
 def silu(dy: Value, x: Value) -> Value:
     lowest = _LOWEST[x.width]
-    z = at_most(at_least(x, lowest), -lowest)
+    z = between(x, (lowest, -lowest))
     s, rest = sigmoid_and_rest(z)
     return dy * mad(z * s, rest, s)
 
 
 def mish(dy: Value, x: Value) -> Value:
     # e = e**x, w = e (e + 2): tanh(log(1 + e)) = w / (w + 2) and its derivative is 4 e (1 + e) / (w + 2)**2
-    z = at_least(at_most(x, 20.0), _LOWEST[x.width])
+    z = between(x, (_LOWEST[x.width], 20.0))
     e = exp_normal_value(z)
     w = mad(e, e, e + e)
     r = reciprocal_value(w + 2.0)
@@ -159,36 +100,20 @@ def glu(dy: Value, x: Value, gate: Value) -> tuple[Value, Value]:
 
 #: kind -> (formula of dy and what the table says that it reads, how many of the parameters it takes)
 BACKWARD: dict[str, tuple[Formula, int]] = {
-    "identity": (lambda dy, _: dy, 0),
-    "relu": (relu, 0),
-    "leaky_relu": (leaky_relu, 1),
-    "prelu": (leaky_relu, 1),
-    "clipped_relu": (clipped_relu, 1),
+    **ARITHMETIC,
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
-    "sigmoid": (sigmoid, 0),
-    "tanh": (tanh, 0),
     "softplus": (softplus, 2),
     "softplus_1": (softplus_1, 0),
     "softsign": (softsign, 0),
-    "abs": (abs_, 0),
     "power": (power, 3),
-    "power_2": (power_2, 2),
     "gelu": (gelu, 0),
     "gelu_tanh": (gelu_tanh, 0),
     "silu": (silu, 0),
     "mish": (mish, 0),
-    "hard_sigmoid": (hard_sigmoid, 0),
-    "hard_swish": (hard_swish, 0),
-    "hard_tanh": (between, 2),
-    "exp": (lambda dy, y: dy * y, 0),
     "log": (divide_value, 0),
     "sqrt": (lambda dy, y: divide_value(dy, y + y), 0),
-    "square": (lambda dy, x: (dy + dy) * x, 0),
-    "round": (lambda dy, _: dy * 0.0, 0),
-    "clip": (clip, 2),
-    "threshold": (threshold, 2),
 }
 
 #: As in `formulas`: one kernel holds them all.

@@ -15,44 +15,32 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.gpu.device.emit import intrinsic, types
-from numbaprims.gpu.device.value import (
+from numbaprims.formulas import elementary
+from numbaprims.formulas.elementary import (
+    erf_value,
+    exp_of_rest,
+    exp_value,
+    expm1_value,
+    mantissa_and_exponent,
+    power_cases,
+    reduce,
+)
+from numbaprims.formulas.value import (
     MANTISSA,
     SHIFTER,
-    Value,
-    approximate,
     at_least,
-    at_most,
+    between,
     bits,
-    float_bits,
     from_bits,
     mad,
     magnitude,
     negative,
     polynomial,
     scale,
-    scale_normal,
     select,
-    to_float,
-    with_sign_of,
 )
-from numbaprims.polynomials import (
-    ERF_FAR,
-    ERF_NEAR,
-    ERF_RANGES,
-    EXP,
-    EXP2,
-    EXP_RANGE,
-    EXPM1,
-    EXPM1_BORDER,
-    EXPM1_HALF,
-    EXPM1_RANGE,
-    LN2,
-    LOG2_E,
-    LOG_F32,
-    LOG_F64,
-    TANH_LARGEST,
-)
+from numbaprims.gpu.device.emit import intrinsic, types
+from numbaprims.gpu.device.value import Value, approximate, scale_normal
 
 # ---------------------------------------------------------------- division and roots
 
@@ -109,55 +97,16 @@ def sqrt_value(x: Value) -> Value:
 _NORMAL_RANGE = {32: (-87.3, 88.0), 64: (-708.3, 709.0)}
 
 
-def reduce(x: Value, factor: float = 1.0, border: float = 0.0) -> tuple[Value, Value]:
-    """(r, SHIFTER + n) with factor x = n ln 2 + factor r; |n| < 2**21.  The factor is a power of 2."""
-    high, low = LN2[x.width]
-    shifter = SHIFTER[x.width]
-    shifted = mad(x, factor * LOG2_E, border) + shifter if border else mad(x, factor * LOG2_E, shifter)
-    n = shifted - shifter
-    return mad(n, -low / factor, mad(n, -high / factor, x)), shifted
-
-
-def _between(x: Value, limits: tuple[float, float]) -> Value:
-    return at_least(at_most(x, limits[1]), limits[0])
-
-
-def exp_value(x: Value) -> Value:
-    """e**x: subnormal, 0 and infinite where it should be."""
-    r, shifted = reduce(_between(x, EXP_RANGE[x.width]))
-    return scale(polynomial(r, (1.0, 1.0, *EXP[x.width])), shifted)
-
-
 def exp_normal_value(x: Value) -> Value:
     """e**x, 0 where that is subnormal, at most e**88 (e**709): the third of a factor, for sums with 1."""
-    lowest, highest = _NORMAL_RANGE[x.width]
-    r, shifted = reduce(_between(x, (lowest, highest)))
-    return select(x < lowest, 0.0, scale_normal(polynomial(r, (1.0, 1.0, *EXP[x.width])), shifted))
-
-
-def expm1_value(x: Value) -> Value:
-    """e**x - 1, with a small relative error near 0 too."""
-    width = x.width
-    r, shifted = reduce(_between(x, EXPM1_RANGE[width]), border=EXPM1_BORDER)
-    q = mad(r * r, polynomial(r, EXPM1[width]), r)
-    # half of 2**n (1 + q) - 1, because n may be one more than exponents reach
-    power = from_bits((bits(shifted) << MANTISSA[width]) + float_bits(0.5, width))
-    half = mad(power, q, power - 0.5)
-    # what is so small is its own result; half of a subnormal number is not exact, and -0 has become 0
-    return select(magnitude(x) < 1e-30, x, half + half)
+    limits = _NORMAL_RANGE[x.width]
+    r, shifted = reduce(between(x, limits))
+    return select(x < limits[0], 0.0, scale_normal(exp_of_rest(r), shifted))
 
 
 def tanh_value(x: Value) -> Value:
-    """tanh |x| = h / (h + 1) with h = (e**2|x| - 1) / 2, whose relative error is small near 0 too."""
-    width = x.width
-    r, shifted = reduce(at_most(magnitude(x), TANH_LARGEST[width]), factor=2.0)
-    rest = mad(r * r, polynomial(r, EXPM1_HALF[width]), r)
-    power = from_bits((bits(shifted) << MANTISSA[width]) + float_bits(1.0, width))
-    h = mad(power, rest, mad(power, 0.5, -0.5))
-    t = quotient_value(h, h + 1.0)
-    # The remainder h - t (h + 1) holds what rounding h + 1 took, and 1 - t is 1 / (h + 1).  h - t is exact where h < 1.
-    better = mad(mad(negative(h), t, h - t), 1.0 - t, t)
-    return with_sign_of(select(h < 1.0, better, t), x)
+    """tanh x."""
+    return elementary.tanh_value(x, quotient_value)
 
 
 def sigmoid_and_rest(x: Value) -> tuple[Value, Value]:
@@ -182,82 +131,19 @@ def sigmoid_value(x: Value) -> Value:
 # ---------------------------------------------------------------- logarithms
 
 
-def _split(i: Value) -> tuple[Value, Value]:
-    """(bits of m, e 2**mantissa bits) of the number m 2**e with the bits i, 3/4 <= m < 3/2."""
-    low = (1 << MANTISSA[i.width]) - 1
-    i = i - float_bits(0.75, i.width)
-    return (i & low) + float_bits(0.75, i.width), i & ~low
-
-
-def _log_of(f: Value, e: Value) -> Value:
-    """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel."""
-    high, low = LN2[f.width]
-    if f.width == 32:
-        rest = (f * f) * mad(f, polynomial(f, LOG_F32), -0.5)
-        return mad(e, high, f + mad(e, low, rest))
-    # 8 coefficients and a division instead of some 20 coefficients
-    s = quotient_value(f, f + 2.0)
-    z = s * s
-    half = (f * 0.5) * f
-    # log(1 + f) = 2 s + s R = f - f**2 / 2 + s (f**2 / 2 + R)
-    rest = mad(s, mad(z, polynomial(z, LOG_F64), half), e * low)
-    return mad(e, high, f + mad(f * -0.5, f, rest))
-
-
-def _log_cases(x: Value, result: Value, zero: float) -> Value:
-    """The result with that of `zero`, of what is below it, of inf and of NaN put in."""
-    result = select(x < math.inf, result, x)
-    result = select(x < zero, math.nan, result)
-    return select(x.equals(zero), -math.inf, result)
-
-
-def _normal(x: Value) -> tuple[Value, Value]:
-    """(bits of m, e as a float) of x > 0, subnormal numbers too."""
-    mantissa = MANTISSA[x.width]
-    subnormal = x < {32: 2.0**-126, 64: 2.0**-1022}[x.width]
-    m, e = _split(bits(select(subnormal, x * 2.0**mantissa, x)))
-    e = to_float(e >> mantissa)
-    return m, select(subnormal, e - float(mantissa), e)
-
-
 def log_value(x: Value) -> Value:
     """log x."""
-    m, e = _normal(x)
-    return _log_cases(x, _log_of(from_bits(m) - 1.0, e), 0.0)
+    return elementary.log_value(x, quotient_value)
 
 
 def log1p_value(x: Value) -> Value:
     """log(1 + x), with a small relative error near 0 too."""
-    mantissa, width = MANTISSA[x.width], x.width
-    # 1 + x = (1 + f) 2**e with e taken from the rounded sum and f from x itself, rounded once. 4 / 2**e is a normal
-    # number for every e; 1 / 2**e is not.
-    _, e = _split(bits(x + 1.0))
-    power = from_bits(e.like(float_bits(4.0, width)) - e)
-    f = mad(power, x * 0.25, mad(power, 0.25, -1.0))
-    result = _log_cases(x, _log_of(f, to_float(e >> mantissa)), -1.0)
-    return select(magnitude(x) < 1e-30, x, result)
+    return elementary.log1p_value(x, quotient_value)
 
 
 def softplus_value(x: Value) -> Value:
     """log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)."""
     return at_least(x, 0.0) + log1p_value(exp_normal_value(negative(magnitude(x))))
-
-
-# ---------------------------------------------------------------- erf
-
-
-def erf_value(x: Value) -> Value:
-    """erf x: near 0 a polynomial in x**2, elsewhere 1 - 2**g with a polynomial g."""
-    width = x.width
-    border, one, origin = ERF_RANGES[width]
-    a = at_most(magnitude(x), one)
-    g = polynomial(a - origin if origin else a, ERF_FAR[width])
-    shifted = g + SHIFTER[width]
-    r = g - (shifted - SHIFTER[width])
-    minus_power = from_bits((bits(shifted) << MANTISSA[width]) + float_bits(-1.0, width))
-    far = with_sign_of(mad(minus_power, polynomial(r, EXP2[width]), 1.0), x)
-    near = mad(x, polynomial(x * x, ERF_NEAR[width]), x)
-    return select(a < border, near, far)
 
 
 # ---------------------------------------------------------------- powers
@@ -275,8 +161,7 @@ _POWER_OF_2 = (
 
 def _power_f32(b: Value, g: Value) -> Value:
     """b**g of b >= 0 by its logarithm in two parts, 2**-31 beside each other."""
-    m, e = _normal(b)
-    m = from_bits(m)
+    m, e = mantissa_and_exponent(b)
     f = m - 1.0
     d = m + 1.0
     d_low = m - (d - 1.0)
@@ -304,36 +189,18 @@ def _power_f32(b: Value, g: Value) -> Value:
     rest = mad(g, low, mad(g, total, negative(t)))
     inside = magnitude(t) < 200.0
     rest = select(inside, rest, 0.0)
-    t = _between(t, (-200.0, 200.0))
+    t = between(t, (-200.0, 200.0))
     shifted = t + SHIFTER[32]
     x = (t - (shifted - SHIFTER[32])) + rest
     return scale(polynomial(x, _POWER_OF_2), shifted)
-
-
-def nearest_value(x: Value) -> Value:
-    """The nearest integer, halves to even."""
-    # 2**23 (2**52) and what is above have no fraction; a sum with it is rounded to an integer
-    whole = 2.0 ** MANTISSA[x.width]
-    rounded = with_sign_of((magnitude(x) + whole) - whole, x)
-    return select(magnitude(x) < whole, rounded, x)
 
 
 def power_value(base: Value, exponent: Value) -> Value:
     """base**exponent, signs and special cases as IEEE 754's pow; in float64 the relative error is that of exponent log
     base."""
     size = magnitude(base)
-    if base.width == 32:
-        result = _power_f32(size, exponent)
-    else:
-        result = exp_value(exponent * log_value(size))
-    result = select(size.equals(1.0), 1.0, result)
-    whole = nearest_value(magnitude(exponent))
-    half = whole * 0.5
-    even = nearest_value(half).equals(half)
-    signed = select(even, result, with_sign_of(result, base))
-    undefined = select(base < 0.0, select(base.equals(-math.inf), result, math.nan), result)
-    result = select(whole.equals(magnitude(exponent)), signed, undefined)
-    return select(exponent.equals(0.0), 1.0, result)  # whatever the base is
+    size = _power_f32(size, exponent) if base.width == 32 else exp_value(exponent * log_value(size))
+    return power_cases(base, exponent, size)
 
 
 # ---------------------------------------------------------------- for kernels

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from numbaprims.formulas.value import mad
 from numbaprims.gpu.device.emit import (
     I32,
     I64,
@@ -17,7 +18,7 @@ from numbaprims.gpu.device.emit import (
     unpack,
 )
 from numbaprims.gpu.device.memory import REGISTER, STORAGE, _load, _widen
-from numbaprims.gpu.device.value import Value, mad
+from numbaprims.gpu.device.value import Value
 
 
 def lanes(dtype: str) -> int:

@@ -1,0 +1,73 @@
+"""y of the kinds of activation that are arithmetic alone.
+
+A formula takes x and the kind's parameters in the order of the table of kinds. Comparisons are written so that NaN
+falls through to the branch that keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numbaprims.formulas.value import V, at_least, at_most, mad, magnitude, select
+
+Formula = Callable[..., Any]
+
+
+def relu(x: V) -> V:
+    return at_least(x, 0)
+
+
+def leaky_relu(x: V, slope: V) -> V:
+    return select(x > 0.0, x, x * slope)
+
+
+def clipped_relu(x: V, alpha: V) -> V:
+    return at_most(at_least(x, 0.0), alpha)
+
+
+def hard_tanh(x: V, least: V, most: V) -> V:
+    return at_most(at_least(x, least), most)
+
+
+def hard_sigmoid(x: V) -> V:
+    return at_most(at_least(x + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+
+
+def hard_swish(x: V) -> V:
+    # 6 times the float next to 1/6 is 1: large x come out as they went in
+    return x * hard_sigmoid(x)
+
+
+def threshold(x: V, limit: V, value: V) -> V:
+    return select(x <= limit, value, x)
+
+
+def power_2(x: V, alpha: V, beta: V) -> V:
+    base = mad(beta, x, alpha)
+    return base * base
+
+
+def gelu_tanh_argument(x: V) -> V:
+    """2 sqrt(2 / pi) (x + 0.044715 x**3): twice the argument of the tanh."""
+    k = 2.0 * math.sqrt(2.0 / math.pi)
+    return x * mad(x * x, 0.044715 * k, k)
+
+
+#: kind -> (formula, how many of the parameters it takes)
+ARITHMETIC: dict[str, tuple[Formula, int]] = {
+    "identity": (lambda x: x, 0),
+    "relu": (relu, 0),
+    "leaky_relu": (leaky_relu, 1),
+    "prelu": (leaky_relu, 1),
+    "clipped_relu": (clipped_relu, 1),
+    "abs": (magnitude, 0),
+    "power_2": (power_2, 2),
+    "hard_sigmoid": (hard_sigmoid, 0),
+    "hard_swish": (hard_swish, 0),
+    "hard_tanh": (hard_tanh, 2),
+    "square": (lambda x: x * x, 0),
+    "clip": (hard_tanh, 2),
+    "threshold": (threshold, 2),
+}

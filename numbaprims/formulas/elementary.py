@@ -1,0 +1,190 @@
+"""Elementary functions, for float32 and float64: no calls, branches or tables.
+
+Signs of zero, infinities and NaN are those of C's math.h. The coefficients stand in `numbaprims.polynomials`
+(docs/notes/minimax.py finds them again). A function whose quotient each machine computes in its own way takes it as
+an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from numbaprims.formulas.value import (
+    MANTISSA,
+    SHIFTER,
+    V,
+    at_most,
+    between,
+    bits,
+    float_bits,
+    from_bits,
+    mad,
+    magnitude,
+    nearest_magnitude,
+    negative,
+    polynomial,
+    power_of_2,
+    scale,
+    select,
+    to_float,
+    with_sign_of,
+)
+from numbaprims.polynomials import (
+    ERF_FAR,
+    ERF_NEAR,
+    ERF_RANGES,
+    EXP,
+    EXP2,
+    EXP_RANGE,
+    EXPM1,
+    EXPM1_BORDER,
+    EXPM1_HALF,
+    EXPM1_RANGE,
+    LN2,
+    LOG2_E,
+    LOG_F32,
+    LOG_F64,
+    TANH_LARGEST,
+)
+
+Quotient = Callable[[V, V], V]
+
+# ---------------------------------------------------------------- exponentials: n ln 2 + r with a small r
+
+
+def reduce(x: V, factor: float = 1.0, border: float = 0.0) -> tuple[V, V]:
+    """(r, SHIFTER + n) with factor x = n ln 2 + factor r; |n| < 2**21.  The factor is a power of 2."""
+    high, low = LN2[x.width]
+    shifter = SHIFTER[x.width]
+    shifted = mad(x, factor * LOG2_E, border) + shifter if border else mad(x, factor * LOG2_E, shifter)
+    n = shifted - shifter
+    return mad(n, -low / factor, mad(n, -high / factor, x)), shifted
+
+
+def exp_of_rest(r: V) -> V:
+    """e**r of what `reduce` leaves."""
+    return polynomial(r, (1.0, 1.0, *EXP[r.width]))
+
+
+def exp_in_range(x: V) -> V:
+    """e**x where |n| of 2**n is at most twice the range of exponents."""
+    r, shifted = reduce(x)
+    return scale(exp_of_rest(r), shifted)
+
+
+def exp_value(x: V) -> V:
+    """e**x: subnormal, 0 and infinite where it should be."""
+    return exp_in_range(between(x, EXP_RANGE[x.width]))
+
+
+def expm1_value(x: V) -> V:
+    """e**x - 1, with a small relative error near 0 too."""
+    r, shifted = reduce(between(x, EXPM1_RANGE[x.width]), border=EXPM1_BORDER)
+    q = mad(r * r, polynomial(r, EXPM1[x.width]), r)
+    # half of 2**n (1 + q) - 1, because n may be one more than exponents reach
+    power = power_of_2(shifted, 0.5)
+    half = mad(power, q, power - 0.5)
+    # what is so small is its own result; half of a subnormal number is not exact, and -0 has become 0
+    return select(magnitude(x) < 1e-30, x, half + half)
+
+
+def tanh_value(x: V, quotient: Quotient[V]) -> V:
+    """tanh |x| = h / (h + 1) with h = (e**2|x| - 1) / 2, whose relative error is small near 0 too."""
+    r, shifted = reduce(at_most(magnitude(x), TANH_LARGEST[x.width]), factor=2.0)
+    rest = mad(r * r, polynomial(r, EXPM1_HALF[x.width]), r)
+    power = power_of_2(shifted)
+    h = mad(power, rest, mad(power, 0.5, -0.5))
+    t = quotient(h, h + 1.0)
+    # The remainder h - t (h + 1) holds what rounding h + 1 and the quotient took, and 1 - t is 1 / (h + 1): 1.5 instead
+    # of 2.2 ULP.  h - t is exact where h < 1.
+    better = mad(mad(negative(h), t, h - t), 1.0 - t, t)
+    return with_sign_of(select(h < 1.0, better, t), x)
+
+
+# ---------------------------------------------------------------- logarithms: m 2**e with 3/4 <= m < 3/2
+
+
+def _split(i: V) -> tuple[V, V]:
+    """(bits of m, e 2**mantissa bits) of the number with the bits i."""
+    low = (1 << MANTISSA[i.width]) - 1
+    i = i - float_bits(0.75, i.width)
+    return (i & low) + float_bits(0.75, i.width), i & ~low
+
+
+def _log_of(f: V, e: V, quotient: Quotient[V]) -> V:
+    """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel."""
+    high, low = LN2[f.width]
+    if f.width == 32:
+        rest = (f * f) * mad(f, polynomial(f, LOG_F32), -0.5)
+        return mad(e, high, f + mad(e, low, rest))
+    # 8 coefficients and a division instead of some 20 coefficients
+    s = quotient(f, f + 2.0)
+    z = s * s
+    half = (f * 0.5) * f
+    # log(1 + f) = 2 s + s R = f - f**2 / 2 + s (f**2 / 2 + R)
+    rest = mad(s, mad(z, polynomial(z, LOG_F64), half), e * low)
+    return mad(e, high, f + mad(f * -0.5, f, rest))
+
+
+def _log_cases(x: V, result: V, zero: float) -> V:
+    """The result with that of `zero`, of what is below it, of inf and of NaN put in."""
+    result = select(x < math.inf, result, x)
+    result = select(x < zero, math.nan, result)
+    return select(x.equals(zero), -math.inf, result)
+
+
+def mantissa_and_exponent(x: V) -> tuple[V, V]:
+    """(m, e) of x > 0, subnormal numbers too."""
+    mantissa = MANTISSA[x.width]
+    subnormal = x < {32: 2.0**-126, 64: 2.0**-1022}[x.width]
+    m, e = _split(bits(select(subnormal, x * 2.0**mantissa, x)))
+    e = to_float(e >> mantissa)
+    return from_bits(m), select(subnormal, e - float(mantissa), e)
+
+
+def log_value(x: V, quotient: Quotient[V]) -> V:
+    """log x."""
+    m, e = mantissa_and_exponent(x)
+    return _log_cases(x, _log_of(m - 1.0, e, quotient), 0.0)
+
+
+def log1p_value(x: V, quotient: Quotient[V]) -> V:
+    """log(1 + x), with a small relative error near 0 too."""
+    mantissa = MANTISSA[x.width]
+    # 1 + x = (1 + f) 2**e with e taken from the rounded sum and f from x itself, rounded once. 4 / 2**e is a normal
+    # number for every e; 1 / 2**e is not.
+    _, e = _split(bits(x + 1.0))
+    power = from_bits(float_bits(4.0, x.width) - e)
+    f = mad(power, x * 0.25, mad(power, 0.25, -1.0))
+    result = _log_cases(x, _log_of(f, to_float(e >> mantissa), quotient), -1.0)
+    # what is so small is its own result; a quarter of a subnormal number is not exact, and -0 has become 0
+    return select(magnitude(x) < 1e-30, x, result)
+
+
+# ---------------------------------------------------------------- erf and powers
+
+
+def erf_value(x: V) -> V:
+    """erf x: near 0 a polynomial in x**2, elsewhere 1 - 2**g with a polynomial g."""
+    width = x.width
+    border, one, origin = ERF_RANGES[width]
+    a = at_most(magnitude(x), one)
+    g = polynomial(a - origin if origin else a, ERF_FAR[width])
+    shifted = g + SHIFTER[width]
+    r = g - (shifted - SHIFTER[width])
+    far = with_sign_of(mad(power_of_2(shifted, -1.0), polynomial(r, EXP2[width]), 1.0), x)
+    near = mad(x, polynomial(x * x, ERF_NEAR[width]), x)
+    return select(a < border, near, far)
+
+
+def power_cases(base: V, exponent: V, size: V) -> V:
+    """base**exponent from the size |base|**exponent: the signs and special cases of IEEE 754's pow."""
+    size = select(magnitude(base).equals(1.0), 1.0, size)
+    whole = nearest_magnitude(exponent)
+    half = whole * 0.5
+    even = nearest_magnitude(half).equals(half)
+    signed = select(even, size, with_sign_of(size, base))
+    undefined = select(base < 0.0, select(base.equals(-math.inf), size, math.nan), size)
+    result = select(whole.equals(magnitude(exponent)), signed, undefined)
+    return select(exponent.equals(0.0), 1.0, result)  # whatever the base is
