@@ -138,6 +138,11 @@ from numbaprims.cpu.simd.memory import (
     store_first,
     store_scalar,
 )
+from numbaprims.cpu.simd.transforms import (
+    store_narrow_rows,
+    straight_line,
+    tile_multiply_blocks,
+)
 from numbaprims.cpu.simd.types import (
     ELEMENTS,
     Mask,
@@ -246,17 +251,20 @@ __all__ = [
     "store_masked",
     "store_narrow",
     "store_narrow_first",
+    "store_narrow_rows",
     "store_narrow_scalar",
     "store_rows",
     "store_scalar",
     "store_stream",
     "store_word",
+    "straight_line",
     "stream_fence",
     "tanh",
     "tile_add",
     "tile_inner",
     "tile_load",
     "tile_multiply",
+    "tile_multiply_blocks",
     "tile_multiply_dot",
     "tile_reduce_store",
     "tile_scale",

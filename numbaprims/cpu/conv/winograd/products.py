@@ -1,0 +1,35 @@
+"""The products: for each of the n * n positions a small matrix product, tiles x channels x NR channels of the result."""
+
+from __future__ import annotations
+
+import functools
+
+from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.simd import advance, load_word, tile_multiply_blocks, tile_store
+
+ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step", "m_step", "u_step"))
+
+
+@functools.cache
+def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
+    """m[xi][tile][j] = sum over c of v[xi][c // W][tile][c % W] * u[xi][c][j], for positions xi = lo ... hi - 1.
+
+    The NR = NV * W columns of u stay in the first-level cache while MR tiles at a time pass by.
+    """
+    types = BLOCK.types(v=acc, u=acc, m=acc)
+    NR = NV * W
+
+    @range_kernel("winograd_products", types, spec=(acc, MR, NV, W))
+    def winograd_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        t = args.table
+        rows, blocks = load_word(t, ROWS), load_word(t, C_BLOCKS)
+        for xi in range(lo, hi):
+            v = advance(args.v, xi * load_word(t, V_STEP))
+            u = advance(args.u, xi * load_word(t, U_STEP))
+            m = advance(args.m, xi * load_word(t, M_STEP))
+            for i in range(0, rows, MR):
+                tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W)
+                tile_store(advance(m, i * NR), NR, tile, MR, NV, W)
+
+    return winograd_products

@@ -1,0 +1,96 @@
+"""What Winograd's kernels take: the arrays of one block of tiles, and the address of a table with the problem.
+
+The table poses every direction as a forward one: the data gradient is the convolution of y's gradient with the
+filters turned round and their channels exchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.arguments import bias_dtype
+from numbaprims.cpu.simd.arguments import Arguments
+
+# x: the input.  v: its transform, [n * n][c_blocks][rows][W].  u: transformed filters, [panels][n * n][channels][NR].
+# m: products of one panel, [n * n][rows][NR].  first, count: the tiles of the block.  x_channel, out_channel: where the
+# group's channels begin.  panel: which NR channels of the result.
+BLOCK = Arguments(
+    arrays=("x", "v", "u", "m", "out", "bias", "c", "w"),
+    floats=("alpha", "beta", "p0", "p1", "p2"),
+    ints=(
+        "table", "first", "count", "x_channel", "out_channel", "panel", "activation", "has_c", "has_bias", "bias_step",
+    ),
+)  # fmt: skip
+
+# x_*, o_*, c_*, w_*: strides in elements; w_start: where tap (0, 0) lies.  tiles: of one image's height and width, and
+# in all.  block: tiles of one block, rows: those in memory, a multiple of MR.  v_step, m_step, u_step: elements
+# from one of the n * n positions to the next, u_group from one group to the next.
+# The kernels are addresses; *_bytes and *_at are places in the workspace.
+TABLE = (
+    "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
+    "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
+    "w_sk", "w_sc", "w_sr", "w_ss", "w_start", "w_size", "tiles_h", "tiles_w", "tiles", "block", "blocks", "rows",
+    "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step", "u_group", "sum_size",
+    "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at",
+)  # fmt: skip
+WORD = {name: index for index, name in enumerate(TABLE)}
+
+
+class Pose(NamedTuple):
+    """A convolution with stride 1, forward or of the data, as one forward."""
+
+    n: int
+    groups: int
+    x_channels: int
+    out_channels: int
+    x: tuple[int, int]
+    out: tuple[int, int]
+    pad: tuple[int, int]
+    x_steps: tuple[int, int, int, int]
+    out_steps: tuple[int, int, int, int]
+    c_steps: tuple[int, int, int, int]
+    w_steps: tuple[int, int, int, int]
+    w_start: int
+    x_dtype: str
+    out_dtype: str
+    bias_dtype: str
+    w_dtype: str
+
+
+def _planar(steps: Any) -> tuple[int, int, int, int]:
+    """Strides without that of the depth."""
+    return steps[0], steps[1], steps[3], steps[4]
+
+
+def pose(problem: Any) -> Pose:
+    """The forward form of a problem of either direction."""
+    p, s = problem, problem.strides
+    r, t = p.kernel[1:]
+    x, y, c, w = _planar(s.x), _planar(s.y), _planar(s.c), _planar(s.w)
+    if p.direction == "forward":
+        return Pose(
+            p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], x, y, c, w, 0, p.x_dtype,
+            p.y_dtype, bias_dtype(p), p.w_dtype,
+        )  # fmt: skip
+    pad = (r - 1 - p.padding[1], t - 1 - p.padding[2])
+    turned = (w[1], w[0], -w[2], -w[3])
+    start = (r - 1) * w[2] + (t - 1) * w[3]
+    return Pose(
+        p.n, p.groups, p.group_k, p.group_c, p.y_size[1:], p.x_size[1:], pad, y, x, c, turned, start, p.y_dtype,
+        p.x_dtype, bias_dtype(p), p.w_dtype,
+    )  # fmt: skip
+
+
+def pose_words(q: Pose) -> dict[str, int]:
+    """The table's words that follow from the problem alone."""
+    words = {
+        "groups": q.groups, "x_channels": q.x_channels, "out_channels": q.out_channels, "w_start": q.w_start,
+        "w_size": DTYPES[q.w_dtype].itemsize,
+    }  # fmt: skip
+    words |= dict(zip(("x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w"), (*q.x, *q.out, *q.pad), strict=True))
+    for letter, steps in (("x", q.x_steps), ("o", q.out_steps), ("c", q.c_steps)):
+        names = ("sn", "sk" if letter in "oc" else "sc", "sh", "sw")
+        words |= {f"{letter}_{name}": step for name, step in zip(names, steps, strict=True)}
+    words |= {f"w_{name}": step for name, step in zip(("sk", "sc", "sr", "ss"), q.w_steps, strict=True)}
+    return words

@@ -1,0 +1,144 @@
+"""What transforms need: straight-line programs over vectors, and products of what they leave in blocks of lanes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from numbaprims.cpu.simd.arithmetic import multiply_add_value
+from numbaprims.cpu.simd.convert import narrow_value
+from numbaprims.cpu.simd.memory import I64, first_lanes_value, masked_store_value, splat_value, vector_at
+from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
+
+
+def _run(builder: Any, code: str, inputs: list[Any]) -> list[Any]:
+    """Emit a program of numbaprims.cook_toom: a value for each of its outputs."""
+    vector = inputs[0].type
+    values = list(inputs)
+
+    def constant(text: str) -> Any:
+        return ir.Constant(vector, [float(Fraction(text))] * vector.count)
+
+    for line in code.split(";"):
+        name, *words = line.split()
+        if name == "out":
+            return [values[int(word)] for word in words]
+        if name == "zero":
+            values.append(ir.Constant(vector, None))
+            continue
+        a = values[int(words[0])]
+        if name == "add":
+            values.append(builder.fadd(a, values[int(words[1])]))
+        elif name == "sub":
+            values.append(builder.fsub(a, values[int(words[1])]))
+        elif name == "neg":
+            values.append(builder.fneg(a))
+        elif name == "mul":
+            values.append(builder.fmul(a, constant(words[1])))
+        else:
+            values.append(multiply_add_value(builder, a, constant(words[1]), values[int(words[2])]))
+    raise ValueError(f"a program ends with 'out': {code!r}")
+
+
+@intrinsic(prefer_literal=True)
+def straight_line(typingctx, vectors, code):  # type: ignore[no-untyped-def]
+    """A tuple of vectors by a literal program of numbaprims.cook_toom over a tuple of float vectors."""
+    if not isinstance(vectors, types.UniTuple) or not isinstance(vectors.dtype, Vec):
+        return None
+    if ELEMENTS[vectors.dtype.elem][1] != "f" or not isinstance(code, types.StringLiteral):
+        return None
+    text = code.literal_value
+    result = types.UniTuple(vectors.dtype, len(text.rpartition("out ")[2].split()))
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        inputs = [builder.extract_value(args[0], i) for i in range(vectors.count)]
+        return context.make_tuple(builder, result, _run(builder, text, inputs))
+
+    return result(vectors, code), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply_blocks(typingctx, a, a_block, b, blocks, MR, NV, W):  # type: ignore[no-untyped-def]
+    """The tile sum over p < blocks * W of A[i, p] * b[p * NV * W + j], where A[i, p] is
+    a[p // W * a_block + i * W + p % W]: W neighbours in p lie in one vector, rows of A beside one another.
+
+    All W products of a block are emitted, so that every address but four is a constant: rows of A with run-time
+    steps need a register each.
+    """
+    if not all(isinstance(t, types.IntegerLiteral) for t in (MR, NV, W)):
+        return None
+    if not isinstance(a, Pointer) or a != b or ELEMENTS[a.elem][1] != "f":
+        return None
+    height, width, lanes = MR.literal_value, NV.literal_value, W.literal_value
+    result = types.UniTuple(Vec(a.elem, lanes), height * width)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        a_start, a_block_v, b_start, count = args[:4]
+
+        def constant(x: int) -> Any:
+            return ir.Constant(I64, x)
+
+        zero = ir.Constant(vector, None)
+        before = builder.block
+        body = builder.append_basic_block("blocks")
+        after = builder.append_basic_block("blocks_end")
+        builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
+        builder.position_at_end(body)
+        left, a_at, b_at = builder.phi(I64), builder.phi(a_start.type), builder.phi(b_start.type)
+        phis = [builder.phi(vector) for _ in range(height * width)]
+        sums: list[Any] = list(phis)
+        for p in range(lanes):
+            row = []
+            for v in range(width):
+                value = builder.load(vector_at(builder, b_at, constant((p * width + v) * lanes), vector))
+                value.align = 1
+                row.append(value)
+            for i in range(height):
+                one = splat_value(builder, builder.load(builder.gep(a_at, [constant(i * lanes + p)])), lanes)
+                for v in range(width):
+                    sums[i * width + v] = multiply_add_value(builder, one, row[v], sums[i * width + v])
+        a_next = builder.gep(a_at, [a_block_v])
+        b_next = builder.gep(b_at, [constant(lanes * width * lanes)])
+        less = builder.sub(left, constant(1))
+        builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
+        for phi, first, again in (
+            (left, count, less), (a_at, a_start, a_next), (b_at, b_start, b_next),
+            *((phi, zero, total) for phi, total in zip(phis, sums, strict=True)),
+        ):  # fmt: skip
+            phi.add_incoming(first, before)
+            phi.add_incoming(again, body)
+        builder.position_at_end(after)
+        merged = []
+        for total in sums:
+            phi = builder.phi(vector)
+            phi.add_incoming(zero, before)
+            phi.add_incoming(total, body)
+            merged.append(phi)
+        return context.make_tuple(builder, result, merged)
+
+    return result(a, types.int64, b, types.int64, MR, NV, W), codegen
+
+
+@intrinsic
+def store_narrow_rows(typingctx, p, row_stride, rows, columns, vectors):  # type: ignore[no-untyped-def]
+    """The first `columns` lanes of the first `rows` vectors of a tuple, `row_stride` elements apart, in p's type."""
+    if not isinstance(p, Pointer) or not isinstance(vectors, types.UniTuple):
+        return None
+    lanes = vectors.dtype.n
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        mask = first_lanes_value(builder, args[3], lanes)
+        none = ir.Constant(mask.type, None)
+        for i in range(vectors.count):
+            row = ir.Constant(I64, i)
+            given = builder.select(builder.icmp_signed("<", row, args[2]), mask, none)
+            value = narrow_value(builder, builder.extract_value(args[4], i), p.elem)
+            masked_store_value(builder, args[0], builder.mul(row, args[1]), given, value)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, types.int64, types.int64, vectors), codegen
