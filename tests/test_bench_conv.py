@@ -349,7 +349,7 @@ def tiny_figure(monkeypatch):
 def reproduce(*words):
     parser = argparse.ArgumentParser()
     cli_reproduce.add_arguments(parser)
-    return cli_reproduce.run(parser.parse_args(["miopen-figure6", "--clean", *words]))
+    return cli_reproduce.run(parser.parse_args(["miopen-figure6", "--removed=", *words]))
 
 
 def test_a_figure_is_measured_kept_and_drawn_again(tiny_figure, tmp_path, capsys):

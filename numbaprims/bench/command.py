@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shlex
-import subprocess
 import sys
 from typing import Any
 
@@ -89,23 +86,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 0 when every case was measured, 1 when one could not be, 2 for wrong arguments."""
-    capped = rivals.caps(os.environ)
-    if args.removed is None and (capped or "numpy" in sys.modules):
-        return _run_again(args, sorted(capped))
-    os.environ.update(rivals.SETTLED)
+    if args.removed is None:
+        status = rivals.run_again("numbaprims.bench", vars(args))
+        if status is not None:
+            return status
     rivals.keep_memory()
     try:
         return _run_here(args)
     except ValueError as error:
         print(f"numbaprims bench: {error}", file=sys.stderr)
         return 2
-
-
-def _run_again(args: argparse.Namespace, capped: list[str]) -> int:
-    """In a new process without the caps: libraries read them once, when they load."""
-    arguments = {**vars(args), "removed": capped}
-    words = [sys.executable, "-m", "numbaprims.bench", json.dumps(arguments, default=str)]
-    return subprocess.run(words, env=rivals.clean_environment(os.environ), check=False).returncode
 
 
 def _run_here(args: argparse.Namespace) -> int:

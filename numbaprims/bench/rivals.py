@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 # Variables that slow a rival down or pin it to fewer threads than it is asked for. They are read when the
 # libraries load, so the command removes them and runs itself again in a new process.
@@ -67,6 +72,20 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """A copy of an environment without the caps, in which idle workers of rivals go to sleep."""
     capped = caps(environ)
     return {name: value for name, value in environ.items() if name not in capped} | SETTLED
+
+
+def run_again(module: str, arguments: Mapping[str, Any]) -> int | None:
+    """Run ``python -m module JSON`` in a new process without the caps, which libraries read once, when they load.
+
+    `arguments` go there with "removed", the names of the caps; None, and nothing is run, where this process is as good.
+    """
+    capped = caps(os.environ)
+    if not capped and "numpy" not in sys.modules:
+        os.environ.update(SETTLED)
+        return None
+    text = json.dumps({**arguments, "removed": sorted(capped)}, default=str)
+    words = [sys.executable, "-m", module, text]
+    return subprocess.run(words, env=clean_environment(os.environ), check=False).returncode
 
 
 @cache

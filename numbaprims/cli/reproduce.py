@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,16 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save", metavar="DIR", help="write DIR/<machine>/figures/NAME.json, as in benchmarks/results")
     add("--plot", metavar="FILE", help="draw it (.png, .svg, .pdf); needs matplotlib")
     add("--redraw", metavar="FILE", help="measure nothing: print and draw what --json or --save wrote")
-    parser.add_argument("--clean", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--removed", default=None, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from numbaprims.bench import rivals
 
-    if not (arguments.redraw or arguments.clean) and (rivals.caps(os.environ) or "numpy" in sys.modules):
-        # libraries read such variables once, when they load
-        words = [sys.executable, "-m", "numbaprims.cli.reproduce", json.dumps({**vars(arguments), "clean": True})]
-        return subprocess.run(words, env=rivals.clean_environment(os.environ), check=False).returncode
+    if not arguments.redraw and arguments.removed is None:
+        status = rivals.run_again("numbaprims.cli.reproduce", vars(arguments))
+        if status is not None:
+            return status
     try:
         return _run(arguments)
     except (ValueError, OSError) as error:
@@ -51,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"redraw: {arguments.redraw} holds {document.get('figure')!r}, not {arguments.figure}")
     else:
         rivals.keep_memory()
-        document = {**results.facts(_command(arguments), []), "figure": arguments.figure}
+        document = {**results.facts(_command(arguments), arguments.removed or []), "figure": arguments.figure}
         paths = [Path(arguments.json)] if arguments.json else []
         if arguments.save:
             paths.append(Path(arguments.save, document["machine"]["slug"], "figures", f"{arguments.figure}.json"))
