@@ -17,6 +17,8 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "8")
 _kept_cache = os.environ.get("NUMBAPRIMS_TEST_CACHE_DIR")
 _session_cache = None if _kept_cache else tempfile.TemporaryDirectory(prefix="numbaprims-test-cache-")
 os.environ["NUMBAPRIMS_CACHE_DIR"] = _kept_cache or _session_cache.name
+# What a test chooses may not depend on what another one has timed; the tests of the database name one of their own.
+os.environ["NUMBAPRIMS_DATABASE"] = "off"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

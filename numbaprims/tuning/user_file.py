@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 from numbaprims.tuning.records import RELATED, SCHEMA, Key, Record, dump
 from numbaprims.tuning.trouble import warn_once
@@ -172,6 +173,11 @@ class Database:
             self._reader, self._opened = connection, opened
         return self._reader
 
+    def close(self) -> None:
+        """Close the connection for reading; the next lookup opens another."""
+        with self._lock:
+            self._close()
+
     def _close(self) -> None:
         if self._reader is None:
             return
@@ -296,9 +302,8 @@ def _is_corrupt(error: Exception) -> bool:
 
 
 def _uri(path: str) -> str:
-    from urllib.request import pathname2url
-
-    return "file:" + pathname2url(path)
+    path = path.replace(os.sep, "/")
+    return "file:" + quote(path if path.startswith("/") else f"/{path}", safe="/:")
 
 
 def _after_fork_in_child() -> None:

@@ -1,0 +1,569 @@
+"""The tuning database: keys, what is kept, and everything that can be wrong with a file."""
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import numbaprims
+from numbaprims.dispatch import call, registry
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.dispatch.problem import Problem
+from numbaprims.tuning import database, records, trouble
+from numbaprims.tuning.records import Record
+from numbaprims.tuning.user_file import Database
+
+pytestmark = pytest.mark.cpu
+ROOT = Path(numbaprims.__file__).resolve().parent.parent
+X = np.ones(24, np.float32)
+KINDS = ("register_block", "row_block", "naive")  # solvers of ger
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Troubles are said again, launchers are chosen again, nothing stays open."""
+    monkeypatch.setattr(trouble, "_said", set())
+    call.forget()
+    yield
+    call.forget()
+    for path in list(_opened):
+        found = database._database(path)
+        if found is not None:
+            found.close()
+    _opened.clear()
+    database._database.cache_clear()
+    database._shipped.cache_clear()
+
+
+_opened: set[str] = set()
+
+
+@pytest.fixture
+def user(tmp_path):
+    """A user database in force: (path, the object)."""
+    path = tmp_path / "of user" / "tuning.sqlite"
+    _opened.add(str(path))
+    with numbaprims.config(database=path):
+        yield path
+
+
+def key(problem=None):
+    return records.key_of(problem or problem_of("ger", X, X), registry.target("cpu"))
+
+
+def record(solver="naive", seconds=1e-6, version=1, config=None, **changes):
+    return Record(solver, version, config or {}, seconds, 2, "toolchain", **changes)
+
+
+def chosen():
+    """(solver, rule) of a call of ger."""
+    table = numbaprims.explain("ger", X, X)
+    return table.chosen.solver, table.rule
+
+
+def result_is_right():
+    return (numbaprims.ger(X, X) == 1).all()
+
+
+# ---------------------------------------------------------------- keys and records
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    kind: str
+    slope: float = dataclasses.field(default=0.0, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy(Problem):
+    stem = "toy"
+    size: tuple[int, ...]
+    inner: Inner
+    flag: bool = False
+    strides: tuple[int, ...] = dataclasses.field(default=(), compare=False)
+
+
+def test_a_key_is_the_fields_by_name_and_defaults_are_left_out():
+    fields = records.fields_of(Toy((2, 3), Inner("relu", 0.5), strides=(3, 1)))
+    assert fields == {"size": [2, 3], "inner": {"kind": "relu"}}
+    assert records.fields_of(Toy((2, 3), Inner("relu"), True))["flag"] is True
+    assert records.dump({"b": 1, "a": (True, None, "ä")}) == '{"a":[true,null,"\\u00e4"],"b":1}'
+    # a field that a later release adds, with a default, leaves the keys of earlier releases as they are
+    later = dataclasses.make_dataclass(
+        "Later", [("layout", str, "NCHW")], bases=(Toy,), frozen=True, namespace={"stem": "toy"}
+    )
+    assert records.fields_of(later((2, 3), Inner("relu"))) == fields
+
+
+def test_stored_fields_come_back_and_strange_ones_are_refused():
+    back = records.stored(Toy, {"size": [2, 3], "inner": {"kind": "relu"}})
+    assert (back.size, back.inner.kind, back.flag) == ((2, 3), "relu", False) and not hasattr(back, "strides")
+    with pytest.raises(ValueError, match="no field 'colour'"):
+        records.stored(Toy, {"size": [2], "inner": {"kind": "relu"}, "colour": 1})
+    with pytest.raises(ValueError, match="needs the field 'inner'"):
+        records.stored(Toy, {"size": [2]})
+    with pytest.raises(TypeError, match="cannot keep"):
+        records.fields_of(Toy((2,), object()))
+
+
+def test_settings_that_decide_who_may_run_are_part_of_the_key():
+    plain = key()
+    assert plain.settings == "{}" and plain.stem == "ger"
+    with numbaprims.config(accuracy="fast", allow_tf32=True, threads=1):
+        assert json.loads(key().settings) == {"accuracy": "fast", "allow_tf32": True}
+        assert dataclasses.replace(key(), settings="{}") == plain, "threads are in no key"
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [({"solver": 3}, "solver"), ({"version": True}, "version"), ({"config": []}, "config"),
+     ({"config": {"mr": [1]}}, "config"), ({"seconds": 0}, "seconds"), ({"seconds": math.inf}, "seconds"),
+     ({"seconds": "1"}, "seconds"), ({"threads": None}, "threads")],
+)  # fmt: skip
+def test_a_record_is_checked_field_by_field(change, says):
+    good = record().document()
+    assert Record.of_document(json.loads(json.dumps(good))) == record()
+    with pytest.raises(ValueError, match=f"its {says}"):
+        Record.of_document({**good, **change})
+    with pytest.raises(ValueError, match="its stem"):
+        records.Key.of_document({**key().document(), "stem": 1})
+
+
+# ---------------------------------------------------------------- what is chosen
+
+
+def test_order_of_the_rules(user, tmp_path, monkeypatch):
+    target = registry.target("cpu")
+    before, rule = chosen()
+    assert rule == "least estimated time" and not user.exists(), "a lookup makes no file"
+    other = next(name for name in KINDS if name != before)
+    shipped = tmp_path / "shipped.jsonl"
+    monkeypatch.setattr(database, "shipped_file", lambda family: str(shipped))
+
+    def ship(solver, fingerprint):
+        line = {
+            "schema": 1,
+            **dataclasses.replace(key(), fingerprint=fingerprint).document(),
+            **record(solver).document(),
+        }
+        shipped.write_text(json.dumps(line) + "\n")
+        database._shipped.cache_clear()
+
+    ship(other, "znver9-another")
+    assert chosen() == (other, "shipped database, another CPU of the family")
+    ship("naive", target.fingerprint)
+    assert chosen() == ("naive", "shipped database")
+    own = database.user()
+    own.store(dataclasses.replace(key(), fingerprint="znver9-another"), [record("row_block")])
+    assert chosen() == ("row_block", "user database, another CPU of the family")
+    own.store(key(), [record("register_block", 2e-6), record("naive", 1e-3)])
+    assert chosen() == ("register_block", "user database")
+    with numbaprims.config(algorithm={"ger": "naive"}):
+        assert chosen() == ("naive", "forced by the settings")
+    with numbaprims.config(deterministic=True):
+        assert chosen() == (before, "least estimated time")
+    with numbaprims.config(database="off"):
+        assert chosen() == (before, "least estimated time")
+    # another family's times are nobody's business here
+    shipped.unlink()
+    database._shipped.cache_clear()
+    own.store(key(), [])
+    own.store(dataclasses.replace(key(), fingerprint="znver9-another"), [])
+    own.store(dataclasses.replace(key(), fingerprint="m1", family="arm64-m1"), [record("naive")])
+    assert chosen() == (before, "least estimated time")
+
+
+def test_a_stored_config_is_the_one_that_is_bound(user):
+    a, b = np.ones((64, 300), np.float32), np.ones((300, 96), np.float32)
+    problem = problem_of("gemm", a, b)
+    target = registry.target("cpu")
+    solver = next(s for s in registry.solvers("gemm", "cpu") if s.name == "private")
+    config = dict(next(iter(solver.configs(problem, target))))
+    database.user().store(key(problem), [record("private", config=config, version=solver.version)])
+    table = numbaprims.explain("gemm", a, b)
+    assert table.chosen.solver == "private" and table.chosen.config == config
+    assert table.chosen.measured == 1e-6 and table["naive"].measured is None
+    assert np.array_equal(numbaprims.gemm(a, b), a @ b)
+
+
+def test_the_estimates_choose_where_nothing_valid_is_stored(user):
+    before, _ = chosen()
+    own = database.user()
+    own.store(key(), [record("no_such_solver"), record("naive", config={"mr": 3}), record("row_block", version=99)])
+    with pytest.warns(RuntimeWarning) as caught:
+        assert chosen() == (before, "least estimated time")
+    said = sorted(str(w.message) for w in caught)
+    assert len(said) == 2 and "no solver 'no_such_solver'" in said[0] and "no config {'mr': 3}" in said[1]
+    assert all(str(user) in text for text in said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert chosen()[0] == before and result_is_right(), "it is said once"
+    # one bad entry does not spoil the good one beside it
+    own.store(key(), [record("no_such_solver", 1e-9), record("row_block", 1e-6)])
+    assert chosen() == ("row_block", "user database")
+
+
+def test_a_solver_that_refuses_the_problem_is_not_chosen(user):
+    a = np.ones((40, 50), np.float32)
+    before = numbaprims.explain("gemm", a, a.T)
+    assert before["vector"].refusal is not None
+    database.user().store(key(before.problem), [record("vector", 1e-9)])
+    assert numbaprims.explain("gemm", a, a.T).chosen.solver == before.chosen.solver
+
+
+def test_rows_that_are_no_records_are_left_out(user):
+    before, _ = chosen()
+    own = database.user()
+    own.store(key(), [record("naive")])
+    with sqlite3.connect(user) as connection:
+        connection.execute("UPDATE records SET config='{', seconds=-1")
+    connection.close()
+    with pytest.warns(RuntimeWarning, match="an entry of solver 'naive' is not used"):
+        assert chosen() == (before, "least estimated time")
+    with pytest.warns(RuntimeWarning, match="an entry is left out"):
+        assert list(own.everything()) == []
+
+
+# ---------------------------------------------------------------- files that cannot be used
+
+
+def spoil_empty(path):
+    path.write_bytes(b"")
+
+
+def spoil_text(path):
+    path.write_text("this is no database\n" * 500)
+
+
+def spoil_head(path):
+    with open(path, "r+b") as file:
+        file.write(b"\0" * 40)
+
+
+def spoil_middle(path):
+    data = bytearray(path.read_bytes())
+    data[4096:] = os.urandom(1)[:1] * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+def spoil_truncated(path):
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def spoil_foreign(path):
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE records (stem TEXT)")
+    connection.commit()
+    connection.close()
+
+
+def spoil_later(path):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+
+
+def spoil_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+SPOILED = [
+    (spoil_text, "it cannot be read"), (spoil_head, "it cannot be read"), (spoil_middle, "it cannot be read"),
+    (spoil_truncated, "it cannot be read"), (spoil_foreign, "database of another program"),
+    (spoil_later, "of a later release"), (spoil_directory, "it cannot be read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil, says", SPOILED, ids=[s.__name__[6:] for s, _ in SPOILED])
+def test_a_bad_file_costs_one_warning_and_the_estimate_decides(user, spoil, says):
+    before, _ = chosen()
+    worst = next(name for name in KINDS if name != before)
+    own = database.user()
+    many = [dataclasses.replace(key(), problem=records.dump({"m": i})) for i in range(60)]
+    own.add((k, record("naive")) for k in many)  # several pages
+    own.store(key(), [record(worst)])
+    assert chosen() == (worst, "user database")
+    own.close()
+    spoil(user)
+    with pytest.warns(RuntimeWarning, match=says) as caught:
+        assert chosen() == (before, "least estimated time") and result_is_right()
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert chosen()[0] == before and result_is_right()
+    # what is found now counts: in a new file where the old one is no database, else in this process
+    with pytest.warns(RuntimeWarning, match="was renamed|cannot be written") as caught:
+        kept = own.store(key(), [record(worst)])
+    assert chosen() == (worst, "user database")
+    if kept:
+        assert [p.name for p in user.parent.iterdir() if "corrupt" in p.name], "the old file is still there"
+        assert dict(own.everything())[key()] == record(worst)
+    elif spoil is not spoil_directory:
+        connection = sqlite3.connect(user)
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+        connection.close()
+        assert tables == ({"records"} if spoil is spoil_foreign else {"records", "trials"}), "it was left alone"
+
+
+def test_an_empty_file_is_a_new_one(user):
+    user.parent.mkdir()
+    spoil_empty(user)
+    before, rule = chosen()
+    assert rule == "least estimated time"
+    assert database.user().store(key(), [record("naive")]) and chosen() == ("naive", "user database")
+
+
+def test_no_home_directory_is_no_error(monkeypatch):
+    monkeypatch.setattr(database, "_directory", lambda chosen: "")
+    with numbaprims.config(database=None):
+        numbaprims.config.set(database="")  # the process default of the tests is "off"
+        assert database.user() is None and result_is_right()
+        assert database.import_file(os.devnull) == 0
+
+
+def test_a_path_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "below" / "tuning.sqlite"
+    with numbaprims.config(database=path):
+        own = database.user()
+        with pytest.warns(RuntimeWarning, match="cannot be written.*this process only"):
+            assert own.store(key(), [record("naive")]) is False
+        assert chosen() == ("naive", "user database") and result_is_right(), "it counts here all the same"
+
+
+READ_ONLY = """
+import os, sys, warnings
+import numpy as np, numbaprims
+from numbaprims.dispatch import registry
+from numbaprims.tuning import database, records
+x = np.ones(24, np.float32)
+with numbaprims.config(database="off"):  # everything is imported while it can be read
+    numbaprims.find("ger", x, x)
+    numbaprims.explain("ger", x, x)
+import sqlite3, numbaprims.tuning.user_file
+records.toolchain()
+if os.getuid() == 0:  # root may write everywhere, so the test becomes somebody else
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+warnings.simplefilter("error")
+table = numbaprims.explain("ger", x, x)
+assert (table.chosen.solver, table.rule) == ("naive", "user database"), str(table)
+key = records.key_of(table.problem, registry.target("cpu"))
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as caught:
+    done = database.user().store(key, [records.Record("row_block", 1, {}, 1e-7, 2, "")])
+assert done is False and len(caught) == 1 and "cannot be written" in str(caught[0].message), caught
+assert numbaprims.explain("ger", x, x).chosen.solver == "row_block"
+found = numbaprims.find("ger", x, x)
+assert len(found) == 3 and (numbaprims.ger(x, x) == 1).all()
+print("fine")
+"""
+
+
+def test_a_read_only_directory_is_read_and_not_written(tmp_path):
+    folder = Path(tempfile.mkdtemp(prefix="numbaprims-read-only-"))
+    try:
+        path = folder / "tuning.sqlite"
+        made = Database(str(path))
+        made.store(key(), [record("naive")])
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        before = path.read_bytes()
+        env = dict(os.environ, PYTHONPATH=str(ROOT), NUMBAPRIMS_DATABASE=str(path))
+        done = subprocess.run([sys.executable, "-c", READ_ONLY], env=env, capture_output=True, text=True)
+        assert done.stdout == "fine\n", done.stderr
+        assert path.read_bytes() == before and [p.name for p in folder.iterdir()] == ["tuning.sqlite"]
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_locked_file_makes_nobody_wait_long(user):
+    before, _ = chosen()
+    worst = next(name for name in KINDS if name != before)
+    own = database.user()
+    own.store(key(), [record(worst)])
+    blocker = sqlite3.connect(user, isolation_level=None)
+    blocker.execute("BEGIN EXCLUSIVE")
+    began = time.perf_counter()
+    with pytest.warns(RuntimeWarning, match="locked by another process"):
+        assert chosen() == (before, "least estimated time")
+    assert time.perf_counter() - began < 3
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert chosen() == (worst, "user database"), "it is read again as soon as that is over"
+
+
+WRITER = """
+import dataclasses, sys
+import numpy as np
+from numbaprims.dispatch import registry
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.tuning import records
+from numbaprims.tuning.user_file import Database
+me, x = int(sys.argv[2]), np.ones(24, np.float32)
+own = Database(sys.argv[1])
+shared = records.key_of(problem_of("ger", x, x), registry.target("cpu"))
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(60):
+    mine = dataclasses.replace(shared, problem=records.dump({"writer": me, "i": i}))
+    both = [records.Record(name, 1, {"writer": me}, 1e-6 * (i + 1), 1, "") for name in ("a", "b", "c")]
+    assert own.store(mine, both) and own.store(shared, both)
+    assert own.add_trials(mine, both)
+    (which, found), = own.lookup(shared)
+    assert len(found) == 3 and len({(r.config["writer"], r.seconds) for r in found}) == 1, found
+print("done")
+"""
+
+
+def test_two_processes_write_at_once(tmp_path):
+    path = tmp_path / "tuning.sqlite"
+    env = dict(os.environ, PYTHONPATH=str(ROOT))
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", WRITER, str(path), str(me)],
+            env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for me in range(2)
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    for writer in writers:
+        out, error = writer.communicate(timeout=120)
+        assert out == "done\n" and writer.returncode == 0, error
+    own = Database(str(path))
+    found = list(own.everything())
+    assert len(found) == (2 * 60 + 1) * 3, "nobody's records were lost, and of the shared key one writer's are there"
+    assert len({r.config["writer"] for k, r in found if "writer" not in k.problem}) == 1
+    own.close()
+
+
+def test_threads_and_a_forked_child_share_it(user):
+    own = database.user()
+    own.store(key(), [record("naive")])
+    failures = []
+
+    def work(n):
+        try:
+            for i in range(20):
+                mine = dataclasses.replace(key(), problem=records.dump({"n": n, "i": i}))
+                assert own.store(mine, [record()]) and own.lookup(key())[0][1] == [record("naive")]
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    assert not failures and len(list(own.everything())) == 81
+    if hasattr(os, "fork"):
+        code = (
+            "import os, sys\nfrom numbaprims.tuning.user_file import Database\nfrom numbaprims.tuning import records\n"
+            "own = Database(sys.argv[1])\nfirst = next(iter(own.everything()))[0]\nown._lock.acquire()\n"
+            "child = os.fork()\n"
+            "if not child:\n    os._exit(0 if own.lookup(first) and own.store(first, []) else 3)\n"
+            "own._lock.release()\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+            "assert own.lookup(first) == []\n"
+        )
+        env = dict(os.environ, PYTHONPATH=str(ROOT))
+        done = subprocess.run([sys.executable, "-c", code, str(user)], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------- files of JSON lines
+
+
+def test_export_and_import_are_inverse(user, tmp_path):
+    own = database.user()
+    own.store(key(), [record("naive"), record("row_block", 2e-6)])
+    own.store(dataclasses.replace(key(), stem="gemm"), [record("blocked", config={"mr": 3, "way": "wide"})])
+    file = tmp_path / "times.jsonl"
+    assert database.export_file(file) == 3 and database.export_file(tmp_path / "one", stem="gemm") == 1
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["stem"] for line in lines} == {"ger", "gemm"} and all(line["schema"] == 1 for line in lines)
+    assert all(isinstance(line["problem"], dict) and line["problem"]["m"] == 24 for line in lines), "people can read it"
+    before = list(own.everything())
+    other = tmp_path / "other.sqlite"
+    _opened.add(str(other))
+    with numbaprims.config(database=other):
+        assert database.import_file(file) == 3
+        assert list(database.user().everything()) == before
+        assert chosen() == ("naive", "user database")
+
+
+def test_lines_that_are_no_records_are_named(user, tmp_path):
+    good = json.dumps({"schema": 1, **key().document(), **record("naive").document()})
+    lines = [
+        good,
+        "",
+        "{",
+        good.replace('"schema": 1', '"schema": 7'),
+        good.replace('"naive"', "null"),
+        "[1]",
+        "\udcff",
+    ]
+    file = tmp_path / "times.jsonl"
+    file.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
+    with pytest.warns(RuntimeWarning) as caught:
+        assert database.import_file(file) == 1
+    assert sorted(str(w.message).split(": ")[1] for w in caught) == [f"line {n} is not used" for n in (3, 4, 5, 6, 7)]
+    assert chosen() == ("naive", "user database")
+    with pytest.raises(OSError):
+        database.import_file(tmp_path / "nowhere")
+
+
+def test_shipped_files_are_whole():
+    for file in Path(database.shipped_file("x")).parent.glob("*.jsonl"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            entries = list(database.parse(file.read_text().splitlines(), str(file)))
+        assert entries and all(database.shipped_file(k.family) == str(file) for k, _ in entries)
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def test_a_lookup_takes_less_than_a_millisecond_and_a_hit_none(user):
+    own = database.user()
+    own.add((dataclasses.replace(key(), problem=records.dump({"m": i})), record("naive")) for i in range(5000))
+    own.store(key(), [record("naive"), record("row_block", 2e-6)])
+    database.lookup(key())
+    problem, target, times = problem_of("ger", X, X), registry.target("cpu"), []
+    for _ in range(50):
+        began = time.perf_counter()
+        assert database.lookup(records.key_of(problem, target))
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1e-3
+    numbaprims.ger(X, X)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "lookup", lambda key: pytest.fail("a repeated call looked into the database"))
+        numbaprims.ger(X, X)
+
+
+def test_without_a_file_sqlite_is_not_imported(tmp_path):
+    code = (
+        "import sys, numpy as np, numbaprims\nx = np.ones(5, np.float32)\nnumbaprims.ger(x, x)\n"
+        "assert 'sqlite3' not in sys.modules and 'numbaprims.dispatch.find' not in sys.modules"
+    )
+    env = dict(os.environ, PYTHONPATH=str(ROOT), NUMBAPRIMS_DATABASE=str(tmp_path / "none"))
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
