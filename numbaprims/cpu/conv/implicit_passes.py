@@ -1,0 +1,141 @@
+"""Forward convolutions and data gradients as one kind of walk.
+
+The gradient of x at h = phase + j * stride sums dy[p] over the taps r with r * dilation = h + padding (mod stride), at
+p = (h + padding - r * dilation) / stride: for one phase that is a convolution of stride 1 over j, whose taps step
+backwards, and whose results lie `stride` apart.  Nothing is flipped or moved: signs and starts of steps say it all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+from numbaprims.ops._conv_problem import Steps, Triple
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """result[n, m, o] = sum over channels and taps t of input[n, channel, o * stride - padding + t * dilation] times
+    weight[m, channel, t], in every group; steps count elements."""
+
+    n: int
+    groups: int
+    rows: int
+    """Channels of the result in one group."""
+    depth: int
+    """Channels of the input in one group."""
+    size: Triple
+    """Of the input."""
+    grid: Triple
+    """Of the result."""
+    taps: Triple
+    stride: Triple
+    dilation: Triple
+    """Negative where taps step backwards."""
+    padding: Triple
+    """Negative where windows begin inside."""
+    x: Steps
+    w: Steps
+    """Of m, channel, and the taps."""
+    w_base: int
+    w_group: int
+    y: Steps
+    y_base: int
+    c: Steps
+    c_base: int
+
+    @property
+    def window(self) -> int:
+        """Taps in all."""
+        return self.taps[0] * self.taps[1] * self.taps[2]
+
+    @property
+    def pixels(self) -> int:
+        """Results of one channel of one image."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def flops(self) -> float:
+        """Operations."""
+        return 2.0 * self.n * self.groups * self.rows * self.depth * self.window * self.pixels
+
+
+def passes(problem: Any) -> list[Pass]:
+    """The passes whose results together are the problem's: one forward, one a phase of the stride for data."""
+    p, s = problem, problem.strides
+    if p.direction == "forward":
+        return [
+            Pass(
+                p.n,
+                p.groups,
+                p.group_k,
+                p.group_c,
+                p.x_size,
+                p.y_size,
+                p.kernel,
+                p.stride,
+                p.dilation,
+                p.padding,
+                s.x,
+                s.w,
+                0,
+                p.group_k * s.w[0],
+                s.y,
+                0,
+                s.c,
+                0,
+            )  # fmt: skip
+        ]
+    found = []
+    axes = [_phases(*axis) for axis in zip(p.x_size, p.kernel, p.stride, p.dilation, p.padding, strict=True)]
+    for phase in itertools.product(*axes):
+        first = tuple(axis["first"] for axis in phase)
+        tap = tuple(axis["tap"] for axis in phase)
+        step = tuple(axis["step"] for axis in phase)
+        found.append(
+            Pass(
+                p.n,
+                p.groups,
+                p.group_c,
+                p.group_k,
+                p.y_size,
+                _three(axis["count"] for axis in phase),
+                _three(axis["taps"] for axis in phase),
+                (1, 1, 1),
+                _three(axis["dilation"] for axis in phase),
+                _three(axis["padding"] for axis in phase),
+                s.y,
+                (s.w[1], s.w[0], *(w * n for w, n in zip(s.w[2:], step, strict=True))),  # type: ignore[arg-type]
+                sum(w * n for w, n in zip(s.w[2:], tap, strict=True)),
+                p.group_k * s.w[0],
+                (*s.x[:2], *(x * n for x, n in zip(s.x[2:], p.stride, strict=True))),  # type: ignore[arg-type]
+                sum(x * n for x, n in zip(s.x[2:], first, strict=True)),
+                (*s.c[:2], *(c * n for c, n in zip(s.c[2:], p.stride, strict=True))),  # type: ignore[arg-type]
+                sum(c * n for c, n in zip(s.c[2:], first, strict=True)),
+            )  # fmt: skip
+        )
+    return found
+
+
+def _three(values: Any) -> Triple:
+    first, second, third = values
+    return first, second, third
+
+
+def _phases(size: int, taps: int, stride: int, dilation: int, padding: int) -> list[dict[str, int]]:
+    """One axis of a data gradient: for each phase of the result its first element and how many it has, the first tap
+    that meets it, how many do and how far apart, and the walk over dy."""
+    apart = stride // math.gcd(stride, dilation)
+    found = []
+    for first in range(min(stride, size)):
+        mine = [tap for tap in range(min(apart, taps)) if (first + padding - tap * dilation) % stride == 0]
+        tap = mine[0] if mine else 0
+        found.append(
+            {
+                "first": first, "count": -(-(size - first) // stride), "tap": tap, "step": apart,
+                "taps": -(-(taps - tap) // apart) if mine else 0, "dilation": -(apart * dilation // stride),
+                "padding": -((first + padding - tap * dilation) // stride),
+            }
+        )  # fmt: skip
+    return found
