@@ -1,0 +1,51 @@
+"""What the kernels of the weight gradient take."""
+
+from __future__ import annotations
+
+from numbaprims.cpu.conv.arguments import ARGS
+from numbaprims.cpu.simd.arguments import Arguments
+
+# Panels lo ... hi - 1 of dy (a) with one panel of x (b): total[k, tap, c] (first: =, else +=), c < columns.
+# pixels: how many; table: addresses of int64, where each pixel lies in b; shifts: by how much each tap moves it.
+MULTIPLY = Arguments(
+    arrays=("a", "b", "total", "table", "shifts"),
+    ints=("rows", "columns", "pixels", "taps", "first", "k_step", "tap_step"),
+)
+
+# The patches of lines lo ... hi - 1 (p) of one plane: out[pixel * width + ...], `channels` channels from source on.
+# run: elements of x that lie side by side and belong to one row of the window: S, or S * C with channels last.
+PATCHES = Arguments(
+    arrays=("out", "source"), ints=("geometry", "channels", "run", "unit", "width", "d0", "p0", "columns")
+)
+
+# The sum over pixels is cut into chunks: boxes of box_n images, box_o planes and box_p lines of y; `slice_chunks` of
+# them make a slice, whose sums lie apart from those of other slices and are added to them at the end, in order.
+# A tile is a slice, a group, and a block of filters and one of channels.
+# step_*: by how many places of the packed x two neighbours in y are apart; src_*: by how many elements of x two
+# neighbours in the packed x are; box_d, box_h, box_w: places of the packed x.
+# merge_x: 1 where rows of x follow one another without a gap in source and copy; merge_y: 1 where lines of y do, 2
+# where planes do.
+# patches: address of the kernel that gathers them, 0 where panels of channels are packed; width, run, unit: of patches.
+# end: address of the words of END.
+# b_step: elements from one panel of x to the next.
+DRIVE = Arguments(
+    arrays=ARGS.arrays,
+    floats=ARGS.floats,
+    ints=(
+        "geometry", "patches", "pack_x", "pack_y", "multiply", "shifts", "taps", "in_size", "sum_size", "mr", "nr",
+        "box_n", "box_o", "box_p", "chunks_o", "chunks_p", "chunks", "slice_chunks",
+        "k_block", "k_blocks", "c_block", "c_blocks",
+        "step_d", "step_h", "step_w", "src_d", "src_h", "src_w", "box_d", "box_h", "box_w", "merge_x", "merge_y",
+        "width", "run", "unit", "b_step", "columns",
+        "y_at", "table_at", "worker_bytes", "shared_bytes", "sums_in_out", "k_step", "tap_step", "slice_step",
+        "end",
+    ),
+)  # fmt: skip
+
+# Words of the table for the end of the sums, out = alpha * sum of the slices + beta * c: steps from one filter, tap or
+# channel to the next in the sums and from one filter or channel to the next in out and c; places: address of int64
+# [2][taps], where a tap lies in out and in c; way: see make_end.
+END = (
+    "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "channels", "places", "out_k", "out_c", "c_k", "c_c",
+    "has_c", "way",
+)  # fmt: skip
