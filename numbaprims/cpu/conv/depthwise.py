@@ -17,25 +17,30 @@ from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 
 def sides(problem: Any) -> tuple[Any, ...]:
-    """Sizes and strides of the input and the result (height and width last), padding before the first element, and
-    strides of the weight; the data gradient with stride 1 is a convolution of dy with flipped windows."""
+    """Sizes and strides of what windows walk over and of what they lead to (of dy and dx for the data gradient)."""
     p, s = problem, problem.strides
-    if p.direction == "forward":
-        return p.x_size, p.y_size, s.x, s.y, p.padding
-    reach = tuple((k - 1) * d for k, d in zip(p.kernel, p.dilation, strict=True))
-    return p.y_size, p.x_size, s.y, s.x, tuple(r - pad for r, pad in zip(reach, p.padding, strict=True))
+    if p.direction == "data":
+        return p.y_size, p.x_size, s.y, s.x
+    return p.x_size, p.y_size, s.x, s.y
 
 
 def row_tile(problem: Any, target: Any) -> tuple[int, int]:
     """Rows and lanes of a tile: of least padding."""
-    size, full = sides(problem)[1], lanes(problem.accumulate, target.vector_bytes)
-    W = full
-    while W > 4 and size[2] <= W // 2:
+    p, wide = problem, target.isa in ("avx512", "neon")
+    rows, columns = sides(p)[1][1:]
+    W = lanes(p.accumulate, target.vector_bytes)
+    while W > 4 and columns <= W // 2:
         W //= 2
-    if size[1] <= 8:
-        return max(1, size[1]), W
-    heights = (7, 8, 6, 5) if target.isa in ("avx512", "neon") else (4, 3)
-    return min(heights, key=lambda height: round_up(size[1], height)), W
+    if p.direction == "data":
+        rows = ceil_div(rows + p.padding[1] % p.stride[1], p.stride[1])
+        heights = {1: (7, 8, 6, 5), 2: (4, 3)}.get(p.stride[1] * p.stride[2], (2, 1))
+    else:
+        heights = (7, 8, 6, 5)
+    if not wide:
+        heights = tuple(dict.fromkeys(max(1, height // 2) for height in heights))
+    if rows <= max(heights):
+        return rows, W
+    return min(heights, key=lambda height: round_up(rows, height)), W
 
 
 class Depthwise(Solver):
@@ -47,8 +52,10 @@ class Depthwise(Solver):
         p = problem
         if not p.depthwise:
             return "the groups have several channels of x"
-        if p.direction != "forward" and (p.direction != "data" or p.stride != (1, 1, 1) or p.group_k > 1):
-            return f"it has no direction {p.direction} with stride {p.stride} and {p.group_k} filters a channel"
+        if p.direction == "bias":
+            return "it has no gradient of the bias"
+        if p.direction == "data" and p.group_k > 1:
+            return "its data gradient takes one filter a channel"
         if p.accumulate == "i32":
             return "it has no integers"
         if p.x_order not in ("planes", "rows") or p.y_order not in ("planes", "rows"):
@@ -72,35 +79,37 @@ class Depthwise(Solver):
         p = problem
         if p.activation.kind == "identity" or p.out_dtype == p.accumulate:
             return 0
-        _, size, *_ = sides(p)
+        size = sides(p)[1]
         return round_up(size[1] * size[2] * itemsize(p.accumulate), 64)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         p, s = problem, problem.strides
-        in_size, out_size, in_steps, out_steps, pad = sides(p)
+        in_size, out_size, in_steps, out_steps = sides(p)
         RT, W = row_tile(p, target)
-        (_, R, S), room = p.kernel, self._room(p)
-        SH, SW = p.stride[1:]
-        kernel = depthwise_rows.make_rows(
-            p.in_dtype, p.accumulate, RT, R, S, SH, SW, W, int(p.has_c), int(room > 0)
-        )  # fmt: skip
-        flip = p.direction == "data"
+        (_, R, S), (_, SH, SW), pad, room = p.kernel, p.stride, p.padding, self._room(p)
+        gradient, spread = p.direction == "weight", p.direction == "data"
+        if gradient:
+            kernel = depthwise_rows.make_gradient(p.in_dtype, p.accumulate, RT, R, S, SH, SW, W)
+        else:
+            kernel = depthwise_rows.make_rows(
+                p.in_dtype, p.accumulate, RT, R, S, SH, SW, W, int(p.has_c), int(room > 0), int(spread)
+            )  # fmt: skip
         none = np.zeros(in_size[2] * itemsize(p.in_dtype), np.uint8)
-        channels = p.k
         values = {
-            "channels": channels, "multiplier": p.group_k,
+            "images": p.n, "channels": p.k, "multiplier": p.group_k,
             "in_h": in_size[1], "in_w": in_size[2], "out_h": out_size[1], "out_w": out_size[2],
-            "row": -pad[1], "column": -pad[2],
+            "row": pad[1] if spread else -pad[1], "column": pad[2] if spread else -pad[2],
+            # tiles of a spread window begin where padding and row together are a multiple of the stride
+            "first_row": -(pad[1] % SH) if spread else 0, "first_column": -(pad[2] % SW) if spread else 0,
             "in_n": in_steps[0], "in_c": in_steps[1], "in_row": in_steps[3],
             "out_n": out_steps[0], "out_c": out_steps[1], "out_row": out_steps[3],
-            "c_n": s.c[0], "c_c": s.c[1], "c_row": s.c[3],
-            "w_start": (R - 1) * s.w[3] + (S - 1) * s.w[4] if flip else 0,
-            "w_k": s.w[0], "w_row": -s.w[3] if flip else s.w[3], "w_column": -s.w[4] if flip else s.w[4],
-            "has_bias": int(p.bias), "bias_step": s.bias, "activation": activation_address(p, target),
-            "zeros": int(none.ctypes.data), "worker_bytes": room,
+            "c_n": s.c[0], "c_c": s.c[1], "c_row": s.c[3], "c_column": s.c[4],
+            "w_k": s.w[0], "w_row": s.w[3], "w_column": s.w[4],
+            "has_c": int(p.has_c), "has_bias": int(p.bias), "bias_step": s.bias,
+            "activation": activation_address(p, target), "zeros": int(none.ctypes.data), "worker_bytes": room,
         }  # fmt: skip
-        planes = p.n * channels
+        tiles = p.k if gradient else p.n * p.k
         program = Program(
-            [values[name] for name in depthwise_rows.ARGS.ints], [(kernel, planes, ceil_div(planes, 32))], keep=(none,)
+            [values[name] for name in depthwise_rows.ARGS.ints], [(kernel, tiles, ceil_div(tiles, 32))], keep=(none,)
         )
         return make_launcher(program, parallel=self.estimate(p, target) > 15e-6, per_worker=room)
