@@ -19,13 +19,13 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
-from numbaprims.gpu.device.memory import advance, load_vector, opaque, store_vector
-from numbaprims.gpu.device.mma import dot4
+from numbaprims.gpu.device.memory import advance, opaque, store_vector
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.gemm.arguments import OFFSETS, common_types, vector_length
 from numbaprims.gpu.gemm.epilogue import local_sums, make_drain
 from numbaprims.gpu.gemm.lists import TUPLES
 from numbaprims.gpu.gemm.loads import make_load, words_of
+from numbaprims.gpu.gemm.multiply import make_multiply
 from numbaprims.gpu.gemm.sizes import TILES, padding
 from numbaprims.gpu.jit import (
     STORAGE,
@@ -44,22 +44,6 @@ GROUP = 8
 I32, I64, U32 = types.int32, types.int64, types.uint32
 
 
-def _multiply_add(a_dtype: str, b_dtype: str) -> Any:
-    if DTYPES[a_dtype].accumulate == "i32":
-
-        @device_function
-        def dot(x, y, total):  # type: ignore[no-untyped-def]
-            return dot4(x, y, total, a_dtype, b_dtype)
-
-        return dot
-
-    @device_function
-    def multiply_add(x, y, total):  # type: ignore[no-untyped-def]
-        return total + x * y
-
-    return multiply_add
-
-
 @functools.cache
 def make_tiled(
     a_dtype: str, b_dtype: str, out_dtype: str, tile: str, a_way: str, b_way: str, activation: str, partial: bool
@@ -70,14 +54,13 @@ def make_tiled(
     words, S = words_of(a_dtype), local_sums(acc)
     W, E, WORD = words.size, words.elements, words.type
     V = vector_length(acc)
-    TM, TN, LM, LN, WN, BK, STAGES = size.tm, size.tn, size.lm, size.ln, size.wn, size.bk, size.stages
+    TM, TN, LM, LN, BK, STAGES = size.tm, size.tn, size.lm, size.ln, size.bk, size.stages
     BM, BN, THREADS, SUMS = size.bm, size.bn, size.threads, size.tm * size.tn
     LDA, LDB = BM + padding(W), BN + padding(W)
     STAGE, SPAN, PENDING = BK * (LDA + LDB), BK * E, STAGES - 2
     a_load, b_load = make_load(a_dtype, a_way, BM, BK, THREADS), make_load(b_dtype, b_way, BN, BK, THREADS)
     place_a, start_a, fetch_a, put_a, A_REGS, a_element = a_load
     place_b, start_b, fetch_b, put_b, B_REGS, b_element = b_load
-    multiply_add = _multiply_add(a_dtype, b_dtype)
     LDS = BN + padding(W)
     drain = make_drain(a_dtype, out_dtype, acc, activation, BM, BN, LDS, THREADS, partial)
     as_tuple, fill = TUPLES[V]
@@ -90,42 +73,7 @@ def make_tiled(
             first, second = offsets[at * 4 + column], offsets[at * 4 + column + 1]
         return first, second
 
-    @device_function
-    def corner(t):  # type: ignore[no-untyped-def]
-        """Where in the tile a thread's first vectors of rows and of columns begin."""
-        warp, lane = I32(t // 32), I32(t % 32)
-        return I32((warp // WN) * (TM * LM) + (lane // LN) * V), I32((warp % WN) * (TN * LN) + (lane % LN) * V)
-
-    @device_function
-    def multiply_one(sm, at_a, at_b, xa, xb, sums):  # type: ignore[no-untyped-def]
-        va = cuda.local.array(V, WORD)
-        for g in range(TM // V):
-            fill(va, load_vector(sm, at_a + g * (LM * V), V))
-            for e in range(V):
-                xa[g * V + e] = va[e]
-        for g in range(TN // V):
-            fill(va, load_vector(sm, at_b + g * (LN * V), V))
-            for e in range(V):
-                xb[g * V + e] = va[e]
-        for i in range(TM):
-            for j in range(TN):
-                sums[i * TN + j] = multiply_add(xa[i], xb[j], sums[i * TN + j])
-
-    # Four k side by side let the loads of one hide behind the multiply-adds of another.  LLVM unrolls this loop by
-    # itself up to 16 sums; a longer one is written out, which costs Numba 3 s more for each kernel.
-    @device_function
-    def four_in_loop(sm, at_a, at_b, xa, xb, sums):  # type: ignore[no-untyped-def]
-        for u in range(4):
-            multiply_one(sm, at_a + u * LDA, at_b + u * LDB, xa, xb, sums)
-
-    @device_function
-    def four_in_line(sm, at_a, at_b, xa, xb, sums):  # type: ignore[no-untyped-def]
-        multiply_one(sm, at_a, at_b, xa, xb, sums)
-        multiply_one(sm, at_a + LDA, at_b + LDB, xa, xb, sums)
-        multiply_one(sm, at_a + 2 * LDA, at_b + 2 * LDB, xa, xb, sums)
-        multiply_one(sm, at_a + 3 * LDA, at_b + 3 * LDB, xa, xb, sums)
-
-    multiply_four = four_in_loop if SUMS <= 16 else four_in_line
+    corner, multiply_four = make_multiply(a_dtype, b_dtype, tile)
     signature = types.void(
         *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(STORAGE[acc]), *(types.int32,) * 5
     )
