@@ -15,8 +15,8 @@ import numpy as np
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import geometry_table
-from numbaprims.cpu.conv.weight_arguments import DRIVE, END
-from numbaprims.cpu.conv.weight_drive import make_drive
+from numbaprims.cpu.conv.weight_arguments import DRIVE, END_WORDS
+from numbaprims.cpu.conv.weight_drive import make_drive, make_end_drive
 from numbaprims.cpu.conv.weight_kernels import make_end, make_multiply, make_patches
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
@@ -185,17 +185,24 @@ class WeightGemm(Solver):
         x_bytes = pixels * width * size if whole else cut.box[0] * boxes[0] * boxes[1] * boxes[2] * nr * size
         x_bytes = round_up(x_bytes + SLACK + nr * size, 64)
         y_bytes = round_up(round_up(cut.k_block, mr) * pixels * size + SLACK, 64)
-        out_steps = {"out_k": s.w[0], "out_c": s.w[1], "c_k": s.c[0], "c_c": s.c[1]}
+        # one box, and nothing to add to it: its sums end where they are, in the second-level cache
+        fused = cut.chunks == 1 and not in_out and not whole
+        if fused:
+            k_step, tap_step, c_step, slice_step = taps * nr, nr, 1, 0
+        sums_bytes = round_up(cut.k_block * k_step * size, 64) if fused else 0
+        joined = way == 0 and c_step != 1
+        if joined:
+            places = np.zeros((2, 1), np.int64)
         end = {
-            "slices": cut.slices, "slice_step": slice_step, "k_step": k_step, "tap_step": tap_step, "c_step": c_step,
-            "taps": taps, "channels": channels, "places": int(places.ctypes.data), "has_c": int(p.has_c), "way": way,
-            **out_steps,
+            "kernel": 0 if in_out else make_end(acc, p.out_dtype, W).address, "slices": cut.slices,
+            "slice_step": slice_step, "k_step": k_step, "tap_step": tap_step, "c_step": c_step,
+            "taps": 1 if joined else taps, "places": int(places.ctypes.data), "out_k": s.w[0], "out_c": s.w[1],
+            "c_k": s.c[0], "c_c": s.c[1], "has_c": int(p.has_c), "way": way, "joined": int(joined),
+            "out_size": DTYPES[p.out_dtype].itemsize,
         }  # fmt: skip
-        if way == 0 and c_step != 1:  # the order of the weight: one row a filter
-            end |= {"taps": 1, "channels": channels * taps}
-        words = np.array([end[name] for name in END], np.int64)
+        words = np.array([end[name] for name in END_WORDS], np.int64)
         table = geometry_table(p)
-        shared = 0 if in_out else round_up(cut.slices * slice_step * size, 64)
+        shared = 0 if in_out or fused else round_up(cut.slices * slice_step * size, 64)
         ints = {
             "geometry": int(table.ctypes.data), "taps": len(shifts), "shifts": int(shifts.ctypes.data),
             "patches": make_patches(p.x_dtype, acc, W).address if whole else 0,
@@ -209,9 +216,10 @@ class WeightGemm(Solver):
             "src_d": source[0], "src_h": source[1], "src_w": source[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2],
             "merge_x": int(merge_x), "merge_y": 2 if planes else int(lines),
-            "width": width, "unit": unit, "run": p.kernel[2] * unit, "b_step": nr if whole else 0,
+            "width": width, "unit": unit, "run": p.kernel[2] * unit,
             "columns": channels * taps, "y_at": x_bytes, "table_at": x_bytes + y_bytes,
-            "worker_bytes": x_bytes + y_bytes + round_up(pixels * 8, 64), "shared_bytes": shared,
+            "sums_at": x_bytes + y_bytes + round_up(pixels * 8, 64), "fused": int(fused),
+            "worker_bytes": x_bytes + y_bytes + round_up(pixels * 8, 64) + sums_bytes, "shared_bytes": shared,
             "sums_in_out": int(in_out), "k_step": s.w[0] if in_out else k_step,
             "tap_step": int(places[0, 1] - places[0, 0]) if in_out and len(shifts) > 1 else tap_step,
             "slice_step": slice_step, "end": int(words.ctypes.data),
@@ -249,9 +257,8 @@ class WeightGemm(Solver):
         slices = ceil_div(ints["chunks"], ints["slice_chunks"])
         tiles = slices * p.groups * ints["k_blocks"] * ints["c_blocks"]
         phases = [(make_drive(), tiles, 1)]
-        if not ints["sums_in_out"]:
-            end = make_end(acc, p.out_dtype, lanes(acc, target.vector_bytes))
-            phases.append((end, p.k, max(1, 4096 // (p.group_c * p.taps), ceil_div(p.k, 32))))
+        if not ints["sums_in_out"] and not ints["fused"]:
+            phases.append((make_end_drive(), p.k, max(1, 4096 // (p.group_c * p.taps), ceil_div(p.k, 32))))
         program = Program([ints[name] for name in DRIVE.ints], phases, keep=keep)
         return make_launcher(
             program, parallel=p.flops() > PARALLEL_FLOPS, shared=shared, per_worker=ints["worker_bytes"]

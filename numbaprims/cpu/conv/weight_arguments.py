@@ -26,8 +26,7 @@ PATCHES = Arguments(
 # merge_x: 1 where rows of x follow one another without a gap in source and copy; merge_y: 1 where lines of y do, 2
 # where planes do.
 # patches: address of the kernel that gathers them, 0 where panels of channels are packed; width, run, unit: of patches.
-# end: address of the words of END.
-# b_step: elements from one panel of x to the next.
+# end: address of END_WORDS; fused: 1 where a tile ends its own sums, a panel of channels at a time.
 DRIVE = Arguments(
     arrays=ARGS.arrays,
     floats=ARGS.floats,
@@ -36,16 +35,19 @@ DRIVE = Arguments(
         "box_n", "box_o", "box_p", "chunks_o", "chunks_p", "chunks", "slice_chunks",
         "k_block", "k_blocks", "c_block", "c_blocks",
         "step_d", "step_h", "step_w", "src_d", "src_h", "src_w", "box_d", "box_h", "box_w", "merge_x", "merge_y",
-        "width", "run", "unit", "b_step", "columns",
+        "width", "run", "unit", "columns",
         "y_at", "table_at", "worker_bytes", "shared_bytes", "sums_in_out", "k_step", "tap_step", "slice_step",
-        "end",
+        "end", "fused", "sums_at",
     ),
 )  # fmt: skip
 
-# Words of the table for the end of the sums, out = alpha * sum of the slices + beta * c: steps from one filter, tap or
-# channel to the next in the sums and from one filter or channel to the next in out and c; places: address of int64
-# [2][taps], where a tap lies in out and in c; way: see make_end.
-END = (
-    "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "channels", "places", "out_k", "out_c", "c_k", "c_c",
-    "has_c", "way",
+# Words of the table at DRIVE's `end`: steps from one filter, tap or channel to the next in the sums, from one filter or
+# channel to the next in out and c; places: address of int64 [2][taps], where a tap lies in out and in c; way: see
+# make_end.  joined: the sums of all taps of a filter are one row, in the order of out.
+END_WORDS = (
+    "kernel", "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "places", "out_k", "out_c", "c_k", "c_c",
+    "has_c", "way", "joined", "out_size",
 )  # fmt: skip
+
+# Filters lo ... hi - 1 and `channels` channels of the result: out = alpha * sum of the slices + beta * c.
+END = Arguments(arrays=("out", "sums", "c"), floats=("alpha", "beta"), ints=("words", "channels"))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.arguments import WORD
-from numbaprims.cpu.conv.weight_arguments import DRIVE, MULTIPLY, PATCHES
+from numbaprims.cpu.conv.weight_arguments import DRIVE, END, END_WORDS, MULTIPLY, PATCHES
 from numbaprims.cpu.gemm.blocked import pack
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
     call_range,
+    float_bits,
     load_word,
     pointer_from_address,
     stack_words,
@@ -28,6 +29,11 @@ X_SIZE, Y_SIZE, STRIDE, PAD = WORD["x_d"], WORD["y_d"], WORD["stride_d"], WORD["
 XS, YS = WORD["xs_n"], WORD["ys_n"]
 M_INTS = MULTIPLY.slot("rows")
 P_INTS = PATCHES.slot("geometry")
+E_FLOATS, E_INTS = END.slot("alpha"), END.slot("words")
+WORD_OF = {name: index for index, name in enumerate(END_WORDS)}
+E_KERNEL, E_OUT_K, E_OUT_C, E_C_K, E_C_C, E_SIZE, E_JOINED = (
+    WORD_OF[name] for name in ("kernel", "out_k", "out_c", "c_k", "c_c", "out_size", "joined")
+)
 
 
 @helper
@@ -166,6 +172,36 @@ def gather_patches(args, target, first_c, channels, n0, o0, p0, nn, on, pn):  # 
             call_range(args.patches, block, 0, 0, pn)
 
 
+@helper
+def end_block(args, sums, k0, c0, channels, lo, hi):  # type: ignore[no-untyped-def]
+    """Run the end kernel on filters k0 + lo ... and channels c0 ... of the result."""
+    e = args.end
+    block = stack_words(80)
+    size = load_word(e, E_SIZE)
+    store_word(block, 0, address_of(args.out) + size * (k0 * load_word(e, E_OUT_K) + c0 * load_word(e, E_OUT_C)))
+    store_word(block, 1, sums)
+    store_word(block, 2, address_of(args.c) + size * (k0 * load_word(e, E_C_K) + c0 * load_word(e, E_C_C)))
+    store_word(block, E_FLOATS, float_bits(args.alpha))
+    store_word(block, E_FLOATS + 1, float_bits(args.beta))
+    store_word(block, E_INTS, e)
+    store_word(block, E_INTS + 1, channels)
+    call_range(load_word(e, E_KERNEL), block, 0, lo, hi)
+
+
+@functools.cache
+def make_end_drive() -> RangeKernel:
+    """Filters lo ... hi - 1, once all slices are complete."""
+
+    @range_kernel("conv_weight_end_drive", DRIVE.types(), spec=())
+    def conv_weight_end_drive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        channels = load_word(args.geometry, GROUP_C)
+        if load_word(args.end, E_JOINED):
+            channels = args.columns
+        end_block(args, address_of(args.workspace), 0, 0, channels, lo, hi)
+
+    return conv_weight_end_drive
+
+
 @functools.cache
 def make_drive() -> RangeKernel:
     """Tiles (slice, group, block of filters, block of channels): each packs its operands, a box at a time."""
@@ -193,11 +229,12 @@ def make_drive() -> RangeKernel:
             k0 = kb * args.k_block
             filters = min(args.k_block, group_k - k0)
             columns = args.columns if args.patches else channels
-            if args.sums_in_out:
-                sums = address_of(args.out)
+            first_k = group * group_k + k0
+            if args.fused:
+                sums = scratch + args.sums_at
             else:
-                sums = address_of(args.workspace)
-            sums += args.sum_size * (part * args.slice_step + (group * group_k + k0) * args.k_step + c0)
+                sums = address_of(args.out) if args.sums_in_out else address_of(args.workspace)
+                sums += args.sum_size * (part * args.slice_step + first_k * args.k_step + c0)
             store_word(block, M_INTS, filters)
             for chunk in range(part * args.slice_chunks, min((part + 1) * args.slice_chunks, args.chunks)):
                 rest, p0 = divmod(chunk, args.chunks_p)
@@ -207,20 +244,24 @@ def make_drive() -> RangeKernel:
                 on = min(args.box_o, load_word(g, Y_SIZE) - o0)
                 pn = min(args.box_p, load_word(g, Y_SIZE + 1) - p0)
                 fill_table(args, table, nn, on, pn)
-                pack_y(args, panels_y, group * group_k + k0, filters, n0, o0, p0, nn, on, pn)
+                pack_y(args, panels_y, first_k, filters, n0, o0, p0, nn, on, pn)
                 first_c = group * group_c + c0
                 if args.patches:
                     gather_patches(args, scratch, first_c, channels, n0, o0, p0, nn, on, pn)
                 store_word(block, M_INTS + 2, nn * on * pn * load_word(g, Y_SIZE + 2))
                 store_word(block, M_INTS + 4, 1 if chunk == part * args.slice_chunks else 0)
                 for c in range(0, columns, args.nr):
-                    panel = scratch + args.sum_size * args.b_step * (c // args.nr)
+                    panel = scratch
+                    if args.patches:
+                        panel += args.sum_size * c
                     width = min(args.nr, columns - c)
                     if not args.patches:
                         pack_x(args, panel, first_c + c, width, n0, o0, p0, nn, on, pn)
                     store_word(block, 1, panel)
-                    store_word(block, 2, sums + args.sum_size * c)
+                    store_word(block, 2, sums if args.fused else sums + args.sum_size * c)
                     store_word(block, M_INTS + 1, width)
                     call_range(args.multiply, block, 0, 0, (filters + args.mr - 1) // args.mr)
+                    if args.fused:
+                        end_block(args, sums, first_k, c0 + c, width, 0, filters)
 
     return conv_weight_drive

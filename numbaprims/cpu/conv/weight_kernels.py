@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.arguments import WORD
-from numbaprims.cpu.conv.weight_arguments import DRIVE, END, MULTIPLY, PATCHES
+from numbaprims.cpu.conv.weight_arguments import END, END_WORDS, MULTIPLY, PATCHES
 from numbaprims.cpu.gemm.multiply import keep_part
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
-    address_of,
     advance,
     load,
     load_first,
@@ -23,11 +22,11 @@ from numbaprims.cpu.simd import (
     load_wide_scalar,
     load_word,
     multiply_add,
-    pointer_from_address,
     scalar,
     splat,
     stack_tile,
     store,
+    store_first,
     store_narrow_first,
     store_narrow_scalar,
     store_rows,
@@ -44,6 +43,8 @@ from numbaprims.cpu.simd.block_table import tile_multiply_table
 KERNEL, STRIDE, DILATION = WORD["k_d"], WORD["stride_d"], WORD["dilation_d"]
 X_SIZE, XS, PAD = WORD["x_d"], WORD["xs_n"], WORD["pad_d"]
 
+
+NEAR = 16
 
 
 @helper
@@ -90,60 +91,81 @@ def make_multiply(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 def make_patches(dtype: str, acc: str, W: int) -> RangeKernel:
     """The patches under a line's windows, in the order of the weight (or with the channels last).
 
-    Rows of a window are copied by whole vectors, each over the end of the one before; the last may reach W - 1
-    elements past the end of its pixel, which the next pixel then writes.
+    Rows of a window are copied by whole vectors, each over the end of the one before, for NEAR pixels at a time: their
+    patches stay in the first-level cache while all rows come by.
     """
     types = PATCHES.types(out=acc, source=dtype)
 
     @range_kernel("conv_weight_patches", types, spec=(dtype, acc, W))
     def conv_weight_patches(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         g = args.geometry
-        taps_w = load_word(g, KERNEL + 2)
-        step_w = load_word(g, XS + 4)
-        gap = load_word(g, DILATION + 2)
+        taps_d, taps_h, taps_w = load_word(g, KERNEL), load_word(g, KERNEL + 1), load_word(g, KERNEL + 2)
+        gap_d, gap_h, gap_w = load_word(g, DILATION), load_word(g, DILATION + 1), load_word(g, DILATION + 2)
         x_d, x_h, x_w = load_word(g, X_SIZE), load_word(g, X_SIZE + 1), load_word(g, X_SIZE + 2)
-        unit = args.unit  # elements side by side for each tap: 1, or the channels
-        run = args.run
-        straight = unit > 1 or (step_w == 1 and gap == 1)
+        step_c, step_d, step_h, step_w = (
+            load_word(g, XS + 1), load_word(g, XS + 2), load_word(g, XS + 3), load_word(g, XS + 4)
+        )  # fmt: skip
+        stride_w, pad_w = load_word(g, STRIDE + 2), load_word(g, PAD + 2)
+        unit, run, width, columns = args.unit, args.run, args.width, args.columns
+        channels, d0 = args.channels, args.d0
+        straight = unit > 1 or (step_w == 1 and gap_w == 1)
+        # the pixels whose windows lie inside of a row of x
+        begin = min((pad_w + stride_w - 1) // stride_w, columns)
+        end = max(min((x_w - 1 - (taps_w - 1) * gap_w + pad_w + stride_w) // stride_w, columns), begin)
+        if not straight:
+            begin = end
+        q_step = stride_w * step_w
         for line in range(lo, hi):
             h0 = (args.p0 + line) * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
-            for q in range(args.columns):
-                w0 = q * load_word(g, STRIDE + 2) - load_word(g, PAD + 2)
-                inside = w0 >= 0 and w0 + (taps_w - 1) * gap < x_w
-                at = (line * args.columns + q) * args.width
-                for c in range(args.channels):
-                    for z in range(load_word(g, KERNEL)):
-                        d = args.d0 + z * load_word(g, DILATION)
-                        for r in range(load_word(g, KERNEL + 1)):
-                            h = h0 + r * load_word(g, DILATION + 1)
-                            there = d >= 0 and d < x_d and h >= 0 and h < x_h
-                            row = advance(
-                                args.source,
-                                c * load_word(g, XS + 1)
-                                + d * load_word(g, XS + 2)
-                                + h * load_word(g, XS + 3)
-                                + w0 * step_w,
-                            )
-                            if not there:
-                                for v in range(0, run, W):
-                                    store(args.out, at + v, zeros(acc, W))
-                            elif inside and straight:
-                                for v in range(0, run, W):
-                                    store(args.out, at + v, load_wide_first(row, v, min(W, run - v), W))
-                            else:
-                                for s in range(taps_w):
-                                    w = w0 + s * gap
-                                    for u in range(unit):
-                                        value = scalar(0, acc)
-                                        if w >= 0 and w < x_w:
-                                            value = load_wide_scalar(row, s * gap * step_w + u)
-                                        store_scalar(args.out, at + s * unit + u, value)
+            for q0 in range(0, columns, NEAR):
+                q1 = min(q0 + NEAR, columns)
+                inner0 = min(max(q0, begin), q1)
+                inner1 = max(min(q1, end), inner0)
+                first = (line * columns + q0) * width
+                at = 0
+                for c in range(channels):
+                    for z in range(taps_d):
+                        d = d0 + z * gap_d
+                        for r in range(taps_h):
+                            h = h0 + r * gap_h
+                            out = advance(args.out, first + at)
+                            # whole vectors must not reach into the next pixel, whose first rows are there already
+                            last = at + (run + W - 1) // W * W > width
                             at += run
+                            if d < 0 or d >= x_d or h < 0 or h >= x_h:
+                                for q in range(q1 - q0):
+                                    for v in range(0, run, W):
+                                        store_first(out, q * width + v, min(W, run - v), zeros(acc, W))
+                                continue
+                            row = advance(args.source, c * step_c + d * step_d + h * step_h)
+                            for v in range(0, run, W):
+                                left = min(W, run - v)
+                                for q in range(inner0, inner1):
+                                    x = load_wide_first(row, q * q_step - pad_w * step_w + v, left, W)
+                                    if last:
+                                        store_first(out, (q - q0) * width + v, left, x)
+                                    else:
+                                        store(out, (q - q0) * width + v, x)
+                            for q in range(q0, q1):
+                                if q < inner0 or q >= inner1:
+                                    for s in range(taps_w):
+                                        w = q * stride_w - pad_w + s * gap_w
+                                        for u in range(unit):
+                                            value = scalar(0, acc)
+                                            if w >= 0 and w < x_w:
+                                                value = load_wide_scalar(row, w * step_w + u)
+                                            store_scalar(out, (q - q0) * width + s * unit + u, value)
 
     return conv_weight_patches
 
 
-SLICES, SLICE_STEP, K_STEP, TAP_STEP, C_STEP, TAPS, CHANNELS, PLACES, OUT_K, OUT_C, C_K, C_C, HAS_C, WAY = range(len(END))
+WORD_OF = {name: index for index, name in enumerate(END_WORDS)}
+SLICES, SLICE_STEP, K_STEP, TAP_STEP, C_STEP, TAPS, PLACES, OUT_K, OUT_C, C_K, C_C, HAS_C, WAY = (
+    WORD_OF[name] for name in (
+        "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "places", "out_k", "out_c", "c_k", "c_c", "has_c",
+        "way",
+    )
+)  # fmt: skip
 
 
 @helper
@@ -162,19 +184,20 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
     Way 0: vectors along what is contiguous in sums and out, `taps` rows of `channels`.  Way 1: taps are contiguous in
     out and channels in the sums, which go through a transpose.  Way 2: one by one.
     """
-    types = DRIVE.types(out=out, c=out)
+    types = END.types(out=out, sums=acc, c=out)
 
     @range_kernel("conv_weight_end", types, spec=(acc, out, W))
     def conv_weight_end(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        e = args.end
+        e = args.words
+        channels = args.channels
         room = stack_tile(acc, W, 1, W)
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
         slices, slice_step, tap_step = load_word(e, SLICES), load_word(e, SLICE_STEP), load_word(e, TAP_STEP)
-        taps, channels, places = load_word(e, TAPS), load_word(e, CHANNELS), load_word(e, PLACES)
+        taps, places = load_word(e, TAPS), load_word(e, PLACES)
         out_c, c_c, has_c = load_word(e, OUT_C), load_word(e, C_C), load_word(e, HAS_C)
         for k in range(lo, hi):
-            sums = advance(pointer_from_address(address_of(args.workspace), acc), k * load_word(e, K_STEP))
+            sums = advance(args.sums, k * load_word(e, K_STEP))
             out = advance(args.out, k * load_word(e, OUT_K))
             c = advance(args.c, k * load_word(e, C_K))
             if load_word(e, WAY) == 0:
