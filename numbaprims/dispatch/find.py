@@ -253,12 +253,12 @@ def time_items(
                 call = examples.example_call(problem.stem, problem).on(device)  # in place: the operands are used up
             try:
                 launch, result = capture(problem, device, call, solver, config)
+                if expected is not None:  # now: repeated launches change what is computed in place
+                    errors[number] = _error(result, expected)
                 first[number] = _glance(launch, clock, max(GLANCE, TIME_BOX * best if best < math.inf else 0.0))
             except Exception as error:  # one solver that fails must not cost the others their turn
                 notes[number] = f"failed: {type(error).__name__}: {error}"
                 continue
-            if expected is not None:
-                errors[number] = _error(result, expected)
             if first[number] < best:
                 best = first[number]
                 pace = best / estimate if estimate > 0 else 1.0

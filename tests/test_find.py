@@ -1,0 +1,555 @@
+"""`find`: all solvers timed, the modes, the workspace limit, and what calls choose afterwards."""
+
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import has_module
+
+import numbaprims
+from numbaprims import cli
+from numbaprims.dispatch import call, examples, find as finding, registry
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.dispatch.find import Finding
+from numbaprims.dispatch.solver import Solver
+from numbaprims.ops.activation_kinds import KINDS
+from numbaprims.tuning import database, records, trouble, turns
+
+pytestmark = pytest.mark.cpu
+ROOT = Path(numbaprims.__file__).resolve().parent.parent
+X = np.ones(24, np.float32)
+GER = ["naive", "register_block", "row_block"]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(trouble, "_said", set())
+    monkeypatch.setattr(finding, "_done", set())
+    call.forget()
+    yield
+    call.forget()
+
+
+@pytest.fixture
+def user(tmp_path):
+    """A user database in force."""
+    path = tmp_path / "tuning.sqlite"
+    with numbaprims.config(database=path):
+        yield path
+        database.user().close()
+
+
+# ---------------------------------------------------------------- the contract of a stem
+
+
+def ones(*shape, dtype="f32"):
+    if dtype == "bf16":
+        return np.ones(shape, importlib.import_module("ml_dtypes").bfloat16)
+    return np.ones(shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i8": np.int8}[dtype])
+
+
+LIES = {
+    "rows": lambda x: x,
+    "columns": np.asfortranarray,
+    "gaps": lambda x: np.repeat(np.repeat(x, 2, -1), 2, -2)[..., ::2, ::2],
+    "wide": lambda x: np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 3)])[..., : x.shape[-1]],
+    "turned": lambda x: x[..., ::-1, :],
+}
+DTYPES = ["f32", "f64", "f16", "i8", *(["bf16"] if has_module("ml_dtypes") else [])]
+
+
+def gemms():
+    for m, n, k in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (7, 9, 1), (6, 8, 10)):
+        for first in LIES.values():
+            for second in LIES.values():
+                for dtype in DTYPES:
+                    a, b = first(ones(m, k, dtype=dtype)), second(ones(k, n, dtype=dtype))
+                    yield "gemm", (a, b), {}
+                    if dtype != "i8":
+                        more = {"c": ones(m, n, dtype=dtype), "beta": 2.0, "alpha": 0.3, "activation": "gelu"}
+                        more["bias"] = ones(*((n,) if m == n == 1 else (m, 1)), dtype=dtype)
+                        yield "gemm", (a, b), {**more, "out": first(ones(m, n, dtype=dtype)).copy("K")}
+    yield "gemm", (ones(4, 3, 5), ones(4, 5, 6)), {"activation": ("leaky_relu", {"negative_slope": 0.3})}
+    yield "gemm", (ones(2, 4, 3, 5), ones(4, 5, 6)), {"trans_a": False}
+    yield "linear", (ones(9, 5), ones(3, 5), ones(3)), {"activation": "relu"}
+    yield "gemm", (ones(9, 5, dtype="i8"), ones(5, 3, dtype="i8")), {"bias": np.ones(3, np.int32), "activation": "relu"}
+    yield "gemm", (ones(9, 5, dtype="f16"), ones(5, 3, dtype="f16")), {"out_dtype": "f32"}
+
+
+def gemvs():
+    for m, n in ((1, 1), (1, 5), (5, 1), (7, 9)):
+        for lie in LIES.values():
+            for dtype in DTYPES[:3]:
+                yield "gemv", (lie(ones(m, n, dtype=dtype)), ones(n, dtype=dtype)), {}
+                more = {"trans": True, "y": ones(n, dtype=dtype), "beta": 0.5}
+                yield "gemv", (lie(ones(m, n, dtype=dtype)), ones(2 * m, dtype=dtype)[::2]), more
+
+
+def gers():
+    for m, n in ((1, 1), (1, 5), (5, 1), (7, 9)):
+        x, y = ones(m), ones(n)
+        yield "ger", (x, y), {}
+        for lie in LIES.values():
+            yield "ger", (x, y), {"out": lie(ones(m, n))}
+            for other in LIES.values():
+                yield "ger", (x, y), {"a": other(ones(m, n)), "out": lie(ones(m, n)).copy("K")}
+
+
+def activations():
+    shapes = [
+        ones(6, 8),
+        ones(1, 8),
+        ones(6, 8)[:, ::2],
+        LIES["wide"](ones(6, 8)),
+        ones(6, 8).T,
+        ones(1),
+        ones(2, 4, 6),
+    ]
+    for kind in KINDS:
+        for x in shapes:
+            given = [{"threshold": {"threshold": 1.0, "value": 0.0}, "prelu": {"weight": ones(1)}}.get(kind, {})]
+            given += {"softplus": [{"beta": 3.0}], "power": [{"gamma": 2.0}, {"gamma": 1.5}]}.get(kind, [])
+            given += [{"approximate": "tanh"}] if kind == "gelu" else []
+            given += [{"weight": ones(x.shape[1])}] if kind == "prelu" and x.ndim > 1 and x.shape[1] > 1 else []
+            if kind == "glu":
+                if x.shape[-1] % 2 == 0:
+                    yield "activation", (x, kind), {}
+                    yield "activation_backward", (x[..., : x.shape[-1] // 2], x, None, kind), {}
+                continue
+            for words in given:
+                yield "activation", (x, kind), words
+                yield "activation", (x, kind), {**words, "out": x}
+                yield "activation_backward", (x, x, x, kind), words
+                yield "activation_backward", (x, x.copy(), x.copy(), kind), {**words, "out": x}
+
+
+def convs():
+    x, w = ones(2, 4, 9, 7), ones(6, 2, 3, 3)
+    words = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
+    y = numbaprims.conv(x, w, **words)
+    yield "conv", (x, w), words
+    yield "conv", (x, w, ones(6)), {**words, "activation": "relu"}
+    yield "conv", (x.transpose(0, 2, 3, 1).copy(), w), {**words, "layout": "NHWC"}
+    yield "conv_backward_data", (y, w, x.shape), words
+    yield "conv_backward_weight", (y, x, w.shape), words
+    yield "conv_backward_bias", (y,), {}
+    yield "conv_transpose", (ones(2, 4, 5), ones(4, 3, 3)), {"stride": 2, "padding": 1, "output_padding": 1}
+    yield "conv", (ones(1, 3, 4, 5, 6, dtype="f64"), ones(2, 3, 2, 2, 2, dtype="f64")), {"padding": 1}
+
+
+CALLS = {"gemm": gemms, "gemv": gemvs, "ger": gers, "activation": activations, "conv": convs}
+
+
+@pytest.mark.parametrize("stem", CALLS)
+def test_every_problem_of_a_stem_is_posed_again_from_what_is_stored(stem):
+    seen = {}
+    for function, args, kwargs in CALLS[stem]():
+        problem = problem_of(function, *args, **kwargs)
+        seen.setdefault(records.dump(records.fields_of(problem)), problem)
+    assert len(seen) >= 8
+    for text, problem in seen.items():
+        again = examples.restore(stem, json.loads(text))
+        assert again.key() == problem.key() and hash(again) == hash(problem)
+
+
+def test_the_gradient_of_a_slope_is_found_among_two_problems():
+    posed = []
+    real = call.bind
+    x = ones(2, 3, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(call, "bind", lambda problem, *a, **k: posed.append(problem) or real(problem, *a, **k))
+        numbaprims.prelu_backward(x, x, ones(3))
+        numbaprims.prelu_backward(ones(6, 3), ones(6, 3), ones(3))
+        numbaprims.prelu_backward(x[:, :, ::2], x[:, :, ::2], ones(3))
+        numbaprims.prelu_backward(x, x, ones(1))
+    weights = [problem for problem in posed if problem.direction == "weight"]
+    assert len(weights) == 4 and len({p.layout for p in weights}) == 3
+    for problem in weights:
+        assert examples.restore("activation", records.fields_of(problem)).key() == problem.key()
+    found = numbaprims.find(weights[0], store=False)
+    assert "channel_sums" in [f.algorithm for f in found]
+
+
+def test_what_no_call_poses_is_refused():
+    good = records.fields_of(problem_of("ger", X, X))
+    with pytest.raises(ValueError, match="no call of this release poses the ger problem"):
+        examples.restore("ger", {**good, "order": "diagonal"})
+    with pytest.raises(ValueError, match="no field 'colour'"):
+        examples.restore("ger", {**good, "colour": "red"})
+    for stem in ("nothing", "../os", "examples"):
+        with pytest.raises(ValueError, match="there is no stem"):
+            examples.restore(stem, good)
+
+
+# ---------------------------------------------------------------- what it gives
+
+
+@pytest.mark.parametrize("function, args", [
+    ("gemm", (ones(33, 40), ones(40, 17))), ("gemv", (ones(33, 40), ones(40))), ("ger", (X, X)),
+    ("gelu", (ones(7, 30),)), ("exp_backward", (ones(50), ones(50))), ("conv", (ones(1, 3, 8, 8), ones(4, 3, 3, 3))),
+])  # fmt: skip
+def test_every_solver_is_timed_and_held_to_the_reference(function, args):
+    table = numbaprims.explain(function, *args)
+    kept = [np.copy(x) for x in args]
+    found = numbaprims.find(function, *args, check=True, store=False)
+    assert sorted(f.algorithm for f in found) == sorted(row.solver for row in table if row.refusal is None)
+    assert [f.seconds for f in found] == sorted(f.seconds for f in found) and found.best is found[0]
+    assert isinstance(found, list) and found.problem == table.problem
+    for f in found:
+        assert (
+            f.measured
+            and 1e-8 < f.seconds < 1
+            and f.workspace >= 0
+            and dict(f.config) == dict(table[f.algorithm].config)
+        )
+        assert f.error is not None and f.error < 1e-5
+    assert all(np.array_equal(a, b) for a, b in zip(args, kept, strict=True))
+
+
+def test_in_place_problems_are_timed_on_operands_of_their_own():
+    x = np.full(40, 0.5, np.float32)
+    found = numbaprims.find("exp", x, out=x, check=True, store=False)
+    assert (x == 0.5).all() and len(found) > 1 and all(f.error < 1e-6 for f in found), "each began with a fresh x"
+
+
+def test_it_prints_as_a_table():
+    found = numbaprims.find("ger", X, X, check=True, store=False)
+    lines = str(found).splitlines()
+    assert lines[0] == str(found.problem) and lines[1].split() == list(found.HEADINGS)
+    assert [line.split()[0] for line in lines[2:]] == [f.algorithm for f in found]
+    assert len({line.index("GFLOP/s") if "GFLOP/s" in line else None for line in lines[1:2]}) == 1
+    page = found._repr_html_()
+    assert page.count("<tr>") == 1 + len(found) and page.count("<td>") == len(found) * len(found.HEADINGS)
+
+
+def test_wrong_arguments():
+    problem = problem_of("ger", X, X)
+    with pytest.raises(ValueError, match="mode is 'slow'; it must be one of normal, fast, hybrid, trust_verify"):
+        numbaprims.find(problem, mode="slow")
+    with pytest.raises(TypeError, match="a problem alone"):
+        numbaprims.find(problem, X)
+    with pytest.raises(ValueError, match="is not a public function"):
+        numbaprims.find("gerr", X, X)
+    with pytest.raises(ValueError, match="use gemm for matrices"):
+        numbaprims.find("ger", np.ones((2, 2)), np.ones(2))
+
+
+# ---------------------------------------------------------------- solvers that are slow, wrong, or fail
+
+
+class Stub(Solver):
+    """ger by the naive solver, and something else beside it."""
+
+    def __init__(self, name, seconds=1e-5, *, sleep=0.0, wrong=False, fails=False, bytes=0):
+        self.name, self.seconds, self.sleep, self.wrong, self.fails, self.bytes = (
+            name,
+            seconds,
+            sleep,
+            wrong,
+            fails,
+            bytes,
+        )
+        self.calls = self.binds = 0
+        self.naive = registry.solvers("ger", "cpu")[-1]
+
+    def estimate(self, problem, target):
+        return self.seconds
+
+    def workspace(self, problem, target, config):
+        return self.bytes
+
+    def bind(self, problem, target, config):
+        self.binds += 1
+        if self.fails:
+            raise RuntimeError("no such instruction")
+        launch = self.naive.bind(problem, target, {})
+
+        def run(out, *given, **floats):
+            self.calls += 1
+            time.sleep(self.sleep)
+            launch(out, *given, **floats)
+            if self.wrong:
+                out[0, 0] += 1
+
+        return run
+
+
+@pytest.fixture
+def stubs(monkeypatch):
+    """A function that makes solvers those of ger."""
+    real = registry.solvers
+
+    def put(*solvers):
+        monkeypatch.setattr(registry, "solvers", lambda stem, device: solvers if stem == "ger" else real(stem, device))
+
+    return put
+
+
+def test_a_hopeless_solver_gets_a_glance_and_stays_in_the_list(stubs, user):
+    quick, slow, hopeless = Stub("quick", sleep=1e-4), Stub("slow", 2e-5, sleep=0.03), Stub("hopeless", 50.0, sleep=9.0)
+    stubs(quick, slow, hopeless)
+    began = time.perf_counter()
+    found = numbaprims.find("ger", X, X)
+    assert time.perf_counter() - began < 5
+    assert [f.algorithm for f in found] == ["quick", "slow", "hopeless"]
+    assert [f.note.split(":")[0] for f in found] == ["", "a glance", "not begun"]
+    assert quick.calls > 50 and 2 <= slow.calls <= 4 and hopeless.calls == hopeless.binds == 0
+    assert 0.03 <= found[1].seconds < 1 and not found[2].measured and found[2].seconds >= 50.0
+    stored = [r.solver for r in database.user().lookup(records.key_of(found.problem, registry.target("cpu")))[0][1]]
+    assert sorted(stored) == ["quick", "slow"], "what was not measured is not stored"
+    # never banned: alone, or when the estimate of the others is worse still, it is timed
+    hopeless.sleep, hopeless.seconds = 0.0, 1e-5
+    assert numbaprims.find("ger", X, X).best.algorithm == "hopeless"
+
+
+def test_a_solver_that_fails_costs_the_others_nothing(stubs):
+    stubs(Stub("broken", 1e-6, fails=True), Stub("fine"))
+    found = numbaprims.find("ger", X, X, store=False)
+    assert [f.algorithm for f in found] == ["fine", "broken"]
+    assert found[1].seconds == math.inf and "no such instruction" in found[1].note and not found[1].measured
+
+
+def test_a_wrong_solver_is_seen_by_the_check(stubs):
+    stubs(Stub("wrong", wrong=True), Stub("right"))
+    errors = {f.algorithm: f.error for f in numbaprims.find("ger", X, X, check=True, store=False)}
+    assert errors["right"] == 0 and errors["wrong"] > 0.5
+
+
+def test_the_workspace_limit(stubs, user):
+    stubs(Stub("large", 1e-7, bytes=1 << 20), Stub("small", 1e-5))
+    assert numbaprims.explain("ger", X, X).chosen.solver == "large"
+    found = numbaprims.find("ger", X, X, workspace_limit=1 << 19, store=False)
+    assert [f.algorithm for f in found] == ["small"]
+    found = numbaprims.find("ger", X, X, workspace_limit=1 << 20, store=False)
+    assert {f.algorithm: f.workspace for f in found} == {"large": 1 << 20, "small": 0}
+    with numbaprims.config(solver_workspace="512K"):
+        table = numbaprims.explain("ger", X, X)
+        assert table.chosen.solver == "small"
+        assert table["large"].refusal == "it needs 1048576 bytes of scratch memory, and the limit is 524288"
+        assert [f.algorithm for f in numbaprims.find("ger", X, X, store=False)] == ["small"]
+        # a database that was filled without the limit does not override it
+        key = records.key_of(table.problem, registry.target("cpu"))
+        database.user().store(key, [records.Record("large", 1, {}, 1e-9, 2, "")])
+        assert numbaprims.explain("ger", X, X).chosen.solver == "small"
+    assert numbaprims.explain("ger", X, X).rule == "user database"
+
+
+# ---------------------------------------------------------------- the modes
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Times by solver that a search finds, instead of measured ones; and the searches that were made."""
+    times, searches = {"naive": 1e-6, "row_block": 2e-6, "register_block": 3e-6}, []
+
+    def time_items(problem, device, items, *, check=False, schedule=None):
+        searches.append([solver.name for solver, _, _ in items])
+        return [Finding(s.name, config, times[s.name], 0) for s, config, _ in items]
+
+    monkeypatch.setattr(finding, "time_items", time_items)
+    return times, searches
+
+
+def test_fast_times_nothing(user, clock):
+    times, searches = clock
+    first = numbaprims.find("ger", X, X, mode="fast")
+    assert {f.note for f in first} == {"estimate"} and sorted(f.algorithm for f in first) == GER
+    assert first.best.algorithm == numbaprims.explain("ger", X, X).chosen.solver
+    assert not searches and not user.exists()
+    numbaprims.find("ger", X, X)
+    again = numbaprims.find("ger", X, X, mode="fast")
+    assert [(f.algorithm, f.seconds, f.note) for f in again][0] == ("naive", 1e-6, "user database")
+    assert len(searches) == 1
+
+
+def test_hybrid_times_what_is_not_stored(user, clock):
+    _, searches = clock
+    assert numbaprims.find("ger", X, X, mode="hybrid").best.note == ""
+    assert numbaprims.find("ger", X, X, mode="hybrid").best.note == "user database"
+    assert len(searches) == 1
+    numbaprims.find("ger", X, X[1:], mode="hybrid")
+    assert len(searches) == 2
+
+
+def test_trust_verify_keeps_a_winner_whose_time_holds(user, clock):
+    times, searches = clock
+    numbaprims.find("ger", X, X, mode="trust_verify")
+    assert [len(s) for s in searches] == [3], "nothing was stored"
+    times["naive"] = 1.4e-6
+    found = numbaprims.find("ger", X, X, mode="trust_verify")
+    assert found.best.note == "user database" and searches[1:] == [["naive"]]
+    times["naive"] = 9e-6
+    found = numbaprims.find("ger", X, X, mode="trust_verify")
+    assert searches[2] == ["naive"] and sorted(searches[3]) == GER and found.best.algorithm == "row_block"
+    assert numbaprims.explain("ger", X, X).chosen.solver == "row_block", "and the database knows it"
+
+
+def test_a_plain_call_never_times_anything(user, clock):
+    _, searches = clock
+    numbaprims.ger(X, X)
+    numbaprims.gemm(ones(5, 6), ones(6, 7))
+    assert not searches and not user.exists() and numbaprims.settings.current().find_mode == "fast"
+
+
+@pytest.mark.parametrize("mode, of_new, of_stored", [("normal", 1, 1), ("hybrid", 1, 0), ("trust_verify", 1, 1)])
+def test_find_modes_of_plain_calls(user, clock, capfd, mode, of_new, of_stored):
+    times, searches = clock
+    numbaprims.ger(X, X)
+    with numbaprims.config(find_mode=mode, verbose=1):
+        for _ in range(3):
+            assert (numbaprims.ger(X, X) == 1).all()
+    assert len(searches) == of_new, "once for each problem, although a launcher was there already"
+    assert capfd.readouterr().err.count("# naive, user database") == 3
+    finding._done.clear()  # the next process
+    call.forget()
+    del searches[:]
+    with numbaprims.config(find_mode=mode):
+        numbaprims.ger(X, X)
+        numbaprims.ger(X.copy(), X)
+    assert len(searches) == of_stored
+    del searches[:]
+    with numbaprims.config(find_mode=mode, deterministic=True):
+        numbaprims.ger(X, X[2:])
+    with numbaprims.config(find_mode=mode, algorithm={"ger": "row_block"}):
+        numbaprims.ger(X, X[3:])
+    with numbaprims.config(find_mode=mode, device="reference"):
+        numbaprims.ger(X, X[4:])
+    assert not searches
+
+
+def test_a_call_does_not_fail_because_its_problem_cannot_be_timed(user, monkeypatch):
+    monkeypatch.delattr(importlib.import_module("numbaprims.ops.ger"), "EXAMPLES")
+    with numbaprims.config(find_mode="normal"), pytest.warns(RuntimeWarning, match="ger is not timed: .*EXAMPLES"):
+        assert (numbaprims.ger(X, X) == 1).all()
+    with pytest.raises(NotImplementedError, match="EXAMPLES"):
+        numbaprims.find("ger", X, X)
+
+
+def test_calls_of_several_threads_wait_for_one_search(user, clock):
+    _, searches = clock
+    numbaprims.config.set(find_mode="hybrid", database=user)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for result in pool.map(lambda _: numbaprims.ger(X, X), range(8)):
+                assert (result == 1).all()
+    finally:
+        numbaprims.config.set(find_mode="fast", database="off")
+    assert len(searches) == 1
+
+
+# ---------------------------------------------------------------- what calls choose afterwards
+
+
+def test_calls_that_ran_before_use_what_was_found(user, clock, capfd):
+    a, b, x = ones(30, 20), ones(20, 10), ones(100)
+    calls = {
+        "gemm": lambda: numbaprims.gemm(a, b), "gemv": lambda: numbaprims.gemv(a, b[:, 0].copy()),
+        "ger": lambda: numbaprims.ger(X, X), "activation": lambda: numbaprims.tanh(x),
+    }  # fmt: skip
+    modules = {stem: importlib.import_module(f"numbaprims.ops.{stem}") for stem in ("gemm", "gemv", "ger")}
+    modules["activation"] = importlib.import_module("numbaprims.ops._activation_call")
+    before = {}
+    for stem, make in calls.items():
+        for _ in range(4):
+            before[stem] = make()
+        assert len(modules[stem]._launchers) and modules[stem]._known_calls._tables, "the fast path was taken"
+    times, _ = clock
+    for stem, make in calls.items():
+        call.forget()
+        make()
+        problem = {
+            "gemm": ("gemm", a, b),
+            "gemv": ("gemv", a, b[:, 0].copy()),
+            "ger": ("ger", X, X),
+            "activation": ("tanh", x),
+        }
+        times.update({solver.name: 1e-3 for solver in registry.solvers(stem, "cpu")}, naive=1e-9)
+        numbaprims.find(*problem[stem])
+        assert not len(modules[stem]._launchers) and not modules[stem]._known_calls._tables
+        with numbaprims.config(verbose=1):
+            make()
+        assert "# naive, user database" in capfd.readouterr().err
+        for _ in range(4):
+            assert np.allclose(make(), before[stem], rtol=1e-6)
+
+
+def test_trials_leave_the_launchers_of_others_alone():
+    numbaprims.ger(X, X)
+    module = importlib.import_module("numbaprims.ops.ger")
+    kept = list(module._launchers._bound)
+    target = registry.target("cpu")
+    problem = problem_of("ger", X, X)
+    for solver in registry.solvers("ger", "cpu"):
+        launch, result = finding.capture(problem, "cpu", examples.example_call("ger", problem), solver, {})
+        launch()
+        assert result.shape == (24, 24) and solver.why_not(problem, target) is None
+    numbaprims.ger(X, X)
+    assert list(module._launchers._bound)[: len(kept)] == kept
+    assert numbaprims.explain("ger", X, X).rule == "least estimated time"
+
+
+# ---------------------------------------------------------------- turns
+
+
+def test_processes_take_turns_on_a_device(tmp_path):
+    code = (
+        "import time\nfrom numbaprims.tuning import turns\nprint('here', flush=True)\n"
+        "with turns.turn('cpu'):\n    print(time.monotonic(), flush=True)\n"
+    )
+    env = dict(os.environ, PYTHONPATH=str(ROOT))
+    with turns.turn("cpu"), turns.turn("cpu"):  # a thread may hold it twice
+        child = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "here\n"
+        time.sleep(0.5)
+        released = time.monotonic()
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 0 and float(out) >= released
+
+
+def test_no_lock_is_no_hindrance(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (None, str(tmp_path / "file" / "x.lock")):
+        monkeypatch.setattr(turns, "lock_file", lambda device, path=path: path)
+        with turns.turn("cpu"):
+            done = True
+        assert done
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_prints_a_ranked_table(capsys, user):
+    assert cli.main(["find", "gemm", "--m", "24", "--n", "20", "--k", "16", "--check"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "numbaprims bench gemm --shapes 24x20x16 --dtype f32" and out[1].startswith("solver")
+    assert {line.split()[0] for line in out[2:-1]} >= {"direct", "naive"} and user.exists()
+    assert cli.main(["find", "ger", "--shapes", "9x7,5x3", "--dtype", "f64", "--no-store", "--mode", "fast"]) == 0
+    out = capsys.readouterr().out
+    assert "ger --shapes 9x7 --dtype f64" in out and "ger --shapes 5x3" in out and "estimate" in out
+    assert cli.main(["find", "activation", "--kind", "gelu", "--n", "100", "--mode", "fast"]) == 0
+    assert "--kind gelu --shapes 100" in capsys.readouterr().out
+
+
+def test_the_command_for_a_convolution(capsys, user):
+    words = "find conv --n 1 --c 8 --hw 9 --k 4 --rs 3 --pad 1 --stride 2 --direction data --mode fast"
+    assert cli.main(words.split()) == 0
+    out = capsys.readouterr().out
+    assert "naive" in out and "--h 9 --w 9" in out and "--r 3 --s 3" in out and "data" in out
+
+
+@pytest.mark.parametrize("words, says", [
+    ("find gemm --m 3", "--n --k missing"), ("find ger --m 3 --n 4 --c 5", "--c means nothing"),
+    ("find gemv --shapes nosuite", "nosuite"), ("find conv --n 1 --c 3 --hw 4", "missing"),
+    ("find gemm --shapes 2x2x2 --dtype f3", "f3"), ("find gemm --shapes 2x2x2 --workspace much", "much"),
+])  # fmt: skip
+def test_wrong_words_are_named(capsys, words, says):
+    assert cli.main(words.split()) == 2
+    assert says in capsys.readouterr().err
