@@ -7,17 +7,23 @@ name, reproduce a failure.
 """
 
 import math
+import os
+import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
+import numbaprims
 from numbaprims import arrays
 from numbaprims.reference import convert
 from numbaprims.reference.convert import from_float64
 
 FLOATS = ("f64", "f32", "f16", "bf16")
+#: Those of them that NumPy has here.
+NUMPY_FLOATS = FLOATS if find_spec("ml_dtypes") else FLOATS[:3]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -134,9 +140,27 @@ def solver_names(stem: str) -> list[str]:
 
 def has_module(name: str) -> bool:
     """Whether an optional module can be imported; tests pass without torch and do more with it."""
-    from importlib.util import find_spec
-
     return name in sys.modules or find_spec(name) is not None
+
+
+def forced(stem: str, solver: str) -> Any:
+    """A context in which calls of a stem take one solver."""
+    return numbaprims.config(algorithm={stem: solver})
+
+
+def refused(stem: str, solver: str, *args: Any, **kwargs: Any) -> str | None:
+    """Why a solver refuses a call, or None."""
+    return numbaprims.explain(stem, *args, **kwargs)[solver].refusal
+
+
+def printed_with_threads(script: str) -> set[str]:
+    """What a script prints with 1, 2, 3 and 8 threads, each in a process of its own."""
+    found = set()
+    for threads in (1, 2, 3, 8):
+        env = dict(os.environ, NUMBA_NUM_THREADS="8", NUMBAPRIMS_THREADS=str(threads))
+        run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+        found.add(run.stdout)
+    return found
 
 
 # ---------------------------------------------------------------- inputs

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from helpers import (
     ACTIVATION_ERRORS,
-    FLOATS,
+    NUMPY_FLOATS,
     assert_near,
     from_float64,
-    has_module,
     in_library,
     nan_filled,
     solver_names,
@@ -23,7 +22,7 @@ from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.reference import activation as reference
 
 SOLVERS = solver_names("activation")
-DTYPES = FLOATS if has_module("ml_dtypes") else FLOATS[:3]
+DTYPES = NUMPY_FLOATS
 # Parameters that types hold exactly and that keep arguments exact, so that errors are those of the kernels.
 PARAMETERS = {
     "leaky_relu": [{"negative_slope": 0.125}, {"negative_slope": -2.0}],

@@ -1,15 +1,15 @@
 """gemm, linear and plans: every solver that the registry lists, against the definition."""
 
-import os
 import pickle
-import subprocess
-import sys
 import threading
+from functools import partial
 
+import helpers
 import numpy as np
 import pytest
 from helpers import (
     FLOATS,
+    NUMPY_FLOATS,
     OUT_LAYOUTS,
     SEEDS,
     assert_close,
@@ -22,6 +22,7 @@ from helpers import (
     lay_out,
     nan_filled,
     out_layouts,
+    printed_with_threads,
     real_values,
     sizes,
     solver_names,
@@ -34,20 +35,13 @@ from numbaprims.dispatch import registry
 from numbaprims.reference import gemm as reference
 
 SOLVERS = solver_names("gemm")
-DTYPES = [*FLOATS, "i8"] if has_module("ml_dtypes") else ["f64", "f32", "f16", "i8"]
+DTYPES = [*NUMPY_FLOATS, "i8"]
 SHAPES = [
     (1, 1, 1), (1, 17, 5), (5, 1, 40), (2, 3, 4), (14, 32, 8), (15, 33, 9), (7, 100, 3), (97, 64, 33), (40, 40, 300),
     (200, 9, 70), (3, 200, 70), (170, 70, 129), (30, 49, 50), (9, 10, 20),
 ]  # fmt: skip
-
-
-def forced(solver):
-    return numbaprims.config(algorithm={"gemm": solver})
-
-
-def refused(solver, *args, **kwargs):
-    """Why a solver refuses a call, or None."""
-    return numbaprims.explain("gemm", *args, **kwargs)[solver].refusal
+forced = partial(helpers.forced, "gemm")
+refused = partial(helpers.refused, "gemm")
 
 
 def accumulated(dtype):
@@ -368,14 +362,7 @@ print(digest.hexdigest())
 @pytest.mark.cpu
 def test_same_bits_for_every_thread_count():
     solvers = [name for name in SOLVERS if name != "naive"]
-    found = set()
-    for threads in (1, 2, 3, 8):
-        env = dict(os.environ, NUMBA_NUM_THREADS="8", NUMBAPRIMS_THREADS=str(threads))
-        run = subprocess.run(
-            [sys.executable, "-c", BITS % solvers], env=env, capture_output=True, text=True, check=True
-        )
-        found.add(run.stdout)
-    assert len(found) == 1
+    assert len(printed_with_threads(BITS % solvers)) == 1
 
 
 @pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")

@@ -1,14 +1,14 @@
 """gemv: every solver that the registry lists, against the definition."""
 
 import os
-import subprocess
-import sys
 import tracemalloc
+from functools import partial
 
+import helpers
 import numpy as np
 import pytest
 from helpers import (
-    FLOATS,
+    NUMPY_FLOATS,
     OUT_LAYOUTS,
     SEEDS,
     assert_close,
@@ -22,6 +22,7 @@ from helpers import (
     lay_out,
     nan_filled,
     out_layouts,
+    printed_with_threads,
     real_values,
     sizes,
     solver_names,
@@ -34,22 +35,15 @@ from numbaprims.ops import gemv as ops
 from numbaprims.reference import gemv as reference
 
 SOLVERS = solver_names("gemv")
-DTYPES = FLOATS if has_module("ml_dtypes") else ("f64", "f32", "f16")
+DTYPES = NUMPY_FLOATS
 # Of op(A): one vector and less, edges of vectors and groups of rows; several chunks of a row; columns that are kept in
 # registers, in the first-level cache, and walked along.
 SHAPES = [
     (1, 1), (1, 40), (40, 1), (2, 3), (7, 64), (64, 7), (33, 129), (130, 70), (9, 7000), (10, 784), (70, 600),
     (1100, 20), (300, 520),
 ]  # fmt: skip
-
-
-def forced(solver):
-    return numbaprims.config(algorithm={"gemv": solver})
-
-
-def refused(solver, *args, **kwargs):
-    """Why a solver refuses a call, or None."""
-    return numbaprims.explain("gemv", *args, **kwargs)[solver].refusal
+forced = partial(helpers.forced, "gemv")
+refused = partial(helpers.refused, "gemv")
 
 
 def check_exact(solver, dtype, shapes):
@@ -330,12 +324,7 @@ print(digest.hexdigest())
 
 @pytest.mark.cpu
 def test_same_bits_for_every_thread_count():
-    found = set()
-    for threads in (1, 2, 3, 8):
-        env = dict(os.environ, NUMBA_NUM_THREADS="8", NUMBAPRIMS_THREADS=str(threads))
-        run = subprocess.run([sys.executable, "-c", BITS], env=env, capture_output=True, text=True, check=True)
-        found.add(run.stdout)
-    assert len(found) == 1
+    assert len(printed_with_threads(BITS)) == 1
 
 
 @pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")

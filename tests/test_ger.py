@@ -2,15 +2,15 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
 import tracemalloc
+from functools import partial
 
+import helpers
 import numpy as np
 import pytest
 from helpers import (
-    FLOATS,
     LAYOUTS,
+    NUMPY_FLOATS,
     SEEDS,
     assert_close,
     assert_exact,
@@ -23,6 +23,7 @@ from helpers import (
     lay_out,
     nan_filled,
     out_layouts,
+    printed_with_threads,
     real_values,
     sizes,
     solver_names,
@@ -37,17 +38,10 @@ from numbaprims.ops import ger as ops
 from numbaprims.reference import ger as reference
 
 SOLVERS = solver_names("ger")
-DTYPES = FLOATS if has_module("ml_dtypes") else ("f64", "f32", "f16")
+DTYPES = NUMPY_FLOATS
 SHAPES = [(1, 1), (1, 40), (40, 1), (2, 3), (7, 64), (64, 7), (33, 129), (130, 70), (3, 9000), (9000, 3), (17, 527)]
-
-
-def forced(solver):
-    return numbaprims.config(algorithm={"ger": solver})
-
-
-def refused(solver, *args, **kwargs):
-    """Why a solver refuses a call, or None."""
-    return numbaprims.explain("ger", *args, **kwargs)[solver].refusal
+forced = partial(helpers.forced, "ger")
+refused = partial(helpers.refused, "ger")
 
 
 @pytest.fixture
@@ -311,12 +305,7 @@ print(digest.hexdigest())
 
 @pytest.mark.cpu
 def test_same_bits_for_every_thread_count():
-    found = set()
-    for threads in (1, 2, 3, 8):
-        env = dict(os.environ, NUMBA_NUM_THREADS="8", NUMBAPRIMS_THREADS=str(threads))
-        run = subprocess.run([sys.executable, "-c", BITS], env=env, capture_output=True, text=True, check=True)
-        found.add(run.stdout)
-    assert len(found) == 1
+    assert len(printed_with_threads(BITS)) == 1
 
 
 @pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")

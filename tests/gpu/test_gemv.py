@@ -6,12 +6,11 @@ import textwrap
 import numpy as np
 import pytest
 from helpers import (
-    FLOATS,
+    NUMPY_FLOATS,
     assert_close,
     assert_exact,
     exact_integers,
     from_float64,
-    has_module,
     in_library,
     lay_out,
     nan_filled,
@@ -32,7 +31,7 @@ from numbaprims.ops import gemv as ops
 from numbaprims.reference import gemv as reference
 
 SOLVERS = [solver.name for solver in registry.solvers("gemv", "gpu")]
-DTYPES = FLOATS if has_module("ml_dtypes") else ("f64", "f32", "f16")
+DTYPES = NUMPY_FLOATS
 # Of op(A): one vector and less, groups of 8 lanes, warps, whole blocks for a row, rows cut into chunks; columns for 4,
 # 8, 16 and 32 lanes; ends of every kind of vector.
 SHAPES = [(1, 1), (1, 40), (40, 1), (7, 64), (33, 129), (130, 72), (10, 784), (3, 9000), (20, 700), (600, 9)]

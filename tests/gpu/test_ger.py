@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from helpers import (
-    FLOATS,
+    NUMPY_FLOATS,
     assert_close,
     assert_exact,
     exact_integers,
     from_float64,
-    has_module,
     in_library,
     lay_out,
     nan_filled,
@@ -24,7 +23,7 @@ from numbaprims.gpu.memory import DeviceArray, to_device
 from numbaprims.reference import ger as reference
 
 SOLVERS = [solver.name for solver in registry.solvers("ger", "gpu")]
-DTYPES = FLOATS if has_module("ml_dtypes") else ("f64", "f32", "f16")
+DTYPES = NUMPY_FLOATS
 # Less than a vector, ends of vectors and of groups of rows, tiles of 4, 8, 16 and 32 lanes, more than one block.
 SHAPES = [(1, 1), (1, 40), (40, 1), (7, 64), (33, 129), (130, 70), (37, 300), (3, 1100), (260, 12)]
 
