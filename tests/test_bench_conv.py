@@ -7,9 +7,9 @@ import conv_nets
 import numpy as np
 import pytest
 
-from numbaprims.bench import cases, command, figures, onnx_model, results, runner, session, table, targets
+from numbaprims.bench import cases, command, figures, onnx_model, report, results, runner, session, table, targets
 from numbaprims.bench.figures import miopen_figure6
-from numbaprims.bench.stems import conv_solvers, conv_suites
+from numbaprims.bench.stems import conv, conv_solvers, conv_suites
 from numbaprims.cli import reproduce as cli_reproduce
 from numbaprims.reference import conv as reference
 from numbaprims.tuning.timing import Schedule
@@ -133,8 +133,9 @@ SMALL = [
     f"{ODD} --dtype int8 --groups 2",
     f"{ODD} --direction data,weight",
     f"{ODD} --direction data,weight --groups 4 --layout NHWC",
-    f"{ODD} --direction data,weight --dtype bf16",
-    "--shapes quick --direction forward,data,weight",
+    f"{ODD} --direction data,weight,bias --dtype bf16",
+    f"{ODD} --direction bias --layout NHWC",
+    "--shapes quick --direction forward,data,weight,bias",
 ]
 
 
@@ -157,7 +158,7 @@ def test_the_rivals_are_all_there():
     assert found["torch prepacked"].form and found["onnxruntime"].form
 
 
-@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+@pytest.mark.parametrize("direction", conv.DIRECTIONS)
 @pytest.mark.parametrize("more", ["", "--groups 4"])
 def test_an_error_in_any_channel_that_is_looked_at_is_seen(direction, more):
     (case,) = chosen(*f"{ODD} --direction {direction} {more}".split())
@@ -166,11 +167,11 @@ def test_an_error_in_any_channel_that_is_looked_at_is_seen(direction, more):
     contender.call()
     good = contender.result()
     assert work.check(good) is None
-    for where in ((0, 0, 0, 0), (-1, -1, -1, -1)):
+    for where in (0, -1):
         bad = good.copy()
-        bad[where] += 0.01
+        bad.flat[where] += 0.01
         assert "off by" in work.check(bad)
-    bad[1, 1, 1, 1] = np.nan
+    bad.flat[bad.size // 2] = np.nan
     assert "not finite" in work.check(bad)
 
 
@@ -320,6 +321,30 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path, monkeypatch)
     ]  # fmt: skip
 
 
+def test_what_the_docs_can_show(tmp_path):
+    three = {**record("1x64x56x56x64x3x3", more=("--padding", "1"), torch=1.5), "threads": 1}
+    three["regret"] = {"percent": 25.4, "default": "direct", "best": "winograd", "seconds": {"direct": 5e-3}}
+    machine = {"slug": "here", "cpu": "a", "llvm": "b", "isa": "c"}
+    run = {"schema": results.SCHEMA, "records": [three], "targets": targets.summarise([three]), "machine": machine}
+    results.save(tmp_path / "here" / "conv.json", run)
+    entry = {"panel": "a", "label": "1-1-4-6-6-8-0-0", "seconds": {"im2col_gemm": 2e-3, "x": 1e-3}, "best": "x",
+             "speedup": 2.0}  # fmt: skip
+    drawn = {"schema": results.SCHEMA, "machine": machine, "entries": [entry], "batch": 1, "threads": 1}
+    results.save(tmp_path / "here" / "figures" / "miopen-figure6.json", drawn)
+    machines = report.load_results(tmp_path)
+    assert "resnet50 batch 1 forward, f32, 1 thread, 1 cases" in report.tables("conv means", machines)
+    assert "| conv: f32, ResNet-50 and VGG-16, over torch NCHW | 1 | 1 | 1.5 x |" in report.tables(
+        "conv targets", machines
+    )
+    assert "| f32 | direct | winograd | 25 | direct 5 ms |" in report.tables("conv choice", machines)
+    assert "| direct | 1 | 1 ms | 100.0 | 1.0 | 50 | 1.50 |" in report.tables("conv resnet50", machines)
+    assert "1-1-4-6-6-8-0-0" in report.tables("figure miopen-figure6", machines)
+    assert report.tables("gemm means", machines).startswith("No results")
+    assert "conv:" in report.tables("targets", machines)
+    with pytest.raises(ValueError, match="figure nonsense"):
+        report.tables("figure nonsense", machines)
+
+
 # numbaprims reproduce ---------------------------------------------------------------------------------
 
 
@@ -343,6 +368,7 @@ def tiny_figure(monkeypatch):
         False: conv_suites.Layer(1, 4, 6, 6, 8, 3, 3, padding=(1, 1)),
     }
     monkeypatch.setattr(miopen_figure6, "BASELINE", "naive")
+    monkeypatch.setattr(conv.Ours, "candidates", lambda self: ["naive"])
     monkeypatch.setattr(miopen_figure6, "layers", lambda ones, count, batch: [small[ones]])
 
 

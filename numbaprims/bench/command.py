@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation: these kinds only")
     case.add_argument("--backward", action="store_true", help="activation: the gradient")
     conv = parser.add_argument_group("conv")
-    conv.add_argument("--direction", type=_words, metavar="forward,data,weight", help="default forward")
+    conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
     conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")
     conv.add_argument("--regret", action="store_true", help="time every solver: what does the default choice cost?")
     for name, meaning in (

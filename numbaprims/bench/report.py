@@ -4,8 +4,10 @@
     ... written by this module ...
     <!-- end -->
 
-What may stand in the marker: targets, machine, call, start, or a primitive and a suite ("gemm square"). The
-numbers come from benchmarks/results/<machine>/<subject>.json, which `numbaprims bench ... --save` writes.
+What may stand in the marker: targets, machine, call, start; a primitive and a suite ("gemm square"), or "means" (of all
+its suites), "targets", "choice" (conv's solvers, as `--regret` timed them); "figure NAME". The numbers come from
+benchmarks/results/<machine>/<subject>.json, which `numbaprims bench ... --save` writes, and from figures/NAME.json
+beside it, which `numbaprims reproduce ... --save` does.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numbaprims.bench import results, table
+from numbaprims.bench import figures, results, table
 
 Runs = dict[str, dict[str, Any]]  # subject -> document, of one machine
 
+FIGURE = "figure"  # begins the subject of what `numbaprims reproduce` measured
 _BLOCK = re.compile(r"(<!-- generated:bench ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -29,6 +32,8 @@ def load_results(folder: Path) -> dict[str, Runs]:
     found: dict[str, Runs] = {}
     for path in sorted(folder.glob("*/*.json")):
         found.setdefault(path.parent.name, {})[path.stem] = results.read(path)
+    for path in sorted(folder.glob("*/figures/*.json")):
+        found.setdefault(path.parent.parent.name, {})[f"{FIGURE} {path.stem}"] = results.read(path)
     return found
 
 
@@ -57,6 +62,11 @@ def _maker(name: str) -> Callable[[Runs], str]:
     if name in fixed:
         return fixed[name]
     stem, _, suite = name.partition(" ")
+    if stem == FIGURE and suite in figures.names():
+        return lambda runs: _figure(runs, suite)
+    special = {"means": _means, "targets": _targets, "choice": _choice}
+    if stem in table.RIVALS and suite in special:
+        return lambda runs: special[suite](_only(runs, stem))
     if stem in table.RIVALS and suite:
         return lambda runs: _cases(runs, stem, suite)
     raise ValueError(f"marker: {name!r} given, allowed are {', '.join(fixed)} and 'STEM SUITE'")
@@ -68,10 +78,37 @@ def markdown(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
 
 
+def _only(runs: Runs, stem: str) -> Runs:
+    return {subject: run for subject, run in runs.items() if subject == stem}
+
+
+def _figure(runs: Runs, name: str) -> str:
+    run = runs.get(f"{FIGURE} {name}")
+    return "```\n" + "\n".join(figures.load(name).lines(run)) + "\n```" if run else ""
+
+
+def _means(runs: Runs) -> str:
+    lines = [line for run in runs.values() for line in table.means(run["records"])]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _choice(runs: Runs) -> str:
+    rows = []
+    for run in runs.values():
+        for record in run["records"]:
+            if "regret" in record:
+                found = record["regret"]
+                times = ", ".join(f"{name} {table.seconds(time)}" for name, time in found["seconds"].items())
+                percent = f"{found['percent']:.0f}"
+                rows.append([record["label"], record["dtype"], found["default"], found["best"], percent, times])
+    head = ["case", "type", "default", "best", "% slower", "every solver"]
+    return markdown(head, rows, left=4) if rows else ""
+
+
 def _targets(runs: Runs) -> str:
     rows = []
     for document in runs.values():
-        for row in document["targets"]:
+        for row in document.get("targets", []):
             value, floor, aim = (table.number(row[key], row["unit"]) for key in ("value", "floor", "aim"))
             verdict = row["verdict"] if not row["verdict"].startswith("MISSED") else f"**{row['verdict'].lower()}**"
             rows.append(
@@ -94,6 +131,7 @@ def _machine(runs: Runs) -> str:
     document = max(runs.values(), key=lambda run: run["date"])
     machine = document["machine"]
     caches = ", ".join(f"{level} {machine[level] / 2**20:.3g} MiB" for level in ("l1d", "l2", "l3"))
+    runs = {subject: run for subject, run in runs.items() if not subject.startswith(FIGURE)}
     rows = [
         [
             "CPU",

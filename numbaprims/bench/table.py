@@ -37,7 +37,8 @@ def _label_width(stem: str) -> int:
 def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:
     if not on_gpu:
         return RIVALS[stem]
-    return (*ON_GPU, *(name for name in RIVALS[stem] if name.startswith("numbaprims")))
+    torch_nhwc = ("torch nhwc",) if stem == "conv" else ()
+    return (*ON_GPU, *torch_nhwc, *(name for name in RIVALS[stem] if name.startswith("numbaprims")))
 
 
 def heading(stem: str, *, on_gpu: bool = False) -> str:

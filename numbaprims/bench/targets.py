@@ -295,6 +295,11 @@ def _over_the_best(record: Record) -> float | None:
     return _speedup(record, "torch", "cupy") if record["dtype"] == "f32" else None
 
 
+def _over_cudnn(record: Record) -> float | None:
+    judged = record["suite"] in _JUDGED and "layout" not in record["switches"] and record["dtype"] == "f32"
+    return _speedup(record, "torch", "torch nhwc") if judged else None
+
+
 def _large_percent(record: Record) -> float | None:
     """Of the driver's copy, where neither the launch nor the second-level cache decides."""
     return _percent(record) if record["dtype"] == "f32" and record["bytes"] >= 1 << 28 else None
@@ -304,6 +309,7 @@ def _large_percent(record: Record) -> float | None:
 GPU_TARGETS = (
     Target("gemm", "f32, square 256-4096, over cuBLAS", _gemm_over_torch("f32"), "geomean", 0.7, 0.95),
     Target("gemm", "bf16, square 256-4096, over cuBLAS", _gemm_over_torch("bf16"), "geomean", 0.6, 0.85),
+    Target("conv", "f32, every direction, over cuDNN", _over_cudnn, "geomean", 0.6, 0.9),
     Target("gemv", "f32, gemv and gemv^T, over the best rival", _over_the_best, "geomean", 1.0, 1.3),
     Target("ger", "f32, over the best rival", _over_the_best, "geomean", 1.0, 1.3),
     Target("gemv", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),

@@ -31,7 +31,7 @@ from numbaprims.bench.stems.conv_suites import Layer
 from numbaprims.reference.activation import activation as apply_activation
 
 DIMENSIONS = ("n", "c", "h", "w", "k", "r", "s")
-DIRECTIONS = ("forward", "data", "weight")
+DIRECTIONS = ("forward", "data", "weight", "bias")
 # The cost of a first call is the difference of two times: where a call takes longer than this, it drowns in noise.
 _COLD_CALLS_UP_TO = 20e-3
 
@@ -133,23 +133,26 @@ class Operands:
 
         self.x = draw(layer.n, layer.c, layer.h, layer.w)
         self.w = draw(layer.k, layer.c // layer.groups, layer.r, layer.s)
-        shapes = {"x": self.x.storage.shape, "w": self.w.storage.shape, "y": (layer.n, *layer.output)}
+        shapes = {
+            "x": self.x.storage.shape, "w": self.w.storage.shape, "y": (layer.n, *layer.output), "b": (layer.k,)
+        }  # fmt: skip
         self.y = draw(*shapes["y"]) if self.direction != "forward" else self.x
         self.bias = draw(layer.k) if case.get("bias") else None
-        self.read, written = {"forward": ("xw", "y"), "data": ("yw", "x"), "weight": ("yx", "w")}[self.direction]
-        self._last = self.layout == "NHWC"
+        self.read, written = {
+            "forward": ("xw", "y"), "data": ("yw", "x"), "weight": ("yx", "w"), "bias": ("y", "b")
+        }[self.direction]  # fmt: skip
+        self._last = self.layout == "NHWC" and written in "xy"
         shape = shapes[written]
-        if self._last and written != "w":
+        if self._last:
             shape = (shape[0], *shape[2:], shape[1])
         self.out = Operand.empty(shape, "i32" if self.dtype == "i8" else self.dtype)
-        self._written = written
 
     def inputs(self) -> list[Any]:
-        """The two arrays that our call reads."""
+        """The arrays that our call reads: two, of the gradient by the bias one."""
         found = []
         for name in self.read:
             operand: Operand = getattr(self, name)
-            if self._last and name != "w":
+            if self.layout == "NHWC" and name != "w":
                 operand = Operand(aligned(operand.storage.transpose(0, 2, 3, 1)), self.dtype)
             found.append(operand.ours)
         return found
@@ -162,10 +165,12 @@ class Operands:
     def result(self) -> np.ndarray:
         """What our call wrote, with the channels in front."""
         values = self.out.values()
-        return values.transpose(0, 3, 1, 2) if self._last and self._written != "w" else values
+        return values.transpose(0, 3, 1, 2) if self._last else values
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments of our call, without `out`."""
+        if self.direction == "bias":
+            return {"layout": self.layout}
         layer = self.layer
         words: dict[str, Any] = {
             "stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups,
@@ -194,7 +199,6 @@ class Ours:
     def __init__(self, p: Operands) -> None:
         import numbaprims
 
-        first, second = p.inputs()
         layer, words, self.out = p.layer, p.keywords(), p.out.ours
         sizes: list[Any] = []
         if p.direction == "data":
@@ -206,15 +210,18 @@ class Ours:
             "forward": numbaprims.conv,
             "data": numbaprims.conv_backward_data,
             "weight": numbaprims.conv_backward_weight,
+            "bias": numbaprims.conv_backward_bias,
         }
         self.function = functions[p.direction]
-        self.arguments, self.words, self._direction = (first, second, *sizes), words, p.direction
+        self.arguments, self.words, self._direction = (*p.inputs(), *sizes), words, p.direction
         self._plans: dict[str, Any] = {}
 
     def call(self, algorithm: str = "auto") -> Callable[[], Any]:
-        """The plain call."""
+        """The plain call; that of the gradient by the bias has one way to be computed."""
         function, arguments = self.function, self.arguments
-        words = {**self.words, "algorithm": algorithm, "out": self.out}
+        words = {**self.words, "out": self.out}
+        if self._direction != "bias":
+            words["algorithm"] = algorithm
         return lambda: function(*arguments, **words)
 
     def plan(self, algorithm: str = "auto") -> Callable[[], Any]:
@@ -237,11 +244,12 @@ class Ours:
         return chosen_solver(self.function, *self.arguments, **self.words, out=self.out)
 
     def candidates(self) -> list[str]:
-        """Every solver that does not refuse the plain call."""
+        """Every solver that does not refuse the plain call; the naive one, which may take seconds, if it is alone."""
         import numbaprims
 
         rows = numbaprims.explain(self.function, *self.arguments, **self.words, out=self.out)
-        return [row.solver for row in rows if row.refusal is None]
+        names = [row.solver for row in rows if row.refusal is None]
+        return [name for name in names if name != "naive"] or names
 
 
 def workload(case: Case, threads: int) -> Workload:
@@ -255,16 +263,20 @@ def workload(case: Case, threads: int) -> Workload:
     if case.dtype in ("bf16", "f16", "int8"):
         contenders["numbaprims f32"] = _ours_f32(case)
     sizes = {"x": p.x.storage.nbytes, "w": p.w.storage.nbytes, "y": p.y.storage.nbytes}
+    # 9 or 25 products for each element of a depthwise convolution: memory bounds it, not arithmetic
+    bound = "copy" if p.layer.is_depthwise else "fma"
+    more: dict[str, Callable[[], Any]] = {"cold": lambda: cold(ours), "regret": lambda: regret(ours)}
+    if p.direction == "bias":
+        bound, more = "read", {}
     return Workload(
         contenders,
         check,
-        flops=float(p.layer.flops),
+        flops=float(p.y.storage.size if p.direction == "bias" else p.layer.flops),
         bytes=float(sum(sizes[name] for name in p.read) + p.out.storage.nbytes),
-        # 9 or 25 products for each element of a depthwise convolution: memory bounds it, not arithmetic
-        bound="copy" if p.layer.is_depthwise else "fma",
+        bound=bound,
         solver=ours.solver,
         output=p.out.storage,
-        more={"cold": lambda: cold(ours), "regret": lambda: regret(ours)},
+        more=more,
     )
 
 

@@ -43,12 +43,14 @@ class Check:
         self._groups, self._channels, self._inputs = _part(layer, direction)
 
     def __call__(self, got: np.ndarray) -> str | None:
-        """What is wrong with a result (N, K, P, Q), (N, C, H, W) or (K, C, R, S) in one sentence, or None."""
+        """What is wrong with a result (N, K, P, Q), (N, C, H, W), (K, C, R, S) or (K,) in one sentence, or None."""
         if got.dtype.kind == "f" and not np.isfinite(got).all():
             return f"{int((~np.isfinite(got)).sum())} of {got.size} elements are not finite"
         if self._want is None:
             self._want = self._definition()
-        if self._direction == "weight":
+        if self._direction == "bias":
+            part = got
+        elif self._direction == "weight":
             part = got[self._channels][:, self._inputs]
         else:
             part = got[self._images][:, self._channels]
@@ -68,6 +70,8 @@ class Check:
     def _definition(self) -> np.ndarray:
         layer, groups = self._layer, self._groups
         exact = np.int64 if self._dtype == "i8" else np.float64
+        if self._direction == "bias":
+            return reference.conv_backward_bias(self._first().astype(exact))
         first, second = self._first(), self._second()
         words = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
         own_c, own_k = layer.c // layer.groups, layer.k // layer.groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def _returned(torch: Any, function: Callable[[], Any]) -> Contender:
 
 def _array(torch: Any, tensor: Any) -> np.ndarray:
     wide = tensor.dtype in (torch.bfloat16, torch.float16)
-    return np.asarray((tensor.float() if wide else tensor).contiguous().numpy())
+    return np.asarray((tensor.float() if wide else tensor).contiguous().cpu().numpy())
 
 
 def _both_layouts(torch: Any, *tensors: Any) -> dict[str, tuple[Any, ...]]:
@@ -56,8 +57,16 @@ def _both_layouts(torch: Any, *tensors: Any) -> dict[str, tuple[Any, ...]]:
     return {"torch": tensors, "torch nhwc": last}
 
 
-def _torch(p: Operands) -> dict[str, Contender]:
+def _module(p: Operands) -> Any:
+    """torch; on a GPU with the fastest of cuDNN's algorithms, and float32 in full, as ours is."""
     torch = rivals.load_rival("torch")
+    if torch is not None and not on_host():
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+    return torch
+
+
+def _torch(p: Operands) -> dict[str, Contender]:
+    torch = _module(p)
     if torch is None or p.dtype not in ("f32", "f64", "bf16") or p.activation not in (None, "relu"):
         return {}
     stride, padding, dilation, groups = _steps(p)
@@ -104,9 +113,12 @@ def _prepacked(p: Operands) -> dict[str, Contender]:
 
 
 def _torch_gradient(p: Operands) -> dict[str, Contender]:
-    torch = rivals.load_rival("torch")
+    torch = _module(p)
     if torch is None or p.dtype not in ("f32", "f64", "bf16"):
         return {}
+    if p.direction == "bias":
+        layouts = _both_layouts(torch, p.y.torch)
+        return {name: _returned(torch, partial(dy.sum, (0, 2, 3))) for name, (dy,) in layouts.items()}
     stride, padding, dilation, groups = _steps(p)
     backward = torch.ops.aten.convolution_backward
     wanted = [p.direction == "data", p.direction == "weight", False]
