@@ -99,7 +99,7 @@ def tune(
 
     Raises:
         KeyboardInterrupt: passed on, after what was found so far has been kept; the next run goes on from there.
-        NotImplementedError: a stem does not say how its problems are called.
+        Exception: whatever a job raised; the other problems have come to their end then.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -121,9 +121,12 @@ def tune(
             for number, run in enumerate(runs):
                 left = deadline - monotonic()
                 run.deadline = monotonic() + left / (len(runs) - number)
-                for job in run.jobs():
-                    run.take(run_job(job))
-                    bar.show(run)
+                try:
+                    for job in run.jobs():
+                        run.take(run_job(job))
+                        bar.show(run)
+                except Exception as error:  # the other problems are tuned all the same
+                    run.error = error
                 bar.done(run)
         else:
             _on_executor(executor, runs, deadline, bar)
@@ -132,6 +135,9 @@ def tune(
             run.keep()
         bar.close()
         _call.forget()
+    for run in runs:
+        if run.error is not None:
+            raise run.error
     return Outcomes(outcome for run in runs if (outcome := run.outcome()) is not None)
 
 
@@ -140,13 +146,12 @@ def _on_executor(executor: concurrent.futures.Executor, runs: Sequence[_Run], de
     waiting = iter(runs)
     flying: dict[concurrent.futures.Future[Any], tuple[_Run, Iterator[dict[str, Any]]]] = {}
 
-    def submit(run: _Run, jobs: Iterator[dict[str, Any]]) -> bool:
+    def submit(run: _Run, jobs: Iterator[dict[str, Any]]) -> None:
         job = next(jobs, None)
         if job is None:
             bar.done(run)
-            return False
-        flying[executor.submit(run_job, job)] = (run, jobs)
-        return True
+        else:
+            flying[executor.submit(run_job, job)] = (run, jobs)
 
     def begin() -> None:
         for run in itertools.islice(waiting, max(0, IN_FLIGHT - len(flying))):
@@ -160,9 +165,13 @@ def _on_executor(executor: concurrent.futures.Executor, runs: Sequence[_Run], de
             ended, _ = concurrent.futures.wait(flying, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in ended:
                 run, jobs = flying.pop(future)
-                run.take(future.result())
-                bar.show(run)
-                submit(run, jobs)
+                try:
+                    run.take(future.result())
+                    bar.show(run)
+                    submit(run, jobs)
+                except Exception as error:  # the other problems are tuned all the same
+                    run.error = error
+                    bar.done(run)
             begin()
     finally:
         for future in flying:
@@ -183,6 +192,7 @@ class _Run:
         self.walk: Walk | None = None
         self.complete = False
         self.peak = math.inf
+        self.error: Exception | None = None
         self._own = own
         self._sampler = sampler
         self._again = again

@@ -1,0 +1,529 @@
+"""`tune`: the walk over configs, budgets, stopping and going on, executors, the command."""
+
+import concurrent.futures
+import dataclasses
+import importlib.util
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import numbaprims
+from numbaprims import cli
+from numbaprims.dispatch import call, peaks, registry, tune as tuning
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.dispatch.find import Finding
+from numbaprims.tuning import database, records, trouble
+from numbaprims.tuning.records import dump
+from numbaprims.tuning.search import BATCH, FINALISTS, Option, Walk
+
+pytestmark = pytest.mark.cpu
+ROOT = Path(numbaprims.__file__).resolve().parent.parent
+X = np.ones(24, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(trouble, "_said", set())
+    call.forget()
+    yield
+    call.forget()
+
+
+@pytest.fixture
+def user(tmp_path):
+    """A user database in force."""
+    path = tmp_path / "tuning.sqlite"
+    with numbaprims.config(database=path):
+        yield path
+        database.user().close()
+
+
+def ger(n=24, dtype=np.float32):
+    return problem_of("ger", np.ones(n, dtype), np.ones(n, dtype))
+
+
+def key(problem):
+    return records.key_of(problem, registry.target("cpu"))
+
+
+# ---------------------------------------------------------------- the walk
+
+
+def option(name, estimate, configs):
+    return Option(name, 1, estimate, tuple({"way": way} for way in range(configs)))
+
+
+def walked(walk, seconds, most=10_000):
+    """The batches of a walk whose times `seconds` tells."""
+    batches = []
+    while (batch := walk.next()) is not None and len(batches) < most:
+        batches.append(batch)
+        walk.tell(batch, [seconds[name](config["way"]) for name, config in batch.items])
+    return batches
+
+
+SECONDS = {
+    "good": lambda way: 1.0 + (way - 7) ** 2 / 100,
+    "close": lambda way: 1.9 - way / 1000,
+    "far": lambda way: 9.0,
+}
+
+
+def test_the_walk_times_defaults_then_what_is_close_then_the_best_again():
+    walk = Walk([option("far", 3.0, 50), option("good", 2.0, 10), option("close", 1.0, 3)])
+    batches = walked(walk, SECONDS)
+    assert [name for name, _ in batches[0].items] == ["close", "good", "far"], "by estimate, one config each"
+    assert not any(config["way"] for _, config in batches[0].items)
+    later = [item for batch in batches[1:-1] for item in batch.items]
+    assert [name for name, _ in later] == ["good"] * 9 + ["close"] * 2, (
+        "the fastest solver first, nothing of the far one"
+    )
+    assert max(len(batch.items) for batch in batches[1:-1]) == BATCH
+    assert batches[-1].final and len(batches[-1].items) == FINALISTS and not any(b.final for b in batches[:-1])
+    assert batches[-1].items[0] == ("good", {"way": 7})
+    assert [item for _, item in walk.best_of_each()] == [
+        ("good", {"way": 7}),
+        ("close", {"way": 2}),
+        ("far", {"way": 0}),
+    ]
+    assert walk.total == 63 and walk.new == 3 + 11 + FINALISTS
+
+
+def test_the_walk_goes_on_where_it_was():
+    options = [option("good", 1.0, 10), option("close", 2.0, 3)]
+    first = Walk(options)
+    walked(first, SECONDS, most=2)
+    known = dict(first.seconds)
+    second = Walk(options, known)
+    asked = [
+        (name, dump(config)) for batch in walked(second, SECONDS) if not batch.final for name, config in batch.items
+    ]
+    assert not set(asked) & set(known) and len(asked) + len(known) == 13
+    third = Walk(options, second.seconds)
+    assert third.next() is None and third.new == 0 and third.ranked()[0][1] == ("good", {"way": 7})
+    assert Walk(options, {("gone", "{}"): 1e-9}).ranked() == [], "times of solvers that are gone count for nothing"
+
+
+def test_what_fails_is_not_asked_for_again():
+    options = [option("good", 1.0, 6), option("bad", 0.5, 6)]
+    seconds = {"good": SECONDS["good"], "bad": lambda way: math.inf}
+    walk = Walk(options)
+    batches = walked(walk, seconds)
+    assert [name for batch in batches for name, _ in batch.items].count("bad") == 1
+    assert Walk(options, walk.seconds).next() is None
+    assert all(name != "bad" for _, (name, _) in walk.ranked())
+
+
+def test_all_may_fail():
+    walk = Walk([option("bad", 1.0, 3)])
+    assert len(walked(walk, {"bad": lambda way: math.inf})) == 1 and walk.ranked() == walk.best_of_each() == []
+
+
+def test_samplers(monkeypatch):
+    with pytest.raises(ValueError, match="sampler is 'dice'; it must be one of order, optuna"):
+        Walk([option("good", 1.0, 3)], sampler="dice")
+    if importlib.util.find_spec("optuna") is None:
+        walk = Walk([option("good", 1.0, 30)], sampler="optuna")
+        with pytest.raises(ValueError, match="pip install optuna"):
+            walked(walk, SECONDS)
+
+
+def test_the_part_that_asks_optuna(monkeypatch):
+    """Held to the protocol of a study (ask, suggest, tell); with optuna itself where it is installed."""
+    if importlib.util.find_spec("optuna") is None:
+        monkeypatch.setitem(sys.modules, "optuna", fake_optuna())
+    options = [
+        Option("good", 1, 1.0, tuple({"way": way, "wide": wide} for way in range(20) for wide in (0, 1) if way + wide)),
+        option("close", 2.0, 3),
+    ]
+    seconds = {**SECONDS, "good": lambda way: 1.0 + way / 100}
+    walk = Walk(options, sampler="optuna")
+    batches = walked(walk, seconds)
+    items = [(name, dump(config)) for batch in batches if not batch.final for name, config in batch.items]
+    assert len(items) == len(set(items)), "nothing is timed twice"
+    assert 10 <= sum(name == "good" for name, _ in items) <= 17, "a part of 39"
+    assert all(config in {dump(c) for o in options for c in o.configs} for _, config in items), "valid ones only"
+
+
+def fake_optuna():
+    """As much of optuna as is used, drawing at random."""
+    rng = np.random.default_rng(5)
+
+    class Trial:
+        def suggest_categorical(self, name, values):
+            return values[rng.integers(len(values))]
+
+    class Study:
+        def ask(self):
+            return Trial()
+
+        def tell(self, trial, value=None, state=None):
+            assert (value is None) != (state is None) and isinstance(trial, Trial)
+
+    states = types.SimpleNamespace(PRUNED="pruned", FAIL="fail")
+    made = types.ModuleType("optuna")
+    made.trial = types.SimpleNamespace(TrialState=states)
+    made.logging = types.SimpleNamespace(WARNING=30, set_verbosity=lambda level: None)
+    made.create_study = lambda direction: Study()
+    return made
+
+
+# ---------------------------------------------------------------- tune, with times that are made up
+
+
+@pytest.fixture
+def solvers(monkeypatch):
+    """ger with two solvers of many configs, and times by config; the batches that were timed."""
+    from numbaprims.cpu.ger import SOLVERS
+
+    batches, naive = [], SOLVERS[-1]
+
+    class Wide(type(naive)):
+        name = "wide"
+
+        def estimate(self, problem, target):
+            return 1e-6
+
+        def configs(self, problem, target):
+            return [{"way": way} for way in range(12)]
+
+    times = {"wide": lambda config: 1e-6 * (6 + abs(config["way"] - 8)), "naive": lambda config: 8e-6}
+
+    def time_items(problem, device, items, *, check=False, schedule=None):
+        batches.append([(solver.name, dict(config)) for solver, config, _ in items])
+        return [Finding(s.name, config, times[s.name](config), 0) for s, config, _ in items]
+
+    real = registry.solvers
+    pair = (Wide(), naive)
+    monkeypatch.setattr(registry, "solvers", lambda stem, device: pair if stem == "ger" else real(stem, device))
+    monkeypatch.setattr(tuning._find, "time_items", time_items)
+    monkeypatch.setattr(peaks, "least_seconds", lambda problem, device: 1e-7)
+    return times, batches
+
+
+def test_the_best_config_is_stored_and_used(user, solvers):
+    _, batches = solvers
+    [outcome] = done = numbaprims.tune(ger(), progress=False)
+    assert (outcome.solver, outcome.config, outcome.seconds) == ("wide", {"way": 8}, 6e-6)
+    assert outcome.before == 14e-6 and outcome.speedup == pytest.approx(14 / 6) and outcome.complete
+    assert outcome.timed == 13 + FINALISTS == sum(map(len, batches))
+    assert "wide (way=8) 6 us, 2.33 x the estimate's choice" in str(done)
+    table = numbaprims.explain("ger", X, X)
+    assert (table.chosen.solver, table.chosen.config, table.rule) == ("wide", {"way": 8}, "user database")
+    stored = {r.solver: r for r in database.user().lookup(key(ger()))[0][1]}
+    assert {name: r.seconds for name, r in stored.items()} == {"wide": 6e-6, "naive": 8e-6}
+    assert stored["wide"].threads == tuning._find.threads_now() and "numba" in stored["wide"].toolchain
+    assert (numbaprims.ger(X, X) == 1).all()
+
+
+def test_a_second_run_times_nothing_and_again_times_all(user, solvers):
+    _, batches = solvers
+    first = numbaprims.tune([ger(), ger(30)], progress=False)
+    del batches[:]
+    second = numbaprims.tune([ger(), ger(30)], progress=False)
+    assert not batches and [o.seconds for o in second] == [o.seconds for o in first]
+    assert [o.timed for o in second] == [0, 0] and all(o.complete for o in second)
+    numbaprims.tune(ger(), progress=False, again=True)
+    assert sum(map(len, batches)) == 13 + FINALISTS
+
+
+def test_another_version_or_thread_count_is_timed_anew(user, solvers, monkeypatch):
+    _, batches = solvers
+    numbaprims.tune(ger(), progress=False)
+    del batches[:]
+    with numbaprims.config(threads=3):
+        numbaprims.tune(ger(), progress=False)
+    assert sum(map(len, batches)) == 13 + FINALISTS
+    del batches[:]
+    monkeypatch.setattr(type(registry.solvers("ger", "cpu")[0]), "version", 2)
+    numbaprims.tune(ger(), progress=False)
+    assert [name for batch in batches[:-1] for name, _ in batch] == ["wide"] * 12
+
+
+def test_a_run_that_was_stopped_goes_on(user, solvers, monkeypatch):
+    times, batches = solvers
+    real, count = tuning._find.time_items, 0
+
+    def interrupted(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(tuning._find, "time_items", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        numbaprims.tune([ger(), ger(30)], progress=False)
+    done = [item for batch in batches for item in batch]
+    assert len(done) == 2 + BATCH
+    assert numbaprims.explain("ger", X, X)["wide"].config == {"way": BATCH}, "the best so far counts already"
+    del batches[:]
+    first, second = numbaprims.tune([ger(), ger(30)], progress=False)
+    assert len(batches) == 3 + 5
+    assert not [item for item in batches[0] + batches[1] if item in done], "nothing is timed twice but the finalists"
+    assert first.config == second.config == {"way": 8} and first.complete and second.complete
+
+
+def test_the_budget_ends_it(user, solvers, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(tuning, "monotonic", lambda: now[0])
+    real = tuning._find.time_items
+
+    def slowly(*args, **kwargs):
+        now[0] += 1.0
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(tuning._find, "time_items", slowly)
+    first, second = numbaprims.tune([ger(), ger(30)], budget=4.0, progress=False)
+    assert now[0] == 4.0 and not first.complete and not second.complete
+    assert first.timed == second.timed == 2 + BATCH, "both problems got their share"
+    assert [o for o in numbaprims.tune([ger(40)], budget=0.0, progress=False)] == []
+
+
+def test_what_was_not_begun_is_noted_and_not_stored(user, solvers, monkeypatch):
+    _, batches = solvers
+    real = tuning._find.time_items
+
+    def some(*args, **kwargs):
+        return [
+            dataclasses.replace(f, note="not begun: it would take some 9 s", seconds=9.0)
+            if f.algorithm == "naive"
+            else f
+            for f in real(*args, **kwargs)
+        ]
+
+    monkeypatch.setattr(tuning._find, "time_items", some)
+    numbaprims.tune(ger(), progress=False)
+    assert [r.solver for r in database.user().lookup(key(ger()))[0][1]] == ["wide"]
+    del batches[:]
+    numbaprims.tune(ger(), progress=False)
+    assert not batches
+
+
+def test_without_a_database_the_outcome_is_all_there_is(solvers):
+    with numbaprims.config(database="off"):
+        [outcome] = numbaprims.tune(ger(), progress=False)
+        assert outcome.config == {"way": 8} and numbaprims.explain("ger", X, X).chosen.config == {"way": 0}
+
+
+def test_the_bar_shows_the_best_and_its_share_of_the_peak(user, solvers, monkeypatch, capsys):
+    import tqdm.auto
+
+    bars = []
+
+    class Bar:
+        def __init__(self, **words):
+            self.words, self.shown, self.updates, self.closed = words, [], 0, False
+            bars.append(self)
+
+        def set_postfix_str(self, text):
+            self.shown.append(text)
+
+        def update(self):
+            self.updates += 1
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    numbaprims.tune([ger(), ger(30)])
+    [bar] = bars
+    assert bar.words == {"total": 2, "unit": "problem", "disable": None}, "None: a bar on terminals only"
+    assert bar.updates == 2 and bar.closed
+    # 24 x 24 products in 6 us are 0.096 GFLOP/s; the peak was said to take 0.1 us
+    assert "ger: 13 of 13 configs, wide 0.096 GFLOP/s, 2 % of peak" in bar.shown
+    assert bar.shown[0] == "ger: 2 of 13 configs, naive 0.072 GFLOP/s, 1 % of peak"
+    numbaprims.tune(ger(50), progress=False)
+    assert bars[1].words["disable"] is True
+
+
+# ---------------------------------------------------------------- on executors, with real times
+
+
+def problems():
+    a = np.ones((40, 30), np.float32)
+    return [ger(), ger(33, np.float64), problem_of("gemv", a, a[0]), problem_of("gemm", a, a.T)]
+
+
+def check(done, user):
+    assert [o.problem.key() for o in done] == [p.key() for p in problems()]
+    for o in done:
+        assert 1e-8 < o.seconds < 1 and o.timed >= 2 and o.complete
+        stored = database.user().lookup(key(o.problem))[0][1]
+        assert min(stored, key=lambda r: r.seconds).solver == o.solver
+        assert all(r.threads >= 1 for r in stored)
+
+
+def test_in_this_process(user):
+    check(numbaprims.tune(problems(), progress=False), user)
+    assert numbaprims.explain("ger", X, X).rule == "user database"
+
+
+def test_on_threads_takes_turns(user, monkeypatch):
+    real, active, most = tuning._find.capture, [0], [0]
+
+    def counted(*args):
+        active[0] += 1
+        most[0] = max(most[0], active[0])
+        try:
+            return real(*args)
+        finally:
+            active[0] -= 1
+
+    monkeypatch.setattr(tuning._find, "capture", counted)
+    numbaprims.config.set(database=user)  # a ContextVar does not reach the threads of a pool
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            check(numbaprims.tune(problems(), executor=pool, progress=False), user)
+    finally:
+        numbaprims.config.set(database="off")
+    assert most[0] == 1
+
+
+def test_on_a_pool_of_processes(user):
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        check(numbaprims.tune(problems(), executor=pool, progress=False), user)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="needs dask.distributed: pip install distributed"
+)
+def test_on_a_dask_cluster(user, tmp_path):
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path)
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        check(numbaprims.tune(problems(), executor=client.get_executor(), progress=False), user)
+
+
+def test_a_job_that_fails_ends_the_run_and_keeps_the_rest(user, solvers, monkeypatch):
+    real = tuning.run_job
+
+    def fails(job):
+        if job["problem"]["m"] == 30 and job["do"] == "time":
+            raise RuntimeError("the worker died")
+        return real(job)
+
+    monkeypatch.setattr(tuning, "run_job", fails)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="the worker died"):
+        numbaprims.tune([ger(30), ger()], executor=pool, progress=False)
+    assert numbaprims.explain("ger", X, X).chosen.config == {"way": 8}, "the other problem came to its end"
+    with pytest.raises(RuntimeError, match="the worker died"):
+        numbaprims.tune([ger(30), ger(31)], progress=False)
+    assert numbaprims.explain("ger", np.ones(31, np.float32), np.ones(31, np.float32)).chosen.config == {"way": 8}
+
+
+def test_jobs_are_plain_json(user):
+    run = tuning._Run(ger(), "cpu", None, "order", False)
+    jobs = run.jobs()
+    first = next(jobs)
+    result = tuning.run_job(json.loads(json.dumps(first)))
+    run.take(json.loads(json.dumps(result)))
+    second = next(jobs)
+    assert json.loads(json.dumps(second)) == second and second["do"] == "time"
+    timed = tuning.run_job(second)
+    assert len(timed["seconds"]) == len(second["items"]) and json.dumps(timed)
+    assert {"fingerprint", "family", "threads", "toolchain"} <= set(timed)
+
+
+def test_the_peak_is_the_slower_of_two_roofs(monkeypatch):
+    for problem in problems():
+        assert 1e-12 < peaks.least_seconds(problem, "cpu") < 1e-1
+    monkeypatch.setattr(peaks, "_operations", {"f32": 1e11, "f64": 5e10}.get)
+    monkeypatch.setattr(peaks, "_bytes", lambda size: 1e10)
+    large = problem_of("gemm", np.ones((512, 512), np.float32), np.ones((512, 512), np.float32))
+    assert peaks.least_seconds(large, "cpu") == pytest.approx(2 * 512**3 / 1e11)
+    double = problem_of("gemm", np.ones((512, 512)), np.ones((512, 512)))
+    assert peaks.least_seconds(double, "cpu") == pytest.approx(2 * 512**3 / 5e10)
+    long = problem_of("relu", np.ones(1 << 20, np.float32))
+    assert peaks.least_seconds(long, "cpu") == pytest.approx(8 * 2**20 / 1e10)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_tunes_exports_and_imports(user, tmp_path, capsys):
+    file, other = tmp_path / "times.jsonl", tmp_path / "other.sqlite"
+    assert cli.main(["tune", "ger", "--shapes", "9x7,5x3", "--export", str(file)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("x the estimate's choice") == 2 and "2 problems" in shown.err
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {(line["problem"]["m"], line["problem"]["n"]) for line in lines} == {(9, 7), (5, 3)}
+    with numbaprims.config(database=other):
+        assert cli.main(["tune", "--import", str(file)]) == 0
+        assert f"{len(lines)} records of {file} added to {other}" in capsys.readouterr().out
+        assert len(list(database.user().everything())) == len(lines)
+        database.user().close()
+
+
+@pytest.mark.parametrize("words, says", [
+    ("tune", "name a stem"), ("tune --suite nosuite", "nosuite"), ("tune --import /no/such/file", "/no/such/file"),
+    ("tune gemm --m 3", "missing"), ("tune ger --m 3 --n 4 --sampler optuna --export /no/such/dir/x", "/no/such/dir"),
+])  # fmt: skip
+def test_wrong_words_are_named(capsys, user, words, says):
+    assert cli.main(words.split()) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_suites_by_name(user, monkeypatch):
+    asked = []
+    monkeypatch.setattr(numbaprims, "tune", lambda problems, **words: asked.append((problems, words)) or "")
+    assert cli.main(["tune", "--suite", "gemm:quick", "--budget", "7"]) == 0
+    assert cli.main(["tune", "ger", "--suite", "quick"]) == 0
+    [(gemms, words), (gers, _)] = asked
+    assert words["budget"] == 7.0 and {p.stem for p in gemms} == {"gemm"} and {p.stem for p in gers} == {"ger"}
+    assert len(gers) == 3
+
+
+def test_resnet50_names_its_convolutions(user, monkeypatch):
+    asked = []
+    monkeypatch.setattr(numbaprims, "tune", lambda problems, **words: asked.append(problems) or "")
+    assert cli.main(["tune", "--suite", "resnet50"]) == 0
+    assert len(asked[0]) > 20 and {p.stem for p in asked[0]} == {"conv"}
+    assert (3, 224) in {(p.c, p.x_size[-1]) for p in asked[0]}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C of another process")
+def test_control_c_stops_the_command_and_the_next_goes_on(tmp_path):
+    path = tmp_path / "tuning.sqlite"
+    env = dict(os.environ, PYTHONPATH=str(ROOT), NUMBAPRIMS_DATABASE=str(path))
+    shapes = "256x256,512x512,300x300,400x400,600x300,300x600"
+    words = [sys.executable, "-m", "numbaprims", "tune", "ger", "--shapes", shapes]
+    running = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, error = running.communicate(timeout=120)
+    assert running.returncode == 130 and "the same command goes on from here" in error, error
+    assert "Traceback" not in error
+    before = dict(sqlite_rows(path))
+    assert before, "what was timed is there"
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count("x the estimate's choice") == 6, done.stderr
+    after = dict(sqlite_rows(path))
+    assert len(after) == 6 and all(after[problem] >= count for problem, count in before.items())
+
+
+def sqlite_rows(path):
+    import sqlite3
+
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT problem, count(*) FROM trials GROUP BY problem").fetchall()
+    connection.close()
+    return rows
