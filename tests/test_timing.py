@@ -94,9 +94,21 @@ def test_short_calls_are_timed_in_groups():
     assert timing.calls % 40 == 0, "20 us a sample is 40 calls of 0.5 us"
 
 
-@pytest.mark.parametrize("limit, rounds", [(None, 9), (0.1, 3), (10.0, 9), (1.05, 4)])
+def test_a_short_call_that_was_interrupted_does_not_pass_for_a_long_one():
+    clock, count = FakeClock(), 0
+
+    def call():
+        nonlocal count
+        count += 1
+        clock.sleep(0.05 if count == 2 else 0.001)
+
+    timing = measure_one(call, Schedule(rounds=3), clock=clock)
+    assert timing.seconds == pytest.approx(0.001) and timing.calls > 3 * 5
+
+
+@pytest.mark.parametrize("limit, rounds", [(None, 9), (0.1, 3), (10.0, 9), (1.35, 4)])
 def test_time_limit_ends_the_rounds_but_not_below_the_minimum(limit, rounds):
-    """Calibration takes 0.3 s here and a round 0.156 s: a fifth round would end at 1.08 s."""
+    """Calibration takes 0.6 s here and a round 0.156 s: a fifth round would end at 1.38 s."""
     clock = FakeClock()
     timing = measure_one(lambda: clock.sleep(0.15), Schedule(rounds=9, time_limit=limit), clock=clock)
     assert len(timing.blocks) == rounds
