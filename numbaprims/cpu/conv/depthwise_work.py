@@ -1,0 +1,164 @@
+"""What a depthwise convolution runs: kernels, tile sizes and the integers they take, for each form of operands."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numbaprims.cpu.conv import depthwise_pixels, depthwise_rows
+from numbaprims.cpu.conv.arguments import itemsize
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.finish import activation_address
+from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.simd.arguments import Arguments
+
+SLACK = 256  # bytes behind panels, which may be written a vector past their end
+BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the first-level cache
+
+
+class Work(NamedTuple):
+    """A program and the bytes of scratch memory that it needs; `packed` bytes hold the weights of a plan."""
+
+    program: Program
+    shared: int = 0
+    worker: int = 0
+    packed: int = 0
+
+
+def sides(problem: Any) -> tuple[Any, ...]:
+    """Sizes and strides of what windows walk over and of what they lead to (of dy and dx for the data gradient)."""
+    p, s = problem, problem.strides
+    if p.direction == "data":
+        return p.y_size, p.x_size, s.y, s.x
+    return p.x_size, p.y_size, s.x, s.y
+
+
+def vector(problem: Any, target: Any, elements: int) -> int:
+    """Lanes: as many as a register has, or half as often as that leaves more than half of them empty."""
+    W = lanes(problem.accumulate, target.vector_bytes)
+    while W > 4 and elements <= W // 2:
+        W //= 2
+    return W
+
+
+def least_padding(size: int, tiles: tuple[int, ...]) -> int:
+    """The tile of least padding; the size itself where one tile can hold it."""
+    return size if size <= max(tiles) else min(tiles, key=lambda tile: round_up(size, tile))
+
+
+def halves(target: Any, tiles: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles for targets of 16 registers."""
+    if target.isa in ("avx512", "neon"):
+        return tiles
+    return tuple(dict.fromkeys(max(1, tile // 2) for tile in tiles))
+
+
+def common(problem: Any, target: Any, room: int, none: np.ndarray) -> dict[str, int]:
+    """The integers that both forms take."""
+    p, s = problem, problem.strides
+    in_size, out_size, in_steps, out_steps = sides(p)
+    (_, SH, SW), pad, spread = p.stride, p.padding, p.direction == "data"
+    return {
+        "images": p.n, "channels": p.k, "multiplier": p.group_k,
+        "in_h": in_size[1], "in_w": in_size[2], "out_h": out_size[1], "out_w": out_size[2],
+        "row": pad[1] if spread else -pad[1], "column": pad[2] if spread else -pad[2],
+        # tiles of a spread window begin where padding and row together are a multiple of the stride
+        "first_row": -(pad[1] % SH) if spread else 0, "first_column": -(pad[2] % SW) if spread else 0,
+        "in_n": in_steps[0], "in_c": in_steps[1], "in_row": in_steps[3], "in_column": in_steps[4],
+        "out_n": out_steps[0], "out_c": out_steps[1], "out_row": out_steps[3], "out_column": out_steps[4],
+        "c_n": s.c[0], "c_c": s.c[1], "c_row": s.c[3], "c_column": s.c[4],
+        "w_k": s.w[0], "w_row": s.w[3], "w_column": s.w[4],
+        "has_c": int(p.has_c), "has_bias": int(p.bias), "bias_step": s.bias,
+        "activation": activation_address(p, target), "zeros": int(none.ctypes.data), "worker_bytes": room,
+    }  # fmt: skip
+
+
+def words(arguments: Arguments, values: dict[str, int]) -> list[int]:
+    """Integers in the order of a kernel's arguments."""
+    return [values[name] for name in arguments.ints]
+
+
+def waits(problem: Any) -> bool:
+    """Whether sums wait elsewhere for the activation, because the result's type is narrower than theirs."""
+    return bool(problem.activation.kind != "identity" and problem.out_dtype != problem.accumulate)
+
+
+def rows_work(problem: Any, target: Any) -> Work:
+    """Planes whose rows are contiguous."""
+    p = problem
+    in_size, out_size = sides(p)[:2]
+    (_, R, S), (_, SH, SW) = p.kernel, p.stride
+    W, rows = vector(p, target, out_size[2]), out_size[1]
+    tiles: tuple[int, ...] = (7, 8, 6, 5)
+    if p.direction == "data":
+        rows = ceil_div(rows + p.padding[1] % SH, SH)
+        tiles = {1: tiles, 2: (4, 3)}.get(SH * SW, (2, 1))
+    RT = least_padding(rows, halves(target, tiles))
+    room = round_up(out_size[1] * out_size[2] * itemsize(p.accumulate), 64) if waits(p) else 0
+    none = np.zeros(in_size[2] * itemsize(p.in_dtype), np.uint8)
+    ints = words(depthwise_rows.ARGS, common(p, target, room, none))
+    if p.direction == "weight":
+        kernel, count = depthwise_rows.make_gradient(p.in_dtype, p.accumulate, RT, R, S, SH, SW, W), p.k
+    else:
+        kernel = depthwise_rows.make_rows(
+            p.in_dtype, p.accumulate, RT, R, S, SH, SW, W, int(p.has_c), int(room > 0), int(p.direction == "data")
+        )  # fmt: skip
+        count = p.n * p.k
+    return Work(Program(ints, [(kernel, count, ceil_div(count, 32))], keep=(none,)), worker=room)
+
+
+def pixels_work(problem: Any, target: Any, only_pack: bool = False) -> Work:
+    """Images whose channels are neighbours; `only_pack` for the weights of a plan."""
+    p, acc = problem, problem.accumulate
+    out_size = sides(p)[1]
+    (_, R, S), (_, SH, SW) = p.kernel, p.stride
+    W, rows, columns = vector(p, target, p.k), out_size[1], out_size[2]
+    tiles: tuple[int, ...] = (7, 8, 6, 5)
+    spread = p.direction == "data"
+    if spread:
+        rows, columns = ceil_div(rows + p.padding[1] % SH, SH), ceil_div(columns + p.padding[2] % SW, SW)
+        tiles = {1: tiles, 2: (4, 3)}.get(SH * SW, (3, 2))
+    QT = least_padding(columns, halves(target, tiles))
+    RT = 2 if SH * SW == 1 and rows % 2 == 0 and target.isa in ("avx512", "neon") else 1
+    panels = ceil_div(p.k, W)
+    size = itemsize(acc)
+    packed = panels * R * S * W * size + SLACK
+    room = out_size[2] * p.k * size * RT * (SH if spread else 1) if waits(p) else 0
+    none = np.zeros(W * 8, np.uint8)
+    values = common(p, target, round_up(room, 64), none) | {
+        "panels": panels, "block": BLOCK, "blocks": ceil_div(panels, BLOCK), "down": ceil_div(rows, RT),
+        "pack": 0, "strip": 0, "strips": 0, "shared_bytes": 0,
+    }  # fmt: skip
+    values["w_tap"] = p.strides.w[4] if S > 1 else p.strides.w[3]
+    if p.direction == "weight":
+        lines = p.n * p.y_size[1]
+        # 16 tiles keep several threads busy; what they are depends on the problem only
+        values["strip"] = ceil_div(lines, min(lines, ceil_div(16, values["blocks"])))
+        values["strips"] = ceil_div(lines, values["strip"])
+        phases = [
+            (
+                depthwise_pixels.make_gradient(p.in_dtype, acc, QT, R, S, SH, SW, W),
+                values["strips"] * values["blocks"],
+                1,
+            ),
+            (depthwise_pixels.make_sum_strips(p.out_dtype, acc, R, S, W), panels, ceil_div(panels, 4)),
+        ]
+        program = Program(words(depthwise_pixels.ARGS, values), phases, keep=(none,))
+        return Work(program, shared=values["strips"] * panels * R * S * W * size)
+    count = p.n * values["down"]
+    values["pack"] = make_pack(p.in_dtype, acc, W, W).address
+    kernel = depthwise_pixels.make_pixels(
+        p.in_dtype, acc, RT, QT, R, S, SH, SW, W, int(p.has_c), int(room > 0), int(spread)
+    )  # fmt: skip
+    phases = [(kernel, count, ceil_div(count, 32))]
+    shared = 0
+    if only_pack or not p.prepared:
+        pack = (depthwise_pixels.make_pack_weights(p.in_dtype, acc, R * S, W), panels, ceil_div(panels, 4))
+        phases = [pack] if only_pack else [pack, *phases]
+        shared = round_up(packed, 64)
+    values["shared_bytes"] = shared
+    program = Program(words(depthwise_pixels.ARGS, values), phases, keep=(none,))
+    return Work(program, shared, values["worker_bytes"], packed)
