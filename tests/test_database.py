@@ -162,12 +162,12 @@ def test_order_of_the_rules(user, tmp_path, monkeypatch):
         database._shipped.cache_clear()
 
     ship(other, "znver9-another")
-    assert chosen() == (other, "shipped database, another CPU of the family")
+    assert chosen() == (other, "shipped database, another machine of the family")
     ship("naive", target.fingerprint)
     assert chosen() == ("naive", "shipped database")
     own = database.user()
     own.store(dataclasses.replace(key(), fingerprint="znver9-another"), [record("row_block")])
-    assert chosen() == ("row_block", "user database, another CPU of the family")
+    assert chosen() == ("row_block", "user database, another machine of the family")
     own.store(key(), [record("register_block", 2e-6), record("naive", 1e-3)])
     assert chosen() == ("register_block", "user database")
     with numbaprims.config(algorithm={"ger": "naive"}):

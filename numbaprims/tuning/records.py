@@ -20,8 +20,8 @@ from numbaprims import settings
 
 SCHEMA = 1
 """Raised when the form of a key or of a record changes."""
-RELATED = ", another CPU of the family"
-"""What is said of times that were not taken on this very model of CPU."""
+RELATED = ", another machine of the family"
+"""What is said of times that were not taken on this very model of CPU or GPU."""
 
 
 @dataclasses.dataclass(frozen=True)
