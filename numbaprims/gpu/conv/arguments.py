@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 from numbaprims.arrays import DTYPES
-from numbaprims.gpu.jit import STORAGE, types
 from numbaprims.gpu.gemm.activations import activation_code
 from numbaprims.gpu.gemm.arguments import bias_dtype, scalar_type
+from numbaprims.gpu.jit import STORAGE, types
 
 #: Sizes of a kernel are int32, with room for a tile behind them; a larger dimension is the naive solver's.
 LARGEST = 2**31 - 4096
