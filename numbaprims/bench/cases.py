@@ -95,7 +95,7 @@ class Workload:
 
     flops   arithmetic operations of the definition
     bytes   memory that has to be read and written at least once
-    bound   the roof that the case stands under: fma, read, copy or update
+    bound   the roof that the case stands under: fma, read, copy or update; "copy or fma" for the lower of the two
     check   what is wrong with a result in one sentence, or None
     more    numbers that are measured after the times where they are asked for, by the name they get in the record
     """

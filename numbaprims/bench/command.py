@@ -66,7 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
     case.add_argument("--bias", action="store_true", help="gemm, conv: add a bias to each column, or channel")
     case.add_argument("--activation", metavar="KIND", help="gemm, conv: fuse an activation")
-    case.add_argument("--batch", type=_counts, metavar="1,16", help="gemm: so many products; conv: so many images")
+    case.add_argument(
+        "--batch",
+        type=_counts,
+        metavar="1,16",
+        help="gemm: products (default 1); conv: images in a suite (default 1,16)",
+    )
     case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation: these kinds only")
     case.add_argument("--backward", action="store_true", help="activation: the gradient")
     conv = parser.add_argument_group("conv")

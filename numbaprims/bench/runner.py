@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numbaprims.bench.cases import OURS, Case, Contender, Workload, stem_module
 from numbaprims.bench.operands import spoil
 from numbaprims.tuning.timing import Clock, Measurements, Ratio, Schedule, measure
 
-ROOF, READ = "roofline", "roofline read"
+ROOF, READ = "roofline", "roofline of reading"
 
 
 def run_case(
@@ -51,14 +51,14 @@ def run_case(
     if OURS in refused:
         record["error"] = refused[OURS]
         return record
-    probe = roofline.probe(work.bound, case.dtype, work.bytes)
+    roofs = {bound: roofline.probe(bound, case.dtype, work.bytes) for bound in work.bound.split(" or ")}
     calls = {name: contender.call for name, contender in work.contenders.items() if name not in refused}
-    probes = {ROOF: probe.call} if probe.call else {}
-    if work.bound == "update" and probe.call and hasattr(roofline, "read"):  # its goal is stated in terms of reading
+    probes = {_roof(bound): probe.call for bound, probe in roofs.items() if probe.call}
+    if work.bound == "update" and probes and hasattr(roofline, "read"):  # its goal is stated in terms of reading
         read = roofline.read(work.bytes)
         probes[READ] = read.call
     times = measure({**calls, **probes}, schedule, clock=clock)
-    record.update(_measured(work, times, probe.amount))
+    record.update(_measured(work, times, {bound: probe.amount for bound, probe in roofs.items()}))
     if READ in probes:
         percent = _scaled(times.speedup(OURS, over=READ), 100 * work.bytes / read.amount)
         record["percent_of_read"] = percent.value
@@ -99,16 +99,26 @@ def _wrong(work: Workload, contender: Contender) -> str | None:
     return None if wrong is None else f"wrong result: {wrong}"
 
 
-def _measured(work: Workload, times: Measurements, probe_amount: float) -> dict[str, Any]:
-    ours = times[OURS]
-    amount = work.flops if work.bound == "fma" else work.bytes
-    if ROOF in times:
+def _roof(bound: str) -> str:
+    return f"{ROOF} {bound}"
+
+
+def _share(work: Workload, times: Measurements, bound: str, probe_amount: float) -> tuple[Ratio, float]:
+    """(percent of a roof, its operations or bytes a second)"""
+    amount = work.flops if bound == "fma" else work.bytes
+    if _roof(bound) in times:
         # Paired by round: both blocks fell into the same state of the machine.
-        percent = _scaled(times.speedup(OURS, over=ROOF), 100 * amount / probe_amount)
-        rate = probe_amount / times[ROOF].seconds
-    else:  # a peak by formula
-        rate = probe_amount
-        percent = Ratio.of([100 * amount / seconds / rate for seconds in ours.blocks])
+        percent = _scaled(times.speedup(OURS, over=_roof(bound)), 100 * amount / probe_amount)
+        return percent, probe_amount / times[_roof(bound)].seconds
+    # a peak by formula
+    return Ratio.of([100 * amount / seconds / probe_amount for seconds in times[OURS].blocks]), probe_amount
+
+
+def _measured(work: Workload, times: Measurements, amounts: Mapping[str, float]) -> dict[str, Any]:
+    ours = times[OURS]
+    shares = {bound: _share(work, times, bound, amount) for bound, amount in amounts.items()}
+    lowest = max(shares, key=lambda bound: shares[bound][0].value)  # the roof that is reached first
+    percent, rate = shares[lowest]
     found = {
         name: {
             "seconds": times[name].seconds,
@@ -133,11 +143,12 @@ def _measured(work: Workload, times: Measurements, probe_amount: float) -> dict[
         "bytes": work.bytes,
         "flops": work.flops,
         "roof": {
-            "bound": work.bound,
+            "bound": lowest,
             "rate": rate / 1e9,
             "percent": percent.value,
             "low": percent.low,
             "high": percent.high,
+            **({"percents": {bound: share.value for bound, (share, _) in shares.items()}} if len(shares) > 1 else {}),
         },
         "rivals": found,
     }

@@ -57,11 +57,12 @@ def _layers(options: Namespace) -> list[tuple[str, Layer]]:
             raise ValueError(f"sizes: {' '.join(missing)} missing, a layer needs --c --h --w --k --r --s")
         return [("given", _given(tuple(given.items()), options))]
     found = []
+    batches = options.batch or ([1] if options.quick else [1, 16])
     for name, suite in select("conv", options.shapes, DIMENSIONS):
         if name == "given":
             found.append((name, _given(suite, options)))
         else:
-            found += [(name, layer) for layer in conv_suites.layers(suite, options.batch or [1])]
+            found += [(name, layer) for layer in conv_suites.layers(suite, batches)]
     return found
 
 
@@ -263,8 +264,8 @@ def workload(case: Case, threads: int) -> Workload:
     if case.dtype in ("bf16", "f16", "int8"):
         contenders["numbaprims f32"] = _ours_f32(case)
     sizes = {"x": p.x.storage.nbytes, "w": p.w.storage.nbytes, "y": p.y.storage.nbytes}
-    # 9 or 25 products for each element of a depthwise convolution: memory bounds it, not arithmetic
-    bound = "copy" if p.layer.is_depthwise else "fma"
+    # 9 or 25 products for each element of a depthwise convolution: memory bounds it; in a cache, or with 25, arithmetic
+    bound = "copy or fma" if p.layer.is_depthwise else "fma"
     more: dict[str, Callable[[], Any]] = {"cold": lambda: cold(ours), "regret": lambda: regret(ours)}
     if p.direction == "bias":
         bound, more = "read", {}
