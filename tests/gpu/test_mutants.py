@@ -53,6 +53,23 @@ def test_activation(rng, size):
     hunt(lambda: numbaprims.relu(x), np.maximum(x, 0), ADDRESSES | {"bound off by one"})
 
 
+def test_activation_of_slices(rng):
+    x = integers(rng, 6, 140)[:, :132]
+    # a thread past the end comes round to the first elements and computes them once more
+    with numbaprims.config(algorithm={"activation": "rows"}):
+        hunt(lambda: numbaprims.relu(x), np.maximum(x, 0), ADDRESSES)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7, 11), (130, 40)])
+def test_channel_sums(rng, shape):
+    dy, x = integers(rng, *shape), integers(rng, *shape)
+    want = np.where(x > 0, 0, dy * x).sum(tuple(i for i in range(len(shape)) if i != 1))
+    weight = np.zeros(shape[1], np.float32)
+    # of the barriers of a chunk's sum the second is for blocks that have a second channel: beyond 65535 of them
+    again = "bar.sync 0" if len(shape) > 2 else "no such line"
+    hunt(lambda: numbaprims.prelu_backward(dy, x, weight)[1], want, ADDRESSES | {"barrier removed"}, again)
+
+
 COPIES = {"wait for one group less", "commit removed", "barrier removed"}
 
 
@@ -69,3 +86,15 @@ def test_gemm_on_tensor_cores(rng, algorithm, copies):
     with numbaprims.config(algorithm={"gemm": algorithm}):
         want = a.astype(float) @ b.astype(float)
         hunt(lambda: numbaprims.gemm(a, b, out_dtype="f32"), want, ADDRESSES | copies, last)
+
+
+def test_gemm_in_chunks(rng):
+    a, b = integers(rng, 20, 1030), integers(rng, 1030, 24)
+    with numbaprims.config(algorithm={"gemm": "split_k"}):
+        hunt(lambda: numbaprims.gemm(a, b), a @ b, ADDRESSES | COPIES)
+
+
+def test_gemm_of_bytes(rng):
+    a, b = integers(rng, 40, 100, dtype=np.int8), integers(rng, 100, 36, dtype=np.int8)
+    with numbaprims.config(algorithm={"gemm": "dp4a"}):
+        hunt(lambda: numbaprims.gemm(a, b), a.astype(int) @ b.astype(int), ADDRESSES | COPIES)
