@@ -1,18 +1,25 @@
 """Convolutions on the CPU: solvers, the best first."""
 
+from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise import Depthwise
-from numbaprims.cpu.conv.implicit import ImplicitGemm
+from numbaprims.cpu.conv.fft import Fft
+from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.weight import WeightGemm
+from numbaprims.cpu.conv.weight_columns import Im2colWeight
 from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6
 
 # One a line: whoever adds one changes one.
 SOLVERS = (
     Depthwise(),
+    Gemm1x1(),
     ImplicitGemm(),
     WeightGemm(),
+    Im2colWeight(),
+    Sums(),
     Winograd4(),
     Winograd6(),
     Winograd2(),
+    Fft(),
     Naive(),
 )

@@ -1,8 +1,7 @@
-"""The solver implicit_gemm: convolution as a product whose column matrix is never made (Chetlur et al. 2014)."""
+"""The solvers that convolve as a product without a column matrix (Chetlur et al. 2014): implicit_gemm, gemm_1x1."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,15 +10,17 @@ import numpy as np
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.gather import make_gather, make_stage
-from numbaprims.cpu.conv.implicit_blocks import choose, words
+from numbaprims.cpu.conv.implicit_blocks import Costs, block_rows, choose, inside, words
+from numbaprims.cpu.conv.implicit_last import make_last, make_multiply_rows, make_stage_last
 from numbaprims.cpu.conv.implicit_passes import Pass, passes
-from numbaprims.cpu.conv.implicit_planes import AT, IMPLICIT, make_pack_driver, make_planes
+from numbaprims.cpu.conv.implicit_planes import make_planes
+from numbaprims.cpu.conv.implicit_tiles import AT, IMPLICIT, make_pack_driver
 from numbaprims.cpu.conv.implicit_weights import make_pack_weights
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
-from numbaprims.cpu.gemm.multiply import make_multiply
+from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
@@ -27,6 +28,14 @@ from numbaprims.dispatch.solver import Config, Launcher, Solver
 SLACK = 1024  # bytes behind a part of the workspace: vectors may reach past its end
 PARALLEL_FLOPS = 2e6
 HEIGHTS = (12, 10, 8, 14)
+# Vectors of a tile of the product where pixels are its rows -> how many of them
+LAST_HEIGHTS = {4: 6, 3: 8, 2: 8, 1: 8}
+
+
+def channels_last(problem: Any) -> bool:
+    """Whether vectors of the result lie along its channels."""
+    walk = passes(problem)[0]
+    return walk.y[1] in (0, 1) and walk.y[4] != 1
 
 
 class Layout:
@@ -38,67 +47,121 @@ class Layout:
         self.size = DTYPES[self.acc].itemsize
         self.W = lanes(self.acc, target.vector_bytes)
         self.MR, self.NV = int(config["mr"]), int(config["nv"])
+        self.NR = self.NV * self.W
+        self.last = channels_last(problem)
+        self.width = self.NR if self.last else self.MR
         self.walks = [walk for walk in passes(problem) if walk.pixels]
-        rows = self.walks[0].rows
-        self.m_blocks = ceil_div(rows, int(config["mc"]))
-        self.mc = round_up(ceil_div(rows, self.m_blocks), self.MR)
-        self.m_blocks = ceil_div(rows, self.mc)
         self.parallel = problem.flops() > PARALLEL_FLOPS
-        self.blocks = [
-            choose(
-                walk, min(self.mc, rows), self.m_blocks, self.W, self.size, target.l2, int(config["kc"]), self.parallel
-            )
-            for walk in self.walks
-        ]
+        costs = Costs(self.W, self.size, target.l2, self.width, self.MR, int(config["kc"]), self.parallel)
+        most = round_up(int(config["mc"]), self.width)
+        largest = max(self.walks, key=lambda walk: walk.flops())
+        found = []
+        for direct in self._ways(bool(config.get("direct", 0))):
+            mc = block_rows(largest, costs, self.last, direct, most)
+            blocks = [choose(walk, mc, costs, self.last, direct) for walk in self.walks]
+            seconds = sum(costs.total(walk, mc, each) for walk, each in zip(self.walks, blocks, strict=True))
+            found.append((seconds, direct, mc, blocks))
+        self.seconds, self.direct, self.mc, self.blocks = min(found, key=lambda way: way[0])
+        self.m_blocks = ceil_div(largest.rows, self.mc)
         self.in_out = problem.out_dtype == self.acc and not problem.has_c
         self.table, self.keep = self._table()
         self.panel_bytes = sum(self._panels(walk) for walk in self.walks) * self.size
         self.shared = 0 if problem.prepared else round_up(self.panel_bytes + SLACK, 64)
         each = list(zip(self.walks, self.blocks, strict=True))
-        widest = max(blocks.channels * walk.window for walk, blocks in each)
-        staged = max(blocks.channels * blocks.staged(walk) for walk, blocks in each)
-        sums = max(
-            0 if row[AT["sums_in_out"]] else self.mc * row[AT["sums_step"]] for row in self.table.reshape(len(each), -1)
+        first = max(
+            blocks.pixels() * 8 if self.last else blocks.channels * walk.window * self.NR * self.size
+            for walk, blocks in each
         )
-        self.staged_at = round_up(widest * self.NV * self.W * self.size + SLACK, 64)
+        staged = 0 if self.direct == 1 else max(blocks.channels * blocks.staged(walk) for walk, blocks in each)
+        sums = max(
+            0 if row[AT["sums_in_out"]] else row[AT["sums_step"]] * (blocks.pixels() if self.last else self.mc)
+            for row, blocks in zip(self.rows(), self.blocks, strict=True)
+        )
+        self.staged_at = round_up(first + SLACK, 64)
         self.sums_at = self.staged_at + round_up(staged * self.size + SLACK, 64)
         self.worker = self.sums_at + round_up(sums * self.size + SLACK, 64)
 
+    def _ways(self, one_tap: bool) -> list[int]:
+        """How patches may be read: 0 gathered, 1 in the input itself, 2 in the copy, without panels."""
+        walks = [walk for walk in self.walks if walk.window]
+        plain = all(inside(walk) for walk in walks)
+        if self.last:
+            own = self.problem.in_dtype == self.acc and all(walk.x[1] in (0, 1) for walk in walks)
+            return [1] if plain and own else [0]
+        if not one_tap:
+            return [0]
+        ways = [2]
+        if plain and all(walk.stride == (1, 1, 1) and walk.size == walk.grid and walk.x[4] == 1 for walk in walks):
+            ways.append(1)
+        return ways
+
     def _panels(self, walk: Pass) -> int:
-        return walk.groups * round_up(walk.rows, self.MR) * walk.depth * walk.window
+        return walk.groups * round_up(walk.rows, self.width) * walk.depth * walk.window
 
     def _table(self) -> tuple[np.ndarray, tuple[Any, ...]]:
-        rows, keep, start = [], [], 0
+        rows: list[int] = []
+        keep: list[Any] = []
+        start = 0
         for walk, blocks in zip(self.walks, self.blocks, strict=True):
-            row, arrays = words(walk, blocks, self.MR, self.m_blocks, start, self.in_out, self.problem.has_c)
+            row, arrays = words(walk, blocks, self.width, self.mc, start, self.in_out, self.problem.has_c)
             rows += row
             keep += arrays
             start += self._panels(walk)
         table = np.array(rows, np.int64)
         return table, (table, *keep)
 
+    def rows(self) -> np.ndarray:
+        """The table, a row for each pass."""
+        return self.table.reshape(len(self.walks), -1)
+
     def ints(self, kernels: dict[str, int]) -> list[int]:
         """The integers of IMPLICIT."""
         p = self.problem
-        w_dtype = p.w_dtype
         values = kernels | {
             "table": int(self.table.ctypes.data), "passes": len(self.walks), "has_c": int(p.has_c),
             "has_bias": int(p.bias), "bias_step": p.strides.bias, "in_size": DTYPES[p.in_dtype].itemsize,
-            "w_size": DTYPES[w_dtype].itemsize, "out_size": DTYPES[p.out_dtype].itemsize, "acc_size": self.size,
-            "mr": self.MR, "nr": self.NV * self.W, "mc": self.mc, "m_blocks": self.m_blocks, "shared_bytes": self.shared, "worker_bytes": self.worker,
+            "w_size": DTYPES[p.w_dtype].itemsize, "out_size": DTYPES[p.out_dtype].itemsize, "acc_size": self.size,
+            "width": self.width, "nr": self.NR, "mc": self.mc, "m_blocks": self.m_blocks,
+            "shared_bytes": self.shared, "worker_bytes": self.worker,
             "staged_at": self.staged_at, "sums_at": self.sums_at,
         }  # fmt: skip
         return [values.get(name, 0) for name in IMPLICIT.ints]
 
     def count(self, name: str) -> int:
         """A word of the table, summed over the passes."""
-        return int(self.table.reshape(len(self.walks), -1)[:, AT[name]].sum())
+        return int(self.rows()[:, AT[name]].sum())
+
+    def kernels(self, target: Any) -> dict[str, int]:
+        """Addresses of the kernels, by the types and the form of the sums."""
+        p, acc, W = self.problem, self.acc, self.W
+        finish = 0
+        if p.ends or not self.rows()[:, AT["sums_in_out"]].all():
+            finish = make_finish(acc, p.out_dtype, bias_dtype(p), W).address
+        common = {
+            "pack": make_pack_weights(p.w_dtype, acc, self.width, W).address,
+            "finish": finish, "activation": activation_address(p, target),
+        }  # fmt: skip
+        if self.last:
+            return common | {
+                "stage": make_stage_last(p.in_dtype, acc, W).address,
+                "multiply": make_multiply_rows(acc, self.MR, self.NV, W).address,
+            }
+        stage = make_stage(p.in_dtype, acc, W).address
+        if self.direct:
+            b_dtype = p.in_dtype if self.direct == 1 else acc
+            multiply = make_direct(acc, b_dtype, acc, self.MR, self.NV, W, True, True)
+            return common | {"stage": stage, "multiply": multiply.address}
+        return common | {
+            "stage": stage, "gather": make_gather(acc, self.NV, W).address,
+            "multiply": make_multiply(acc, self.MR, self.NV, W).address,
+        }  # fmt: skip
 
 
 class ImplicitGemm(Solver):
-    """Patches gathered into panels, a tile at a time."""
+    """Patches gathered a tile at a time, or read in rows of channels."""
 
     name = "implicit_gemm"
+    one_tap = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.direction not in ("forward", "data"):
@@ -109,24 +172,23 @@ class ImplicitGemm(Solver):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         rows = problem.group_k if problem.direction == "forward" else problem.group_c
+        size = DTYPES[problem.accumulate].itemsize
+        wide = target.isa in ("avx512", "neon")
+        if channels_last(problem):
+            vectors = ceil_div(rows, lanes(problem.accumulate, target.vector_bytes))
+            nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
+            yield {"mr": LAST_HEIGHTS[nv] if wide else 6, "nv": nv, "kc": 2048 // size, "mc": 256, "direct": 0}
+            return
         mr = 6
-        if target.isa in ("avx512", "neon"):
+        if wide:
             padded = {height: round_up(rows, height) for height in HEIGHTS}
             mr = next(height for height in HEIGHTS if padded[height] <= 1.02 * min(padded.values()))
-        yield {"mr": mr, "nv": 2, "kc": 2048 // DTYPES[problem.accumulate].itemsize, "mc": round_up(252, mr)}
+        kc = (768 if self.one_tap else 2048) // size
+        yield {"mr": mr, "nv": 2, "kc": kc, "mc": 252, "direct": int(self.one_tap)}
 
     def estimate(self, problem: Any, target: Any) -> float:
         layout = Layout(problem, target, next(iter(self.configs(problem, target))))
-        peak = cost.peak(problem, target)
-        seconds = 2e-6
-        for walk, blocks in zip(layout.walks, layout.blocks, strict=True):
-            vectors = math.prod(blocks.counts(walk)) * ceil_div(blocks.pixels(), layout.W)
-            k = walk.depth * walk.window
-            padded = 2.0 * walk.groups * vectors * layout.W * round_up(walk.rows, layout.MR) * k
-            copied = math.prod(blocks.counts(walk)) * blocks.staged(walk) * walk.depth * walk.groups * layout.m_blocks
-            seconds += padded / (0.9 * peak)
-            seconds += walk.groups * layout.m_blocks * vectors * k * 0.6e-9
-            seconds += copied * 0.15e-9
+        seconds = 2e-6 + layout.seconds
         if not problem.prepared:
             seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
         return seconds
@@ -135,35 +197,32 @@ class ImplicitGemm(Solver):
         layout = Layout(problem, target, config)
         return layout.shared + layout.worker
 
-    def _kernels(self, problem: Any, target: Any, layout: Layout) -> dict[str, int]:
-        """Addresses of the kernels: what they are depends on types and tile only."""
-        acc, W = layout.acc, layout.W
-        finish = 0
-        if problem.ends or not all(layout.table.reshape(len(layout.walks), -1)[:, AT["sums_in_out"]]):
-            finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
-        return {
-            "stage": make_stage(problem.in_dtype, acc, W).address,
-            "gather": make_gather(acc, layout.NV, W).address,
-            "multiply": make_multiply(acc, layout.MR, layout.NV, W).address,
-            "pack": make_pack_weights(problem.w_dtype, acc, layout.MR, W).address,
-            "finish": finish, "activation": activation_address(problem, target),
-        }  # fmt: skip
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         layout = Layout(problem, target, config)
         packed = np.zeros(layout.panel_bytes + SLACK, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        ints = layout.ints(self._kernels(problem, target, layout))
+        ints = layout.ints(layout.kernels(target))
         program = Program(ints, [(make_pack_driver(), layout.count("pack_tiles"), 1)], keep=layout.keep)
         make_launcher(program, parallel=False)(packed, None, weights, None, None, packed)
         return packed
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         layout = Layout(problem, target, config)
-        ints = layout.ints(self._kernels(problem, target, layout))
-        phases = [(make_planes(), layout.count("tiles"), 1)]
+        phases = [((make_last if layout.last else make_planes)(), layout.count("tiles"), 1)]
         if not problem.prepared:
             tiles = layout.count("pack_tiles")
             phases.insert(0, (make_pack_driver(), tiles, max(1, tiles // 8)))
-        program = Program(ints, phases, keep=layout.keep)
+        program = Program(layout.ints(layout.kernels(target)), phases, keep=layout.keep)
         return make_launcher(program, parallel=layout.parallel, shared=layout.shared, per_worker=layout.worker)
+
+
+class Gemm1x1(ImplicitGemm):
+    """Kernels of one element without padding: a product whose patches lie ready."""
+
+    name = "gemm_1x1"
+    one_tap = True
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kernel != (1, 1, 1) or problem.padding != (0, 0, 0):
+            return "the kernel has more than one element, or there is padding"
+        return super().why_not(problem, target)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.implicit_passes import Pass
-from numbaprims.cpu.conv.implicit_planes import WORDS
+from numbaprims.cpu.conv.implicit_tiles import WORDS
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 
 Four = tuple[int, int, int, int]
@@ -32,20 +32,23 @@ class Axis:
     """Slot and shift of each tap."""
 
 
-def axis(block: int, taps: int, stride: int, dilation: int, padding: int) -> Axis:
-    """Lay out one axis: tap t of result o reads place o + shift of its slot.
+def axis(block: int, taps: int, stride: int, dilation: int, padding: int, split: bool) -> Axis:
+    """Lay out one axis: tap t of result o reads place o + shift of its slot (o * stride + shift, if not `split`).
 
-    >>> axis(4, 3, 2, 1, 1)
+    >>> axis(4, 3, 2, 1, 1, split=True)
     Axis(slots=2, length=5, low=-1, apart=1, places=((0, 0), (1, 0), (0, 1)))
+    >>> axis(4, 3, 2, 1, 1, split=False)
+    Axis(slots=1, length=9, low=-1, apart=1, places=((0, 0), (0, 1), (0, 2)))
     """
     if taps == 0:
         return Axis(0, block, 0, 0, ())
-    common = math.gcd(stride, dilation)
-    slots = min(stride // common, taps)
-    shifts = [tap // slots * (dilation // common if stride > 1 else dilation) for tap in range(taps)]
+    common = math.gcd(stride, dilation) if split else 1
+    slots = min(stride // common, taps) if split else 1
+    shifts = [tap // slots * (dilation // common if split and stride > 1 else dilation) for tap in range(taps)]
     low = min(shifts)
     places = tuple((tap % slots, shift - low) for tap, shift in enumerate(shifts))
-    return Axis(slots, block + max(shifts) - low, low * stride - padding, dilation, places)
+    length = (block if split else (block - 1) * stride + 1) + max(shifts) - low
+    return Axis(slots, length, low * (stride if split else 1) - padding, dilation, places)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Blocks:
     """Images, planes, rows and columns of results."""
     channels: int
     """That are copied and summed at a time."""
+    last: bool
+    """Whether channels come last in the copy and the sums."""
+    direct: int = 0
+    """1 where patches are read in the input itself, 2 where they lie in the copy as the product takes them."""
 
     def pixels(self) -> int:
         """Results of one channel in a tile."""
@@ -69,7 +76,7 @@ class Blocks:
     def axes(self, walk: Pass) -> tuple[Axis, Axis, Axis]:
         """The copy along depth, height, width."""
         made = (
-            axis(*values)
+            axis(*values, split=not self.last)
             for values in zip(self.size[1:], walk.taps, walk.stride, walk.dilation, walk.padding, strict=True)
         )
         d, h, w = made
@@ -91,65 +98,129 @@ def candidates(walk: Pass, most: int) -> list[Four]:
     return found
 
 
-def choose(walk: Pass, rows: int, m_blocks: int, lanes: int, size: int, l2: int, k_most: int, parallel: bool) -> Blocks:
-    """The tile of least estimated time for `rows` rows of weights; `size` bytes an element.
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """What the choice of a tile knows of the machine and the kernels; bytes and seconds."""
 
-    Operations on whole vectors, plus the copy (its halo again for each tile), plus one tile too many on one of two
-    workers; less weight on the copy than on operations, since both were measured: 0.15 ns an element, 0.0085 ns a
-    multiply-add.
-    """
+    lanes: int
+    size: int
+    l2: int
+    width: int
+    """Rows (or columns) of a panel of weights."""
+    mr: int
+    """Pixels of a tile of the product where these are its rows."""
+    k_most: int
+    parallel: bool
+
+    def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks, copied: int) -> float:
+        """One tile of `rows` channels of the result; `copied` elements of one channel.
+
+        A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel;
+        gathering a vector 0.9 ns an element; the copy 0.15 ns an element; the weights come from the second cache or
+        the third.
+        """
+        k = walk.depth * max(walk.window, 1)
+        pixels = math.prod(sizes)
+        vectors = ceil_div(pixels, self.lanes)
+        padded = round_up(rows, self.width)
+        if blocks.last:
+            sums = round_up(pixels, self.mr) * padded / self.lanes
+            panels = padded // self.width
+        else:
+            sums = (vectors + 0.4 * (vectors % 2)) * padded
+            panels = ceil_div(vectors, 2)
+        far = walk.rows * k * self.size > self.l2 // 2
+        times = ceil_div(walk.depth, blocks.channels)
+        return (
+            sums * k * 0.132e-9
+            + (0.0 if blocks.last or blocks.direct else vectors * k * 0.9e-9)
+            + (0.0 if blocks.direct == 1 else copied * walk.depth * 0.15e-9)
+            + k * rows * self.size / (35e9 if far else 150e9)
+            + times * (panels * 60e-9 + rows * pixels * self.size / 80e9)
+            + 0.3e-6
+        )
+
+    def total(self, walk: Pass, mc: int, blocks: Blocks) -> float:
+        """All tiles: whole ones, and those at the ends by the results that they have."""
+        m_blocks = ceil_div(walk.rows, mc)
+        seconds, tiles = 0.0, 0
+        copied = blocks.staged(walk)
+        whole = [divmod(a, b) for a, b in zip((walk.n, *walk.grid), blocks.size, strict=True)]
+        choices = [((count, b), (1, rest)) for (count, rest), b in zip(whole, blocks.size, strict=True)]
+        for part in itertools.product(*choices):
+            count = math.prod(c for c, _ in part)
+            n, o, p, q = (b for _, b in part)
+            if count and n * o * p * q:
+                share = n * o * p * q / blocks.pixels()
+                seconds += count * self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks, int(copied * share))
+                tiles += count
+        tiles *= m_blocks * walk.groups
+        seconds *= m_blocks * walk.groups
+        # two workers, the last tile: half of it is waited for
+        return seconds * (ceil_div(tiles, 2) * 2 / tiles + 0.5 / tiles) if self.parallel else seconds
+
+
+def choose(walk: Pass, mc: int, costs: Costs, last: bool, direct: int) -> Blocks:
+    """The tile of least estimated time for blocks of `mc` channels of the result."""
     window = max(walk.window, 1)
-    channels = max(1, min(walk.depth, k_most // window))
+    channels = max(1, min(walk.depth, costs.k_most // window))
     channels = walk.depth if walk.window == 0 else ceil_div(walk.depth, ceil_div(walk.depth, channels))
+    rows = min(mc, walk.rows)
     # the sums of a tile, its copy and the block of weights share the second-level cache
-    room = max(l2 * 3 // 4 - rows * channels * window * size, l2 // 4)
-    most = max(64, min(2048, room // (size * (rows + 3 * channels))))
-    best, least = None, math.inf
-    for found in candidates(walk, most):
-        blocks = Blocks(found, channels)
-        tiles = math.prod(blocks.counts(walk)) * m_blocks * walk.groups
-        # the tiles at the end are smaller: their share by the results that they have
-        whole = [divmod(a, b) for a, b in zip((walk.n, *walk.grid), found, strict=True)]
-        vectors = 0
-        for part in itertools.product(
-            *(((count, b), (1, rest)) for (count, rest), b in zip(whole, found, strict=True))
-        ):
-            vectors += math.prod(c for c, _ in part) * ceil_div(math.prod(b for _, b in part), lanes)
-        vectors *= m_blocks
-        copied = math.prod(blocks.counts(walk)) * m_blocks * blocks.staged(walk) * walk.depth
-        seconds = vectors * lanes * (rows + 4) * walk.depth * window * 0.0085e-9 * size / 4 + copied * 0.15e-9
-        seconds = seconds * walk.groups + tiles * 0.3e-6
-        if parallel:
-            seconds *= ceil_div(tiles, 2) * 2 / tiles + 0.3 / tiles
-        if seconds < least:
-            best, least = blocks, seconds
-    assert best is not None
-    return best
+    room = max(costs.l2 * 3 // 4 - rows * channels * window * costs.size, costs.l2 // 4)
+    most = max(64, min(2048, room // (costs.size * (rows + 3 * channels))))
+    found = [Blocks(size, channels, last, direct) for size in candidates(walk, most)]
+    if direct == 1 and not last:
+        # all pixels of a tile must follow one another
+        found = [blocks for blocks in found if merged(blocks, walk.x) == 4]
+    return min(found, key=lambda blocks: costs.total(walk, mc, blocks))
 
 
-def merged(blocks: Blocks, walk: Pass, steps: Any) -> int:
-    """How many levels of a tile's results lie a constant step apart: 1 rows, 2 planes, 3 images, 4 the whole tile."""
+def block_rows(walk: Pass, costs: Costs, last: bool, direct: int, most: int) -> int:
+    """Channels of the result in a tile, no more than `most`: all, or equal parts of whole panels, by the same time."""
+    found = {round_up(ceil_div(walk.rows, parts), costs.width) for parts in range(ceil_div(walk.rows, most), 17)}
+    found = {mc for mc in found if mc >= min(4 * costs.width, 64)} or {max(found)}
+    return min(sorted(found, reverse=True), key=lambda mc: costs.total(walk, mc, choose(walk, mc, costs, last, direct)))
+
+
+def inside(walk: Pass) -> bool:
+    """Whether no window meets padding."""
+    ends = zip(walk.size, walk.grid, walk.taps, walk.stride, walk.dilation, walk.padding, strict=True)
+    return all(
+        min(0, (taps - 1) * dilation) >= padding
+        and (grid - 1) * stride - padding + max(0, (taps - 1) * dilation) < size
+        for size, grid, taps, stride, dilation, padding in ends
+    )
+
+
+def merged(blocks: Blocks, steps: Any) -> int:
+    """How many levels of a tile's pixels lie a constant step apart: 1 rows, 2 planes, 3 images, 4 the whole tile."""
     n, o, p, q = blocks.size
-    step = steps[4]
+    step = steps[4] if q > 1 else steps[3] if p > 1 else steps[2] if o > 1 else 0
     if p > 1 and steps[3] != q * step:
         return 1
     if o > 1 and steps[2] != p * q * step:
         return 2
-    if n > 1 and steps[0] != o * p * q * step:
+    if n > 1 and o * p * q > 1 and steps[0] != o * p * q * step:
         return 3
     return 4
 
 
 def words(
-    walk: Pass, blocks: Blocks, tile: int, m_blocks: int, panels: int, in_out: bool, has_c: bool
+    walk: Pass, blocks: Blocks, width: int, mc: int, panels: int, in_out: bool, has_c: bool
 ) -> tuple[list[int], tuple[np.ndarray, ...]]:
     """A pass's words of the table, and the arrays that they point to; `panels`: where its packed weights begin."""
     d, h, w = axes = blocks.axes(walk)
-    image = d.length * h.length * w.length
-    slot = blocks.size[0] * image
+    slot = blocks.size[0] * d.length * h.length * w.length
+    # steps between neighbours in the copy, in elements or in all channels of a pixel; in the input, elements
+    steps = (h.length * w.length, w.length, 1)
+    units = (d.length * h.length * w.length, *(a * b for a, b in zip(steps, walk.stride, strict=True)))
+    if blocks.last and blocks.direct:
+        steps = walk.x[2:]
+        units = (walk.x[0], *(a * b for a, b in zip(steps, walk.stride, strict=True)))
     taps = np.array(
         [
-            ((zs * h.slots + rs) * w.slots + ss) * slot + (z * h.length + r) * w.length + s
+            ((zs * h.slots + rs) * w.slots + ss) * slot + z * steps[0] + r * steps[1] + s * steps[2]
             for (zs, z), (rs, r), (ss, s) in itertools.product(*(a.places for a in axes))
         ],
         np.int64,
@@ -157,19 +228,27 @@ def words(
     w_taps = np.array(
         [sum(t * s for t, s in zip(tap, walk.w[2:], strict=True)) for tap in np.ndindex(*walk.taps)], np.int64
     )
-    padded = round_up(walk.rows, tile)
+    # the channels of taps along a row follow one another
+    together = walk.dilation[2] == 1 and (not blocks.direct or steps[2] == walk.depth == blocks.channels)
+    padded = round_up(walk.rows, width)
     counts = blocks.counts(walk)
-    merge = merged(blocks, walk, walk.y)
+    merge = merged(blocks, walk.y)
     if has_c:
-        merge = min(merge, merged(blocks, walk, walk.c))
+        merge = min(merge, merged(blocks, walk.c))
+    along = walk.y[1] if blocks.last else walk.y[4]
     values: dict[str, int] = {
-        "tiles": math.prod(counts) * walk.groups * m_blocks, "pack_tiles": walk.groups * padded // tile if walk.window else 0,
+        "tiles": math.prod(counts) * walk.groups * ceil_div(walk.rows, mc),
+        "pack_tiles": walk.groups * padded // width if walk.window else 0,
         "panels": panels, "group_panels": padded * walk.depth * walk.window, "padded_rows": padded,
+        "taps_first": int(blocks.last),
         "n": walk.n, "groups": walk.groups, "rows": walk.rows, "depth": walk.depth, "window": walk.window,
-        "channels": blocks.channels, "merge": merge, "sums_in_out": int(in_out and merge == 4 and walk.y[4] in (0, 1)),
-        "sums_step": round_up(blocks.pixels(), 16), "taps": int(taps.ctypes.data), "w_taps": int(w_taps.ctypes.data),
+        "channels": blocks.channels, "merge": merge, "sums_in_out": int(in_out and merge == 4 and along in (0, 1)),
+        "sums_step": mc if blocks.last else round_up(blocks.pixels(), 16),
+        "taps": int(taps.ctypes.data), "w_taps": int(w_taps.ctypes.data),
         "plain": int(bool((w_taps == np.arange(len(w_taps))).all())),
-        "channel_step": d.slots * h.slots * w.slots * slot, "planes": d.length, "rows_staged": h.length,
+        "channel_step": d.slots * h.slots * w.slots * slot, "direct": blocks.direct,
+        "run_taps": max(walk.taps[2], 1) if together else 1,
+        "planes": d.length, "rows_staged": h.length,
         "columns": w.length, "slots_z": d.slots, "slots_r": h.slots, "slots_s": w.slots,
         "w_row": walk.w[0], "w_c": walk.w[1], "w_base": walk.w_base, "w_group": walk.w_group,
         "y_base": walk.y_base, "c_base": walk.c_base,
@@ -178,6 +257,7 @@ def words(
         (("grid_o", "grid_p", "grid_q"), walk.grid),
         (("block_n", "block_o", "block_p", "block_q"), blocks.size),
         (("blocks_n", "blocks_o", "blocks_p", "blocks_q"), counts),
+        (("unit_n", "unit_o", "unit_p", "unit_q"), units),
         (("low_d", "low_h", "low_w"), tuple(a.low for a in axes)),
         (("stride_d", "stride_h", "stride_w"), walk.stride),
         (("step_d", "step_h", "step_w"), walk.stride),

@@ -12,7 +12,8 @@ import itertools
 import math
 from typing import Any
 
-from numbaprims.ops._conv_problem import Steps, Triple
+Triple = tuple[int, int, int]
+Steps = tuple[int, int, int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,57 +66,42 @@ def passes(problem: Any) -> list[Pass]:
     """The passes whose results together are the problem's: one forward, one a phase of the stride for data."""
     p, s = problem, problem.strides
     if p.direction == "forward":
-        return [
-            Pass(
-                p.n,
-                p.groups,
-                p.group_k,
-                p.group_c,
-                p.x_size,
-                p.y_size,
-                p.kernel,
-                p.stride,
-                p.dilation,
-                p.padding,
-                s.x,
-                s.w,
-                0,
-                p.group_k * s.w[0],
-                s.y,
-                0,
-                s.c,
-                0,
-            )  # fmt: skip
-        ]
+        x, y, c = _along(s.x, p.x_size), _along(s.y, p.y_size), _along(s.c, p.y_size)
+        w_group = p.group_k * s.w[0]
+        walk = Pass(
+            p.n, p.groups, p.group_k, p.group_c, p.x_size, p.y_size, p.kernel, p.stride, p.dilation, p.padding,
+            x, s.w, 0, w_group, y, 0, c, 0,
+        )  # fmt: skip
+        return [walk]
     found = []
     axes = [_phases(*axis) for axis in zip(p.x_size, p.kernel, p.stride, p.dilation, p.padding, strict=True)]
     for phase in itertools.product(*axes):
-        first = tuple(axis["first"] for axis in phase)
-        tap = tuple(axis["tap"] for axis in phase)
-        step = tuple(axis["step"] for axis in phase)
-        found.append(
-            Pass(
-                p.n,
-                p.groups,
-                p.group_c,
-                p.group_k,
-                p.y_size,
-                _three(axis["count"] for axis in phase),
-                _three(axis["taps"] for axis in phase),
-                (1, 1, 1),
-                _three(axis["dilation"] for axis in phase),
-                _three(axis["padding"] for axis in phase),
-                s.y,
-                (s.w[1], s.w[0], *(w * n for w, n in zip(s.w[2:], step, strict=True))),  # type: ignore[arg-type]
-                sum(w * n for w, n in zip(s.w[2:], tap, strict=True)),
-                p.group_k * s.w[0],
-                (*s.x[:2], *(x * n for x, n in zip(s.x[2:], p.stride, strict=True))),  # type: ignore[arg-type]
-                sum(x * n for x, n in zip(s.x[2:], first, strict=True)),
-                (*s.c[:2], *(c * n for c, n in zip(s.c[2:], p.stride, strict=True))),  # type: ignore[arg-type]
-                sum(c * n for c, n in zip(s.c[2:], first, strict=True)),
-            )  # fmt: skip
+        grid, taps, dilation, padding, first, tap, step = (
+            _three(axis[name] for axis in phase)
+            for name in ("count", "taps", "dilation", "padding", "first", "tap", "step")
         )
+        w = (s.w[1], s.w[0], *_times(s.w[2:], step))
+        x = _along((*s.x[:2], *_times(s.x[2:], p.stride)), grid)
+        c = _along((*s.c[:2], *_times(s.c[2:], p.stride)), grid)
+        walk = Pass(
+            p.n, p.groups, p.group_c, p.group_k, p.y_size, grid, taps, (1, 1, 1), dilation, padding,
+            _along(s.y, p.y_size), w, sum(_times(s.w[2:], tap)), p.group_k * s.w[0],
+            x, sum(_times(s.x[2:], first)), c, sum(_times(s.c[2:], first)),
+        )  # fmt: skip
+        found.append(walk)
     return found
+
+
+def _times(a: Triple, b: Triple) -> Triple:
+    return a[0] * b[0], a[1] * b[1], a[2] * b[2]
+
+
+def _along(steps: Any, sizes: Triple) -> Steps:
+    """Steps whose last is that from a pixel to the next, though rows (planes, images) may have one element only."""
+    n, c, d, h, w = steps
+    if sizes[2] == 1:
+        w = h if sizes[1] > 1 else d if sizes[0] > 1 else n
+    return n, c, d, h, w
 
 
 def _three(values: Any) -> Triple:

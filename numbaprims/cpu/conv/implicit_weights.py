@@ -22,10 +22,11 @@ from numbaprims.cpu.simd import (
 )
 
 # One panel of all channels: `rows` rows there are, `depth` channels in blocks of `block`; `taps` is the address of
-# window offsets; `plain` where these are 0, 1, 2, ...; panel_step: elements of all panels for one (channel, tap).
+# window offsets; `plain` where these are 0, 1, 2, ...; panel_step: elements of all panels for one (channel, tap);
+# taps_first: 1 where a panel holds all channels of a tap, then those of the next, 0 for all taps of a channel.
 WEIGHTS = Arguments(
     arrays=("panels", "source"),
-    ints=("rows", "depth", "block", "window", "taps", "plain", "row_step", "c_step", "q", "panel_step"),
+    ints=("rows", "depth", "block", "window", "taps", "plain", "row_step", "c_step", "q", "panel_step", "taps_first"),
 )
 
 
@@ -50,7 +51,10 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
         if args.plain and args.c_step == window:
             run = window * args.block
         for c0 in range(0, args.depth, args.block):
-            k = min(args.block, args.depth - c0) * window
+            channels = min(args.block, args.depth - c0)
+            k = channels * window
+            k_c = 1 if args.taps_first else window
+            k_t = channels if args.taps_first else 1
             panel = advance(args.panels, c0 * window * args.panel_step + args.q * WIDTH * k)
             block = advance(source, c0 * args.c_step)
             for v in range(0, rows, W):
@@ -66,17 +70,23 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                             valid = min(length - p, W)
                             lines = transpose(load_wide_rows(advance(here, p), row_step, count, valid, W))
                             store_rows(room, W, lines)
+                            c, t = divmod(start + p, window)
                             for i in range(valid):
-                                store_first(target, (start + p + i) * WIDTH, width, load(room, i * W, W))
+                                store_first(target, (c * k_c + t * k_t) * WIDTH, width, load(room, i * W, W))
+                                t += 1
+                                if t == window:
+                                    t = 0
+                                    c += 1
                 else:
                     for p in range(k):
                         c, t = divmod(p, window)
                         at = c * args.c_step + load_word(args.taps, t)
+                        place = (c * k_c + t * k_t) * WIDTH
                         if row_step == 1:
-                            store_first(target, p * WIDTH, width, load_wide_first(corner, at, count, W))
+                            store_first(target, place, width, load_wide_first(corner, at, count, W))
                         else:
                             for i in range(count):
                                 store_scalar(lane_room, i, load_wide_scalar(corner, at + i * row_step))
-                            store_first(target, p * WIDTH, width, load(lane_room, 0, W))
+                            store_first(target, place, width, load(lane_room, 0, W))
 
     return conv_pack_weights

@@ -63,6 +63,7 @@ from numbaprims.cpu.simd.block import (
     tile_zeros,
 )
 from numbaprims.cpu.simd.block_dot import tile_multiply_dot
+from numbaprims.cpu.simd.block_rows import tile_multiply_rows
 from numbaprims.cpu.simd.compare import (
     all_lanes,
     any_lane,
@@ -139,6 +140,7 @@ from numbaprims.cpu.simd.memory import (
     store_scalar,
 )
 from numbaprims.cpu.simd.transforms import (
+    some_vectors,
     store_narrow_rows,
     straight_line,
     tile_multiply_blocks,
@@ -238,6 +240,7 @@ __all__ = [
     "select",
     "shuffle",
     "sigmoid",
+    "some_vectors",
     "splat",
     "split_high",
     "split_low",
@@ -266,6 +269,7 @@ __all__ = [
     "tile_multiply",
     "tile_multiply_blocks",
     "tile_multiply_dot",
+    "tile_multiply_rows",
     "tile_reduce_store",
     "tile_scale",
     "tile_prefetch",

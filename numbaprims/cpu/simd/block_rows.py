@@ -1,0 +1,99 @@
+"""The register tile of a product whose rows of A begin anywhere, as the windows of a convolution do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from numbaprims.cpu.simd.arithmetic import multiply_add_value
+from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.memory import I64, int_literal, splat_value
+from numbaprims.cpu.simd.types import Pointer, Vec
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, MR, NV, W):  # type: ignore[no-untyped-def]
+    """tile + the sum over p < k of a[place(r) + p] * b[p * NV * W + j], where place(r) is `unit` times word
+    i + min(r, rows - 1) of the int64 at address `places`.
+
+    Neighbours along k are neighbours in memory: a row needs one address register, so that tiles of up to 8 rows run
+    from unpacked rows as fast as from panels.  The loop over k is unrolled by 4.
+    """
+    literal = [int_literal(t) for t in (MR, NV, W)]
+    if None in literal or not isinstance(a, Pointer) or not isinstance(b, Pointer):
+        return None
+    height, vectors, lanes = (int(n) for n in literal if n is not None)
+    result = types.UniTuple(Vec(compute_element(a.elem), lanes), height * vectors)
+    if tile != result or b.elem != compute_element(a.elem):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        tile_value, a_start, places_at, first, rows_v, unit_v, b_start, k_value = args[:8]
+
+        def constant(n: int) -> Any:
+            return ir.Constant(I64, n)
+
+        words = builder.inttoptr(places_at, I64.as_pointer())
+        last = builder.sub(rows_v, constant(1))
+        starts = []
+        for r in range(height):
+            row = builder.select(builder.icmp_signed("<", constant(r), last), constant(r), last)
+            place = builder.load(builder.gep(words, [builder.add(first, row)]))
+            starts.append(builder.gep(a_start, [builder.mul(place, unit_v)]))
+
+        def update(sums: list[Any], a_at: list[Any], b_at: Any, u: int) -> list[Any]:
+            bs = []
+            for v in range(vectors):
+                at = builder.gep(b_at, [constant((u * vectors + v) * lanes)])
+                value = builder.load(builder.bitcast(at, vector.as_pointer()))
+                value.align = 4
+                bs.append(value)
+            out = []
+            for r in range(height):
+                scalar = builder.load(builder.gep(a_at[r], [constant(u)]))
+                av = splat_value(builder, widen_value(builder, scalar, a.elem), lanes)
+                out += [multiply_add_value(builder, av, bs[v], sums[r * vectors + v]) for v in range(vectors)]
+            return out
+
+        def loop(count: Any, steps: int, state: list[Any], name: str) -> list[Any]:
+            """`count` times `steps` updates of (addresses of rows, address of b, sums)."""
+            before = builder.block
+            body = builder.append_basic_block(name)
+            after = builder.append_basic_block(name + "_end")
+            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
+            builder.position_at_end(body)
+            left = builder.phi(I64)
+            phis = [builder.phi(value.type) for value in state]
+            sums = list(phis[height + 1 :])
+            for u in range(steps):
+                sums = update(sums, phis[:height], phis[height], u)
+            again = [builder.gep(phi, [constant(steps)]) for phi in phis[:height]]
+            again.append(builder.gep(phis[height], [constant(steps * vectors * lanes)]))
+            again += sums
+            less = builder.sub(left, constant(1))
+            end = builder.block
+            builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
+            for phi, start, value in zip([left, *phis], [count, *state], [less, *again], strict=True):
+                phi.add_incoming(start, before)
+                phi.add_incoming(value, end)
+            builder.position_at_end(after)
+            merged = []
+            for start, value in zip(state, again, strict=True):
+                phi = builder.phi(start.type)
+                phi.add_incoming(start, before)
+                phi.add_incoming(value, end)
+                merged.append(phi)
+            return merged
+
+        sums = [builder.extract_value(tile_value, n) for n in range(height * vectors)]
+        state = [*starts, b_start, *sums]
+        state = loop(builder.sdiv(k_value, constant(4)), 4, state, "rows4")
+        state = loop(builder.srem(k_value, constant(4)), 1, state, "rows1")
+        return context.make_tuple(builder, result, state[height + 1 :])
+
+    i64 = types.int64
+    return result(tile, a, i64, i64, i64, i64, b, i64, MR, NV, W), codegen
