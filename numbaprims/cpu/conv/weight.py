@@ -252,7 +252,7 @@ class WeightGemm(Solver):
         return places, way, in_out
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        p, acc = problem, problem.accumulate
+        p = problem
         ints, shared, keep = self._ints(p, target, config)
         slices = ceil_div(ints["chunks"], ints["slice_chunks"])
         tiles = slices * p.groups * ints["k_blocks"] * ints["c_blocks"]

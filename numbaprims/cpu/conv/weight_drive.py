@@ -23,7 +23,6 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 
-
 N, GROUPS, GROUP_C, GROUP_K = (WORD[name] for name in ("n", "groups", "group_c", "group_k"))
 X_SIZE, Y_SIZE, STRIDE, PAD = WORD["x_d"], WORD["y_d"], WORD["stride_d"], WORD["pad_d"]
 XS, YS = WORD["xs_n"], WORD["ys_n"]

@@ -162,8 +162,8 @@ def make_patches(dtype: str, acc: str, W: int) -> RangeKernel:
 WORD_OF = {name: index for index, name in enumerate(END_WORDS)}
 SLICES, SLICE_STEP, K_STEP, TAP_STEP, C_STEP, TAPS, PLACES, OUT_K, OUT_C, C_K, C_C, HAS_C, WAY = (
     WORD_OF[name] for name in (
-        "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "places", "out_k", "out_c", "c_k", "c_c", "has_c",
-        "way",
+        "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "places", "out_k", "out_c", "c_k", "c_c",
+        "has_c", "way",
     )
 )  # fmt: skip
 
