@@ -154,26 +154,37 @@ class Inner(Solver):
         unit = problem.strides.b[0] if x_is_a else problem.strides.a[1]
         return unit != 1
 
+    def _bytes(self, problem: Any, config: Config) -> tuple[int, int]:
+        """Scratch memory of y's copy, and of sums that out cannot hold."""
+        size = DTYPES[problem.accumulate].itemsize
+        few = self._few(problem)[2]
+        in_out = problem.out_dtype == problem.accumulate and problem.strides.out[1] == 1 and not problem.has_c
+        y_bytes = cost.round_up(few * problem.k * size, 64) if self._copies(problem) else 0
+        return y_bytes, 0 if in_out else cost.round_up(int(config["mc"]) * few * size, 64)
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        return sum(self._bytes(problem, config))
+
     def bind(self, problem: Any, target: Any, config: Config, column: int = 0) -> Launcher:
         """`column`: where the problem's columns begin in B, C and out (the bias begins with them)."""
         acc = problem.accumulate
         size = DTYPES[acc].itemsize
         W = lanes(acc, target.vector_bytes)
-        x_is_a, many, few = self._few(problem)
+        x_is_a, many, _ = self._few(problem)
         in_out = problem.out_dtype == acc and problem.strides.out[1] == 1 and not problem.has_c
         mc = int(config["mc"])
         copies = self._copies(problem)
         offsets = batch_offsets(problem)
         steps = problem.strides
         offsets += np.array([0, steps.b[1], steps.out[1], steps.c[1]]) * column
-        y_bytes = cost.round_up(few * problem.k * size, 64) if copies else 0
+        y_bytes, sum_bytes = self._bytes(problem, config)
         finish_address = 0
         if problem.ends or not in_out:
             finish_address = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
         ints = common_ints(problem, offsets, activation_address(problem, target)) | {
             "mc": mc, "m_blocks": cost.ceil_div(many, mc), "k_group": int(copies), "sums_in_out": int(in_out),
             "finish": finish_address, "b_bytes": y_bytes,
-            "worker_bytes": y_bytes + (0 if in_out else cost.round_up(mc * few * size, 64)),
+            "worker_bytes": y_bytes + sum_bytes,
         }  # fmt: skip
         kernel = make_inner(
             problem.a_dtype, problem.out_dtype, bias_dtype(problem), acc, size, int(config["r"]), int(config["c"]), W,

@@ -16,6 +16,7 @@ from numbaprims.cpu.gemm.dot import make_multiply_dot, make_pack_groups
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.gemm.variants import variants
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
@@ -71,6 +72,25 @@ def dot_kind(problem: Any, target: Any) -> str | None:
     return None
 
 
+def panels(problem: Any, target: Any) -> tuple[int, int, int]:
+    """(bytes of an element of packed panels, elements of k that one dot instruction takes, such groups added)."""
+    kind = dot_kind(problem, target)
+    if kind is None:
+        return DTYPES[problem.accumulate].itemsize, 1, 0
+    group = 2 if kind == "bf16" else 4
+    return 4 // group, group, group if problem.a_dtype == "i8" else 0
+
+
+def heights(target: Any) -> tuple[int, ...]:
+    """Every MR of packed panels."""
+    return HEIGHTS if target.isa in ("avx512", "neon") else (6,)
+
+
+def sum_bytes(problem: Any, elements: int) -> int:
+    """Bytes of sums that out cannot hold."""
+    return 0 if keeps_sums_in_out(problem) else round_up(elements * DTYPES[problem.accumulate].itemsize, 64)
+
+
 class _Packed(Solver):
     """What the two solvers on packed panels share."""
 
@@ -79,48 +99,49 @@ class _Packed(Solver):
             return "k is 0: there is nothing to pack"
         return None
 
+    @staticmethod
+    def _blocks(problem: Any, target: Any, config: Config) -> dict[str, int]:
+        """Sizes of blocks, and the bytes of packed ones."""
+        MR, NR = int(config["mr"]), int(config["nv"]) * lanes(problem.accumulate, target.vector_bytes)
+        size, group, extra = panels(problem, target)
+        # blocks of equal size, not full ones and a rest
+        kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]) * group)), 4)
+        mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
+        nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NR)
+        return {
+            "mr": MR, "nr": NR, "kc": kc, "mc": mc, "nc": nc, "k_blocks": ceil_div(problem.k, kc),
+            "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
+            "a_bytes": round_up(mc * kc * size + SLACK, 64),
+            "b_bytes": round_up(nc * (kc + extra) * size + SLACK, 64),
+        }  # fmt: skip
+
     def _ints(self, problem: Any, target: Any, config: Config, offsets: Any) -> dict[str, int]:
         """Kernels, sizes of blocks and the bytes of packed ones."""
         acc = problem.accumulate
-        MR, NV = int(config["mr"]), int(config["nv"])
         W = lanes(acc, target.vector_bytes)
-        NR = NV * W
         in_out = keeps_sums_in_out(problem)
         finish = 0
         if problem.ends or not in_out:
             finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
-        kernels = self._kernels(problem, target, MR, NV, W)
-        size, group, extra = kernels["panel_size"], kernels["k_group"], kernels["k_extra"]
-        # blocks of equal size, not full ones and a rest
-        k_blocks = ceil_div(problem.k, int(config["kc"]) * group)
-        kc = round_up(ceil_div(problem.k, k_blocks), 4)
-        m_blocks = ceil_div(problem.m, int(config["mc"]))
-        mc = round_up(ceil_div(problem.m, m_blocks), MR)
-        n_blocks = ceil_div(problem.n, int(config["nc"]))
-        nc = round_up(ceil_div(problem.n, n_blocks), NR)
         return (
             common_ints(problem, offsets, activation_address(problem, target))
-            | kernels
-            | {
-                "finish": finish, "mr": MR, "nr": NR, "sums_in_out": int(in_out), "kc": kc, "mc": mc, "nc": nc,
-                "k_blocks": ceil_div(problem.k, kc), "m_blocks": ceil_div(problem.m, mc),
-                "n_blocks": ceil_div(problem.n, nc), "a_bytes": round_up(mc * kc * size + SLACK, 64),
-                "b_bytes": round_up(nc * (kc + extra) * size + SLACK, 64),
-            }
-        )  # fmt: skip
+            | self._kernels(problem, target, int(config["mr"]), int(config["nv"]), W)
+            | self._blocks(problem, target, config)
+            | {"finish": finish, "sums_in_out": int(in_out)}
+        )
 
     @staticmethod
     def _kernels(problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
         """Addresses of the pack and multiply kernels, and what their panels hold."""
         acc, kind = problem.accumulate, dot_kind(problem, target)
+        size, group, extra = panels(problem, target)
+        held = {"k_group": group, "k_extra": extra, "panel_size": size}
         if kind is None:
             return {
                 "pack_a": make_pack(problem.a_dtype, acc, MR, W).address,
                 "pack_b": make_pack(problem.b_dtype, acc, NV * W, W).address,
                 "multiply": make_multiply(acc, MR, NV, W).address,
-                "k_group": 1, "k_extra": 0, "panel_size": DTYPES[acc].itemsize,
-            }  # fmt: skip
-        group = 2 if kind == "bf16" else 4
+            } | held
         signed = problem.a_dtype == "i8"
         feature = dot_feature("u8s8", W)
         flip = SIGN_BITS if signed else 0
@@ -128,8 +149,7 @@ class _Packed(Solver):
             "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
             "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, signed, feature).address,
             "multiply": make_multiply_dot(kind, MR, NV, W, group, signed).address,
-            "k_group": group, "k_extra": group if signed else 0, "panel_size": 4 // group,
-        }  # fmt: skip
+        } | held
 
 
 class Blocked(_Packed):
@@ -141,7 +161,15 @@ class Blocked(_Packed):
         mr = best_height(problem, target, HEIGHTS)
         kc = 4096 // DTYPES[problem.accumulate].itemsize
         rows = max(48, target.l2 * 5 // 8 // 4096)  # the block of A: five eighths of the second-level cache
-        yield {"mr": mr, "nv": 2, "kc": kc, "mc": min(rows, 160) // mr * mr, "nc": 1024}
+        default = {"mr": mr, "nv": 2, "kc": kc, "mc": min(rows, 160) // mr * mr, "nc": 1024}
+        yield from variants(
+            problem, default,
+            {"mr": heights(target), "kc": (kc // 2, kc), "mc": (rows // 2, rows), "nc": (512, 1024, 2048)},
+        )  # fmt: skip
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        blocks = self._blocks(problem, target, config)
+        return blocks["a_bytes"] + blocks["b_bytes"] + sum_bytes(problem, problem.batch * problem.m * problem.n)
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -164,9 +192,8 @@ class Blocked(_Packed):
         groups = min(ceil_div(8, ints["m_blocks"]), panels)
         ints["group"] = ceil_div(panels, groups) * ints["nr"]
         ints["groups"] = groups = ceil_div(ints["nc"], ints["group"])
-        sums = 0 if ints["sums_in_out"] else problem.batch * problem.m * problem.n * ints["sum_size"]
         ints["sums_at"] = ints["b_bytes"]
-        ints["shared_bytes"] = ints["b_bytes"] + round_up(sums, 64)
+        ints["shared_bytes"] = ints["b_bytes"] + sum_bytes(problem, problem.batch * problem.m * problem.n)
         ints["worker_bytes"] = ints["a_bytes"]
         phases = [
             (blocked.make_pack_b(), panels, ceil_div(panels, 8)),
@@ -192,7 +219,15 @@ class Private(_Packed):
         W = lanes(problem.accumulate, target.vector_bytes)
         kc = 2048 // DTYPES[problem.accumulate].itemsize
         nc = block_columns(problem, 192, 512, 2 * W)
-        yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
+        default = {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
+        yield from variants(
+            problem, default,
+            {"mr": heights(target), "kc": (kc // 2, kc, 2 * kc), "mc": (96, 192), "nc": (nc, 2 * nc)},
+        )  # fmt: skip
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        blocks = self._blocks(problem, target, config)
+        return blocks["a_bytes"] + blocks["b_bytes"] + sum_bytes(problem, blocks["mc"] * blocks["nc"])
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -210,8 +245,7 @@ class Private(_Packed):
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         offsets = batch_offsets(problem)
         ints = self._ints(problem, target, config, offsets)
-        sums = 0 if ints["sums_in_out"] else ints["mc"] * ints["nc"] * ints["sum_size"]
-        ints["worker_bytes"] = ints["a_bytes"] + ints["b_bytes"] + round_up(sums, 64)
+        ints["worker_bytes"] = self.workspace(problem, target, config)
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         program = Program(int_words(ints), [(blocked.make_private(), tiles, 1)], keep=(offsets,))
         return make_launcher(program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"])
@@ -266,6 +300,14 @@ class Direct(Solver):
         return problem.strides.b[1] != 1 and problem.n > 1
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        default = self._default(problem, target)
+        kc, mc, nc = (int(default[name]) for name in ("kc", "mc", "nc"))
+        choices = {"kc": (kc // 2, kc, 2 * kc), "mc": (mc // 2, mc, 2 * mc)}
+        if not self._packs_b(problem):  # a packed panel is one tile wide
+            choices["nc"] = (nc // 2, nc, 2 * nc)
+        return variants(problem, default, choices)
+
+    def _default(self, problem: Any, target: Any) -> Config:
         W = lanes(problem.accumulate, target.vector_bytes)
         wide = target.isa in ("avx512", "neon")
         nc = block_columns(problem, 96, 1024, 2 * W)
@@ -273,22 +315,38 @@ class Direct(Solver):
             mr = best_of(problem, (8, 10, 9)) if wide else 4
             nv = 1 if problem.n <= W else 2
             mc = (480 if problem.m > 1920 or problem.flops() <= PARALLEL_FLOPS else 120) // mr * mr
-            yield {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
-        elif not wide:
-            yield {"mr": 4, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
-        elif problem.m <= 6 and problem.n > W:
+            return {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
+        if not wide:
+            return {"mr": 4, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
+        if problem.m <= 6 and problem.n > W:
             # few rows: wider tiles, so that there are sums enough to hide the latency and longer pieces of B's rows
             mr, nv = next(shape for shape in ((1, 8), (2, 6), (4, 4), (6, 4)) if shape[0] >= problem.m)
-            yield {"mr": mr, "nv": nv, "kc": 128, "mc": mr, "nc": max(nv * W, nc), "packed_a": 0}
-        elif problem.n <= W:
-            yield {"mr": 8, "nv": 1, "kc": 512, "mc": 168, "nc": nc, "packed_a": 0}
-        else:
-            mr = best_of(problem, (8, 10, 9))
-            kc = 192 if target.l1d >= 49152 else 128  # the block of B: half of the first-level cache
-            if problem.n >= 256 and padding(problem.m, mr) > 1.05 * padding(problem.m, 12):
-                yield {"mr": 12, "nv": 2, "kc": 192, "mc": 144, "nc": 2 * nc, "packed_a": 1}
-            else:
-                yield {"mr": mr, "nv": 2, "kc": kc, "mc": 96 // mr * mr, "nc": nc, "packed_a": 0}
+            return {"mr": mr, "nv": nv, "kc": 128, "mc": mr, "nc": max(nv * W, nc), "packed_a": 0}
+        if problem.n <= W:
+            return {"mr": 8, "nv": 1, "kc": 512, "mc": 168, "nc": nc, "packed_a": 0}
+        mr = best_of(problem, (8, 10, 9))
+        kc = 192 if target.l1d >= 49152 else 128  # the block of B: half of the first-level cache
+        if problem.n >= 256 and padding(problem.m, mr) > 1.05 * padding(problem.m, 12):
+            return {"mr": 12, "nv": 2, "kc": 192, "mc": 144, "nc": 2 * nc, "packed_a": 1}
+        return {"mr": mr, "nv": 2, "kc": kc, "mc": 96 // mr * mr, "nc": nc, "packed_a": 0}
+
+    def _blocks(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
+        """Sizes of blocks, and the bytes of packed ones."""
+        size = DTYPES[problem.accumulate].itemsize
+        MR, NR = int(config["mr"]), int(config["nv"]) * lanes(problem.accumulate, target.vector_bytes)
+        mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
+        nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NR)
+        kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]))), 4)
+        a_bytes = round_up(mc * kc * size + SLACK, 64) if config["packed_a"] else 0
+        b_bytes = round_up(nc * kc * size + SLACK, 64) if self._packs_b(problem) else 0
+        return {
+            "kc": kc, "mc": mc, "nc": nc, "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
+            "mr": MR, "nr": NR, "a_bytes": a_bytes, "b_bytes": b_bytes,
+            "worker_bytes": a_bytes + b_bytes + sum_bytes(problem, mc * nc),
+        }  # fmt: skip
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        return self._blocks(problem, target, config)["worker_bytes"]
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -317,7 +375,6 @@ class Direct(Solver):
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         acc = problem.accumulate
-        size = DTYPES[acc].itemsize
         W = lanes(acc, target.vector_bytes)
         MR, NV, packed_a = int(config["mr"]), int(config["nv"]), bool(config["packed_a"])
         offsets = batch_offsets(problem)
@@ -325,23 +382,15 @@ class Direct(Solver):
         finish = 0
         if problem.ends or not in_out:
             finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
-        mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
-        nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NV * W)
-        kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]))), 4)
-        panels = self._packs_b(problem)
-        a_bytes = round_up(mc * kc * size + SLACK, 64) if packed_a else 0
-        b_bytes = round_up(nc * kc * size + SLACK, 64) if panels else 0
+        panelled = self._packs_b(problem)
         ints = common_ints(problem, offsets, activation_address(problem, target)) | {
             "multiply": make_direct(
-                problem.a_dtype, acc if panels else problem.a_dtype, acc, MR, NV, W, packed_a, not panels
+                problem.a_dtype, acc if panelled else problem.a_dtype, acc, MR, NV, W, packed_a, not panelled
             ).address,
-            "pack_b": make_pack(problem.b_dtype, acc, NV * W, W).address if panels else 0, "nr": NV * W,
-            "pack_a": make_pack(problem.a_dtype, acc, MR, W).address if packed_a else 0, "mr": MR,
-            "finish": finish, "sums_in_out": int(in_out), "kc": kc, "mc": mc, "nc": nc,
-            "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
-            "a_bytes": a_bytes, "b_bytes": b_bytes,
-            "worker_bytes": a_bytes + b_bytes + (0 if in_out else round_up(mc * nc * size, 64)),
-        }  # fmt: skip
+            "pack_b": make_pack(problem.b_dtype, acc, NV * W, W).address if panelled else 0,
+            "pack_a": make_pack(problem.a_dtype, acc, MR, W).address if packed_a else 0,
+            "finish": finish, "sums_in_out": int(in_out),
+        } | self._blocks(problem, target, config)  # fmt: skip
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         program = Program(int_words(ints), [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,))
         return make_launcher(program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"])

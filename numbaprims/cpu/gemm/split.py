@@ -60,6 +60,14 @@ class Split(Solver):
         name = str(default_config(self, problem, target)["whole"])
         return self.whole[name].estimate(left, target) + self.rest.estimate(right, target) + cost.PHASE
 
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        left, right = self._parts(problem, target)
+        solver = self.whole[str(config["whole"])]
+        return max(
+            solver.workspace(left, target, default_config(solver, left, target)),
+            self.rest.workspace(right, target, default_config(self.rest, right, target)),
+        )
+
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         left, right = self._parts(problem, target)
         solver = self.whole[str(config["whole"])]

@@ -89,6 +89,11 @@ class Vector(Solver):
         product = _product(problem)
         return self._best(product, target).estimate(product, target)
 
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        product = _product(problem)
+        solver = self._best(product, target)
+        return solver.workspace(product, target, next(iter(solver.configs(product, target))))
+
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         product = _product(problem)
         solver = self._best(product, target)
