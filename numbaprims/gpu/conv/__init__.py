@@ -1,6 +1,7 @@
 """Convolutions on a GPU: solvers, the best first."""
 
 from numbaprims.gpu.conv.implicit import ImplicitGemm
+from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
 
-SOLVERS = (ImplicitGemm(), Naive())
+SOLVERS = (ImplicitMma(), ImplicitGemm(), Naive())

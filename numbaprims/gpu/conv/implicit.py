@@ -267,9 +267,9 @@ class ImplicitGemm(Solver):
 
 
 def reduce_step(
-    problem: Any, product: Product, by_u: bool, v_order: str, chunks: int, room: int, common: Any
+    problem: Any, product: Product, by_u: bool, v_order: str, chunks: int, room: int, common: Any, begin: int = 0
 ) -> Step:  # fmt: skip
-    """The step that adds up chunks."""
+    """The step that adds up chunks, whose sums begin `begin` bytes behind the scratch memory's first."""
     p = problem
     reduce = make_reduce(operand_dtypes(p)[0], p.out_dtype, compiled_kind(p.activation.kind), v_order, by_u)
     v = product.v
@@ -278,4 +278,4 @@ def reduce_step(
         product.c.u, *product.c.other, product.c.group,
     )  # fmt: skip
     grid = ceil_div(p.groups * product.u * v.length, REDUCE_THREADS)
-    return step(reduce, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *tail))
+    return step(reduce, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch + begin, *tail))

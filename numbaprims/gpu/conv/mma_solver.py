@@ -1,0 +1,210 @@
+"""`implicit_mma`: every direction as an implicit product (products.py) on tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims import settings
+from numbaprims.arrays import DTYPES
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu.conv import implicit
+from numbaprims.gpu.conv.arguments import common_values
+from numbaprims.gpu.conv.mma_kernel import make_implicit_mma, shared_bytes
+from numbaprims.gpu.conv.pack import PACK_THREADS, make_pack
+from numbaprims.gpu.conv.products import Product, Steps, products
+from numbaprims.gpu.gemm import cost
+from numbaprims.gpu.gemm.activations import compiled_kind
+from numbaprims.gpu.gemm.arguments import ceil_div, round_up, vector_length
+from numbaprims.gpu.gemm.mma import TILES
+from numbaprims.gpu.gemm.mma_solvers import EFFICIENCY, HOPPER
+from numbaprims.gpu.gemm.tiles import PIECE, TILE_BYTES, tile_k
+from numbaprims.gpu.launch import Step, make_launcher, step
+
+# Beside gemm's copies: tables for each piece, or 200 instructions for 16 mma that a thread issues.
+FORMS = {"pieces": 0.9, "elements": 0.35}
+PACK_BLOCKS = 1024
+
+
+def gather_form(problem: Any, product: Product, pointer: int) -> str:
+    """ "pieces" where 16 bytes of k are neighbours in the source and aligned for each v, else "elements"."""
+    size = DTYPES[problem.in_dtype].itemsize
+    per_piece = PIECE // size
+    if problem.direction == "weight" or implicit.orders(problem)[1] != "fast" or product.k.step != 1:
+        return "elements"
+    steps = (product.v.step, *product.source_steps, product.source_group, product.k.counts[0])
+    whole = pointer % PIECE == 0 and all(value % per_piece == 0 for value in steps)
+    return "pieces" if whole else "elements"
+
+
+def is_matrix(problem: Any, product: Product, pointer: int) -> bool:
+    """Whether the rows of the plain matrix lie as they are multiplied, every 16 bytes aligned."""
+    per_piece = PIECE // DTYPES[problem.in_dtype].itemsize
+    c, d, h, w = product.k.counts
+    fast = implicit.orders(problem)[1] == "fast"
+    wanted = (1, h * w * c, w * c, c) if fast else (d * h * w, h * w, w, 1)
+    lies = all(
+        count <= 1 or have == want
+        for count, have, want in zip(product.k.counts, product.plain.other, wanted, strict=True)
+    )
+    starts = (product.plain.u if product.u > 1 else 0, product.plain.base, product.plain.group, product.k.length)
+    return lies and pointer % PIECE == 0 and all(value % per_piece == 0 for value in starts)
+
+
+class ImplicitMma(Solver):
+    """Tensor cores by mma.sync: float16, bfloat16, and float32 as tfloat32 where it is allowed."""
+
+    name = "implicit_mma"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if target.capability < (8, 0):
+            return f"it needs compute capability 8.0; this GPU has {'.'.join(map(str, target.capability))}"
+        found = implicit.refusal(problem)
+        if found is not None:
+            return found
+        if problem.accumulate == "f64":
+            return "float64 is computed without tensor cores"
+        if problem.in_dtype == "f32" and not settings.current().allow_tf32:
+            return "it would round float32 to the 10 bits of tfloat32; config(allow_tf32=True) allows that"
+        if min(product.u for product in products(problem)) == 0:
+            return "there is nothing to multiply"
+        return None
+
+    def _tiles(self, problem: Any, target: Any, product: Product) -> list[str]:
+        if gather_form(problem, product, 0) == "elements" and problem.in_dtype != "f32":
+            return ["64x64"]  # what passes through registers has no room beside more sums
+        return [name for name in TILES if shared_bytes(name) <= target.shared_per_block]
+
+    def _seconds(self, problem: Any, target: Any, tile: str, made: list[Product]) -> float:
+        shape, product = TILES[tile], made[0]
+        chunks, _ = implicit.chunks_of(problem, product)
+        rate = target.peak(problem.in_dtype, tf32=True) * EFFICIENCY[tile]
+        rate *= (HOPPER if target.capability >= (9, 0) else 1) * FORMS[gather_form(problem, product, 0)]
+        work = cost.Work(
+            bm=shape.m, bn=shape.n, threads=shape.threads, blocks_per_multiprocessor=shape.blocks,
+            bytes_in_flight=(shape.stages - 1) * (shape.m + shape.n) * TILE_BYTES, rate=rate,
+            element=DTYPES[problem.in_dtype].itemsize,
+        )  # fmt: skip
+        g = implicit.as_gemm(problem, product)
+        one = cost.tile_seconds(g, target, work, chunks=chunks, round_k=tile_k(problem.in_dtype))
+        if chunks > 1:
+            one += 1.5 * cost.sweep_seconds(implicit.workspace_bytes(problem, product, chunks), target)
+        if problem.direction != "weight" and not is_matrix(problem, product, 0):
+            one += cost.sweep_seconds(2 * packed_bytes(problem, product), target)
+        return len(made) * one
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        made = products(problem)
+        tiles = self._tiles(problem, target, made[0])
+        ranked = sorted(tiles, key=lambda tile: (self._seconds(problem, target, tile, made), TILES[tile].m))
+        return tuple({"tile": tile} for tile in ranked)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        made = products(problem)
+        return min(self._seconds(problem, target, tile, made) for tile in self._tiles(problem, target, made[0]))
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        needed = 0
+        for product in products(problem):
+            chunks, _ = implicit.chunks_of(problem, product)
+            sums = implicit.workspace_bytes(problem, product, chunks) if chunks > 1 else 0
+            packed = packed_bytes(problem, product) if problem.direction != "weight" else 0
+            needed = max(needed, packed + sums)
+        return needed
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        return None
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        made, tile = products(problem), str(config["tile"])
+        known: dict[tuple[int, ...], Launcher] = {}
+
+        def make(key: tuple[int, ...]) -> Launcher:
+            found = [self._steps(problem, product, tile, *key) for product in made]
+            steps = [one for more, _ in found for one in more]
+            return known.setdefault(key, make_launcher(steps, scratch=max(needed for _, needed in found)))
+
+        make((0, 0, 0, 0))
+
+        def launch(  # type: ignore[no-untyped-def]
+            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
+        ):
+            key = (a0.pointer & 15, a1.pointer & 15, a2.pointer & 15, 0 if a3 is None else a3.pointer & 15)
+            found = known.get(key) or make(key)
+            found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
+
+        return launch
+
+    def _steps(
+        self, problem: Any, product: Product, tile: str, out: int, first: int, second: int, c: int
+    ) -> tuple[list[Step], int]:  # fmt: skip
+        """The steps of one product: the plain matrix is packed, tiles are multiplied, chunks added up."""
+        p, shape = problem, TILES[tile]
+        chunks, chunk = implicit.chunks_of(p, product)
+        by_u = implicit.rows_are_u(p, product)
+        activation = compiled_kind(p.activation.kind)
+        v_order, k_order = implicit.orders(p)
+        weight = p.direction == "weight"
+        form = gather_form(p, product, second if weight else first)
+        packs = not weight and not is_matrix(p, product, second)
+        if weight and form == "pieces":
+            form = "elements"
+        plain_form = "elements" if weight else "matrix"
+        if form == "elements" and p.in_dtype != "f32" and tile != "64x64":
+            # of an array that begins elsewhere than the tile was chosen for
+            tile, shape = "64x64", TILES["64x64"]
+        kernel = make_implicit_mma(
+            p.in_dtype, p.out_dtype, tile, plain_form, form, v_order, k_order, by_u, product.source_size[0] == 1,
+            "switch" if chunks > 1 else activation, chunks > 1,
+        )  # fmt: skip
+        steps: list[Step] = []
+        common = common_values(p)
+        packed = 0
+        multiplied = product
+        if packs:
+            packed = packed_bytes(p, product)
+            pitch = pitch_of(p, product)
+            steps.append(pack_step(p, product, k_order))
+            multiplied = product._replace(plain=Steps(pitch, (0, 0, 0, 0), 0, product.u * pitch))
+        bu, bv = (shape.m, shape.n) if by_u else (shape.n, shape.m)
+        tiles_u, tiles_v = ceil_div(product.u, bu), ceil_div(product.v.length, bv)
+        columns = product.v.length if by_u else product.u
+        room = round_up(columns, vector_length(p.accumulate))
+        numbers = implicit.integers(multiplied, (2 if by_u else 1) if p.bias else 0)
+        tiling = (tiles_u, tiles_v, chunks, chunk, room, implicit.vector_flags(p, product, out, c))
+
+        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+            out, first, second, *rest = common(arrays, floats)
+            operands = (second, first) if weight else (first, scratch if packs else second)
+            return (out, *operands, *rest, *numbers, scratch + packed, *tiling)
+
+        steps.append(step(kernel, p.groups * chunks * tiles_u * tiles_v, values))
+        if chunks == 1:
+            return steps, packed
+        steps.append(implicit.reduce_step(p, product, by_u, v_order, chunks, room, common, packed))
+        return steps, packed + implicit.workspace_bytes(p, product, chunks)
+
+
+def pitch_of(problem: Any, product: Product) -> int:
+    """Elements from row to row of a packed matrix."""
+    return round_up(max(1, product.k.length), PIECE // DTYPES[problem.in_dtype].itemsize)
+
+
+def packed_bytes(problem: Any, product: Product) -> int:
+    """Scratch memory of a packed matrix, a multiple of 256."""
+    elements = problem.groups * product.u * pitch_of(problem, product)
+    return round_up(elements * DTYPES[problem.in_dtype].itemsize, 256)
+
+
+def pack_step(problem: Any, product: Product, order: str) -> Step:
+    """The step that packs the plain matrix at the beginning of the scratch memory."""
+    pitch, of = pitch_of(problem, product), product.plain
+    elements = problem.groups * product.u * pitch
+    tail = (
+        elements, product.u, product.k.length, pitch, *(max(1, count) for count in product.k.counts), of.u, *of.other,
+        of.base, of.group,
+    )  # fmt: skip
+    blocks = min(PACK_BLOCKS, ceil_div(elements, PACK_THREADS))
+    return step(
+        make_pack(problem.in_dtype, order), blocks, lambda arrays, _, scratch: (scratch, arrays[2].pointer, *tail)
+    )
