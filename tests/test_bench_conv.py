@@ -86,6 +86,10 @@ def test_a_case_is_what_its_command_says():
     (case,) = chosen(*words.split(), "--direction", "weight", "--layout", "NHWC", "--dtype", "bf16")
     assert (case["direction"], case["layout"], case.dtype) == ("weight", "NHWC", "bf16")
     assert chosen(*case.command.split()[3:]) == [case]
+    words = "--n 1 --c 4 --d 6 --h 9 --w 10 --k 6 --z 3 --r 1 --s 2 --stride 1,2,2 --pad 1,0,1"
+    (case,) = chosen(*words.split())
+    assert case.label == "1x4x6x9x10x6x3x1x2 stride 1x2x2 padding 1x0x1"
+    assert chosen(*case.command.split()[3:]) == [case]
     (case,) = chosen("--shapes", "1x8x9x10x12x1x1", "--bias", "--activation", "relu")
     assert case.label == "1x8x9x10x12x1x1 bias activation relu"
     assert chosen(*case.command.split()[3:]) == [case]
@@ -99,6 +103,11 @@ def test_a_logged_call_names_its_case():
     line = problem_of("conv", x, w, **words).bench_command()
     (case,) = chosen(*line.split()[3:])
     assert case.label == "2x8x9x10x12x3x5 stride 2 padding 1x2 groups 4"
+    volume = problem_of("conv", x[:, :, None], w[:, :, None], **{**words, "padding": (0, 1, 2)}).bench_command()
+    assert chosen(*volume.split()[3:])[0]["h"] == 9
+    volume = problem_of("conv", np.ones((1, 4, 6, 9, 10), np.float32), np.ones((6, 4, 3, 1, 2), np.float32),
+                        stride=(1, 2, 2), padding=(1, 0, 1)).bench_command()  # fmt: skip
+    assert chosen(*volume.split()[3:])[0].label == "1x4x6x9x10x6x3x1x2 stride 1x2x2 padding 1x0x1"
     dy = np.ones((2, 12, 5, 5), np.float32)
     line = problem_of("conv_backward_data", dy, w, x.shape, **words).bench_command()
     (case,) = chosen(*line.split()[3:])
@@ -135,6 +144,8 @@ SMALL = [
     f"{ODD} --direction data,weight --groups 4 --layout NHWC",
     f"{ODD} --direction data,weight,bias --dtype bf16",
     f"{ODD} --direction bias --layout NHWC",
+    "--shapes 2x4x6x9x10x6x3x1x2 --stride 1,2,2 --pad 1,0,1 --groups 2 --direction forward,data,weight,bias",
+    "--shapes 2x4x6x9x10x6x3x1x2 --layout NHWC --direction forward,data,weight,bias",
     "--shapes quick --direction forward,data,weight,bias",
 ]
 

@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     conv.add_argument("--regret", action="store_true", help="time every solver: what does the default choice cost?")
     for name, meaning in (
         ("n", "images"), ("c", "input channels"), ("h", "rows"), ("w", "columns"), ("k", "filters"),
-        ("r", "rows of a filter"), ("s", "columns of a filter"),
+        ("r", "rows of a filter"), ("s", "columns of a filter"), ("d", "depth of a volume"), ("z", "depth of a filter"),
     ):  # fmt: skip
         conv.add_argument(f"--{name}", type=int, metavar=name.upper(), help=f"one layer: {meaning}")
     for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):

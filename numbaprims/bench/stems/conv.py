@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from argparse import Namespace
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from numbaprims.bench.cases import (
     Workload,
     aligned,
     generator,
+    parse_shape,
     select,
 )
 from numbaprims.bench.operands import Operand, chosen_solver
@@ -31,6 +33,7 @@ from numbaprims.bench.stems.conv_suites import Layer
 from numbaprims.reference.activation import activation as apply_activation
 
 DIMENSIONS = ("n", "c", "h", "w", "k", "r", "s")
+VOLUME = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 DIRECTIONS = ("forward", "data", "weight", "bias")
 # The cost of a first call is the difference of two times: where a call takes longer than this, it drowns in noise.
 _COLD_CALLS_UP_TO = 20e-3
@@ -49,16 +52,23 @@ def cases(options: Namespace) -> list[Case]:
 
 
 def _layers(options: Namespace) -> list[tuple[str, Layer]]:
-    given: dict[str, Any] = {name: getattr(options, name) for name in DIMENSIONS if getattr(options, name) is not None}
+    given: dict[str, Any] = {name: getattr(options, name) for name in VOLUME if getattr(options, name) is not None}
     if given:
         given.setdefault("n", 1)
+        if {"d", "z"} & given.keys():
+            given = {"d": 1, "z": 1} | given
         missing = [f"--{name}" for name in DIMENSIONS if name not in given]
         if missing:
             raise ValueError(f"sizes: {' '.join(missing)} missing, a layer needs --c --h --w --k --r --s")
         return [("given", _given(tuple(given.items()), options))]
     found = []
     batches = options.batch or ([1] if options.quick else [1, 16])
-    for name, suite in select("conv", options.shapes, DIMENSIONS):
+    wanted = options.shapes
+    volumes = [word for word in wanted or [] if word[:1].isdecimal() and word.count("x") == len(VOLUME) - 1]
+    if volumes:
+        found = [("given", _given(parse_shape(word, VOLUME), options)) for word in volumes]
+        wanted = [word for word in wanted if word not in volumes]
+    for name, suite in select("conv", wanted, DIMENSIONS):
         if name == "given":
             found.append((name, _given(suite, options)))
         else:
@@ -68,34 +78,38 @@ def _layers(options: Namespace) -> list[tuple[str, Layer]]:
 
 def _given(sizes: tuple[tuple[str, int], ...], options: Namespace) -> Layer:
     fields: dict[str, Any] = dict(sizes)
-    fields |= {name: conv_suites.pair(getattr(options, name)) for name in ("stride", "padding", "dilation")}
+    rank = 3 if "d" in fields else 2
+    fields |= {name: conv_suites.steps(getattr(options, name), rank) for name in ("stride", "padding", "dilation")}
     layer = Layer(**fields, groups=options.groups)
     if layer.c % layer.groups or layer.k % layer.groups:
         raise ValueError(f"groups: {layer.groups} given, allowed are divisors of {layer.c} and of {layer.k} channels")
-    if min(layer.output) < 1 or min(layer.stride + layer.dilation) < 1:
-        raise ValueError(f"shapes: a filter {layer.r}x{layer.s} given that does not fit its padded image")
+    if min(layer.stride + layer.dilation) < 1 or min(layer.output) < 1:
+        filters = "x".join(map(str, layer.kernel))
+        raise ValueError(f"shapes: a filter {filters} given that does not fit its padded image")
     return layer
 
 
 def _case(suite: str, layer: Layer, dtype: str, direction: str, options: Namespace) -> Case:
     switches: list[tuple[str, Any]] = [
         (name, conv_suites.text(getattr(layer, name)))
-        for name, default in (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)))
-        if getattr(layer, name) != default
+        for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+        if set(getattr(layer, name)) != {default}
     ]
     switches += [("groups", layer.groups)] if layer.groups > 1 else []
     switches += [("direction", direction)] if direction != "forward" else []
     switches += [("layout", "NHWC")] if options.layout == "NHWC" else []
     if direction == "forward":
         switches += [(name, value) for name in ("bias", "activation") if (value := getattr(options, name))]
-    return Case("conv", suite, tuple((name, getattr(layer, name)) for name in DIMENSIONS), dtype, tuple(switches))
+    names = VOLUME if len(layer.stride) == 3 else DIMENSIONS
+    return Case("conv", suite, tuple((name, getattr(layer, name)) for name in names), dtype, tuple(switches))
 
 
 def layer_of(case: Case) -> Layer:
     """The layer of a case."""
     fields: dict[str, Any] = dict(case.sizes)
+    rank = 3 if "d" in fields else 2
     fields |= {
-        name: conv_suites.pair(case.get(name, default))
+        name: conv_suites.steps(case.get(name, default), rank)
         for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
     }
     return Layer(**fields, groups=case.get("groups", 1))
@@ -103,8 +117,8 @@ def layer_of(case: Case) -> Layer:
 
 def _elements(layer: Layer) -> tuple[int, int, int]:
     """Of x, w and y."""
-    weight = layer.k * (layer.c // layer.groups) * layer.r * layer.s
-    return layer.n * layer.c * layer.h * layer.w, weight, layer.n * int(np.prod(layer.output))
+    weight = layer.k * (layer.c // layer.groups) * math.prod(layer.kernel)
+    return layer.n * layer.c * math.prod(layer.image), weight, layer.n * math.prod(layer.output)
 
 
 def memory(case: Case) -> float:
@@ -132,8 +146,8 @@ class Operands:
             # In [-1, 1): no rare large value decides what the error bound is.
             return Operand.of(rng.random(shape, np.float32) * 2 - 1, self.dtype)
 
-        self.x = draw(layer.n, layer.c, layer.h, layer.w)
-        self.w = draw(layer.k, layer.c // layer.groups, layer.r, layer.s)
+        self.x = draw(layer.n, layer.c, *layer.image)
+        self.w = draw(layer.k, layer.c // layer.groups, *layer.kernel)
         shapes = {
             "x": self.x.storage.shape, "w": self.w.storage.shape, "y": (layer.n, *layer.output), "b": (layer.k,)
         }  # fmt: skip
@@ -154,7 +168,7 @@ class Operands:
         for name in self.read:
             operand: Operand = getattr(self, name)
             if self.layout == "NHWC" and name != "w":
-                operand = Operand(aligned(operand.storage.transpose(0, 2, 3, 1)), self.dtype)
+                operand = Operand(aligned(np.moveaxis(operand.storage, 1, -1)), self.dtype)
             found.append(operand.ours)
         return found
 
@@ -166,16 +180,17 @@ class Operands:
     def result(self) -> np.ndarray:
         """What our call wrote, with the channels in front."""
         values = self.out.values()
-        return values.transpose(0, 3, 1, 2) if self._last else values
+        return np.moveaxis(values, -1, 1) if self._last else values
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments of our call, without `out`."""
-        if self.direction == "bias":
-            return {"layout": self.layout}
         layer = self.layer
+        layout = self.layout if len(layer.image) == 2 else self.layout.replace("HW", "DHW")
+        if self.direction == "bias":
+            return {"layout": layout}
         words: dict[str, Any] = {
             "stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups,
-            "layout": self.layout,
+            "layout": layout,
         }  # fmt: skip
         if self.bias is not None:
             words["bias"] = self.bias.ours
@@ -188,7 +203,8 @@ class Operands:
 
         def finish(want: np.ndarray, channels: np.ndarray) -> np.ndarray:
             if self.bias is not None:
-                want = want + self.bias.values().astype(np.float64)[channels][:, None, None]
+                bias = self.bias.values().astype(np.float64)[channels]
+                want = want + bias.reshape(-1, *[1] * len(self.layer.image))
             return apply_activation(want, self.activation) if self.activation else want
 
         return Check(self.layer, self.direction, self.dtype, lambda: self.plain(0), lambda: self.plain(1), finish)
@@ -203,8 +219,8 @@ class Ours:
         layer, words, self.out = p.layer, p.keywords(), p.out.ours
         sizes: list[Any] = []
         if p.direction == "data":
-            shape = (layer.n, layer.c, layer.h, layer.w)
-            sizes = [shape if p.layout == "NCHW" else (layer.n, layer.h, layer.w, layer.c)]
+            last = p.layout == "NHWC"
+            sizes = [(layer.n, *layer.image, layer.c) if last else (layer.n, layer.c, *layer.image)]
         elif p.direction == "weight":
             sizes = [p.w.storage.shape]
         functions: dict[str, Callable[..., Any]] = {

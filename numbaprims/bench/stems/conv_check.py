@@ -6,6 +6,7 @@ channel, the last and those spread between them touch every tile of a blocked ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -61,10 +62,9 @@ class Check:
         """Products of one sum that count for its error: rounding errors of random sign grow with the root of their
         number. At least 512, because the transforms of a Winograd convolution amplify the rounding of a short sum."""
         layer = self._layer
-        _, p, q = layer.output
-        taps = layer.r * layer.s
+        taps, pixels = math.prod(layer.kernel), math.prod(layer.output[1:])
         channels = {"forward": layer.c, "data": layer.k}.get(self._direction, 0) // layer.groups
-        products = channels * taps or layer.n * p * q
+        products = channels * taps or layer.n * pixels
         return 512 + int(16 * products**0.5)
 
     def _definition(self) -> np.ndarray:
@@ -76,12 +76,11 @@ class Check:
         words = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
         own_c, own_k = layer.c // layer.groups, layer.k // layer.groups
         of_c, of_k = _members(groups, own_c), _members(groups, own_k)
-        _, p, q = layer.output
         if self._direction == "weight":
             if layer.groups == 1:
                 of_k, of_c = self._channels, self._inputs
             dy, x = first[:, of_k].astype(exact), second[:, of_c].astype(exact)
-            return reference.conv_backward_weight(dy, x, (layer.r, layer.s), groups=len(groups), **words)
+            return reference.conv_backward_weight(dy, x, layer.kernel, groups=len(groups), **words)
         if layer.groups == 1:
             of_c, of_k = (of_c, self._channels) if self._direction == "forward" else (self._channels, of_k)
             weight = second[self._channels] if self._direction == "forward" else second[:, self._channels]
@@ -90,8 +89,8 @@ class Check:
         operand = first[self._images][:, of_c if self._direction == "forward" else of_k].astype(exact)
         weight = weight.astype(exact)
         if self._direction == "data":
-            return reference.conv_backward_data(operand, weight, (layer.h, layer.w), groups=len(groups), **words)
-        want = reference.conv(operand, weight, (p, q), groups=len(groups), **words)
+            return reference.conv_backward_data(operand, weight, layer.image, groups=len(groups), **words)
+        want = reference.conv(operand, weight, layer.output[1:], groups=len(groups), **words)
         return want if self._finish is None else self._finish(want, self._channels)
 
 

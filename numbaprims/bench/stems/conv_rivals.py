@@ -53,7 +53,8 @@ def _array(torch: Any, tensor: Any) -> np.ndarray:
 
 def _both_layouts(torch: Any, *tensors: Any) -> dict[str, tuple[Any, ...]]:
     """The tensors as they are, and with the channels last: converted before anything is timed."""
-    last = tuple(tensor.contiguous(memory_format=torch.channels_last) for tensor in tensors)
+    form = torch.channels_last if tensors[0].ndim == 4 else torch.channels_last_3d
+    last = tuple(tensor.contiguous(memory_format=form) for tensor in tensors)
     return {"torch": tensors, "torch nhwc": last}
 
 
@@ -71,12 +72,12 @@ def _torch(p: Operands) -> dict[str, Contender]:
         return {}
     stride, padding, dilation, groups = _steps(p)
     bias = None if p.bias is None else p.bias.torch
-    conv2d = torch.nn.functional.conv2d
+    convolve = torch.nn.functional.conv2d if len(p.layer.image) == 2 else torch.nn.functional.conv3d
     found = {}
     for name, (x, w) in _both_layouts(torch, p.x.torch, p.w.torch).items():
 
         def product(x: Any = x, w: Any = w) -> Any:
-            y = conv2d(x, w, bias, stride, padding, dilation, groups)
+            y = convolve(x, w, bias, stride, padding, dilation, groups)
             return y.relu_() if p.activation else y
 
         found[name] = _returned(torch, product)
@@ -118,7 +119,7 @@ def _torch_gradient(p: Operands) -> dict[str, Contender]:
         return {}
     if p.direction == "bias":
         layouts = _both_layouts(torch, p.y.torch)
-        return {name: _returned(torch, partial(dy.sum, (0, 2, 3))) for name, (dy,) in layouts.items()}
+        return {name: _returned(torch, partial(dy.sum, (0, *range(2, dy.ndim)))) for name, (dy,) in layouts.items()}
     stride, padding, dilation, groups = _steps(p)
     backward = torch.ops.aten.convolution_backward
     wanted = [p.direction == "data", p.direction == "weight", False]
@@ -127,7 +128,7 @@ def _torch_gradient(p: Operands) -> dict[str, Contender]:
     for name, (dy, x, w) in _both_layouts(torch, p.y.torch, p.x.torch, p.w.torch).items():
 
         def product(dy: Any = dy, x: Any = x, w: Any = w) -> Any:
-            return backward(dy, x, w, None, stride, padding, dilation, False, [0, 0], groups, wanted)[which]
+            return backward(dy, x, w, None, stride, padding, dilation, False, [0] * len(stride), groups, wanted)[which]
 
         found[name] = _returned(torch, product)
     return found
@@ -147,7 +148,6 @@ def _onnxruntime(p: Operands, threads: int) -> dict[str, Contender]:
     layer, x, w = p.layer, p.x.storage, p.w.storage
     y = aligned_empty((layer.n, *layer.output), np.int32 if p.dtype == "i8" else x.dtype)
     poison(y)
-    top, left = layer.padding
     content = model(
         "ConvInteger" if p.dtype == "i8" else "Conv",
         [Tensor("x", x.shape, x.dtype.name)],
@@ -155,7 +155,7 @@ def _onnxruntime(p: Operands, threads: int) -> dict[str, Contender]:
         {"w": w} | ({} if p.bias is None else {"b": p.bias.storage}),
         {
             "strides": layer.stride,
-            "pads": (top, left, top, left),
+            "pads": layer.padding * 2,
             "dilations": layer.dilation,
             "group": layer.groups,
         },  # fmt: skip
