@@ -2,6 +2,7 @@
 
 from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise import Depthwise
+from numbaprims.cpu.conv.direct import Direct
 from numbaprims.cpu.conv.fft import Fft
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
@@ -12,6 +13,7 @@ from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6
 # One a line: whoever adds one changes one.
 SOLVERS = (
     Depthwise(),
+    Direct(),
     Gemm1x1(),
     ImplicitGemm(),
     WeightGemm(),
