@@ -101,7 +101,7 @@ def _from_roots(roots: Row) -> Row:
     return found
 
 
-class _Writer:
+class Writer:
     """Instructions of one program; a value is a number: the inputs first, then the result of each instruction."""
 
     def __init__(self, inputs: int) -> None:
@@ -156,7 +156,7 @@ def program(matrix: Matrix) -> str:
     'add 1 2;add 4 0;sub 1 2;add 3 6;out 5 7'
     """
     columns = len(matrix[0])
-    writer = _Writer(columns)
+    writer = Writer(columns)
     rows: list[dict[int, Fraction]] = [dict(enumerate(row)) for row in matrix]
     for left in range(columns):
         for right in range(left + 1, columns):
@@ -179,7 +179,7 @@ def program(matrix: Matrix) -> str:
     return ";".join([*writer.lines, "out " + " ".join(map(str, outputs))])
 
 
-def _pair_columns(writer: _Writer, rows: list[dict[int, Fraction]], left: int, right: int) -> None:
+def _pair_columns(writer: Writer, rows: list[dict[int, Fraction]], left: int, right: int) -> None:
     """Replace columns a, b by a + b where both factors are equal, a - b where they are opposite."""
     plus = minus = None
     for row in rows:
@@ -200,7 +200,7 @@ def _mirrored(a: dict[int, Fraction], b: dict[int, Fraction]) -> bool:
     return len(equal) + len(opposite) == len(keys) and bool(equal) and bool(opposite)
 
 
-def _pair_rows(writer: _Writer, a: dict[int, Fraction], b: dict[int, Fraction]) -> tuple[int, int]:
+def _pair_rows(writer: Writer, a: dict[int, Fraction], b: dict[int, Fraction]) -> tuple[int, int]:
     """The values of two mirrored rows: the sum and the difference of what they share and what they do not."""
     even, factor = writer.combine([(key, x) for key, x in a.items() if x and x == b.get(key)])
     odd, other = writer.combine([(key, x) for key, x in a.items() if x and x == -b.get(key, Fraction(0))])

@@ -18,7 +18,7 @@ PYTHON = sorted(
 STEMS = ("gemm", "gemv", "ger", "activation")
 
 KERNELS_NEED = {
-    "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom",
+    "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom", "fourier",
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays",
 }  # fmt: skip
 
@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "polynomials": set(),
     "formulas": {"polynomials", "ops.activation_kinds"},
     "cook_toom": set(),
+    "fourier": {"cook_toom"},
     "kernel_cache": {"settings", "kernel_files", "source_digest"},
     "kernel_files": {"settings"},
     "source_digest": set(),

@@ -29,7 +29,7 @@ TILES, TILE_BLOCK, PANELS, VECTORS, POSITIONS = (
 C_BLOCKS, U_STEP, U_GROUP, SUM_SIZE = (WORD[name] for name in ("c_blocks", "u_step", "u_group", "sum_size"))
 INPUT, PRODUCTS, OUTPUT, WEIGHTS = (WORD[name] for name in ("input", "products", "output", "weights"))
 V_AT, WORKER_AT, WORKER_BYTES, M_AT = (WORD[name] for name in ("v_at", "worker_at", "worker_bytes", "m_at"))
-W_SK, W_START, W_SIZE = WORD["w_sk"], WORD["w_start"], WORD["w_size"]
+W_GROUP, W_START, W_SIZE = WORD["w_group"], WORD["w_start"], WORD["w_size"]
 
 
 @helper
@@ -153,7 +153,7 @@ def make_weight_phase() -> RangeKernel:
             vectors = load_word(t, VECTORS)
             for tile in range(lo, hi):
                 group, panel = divmod(tile, load_word(t, PANELS))
-                start = group * load_word(t, OUT_CHANNELS) * load_word(t, W_SK) + load_word(t, W_START)
+                start = group * load_word(t, W_GROUP) + load_word(t, W_START)
                 store_word(block, FILTERS, address_of(args.second) + start * load_word(t, W_SIZE))
                 store_word(block, U, filters_at(args, group))
                 call_range(load_word(t, WEIGHTS), block, 0, panel * vectors, (panel + 1) * vectors)

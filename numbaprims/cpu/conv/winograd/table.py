@@ -23,16 +23,19 @@ BLOCK = Arguments(
     ),
 )  # fmt: skip
 
-# x_*, o_*, c_*, w_*: strides in elements; w_start: where tap (0, 0) lies.  tiles: of one image's height and width, and
-# in all.  block: tiles of one block, rows: those in memory, a multiple of MR.  v_step, m_step, u_step: elements
-# from one of the n * n positions to the next, u_group from one group to the next.
-# The kernels are addresses; *_bytes and *_at are places in the workspace.
+# x_*, o_*, c_*, w_*: strides in elements; w_start: where tap (0, 0) lies, w_group: from one group's filters to the
+# next's.  tiles: of one image's height and width, and in all.  block: tiles of one block, rows: those in memory, a
+# multiple of MR.  v_step, m_step, u_step: elements from one of the n * n positions to the next, u_group from one group
+# to the next.  far: whether the result exceeds the second-level cache.  m_h, m_w: outputs of a tile, taps_h, taps_w:
+# of a window, where kernels serve all sizes.  The kernels are addresses; *_bytes and *_at are places in the workspace.
 TABLE = (
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
-    "w_sk", "w_sc", "w_sr", "w_ss", "w_start", "w_size", "tiles_h", "tiles_w", "tiles", "block", "blocks", "rows",
-    "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step", "u_group", "sum_size",
-    "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at",
+    "w_sk", "w_sc", "w_sr", "w_ss", "w_start", "w_group", "w_size", "tiles_h", "tiles_w", "tiles", "block",
+    "blocks", "rows", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
+    "u_group", "sum_size",
+    "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
+    "taps_h", "taps_w",
 )  # fmt: skip
 WORD = {name: index for index, name in enumerate(TABLE)}
 
@@ -52,6 +55,7 @@ class Pose(NamedTuple):
     c_steps: tuple[int, int, int, int]
     w_steps: tuple[int, int, int, int]
     w_start: int
+    w_group: int
     x_dtype: str
     out_dtype: str
     bias_dtype: str
@@ -70,14 +74,16 @@ def pose(problem: Any) -> Pose:
     x, y, c, w = _planar(s.x), _planar(s.y), _planar(s.c), _planar(s.w)
     if p.direction == "forward":
         return Pose(
-            p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], x, y, c, w, 0, p.x_dtype,
+            p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], x, y, c, w, 0,
+            p.group_k * w[0], p.x_dtype,
             p.y_dtype, bias_dtype(p), p.w_dtype,
         )  # fmt: skip
     pad = (r - 1 - p.padding[1], t - 1 - p.padding[2])
     turned = (w[1], w[0], -w[2], -w[3])
     start = (r - 1) * w[2] + (t - 1) * w[3]
     return Pose(
-        p.n, p.groups, p.group_k, p.group_c, p.y_size[1:], p.x_size[1:], pad, y, x, c, turned, start, p.y_dtype,
+        p.n, p.groups, p.group_k, p.group_c, p.y_size[1:], p.x_size[1:], pad, y, x, c, turned, start,
+        p.group_k * w[0], p.y_dtype,
         p.x_dtype, bias_dtype(p), p.w_dtype,
     )  # fmt: skip
 
@@ -86,6 +92,7 @@ def pose_words(q: Pose) -> dict[str, int]:
     """The table's words that follow from the problem alone."""
     words = {
         "groups": q.groups, "x_channels": q.x_channels, "out_channels": q.out_channels, "w_start": q.w_start,
+        "w_group": q.w_group,
         "w_size": DTYPES[q.w_dtype].itemsize,
     }  # fmt: skip
     words |= dict(zip(("x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w"), (*q.x, *q.out, *q.pad), strict=True))

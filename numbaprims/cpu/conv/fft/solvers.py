@@ -1,0 +1,158 @@
+"""The solver `fft`: overlap and save on tiles of 16 x 16 or 32 x 32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from numbaprims import fourier, settings
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.fft.products import make_products
+from numbaprims.cpu.conv.fft.transform_in import make_input
+from numbaprims.cpu.conv.fft.transform_out import make_output
+from numbaprims.cpu.conv.fft.weights import make_weights
+from numbaprims.cpu.conv.winograd import driver
+from numbaprims.cpu.conv.winograd.solvers import _ints as launch_ints, form_of
+from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.gemm import cost
+from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.finish import activation_address
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import lanes
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+SIZES = (16, 32)
+MR, NV = 12, 2
+LEAST = 4  # outputs of a tile along a side: with fewer, most of a spectrum is for nothing
+
+
+class Fft(Solver):
+    """Spectra of overlapping tiles, a small product for each frequency, and back (Mathieu, Henaff and LeCun 2014).
+
+    A tile of N x N takes about 2 N^2 products for each pair of channels, whatever the window, and gives
+    (N - R + 1) x (N - S + 1) outputs.  Stride 1.  Filters are transformed once in a plan, to 2 N^2 numbers each.
+    """
+
+    name = "fft"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        p = problem
+        if p.direction not in ("forward", "data"):
+            return f"direction {p.direction} is not one of forward and data"
+        if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+            return "it takes two dimensions"
+        if max(p.kernel[1:]) > SIZES[-1] - LEAST + 1:
+            return f"its largest tile has a side of {SIZES[-1]}, too small for windows of {p.kernel[1]} x {p.kernel[2]}"
+        if p.stride != (1, 1, 1) or p.dilation != (1, 1, 1):
+            return "it takes stride 1 and dilation 1"
+        if p.accumulate not in ("f32", "f64"):
+            return "spectra of integers are no integers"
+        if settings.current().accuracy == "high":
+            return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
+        return None
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        fit = [n for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1]
+        for n in sorted(fit, key=lambda n: self._seconds(problem, target, n)):
+            for tiles in (48, 24):
+                yield {"n": n, "tiles": tiles}
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return self._seconds(problem, target, int(next(iter(self.configs(problem, target)))["n"]))
+
+    @staticmethod
+    def _seconds(problem: Any, target: Any, n: int) -> float:
+        """Products at 60 % of the peak, and the bytes of all spectra: three passes of each element past the caches."""
+        q = pose(problem)
+        tiles = q.n * ceil_div(q.out[0], n - problem.kernel[1] + 1) * ceil_div(q.out[1], n - problem.kernel[2] + 1)
+        W = lanes(problem.accumulate, target.vector_bytes)
+        channels, results = round_up(q.x_channels, W), round_up(q.out_channels, NV * W)
+        products = 4.0 * n * n * round_up(tiles, MR) * channels * results * q.groups
+        spectra = n * n * q.groups * tiles * (channels + results)
+        filters = 2.0 * n * n * q.groups * channels * results
+        size = DTYPES[problem.accumulate].itemsize
+        passes = 0.0 if problem.prepared else 2.0
+        moved = size * (3.0 * spectra + (passes + ceil_div(tiles, 48)) * filters)
+        return 3e-6 + products / (0.6 * cost.peak(problem, target)) + moved / 25e9
+
+    def _words(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
+        acc = problem.accumulate
+        q = pose(problem)
+        W, N = lanes(acc, target.vector_bytes), int(config["n"])
+        R, S = problem.kernel[1:]
+        m_h, m_w, NR = N - R + 1, N - S + 1, NV * W
+        tiles_h, tiles_w = ceil_div(q.out[0], m_h), ceil_div(q.out[1], m_w)
+        tiles = q.n * tiles_h * tiles_w
+        block = min(int(config["tiles"]), tiles)
+        rows = round_up(block, MR)
+        c_blocks, panels = ceil_div(q.x_channels, W), ceil_div(q.out_channels, NR)
+        u_step = 2 * c_blocks * W * NR
+        x_order, out_order = (
+            (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
+        )
+        kernels = {
+            "input": make_input(
+                q.x_dtype, acc, N, W, form_of(x_order, q.x_steps, q.x[1]), fourier.real_forward(N),
+                fourier.complex_forward(N),
+            ),
+            "products": make_products(acc, N, MR, NV, W),
+            "output": make_output(
+                acc, q.out_dtype, q.bias_dtype, N, NV, W, form_of(out_order, q.out_steps, q.out[1]),
+                fourier.real_backward(N), fourier.complex_backward(N),
+            ),
+            "weights": make_weights(
+                q.w_dtype, acc, N, NV, W, fourier.real_forward(N), fourier.complex_forward(N),
+            ),
+        }  # fmt: skip
+        return (
+            pose_words(q)
+            | {name: kernel.address for name, kernel in kernels.items()}
+            | {
+                "taps_h": R, "taps_w": S, "m_h": m_h, "m_w": m_w,
+                "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles, "block": block,
+                "blocks": ceil_div(tiles, block), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
+                "panels": panels, "vectors": NV, "positions": N * N,
+                # a line of the cache further apart than their elements, or pairs would share its sets
+                "v_step": 2 * c_blocks * rows * W + W, "m_step": rows * NR + W,
+                "u_step": u_step, "u_group": panels * N * N * u_step, "sum_size": DTYPES[acc].itemsize,
+            }
+        )  # fmt: skip
+
+    @staticmethod
+    def _places(problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int, int]:
+        """Where everything lies in the workspace; its shared bytes, a worker's, those of the filters' spectra."""
+        size, positions = words["sum_size"], words["positions"]
+        v, m, u = (
+            round_up(elements * size + 64, 64)
+            for elements in (
+                positions // 2 * words["v_step"], positions * words["m_step"], words["groups"] * words["u_group"]
+            )
+        )  # fmt: skip
+        shared = 0 if problem.prepared else u
+        return {"worker_at": shared, "worker_bytes": v + m, "m_at": v}, shared, v + m, u
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        _, shared, worker, _ = self._places(problem, self._words(problem, target, config))
+        return shared + worker
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        words = self._words(problem, target, config)
+        packed = np.empty(self._places(problem, words)[3] + 64, np.uint8)
+        packed = packed[-packed.ctypes.data % 64 :]
+        table = np.array([words.get(name, 0) for name in TABLE], np.int64)
+        tiles = words["groups"] * words["panels"]
+        program = Program(launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table,))
+        make_launcher(program, parallel=tiles > 1)(packed, None, weights, None, None, packed)
+        return packed
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        words = self._words(problem, target, config)
+        places, shared, worker, _ = self._places(problem, words)
+        table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
+        phases = [] if problem.prepared else [(driver.make_weight_phase(), words["groups"] * words["panels"], 1)]
+        phases.append((driver.make_blocks(), words["groups"] * words["blocks"], 1))
+        program = Program(launch_ints(table, problem, activation_address(problem, target)), phases, keep=(table,))
+        return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
