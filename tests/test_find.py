@@ -543,11 +543,17 @@ def test_the_command_for_a_convolution(capsys, user):
     assert cli.main(words.split()) == 0
     out = capsys.readouterr().out
     assert "naive" in out and "--h 9 --w 9" in out and "--r 3 --s 3" in out and "data" in out
+    words = "find conv --c 4 --d 6 --hw 5 --k 4 --z 2 --rs 3 --stride 2x1x1 --groups 2 --mode fast --direction "
+    for layout in ("NCHW", "NHWC"):
+        assert cli.main([*words.split(), "data,weight", "--layout", layout]) == 0
+        assert capsys.readouterr().out.count("naive") == 2
 
 
 @pytest.mark.parametrize("words, says", [
     ("find gemm --m 3", "--n --k missing"), ("find ger --m 3 --n 4 --c 5", "--c means nothing"),
     ("find gemv --shapes nosuite", "nosuite"), ("find conv --n 1 --c 3 --hw 4", "missing"),
+        ("find conv --c 4 --d 6 --hw 5 --k 4", "--z --r --s missing"),
+        ("find conv --c 4 --d 6 --hw 5 --k 4 --z 7 --rs 3", "does not fit"),
     ("find gemm --shapes 2x2x2 --dtype f3", "f3"), ("find gemm --shapes 2x2x2 --workspace much", "much"),
 ])  # fmt: skip
 def test_wrong_words_are_named(capsys, words, says):

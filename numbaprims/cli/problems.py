@@ -76,9 +76,11 @@ def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
     found = {name: value for name, value in values.items() if value is not None}
     if not found:
         return {}
-    wanted = _SIZES.get(stem, tuple(name for name in _IMAGE if name not in ("d", "z")))
+    wanted = _SIZES.get(stem, _IMAGE)
     if stem == "conv":
         found.setdefault("n", 1)
+        if not {"d", "z"} & set(found):
+            wanted = tuple(name for name in _IMAGE if name not in ("d", "z"))
     missing = [f"--{name}" for name in wanted if name not in found]
     strange = [f"--{name}" for name in found if name not in wanted]
     if missing or strange:
@@ -89,6 +91,22 @@ def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
 
 def problems(stem: str, given: argparse.Namespace) -> list[Any]:
     """The problems that the options name."""
-    from numbaprims.bench.problems import cases_of, problem_of_case
+    from numbaprims.bench.problems import cases_of, convolution, problem_of_case
 
+    sizes = _sizes(stem, given)
+    if "d" in sizes:  # the benchmark has no suites of volumes
+        return [
+            convolution(
+                tuple(sizes[name] for name in "ncdhw"),
+                tuple(sizes[name] for name in "kczrs"),
+                given.dtype,
+                direction=direction,
+                layout=given.layout,
+                groups=given.groups,
+                stride=given.stride,
+                padding=given.padding,
+                dilation=given.dilation,
+            )
+            for direction in (given.direction or "forward").split(",")
+        ]
     return [problem_of_case(case) for case in cases_of(bench_options(stem, given))]
