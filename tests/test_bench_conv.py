@@ -352,7 +352,7 @@ def test_what_the_docs_can_show(tmp_path):
     run = {"schema": results.SCHEMA, "records": [three], "targets": targets.summarise([three]), "machine": machine}
     results.save(tmp_path / "here" / "conv.json", run)
     entry = {"panel": "a", "label": "1-1-4-6-6-8-0-0", "seconds": {"im2col_gemm": 2e-3, "x": 1e-3}, "best": "x",
-             "speedup": 2.0}  # fmt: skip
+             "baseline": "im2col_gemm", "speedup": 2.0}  # fmt: skip
     drawn = {"schema": results.SCHEMA, "machine": machine, "entries": [entry], "batch": 1, "threads": 1}
     results.save(tmp_path / "here" / "figures" / "miopen-figure6.json", drawn)
     machines = report.load_results(tmp_path)
