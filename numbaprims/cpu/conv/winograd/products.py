@@ -1,4 +1,4 @@
-"""The products: for each of the n * n positions a small matrix product, tiles x channels x NR channels of the result."""
+"""For each of the n * n positions a small matrix product, tiles x channels x NR channels of the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blo
 def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
     """m[xi][tile][j] = sum over c of v[xi][c // W][tile][c % W] * u[xi][c][j], for positions xi = lo ... hi - 1.
 
-    The NR = NV * W columns of u stay in the first-level cache while MR tiles at a time pass by.
+    Tiles past the block's last are multiplied as far as the next multiple of MR, which rows leaves room for.  The
+    NR = NV * W columns of u stay in the first-level cache while MR tiles at a time pass by.
     """
     types = BLOCK.types(v=acc, u=acc, m=acc)
     NR = NV * W
@@ -28,7 +29,7 @@ def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
             v = advance(args.v, xi * load_word(t, V_STEP))
             u = advance(args.u, xi * load_word(t, U_STEP))
             m = advance(args.m, xi * load_word(t, M_STEP))
-            for i in range(0, rows, MR):
+            for i in range(0, args.count, MR):
                 tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W)
                 tile_store(advance(m, i * NR), NR, tile, MR, NV, W)
 

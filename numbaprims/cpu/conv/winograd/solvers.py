@@ -11,7 +11,7 @@ from numbaprims import settings
 from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import Matrix, filtering, program
 from numbaprims.cpu.conv.arguments import ARGS
-from numbaprims.cpu.conv.winograd import driver
+from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.products import make_products
 from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import LAST, PLANES, STRIDED, make_input
@@ -58,14 +58,29 @@ class Winograd(Solver):
             return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
         return None
 
-    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        yield {"mr": 12, "nv": 2, "tiles": 48, "scheme": "blocks"}
+    def _blocks(self, problem: Any, q: Pose, target: Any, scale: float = 1.0) -> cost.Blocks:
+        """The cut into blocks of tiles, `scale` times as large as the rule says."""
+        wide = target.isa in ("avx512", "neon")
+        size, NR = DTYPES[problem.accumulate].itemsize, 2 * lanes(problem.accumulate, target.vector_bytes)
+        tiles = cost.count_tiles(q, self.M)
+        most = int(scale * cost.block_size(q, target, self.M + R - 1, size, NR, tiles))
+        return cost.cut(tiles, most, cost.HEIGHTS if wide else (6, 4))
 
-    def is_valid(self, problem: Any, target: Any, config: Config) -> bool:
-        return True
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        q = pose(problem)
+        known: list[Config] = []
+        for scale in (1.0, 0.5, 2.0):
+            blocks = self._blocks(problem, q, target, scale)
+            own = blocks.blocks * q.groups >= cost.OWN_BLOCKS
+            for scheme in ("blocks", "shared") if own else ("shared", "blocks"):
+                config = {"mr": blocks.height, "nv": 2, "tiles": blocks.tiles, "scheme": scheme}
+                if config not in known:
+                    known.append(config)
+                    yield config
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 1.0
+        q = pose(problem)
+        return cost.estimate(problem, q, target, self.M, self.M + R - 1, self._blocks(problem, q, target))
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
         """The table, less what depends on the scheme."""
@@ -108,6 +123,7 @@ class Winograd(Solver):
                 "blocks": ceil_div(tiles, block), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
                 "panels": panels, "vectors": NV, "positions": N * N, "v_step": v_step, "m_step": m_step,
                 "u_step": u_step, "u_group": panels * N * N * u_step, "sum_size": size,
+                "far": int(cost.result_bytes(q) > target.l2),
             }
         )  # fmt: skip
 

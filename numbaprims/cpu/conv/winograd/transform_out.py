@@ -19,6 +19,7 @@ from numbaprims.cpu.simd import (
     load_scalar,
     load_word,
     multiply_add,
+    prefetch_write,
     scalar,
     splat,
     stack_array,
@@ -34,7 +35,7 @@ from numbaprims.cpu.simd import (
 )
 
 M_STEP, TILES_H, TILES_W = WORD["m_step"], WORD["tiles_h"], WORD["tiles_w"]
-OUT_CHANNELS, OUT_H, OUT_W = WORD["out_channels"], WORD["out_h"], WORD["out_w"]
+OUT_CHANNELS, OUT_H, OUT_W, FAR = (WORD[name] for name in ("out_channels", "out_h", "out_w", "far"))
 O_SN, O_SK, O_SH, O_SW = (WORD[name] for name in ("o_sn", "o_sk", "o_sh", "o_sw"))
 C_SN, C_SK, C_SH, C_SW = (WORD[name] for name in ("c_sn", "c_sk", "c_sh", "c_sw"))
 
@@ -91,14 +92,24 @@ def make_output(
                 break
             shift = zero
             if args.has_bias:
-                first = (args.out_channel + k0) * args.bias_step
-                shift = load_steps(args.bias, first, args.bias_step, channels, W, acc)
+                at = (args.out_channel + k0) * args.bias_step
+                shift = load_steps(args.bias, at, args.bias_step, channels, W, acc)
             early = zero if COMBINED else shift
             done = 0
             while done < args.count:
                 rest, tw = divmod(args.first + done, tiles_w)
                 n, th = divmod(rest, tiles_h)
                 tiles = min(min(tiles_w - tw, args.count - done), MOST)
+                width = min(tiles * M, load_word(t, OUT_W) - tw * M)
+                height = min(M, load_word(t, OUT_H) - th * M)
+                first = n * load_word(t, O_SN) + (args.out_channel + k0) * load_word(t, O_SK)
+                first += th * M * load_word(t, O_SH) + tw * M * load_word(t, O_SW)
+                if FORM == PLANES and load_word(t, FAR):
+                    # planes too large for the second-level cache: 64 x 224 x 224 takes 4 % less
+                    for k in range(channels):
+                        for i in range(height):
+                            for j in range(0, width, W):
+                                prefetch_write(args.out, first + k * load_word(t, O_SK) + i * load_word(t, O_SH) + j, 3)
                 for k in range(tiles):
                     m = advance(args.m, (done + k) * NR + vector * W)
                     for j in range(N):
@@ -107,15 +118,13 @@ def make_output(
                     for i in range(M):
                         line = straight_line(load_rows(advance(half, i * N * W), W, N, W) + (early,), END)
                         store_rows(advance(room, (i * COLS + k * M) * W), W, line)
-                width = min(tiles * M, load_word(t, OUT_W) - tw * M)
-                for i in range(min(M, load_word(t, OUT_H) - th * M)):
+                for i in range(height):
                     row = advance(room, i * COLS * W)
-                    h = th * M + i
                     if COMBINED:
                         alpha = splat(scalar(args.alpha, acc), W)
                         beta = splat(scalar(args.beta, acc), W)
                         at = n * load_word(t, C_SN) + (args.out_channel + k0) * load_word(t, C_SK)
-                        at += h * load_word(t, C_SH) + tw * M * load_word(t, C_SW)
+                        at += (th * M + i) * load_word(t, C_SH) + tw * M * load_word(t, C_SW)
                         for j in range(width):
                             x = multiply_add(load(row, j * W, W), alpha, shift)
                             if args.has_c:
@@ -126,9 +135,7 @@ def make_output(
                             store(row, j * W, x)
                     if args.activation != 0:
                         activate_in_place(args, row, width * W)
-                    at = n * load_word(t, O_SN) + (args.out_channel + k0) * load_word(t, O_SK)
-                    at += h * load_word(t, O_SH) + tw * M * load_word(t, O_SW)
-                    target = advance(args.out, at)
+                    target = advance(args.out, first + i * load_word(t, O_SH))
                     store_row(target, load_word(t, O_SK), load_word(t, O_SW), row, width, channels, FORM, W)
                 done += tiles
 

@@ -1,0 +1,107 @@
+"""How many tiles a block takes, and what a call costs by formula.
+
+Measured on one core of a Zen 5 (1 MB L2, 32 MB L3): products run at 225-265 GFLOP/s whatever the height of the register
+tile from 8 to 14, so the height is that of least padding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.winograd.table import Pose
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
+from numbaprims.cpu.simd import lanes
+
+HEIGHTS = (14, 12, 10, 8, 6, 4)
+# Blocks from which on each worker takes whole ones; fewer are shared: on 2 threads the last of 7 would cost an eighth.
+OWN_BLOCKS = 8
+# Seconds for an element of a tile and a channel: into the transform, out of it, and of a filter and a channel.
+IN, OUT, FILTER = 0.10e-9, 0.07e-9, 0.12e-9
+# Seconds a byte of x and of the result from beyond the second-level cache, beyond what a vector load costs.
+FAR = 0.04e-9
+# Seconds a byte of transformed filters that a block of tiles reads from the third-level cache, from memory, and the
+# part of it that products do not hide.
+L3, MEMORY, SHOWN = 0.015e-9, 0.025e-9, 0.2
+LAUNCH, PHASE = 1.5e-6, 2.5e-6
+
+
+class Blocks(NamedTuple):
+    """How the tiles of a problem are cut."""
+
+    tiles: int
+    """Of one block."""
+    blocks: int
+    rows: int
+    """Rows multiplied in all blocks together, whole register tiles."""
+    height: int
+
+
+def result_bytes(q: Pose) -> int:
+    """Of the whole result."""
+    return q.n * q.groups * q.out_channels * q.out[0] * q.out[1] * DTYPES[q.out_dtype].itemsize
+
+
+def count_tiles(q: Pose, m: int) -> int:
+    """Tiles of m x m in all images."""
+    return q.n * ceil_div(q.out[0], m) * ceil_div(q.out[1], m)
+
+
+def cut(tiles: int, most: int, heights: tuple[int, ...]) -> Blocks:
+    """Blocks of about `most` tiles, and the height of the register tile that pads them least."""
+    found = []
+    for height in heights:
+        # not a full block and a few tiles
+        blocks = ceil_div(
+            tiles, round_up(tiles, height) if tiles < 1.2 * most else max(height, most // height * height)
+        )
+        size = round_up(ceil_div(tiles, blocks), height)
+        blocks = ceil_div(tiles, size)
+        rows = (blocks - 1) * size + round_up(tiles - (blocks - 1) * size, height)
+        # short tiles keep too few sums to hide a multiply-add, and load more for each of them
+        cost = rows * (1.0 if height >= 8 else 1.04 if height == 6 else 1.1)
+        found.append((cost, -height, Blocks(size, blocks, rows, height)))
+    return min(found)[2]
+
+
+def block_size(q: Pose, target: Any, n: int, size: int, nr: int, tiles: int) -> int:
+    """About how many tiles a block should have.
+
+    Where all transformed filters fit into the second-level cache, they, a block and its products do so together
+    (64 x 56 x 56 in blocks of 14 and 28 took 298 us, of 56 320), and there are enough blocks for all workers.  Where
+    they do not, either a block and its products stay in that cache, and the filters are read again for each block; or
+    only the products of one panel do, and the larger block is read again for each panel.
+    """
+    channels, result = round_up(q.x_channels, nr // 2), round_up(q.out_channels, nr)
+    u = n * n * channels * result * size
+    whole, product = n * n * size * (channels + nr), n * n * size * nr
+    if u <= target.l2 * 3 // 4:
+        return max(14, min((int(target.l2) - u) // whole, tiles // OWN_BLOCKS))
+    small = max(1, int(target.l2) * 3 // 4 // whole)
+    large = max(small, int(target.l2) // 4 // product)
+    again = u * ceil_div(tiles, small)
+    other = u * ceil_div(tiles, large) + (whole - product) * tiles * (result // nr)
+    return large if other < again else small
+
+
+def estimate(problem: Any, q: Pose, target: Any, m: int, n: int, blocks: Blocks) -> float:
+    """Seconds of one call."""
+    W = lanes(problem.accumulate, target.vector_bytes)
+    size = DTYPES[problem.accumulate].itemsize
+    c, k = round_up(q.x_channels, W), round_up(q.out_channels, 2 * W)
+    scale = W / 16  # constants below are for 16 lanes
+    products = 2.0 * q.groups * n * n * blocks.rows * c * k / (peak(problem, target) * 1.02)
+    u = q.groups * n * n * c * k * size
+    stream = 0.0
+    if u > target.l2 * 3 // 4:
+        stream = blocks.blocks * u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
+    tiles = count_tiles(q, m)
+    work = q.groups * tiles * n * n * (c * IN + round_up(q.out_channels, W) * OUT) / scale
+    x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
+    y = result_bytes(q)
+    far = sum(part * FAR for part in (x, y) if part > target.l2)
+    filters = 0.0
+    if not problem.prepared:
+        filters = PHASE + q.groups * n * n * c * k * FILTER / scale + u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
+    phases = 0.0 if blocks.blocks * q.groups >= OWN_BLOCKS else 2 * blocks.blocks * q.groups * 0.2e-6
+    return LAUNCH + phases + max(products, stream) + SHOWN * min(products, stream) + work + far + filters
