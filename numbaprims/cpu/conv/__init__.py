@@ -4,6 +4,7 @@ from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise import Depthwise
 from numbaprims.cpu.conv.direct import Direct
 from numbaprims.cpu.conv.fft import Fft
+from numbaprims.cpu.conv.dot import ImplicitGemmDot
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.weight import WeightGemm
@@ -16,6 +17,7 @@ SOLVERS = (
     Direct(),
     Gemm1x1(),
     ImplicitGemm(),
+    ImplicitGemmDot(),
     WeightGemm(),
     Im2colWeight(),
     Sums(),
