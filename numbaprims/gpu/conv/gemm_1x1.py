@@ -1,0 +1,157 @@
+"""`gemm_1x1`: a convolution with a kernel of one element is a matrix product, and gemm's solvers compute it.
+
+========  ==========================  ====================================================
+forward   channels first              y[n] (k, pixels) = w (k, c) x[n] (c, pixels), a batch of n
+          channels last               y (pixels, k) = x (pixels, c) w^T (c, k)
+data      the same with w^T in the place of w, dy in that of x
+weight    channels last, or n = 1     dw (k, c) = dy (k, pixels) x^T (pixels, c)
+========  ==========================  ====================================================
+
+Nothing is moved: strides say where rows and columns lie.  Its bytes and operations are gemm's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.gpu.gemm import SOLVERS
+from numbaprims.ops._gemm_problem import GemmProblem, Strides, _order
+
+
+def merged(steps: tuple[int, ...], sizes: tuple[int, ...]) -> int | None:
+    """The one step between the elements of nested dimensions, None where there is none."""
+    kept = [(step, size) for step, size in zip(steps, sizes, strict=True) if size > 1]
+    for (outer, _), (inner, size) in zip(kept, kept[1:], strict=False):
+        if outer != inner * size:
+            return None
+    return kept[-1][0] if kept else 0
+
+
+class Inner(NamedTuple):
+    """The product that a convolution is."""
+
+    problem: GemmProblem
+    swapped: bool
+    """Whether A is the convolution's second operand."""
+
+
+def inner_problem(problem: Any) -> Inner | str:
+    """The product that a convolution is, or a sentence that says why it is none."""
+    p, s = problem, problem.strides
+    if p.direction == "bias" or p.taps != 1 or p.stride != (1, 1, 1) or p.padding != (0, 0, 0) or p.groups != 1:
+        return "the kernel has more than one element, or there are a stride, padding or groups"
+    if p.x_size != p.y_size:
+        return "padding behind the last pixel makes y larger than x"
+    if p.zeros != "none" or p.requantized:
+        return "a product knows no zero points and no rescaled integers"
+    every = (p.n, *p.y_size)
+    if p.direction == "weight":
+        y_pixel, x_pixel = merged((s.y[0], *s.y[2:]), every), merged((s.x[0], *s.x[2:]), every)
+        if y_pixel is None or x_pixel is None:
+            return "the pixels of all images are not evenly spaced, so that their sum is not one product"
+        sizes = (p.k, p.c, p.n * p.pixels)
+        return Inner(_problem(p, sizes, (s.y[1], y_pixel), (x_pixel, s.x[1]), s.w[:2], s.c[:2], "none"), False)
+    channels, depth = (p.k, p.c) if p.direction == "forward" else (p.c, p.k)
+    given, result = (s.x, s.y) if p.direction == "forward" else (s.y, s.x)
+    w = s.w[:2] if p.direction == "forward" else (s.w[1], s.w[0])
+    arrays = (given, result, s.c) if p.has_c else (given, result)
+    pixels = [merged(steps[2:], p.y_size) for steps in arrays]
+    if None in pixels:
+        return "the pixels of an image are not evenly spaced"
+    x_pixel, y_pixel, c_pixel = (*pixels, 0)[:3]
+    batch: tuple[int, int, int] | None = (given[0], result[0], s.c[0])
+    if result[1] == 1 and channels > 1:
+        images = [merged((steps[0], *steps[2:]), every) for steps in arrays]
+        rows = p.pixels
+        if None not in images:
+            rows, batch = p.n * p.pixels, None
+            x_pixel, y_pixel, c_pixel = (*images, 0)[:3]
+        return Inner(
+            _problem(
+                p, (rows, channels, depth), (x_pixel, given[1]), (w[1], w[0]), (y_pixel, result[1]),
+                (c_pixel, s.c[1]), "n" if p.bias else "none", batch,
+            ),
+            False,
+        )  # fmt: skip
+    if p.x_dtype == "u8":
+        return "of a product of bytes the first matrix is the unsigned one; channels must come last for that"
+    return Inner(
+        _problem(
+            p, (channels, p.pixels, depth), w, (given[1], x_pixel), (result[1], y_pixel), (s.c[1], c_pixel),
+            "m" if p.bias else "none", batch, swapped=True,
+        ),
+        True,
+    )  # fmt: skip
+
+
+def _problem(
+    p: Any, sizes: tuple[int, int, int], a: Any, b: Any, out: Any, c: Any, bias: str,
+    batch: tuple[int, int, int] | None = None, swapped: bool = False,
+) -> GemmProblem:  # fmt: skip
+    """`batch`: from image to image of the source, the result and c."""
+    m, n, k = sizes
+    shape = (p.n,) if batch is not None and p.n > 1 else ()
+    steps: tuple[tuple[int, ...], ...] = ((), (), (), ())
+    if batch is not None and shape:
+        of_a, of_b = (0, batch[0]) if swapped else (batch[0], 0)
+        steps = ((of_a,), (of_b,), (batch[1],), (batch[2],))
+    a_dtype, b_dtype = (p.in_dtype, p.in_dtype) if p.accumulate != "i32" else (p.x_dtype, p.w_dtype)
+    return GemmProblem(
+        m=m, n=n, k=k, batch=math.prod(shape), a_dtype=a_dtype, b_dtype=b_dtype, out_dtype=p.out_dtype,
+        a_order=_order(a[0], a[1], m, k), b_order=_order(b[0], b[1], k, n), out_order=_order(out[0], out[1], m, n),
+        has_c=p.has_c, bias=bias, activation=p.activation, scaled=p.scaled, batch_shape=shape,
+        strides=Strides(tuple(a), tuple(b), tuple(out), tuple(c), p.strides.bias, steps),
+    )  # fmt: skip
+
+
+def ranked(inner: GemmProblem, target: Any) -> list[Solver]:
+    """gemm's solvers that take the product, the quickest by its own estimate first."""
+    able = [solver for solver in SOLVERS if solver.why_not(inner, target) is None]
+    return sorted(able, key=lambda solver: solver.estimate(inner, target))
+
+
+class Gemm1x1(Solver):
+    """A kernel of one element: a matrix product, by the solver that gemm would choose."""
+
+    name = "gemm_1x1"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        found = inner_problem(problem)
+        return found if isinstance(found, str) else None
+
+    def _inner(self, problem: Any) -> Inner:
+        found = inner_problem(problem)
+        assert isinstance(found, Inner)
+        return found
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        return tuple({"gemm": solver.name} for solver in ranked(self._inner(problem).problem, target))
+
+    def _solver(self, problem: Any, target: Any, config: Config) -> Solver:
+        of_name = {solver.name: solver for solver in ranked(self._inner(problem).problem, target)}
+        return of_name[str(config["gemm"])]
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        inner = self._inner(problem).problem
+        return ranked(inner, target)[0].estimate(inner, target)
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        inner, solver = self._inner(problem).problem, self._solver(problem, target, config)
+        return solver.workspace(inner, target, default_config(solver, inner, target))
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        return None
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        inner, swapped = self._inner(problem)
+        solver = self._solver(problem, target, config)
+        product = solver.bind(inner, target, default_config(solver, inner, target))
+
+        def launch(out, first, second, c=None, bias=None, packed=None, extra=None, **floats):  # type: ignore[no-untyped-def]
+            a, b = (second, first) if swapped else (first, second)
+            product(out, a, b, c, bias, **floats)
+
+        return launch
