@@ -246,7 +246,7 @@ def test_a_first_call_and_the_choice_are_measured():
     assert min(found["seconds"].values()) == found["seconds"][found["best"]] > 0
 
 
-def test_solvers_are_compared_and_the_hopeless_timed_once():
+def test_solvers_are_compared_and_the_hopeless_timed_roughly():
     import time
 
     calls = {"slow": 0, "fast": 0, "near": 0}
@@ -262,7 +262,7 @@ def test_solvers_are_compared_and_the_hopeless_timed_once():
         return call
 
     times = conv_solvers.solver_times(make, ["slow", "fast", "refuses", "near"], Schedule(rounds=3, min_rounds=1))
-    assert set(times) == {"slow", "fast", "near"} and calls["slow"] == 2 < calls["near"]
+    assert set(times) == {"slow", "fast", "near"} and calls["slow"] == 2 < 10 < calls["near"]
     assert times["fast"] < times["near"] < times["slow"]
 
 
