@@ -343,6 +343,9 @@ def test_a_path_that_cannot_be_made(tmp_path):
         with pytest.warns(RuntimeWarning, match="cannot be written.*this process only"):
             assert own.store(key(), [record("naive")]) is False
         assert chosen() == ("naive", "user database") and result_is_right(), "it counts here all the same"
+        assert own.add([(key(), record("row_block", 1e-9)), (key(), record("row_block", 1e-7))]) is False
+        assert own.lookup(key()) == [("", [record("naive"), record("row_block", 1e-7)])]
+        assert chosen() == ("row_block", "user database")
 
 
 READ_ONLY = """

@@ -330,6 +330,11 @@ def test_the_workspace_limit(stubs, user):
     assert [f.algorithm for f in found] == ["small"]
     found = numbaprims.find("ger", X, X, workspace_limit=1 << 20, store=False)
     assert {f.algorithm: f.workspace for f in found} == {"large": 1 << 20, "small": 0}
+    numbaprims.find("ger", X, X)
+    numbaprims.find("ger", X, X, workspace_limit=0)
+    known = numbaprims.find("ger", X, X, mode="fast")
+    assert {f.algorithm for f in known} == {"large", "small"}, "a search under a limit keeps the times of the others"
+    assert [f.algorithm for f in numbaprims.find("ger", X, X, mode="fast", workspace_limit=0)] == ["small"]
     with numbaprims.config(solver_workspace="512K"):
         table = numbaprims.explain("ger", X, X)
         assert table.chosen.solver == "small"

@@ -119,7 +119,9 @@ def over_limit(solver: Solver, problem: Problem, target: Any, config: Config, li
     return None if needed <= limit else f"it needs {needed} bytes of scratch memory, and the limit is {limit}"
 
 
-def with_stored(problem: Problem, device: str, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+def with_stored(
+    problem: Problem, device: str, found: tuple[Candidate, ...], *, workspace_limit: int | None = None
+) -> tuple[Candidate, ...]:
     """The candidates with the times and configs of the first database that has any for this problem and device.
 
     What a database says is checked as if a stranger had written it: an unknown solver, one that refuses the problem,
@@ -130,7 +132,7 @@ def with_stored(problem: Problem, device: str, found: tuple[Candidate, ...]) -> 
         key = records.key_of(problem, target)
     except TypeError:
         return found
-    limit = settings.current().solver_workspace
+    limit = settings.current().solver_workspace if workspace_limit is None else workspace_limit
     for origin, path, stored in database.lookup(key):
         by_name = {candidate.solver.name: candidate for candidate in found}
         valid: dict[str, Candidate] = {}

@@ -165,32 +165,42 @@ def find(
         place = device_of_call(args, kwargs) if device is None else device
     found = _choose.candidates(problem, place, workspace_limit=workspace_limit)
     if mode != "normal":
-        known = _stored(problem, place, found)
+        known = _stored(problem, place, found, workspace_limit)
         if mode == "fast":
             return known or _estimated(problem, place, found)
         if known and (mode == "hybrid" or _holds(problem, place, known)):
             return known
-    return search(problem, place, found, check=check, store=store)
+    return search(problem, place, found, check=check, store=store, workspace_limit=workspace_limit)
 
 
 def search(
-    problem: Problem, device: str, found: Sequence[_choose.Candidate], *, check: bool = False, store: bool = True
+    problem: Problem,
+    device: str,
+    found: Sequence[_choose.Candidate],
+    *,
+    check: bool = False,
+    store: bool = True,
+    workspace_limit: int | None = None,
 ) -> Findings:
     """Time the candidates that don't refuse, with the configs that a database knows for them, else their first."""
     target = registry.target(device)
-    with_stored = _choose.with_stored(problem, device, tuple(found))
-    able = [candidate for candidate in with_stored if candidate.refusal is None]
+    known = _choose.with_stored(problem, device, tuple(found), workspace_limit=workspace_limit)
+    able = [candidate for candidate in known if candidate.refusal is None]
     able.sort(key=lambda c: c.estimate)
     items = [(c.solver, c.config, c.estimate) for c in able]
     result = Findings(problem, device, time_items(problem, device, items, check=check))
     if store:
         versions = {c.solver.name: c.solver.version for c in able}
-        keep(problem, target, [(f, versions[f.algorithm]) for f in result if f.measured])
+        limited = workspace_limit is not None or settings.current().solver_workspace is not None
+        keep(problem, target, [(f, versions[f.algorithm]) for f in result if f.measured], replace=not limited)
     return result
 
 
-def keep(problem: Problem, target: Any, timed: Sequence[tuple[Finding, int]]) -> bool:
-    """Put measured times into the user's database and let later calls choose anew; False if nothing was kept."""
+def keep(problem: Problem, target: Any, timed: Sequence[tuple[Finding, int]], *, replace: bool = True) -> bool:
+    """Put measured times into the user's database and let later calls choose anew; False if nothing was kept.
+
+    Without `replace`, those of other solvers stay: a limit had left them out.
+    """
     own = database.user()
     done = False
     if own is not None and timed:
@@ -200,7 +210,8 @@ def keep(problem: Problem, target: Any, timed: Sequence[tuple[Finding, int]]) ->
             warn_once(own.path, str(error))
         else:
             threads = threads_now()
-            done = own.store(key, [record_of(finding, version, threads) for finding, version in timed])
+            found = [record_of(finding, version, threads) for finding, version in timed]
+            done = own.store(key, found) if replace else own.add((key, record) for record in found)
     _call.forget()
     return done
 
@@ -357,10 +368,13 @@ def _error(result: Any, expected: list[Any]) -> float:
 # ---------------------------------------------------------------- without timing everything
 
 
-def _stored(problem: Problem, device: str, found: Sequence[_choose.Candidate]) -> Findings | None:
+def _stored(
+    problem: Problem, device: str, found: Sequence[_choose.Candidate], workspace_limit: int | None
+) -> Findings | None:
     """What the databases say, or None."""
     target = registry.target(device)
-    known = [c for c in _choose.with_stored(problem, device, tuple(found)) if c.seconds is not None]
+    candidates = _choose.with_stored(problem, device, tuple(found), workspace_limit=workspace_limit)
+    known = [c for c in candidates if c.seconds is not None]
     if not known:
         return None
     return Findings(

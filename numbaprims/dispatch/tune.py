@@ -278,8 +278,11 @@ class _Run:
             return
         self._stored = True
         if self.walk.new or not any(which == "" for which, _ in self._own.lookup(self._key)):
-            best = self.walk.best_of_each()
-            self._own.store(self._key, [self._record(solver, config, seconds) for seconds, (solver, config) in best])
+            best = [self._record(solver, config, seconds) for seconds, (solver, config) in self.walk.best_of_each()]
+            if settings.current().solver_workspace is None:
+                self._own.store(self._key, best)
+            else:  # the times of solvers that a limit left out stay
+                self._own.add((self._key, record) for record in best)
 
     def outcome(self) -> Outcome | None:
         best = self.best()

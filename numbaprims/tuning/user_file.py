@@ -232,8 +232,15 @@ class Database:
         return self._write([("INSERT OR REPLACE INTO trials VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)])
 
     def add(self, entries: Iterable[tuple[Key, Record]]) -> bool:
-        """Add records one by one, each in the place of its key's and solver's."""
-        return self._write([(_INSERT_RECORD, [_row(key, record) for key, record in entries])])
+        """Add records one by one, each in the place of its key's and solver's; False as for `store`."""
+        given = list(entries)
+        kept = self._write([(_INSERT_RECORD, [_row(key, record) for key, record in given])])
+        if not kept:
+            with self._lock:
+                for key, record in given:
+                    others = [other for other in self._kept.get(key, []) if other.solver != record.solver]
+                    self._kept[key] = [*others, record]
+        return kept
 
     def _write(self, statements: list[tuple[str, list[Any]]]) -> bool:
         """Run statements in one transaction; False, with a warning, where the file takes none."""
