@@ -25,8 +25,22 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 SIZES = (16, 32)
-MR, NV = 12, 2
+NV = 2
+HEIGHTS = (14, 12, 10, 8)
+BLOCKS = (24, 12, 48)  # tiles of a block at most: with more, the spectra of 64 channels leave the second-level cache
 LEAST = 4  # outputs of a tile along a side: with fewer, most of a spectrum is for nothing
+
+
+def _tiles(problem: Any, n: int) -> int:
+    """Tiles of all images of one group."""
+    q = pose(problem)
+    return q.n * ceil_div(q.out[0], n - problem.kernel[1] + 1) * ceil_div(q.out[1], n - problem.kernel[2] + 1)
+
+
+def _blocks(tiles: int, most: int) -> tuple[int, int]:
+    """Height of the register tile and tiles of a block: those that multiply the fewest rows that are not there."""
+    sizes = [(mr, min(round_up(ceil_div(tiles, ceil_div(tiles, most)), mr), round_up(tiles, mr))) for mr in HEIGHTS]
+    return min(sizes, key=lambda size: (ceil_div(tiles, size[1]) * size[1], -size[0]))
 
 
 class Fft(Solver):
@@ -57,26 +71,42 @@ class Fft(Solver):
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         fit = [n for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1]
         for n in sorted(fit, key=lambda n: self._seconds(problem, target, n)):
-            for tiles in (48, 24):
-                yield {"n": n, "tiles": tiles}
+            for most in BLOCKS:
+                mr, block = _blocks(_tiles(problem, n), most)
+                yield {"n": n, "mr": mr, "tiles": block}
+
+    def is_valid(self, problem: Any, target: Any, config: Config) -> bool:
+        n = config.get("n")
+        return (
+            n in SIZES
+            and max(problem.kernel[1:]) <= n - LEAST + 1
+            and config.get("mr") in HEIGHTS
+            and isinstance(config.get("tiles"), int)
+            and 1 <= int(config["tiles"]) <= 1024
+        )
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return self._seconds(problem, target, int(next(iter(self.configs(problem, target)))["n"]))
+        return min(self._seconds(problem, target, n) for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1)
 
     @staticmethod
     def _seconds(problem: Any, target: Any, n: int) -> float:
-        """Products at 60 % of the peak, and the bytes of all spectra: three passes of each element past the caches."""
+        """Products at nine tenths of the peak, spectra there and back, the spectra of the filters for each block."""
         q = pose(problem)
-        tiles = q.n * ceil_div(q.out[0], n - problem.kernel[1] + 1) * ceil_div(q.out[1], n - problem.kernel[2] + 1)
+        tiles = _tiles(problem, n)
+        mr, block = _blocks(tiles, BLOCKS[0])
+        blocks = ceil_div(tiles, block)
         W = lanes(problem.accumulate, target.vector_bytes)
         channels, results = round_up(q.x_channels, W), round_up(q.out_channels, NV * W)
-        products = 4.0 * n * n * round_up(tiles, MR) * channels * results * q.groups
+        products = 4.0 * n * n * q.groups * blocks * round_up(block, mr) * channels * results
         spectra = n * n * q.groups * tiles * (channels + results)
-        filters = 2.0 * n * n * q.groups * channels * results
         size = DTYPES[problem.accumulate].itemsize
-        passes = 0.0 if problem.prepared else 2.0
-        moved = size * (3.0 * spectra + (passes + ceil_div(tiles, 48)) * filters)
-        return 3e-6 + products / (0.6 * cost.peak(problem, target)) + moved / 25e9
+        filters = 2.0 * n * n * q.groups * channels * results * size
+        rate = 60e9 if filters < target.l3 // 2 else 20e9
+        fresh = 0.0 if problem.prepared else 4.0 * filters / 10e9
+        return (
+            3e-6 + products / (0.9 * cost.peak(problem, target)) + spectra * size * 0.1e-9 + blocks * filters / rate
+            + fresh
+        )  # fmt: skip
 
     def _words(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
         acc = problem.accumulate
@@ -87,7 +117,8 @@ class Fft(Solver):
         tiles_h, tiles_w = ceil_div(q.out[0], m_h), ceil_div(q.out[1], m_w)
         tiles = q.n * tiles_h * tiles_w
         block = min(int(config["tiles"]), tiles)
-        rows = round_up(block, MR)
+        mr = int(config["mr"])
+        rows = round_up(block, mr)
         c_blocks, panels = ceil_div(q.x_channels, W), ceil_div(q.out_channels, NR)
         u_step = 2 * c_blocks * W * NR
         x_order, out_order = (
@@ -98,7 +129,7 @@ class Fft(Solver):
                 q.x_dtype, acc, N, W, form_of(x_order, q.x_steps, q.x[1]), fourier.real_forward(N),
                 fourier.complex_forward(N),
             ),
-            "products": make_products(acc, N, MR, NV, W),
+            "products": make_products(acc, N, mr, NV, W),
             "output": make_output(
                 acc, q.out_dtype, q.bias_dtype, N, NV, W, form_of(out_order, q.out_steps, q.out[1]),
                 fourier.real_backward(N), fourier.complex_backward(N),
