@@ -1,8 +1,9 @@
 """Convolutions on a GPU: solvers, the best first."""
 
+from numbaprims.gpu.conv.depthwise import Depthwise
 from numbaprims.gpu.conv.gemm_1x1 import Gemm1x1
 from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
 
-SOLVERS = (Gemm1x1(), ImplicitMma(), ImplicitGemm(), Naive())
+SOLVERS = (Gemm1x1(), Depthwise(), ImplicitMma(), ImplicitGemm(), Naive())
