@@ -1,7 +1,7 @@
 """`find`: all solvers timed, the modes, the workspace limit, and what calls choose afterwards."""
 
+import dataclasses
 import importlib
-import json
 import math
 import os
 import subprocess
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import has_module
 
 import numbaprims
 from numbaprims import cli
@@ -20,7 +19,6 @@ from numbaprims.dispatch import call, examples, find as finding, registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dispatch.find import Finding
 from numbaprims.dispatch.solver import Solver
-from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.tuning import database, records, trouble, turns
 
 pytestmark = pytest.mark.cpu
@@ -47,146 +45,8 @@ def user(tmp_path):
         database.user().close()
 
 
-# ---------------------------------------------------------------- the contract of a stem
-
-
-def ones(*shape, dtype="f32"):
-    if dtype == "bf16":
-        return np.ones(shape, importlib.import_module("ml_dtypes").bfloat16)
-    return np.ones(shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i8": np.int8}[dtype])
-
-
-LIES = {
-    "rows": lambda x: x,
-    "columns": np.asfortranarray,
-    "gaps": lambda x: np.repeat(np.repeat(x, 2, -1), 2, -2)[..., ::2, ::2],
-    "wide": lambda x: np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 3)])[..., : x.shape[-1]],
-    "turned": lambda x: x[..., ::-1, :],
-}
-DTYPES = ["f32", "f64", "f16", "i8", *(["bf16"] if has_module("ml_dtypes") else [])]
-
-
-def gemms():
-    for m, n, k in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (7, 9, 1), (6, 8, 10)):
-        for first in LIES.values():
-            for second in LIES.values():
-                for dtype in DTYPES:
-                    a, b = first(ones(m, k, dtype=dtype)), second(ones(k, n, dtype=dtype))
-                    yield "gemm", (a, b), {}
-                    if dtype != "i8":
-                        more = {"c": ones(m, n, dtype=dtype), "beta": 2.0, "alpha": 0.3, "activation": "gelu"}
-                        more["bias"] = ones(*((n,) if m == n == 1 else (m, 1)), dtype=dtype)
-                        yield "gemm", (a, b), {**more, "out": first(ones(m, n, dtype=dtype)).copy("K")}
-    yield "gemm", (ones(4, 3, 5), ones(4, 5, 6)), {"activation": ("leaky_relu", {"negative_slope": 0.3})}
-    yield "gemm", (ones(2, 4, 3, 5), ones(4, 5, 6)), {"trans_a": False}
-    yield "linear", (ones(9, 5), ones(3, 5), ones(3)), {"activation": "relu"}
-    yield "gemm", (ones(9, 5, dtype="i8"), ones(5, 3, dtype="i8")), {"bias": np.ones(3, np.int32), "activation": "relu"}
-    yield "gemm", (ones(9, 5, dtype="f16"), ones(5, 3, dtype="f16")), {"out_dtype": "f32"}
-
-
-def gemvs():
-    for m, n in ((1, 1), (1, 5), (5, 1), (7, 9)):
-        for lie in LIES.values():
-            for dtype in DTYPES[:3]:
-                yield "gemv", (lie(ones(m, n, dtype=dtype)), ones(n, dtype=dtype)), {}
-                more = {"trans": True, "y": ones(n, dtype=dtype), "beta": 0.5}
-                yield "gemv", (lie(ones(m, n, dtype=dtype)), ones(2 * m, dtype=dtype)[::2]), more
-
-
-def gers():
-    for m, n in ((1, 1), (1, 5), (5, 1), (7, 9)):
-        x, y = ones(m), ones(n)
-        yield "ger", (x, y), {}
-        for lie in LIES.values():
-            yield "ger", (x, y), {"out": lie(ones(m, n))}
-            for other in LIES.values():
-                yield "ger", (x, y), {"a": other(ones(m, n)), "out": lie(ones(m, n)).copy("K")}
-
-
-def activations():
-    shapes = [
-        ones(6, 8),
-        ones(1, 8),
-        ones(6, 8)[:, ::2],
-        LIES["wide"](ones(6, 8)),
-        ones(6, 8).T,
-        ones(1),
-        ones(2, 4, 6),
-    ]
-    for kind in KINDS:
-        for x in shapes:
-            given = [{"threshold": {"threshold": 1.0, "value": 0.0}, "prelu": {"weight": ones(1)}}.get(kind, {})]
-            given += {"softplus": [{"beta": 3.0}], "power": [{"gamma": 2.0}, {"gamma": 1.5}]}.get(kind, [])
-            given += [{"approximate": "tanh"}] if kind == "gelu" else []
-            given += [{"weight": ones(x.shape[1])}] if kind == "prelu" and x.ndim > 1 and x.shape[1] > 1 else []
-            if kind == "glu":
-                if x.shape[-1] % 2 == 0:
-                    yield "activation", (x, kind), {}
-                    yield "activation_backward", (x[..., : x.shape[-1] // 2], x, None, kind), {}
-                continue
-            for words in given:
-                yield "activation", (x, kind), words
-                yield "activation", (x, kind), {**words, "out": x}
-                yield "activation_backward", (x, x, x, kind), words
-                yield "activation_backward", (x, x.copy(), x.copy(), kind), {**words, "out": x}
-
-
-def convs():
-    x, w = ones(2, 4, 9, 7), ones(6, 2, 3, 3)
-    words = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
-    y = numbaprims.conv(x, w, **words)
-    yield "conv", (x, w), words
-    yield "conv", (x, w, ones(6)), {**words, "activation": "relu"}
-    yield "conv", (x.transpose(0, 2, 3, 1).copy(), w), {**words, "layout": "NHWC"}
-    yield "conv_backward_data", (y, w, x.shape), words
-    yield "conv_backward_weight", (y, x, w.shape), words
-    yield "conv_backward_bias", (y,), {}
-    yield "conv_transpose", (ones(2, 4, 5), ones(4, 3, 3)), {"stride": 2, "padding": 1, "output_padding": 1}
-    yield "conv", (ones(1, 3, 4, 5, 6, dtype="f64"), ones(2, 3, 2, 2, 2, dtype="f64")), {"padding": 1}
-
-
-CALLS = {"gemm": gemms, "gemv": gemvs, "ger": gers, "activation": activations, "conv": convs}
-
-
-@pytest.mark.parametrize("stem", CALLS)
-def test_every_problem_of_a_stem_is_posed_again_from_what_is_stored(stem):
-    seen = {}
-    for function, args, kwargs in CALLS[stem]():
-        problem = problem_of(function, *args, **kwargs)
-        seen.setdefault(records.dump(records.fields_of(problem)), problem)
-    assert len(seen) >= 8
-    for text, problem in seen.items():
-        again = examples.restore(stem, json.loads(text))
-        assert again.key() == problem.key() and hash(again) == hash(problem)
-
-
-def test_the_gradient_of_a_slope_is_found_among_two_problems():
-    posed = []
-    real = call.bind
-    x = ones(2, 3, 5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(call, "bind", lambda problem, *a, **k: posed.append(problem) or real(problem, *a, **k))
-        numbaprims.prelu_backward(x, x, ones(3))
-        numbaprims.prelu_backward(ones(6, 3), ones(6, 3), ones(3))
-        numbaprims.prelu_backward(x[:, :, ::2], x[:, :, ::2], ones(3))
-        numbaprims.prelu_backward(x, x, ones(1))
-    weights = [problem for problem in posed if problem.direction == "weight"]
-    assert len(weights) == 4 and len({p.layout for p in weights}) == 3
-    for problem in weights:
-        assert examples.restore("activation", records.fields_of(problem)).key() == problem.key()
-    found = numbaprims.find(weights[0], store=False)
-    assert "channel_sums" in [f.algorithm for f in found]
-
-
-def test_what_no_call_poses_is_refused():
-    good = records.fields_of(problem_of("ger", X, X))
-    with pytest.raises(ValueError, match="no call of this release poses the ger problem"):
-        examples.restore("ger", {**good, "order": "diagonal"})
-    with pytest.raises(ValueError, match="no field 'colour'"):
-        examples.restore("ger", {**good, "colour": "red"})
-    for stem in ("nothing", "../os", "examples"):
-        with pytest.raises(ValueError, match="there is no stem"):
-            examples.restore(stem, good)
+def ones(*shape):
+    return np.ones(shape, np.float32)
 
 
 # ---------------------------------------------------------------- what it gives
@@ -564,3 +424,35 @@ def test_the_command_for_a_convolution(capsys, user):
 def test_wrong_words_are_named(capsys, words, says):
     assert cli.main(words.split()) == 2
     assert says in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- what a database costs
+
+
+def test_a_lookup_takes_less_than_a_millisecond_and_a_hit_none(user):
+    problem, target, times = problem_of("ger", X, X), registry.target("cpu"), []
+    key, record = records.key_of(problem, target), records.Record("naive", 1, {}, 1e-6, 2, "")
+    own = database.user()
+    own.add((dataclasses.replace(key, problem=records.dump({"m": i})), record) for i in range(5000))
+    own.store(key, [record])
+    database.lookup(key)
+    for _ in range(50):
+        began = time.perf_counter()
+        assert database.lookup(records.key_of(problem, target))
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1e-3
+    numbaprims.ger(X, X)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "lookup", lambda key: pytest.fail("a repeated call looked into the database"))
+        numbaprims.ger(X, X)
+
+
+def test_without_a_file_sqlite_is_not_imported(tmp_path):
+    code = (
+        "import sys, numpy as np, numbaprims\nx = np.ones(5, np.float32)\nnumbaprims.ger(x, x)\n"
+        "assert 'sqlite3' not in sys.modules and 'numbaprims.dispatch.find' not in sys.modules"
+    )
+    env = dict(os.environ, PYTHONPATH=str(ROOT), NUMBAPRIMS_DATABASE=str(tmp_path / "none"))
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []

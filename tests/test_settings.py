@@ -232,7 +232,7 @@ def test_key_holds_what_changes_choice_or_result():
         {"algorithm": "gemm:naive"},
         {"device": "reference"},
         {"find_mode": "normal"},
-        {"database": "off"},
+        {"database": "/a/tuning.sqlite"},
         {"solver_workspace": 0},
     ):
         with config(**changes):

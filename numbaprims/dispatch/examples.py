@@ -16,7 +16,7 @@ not ``compare=False``).
 - Where one public call poses several problems of the stem (a gradient and that of its weight), the call may pose
   others too: only the one that is asked for is timed.
 
-``tests/test_find.py`` holds every stem to it.
+``tests/test_find_examples.py`` holds every stem to it.
 """
 
 from __future__ import annotations
