@@ -5,5 +5,6 @@ from numbaprims.gpu.conv.gemm_1x1 import Gemm1x1
 from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
+from numbaprims.gpu.conv.sums import Sums
 
-SOLVERS = (Gemm1x1(), Depthwise(), ImplicitMma(), ImplicitGemm(), Naive())
+SOLVERS = (Gemm1x1(), Depthwise(), ImplicitMma(), ImplicitGemm(), Sums(), Naive())
