@@ -5,6 +5,7 @@ from numbaprims.cpu.conv.depthwise import Depthwise
 from numbaprims.cpu.conv.direct import Direct
 from numbaprims.cpu.conv.fft import Fft
 from numbaprims.cpu.conv.dot import ImplicitGemmDot
+from numbaprims.cpu.conv.im2col import Im2col
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.weight import WeightGemm
@@ -17,6 +18,7 @@ SOLVERS = (
     Direct(),
     Gemm1x1(),
     ImplicitGemm(),
+    Im2col(),
     ImplicitGemmDot(),
     WeightGemm(),
     Im2colWeight(),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.gather import make_gather, make_stage
 from numbaprims.cpu.conv.implicit_blocks import Costs, block_rows, choose, inside, words
-from numbaprims.cpu.conv.implicit_last import make_last, make_multiply_rows, make_stage_last
+from numbaprims.cpu.conv.implicit_last import make_last, make_multiply_rows, make_stage_last, make_turn
 from numbaprims.cpu.conv.implicit_passes import Pass, passes
 from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, IMPLICIT, make_pack_driver
@@ -38,32 +39,42 @@ def channels_last(problem: Any) -> bool:
     return walk.y[1] in (0, 1) and walk.y[4] != 1
 
 
+L = TypeVar("L", bound="Layout")
+
+
 class Layout:
     """One problem cut into tiles, and where everything lies in the workspace."""
+
+    one_image = False
+    """Whether sums are always kept where the result goes, so that a tile may not hold several images."""
 
     def __init__(self, problem: Any, target: Any, config: Config) -> None:
         self.problem = problem
         self.acc = problem.accumulate
+        self.in_dtype = self._in_dtype(problem)
         self.size = DTYPES[self.acc].itemsize
         self.W = lanes(self.acc, target.vector_bytes)
         self.MR, self.NV = int(config["mr"]), int(config["nv"])
         self.NR = self.NV * self.W
-        self.last = channels_last(problem)
+        self.turned = bool(config["turned"])
+        self.last = self.turned or self._last(problem)
         self.width = self.NR if self.last else self.MR
-        self.walks = [walk for walk in passes(problem) if walk.pixels]
+        self.walks = self._walks(problem)
         self.parallel = problem.flops() > PARALLEL_FLOPS
-        costs = Costs(self.W, self.size, target.l2, self.width, self.MR, int(config["kc"]), self.parallel)
+        costs = Costs(
+            self.W, self.size, target.l2, self.width, self.MR, int(config["kc"]), self.parallel, self.one_image
+        )  # fmt: skip
         most = round_up(int(config["mc"]), self.width)
         largest = max(self.walks, key=lambda walk: walk.flops())
         found = []
         for direct in self._ways(bool(config.get("direct", 0))):
-            mc = block_rows(largest, costs, self.last, direct, most)
-            blocks = [choose(walk, mc, costs, self.last, direct) for walk in self.walks]
+            mc = block_rows(largest, costs, self.last, self.turned, direct, most)
+            blocks = [choose(walk, mc, costs, self.last, self.turned, direct) for walk in self.walks]
             seconds = sum(costs.total(walk, mc, each) for walk, each in zip(self.walks, blocks, strict=True))
             found.append((seconds, direct, mc, blocks))
         self.seconds, self.direct, self.mc, self.blocks = min(found, key=lambda way: way[0])
         self.m_blocks = ceil_div(largest.rows, self.mc)
-        self.in_out = problem.out_dtype == self.acc and not problem.has_c
+        self.in_out = self.one_image or (problem.out_dtype == self.acc and not problem.has_c)
         self.table, self.keep = self._table()
         self.panel_bytes = sum(self._panels(walk) for walk in self.walks) * self.size
         self.shared = 0 if problem.prepared else round_up(self.panel_bytes + SLACK, 64)
@@ -74,19 +85,34 @@ class Layout:
         )
         staged = 0 if self.direct == 1 else max(blocks.channels * blocks.staged(walk) for walk, blocks in each)
         sums = max(
-            0 if row[AT["sums_in_out"]] else row[AT["sums_step"]] * (blocks.pixels() if self.last else self.mc)
-            for row, blocks in zip(self.rows(), self.blocks, strict=True)
+            (
+                int(row[AT["sums_step"]]) * (blocks.pixels() if self.last else self.mc)
+                for row, blocks in zip(self.rows(), self.blocks, strict=True)
+                if self.turned or not row[AT["sums_in_out"]]
+            ),
+            default=0,
         )
         self.staged_at = round_up(first + SLACK, 64)
         self.sums_at = self.staged_at + round_up(staged * self.size + SLACK, 64)
-        self.worker = self.sums_at + round_up(sums * self.size + SLACK, 64)
+        self.turned_at = self.sums_at + round_up(sums * self.size + SLACK, 64)
+        turned = max(self.mc * round_up(blocks.pixels(), 16) for blocks in self.blocks) if self.turned else 0
+        self.worker = self.turned_at + round_up(turned * self.size + SLACK, 64)
+
+    def _last(self, problem: Any) -> bool:
+        return channels_last(problem)
+
+    def _in_dtype(self, problem: Any) -> str:
+        return str(problem.in_dtype)
+
+    def _walks(self, problem: Any) -> list[Pass]:
+        return [walk for walk in passes(problem) if walk.pixels]
 
     def _ways(self, one_tap: bool) -> list[int]:
         """How patches may be read: 0 gathered, 1 in the input itself, 2 in the copy, without panels."""
         walks = [walk for walk in self.walks if walk.window]
         plain = all(inside(walk) for walk in walks)
         if self.last:
-            own = self.problem.in_dtype == self.acc and all(walk.x[1] in (0, 1) for walk in walks)
+            own = self.in_dtype == self.acc and all(walk.x[1] in (0, 1) for walk in walks)
             return [1] if plain and own else [0]
         if not one_tap:
             return [0]
@@ -119,11 +145,11 @@ class Layout:
         p = self.problem
         values = kernels | {
             "table": int(self.table.ctypes.data), "passes": len(self.walks), "has_c": int(p.has_c),
-            "has_bias": int(p.bias), "bias_step": p.strides.bias, "in_size": DTYPES[p.in_dtype].itemsize,
+            "has_bias": int(p.bias), "bias_step": p.strides.bias, "in_size": DTYPES[self.in_dtype].itemsize,
             "w_size": DTYPES[p.w_dtype].itemsize, "out_size": DTYPES[p.out_dtype].itemsize, "acc_size": self.size,
             "width": self.width, "nr": self.NR, "mc": self.mc, "m_blocks": self.m_blocks,
             "shared_bytes": self.shared, "worker_bytes": self.worker,
-            "staged_at": self.staged_at, "sums_at": self.sums_at,
+            "staged_at": self.staged_at, "sums_at": self.sums_at, "turned_at": self.turned_at,
         }  # fmt: skip
         return [values.get(name, 0) for name in IMPLICIT.ints]
 
@@ -134,6 +160,7 @@ class Layout:
     def kernels(self, target: Any) -> dict[str, int]:
         """Addresses of the kernels, by the types and the form of the sums."""
         p, acc, W = self.problem, self.acc, self.W
+        in_dtype = self.in_dtype
         finish = 0
         if p.ends or not self.rows()[:, AT["sums_in_out"]].all():
             finish = make_finish(acc, p.out_dtype, bias_dtype(p), W).address
@@ -143,18 +170,42 @@ class Layout:
         }  # fmt: skip
         if self.last:
             return common | {
-                "stage": make_stage_last(p.in_dtype, acc, W).address,
+                "stage": make_stage_last(in_dtype, acc, W).address,
                 "multiply": make_multiply_rows(acc, self.MR, self.NV, W).address,
+                "turn": make_turn(acc, W).address if self.turned else 0,
             }
-        stage = make_stage(p.in_dtype, acc, W).address
+        stage = make_stage(in_dtype, acc, W).address
         if self.direct:
-            b_dtype = p.in_dtype if self.direct == 1 else acc
+            b_dtype = in_dtype if self.direct == 1 else acc
             multiply = make_direct(acc, b_dtype, acc, self.MR, self.NV, W, True, True)
             return common | {"stage": stage, "multiply": multiply.address}
         return common | {
             "stage": stage, "gather": make_gather(acc, self.NV, W).address,
             "multiply": make_multiply(acc, self.MR, self.NV, W).address,
         }  # fmt: skip
+
+    def pack(self, target: Any, weights: Any) -> np.ndarray:
+        """The panels of the weights, for plans."""
+        packed = np.zeros(self.panel_bytes + SLACK, np.uint8)
+        packed = packed[-packed.ctypes.data % 64 :]
+        tiles = self.count("pack_tiles")
+        program = Program(self.ints(self.kernels(target)), [(make_pack_driver(), tiles, 1)], keep=self.keep)
+        make_launcher(program, parallel=False)(packed, None, weights, None, None, packed)
+        return packed
+
+
+@functools.lru_cache(maxsize=256)
+def _known(
+    cls: type[Layout], problem: Any, strides: Any, target: Any, config: tuple[tuple[str, int | str], ...]
+) -> Layout:
+    return cls(problem, target, dict(config))
+
+
+def lay_out(cls: type[L], problem: Any, target: Any, config: Config) -> L:
+    """The layout of a problem, kept: choosing, binding and preparing all ask for it."""
+    layout = _known(cls, problem, problem.strides, target, tuple(config.items()))
+    assert isinstance(layout, cls)
+    return layout
 
 
 class ImplicitGemm(Solver):
@@ -174,40 +225,37 @@ class ImplicitGemm(Solver):
         rows = problem.group_k if problem.direction == "forward" else problem.group_c
         size = DTYPES[problem.accumulate].itemsize
         wide = target.isa in ("avx512", "neon")
+        vectors = ceil_div(rows, lanes(problem.accumulate, target.vector_bytes))
+        nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
+        last = {
+            "mr": LAST_HEIGHTS[nv] if wide else 6, "nv": nv, "kc": 2048 // size, "mc": 256, "turned": 0, "direct": 0
+        }  # fmt: skip
         if channels_last(problem):
-            vectors = ceil_div(rows, lanes(problem.accumulate, target.vector_bytes))
-            nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
-            yield {"mr": LAST_HEIGHTS[nv] if wide else 6, "nv": nv, "kc": 2048 // size, "mc": 256, "direct": 0}
-            return
+            return [last]
         mr = 6
         if wide:
             padded = {height: round_up(rows, height) for height in HEIGHTS}
             mr = next(height for height in HEIGHTS if padded[height] <= 1.02 * min(padded.values()))
         kc = (768 if self.one_tap else 2048) // size
-        yield {"mr": mr, "nv": 2, "kc": kc, "mc": 252, "direct": int(self.one_tap)}
+        planes = {"mr": mr, "nv": 2, "kc": kc, "mc": 252, "turned": 0, "direct": int(self.one_tap)}
+        return sorted((planes, last | {"turned": 1}), key=lambda way: lay_out(Layout, problem, target, way).seconds)
 
     def estimate(self, problem: Any, target: Any) -> float:
-        layout = Layout(problem, target, next(iter(self.configs(problem, target))))
+        layout = lay_out(Layout, problem, target, next(iter(self.configs(problem, target))))
         seconds = 2e-6 + layout.seconds
         if not problem.prepared:
             seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
         return seconds
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        layout = Layout(problem, target, config)
+        layout = lay_out(Layout, problem, target, config)
         return layout.shared + layout.worker
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        layout = Layout(problem, target, config)
-        packed = np.zeros(layout.panel_bytes + SLACK, np.uint8)
-        packed = packed[-packed.ctypes.data % 64 :]
-        ints = layout.ints(layout.kernels(target))
-        program = Program(ints, [(make_pack_driver(), layout.count("pack_tiles"), 1)], keep=layout.keep)
-        make_launcher(program, parallel=False)(packed, None, weights, None, None, packed)
-        return packed
+        return lay_out(Layout, problem, target, config).pack(target, weights)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        layout = Layout(problem, target, config)
+        layout = lay_out(Layout, problem, target, config)
         phases = [((make_last if layout.last else make_planes)(), layout.count("tiles"), 1)]
         if not problem.prepared:
             tiles = layout.count("pack_tiles")

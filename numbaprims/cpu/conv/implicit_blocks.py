@@ -61,6 +61,8 @@ class Blocks:
     """That are copied and summed at a time."""
     last: bool
     """Whether channels come last in the copy and the sums."""
+    turned: bool = False
+    """Whether they do so although they come first in the result."""
     direct: int = 0
     """1 where patches are read in the input itself, 2 where they lie in the copy as the product takes them."""
 
@@ -92,10 +94,22 @@ def candidates(walk: Pass, most: int) -> list[Four]:
     o, p, q = walk.grid
     if q > most:
         return [(1, 1, 1, round_up(ceil_div(q, parts), 32)) for parts in range(ceil_div(q, most), 9 + q // most)]
-    found: list[Four] = [(1, 1, rows, q) for rows in range(1, min(p, most // q) + 1)]
-    found += [(1, planes, p, q) for planes in range(2, min(o, most // (p * q)) + 1)]
-    found += [(images, o, p, q) for images in range(2, min(walk.n, most // (o * p * q)) + 1)]
+    found: list[Four] = [(1, 1, rows, q) for rows in few(min(p, most // q))]
+    found += [(1, planes, p, q) for planes in few(min(o, most // (p * q))) if planes > 1]
+    found += [(images, o, p, q) for images in few(min(walk.n, most // (o * p * q))) if images > 1]
     return found
+
+
+def few(most: int) -> list[int]:
+    """Numbers up to `most`, from it downwards in steps of one or a tenth.
+
+    >>> few(5), few(60)[-5:]
+    ([1, 2, 3, 4, 5], [41, 45, 49, 54, 60])
+    """
+    found = [most] if most else []
+    while found and found[-1] > 1:
+        found.append(found[-1] - max(1, found[-1] // 10))
+    return found[::-1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,32 +125,35 @@ class Costs:
     """Pixels of a tile of the product where these are its rows."""
     k_most: int
     parallel: bool
+    one_image: bool
+    """Whether a tile must not hold several images."""
 
     def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks, copied: int) -> float:
         """One tile of `rows` channels of the result; `copied` elements of one channel.
 
-        A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel;
-        gathering a vector 0.9 ns an element; the copy 0.15 ns an element; the weights come from the second cache or
-        the third.
+        A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel; gathering
+        a vector 0.8 ns an element; the copy 0.1 ns an element, turned 0.12 ns, as sums that are turned; the weights
+        stream from the second and third cache, 130 GB/s.
         """
         k = walk.depth * max(walk.window, 1)
         pixels = math.prod(sizes)
         vectors = ceil_div(pixels, self.lanes)
         padded = round_up(rows, self.width)
+        depth = round_up(walk.depth, self.lanes) if blocks.turned else walk.depth
         if blocks.last:
             sums = round_up(pixels, self.mr) * padded / self.lanes
             panels = padded // self.width
         else:
             sums = (vectors + 0.4 * (vectors % 2)) * padded
             panels = ceil_div(vectors, 2)
-        far = walk.rows * k * self.size > self.l2 // 2
         times = ceil_div(walk.depth, blocks.channels)
         return (
-            sums * k * 0.132e-9
-            + (0.0 if blocks.last or blocks.direct else vectors * k * 0.9e-9)
-            + (0.0 if blocks.direct == 1 else copied * walk.depth * 0.15e-9)
-            + k * rows * self.size / (35e9 if far else 150e9)
-            + times * (panels * 60e-9 + rows * pixels * self.size / 80e9)
+            sums * k * 0.125e-9
+            + (0.0 if blocks.last or blocks.direct else vectors * k * 0.8e-9)
+            + (0.0 if blocks.direct == 1 else copied * depth * (0.12e-9 if blocks.turned else 0.1e-9))
+            + (round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.12e-9 if blocks.turned else 0.0)
+            + k * rows * self.size / 130e9
+            + times * (panels * 60e-9 + rows * pixels * self.size / 120e9)
             + 0.3e-6
         )
 
@@ -145,22 +162,23 @@ class Costs:
         m_blocks = ceil_div(walk.rows, mc)
         seconds, tiles = 0.0, 0
         copied = blocks.staged(walk)
-        whole = [divmod(a, b) for a, b in zip((walk.n, *walk.grid), blocks.size, strict=True)]
-        choices = [((count, b), (1, rest)) for (count, rest), b in zip(whole, blocks.size, strict=True)]
-        for part in itertools.product(*choices):
+        ends = []
+        for length, block in zip((walk.n, *walk.grid), blocks.size, strict=True):
+            whole, rest = divmod(length, block)
+            ends.append([(count, size) for count, size in ((whole, block), (1, rest)) if count and size])
+        for part in itertools.product(*ends):
             count = math.prod(c for c, _ in part)
-            n, o, p, q = (b for _, b in part)
-            if count and n * o * p * q:
-                share = n * o * p * q / blocks.pixels()
-                seconds += count * self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks, int(copied * share))
-                tiles += count
+            n, o, p, q = (size for _, size in part)
+            share = copied * n * o * p * q // blocks.pixels()
+            seconds += count * self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks, share)
+            tiles += count
         tiles *= m_blocks * walk.groups
         seconds *= m_blocks * walk.groups
         # two workers, the last tile: half of it is waited for
         return seconds * (ceil_div(tiles, 2) * 2 / tiles + 0.5 / tiles) if self.parallel else seconds
 
 
-def choose(walk: Pass, mc: int, costs: Costs, last: bool, direct: int) -> Blocks:
+def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: int) -> Blocks:
     """The tile of least estimated time for blocks of `mc` channels of the result."""
     window = max(walk.window, 1)
     channels = max(1, min(walk.depth, costs.k_most // window))
@@ -169,18 +187,23 @@ def choose(walk: Pass, mc: int, costs: Costs, last: bool, direct: int) -> Blocks
     # the sums of a tile, its copy and the block of weights share the second-level cache
     room = max(costs.l2 * 3 // 4 - rows * channels * window * costs.size, costs.l2 // 4)
     most = max(64, min(2048, room // (costs.size * (rows + 3 * channels))))
-    found = [Blocks(size, channels, last, direct) for size in candidates(walk, most)]
+    found = [Blocks(size, channels, last, turned, direct) for size in candidates(walk, most)]
     if direct == 1 and not last:
         # all pixels of a tile must follow one another
         found = [blocks for blocks in found if merged(blocks, walk.x) == 4]
+    if costs.one_image:
+        found = [blocks for blocks in found if blocks.size[0] == 1]
     return min(found, key=lambda blocks: costs.total(walk, mc, blocks))
 
 
-def block_rows(walk: Pass, costs: Costs, last: bool, direct: int, most: int) -> int:
+def block_rows(walk: Pass, costs: Costs, last: bool, turned: bool, direct: int, most: int) -> int:
     """Channels of the result in a tile, no more than `most`: all, or equal parts of whole panels, by the same time."""
-    found = {round_up(ceil_div(walk.rows, parts), costs.width) for parts in range(ceil_div(walk.rows, most), 17)}
+    found = {round_up(ceil_div(walk.rows, parts), costs.width) for parts in (1, 2, 3, 4, 6, 8, 12, 16)}
+    found = {mc for mc in found if mc <= most} or {round_up(most, costs.width)}
     found = {mc for mc in found if mc >= min(4 * costs.width, 64)} or {max(found)}
-    return min(sorted(found, reverse=True), key=lambda mc: costs.total(walk, mc, choose(walk, mc, costs, last, direct)))
+    return min(
+        sorted(found, reverse=True), key=lambda mc: costs.total(walk, mc, choose(walk, mc, costs, last, turned, direct))
+    )
 
 
 def inside(walk: Pass) -> bool:
@@ -235,7 +258,7 @@ def words(
     merge = merged(blocks, walk.y)
     if has_c:
         merge = min(merge, merged(blocks, walk.c))
-    along = walk.y[1] if blocks.last else walk.y[4]
+    along = walk.y[1] if blocks.last and not blocks.turned else walk.y[4]
     values: dict[str, int] = {
         "tiles": math.prod(counts) * walk.groups * ceil_div(walk.rows, mc),
         "pack_tiles": walk.groups * padded // width if walk.window else 0,
@@ -246,7 +269,8 @@ def words(
         "sums_step": mc if blocks.last else round_up(blocks.pixels(), 16),
         "taps": int(taps.ctypes.data), "w_taps": int(w_taps.ctypes.data),
         "plain": int(bool((w_taps == np.arange(len(w_taps))).all())),
-        "channel_step": d.slots * h.slots * w.slots * slot, "direct": blocks.direct,
+        "channel_step": walk.x[1] if blocks.direct == 1 else d.slots * h.slots * w.slots * slot,
+        "direct": blocks.direct,
         "run_taps": max(walk.taps[2], 1) if together else 1,
         "planes": d.length, "rows_staged": h.length,
         "columns": w.length, "slots_z": d.slots, "slots_r": h.slots, "slots_s": w.slots,

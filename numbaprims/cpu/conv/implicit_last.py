@@ -41,13 +41,17 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     call_range,
+    load,
     load_wide,
     load_wide_first,
+    load_wide_rows,
     load_wide_scalar,
     load_word,
     stack_tile,
     stack_words,
     store,
+    store_first,
+    store_rows,
     store_scalar,
     store_word,
     tile_add,
@@ -56,6 +60,7 @@ from numbaprims.cpu.simd import (
     tile_prefetch,
     tile_store,
     tile_zeros,
+    transpose,
     zeros,
 )
 
@@ -79,6 +84,7 @@ def make_stage_last(dtype: str, acc: str, W: int) -> RangeKernel:
     def conv_stage_last(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         columns = args.columns
         channels = args.channels
+        room = stack_tile(acc, W, 1, W)
         low = max(0, -args.first_w)
         high = min(columns, args.size_w - args.first_w)
         at = 0
@@ -96,6 +102,28 @@ def make_stage_last(dtype: str, acc: str, W: int) -> RangeKernel:
                             args.staged, at, args.source, start, 1, low * channels, end * channels, columns * channels,
                             W, "", acc,
                         )  # fmt: skip
+                    elif args.w_step == 1 and args.c_step != 1:
+                        # planes: blocks of W channels times W columns are turned in registers
+                        for i in range(0, low * channels, W):
+                            store(args.staged, at + i, zeros(acc, W))
+                        for i in range(low, end, W):
+                            valid = min(end - i, W)
+                            # from the last channels to the first, whose vectors may reach into the next column's
+                            for c in range((channels - 1) // W * W, -1, -W):
+                                count = min(channels - c, W)
+                                corner = advance(args.source, start + i + c * args.c_step)
+                                target = advance(args.staged, at + i * channels + c)
+                                if valid == W:
+                                    store_rows(
+                                        target, channels, transpose(load_wide_rows(corner, args.c_step, count, W, W))
+                                    )
+                                else:
+                                    block = transpose(load_wide_rows(corner, args.c_step, count, valid, W))
+                                    store_rows(room, W, block)
+                                    for j in range(valid):
+                                        store(target, j * channels, load(room, j * W, W))
+                        for i in range(end * channels, columns * channels, W):
+                            store(args.staged, at + i, zeros(acc, W))
                     else:
                         for i in range(0, columns):
                             target = at + i * channels
@@ -155,6 +183,35 @@ def make_multiply_rows(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
     return conv_multiply_rows
 
 
+# turned[column][row] = sums[row][column].
+TURN = Arguments(arrays=("turned", "sums"), ints=("rows", "columns", "turned_step", "sums_step"))
+TURN_AT = TURN.slot("rows")
+
+
+@functools.cache
+def make_turn(acc: str, W: int) -> RangeKernel:
+    """Transpose a tile's sums, W x W at a time in registers."""
+
+    @range_kernel("conv_turn", TURN.types(turned=acc, sums=acc), spec=(acc, W))
+    def conv_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        room = stack_tile(acc, W, 1, W)
+        step = args.turned_step
+        for j in range(0, args.columns, W):
+            valid = min(args.columns - j, W)
+            for i in range(0, args.rows, W):
+                count = min(args.rows - i, W)
+                source = advance(args.sums, i * args.sums_step + j)
+                target = advance(args.turned, j * step + i)
+                if count == W and valid == W:
+                    store_rows(target, step, transpose(load_wide_rows(source, args.sums_step, W, W, W)))
+                else:
+                    store_rows(room, W, transpose(load_wide_rows(source, args.sums_step, count, valid, W)))
+                    for c in range(valid):
+                        store_first(target, c * step, count, load(room, c * W, W))
+
+    return conv_turn
+
+
 @functools.cache
 def make_last() -> RangeKernel:
     """Tiles (pass, block of pixels, group, block of columns) of the result."""
@@ -176,12 +233,11 @@ def make_last() -> RangeKernel:
             rows = min(args.mc, load_word(t, ROWS) - m0)
             row0 = group * load_word(t, ROWS) + m0
             out = address_of(args.out) + args.out_size * start_of(t, Y_N, n0, row0, o0, p0, q0)
-            if load_word(t, SUMS_IN_OUT):
+            total = mine + args.sums_at
+            step = load_word(t, SUMS_STEP)
+            if load_word(t, SUMS_IN_OUT) and args.turn == 0:
                 total = out
                 step = load_word(t, Y_N + 4)
-            else:
-                total = mine + args.sums_at
-                step = load_word(t, SUMS_STEP)
             # where each pixel's window begins
             at = 0
             for n in range(images):
@@ -223,10 +279,26 @@ def make_last() -> RangeKernel:
                 store_word(multiply_words, ROWS_AT + 6, unit)
                 store_word(multiply_words, ROWS_AT + 10, channels * run_taps)
                 call_range(args.multiply, multiply_words, 0, 0, (rows + args.width - 1) // args.width)
+            if args.turn:
+                turned = out
+                turned_step = load_word(t, Y_N + 1)
+                if load_word(t, SUMS_IN_OUT) == 0:
+                    turned = mine + args.turned_at
+                    turned_step = (pixels + 15) // 16 * 16
+                store_word(stage_words, 0, turned)
+                store_word(stage_words, 1, total)
+                store_word(stage_words, TURN_AT, pixels)
+                store_word(stage_words, TURN_AT + 1, rows)
+                store_word(stage_words, TURN_AT + 2, turned_step)
+                store_word(stage_words, TURN_AT + 3, step)
+                call_range(args.turn, stage_words, 0, 0, 1)
+                total = turned
+                step = turned_step
             if args.finish:
                 c = address_of(args.c) + args.out_size * start_of(t, C_N, n0, row0, o0, p0, q0)
                 finish_tile(
-                    args, t, finish_words, False, out, total, step, c, row0, rows, images, planes, lines, columns
+                    args, t, finish_words, args.turn != 0, out, total, step, c, row0, rows,
+                    images, planes, lines, columns,
                 )  # fmt: skip
 
     return implicit_last

@@ -29,7 +29,6 @@ from numbaprims.cpu.conv.implicit_tiles import (
     SUMS_STEP,
     TAPS,
     WINDOW,
-    X_N,
     Y_N,
     finish_tile,
     input_start,
@@ -67,7 +66,11 @@ def make_planes() -> RangeKernel:
             m0 = mb * args.mc
             rows = min(args.mc, load_word(t, ROWS) - m0)
             row0 = group * load_word(t, ROWS) + m0
-            out = address_of(args.out) + args.out_size * start_of(t, Y_N, n0, row0, o0, p0, q0)
+            out = start_of(t, Y_N, n0, row0, o0, p0, q0)
+            if args.y_moved:
+                out = address_of(args.workspace) + args.moved_at + args.acc_size * out
+            else:
+                out = address_of(args.out) + args.out_size * out
             if load_word(t, SUMS_IN_OUT):
                 total = out
                 step = load_word(t, Y_N + 1)
@@ -104,14 +107,12 @@ def make_planes() -> RangeKernel:
                     stage_block(args, t, stage_words, staged, images, n0, o0, p0, q0, group * depth + c0, channels)
                 if direct:
                     b = staged
-                    b_step = load_word(t, CHANNEL_STEP)
                     if direct == 1:
                         b = input_start(args, t, n0, group * depth + c0, o0, p0, q0)
-                        b_step = load_word(t, X_N + 1)
                     store_word(multiply_words, 1, b)
                     store_word(multiply_words, 2, total)
                     store_word(multiply_words, MULTIPLY_AT + 1, pixels)
-                    store_word(multiply_words, MULTIPLY_AT + 7, b_step)
+                    store_word(multiply_words, MULTIPLY_AT + 7, load_word(t, CHANNEL_STEP))
                     call_range(args.multiply, multiply_words, 0, 0, 1)
                     continue
                 store_word(gather_words, GATHER_AT, channels)
@@ -124,7 +125,7 @@ def make_planes() -> RangeKernel:
                     store_word(multiply_words, 2, total + args.acc_size * first)
                     store_word(multiply_words, MULTIPLY_AT + 1, there)
                     call_range(args.multiply, multiply_words, 0, 0, 1)
-            if args.finish:
+            if args.finish and args.y_moved == 0:
                 c = address_of(args.c) + args.out_size * start_of(t, C_N, n0, row0, o0, p0, q0)
                 finish_tile(
                     args, t, finish_words, True, out, total, step, c, row0, rows, images, planes, lines, columns

@@ -22,15 +22,18 @@ from numbaprims.cpu.simd import (
 
 # table: address of the words of all passes.  *_size: bytes of an element; width: columns or rows of a panel of
 # weights, nr: of a panel of patches; mc: rows (or columns) of weights in a tile, a multiple of width.  A worker's share
-# of the workspace, behind shared_bytes: a panel (or the places of pixels), the copy, the sums.
+# of the workspace, behind shared_bytes: a panel (or the places of pixels), the copy, the sums, turned sums.
+# columns: address of im2col's words; x_moved, y_moved: 1 where the input or the result of the product is the column
+# matrix, at byte moved_at of the workspace.
 IMPLICIT = Arguments(
     arrays=CONV.arrays,
     floats=CONV.floats,
     ints=(
         "table", "passes", "activation", "has_c", "has_bias", "bias_step",
-        "stage", "gather", "multiply", "finish", "pack",
+        "stage", "gather", "multiply", "turn", "finish", "pack",
         "in_size", "w_size", "out_size", "acc_size", "width", "nr", "mc", "m_blocks",
-        "shared_bytes", "worker_bytes", "staged_at", "sums_at",
+        "shared_bytes", "worker_bytes", "staged_at", "sums_at", "turned_at",
+        "columns", "x_moved", "y_moved", "moved_at",
     ),
 )  # fmt: skip
 BYTES = IMPLICIT.types()
@@ -161,12 +164,29 @@ def stage_block(args, t, block, target, images, n0, o0, p0, q0, channel, channel
 
 @helper
 def input_start(args, t, n0, channel, o0, p0, q0):  # type: ignore[no-untyped-def]
-    """The address of the first element that a tile's first window meets, in the input itself."""
+    """The address of the first element that a tile's first window meets, in the input (or the column matrix) itself."""
     at = n0 * load_word(t, X_N) + channel * load_word(t, X_N + 1)
     at += (load_word(t, LOW) + o0 * load_word(t, STRIDE)) * load_word(t, X_N + 2)
     at += (load_word(t, LOW + 1) + p0 * load_word(t, STRIDE + 1)) * load_word(t, X_N + 3)
     at += (load_word(t, LOW + 2) + q0 * load_word(t, STRIDE + 2)) * load_word(t, X_N + 4)
+    if args.x_moved:
+        return address_of(args.workspace) + args.moved_at + args.in_size * at
     return address_of(args.first) + args.in_size * at
+
+
+@helper
+def finish_constants(args, block, bias_axis):  # type: ignore[no-untyped-def]
+    """What all calls of the finish kernel share."""
+    store_word(block, 3, address_of(args.bias))
+    store_word(block, FLOAT_SLOT, float_bits(args.alpha))
+    store_word(block, FLOAT_SLOT + 1, float_bits(args.beta))
+    store_word(block, FLOAT_SLOT + 2, float_bits(args.p0))
+    store_word(block, FLOAT_SLOT + 3, float_bits(args.p1))
+    store_word(block, FLOAT_SLOT + 4, float_bits(args.p2))
+    store_word(block, FINISH_AT + 6, args.has_c)
+    store_word(block, FINISH_AT + 7, args.bias_step)
+    store_word(block, FINISH_AT + 8, bias_axis)
+    store_word(block, FINISH_AT + 11, args.activation)
 
 
 @helper
@@ -177,12 +197,7 @@ def finish_tile(
 
     Rows of the sums are channels of the result and columns its pixels, or the other way round.
     """
-    store_word(block, 3, address_of(args.bias))
-    store_word(block, FLOAT_SLOT, float_bits(args.alpha))
-    store_word(block, FLOAT_SLOT + 1, float_bits(args.beta))
-    store_word(block, FLOAT_SLOT + 2, float_bits(args.p0))
-    store_word(block, FLOAT_SLOT + 3, float_bits(args.p1))
-    store_word(block, FLOAT_SLOT + 4, float_bits(args.p2))
+    finish_constants(args, block, (2 if channels_are_rows else 1) if args.has_bias else 0)
     store_word(block, FINISH_AT + 1, step)
     along = load_word(t, Y_N + 4)
     c_along = load_word(t, C_N + 4)
@@ -190,13 +205,8 @@ def finish_tile(
     store_word(block, FINISH_AT + 3, along if channels_are_rows else load_word(t, Y_N + 1))
     store_word(block, FINISH_AT + 4, load_word(t, C_N + 1) if channels_are_rows else c_along)
     store_word(block, FINISH_AT + 5, c_along if channels_are_rows else load_word(t, C_N + 1))
-    store_word(block, FINISH_AT + 6, args.has_c)
-    store_word(block, FINISH_AT + 7, args.bias_step)
-    axis = 2 if channels_are_rows else 1
-    store_word(block, FINISH_AT + 8, axis if args.has_bias else 0)
     store_word(block, FINISH_AT + 9, channel if channels_are_rows else 0)
     store_word(block, FINISH_AT + 10, 0 if channels_are_rows else channel)
-    store_word(block, FINISH_AT + 11, args.activation)
     store_word(block, FINISH_AT + 12, load_word(t, SUMS_IN_OUT))
     merge = load_word(t, MERGE)
     run = columns
