@@ -8,6 +8,7 @@ import pytest
 from helpers import has_module
 
 import numbaprims
+from numbaprims.bench import cases
 from numbaprims.dispatch import call, examples
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.ops.activation_kinds import KINDS
@@ -113,6 +114,10 @@ def convs():
 
 
 CALLS = {"gemm": gemms, "gemv": gemvs, "ger": gers, "activation": activations, "conv": convs}
+
+
+def test_every_stem_is_held_to_it():
+    assert set(CALLS) == set(cases.STEMS)
 
 
 @pytest.mark.parametrize("stem", CALLS)

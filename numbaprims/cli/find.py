@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
                     store=not arguments.no_store,
                 )
                 print(f"{problem.bench_command()}\n{found.table()}\n", flush=True)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         print(f"numbaprims find: {error}", file=sys.stderr)
         return 2
     return 0

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             _tune(wanted, arguments)
         if arguments.export:
             print(f"{database.export_file(arguments.export)} records written to {arguments.export}")
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
         print(f"numbaprims tune: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -61,7 +61,7 @@ def _problems(arguments: argparse.Namespace) -> list[Any]:
 def _tune(wanted: list[Any], arguments: argparse.Namespace) -> None:
     import numbaprims
 
-    print(f"{len(wanted)} problems", file=sys.stderr)
+    print(f"{len(wanted)} problem{'s' * (len(wanted) != 1)}", file=sys.stderr)
     pool: Executor | None = None
     if arguments.jobs > 1:
         import multiprocessing
