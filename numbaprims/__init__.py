@@ -29,6 +29,8 @@ _LAZY = {
         ),
         "ops.conv",
     ),  # fmt: skip
+    "conv_integer": "ops.conv_quantized",
+    "qlinear_conv": "ops.conv_quantized",
     "activation": "ops.activation",
     "activation_backward": "ops.activation",
     "explain": "dispatch.explain",

@@ -77,6 +77,10 @@ from numbaprims.ops.conv import (
     conv_transpose_backward_data as conv_transpose_backward_data,
     conv_transpose_backward_weight as conv_transpose_backward_weight,
 )
+from numbaprims.ops.conv_quantized import (
+    conv_integer as conv_integer,
+    qlinear_conv as qlinear_conv,
+)
 from numbaprims.ops.gemm import gemm as gemm, linear as linear
 from numbaprims.ops.gemv import gemv as gemv
 from numbaprims.ops.ger import ger as ger
