@@ -197,10 +197,10 @@ class Sums(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         step = self._cut(problem)["pixel_step"]
         rate = 30e9 if problem.y_order == "last" or step == 1 else 2e9
-        return 1.5e-6 + problem.bytes_moved() / rate
+        return float(1.5e-6 + problem.bytes_moved() / rate)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return self._cut(problem)["slices"] * problem.k * DTYPES[problem.accumulate].itemsize
+        return int(self._cut(problem)["slices"] * problem.k * DTYPES[problem.accumulate].itemsize)
 
     @staticmethod
     def _cut(problem: Any) -> dict[str, int]:

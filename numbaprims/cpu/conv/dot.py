@@ -65,7 +65,7 @@ class ImplicitGemmDot(Solver):
         wide = target.isa in ("avx512", "neon")
         vectors = ceil_div(problem.group_k, W)
         nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
-        yield {"mr": ROWS[nv] if wide else 4, "nv": nv, "pixels": 250}
+        yield {"mr": ROWS[nv] if wide else 4, "nv": nv, "pixels": 400}
 
     @staticmethod
     def _kind(problem: Any) -> tuple[str, int]:
@@ -89,7 +89,7 @@ class ImplicitGemmDot(Solver):
         if not p.prepared:
             plain = p.taps > 1 and p.w_order == "planes"
             seconds += filters * words * p.taps * (0.6e-9 if plain else 3e-9)
-        return seconds
+        return float(seconds)
 
     def _cut(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], int, tuple[Any, ...]]:
         """The words of DOT without kernels, the bytes of packed weights, and what the words point to."""

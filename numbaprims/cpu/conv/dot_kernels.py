@@ -250,7 +250,6 @@ def make_requantize(out: str, W: int) -> RangeKernel:
                         x = x + splat(load_scalar(args.bias, row * args.bias_step), W)
                 if args.relu:
                     x = maximum(x, none)
-                # a product first, then a sum: contracted, the halves would no longer be rounded to even
                 scaled = round_even(to_float(x) * factor)
                 whole = to_int(minimum(maximum(scaled + zero, low), high))
                 if args.out_cs == 1:

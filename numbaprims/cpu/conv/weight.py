@@ -53,7 +53,7 @@ def uses_patches(problem: Any, W: int) -> bool:
     """
     by_channels = panel_columns(problem.group_c, W) * problem.taps
     together = panel_columns(problem.group_c * problem.taps, W)
-    return together < 0.6 * by_channels
+    return bool(together < 0.6 * by_channels)
 
 
 def box(problem: Any, pixels: int) -> tuple[int, int, int]:
@@ -136,7 +136,7 @@ class WeightGemm(Solver):
         # tiles of few pixels, each added to the sums in the caches
         sums = p.k * p.group_c * p.taps
         seconds += sums * cut.chunks * 0.15e-9 + (cut.slices + 1) * sums * 0.2e-9
-        return seconds
+        return float(seconds)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         ints, sums = self._ints(problem, target, config)[:2]

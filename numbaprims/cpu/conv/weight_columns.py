@@ -129,7 +129,8 @@ class Im2colWeight(Solver):
         side_by_side = p.strides.x[4] in (0, 1) and p.dilation[2] == 1
         gather = rows * (1.5e-9 if side_by_side else 1e-9 * p.kernel[2])
         written = p.pixels * p.groups * width * DTYPES[p.accumulate].itemsize / 12e9
-        return 3e-6 + p.n * (2e-6 + gather + written + self._best(product, target).estimate(product, target))
+        each = 2e-6 + gather + written + self._best(product, target).estimate(product, target)
+        return float(3e-6 + p.n * each)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         p = problem
