@@ -119,13 +119,12 @@ def _run_here(args: argparse.Namespace) -> int:
     document: dict[str, Any] = results.facts(command_line(args), args.removed or [])
     _print_facts(document)
     failed = subject.run(args, document)
-    from numbaprims.bench import table, targets
+    from numbaprims.bench import table
 
-    document["targets"] = targets.summarise(document["records"])
+    document["targets"] = results.keep(args, document)
     lines = table.targets(document["targets"])
     if lines:
         print("\n" + "\n".join(lines))
-    results.keep(args, document)
     for path in results.files(args, document):
         print(f"records written to {path}")
     if args.plot:

@@ -120,19 +120,25 @@ def files(options: Namespace, document: Mapping[str, Any]) -> list[Path]:
     return found
 
 
-def keep(options: Namespace, document: dict[str, Any]) -> None:
+def keep(options: Namespace, document: dict[str, Any]) -> list[dict[str, Any]]:
     """Write what there is of a run, case after case: an interrupted one loses nothing that was measured.
 
     With --append the records of the file stay, except those of cases that were measured again.
+
+    Returns:
+        The goals with what was reached, in all that the last file holds.
     """
     from numbaprims.bench import targets
 
+    rows = targets.summarise(document["records"])
     for path in files(options, document):
         whole = document
         if options.append:
             before = _before.setdefault(path, read(path) if path.exists() else {})
             whole = merged(before, document)
-        save(path, {**whole, "targets": targets.summarise(whole["records"])})
+        rows = targets.summarise(whole["records"])
+        save(path, {**whole, "targets": rows})
+    return rows
 
 
 # What the files held before this process wrote into them.

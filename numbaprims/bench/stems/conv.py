@@ -309,7 +309,7 @@ def cold(ours: Ours) -> float | None:
     None where a call is so long that the difference would be noise.
     """
     call = ours.call()
-    launchers = import_module("numbaprims.ops.conv")._launchers
+    launchers = import_module("numbaprims.ops._conv_call").launchers
     call()
     steady = statistics.median(_seconds(call) for _ in range(5))
     if steady > _COLD_CALLS_UP_TO:
