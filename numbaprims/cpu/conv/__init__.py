@@ -3,14 +3,14 @@
 from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise import Depthwise
 from numbaprims.cpu.conv.direct import Direct
-from numbaprims.cpu.conv.fft import Fft
 from numbaprims.cpu.conv.dot import ImplicitGemmDot
+from numbaprims.cpu.conv.fft import Fft
 from numbaprims.cpu.conv.im2col import Im2col
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.weight import WeightGemm
 from numbaprims.cpu.conv.weight_columns import Im2colWeight
-from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6
+from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces
 
 # One a line: whoever adds one changes one.
 SOLVERS = (
@@ -26,6 +26,7 @@ SOLVERS = (
     Winograd4(),
     Winograd6(),
     Winograd2(),
+    WinogradPieces(),
     Fft(),
     Naive(),
 )

@@ -1,5 +1,5 @@
 """Minimal filtering on the CPU (Winograd 1980; Lavin and Gray 2016): fewer products for small windows."""
 
-from numbaprims.cpu.conv.winograd.solvers import Winograd2, Winograd4, Winograd6
+from numbaprims.cpu.conv.winograd.solvers import Winograd2, Winograd4, Winograd6, WinogradPieces
 
-__all__ = ["Winograd2", "Winograd4", "Winograd6"]
+__all__ = ["Winograd2", "Winograd4", "Winograd6", "WinogradPieces"]

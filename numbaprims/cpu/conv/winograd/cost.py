@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.winograd.pieces import Axis
 from numbaprims.cpu.conv.winograd.table import Pose
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
 from numbaprims.cpu.simd import lanes
@@ -42,9 +43,19 @@ def result_bytes(q: Pose) -> int:
     return q.n * q.groups * q.out_channels * q.out[0] * q.out[1] * DTYPES[q.out_dtype].itemsize
 
 
-def count_tiles(q: Pose, m: int) -> int:
-    """Tiles of m x m in all images."""
-    return q.n * ceil_div(q.out[0], m) * ceil_div(q.out[1], m)
+def count_tiles(q: Pose, axes: tuple[Axis, Axis]) -> int:
+    """Tiles in all images."""
+    return q.n * ceil_div(q.out[0], axes[0].m) * ceil_div(q.out[1], axes[1].m)
+
+
+def positions_of(axes: tuple[Axis, Axis]) -> int:
+    """Elements of a transformed tile."""
+    return axes[0].n * axes[1].n
+
+
+def pieces_of(axes: tuple[Axis, Axis]) -> int:
+    """Pieces of a window."""
+    return len(axes[0].firsts) * len(axes[1].firsts)
 
 
 def cut(tiles: int, most: int, heights: tuple[int, ...]) -> Blocks:
@@ -64,7 +75,7 @@ def cut(tiles: int, most: int, heights: tuple[int, ...]) -> Blocks:
     return min(found)[2]
 
 
-def block_size(q: Pose, target: Any, n: int, size: int, nr: int, tiles: int) -> int:
+def block_size(q: Pose, target: Any, axes: tuple[Axis, Axis], size: int, nr: int) -> int:
     """About how many tiles a block should have.
 
     Where all transformed filters fit into the second-level cache, they, a block and its products do so together
@@ -72,9 +83,10 @@ def block_size(q: Pose, target: Any, n: int, size: int, nr: int, tiles: int) -> 
     they do not, either a block and its products stay in that cache, and the filters are read again for each block; or
     only the products of one panel do, and the larger block is read again for each panel.
     """
-    channels, result = round_up(q.x_channels, nr // 2), round_up(q.out_channels, nr)
-    u = n * n * channels * result * size
-    whole, product = n * n * size * (channels + nr), n * n * size * nr
+    positions, tiles = positions_of(axes), count_tiles(q, axes)
+    channels, result = pieces_of(axes) * round_up(q.x_channels, nr // 2), round_up(q.out_channels, nr)
+    u = positions * channels * result * size
+    whole, product = positions * size * (channels + nr), positions * size * nr
     if u <= target.l2 * 3 // 4:
         return max(14, min((int(target.l2) - u) // whole, tiles // OWN_BLOCKS))
     small = max(1, int(target.l2) * 3 // 4 // whole)
@@ -84,24 +96,27 @@ def block_size(q: Pose, target: Any, n: int, size: int, nr: int, tiles: int) -> 
     return large if other < again else small
 
 
-def estimate(problem: Any, q: Pose, target: Any, m: int, n: int, blocks: Blocks) -> float:
+def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks: Blocks) -> float:
     """Seconds of one call."""
     W = lanes(problem.accumulate, target.vector_bytes)
     size = DTYPES[problem.accumulate].itemsize
-    c, k = round_up(q.x_channels, W), round_up(q.out_channels, 2 * W)
+    positions = positions_of(axes)
+    c, k = pieces_of(axes) * round_up(q.x_channels, W), round_up(q.out_channels, 2 * W)
     scale = W / 16  # constants below are for 16 lanes
-    products = 2.0 * q.groups * n * n * blocks.rows * c * k / (peak(problem, target) * 1.02)
-    u = q.groups * n * n * c * k * size
+    products = 2.0 * q.groups * positions * blocks.rows * c * k / (peak(problem, target) * 1.02)
+    u = q.groups * positions * c * k * size
     stream = 0.0
     if u > target.l2 * 3 // 4:
         stream = blocks.blocks * u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
-    tiles = count_tiles(q, m)
-    work = q.groups * tiles * n * n * (c * IN + round_up(q.out_channels, W) * OUT) / scale
+    tiles = count_tiles(q, axes)
+    work = q.groups * tiles * positions * (c * IN + round_up(q.out_channels, W) * OUT) / scale
     x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
     y = result_bytes(q)
     far = sum(part * FAR for part in (x, y) if part > target.l2)
     filters = 0.0
     if not problem.prepared:
-        filters = PHASE + q.groups * n * n * c * k * FILTER / scale + u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
+        filters = (
+            PHASE + q.groups * positions * c * k * FILTER / scale + u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
+        )
     phases = 0.0 if blocks.blocks * q.groups >= OWN_BLOCKS else 2 * blocks.blocks * q.groups * 0.2e-6
     return LAUNCH + phases + max(products, stream) + SHOWN * min(products, stream) + work + far + filters

@@ -12,9 +12,10 @@ from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import Matrix, filtering, program
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd import cost, driver
+from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
 from numbaprims.cpu.conv.winograd.products import make_products
 from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
-from numbaprims.cpu.conv.winograd.transform_in import LAST, PLANES, STRIDED, make_input
+from numbaprims.cpu.conv.winograd.transform_in import LAST, PLACES, PLANES, STRIDED, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
 from numbaprims.cpu.conv.winograd.weights import make_weights
 from numbaprims.cpu.drivers import Program
@@ -25,6 +26,7 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 R = 3
+MOST_TAPS = 196  # 14 x 14: W filters of W channels take 200 kB of a worker's stack
 
 
 def form_of(order: str, steps: tuple[int, int, int, int], width: int) -> int:
@@ -40,18 +42,30 @@ def with_ones(matrix: Matrix) -> Matrix:
 
 
 class Winograd(Solver):
-    """F(M x M, 3 x 3): stride 1."""
+    """What all of them share: tiles, products in the transforms' domain, and the way back.
 
-    M: ClassVar[int]
+    The error of an element, in 2^-24 sum |x w| for float32, measured with random numbers over 16 to 512 channels: at
+    most 2.4 with F(2x2), 48 with F(4x4), 77 with F(6x6); 4.3 by the definition in one order.  float16 and bfloat16 are
+    transformed in float32, which leaves them half a unit of their last place, as the definition does.  Accuracy
+    "high" excludes all of them.
+    """
 
-    def why_not(self, problem: Any, target: Any) -> str | None:
+    worth: ClassVar[float] = 1.0
+    """By how much longer it may take for its lost digits not to be worth it."""
+
+    def axes(self, problem: Any) -> tuple[Axis, Axis]:
+        """The cut along the height and the width."""
+        raise AssertionError("a solver names its axes")
+
+    def _refusal(self, problem: Any) -> str | None:
+        """What no solver of the family takes."""
         p = problem
         if p.direction not in ("forward", "data"):
             return f"direction {p.direction} is not one of forward and data"
-        if p.kernel != (1, R, R) or p.x_size[0] != 1 or p.padding[0] != 0:
-            return f"it takes windows of 3 x 3, not {' x '.join(map(str, p.kernel))}"
-        if p.stride != (1, 1, 1) or p.dilation != (1, 1, 1):
-            return "it takes stride 1 and dilation 1"
+        if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+            return "it takes images, without a depth"
+        if p.dilation[1:] != (1, 1):
+            return "it takes dilation 1"
         if p.accumulate not in ("f32", "f64"):
             return "the transforms need fractions, which integers have not"
         if settings.current().accuracy == "high":
@@ -62,9 +76,9 @@ class Winograd(Solver):
         """The cut into blocks of tiles, `scale` times as large as the rule says."""
         wide = target.isa in ("avx512", "neon")
         size, NR = DTYPES[problem.accumulate].itemsize, 2 * lanes(problem.accumulate, target.vector_bytes)
-        tiles = cost.count_tiles(q, self.M)
-        most = int(scale * cost.block_size(q, target, self.M + R - 1, size, NR, tiles))
-        return cost.cut(tiles, most, cost.HEIGHTS if wide else (6, 4))
+        axes = self.axes(problem)
+        most = int(scale * cost.block_size(q, target, axes, size, NR))
+        return cost.cut(cost.count_tiles(q, axes), most, cost.HEIGHTS if wide else (6, 4))
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         q = pose(problem)
@@ -80,40 +94,55 @@ class Winograd(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         q = pose(problem)
-        return cost.estimate(problem, q, target, self.M, self.M + R - 1, self._blocks(problem, q, target))
+        seconds = cost.estimate(problem, q, target, self.axes(problem), self._blocks(problem, q, target))
+        return seconds * self.worth
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
         """The table, less what depends on the scheme."""
         acc = problem.accumulate
-        W, M, N = lanes(acc, target.vector_bytes), self.M, self.M + R - 1
+        W = lanes(acc, target.vector_bytes)
+        h, w = axes = self.axes(problem)
         MR, NV = int(config["mr"]), int(config["nv"])
         NR = NV * W
-        tiles_h, tiles_w = ceil_div(q.out[0], M), ceil_div(q.out[1], M)
+        tiles_h, tiles_w = ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m)
         tiles = q.n * tiles_h * tiles_w
         block = min(int(config["tiles"]), tiles)
         rows = round_up(block, MR)
-        c_blocks = ceil_div(q.x_channels, W)
+        x_blocks = ceil_div(q.x_channels, W)
+        c_blocks = x_blocks * cost.pieces_of(axes)
+        positions = cost.positions_of(axes)
         panels = ceil_div(q.out_channels, NR)
         size = DTYPES[acc].itemsize
         # positions one line of the cache further apart than their elements, or they would share its sets
         v_step, m_step = c_blocks * rows * W + W, rows * NR + W
         u_step = c_blocks * W * NR
-        f = filtering(M, R)
+        of_h, of_w = filtering(h.m, h.r), filtering(w.m, w.r)
+        tile, piece, n, stride = (h.m, w.m), (h.r, w.r), (h.n, w.n), (h.stride, w.stride)
         combined = bool(problem.scaled or problem.has_c)
         x_order, out_order = (
             (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
         )
-        dense = q.w_steps[3] == 1 and q.w_steps[2] == R and q.w_steps[1] == R * R
+        taps = problem.kernel[1:]
+        # steps of axes with one element are 0
+        dense = all(
+            have == want or size == 1
+            for have, want, size in zip(
+                q.w_steps[1:], (taps[0] * taps[1], taps[1], 1), (q.x_channels, *taps), strict=True
+            )
+        )
         kernels = {
             "input": make_input(
-                q.x_dtype, acc, M, N, W, form_of(x_order, q.x_steps, q.x[1]), program(f.b_t)
+                q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps, q.x[1]), program(of_h.b_t),
+                program(of_w.b_t),
             ),
             "products": make_products(acc, MR, NV, W),
             "output": make_output(
-                acc, q.out_dtype, q.bias_dtype, M, N, NV, W, form_of(out_order, q.out_steps, q.out[1]), combined,
-                program(f.a_t), program(with_ones(f.a_t)),
+                acc, q.out_dtype, q.bias_dtype, tile, n, NV, W, form_of(out_order, q.out_steps, q.out[1]), combined,
+                program(of_h.a_t), program(with_ones(of_w.a_t)),
             ),
-            "weights": make_weights(q.w_dtype, acc, R, N, NV, W, dense, program(f.g)),
+            "weights": make_weights(
+                q.w_dtype, acc, taps, piece, stride, n, NV, W, dense, program(of_h.g), program(of_w.g)
+            ),
         }  # fmt: skip
         return (
             pose_words(q)
@@ -121,8 +150,9 @@ class Winograd(Solver):
             | {
                 "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles, "block": block,
                 "blocks": ceil_div(tiles, block), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
-                "panels": panels, "vectors": NV, "positions": N * N, "v_step": v_step, "m_step": m_step,
-                "u_step": u_step, "u_group": panels * N * N * u_step, "sum_size": size,
+                "panels": panels, "vectors": NV, "positions": positions, "x_blocks": x_blocks,
+                "pieces_w": len(w.firsts), "v_step": v_step, "m_step": m_step,
+                "u_step": u_step, "u_group": panels * positions * u_step, "sum_size": size,
                 "far": int(cost.result_bytes(q) > target.l2),
             }
         )  # fmt: skip
@@ -157,22 +187,26 @@ class Winograd(Solver):
         words = self._words(q, target, problem, config)
         packed = np.empty(self._bytes(words)[2] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        table = self._table(words)
+        table, places = self._table(problem, words)
         tiles = q.groups * words["panels"]
-        program = Program(_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table,))
+        program = Program(_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places))
         launch = make_launcher(program, parallel=tiles > 1)
         launch(packed, None, weights, None, None, packed)
         return packed
 
-    @staticmethod
-    def _table(words: dict[str, int]) -> np.ndarray:
-        return np.array([words.get(name, 0) for name in TABLE], np.int64)
+    def _table(self, problem: Any, words: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+        """The table, and the first taps of pieces that it points to."""
+        places = np.zeros((2, PLACES), np.int64)
+        for row, axis in zip(places, self.axes(problem), strict=True):
+            row[: len(axis.firsts)] = axis.firsts
+        words = words | {"pieces": int(places.ctypes.data)}
+        return np.array([words.get(name, 0) for name in TABLE], np.int64), places
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q = pose(problem)
         words = self._words(q, target, problem, config)
-        places, shared, worker = self._layout(problem, words, config)
-        table = self._table(words | places)
+        where, shared, worker = self._layout(problem, words, config)
+        table, places = self._table(problem, words | where)
         steps = 1
         phases = [] if problem.prepared else [(driver.make_weight_phase(), q.groups * words["panels"], 1)]
         if config["scheme"] == "blocks":
@@ -184,7 +218,7 @@ class Winograd(Solver):
                 (driver.make_panel_phase(), words["panels"], 1),
             ]
         ints = _ints(table, problem, activation_address(problem, target))
-        program = Program(ints, phases, steps=steps, keep=(table,))
+        program = Program(ints, phases, steps=steps, keep=(table, places))
         return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
 
 
@@ -196,22 +230,63 @@ def _ints(table: np.ndarray, problem: Any, activation: int) -> list[int]:
     return [values.get(name, 0) for name in ARGS.ints]
 
 
-class Winograd2(Winograd):
-    """F(2x2, 3x3)."""
+class _Square(Winograd):
+    """F(M x M, 3 x 3): stride 1."""
+
+    M: ClassVar[int]
+
+    def axes(self, problem: Any) -> tuple[Axis, Axis]:
+        return whole(self.M, R), whole(self.M, R)
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kernel != (1, R, R):
+            return f"it takes windows of 3 x 3, not {' x '.join(map(str, problem.kernel))}"
+        if problem.stride[1:] != (1, 1):
+            return "it takes stride 1"
+        return self._refusal(problem)
+
+
+class Winograd2(_Square):
+    """F(2x2, 3x3): 16 products for 36."""
 
     name = "winograd_2x2"
     M = 2
 
 
-class Winograd4(Winograd):
-    """F(4x4, 3x3)."""
+class Winograd4(_Square):
+    """F(4x4, 3x3): 36 products for 144."""
 
     name = "winograd_4x4"
     M = 4
 
 
-class Winograd6(Winograd):
-    """F(6x6, 3x3)."""
+class Winograd6(_Square):
+    """F(6x6, 3x3): 64 products for 324."""
 
     name = "winograd_6x6"
     M = 6
+    worth = 1.08
+
+
+class WinogradPieces(Winograd):
+    """Windows of any size and stride, cut into pieces whose products add up in the transforms' domain."""
+
+    name = "winograd_pieces"
+
+    def axes(self, problem: Any) -> tuple[Axis, Axis]:
+        out = pose(problem).out
+        taps, strides = problem.kernel[1:], problem.stride[1:]
+        return best_axis(taps[0], strides[0], out[0]), best_axis(taps[1], strides[1], out[1])
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        refusal = self._refusal(problem)
+        if refusal is not None:
+            return refusal
+        if problem.direction == "data" and problem.stride[1:] != (1, 1):
+            return "the data gradient of a stride is no convolution of one stride"
+        taps = problem.kernel[1] * problem.kernel[2]
+        if not 1 < taps <= MOST_TAPS:
+            return f"it takes windows of 2 to {MOST_TAPS} taps, not {taps}"
+        if max(len(axis.firsts) for axis in self.axes(problem)) > PLACES:
+            return f"the stride cuts the window into more than {PLACES} pieces along an axis"
+        return None

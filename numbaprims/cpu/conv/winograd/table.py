@@ -25,9 +25,11 @@ BLOCK = Arguments(
 
 # x_*, o_*, c_*, w_*: strides in elements; w_start: where tap (0, 0) lies, w_group: from one group's filters to the
 # next's.  tiles: of one image's height and width, and in all.  block: tiles of one block, rows: those in memory, a
-# multiple of MR.  v_step, m_step, u_step: elements from one of the n * n positions to the next, u_group from one group
-# to the next.  far: whether the result exceeds the second-level cache.  m_h, m_w: outputs of a tile, taps_h, taps_w:
-# of a window, where kernels serve all sizes.  The kernels are addresses; *_bytes and *_at are places in the workspace.
+# multiple of MR.  v_step, m_step, u_step: elements from one position to the next, u_group from one group to the next.
+# far: whether the result exceeds the second-level cache.  m_h, m_w: outputs of a tile, taps_h, taps_w: of a window,
+# where kernels serve all sizes.  x_blocks: vectors of x's channels, c_blocks: as many for each piece of the window.
+# pieces: address of the first taps of the pieces, those along the height, then pieces_w along the width.
+# The kernels are addresses; *_bytes and *_at are places in the workspace.
 TABLE = (
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
@@ -35,7 +37,7 @@ TABLE = (
     "blocks", "rows", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
     "u_group", "sum_size",
     "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
-    "taps_h", "taps_w",
+    "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w",
 )  # fmt: skip
 WORD = {name: index for index, name in enumerate(TABLE)}
 

@@ -29,7 +29,9 @@ from numbaprims.cpu.simd import (
 
 PLANES, LAST, STRIDED = 0, 1, 2  # how channels lie: in planes, behind the pixels, or in any other way
 LINE = 64  # outputs along a line that the buffer holds: with 6 x 66 pixels of 64 bytes it takes 25 kB
-ROWS, C_BLOCKS, V_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step"))
+PLACES = 16  # words for the first taps along one axis
+Plane = tuple[int, int]
+ROWS, V_STEP, X_BLOCKS, PIECES, PIECES_W = (WORD[name] for name in ("rows", "v_step", "x_blocks", "pieces", "pieces_w"))
 TILES_H, TILES_W = WORD["tiles_h"], WORD["tiles_w"]
 X_CHANNELS, X_H, X_W, PAD_H, PAD_W = (WORD[name] for name in ("x_channels", "x_h", "x_w", "pad_h", "pad_w"))
 X_SN, X_SC, X_SH, X_SW = (WORD[name] for name in ("x_sn", "x_sc", "x_sh", "x_sw"))
@@ -60,14 +62,25 @@ def copy_row(row, x, step_c, step_w, left, right, channels, FORM, W, acc):  # ty
 
 
 @functools.cache
-def make_input(dtype: str, acc: str, M: int, N: int, W: int, FORM: int, CODE: str) -> RangeKernel:
-    """v[i * N + j][cb][tile][lane] for the blocks cb = lo ... hi - 1 of W channels and the tiles of a block."""
-    types = BLOCK.types(x=dtype, v=acc)
-    MOST = LINE // M
-    COLS = MOST * M + N - M
-    ROOM = (N * COLS + W) * W  # a last transpose reaches W - 1 pixels past its row
+def make_input(
+    dtype: str, acc: str, tile: Plane, window: Plane, stride: Plane, n: Plane, NV: int, W: int, FORM: int,
+    CODE_H: str, CODE_W: str,
+) -> RangeKernel:  # fmt: skip
+    """v[i * NW + j][cb // NV][tile][cb % NV][lane] for the vectors cb = lo ... hi - 1 and the tiles of a block.
 
-    @range_kernel("winograd_input", types, spec=(dtype, acc, M, N, W, FORM, CODE, LINE))
+    `window` pixels, `stride` apart, make `n` positions; windows begin `tile` pixels, of those that are as far apart,
+    after one another.  Vectors are those of x's channels, once for each piece of the filters: windows of a piece begin
+    at its first tap.
+    """
+    types = BLOCK.types(x=dtype, v=acc)
+    (MH, MW), (IH, IW), (SH, SW), (NH, NW) = tile, window, stride, n
+    MOST = max(1, LINE // (MW * SW))
+    COLS = ((MOST - 1) * MW + IW - 1) * SW + 1
+    ROOM = (max(IH, NH) * COLS + W) * W  # a last transpose reaches W - 1 pixels past its row
+
+    @range_kernel(
+        "winograd_input", types, spec=(dtype, acc, tile, window, stride, n, NV, W, FORM, CODE_H, CODE_W, LINE)
+    )
     def winograd_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         room = stack_array(acc, ROOM)
@@ -75,21 +88,26 @@ def make_input(dtype: str, acc: str, M: int, N: int, W: int, FORM: int, CODE: st
         tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)
         v_step = load_word(t, V_STEP)
         for cb in range(lo, hi):
-            channels = min(W, load_word(t, X_CHANNELS) - cb * W)
+            piece, xb = divmod(cb, load_word(t, X_BLOCKS))
+            piece_h, piece_w = divmod(piece, load_word(t, PIECES_W))
+            firsts = load_word(t, PIECES)
+            off_h = load_word(firsts, piece_h) - load_word(t, PAD_H)
+            off_w = load_word(firsts, piece_w + PLACES) - load_word(t, PAD_W)
+            channels = min(W, load_word(t, X_CHANNELS) - xb * W)
             done = 0
             while done < args.count:
                 rest, tw = divmod(args.first + done, tiles_w)
                 n, th = divmod(rest, tiles_h)
                 tiles = min(min(tiles_w - tw, args.count - done), MOST)
-                cols = tiles * M + N - M
-                h0 = th * M - load_word(t, PAD_H)
-                w0 = tw * M - load_word(t, PAD_W)
+                cols = ((tiles - 1) * MW + IW - 1) * SW + 1
+                h0 = th * MH * SH + off_h
+                w0 = tw * MW * SW + off_w
                 left = max(0, min(cols, -w0))
                 right = max(left, min(cols, load_word(t, X_W) - w0))
-                at = n * load_word(t, X_SN) + (args.x_channel + cb * W) * load_word(t, X_SC)
-                for i in range(N):
+                at = n * load_word(t, X_SN) + (args.x_channel + xb * W) * load_word(t, X_SC)
+                for i in range(IH):
                     row = advance(room, i * COLS * W)
-                    h = h0 + i
+                    h = h0 + i * SH
                     if h < 0 or h >= load_word(t, X_H):
                         for j in range(cols):
                             store(row, j * W, zero)
@@ -100,14 +118,15 @@ def make_input(dtype: str, acc: str, M: int, N: int, W: int, FORM: int, CODE: st
                         copy_row(row, x, load_word(t, X_SC), load_word(t, X_SW), left, right, channels, FORM, W, acc)
                         for j in range(right, cols):
                             store(row, j * W, zero)
-                for j in range(cols):
+                for j in range(0, cols, SW):
                     column = advance(room, j * W)
-                    store_rows(column, COLS * W, straight_line(load_rows(column, COLS * W, N, W), CODE))
-                v = advance(args.v, (cb * load_word(t, ROWS) + done) * W)
+                    store_rows(column, COLS * W, straight_line(load_rows(column, COLS * W, IH, W), CODE_H))
+                panel, vector = divmod(cb, NV)
+                v = advance(args.v, (panel * load_word(t, ROWS) + done) * NV * W + vector * W)
                 for k in range(tiles):
-                    for i in range(N):
-                        line = load_rows(advance(room, (i * COLS + k * M) * W), W, N, W)
-                        store_rows(advance(v, i * N * v_step + k * W), v_step, straight_line(line, CODE))
+                    for i in range(NH):
+                        line = load_rows(advance(room, (i * COLS + k * MW * SW) * W), SW * W, IW, W)
+                        store_rows(advance(v, i * NW * v_step + k * NV * W), v_step, straight_line(line, CODE_W))
                 done += tiles
 
     return winograd_input

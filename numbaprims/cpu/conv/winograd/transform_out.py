@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLANES
+from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLANES, Plane
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -64,21 +64,32 @@ def store_row(out, step_k, step_w, row, width, channels, FORM, W):  # type: igno
 
 @functools.cache
 def make_output(
-    acc: str, out: str, bias: str, M: int, N: int, NV: int, W: int, FORM: int, COMBINED: bool, CODE: str, END: str
+    acc: str,
+    out: str,
+    bias: str,
+    tile: Plane,
+    n: Plane,
+    NV: int,
+    W: int,
+    FORM: int,
+    COMBINED: bool,
+    CODE: str,
+    END: str,
 ) -> RangeKernel:
     """out = act(alpha A^T m A + beta c + bias) for the vectors lo ... hi - 1 of a panel's NV and the tiles of a block.
 
-    CODE is the program of A^T, END that of A^T with a column of ones, which meets the bias.  Without COMBINED alpha is
-    1 and there is no c.
+    CODE is the program of A^T along the height, END that along the width with a column of ones, which meets the bias.
+    Without COMBINED alpha is 1 and there is no c.
     """
     types = BLOCK.types(m=acc, out=out, c=out, bias=bias)
-    MOST = LINE // M
-    COLS = MOST * M
+    (MH, MW), (NH, NW) = tile, n
+    MOST = LINE // MW
+    COLS = MOST * MW
     NR = NV * W
-    ROOM = (M * COLS + W) * W
-    HALF = M * N * W
+    ROOM = (MH * COLS + W) * W
+    HALF = MH * NW * W
 
-    @range_kernel("winograd_output", types, spec=(acc, out, bias, M, N, NV, W, FORM, COMBINED, CODE, END, LINE))
+    @range_kernel("winograd_output", types, spec=(acc, out, bias, tile, n, NV, W, FORM, COMBINED, CODE, END, LINE))
     def winograd_output(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         room = stack_array(acc, ROOM)
@@ -100,10 +111,10 @@ def make_output(
                 rest, tw = divmod(args.first + done, tiles_w)
                 n, th = divmod(rest, tiles_h)
                 tiles = min(min(tiles_w - tw, args.count - done), MOST)
-                width = min(tiles * M, load_word(t, OUT_W) - tw * M)
-                height = min(M, load_word(t, OUT_H) - th * M)
+                width = min(tiles * MW, load_word(t, OUT_W) - tw * MW)
+                height = min(MH, load_word(t, OUT_H) - th * MH)
                 first = n * load_word(t, O_SN) + (args.out_channel + k0) * load_word(t, O_SK)
-                first += th * M * load_word(t, O_SH) + tw * M * load_word(t, O_SW)
+                first += th * MH * load_word(t, O_SH) + tw * MW * load_word(t, O_SW)
                 if FORM == PLANES and load_word(t, FAR):
                     # planes too large for the second-level cache: 64 x 224 x 224 takes 4 % less
                     for k in range(channels):
@@ -112,19 +123,19 @@ def make_output(
                                 prefetch_write(args.out, first + k * load_word(t, O_SK) + i * load_word(t, O_SH) + j, 3)
                 for k in range(tiles):
                     m = advance(args.m, (done + k) * NR + vector * W)
-                    for j in range(N):
-                        column = straight_line(load_rows(advance(m, j * m_step), N * m_step, N, W), CODE)
-                        store_rows(advance(half, j * W), N * W, column)
-                    for i in range(M):
-                        line = straight_line(load_rows(advance(half, i * N * W), W, N, W) + (early,), END)
-                        store_rows(advance(room, (i * COLS + k * M) * W), W, line)
+                    for j in range(NW):
+                        column = straight_line(load_rows(advance(m, j * m_step), NW * m_step, NH, W), CODE)
+                        store_rows(advance(half, j * W), NW * W, column)
+                    for i in range(MH):
+                        line = straight_line(load_rows(advance(half, i * NW * W), W, NW, W) + (early,), END)
+                        store_rows(advance(room, (i * COLS + k * MW) * W), W, line)
                 for i in range(height):
                     row = advance(room, i * COLS * W)
                     if COMBINED:
                         alpha = splat(scalar(args.alpha, acc), W)
                         beta = splat(scalar(args.beta, acc), W)
                         at = n * load_word(t, C_SN) + (args.out_channel + k0) * load_word(t, C_SK)
-                        at += (th * M + i) * load_word(t, C_SH) + tw * M * load_word(t, C_SW)
+                        at += (th * MH + i) * load_word(t, C_SH) + tw * MW * load_word(t, C_SW)
                         for j in range(width):
                             x = multiply_add(load(row, j * W, W), alpha, shift)
                             if args.has_c:
