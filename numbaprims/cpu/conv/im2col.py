@@ -143,7 +143,7 @@ class Im2col(Solver):
             phases.insert(0, (make_columns(problem.x_dtype, layout.acc, layout.W), planes, chunk))
         else:
             phases.append((make_fold(layout.acc, layout.W), planes, chunk))
-        if not problem.prepared:
+        if not problem.prepared and not layout.private:
             tiles = layout.count("pack_tiles")
             phases.insert(0, (make_pack_driver(), tiles, max(1, tiles // 8)))
         program = Program(layout.ints(layout.kernels(target)), phases, keep=(*layout.keep, layout.words))

@@ -17,9 +17,6 @@ from numbaprims.cpu.conv.implicit_tiles import (
     CHANNELS,
     DEPTH,
     DIRECT,
-    GROUP_PANELS,
-    PADDED_ROWS,
-    PANELS,
     ROWS,
     RUN_TAPS,
     SUMS_IN_OUT,
@@ -31,6 +28,7 @@ from numbaprims.cpu.conv.implicit_tiles import (
     finish_tile,
     input_start,
     open_tile,
+    panels_of,
     stage_block,
     start_of,
 )
@@ -220,9 +218,6 @@ def make_last() -> RangeKernel:
     def implicit_last(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         mine = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
         staged = mine + args.staged_at
-        weights = address_of(args.packed)
-        if weights == 0:
-            weights = address_of(args.workspace)
         stage_words = stack_words(80)
         multiply_words = stack_words(80)
         finish_words = stack_words(80)
@@ -251,7 +246,6 @@ def make_last() -> RangeKernel:
             depth = load_word(t, DEPTH)
             block = load_word(t, CHANNELS)
             run_taps = load_word(t, RUN_TAPS)
-            panels = weights + args.acc_size * (load_word(t, PANELS) + group * load_word(t, GROUP_PANELS))
             store_word(multiply_words, 2, total)
             store_word(multiply_words, ROWS_AT, pixels)
             store_word(multiply_words, ROWS_AT + 1, rows)
@@ -271,9 +265,8 @@ def make_last() -> RangeKernel:
                 elif k > 0:
                     stage_block(args, t, stage_words, staged, images, n0, o0, p0, q0, group * depth + c0, channels)
                 store_word(multiply_words, 0, a)
-                store_word(
-                    multiply_words, 1, panels + args.acc_size * (c0 * window * load_word(t, PADDED_ROWS) + m0 * k)
-                )  # fmt: skip
+                b = panels_of(args, t, stage_words, mine, group, m0, rows, c0, channels)
+                store_word(multiply_words, 1, b)
                 store_word(multiply_words, ROWS_AT + 2, k)
                 store_word(multiply_words, ROWS_AT + 3, 1 if c0 == 0 else 0)
                 store_word(multiply_words, ROWS_AT + 6, unit)

@@ -20,9 +20,6 @@ from numbaprims.cpu.conv.implicit_tiles import (
     CHANNELS,
     DEPTH,
     DIRECT,
-    GROUP_PANELS,
-    PADDED_ROWS,
-    PANELS,
     PLANES,
     ROWS,
     SUMS_IN_OUT,
@@ -33,6 +30,7 @@ from numbaprims.cpu.conv.implicit_tiles import (
     finish_tile,
     input_start,
     open_tile,
+    panels_of,
     stage_block,
     start_of,
 )
@@ -52,9 +50,6 @@ def make_planes() -> RangeKernel:
     def implicit_planes(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         mine = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
         staged = mine + args.staged_at
-        weights = address_of(args.packed)
-        if weights == 0:
-            weights = address_of(args.workspace)
         stage_words = stack_words(80)
         gather_words = stack_words(80)
         multiply_words = stack_words(80)
@@ -81,7 +76,6 @@ def make_planes() -> RangeKernel:
             depth = load_word(t, DEPTH)
             block = load_word(t, CHANNELS)
             direct = load_word(t, DIRECT)
-            panels = weights + args.acc_size * (load_word(t, PANELS) + group * load_word(t, GROUP_PANELS))
             store_word(gather_words, 0, mine)
             store_word(gather_words, 1, staged)
             store_word(gather_words, GATHER_AT + 1, load_word(t, CHANNEL_STEP))
@@ -99,7 +93,7 @@ def make_planes() -> RangeKernel:
             for c0 in range(0, depth, block):
                 channels = min(block, depth - c0)
                 k = channels * window
-                a = panels + args.acc_size * (c0 * window * load_word(t, PADDED_ROWS) + m0 * k)
+                a = panels_of(args, t, stage_words, mine, group, m0, rows, c0, channels)
                 store_word(multiply_words, 0, a)
                 store_word(multiply_words, MULTIPLY_AT + 2, k)
                 store_word(multiply_words, MULTIPLY_AT + 3, 1 if c0 == 0 else 0)

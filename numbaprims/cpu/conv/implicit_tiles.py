@@ -23,6 +23,7 @@ from numbaprims.cpu.simd import (
 # table: address of the words of all passes.  *_size: bytes of an element; width: columns or rows of a panel of
 # weights, nr: of a panel of patches; mc: rows (or columns) of weights in a tile, a multiple of width.  A worker's share
 # of the workspace, behind shared_bytes: a panel (or the places of pixels), the copy, the sums, turned sums.
+# private: 1 where each tile packs the weights that it meets for itself, at packed_at of the worker's share.
 # columns: address of im2col's words; x_moved, y_moved: 1 where the input or the result of the product is the column
 # matrix, at byte moved_at of the workspace.
 IMPLICIT = Arguments(
@@ -31,8 +32,8 @@ IMPLICIT = Arguments(
     ints=(
         "table", "passes", "activation", "has_c", "has_bias", "bias_step",
         "stage", "gather", "multiply", "turn", "finish", "pack",
-        "in_size", "w_size", "out_size", "acc_size", "width", "nr", "mc", "m_blocks",
-        "shared_bytes", "worker_bytes", "staged_at", "sums_at", "turned_at",
+        "in_size", "w_size", "out_size", "acc_size", "width", "nr", "mc", "m_blocks", "private",
+        "shared_bytes", "worker_bytes", "staged_at", "sums_at", "turned_at", "packed_at",
         "columns", "x_moved", "y_moved", "moved_at",
     ),
 )  # fmt: skip
@@ -73,6 +74,25 @@ WEIGHTS_AT = WEIGHTS.slot("rows")
 FINISH_AT = FINISH.slot("columns")
 
 
+@helper
+def pack_panel(args, t, block, panels, source, rows, depth, q):  # type: ignore[no-untyped-def]
+    """One panel of weights: `rows` rows and `depth` channels from element `source` on, in blocks of channels."""
+    store_word(block, 0, panels)
+    store_word(block, 1, address_of(args.second) + args.w_size * source)
+    store_word(block, WEIGHTS_AT, rows)
+    store_word(block, WEIGHTS_AT + 1, depth)
+    store_word(block, WEIGHTS_AT + 2, load_word(t, CHANNELS))
+    store_word(block, WEIGHTS_AT + 3, load_word(t, WINDOW))
+    store_word(block, WEIGHTS_AT + 4, load_word(t, W_TAPS))
+    store_word(block, WEIGHTS_AT + 5, load_word(t, PLAIN))
+    store_word(block, WEIGHTS_AT + 6, load_word(t, W_ROW))
+    store_word(block, WEIGHTS_AT + 7, load_word(t, W_ROW + 1))
+    store_word(block, WEIGHTS_AT + 8, q)
+    store_word(block, WEIGHTS_AT + 9, load_word(t, PADDED_ROWS))
+    store_word(block, WEIGHTS_AT + 10, load_word(t, TAPS_FIRST))
+    call_range(args.pack, block, 0, 0, 1)
+
+
 @functools.cache
 def make_pack_driver() -> RangeKernel:
     """Weights into panels: a tile is one panel of one group of one pass."""
@@ -92,22 +112,31 @@ def make_pack_driver() -> RangeKernel:
             group, q = divmod(tile, load_word(t, PADDED_ROWS) // args.width)
             at = load_word(t, PANELS) + group * load_word(t, GROUP_PANELS)
             source = load_word(t, W_ROW + 2) + group * load_word(t, W_ROW + 3)
-            store_word(block, 0, target + args.acc_size * at)
-            store_word(block, 1, address_of(args.second) + args.w_size * source)
-            store_word(block, WEIGHTS_AT, load_word(t, ROWS))
-            store_word(block, WEIGHTS_AT + 1, load_word(t, DEPTH))
-            store_word(block, WEIGHTS_AT + 2, load_word(t, CHANNELS))
-            store_word(block, WEIGHTS_AT + 3, load_word(t, WINDOW))
-            store_word(block, WEIGHTS_AT + 4, load_word(t, W_TAPS))
-            store_word(block, WEIGHTS_AT + 5, load_word(t, PLAIN))
-            store_word(block, WEIGHTS_AT + 6, load_word(t, W_ROW))
-            store_word(block, WEIGHTS_AT + 7, load_word(t, W_ROW + 1))
-            store_word(block, WEIGHTS_AT + 8, q)
-            store_word(block, WEIGHTS_AT + 9, load_word(t, PADDED_ROWS))
-            store_word(block, WEIGHTS_AT + 10, load_word(t, TAPS_FIRST))
-            call_range(args.pack, block, 0, 0, 1)
+            pack_panel(args, t, block, target + args.acc_size * at, source, load_word(t, ROWS), load_word(t, DEPTH), q)
 
     return implicit_pack
+
+
+@helper
+def panels_of(args, t, block, mine, group, m0, rows, c0, channels):  # type: ignore[no-untyped-def]
+    """The address of the panels of some rows and channels of weights, which are packed now if that is each tile's own
+    business."""
+    window = load_word(t, WINDOW)
+    panels = address_of(args.packed)
+    if args.private:
+        panels = mine + args.packed_at
+        source = load_word(t, W_ROW + 2) + group * load_word(t, W_ROW + 3)
+        source += m0 * load_word(t, W_ROW) + c0 * load_word(t, W_ROW + 1)
+        if window > 0:
+            for q in range((rows + args.width - 1) // args.width):
+                pack_panel(args, t, block, panels, source, rows, channels, q)
+    else:
+        if panels == 0:
+            panels = address_of(args.workspace)
+        at = load_word(t, PANELS) + group * load_word(t, GROUP_PANELS)
+        at += c0 * window * load_word(t, PADDED_ROWS) + m0 * channels * window
+        panels += args.acc_size * at
+    return panels
 
 
 @helper

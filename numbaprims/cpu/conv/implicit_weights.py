@@ -12,9 +12,11 @@ from numbaprims.cpu.simd import (
     load_wide_first,
     load_wide_rows,
     load_wide_scalar,
+    load_wide_strided,
     load_word,
-    stack_array,
+    prefetch,
     stack_tile,
+    store,
     store_first,
     store_rows,
     store_scalar,
@@ -37,13 +39,14 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
     Rows past the last repeat others or hold anything: their sums are not kept.
     """
     types = WEIGHTS.types(panels=acc, source=dtype)
+    FAR = 64  # elements between rows up to which all rows of a channel are a few lines
+    LINE = 16
 
     @range_kernel("conv_pack_weights", types, spec=(dtype, acc, WIDTH, W))
     def conv_pack_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         window = args.window
         row_step = args.row_step
         room = stack_tile(acc, W, 1, W)
-        lane_room = stack_array(acc, W)
         source = advance(args.source, args.q * WIDTH * row_step)
         rows = min(WIDTH, args.rows - args.q * WIDTH)
         # channels follow one another without gaps: one run of neighbours instead of one a channel
@@ -57,36 +60,52 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
             k_t = channels if args.taps_first else 1
             panel = advance(args.panels, c0 * window * args.panel_step + args.q * WIDTH * k)
             block = advance(source, c0 * args.c_step)
-            for v in range(0, rows, W):
-                count = min(rows - v, W)
-                width = min(WIDTH - v, W)
-                corner = advance(block, v * row_step)
-                target = advance(panel, v)
-                if args.plain and row_step != 1:
-                    for start in range(0, k, run):
-                        here = advance(corner, start // window * args.c_step)
-                        length = min(run, k - start)
+            if args.plain and row_step != 1:
+                for start in range(0, k, run):
+                    length = min(run, k - start)
+                    here = advance(block, start // window * args.c_step)
+                    if run == window and row_step <= FAR:
+                        # the next channel's weights for these rows: no prefetcher follows jumps of pages
+                        for i in range(0, rows * row_step, LINE):
+                            prefetch(here, args.c_step + i, 3)
+                    for v in range(0, rows, W):
+                        count = min(rows - v, W)
+                        width = min(WIDTH - v, W)
+                        target = advance(panel, v)
+                        corner = advance(here, v * row_step)
                         for p in range(0, length, W):
                             valid = min(length - p, W)
-                            lines = transpose(load_wide_rows(advance(here, p), row_step, count, valid, W))
+                            lines = transpose(load_wide_rows(advance(corner, p), row_step, count, valid, W))
                             store_rows(room, W, lines)
                             c, t = divmod(start + p, window)
                             for i in range(valid):
-                                store_first(target, (c * k_c + t * k_t) * WIDTH, width, load(room, i * W, W))
+                                place = (c * k_c + t * k_t) * WIDTH
+                                if width == W:
+                                    store(target, place, load(room, i * W, W))
+                                else:
+                                    store_first(target, place, width, load(room, i * W, W))
                                 t += 1
                                 if t == window:
                                     t = 0
                                     c += 1
-                else:
-                    for p in range(k):
-                        c, t = divmod(p, window)
+            else:
+                for c in range(channels):
+                    for t in range(window):
                         at = c * args.c_step + load_word(args.taps, t)
                         place = (c * k_c + t * k_t) * WIDTH
-                        if row_step == 1:
-                            store_first(target, place, width, load_wide_first(corner, at, count, W))
-                        else:
-                            for i in range(count):
-                                store_scalar(lane_room, i, load_wide_scalar(corner, at + i * row_step))
-                            store_first(target, place, width, load(lane_room, 0, W))
+                        for v in range(0, rows, W):
+                            count = min(rows - v, W)
+                            width = min(WIDTH - v, W)
+                            first = at + v * row_step
+                            if row_step == 1:
+                                value = load_wide_first(block, first, count, W)
+                                store_first(panel, place + v, width, value)
+                            elif count == W:
+                                value = load_wide_strided(block, first, row_step, W)
+                                store_first(panel, place + v, width, value)
+                            else:
+                                for i in range(count):
+                                    value = load_wide_scalar(block, first + i * row_step)
+                                    store_scalar(panel, place + v + i, value)
 
     return conv_pack_weights
