@@ -6,11 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv.direct_layout import Planes
+from numbaprims.cpu.conv.direct_layout import Form, Pixels, Planes
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 ROWS = ("planes", "rows")
+
+
+def form(problem: Any) -> type[Form] | None:
+    """The kernels for how the operands lie, None where there are none."""
+    p, c = problem, problem.strides.c
+    size = p.x_size if p.direction == "data" else p.y_size
+    channels = p.c if p.direction == "data" else p.k
+    if p.x_order in ROWS and p.y_order in ROWS:
+        return Planes if not p.has_c or c[4] == 1 or size[2] == 1 else None
+    if p.x_order == "last" and p.y_order == "last":
+        return Pixels if not p.has_c or c[1] == 1 or channels == 1 else None
+    return None
+
+
+def layout_of(problem: Any, target: Any) -> Form:
+    """How a problem that the solver takes is cut."""
+    kind = form(problem)
+    assert kind is not None
+    return kind(problem, target)
 
 
 class Direct(Solver):
@@ -28,31 +47,31 @@ class Direct(Solver):
             return "its data gradient has stride 1 only"
         if p.kernel[0] > 1 or p.x_size[0] > 1:
             return "it has two spatial dimensions"
-        if p.stride[2] > 4:
-            return "its horizontal stride is at most 4"
-        if p.x_order not in ROWS or p.y_order not in ROWS or (p.has_c and p.strides.c[4] not in (0, 1)):
-            return "the rows of x, y and c must be contiguous"
-        if p.has_c and p.strides.c[4] == 0 and (p.x_size if p.direction == "data" else p.y_size)[2] > 1:
-            return "the rows of x, y and c must be contiguous"
-        if Planes(p, target).copied_bytes(1) > target.l2 // 2:
+        kind = form(p)
+        if kind is None:
+            return "the rows of x, y and c must be contiguous, or their channels"
+        if kind is Planes and p.stride[2] > 4:
+            return "its horizontal stride is at most 4 in planes"
+        if kind(p, target).copied_bytes(1) > target.l2 // 2:
             return "the input rows of one row of the result exceed half of the second-level cache"
         return None
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return Planes(problem, target).estimate()
+        return layout_of(problem, target).estimate()
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        layout = Planes(problem, target)
-        return layout.shared + layout.worker
+        layout = layout_of(problem, target)
+        return layout.shared + layout.copy_bytes + layout.room
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        layout = Planes(problem, target)
+        layout = layout_of(problem, target)
         packed = np.zeros(layout.packed + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
         make_launcher(layout.program(only_pack=True), parallel=False)(packed, None, weights, None, None, packed)
         return packed
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        layout = Planes(problem, target)
+        layout = layout_of(problem, target)
+        worker = layout.copy_bytes + layout.room
         parallel = layout.estimate() > 15e-6
-        return make_launcher(layout.program(), parallel=parallel, shared=layout.shared, per_worker=layout.worker)
+        return make_launcher(layout.program(), parallel=parallel, shared=layout.shared, per_worker=worker)

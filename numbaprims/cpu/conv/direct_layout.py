@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv import direct_planes
+from numbaprims.cpu.conv import direct_pixels, direct_planes
 from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.simd import lanes
 
 SLACK = 256  # bytes behind panels, which may be written a vector past their end
@@ -21,8 +22,13 @@ TILE = 12e-9  # seconds a tile takes before its first and after its last tap
 FAR = 1.5e-12  # seconds a byte of the copy takes where it exceeds the first-level cache
 
 
-class Planes:
-    """A convolution of planes, or the data gradient of one with stride 1 (flipped windows over dy)."""
+class Form:
+    """What both forms share: a convolution, or the data gradient of one with stride 1 (flipped windows over dy)."""
+
+    band: int
+    copy_bytes: int
+    taps: np.ndarray
+    room = 0
 
     def __init__(self, problem: Any, target: Any) -> None:
         p, s = problem, problem.strides
@@ -30,7 +36,6 @@ class Planes:
         self.acc = p.accumulate
         self.size = itemsize(self.acc)
         self.W = lanes(self.acc, target.vector_bytes)
-        self.MR, self.NV = (8, 3) if target.isa in ("avx512", "neon") else (4, 3)
         data = p.direction == "data"
         (_, R, S), (_, DH, DW), (_, self.SH, self.SW) = p.kernel, p.dilation, p.stride
         self.in_size, self.out_size = (p.y_size, p.x_size) if data else (p.x_size, p.y_size)
@@ -39,67 +44,60 @@ class Planes:
         self.reach = (R - 1) * DH, (S - 1) * DW
         pad = p.padding[1:]
         self.pad = tuple(r - one for r, one in zip(self.reach, pad, strict=True)) if data else pad
-        self.extra = self.reach[1] // self.SW
-        self.pitch = max(self.out_size[2] + self.extra, self.W)
         self.count = self.depth * R * S
-        w_k, w_c = (s.w[1], s.w[0]) if data else (s.w[0], s.w[1])
+        self.w_k, w_c = (s.w[1], s.w[0]) if data else (s.w[0], s.w[1])
         self.w_group = p.group_k * s.w[0]
-        self.w_k = w_k
-        shape = (self.depth, R, S)
-        c, r, q = np.indices(shape).reshape(3, -1)
+        # of each tap: channel, and row and column in the input
+        self.tap_c, r, q = np.indices((self.depth, R, S)).reshape(3, -1)
+        self.tap_h, self.tap_w = r * DH, q * DW
         w_r, w_q = (R - 1 - r, S - 1 - q) if data else (r, q)
-        w_taps = c * w_c + w_r * s.w[3] + w_q * s.w[4]
+        w_taps = self.tap_c * w_c + w_r * s.w[3] + w_q * s.w[4]
         steps = np.diff(w_taps)
         self.w_step = int(steps[0]) if len(steps) else 1
         self.w_taps = None if w_taps[0] == 0 and (steps == self.w_step).all() else w_taps.astype(np.int64)
-        self.band = self._best_band()
-        self.rows = (self.band - 1) * self.SH + self.reach[0] + 1
-        # a vector behind the last row, and a tile's pixels behind the last of the band
-        self.copy_phase = ceil_div(self.rows, self.SH) * self.pitch + self.W * (self.NV + 1)
-        self.copy_c = self.SH * self.SW * self.copy_phase
-        i, j = r * DH, q * DW
-        taps = c * self.copy_c + (i % self.SH * self.SW + j % self.SW) * self.copy_phase
-        self.taps = (taps + i // self.SH * self.pitch + j // self.SW).astype(np.int64)
-        self.copy_bytes = round_up(self.depth * self.copy_c * self.size, 64)
-        self.bands = ceil_div(self.out_size[1], self.band)
-        panels = ceil_div(self.filters, self.MR)
-        blocks = min(panels, ceil_div(8, p.n * p.groups * self.bands))
-        self.block = ceil_div(panels, blocks) * self.MR
-        self.blocks = ceil_div(self.filters, self.block)
-        self.panel_bytes = round_up(panels * self.MR * self.count * self.size + SLACK, 64)
-        self.packed = p.groups * self.panel_bytes
-        split = p.activation.kind != "identity" and p.out_dtype != self.acc
-        self.room = round_up(self.MR * self.band * self.out_size[2] * self.size, 64) if split else 0
-        self.shared = 0 if p.prepared else self.packed
-        self.worker = self.copy_bytes + self.room
+        self.waits = p.activation.kind != "identity" and p.out_dtype != self.acc
+        # of gemm's clock of 3.7 GHz: the register tiles of a long sum ran at 97 % of the peak at 4.1
+        self.peak = 1.08 * float(cost.peak(p, target))
 
-    def seconds(self, band: int) -> float:
-        """What the tiles and copies of one group of one image cost with bands of so many rows."""
-        pixels, rows = self.NV * self.W, self.out_size[1]
-        peak = 0.95 * float(cost.peak(self.problem, self.target))
-        panels = ceil_div(self.filters, self.MR)
-        work = 2.0 * self.MR * pixels * self.count / peak + TILE
-        if self.copied_bytes(band) > self.target.l1d:
-            work += FAR * self.size * (pixels + self.W) * self.count / self.problem.kernel[2]
-        total = 0.0
-        for count, height in ((rows // band, band), (1, rows % band)):
-            if height and count:
-                tiles = panels * ceil_div((height - 1) * self.pitch + self.out_size[2], pixels)
-                copied = ((height - 1) * self.SH + self.reach[0] + 1) * self.depth * self.pitch * self.SW
-                total += count * (tiles * work + copied * COPY)
-        return float(total)
+    def cut(self, width: int) -> None:
+        """Blocks of panels, `width` filters each, and the bytes of panels and scratch memory."""
+        p = self.problem
+        self.rows = self.band_rows(self.band)
+        self.bands = ceil_div(self.out_size[1], self.band)
+        self.panels = ceil_div(self.filters, width)
+        # at least 8 tiles where there are panels for them: threads want tiles
+        blocks = min(self.panels, ceil_div(8, p.n * p.groups * self.bands))
+        self.block = ceil_div(self.panels, blocks) * width
+        self.blocks = ceil_div(self.filters, self.block)
+        self.panel_bytes = round_up(self.panels * width * self.count * self.size + SLACK, 64)
+        self.packed = p.groups * self.panel_bytes
+        self.shared = 0 if p.prepared else self.packed
+
+    def band_rows(self, band: int) -> int:
+        """Input rows of so many rows of the result."""
+        return int((band - 1) * self.SH + self.reach[0] + 1)
+
+    def best_band(self) -> int:
+        """Rows of a band: of least cost among those whose copy fits into a cache."""
+        rows = self.out_size[1]
+        # at least 4 bands where there are rows for them: threads want tiles
+        most = max(1, ceil_div(rows, 4))
+        fits = [band for band in range(1, most + 1) if self.copied_bytes(band) <= self.target.l2 // 2] or [1]
+        near = [band for band in fits if self.copied_bytes(band) <= self.target.l1d * 3 // 4]
+        return min(near if len(near) > 2 else fits, key=self.seconds)
 
     def copied_bytes(self, band: int) -> int:
         """Bytes of the copy of a band."""
-        return int(((band - 1) * self.SH + self.reach[0] + 1) * self.depth * self.pitch * self.SW * self.size)
+        raise NotImplementedError
 
-    def _best_band(self) -> int:
+    def seconds(self, band: int) -> float:
+        """What the tiles and copies of one group of one image cost with bands of so many rows."""
+        raise NotImplementedError
+
+    def heights(self, band: int) -> list[tuple[int, int]]:
+        """(how many bands, of how many rows)."""
         rows = self.out_size[1]
-        fits = [b for b in range(1, rows + 1) if self.copied_bytes(b) <= self.target.l2 // 2]
-        # at least 4 bands where there are rows for them: threads want tiles
-        fits = [b for b in fits if b <= max(1, ceil_div(rows, 4))] or [1]
-        near = [b for b in fits if self.copied_bytes(b) <= self.target.l1d * 3 // 4]
-        return min(near if len(near) > 2 else fits, key=self.seconds)
+        return [(count, height) for count, height in ((rows // band, band), (1, rows % band)) if count and height]
 
     def estimate(self) -> float:
         """Seconds of the whole."""
@@ -110,33 +108,143 @@ class Planes:
             total += p.groups * self.filters * self.count * each
         return float(total)
 
-    def program(self, only_pack: bool = False) -> Program:
-        """The whole, or the packing of the weights of a plan."""
+    def make_program(
+        self, kernel: RangeKernel, width: int, only_pack: bool, more: dict[str, int], keep: Any
+    ) -> Program:
+        """The whole, or the packing of the weights of a plan; `more` are the integers of one form."""
         p, s = self.problem, self.problem.strides
         in_size, out_size, in_steps, out_steps = self.in_size, self.out_size, self.in_steps, self.out_steps
         values = {
             "groups": p.groups, "depth": self.depth, "filters": self.filters,
             "blocks": self.blocks, "block": self.block, "bands": self.bands, "band": self.band,
             "in_h": in_size[1], "in_w": in_size[2], "out_h": out_size[1], "out_w": out_size[2],
-            "stride_h": self.SH, "row": -self.pad[0], "column": -self.pad[1],
-            "in_n": in_steps[0], "in_c": in_steps[1], "in_row": in_steps[3],
-            "out_n": out_steps[0], "out_k": out_steps[1], "out_row": out_steps[3],
-            "c_n": s.c[0], "c_k": s.c[1], "c_row": s.c[3],
+            "stride_h": self.SH, "stride_w": self.SW, "row": -self.pad[0], "column": -self.pad[1],
+            "in_n": in_steps[0], "in_c": in_steps[1], "in_row": in_steps[3], "in_column": in_steps[4],
+            "out_n": out_steps[0], "out_k": out_steps[1], "out_row": out_steps[3], "out_column": out_steps[4],
+            "c_n": s.c[0], "c_k": s.c[1], "c_row": s.c[3], "c_column": s.c[4],
             "w_group": self.w_group, "w_k": self.w_k, "w_step": self.w_step,
-            "pitch": self.pitch, "copy_c": self.copy_c, "copy_phase": self.copy_phase, "copy_rows": self.rows,
-            "copy_columns": out_size[2] + self.extra, "taps": int(self.taps.ctypes.data),
-            "w_taps": 0 if self.w_taps is None else int(self.w_taps.ctypes.data), "count": self.count,
+            "w_taps": 0 if self.w_taps is None else int(self.w_taps.ctypes.data),
+            "taps": int(self.taps.ctypes.data), "count": self.count, "copy_rows": self.rows,
             "has_bias": int(p.bias), "bias_step": s.bias, "activation": activation_address(p, self.target),
-            "pack": make_pack(p.w_dtype, self.acc, self.MR, self.W).address, "panel_bytes": self.panel_bytes,
-            "shared_bytes": self.shared, "worker_bytes": self.worker, "copy_bytes": self.copy_bytes,
-        }  # fmt: skip
-        kernel = direct_planes.make_planes(
-            p.in_dtype, self.acc, self.MR, self.NV, self.W, self.SW, int(p.has_c), int(self.room > 0)
-        )  # fmt: skip
+            "pack": make_pack(p.w_dtype, self.acc, width, self.W).address, "panel_bytes": self.panel_bytes,
+            "shared_bytes": self.shared, "worker_bytes": self.copy_bytes + self.room, "copy_bytes": self.copy_bytes,
+        } | more  # fmt: skip
         phases = [(kernel, p.n * p.groups * self.blocks * self.bands, 1)]
         if only_pack or not p.prepared:
-            panels = p.groups * ceil_div(self.filters, self.MR)
-            pack = (direct_planes.make_pack_filters(p.w_dtype, self.acc, self.MR), panels, ceil_div(panels, 8))
+            count = p.groups * self.panels
+            pack = (direct_planes.make_pack_filters(p.w_dtype, self.acc, width), count, ceil_div(count, 8))
             phases = [pack] if only_pack else [pack, *phases]
-        words = [int(values[name]) for name in direct_planes.ARGS.ints]
-        return Program(words, phases, keep=(self.taps, self.w_taps))
+        words = [int(values.get(name, 0)) for name in direct_planes.ARGS.ints]
+        return Program(words, phases, keep=(self.taps, self.w_taps, keep))
+
+    def program(self, only_pack: bool = False) -> Program:
+        """The whole, or the packing of the weights of a plan."""
+        raise NotImplementedError
+
+
+class Planes(Form):
+    """Operands whose columns are neighbours: MR filters x NV vectors of pixels."""
+
+    def __init__(self, problem: Any, target: Any) -> None:
+        super().__init__(problem, target)
+        self.MR, self.NV = (8, 3) if target.isa in ("avx512", "neon") else (4, 3)
+        self.extra = self.reach[1] // self.SW
+        self.pitch = max(self.out_size[2] + self.extra, self.W)
+        # vectors of a row by themselves, or of the grid from row to row: whichever leaves fewer lanes unused
+        whole = round_up(self.out_size[2], self.W)
+        self.across = whole // self.W if whole <= self.out_size[2] + self.extra else 0
+        self.band = self.best_band()
+        self.cut(self.MR)
+        # a vector behind the last row, and a tile's pixels behind the last of the band
+        self.copy_phase = ceil_div(self.rows, self.SH) * self.pitch + self.W * (self.NV + 1)
+        self.copy_c = self.SH * self.SW * self.copy_phase
+        i, j = self.tap_h, self.tap_w
+        taps = self.tap_c * self.copy_c + (i % self.SH * self.SW + j % self.SW) * self.copy_phase
+        self.taps = (taps + i // self.SH * self.pitch + j // self.SW).astype(np.int64)
+        self.places = self._places()
+        self.copy_bytes = round_up(self.depth * self.copy_c * self.size, 64)
+        self.room = round_up(self.MR * self.band * self.out_size[2] * self.size, 64) if self.waits else 0
+
+    def vectors(self, rows: int) -> int:
+        """Vectors of pixels of so many rows of a band."""
+        return rows * self.across or ceil_div((rows - 1) * self.pitch + int(self.out_size[2]), self.W)
+
+    def _places(self) -> np.ndarray:
+        """Place in the grid, row and column of the vectors of a band, and of a tile behind them."""
+        index = np.arange(self.vectors(self.band) + self.NV)
+        if self.across:
+            row, column = index // self.across, index % self.across * self.W
+        else:
+            row, column = np.divmod(index * self.W, self.pitch)
+        return np.stack([row * self.pitch + column, row, column], axis=1).astype(np.int64)
+
+    def copied_bytes(self, band: int) -> int:
+        return int(self.band_rows(band) * self.depth * self.pitch * self.SW * self.size)
+
+    def seconds(self, band: int) -> float:
+        pixels = self.NV * self.W
+        work = 2.0 * self.MR * pixels * self.count / self.peak + TILE
+        if self.copied_bytes(band) > self.target.l1d:
+            work += FAR * self.size * (pixels + self.W) * self.count / self.problem.kernel[2]
+        total = 0.0
+        for count, height in self.heights(band):
+            tiles = ceil_div(self.filters, self.MR) * ceil_div(self.vectors(height), self.NV)
+            total += count * (tiles * work + self.copied_bytes(height) / self.size * COPY)
+        return total
+
+    def program(self, only_pack: bool = False) -> Program:
+        p = self.problem
+        kernel = direct_planes.make_planes(
+            p.in_dtype, self.acc, self.MR, self.NV, self.W, self.SW, int(p.has_c), int(self.waits)
+        )  # fmt: skip
+        more = {
+            "pitch": self.pitch, "copy_c": self.copy_c, "copy_phase": self.copy_phase,
+            "copy_columns": self.out_size[2] + self.extra, "places": int(self.places.ctypes.data),
+            "across": self.across,
+        }  # fmt: skip
+        return self.make_program(kernel, self.MR, only_pack, more, self.places)
+
+
+class Pixels(Form):
+    """Operands whose channels are neighbours: MP pixels x NV vectors of filters."""
+
+    def __init__(self, problem: Any, target: Any) -> None:
+        super().__init__(problem, target)
+        # 8 pixels x 3 vectors, which need one more address register than there are, ran at a third of the speed
+        tiles = {(6, 4): 1.0, (7, 3): 0.97, (7, 2): 0.9, (7, 1): 0.6}
+        if target.isa not in ("avx512", "neon"):
+            tiles = {(4, 2): 1.0, (7, 1): 0.7}
+
+        def slowness(tile: tuple[int, int]) -> float:
+            return round_up(self.out_size[2], tile[0]) * round_up(self.filters, tile[1] * self.W) / tiles[tile]
+
+        self.MP, self.NV = min(tiles, key=slowness)
+        self.peak *= tiles[self.MP, self.NV]
+        # input columns of a row of the result, whole tiles of it
+        self.pitch = (round_up(self.out_size[2], self.MP) - 1) * self.SW + self.reach[1] + 1
+        self.band = self.best_band()
+        self.cut(self.NV * self.W)
+        self.taps = ((self.tap_h * self.pitch + self.tap_w) * self.depth + self.tap_c).astype(np.int64)
+        self.copy_bytes = round_up(self.copied_bytes(self.band) + self.W * self.size, 64)
+        block = min(self.block, self.filters)
+        self.room = round_up(self.band * self.out_size[2] * block * self.size, 64) if self.waits else 0
+
+    def copied_bytes(self, band: int) -> int:
+        return int(self.band_rows(band) * self.pitch * self.depth * self.size)
+
+    def seconds(self, band: int) -> float:
+        width = self.NV * self.W
+        work = 2.0 * self.MP * width * self.count / self.peak + TILE
+        panel = width * self.count * self.size
+        if panel > self.target.l1d // 2:
+            work += FAR * panel
+        tiles = ceil_div(self.filters, width) * ceil_div(self.out_size[2], self.MP)
+        copied = sum(count * self.copied_bytes(height) for count, height in self.heights(band)) / self.size
+        return float(self.out_size[1] * tiles * work + copied * COPY)
+
+    def program(self, only_pack: bool = False) -> Program:
+        p = self.problem
+        kernel = direct_pixels.make_pixels(
+            p.in_dtype, self.acc, self.MP, self.NV, self.W, int(p.has_c), int(self.waits)
+        )  # fmt: skip
+        return self.make_program(kernel, self.NV * self.W, only_pack, {"pitch": self.pitch}, None)

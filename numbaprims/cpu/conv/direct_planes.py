@@ -28,21 +28,23 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.taps import grid_end, load_phases, tile_taps
+from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, tile_taps
 
 # A tile is an image, a group, a block of `block` filters, and a band of `band` rows of the result.  in_*: of what
 # windows walk over; row, column: where the first window begins.  copy_c, copy_phase: elements from channel to channel
 # and from remainder to remainder in the copy; copy_rows: input rows of a band.  taps: address of the offset of each in
 # the copy; w_taps: of each in the weights, 0 where they are w_step apart.  depth: channels of a group's input.
-# panel_bytes: weights of all filters of a group.
+# places: address of the place, row and column of each vector of a band's pixels; across: vectors of a row, 0 where
+# they go on from row to row.  panel_bytes: weights of all filters of a group.
 ARGS = Arguments(
     arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "groups", "depth", "filters", "blocks", "block", "bands", "band",
-        "in_h", "in_w", "out_h", "out_w", "stride_h", "row", "column",
-        "in_n", "in_c", "in_row", "out_n", "out_k", "out_row", "c_n", "c_k", "c_row", "w_group", "w_k", "w_step",
-        "pitch", "copy_c", "copy_phase", "copy_rows", "copy_columns", "taps", "w_taps", "count",
+        "in_h", "in_w", "out_h", "out_w", "stride_h", "stride_w", "row", "column",
+        "in_n", "in_c", "in_row", "in_column", "out_n", "out_k", "out_row", "out_column",
+        "c_n", "c_k", "c_row", "c_column", "w_group", "w_k", "w_step", "w_taps",
+        "pitch", "copy_c", "copy_phase", "copy_rows", "copy_columns", "taps", "places", "across", "count",
         "has_bias", "bias_step", "activation", "pack", "panel_bytes", "shared_bytes", "worker_bytes", "copy_bytes",
     ),
 )  # fmt: skip
@@ -130,7 +132,10 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
             x = advance(args.first, n * args.in_n + group * args.depth * args.in_c)
             copy_band(args, copy, x, p * args.stride_h + args.row, W, SW, acc)
             weights = pointer_from_address(panels + group * args.panel_bytes, acc)
-            pixels = (rows - 1) * args.pitch + out_w
+            if args.across:
+                vectors = rows * args.across
+            else:
+                vectors = ((rows - 1) * args.pitch + out_w + W - 1) // W
             for k in range(block * args.block, min((block + 1) * args.block, args.filters), MR):
                 filters = min(MR, args.filters - k)
                 channel = group * args.filters + k
@@ -148,10 +153,11 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
                     total = out
                     step = args.out_row
                     k_step = args.out_k
-                for at in range(0, pixels, NV * W):
-                    sums = tile_taps(advance(copy, at), args.taps, advance(weights, k * count), count, MR, NV, W)
+                for v in range(0, vectors, NV):
+                    places = args.places + 8 * PLACE * v
+                    sums = tile_taps(copy, places, args.taps, advance(weights, k * count), count, MR, NV, W)
                     grid_end(
-                        total, k_step, step, filters, at, args.pitch, rows, out_w, sums, alpha, shifts,
+                        total, k_step, step, filters, places, args.pitch, rows, out_w, sums, alpha, shifts,
                         c, args.c_k, args.c_row, beta, C, NV,
                     )  # fmt: skip
                 for i in range(filters):

@@ -15,6 +15,7 @@ from numbaprims.cpu.simd.memory import I32, masked_load_value, masked_store_valu
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 _I64 = ir.IntType(64)
+PLACE = 3  # words that tell where a vector of pixels lies: its place in the copied grid, row, column
 
 
 def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
@@ -84,9 +85,7 @@ def _deinterleave(builder: Any, parts: list[Any], lanes: int) -> list[Any]:
     return out
 
 
-def _loop(
-    context: Any, builder: Any, count: Any, offsets: Any, w: Any, w_step: int, sums: list[Any], update: Any
-) -> Any:
+def _loop(builder: Any, count: Any, offsets: Any, w: Any, w_step: int, sums: list[Any], update: Any) -> Any:
     """`count` updates (sums, offset, address of the weights) -> sums, the sums in registers."""
     before = builder.block
     body, after = builder.append_basic_block("taps"), builder.append_basic_block("taps_end")
@@ -113,10 +112,10 @@ def _loop(
 
 
 @intrinsic(prefer_literal=True)
-def tile_taps(typingctx, x, offsets, w, count, MR, NV, W):  # type: ignore[no-untyped-def]
-    """The tile sum over t < count of w[t * MR + i] * x[offsets[t] + v * W + lane]: MR filters x NV vectors of pixels.
+def tile_taps(typingctx, x, places, offsets, w, count, MR, NV, W):  # type: ignore[no-untyped-def]
+    """The tile sum over t < count of w[t * MR + i] * x[places[3 v] + offsets[t] + lane]: MR filters x NV vectors.
 
-    `offsets` is the address of int64 words.
+    `places` and `offsets` are addresses of int64 words.
     """
     literal = _literals(MR, NV, W)
     if literal is None or not isinstance(x, Pointer) or not isinstance(w, Pointer):
@@ -126,13 +125,15 @@ def tile_taps(typingctx, x, offsets, w, count, MR, NV, W):  # type: ignore[no-un
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        table = builder.inttoptr(args[1], _I64.as_pointer())
+        where, table = (builder.inttoptr(address, _I64.as_pointer()) for address in args[1:3])
+        begins = [
+            builder.gep(args[0], [builder.load(builder.gep(where, [_constant(PLACE * v)]))]) for v in range(vectors)
+        ]
 
         def update(sums: list[Any], offset: Any, w_at: Any) -> list[Any]:
-            begin = builder.gep(args[0], [offset])
             xs = []
-            for v in range(vectors):
-                value = builder.load(vector_at(builder, begin, _constant(v * lanes), vector))
+            for begin in begins:
+                value = builder.load(vector_at(builder, begin, offset, vector))
                 value.align = 1
                 xs.append(value)
             out = []
@@ -142,18 +143,20 @@ def tile_taps(typingctx, x, offsets, w, count, MR, NV, W):  # type: ignore[no-un
             return out
 
         zero = [ir.Constant(vector, None)] * (rows * vectors)
-        sums = _loop(context, builder, args[3], table, args[2], rows, zero, update)
+        sums = _loop(builder, args[4], table, args[3], rows, zero, update)
         return context.make_tuple(builder, result, sums)
 
-    return result(x, types.int64, w, types.int64, MR, NV, W), codegen
+    return result(x, types.int64, types.int64, w, types.int64, MR, NV, W), codegen
 
 
 @intrinsic(prefer_literal=True)
 def grid_end(  # type: ignore[no-untyped-def]
-    typingctx, out, k_step, row_step, filters, at, pitch, rows, columns, tile, alpha, shifts,
+    typingctx, out, k_step, row_step, filters, places, pitch, rows, columns, tile, alpha, shifts,
     c, c_k_step, c_row_step, beta, has_c, NV,
 ):  # fmt: skip
-    """Store a tile of filters x NV vectors of pixels of a grid, rows x pitch, from pixel `at` on, in planes.
+    """Store a tile of filters x NV vectors of pixels of a grid, rows x pitch, in planes.
+
+    `places` is the address of three int64 words for each vector: its place in the grid, row p and column q.
 
     out[i, p, q] = alpha * sum + shifts[i] + beta * c[i, p, q] for the pixels at p * pitch + q with q < columns; others
     are dropped, and so are filters from `filters` on.  A vector crosses one row's end at most: pitch >= W.  c is not
@@ -166,7 +169,7 @@ def grid_end(  # type: ignore[no-untyped-def]
     height = tile.count // vectors
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        (out_at, k_step_v, row_step_v, filters_v, at_v, pitch_v, rows_v, columns_v, sums, alpha_v, shifts_v,
+        (out_at, k_step_v, row_step_v, filters_v, places_v, pitch_v, rows_v, columns_v, sums, alpha_v, shifts_v,
          c_at, c_k_v, c_row_v, beta_v) = args[:15]  # fmt: skip
         stored = context.get_value_type(Vec(out.elem, lanes))
         with builder.goto_entry_block():
@@ -188,9 +191,10 @@ def grid_end(  # type: ignore[no-untyped-def]
                 place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, _constant(i))]), spare)
                 masked_store_value(builder, place, _constant(0), mask, narrow_value(builder, value, out.elem))
 
-        p, q = builder.sdiv(at_v, pitch_v), builder.srem(at_v, pitch_v)
+        where = builder.inttoptr(places_v, _I64.as_pointer())
         nothing = _constant(0)
         for v in range(vectors):
+            p, q = (builder.load(builder.gep(where, [_constant(PLACE * v + word)])) for word in (1, 2))
             values = []
             for i in range(height):
                 shift = splat_value(builder, builder.load(builder.gep(shifts_v, [_constant(i)])), lanes)
@@ -202,10 +206,85 @@ def grid_end(  # type: ignore[no-untyped-def]
             here = builder.icmp_signed("<", next_p, rows_v)
             with builder.if_then(builder.and_(crosses, here)):
                 piece(values, next_p, next_q, _there(builder, next_q, columns_v, lanes))
-            ends = builder.icmp_signed(">=", builder.add(q, _constant(lanes)), pitch_v)
-            p = builder.select(ends, next_p, p)
-            q = builder.add(builder.select(ends, next_q, q), _constant(lanes))
         return context.get_dummy_value()
 
     vec, i64 = tile.dtype, types.int64
     return types.void(out, *[i64] * 7, tile, vec, shifts, c, i64, i64, vec, has_c, NV), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_taps_pixels(typingctx, x, step, offsets, w, count, MP, NV, W):  # type: ignore[no-untyped-def]
+    """The tile sum over t < count of x[i * step + offsets[t]] * w[(t * NV + v) * W + lane]: MP pixels x NV vectors.
+
+    `offsets` is the address of int64 words.
+    """
+    literal = _literals(MP, NV, W)
+    if literal is None or not isinstance(x, Pointer) or not isinstance(w, Pointer):
+        return None
+    pixels, vectors, lanes = literal
+    result = types.UniTuple(Vec(x.elem, lanes), pixels * vectors)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(result.dtype)
+        table = builder.inttoptr(args[2], _I64.as_pointer())
+        begins = [builder.gep(args[0], [builder.mul(args[1], _constant(i))]) for i in range(pixels)]
+
+        def update(sums: list[Any], offset: Any, w_at: Any) -> list[Any]:
+            weights = []
+            for v in range(vectors):
+                value = builder.load(vector_at(builder, w_at, _constant(v * lanes), vector))
+                value.align = 1
+                weights.append(value)
+            out = []
+            for i, begin in enumerate(begins):
+                pixel = splat_value(builder, builder.load(builder.gep(begin, [offset])), lanes)
+                out += [multiply_add_value(builder, pixel, weights[v], sums[i * vectors + v]) for v in range(vectors)]
+            return out
+
+        zero = [ir.Constant(vector, None)] * (pixels * vectors)
+        sums = _loop(builder, args[4], table, args[3], vectors * lanes, zero, update)
+        return context.make_tuple(builder, result, sums)
+
+    return result(x, types.int64, types.int64, w, types.int64, MP, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def pixels_end(  # type: ignore[no-untyped-def]
+    typingctx, out, step, pixels, filters, tile, alpha, shifts, c, c_step, beta, has_c, NV
+):
+    """Store pixels x NV vectors of filters: out[i * step + k] = alpha sum + shifts[k] + beta c[i * c_step + k].
+
+    Pixels from `pixels` on and filters from `filters` on are dropped; c is not looked at where `has_c` is 0.
+    """
+    literal = _literals(has_c, NV)
+    if literal is None or not isinstance(tile, types.UniTuple) or not isinstance(out, Pointer):
+        return None
+    lanes, vectors = tile.dtype.n, literal[1]
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        out_at, step_v, pixels_v, filters_v, sums, alpha_v, shifts_v, c_at, c_step_v, beta_v = args[:10]
+        stored = context.get_value_type(Vec(out.elem, lanes))
+        vector = context.get_value_type(tile.dtype)
+        with builder.goto_entry_block():
+            room = builder.alloca(stored)
+            room.align = 64
+        spare = builder.bitcast(room, out_at.type)
+        for v in range(vectors):
+            at = _constant(v * lanes)
+            mask = _there(builder, at, filters_v, lanes)
+            shift = builder.load(vector_at(builder, shifts_v, at, vector))
+            for i in range(tile.count // vectors):
+                there = builder.icmp_signed("<", _constant(i), pixels_v)
+                value = multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift)
+                if literal[0]:
+                    place = builder.gep(c_at, [builder.add(builder.mul(c_step_v, _constant(i)), at)])
+                    place = builder.select(there, place, spare)
+                    added = masked_load_value(builder, place, _constant(0), mask, stored)
+                    value = multiply_add_value(builder, widen_value(builder, added, out.elem), beta_v, value)
+                place = builder.gep(out_at, [builder.add(builder.mul(step_v, _constant(i)), at)])
+                place = builder.select(there, place, spare)
+                masked_store_value(builder, place, _constant(0), mask, narrow_value(builder, value, out.elem))
+        return context.get_dummy_value()
+
+    vec, i64 = tile.dtype, types.int64
+    return types.void(out, i64, i64, i64, tile, vec, shifts, c, i64, vec, has_c, NV), codegen
