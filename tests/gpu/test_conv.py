@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 from conv_cases import CASES, FUNCTIONS, Case, arguments, from_layout, operand_layouts, to_layout
 from helpers import assert_close, assert_exact, exact_integers, from_float64, in_library, to_float64
+from ptx_emulator.driver import EmulatedDriver
 
 import numbaprims
 from numbaprims import arrays
-from numbaprims.dispatch import call as dispatch_call
+from numbaprims.dispatch import call as dispatch_call, registry
+from numbaprims.gpu import driver
 from numbaprims.gpu.conv import SOLVERS
+from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.memory import DeviceArray, to_device
-from numbaprims.ops import conv as ops_conv
+from numbaprims.gpu.target import A100, H200
+from numbaprims.ops import _conv_call as ops_conv
 from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose
+from numbaprims.ops.conv import PROBLEMS
 from numbaprims.reference import conv as reference
 
 NAMES = tuple(solver.name for solver in SOLVERS)
@@ -120,3 +125,162 @@ def test_float64_and_halves(gpu, direction):
     for dtype in ("f64", "f16", "bf16"):
         got, expected = run(CASES[13], direction, dtype, "auto")
         assert_exact(to_float64(got, None) if dtype == "f64" else got, expected, dtype if dtype == "f64" else None)
+
+
+# ---------------------------------------------------------------- each solver
+
+
+def check(case, direction, dtype, solver, layout):
+    got, expected = run(case, direction, dtype, solver, layout)
+    assert_exact(got, expected, vacuous=not expected.any())
+
+
+LONG = {
+    # more than one chunk of k, the last one shorter
+    "forward": Case((1, 61, 4, 5), (5, 61, 3, 3), padding=1),
+    "data": Case((1, 4, 4, 5), (61, 4, 3, 3), padding=1),
+    "weight": Case((3, 3, 15, 14), (5, 3, 2, 3), padding=1, groups=1),
+}
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_implicit_gemm(gpu, direction):
+    """Strides, dilations, groups; three dimensions; tiles of pixels as rows and as columns; k in chunks."""
+    for case, layout in ((CASES[3], "NHWC"), (CASES[13], "NCHW"), (CASES[14], "NCHW"), (CASES[25], "NHWC")):
+        check(case, direction, "f32", "implicit_gemm", layout)
+    check(LONG[direction], direction, "f32", "implicit_gemm", "NCHW")
+    assert "conv_reduce" in gpu.launches[-1].entry
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_implicit_mma(gpu, direction):
+    """Pieces of 16 bytes, single elements, packed weights; k in chunks."""
+    for case, layout in ((CASES[3], "NHWC"), (CASES[13], "NCHW"), (CASES[14], "NHWC")):
+        check(case, direction, "f16", "implicit_mma", layout)
+    check(LONG[direction], direction, "f16", "implicit_mma", "NHWC")
+    assert "conv_reduce" in gpu.launches[-1].entry
+
+
+def test_pieces(gpu):
+    """Weights that lie as they are multiplied are not packed; a source that begins off 16 bytes comes by elements."""
+    rng = np.random.default_rng(6)
+    case = Case((2, 16, 6, 5), (24, 16, 3, 3), padding=1)
+    x, w = (exact_integers(s, "f16", 144, rng).astype(np.float16) for s in (case.x, case.w))
+    expected = case.expected("forward", x.astype(np.float64), w.astype(np.float64))
+    last = to_device(np.ascontiguousarray(w.transpose(0, 2, 3, 1))).transpose(0, 3, 1, 2)
+    wide = np.zeros((2, 6, 5, 24), np.float16)
+    for begin in (0, 8, 1):
+        wide[..., begin : begin + 16] = x.transpose(0, 2, 3, 1)
+        source = to_device(wide)[..., begin : begin + 16]
+        gpu.launches.clear()
+        got = numbaprims.conv(source, last, algorithm="implicit_mma", layout="NHWC", padding=1)
+        assert_exact(from_layout(got.to_host(), "NHWC"), expected)
+        assert ("_elements_" if begin == 1 else "_pieces_") in gpu.launches[-1].entry and len(gpu.launches) == 1
+
+
+def test_tf32_is_asked_for(gpu):
+    case = CASES[4]
+    with numbaprims.config(allow_tf32=True):
+        for layout in ("NCHW", "NHWC"):
+            check(case, "forward", "f32", "implicit_mma", layout)
+    with pytest.raises(ValueError, match="allow_tf32"):
+        run(case, "forward", "f32", "implicit_mma")
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_gemm_1x1(gpu, direction):
+    for layout in ("NCHW", "NHWC"):
+        if (direction, layout) != ("weight", "NCHW"):
+            check(CASES[1], direction, "f32", "gemm_1x1", layout)
+    with pytest.raises(ValueError, match="evenly spaced" if direction == "weight" else "more than one element"):
+        check(CASES[1] if direction == "weight" else CASES[3], direction, "f32", "gemm_1x1", "NCHW")
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_depthwise(gpu, direction):
+    """Multipliers, strides, dilations; neighbours of a row and neighbours of the channels."""
+    for case, layout in ((CASES[16], "NCHW"), (CASES[17], "NHWC"), (CASES[19], "NCHW")):
+        check(case, direction, "f32", "depthwise", layout)
+    check(Case((2, 3, 46, 50), (6, 1, 3, 3), stride=2, groups=3), direction, "f16", "depthwise", "NCHW")
+
+
+@pytest.mark.parametrize("solver", ["implicit_gemm", "depthwise"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_epilogue(gpu, solver, layout):
+    """alpha, beta c into c itself, bias and an activation, by vectors where rows allow it and one by one."""
+    rng = np.random.default_rng(7)
+    groups = 8 if solver == "depthwise" else 1
+    for width in (8, 7):
+        case = Case((2, 8, 5, width), (8, 8 // groups, 3, 3), padding=1, groups=groups)
+        x, w = rng.standard_normal(case.x), rng.standard_normal(case.w)
+        c, bias = rng.standard_normal(case.y()), rng.standard_normal(8)
+        x, w, c, bias = (z.astype(np.float32) for z in (x, w, c, bias))
+        old = to_device(to_layout(c, layout))
+        numbaprims.conv(
+            to_device(to_layout(x, layout)), to_device(w), to_device(bias), alpha=-0.5, beta=2.0, c=old, out=old,
+            activation=("leaky_relu", {"negative_slope": 0.25}), layout=layout, algorithm=solver, **case.window,
+        )  # fmt: skip
+        expected = reference.finish(
+            case.expected("forward", x.astype(np.float64), w), alpha=-0.5, beta=2.0, c=c, bias=bias,
+            activation=("leaky_relu", {"negative_slope": 0.25}),
+        )  # fmt: skip
+        assert_close(from_layout(old.to_host(), layout), expected, k=80, max_abs=30.0)
+
+
+def test_large_tile(gpu):
+    """A tile that the cost model would not choose for so small a problem."""
+    rng = np.random.default_rng(8)
+    case = Case((3, 5, 7, 10), (130, 5, 3, 3), padding=1)
+    x, w = (exact_integers(s, "f32", 45, rng) for s in (case.x, case.w))
+    out = device(np.full(case.y(), np.nan), "f32")
+    given = (out, device(x, "f32"), device(w, "f32"))
+    problem = PROBLEMS["conv"](given[1], given[2], out=out, padding=1)
+    launch = ImplicitGemm().bind(problem, registry.target("emulated"), {"tile": "128x128"})
+    launch(*(arrays.enter(z, "z")[0] for z in given), f0=1.0)
+    assert_exact(out.to_host(), case.expected("forward", x, w))
+
+
+def test_the_same_bits_in_any_order():
+    """The chunks of a weight gradient follow from the problem, and are added in one order."""
+    rng = np.random.default_rng(9)
+    case = LONG["weight"]
+    dy, x = (rng.standard_normal(s).astype(np.float32) for s in case.operand_shapes("weight"))
+    found = []
+    for options in ({"target": A100}, {"order": "random", "seed": 1}):
+        with driver.use(EmulatedDriver(**options)):
+            got = numbaprims.conv_backward_weight(
+                to_device(dy), to_device(x), case.w, algorithm="implicit_gemm", **case.window
+            )
+            found.append(got.to_host())
+    np.testing.assert_array_equal(*found)
+    assert_close(found[0], case.expected("weight", dy.astype(np.float64), x), k=900, max_abs=120.0)
+
+
+def test_choice():
+    """What the formulas choose for layers of networks, on an H200 and an A100."""
+
+    def best(direction, *shapes, dtype=np.float16, layout="NHWC", target=H200, **window):
+        a, b = (np.lib.stride_tricks.as_strided(np.zeros(1, dtype), s, steps(s, dtype)) for s in shapes[:2])
+        problem = PROBLEMS[FUNCTIONS[direction]](a, b, *shapes[2:], layout=layout, **window)
+        able = [solver for solver in SOLVERS if solver.why_not(problem, target) is None]
+        return min(able, key=lambda solver: solver.estimate(problem, target)).name
+
+    def steps(shape, dtype):
+        size = np.dtype(dtype).itemsize
+        return tuple(size * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+
+    x, y = (32, 56, 56, 64), (32, 56, 56, 256)
+    for target in (A100, H200):
+        assert best("forward", x, (64, 64, 3, 3), padding=1, target=target) == "implicit_mma"
+        assert best("data", x, (64, 64, 3, 3), x, padding=1, target=target) == "implicit_mma"
+        assert best("weight", x, x, (64, 64, 3, 3), padding=1, target=target) == "implicit_mma"
+        assert best("forward", x, (64, 64, 3, 3), padding=1, dtype=np.float32, target=target) == "implicit_gemm"
+        assert best("forward", x, (256, 64, 1, 1), target=target) == "gemm_1x1"
+        assert best("data", y, (256, 64, 1, 1), x, target=target) == "gemm_1x1"
+        assert best("forward", y, (256, 1, 3, 3), padding=1, groups=256, target=target) == "depthwise"
+    bias = PROBLEMS["conv_backward_bias"](np.zeros((2, 3, 4, 5), np.float32))
+    assert [solver.name for solver in SOLVERS if solver.why_not(bias, H200) is None] == ["sums", "naive"]
+    far = PROBLEMS["conv_backward_data"](
+        np.zeros((1, 2, 2, 2), np.float32), np.zeros((2, 3, 9, 9), np.float32), (1, 3, 18, 18), stride=9
+    )
+    assert "81 products" in ImplicitGemm().why_not(far, H200)
