@@ -10,7 +10,7 @@ from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.weight import WeightGemm
 from numbaprims.cpu.conv.weight_columns import Im2colWeight
-from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces
+from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces, WinogradWeight
 
 # One a line: whoever adds one changes one.
 SOLVERS = (
@@ -27,6 +27,7 @@ SOLVERS = (
     Winograd6(),
     Winograd2(),
     WinogradPieces(),
+    WinogradWeight(),
     Fft(),
     Naive(),
 )

@@ -41,6 +41,45 @@ def with_ones(matrix: Matrix) -> Matrix:
     return tuple((*row, type(row[0])(1)) for row in matrix)
 
 
+def common_refusal(problem: Any) -> str | None:
+    """What no solver of the family takes."""
+    p = problem
+    if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+        return "it takes images, without a depth"
+    if p.dilation[1:] != (1, 1):
+        return "it takes dilation 1"
+    if p.accumulate not in ("f32", "f64"):
+        return "the transforms need fractions, which integers have not"
+    if settings.current().accuracy == "high":
+        return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
+    return None
+
+
+def is_dense(q: Pose, taps: tuple[int, int]) -> bool:
+    """Whether the taps of a channel, and the channels of a filter, lie side by side."""
+    # steps of axes with one element are 0
+    given = zip(q.w_steps[1:], (taps[0] * taps[1], taps[1], 1), (q.x_channels, *taps), strict=True)
+    return all(have == want or size == 1 for have, want, size in given)
+
+
+def table_and_pieces(words: dict[str, int], firsts: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The table, and the first taps of pieces that it points to."""
+    places = np.zeros((2, PLACES), np.int64)
+    for row, taps in zip(places, firsts, strict=True):
+        row[: len(taps)] = taps
+    words = words | {"pieces": int(places.ctypes.data)}
+    return np.array([words.get(name, 0) for name in TABLE], np.int64), places
+
+
+def launch_ints(table: np.ndarray, problem: Any, activation: int) -> list[int]:
+    """What a driver takes beside arrays and factors."""
+    values = {
+        "geometry": int(table.ctypes.data), "activation": activation, "has_c": int(problem.has_c),
+        "has_bias": int(problem.bias), "bias_step": problem.strides.bias,
+    }  # fmt: skip
+    return [values.get(name, 0) for name in ARGS.ints]
+
+
 class Winograd(Solver):
     """What all of them share: tiles, products in the transforms' domain, and the way back.
 
@@ -58,19 +97,10 @@ class Winograd(Solver):
         raise AssertionError("a solver names its axes")
 
     def _refusal(self, problem: Any) -> str | None:
-        """What no solver of the family takes."""
-        p = problem
-        if p.direction not in ("forward", "data"):
-            return f"direction {p.direction} is not one of forward and data"
-        if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
-            return "it takes images, without a depth"
-        if p.dilation[1:] != (1, 1):
-            return "it takes dilation 1"
-        if p.accumulate not in ("f32", "f64"):
-            return "the transforms need fractions, which integers have not"
-        if settings.current().accuracy == "high":
-            return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
-        return None
+        """What neither of the two directions takes."""
+        if problem.direction not in ("forward", "data"):
+            return f"direction {problem.direction} is not one of forward and data"
+        return common_refusal(problem)
 
     def _blocks(self, problem: Any, q: Pose, target: Any, scale: float = 1.0) -> cost.Blocks:
         """The cut into blocks of tiles, `scale` times as large as the rule says."""
@@ -123,13 +153,6 @@ class Winograd(Solver):
             (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
         )
         taps = problem.kernel[1:]
-        # steps of axes with one element are 0
-        dense = all(
-            have == want or size == 1
-            for have, want, size in zip(
-                q.w_steps[1:], (taps[0] * taps[1], taps[1], 1), (q.x_channels, *taps), strict=True
-            )
-        )
         kernels = {
             "input": make_input(
                 q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps, q.x[1]), program(of_h.b_t),
@@ -141,7 +164,7 @@ class Winograd(Solver):
                 program(of_h.a_t), program(with_ones(of_w.a_t)),
             ),
             "weights": make_weights(
-                q.w_dtype, acc, taps, piece, stride, n, NV, W, dense, program(of_h.g), program(of_w.g)
+                q.w_dtype, acc, taps, piece, stride, n, NV, W, is_dense(q, taps), program(of_h.g), program(of_w.g)
             ),
         }  # fmt: skip
         return (
@@ -189,18 +212,16 @@ class Winograd(Solver):
         packed = packed[-packed.ctypes.data % 64 :]
         table, places = self._table(problem, words)
         tiles = q.groups * words["panels"]
-        program = Program(_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places))
+        program = Program(
+            launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places)
+        )
         launch = make_launcher(program, parallel=tiles > 1)
         launch(packed, None, weights, None, None, packed)
         return packed
 
     def _table(self, problem: Any, words: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-        """The table, and the first taps of pieces that it points to."""
-        places = np.zeros((2, PLACES), np.int64)
-        for row, axis in zip(places, self.axes(problem), strict=True):
-            row[: len(axis.firsts)] = axis.firsts
-        words = words | {"pieces": int(places.ctypes.data)}
-        return np.array([words.get(name, 0) for name in TABLE], np.int64), places
+        h, w = self.axes(problem)
+        return table_and_pieces(words, (h.firsts, w.firsts))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q = pose(problem)
@@ -217,17 +238,12 @@ class Winograd(Solver):
                 (driver.make_input_phase(), words["c_blocks"], 1),
                 (driver.make_panel_phase(), words["panels"], 1),
             ]
-        ints = _ints(table, problem, activation_address(problem, target))
+        ints = launch_ints(table, problem, activation_address(problem, target))
         program = Program(ints, phases, steps=steps, keep=(table, places))
         return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
 
 
-def _ints(table: np.ndarray, problem: Any, activation: int) -> list[int]:
-    values = {
-        "geometry": int(table.ctypes.data), "activation": activation, "has_c": int(problem.has_c),
-        "has_bias": int(problem.bias), "bias_step": problem.strides.bias,
-    }  # fmt: skip
-    return [values.get(name, 0) for name in ARGS.ints]
+_ints = launch_ints  # its name in numbaprims.cpu.conv.fft
 
 
 class _Square(Winograd):

@@ -29,7 +29,8 @@ BLOCK = Arguments(
 # far: whether the result exceeds the second-level cache.  m_h, m_w: outputs of a tile, taps_h, taps_w: of a window,
 # where kernels serve all sizes.  x_blocks: vectors of x's channels, c_blocks: as many for each piece of the window.
 # pieces: address of the first taps of the pieces, those along the height, then pieces_w along the width.
-# The kernels are addresses; *_bytes and *_at are places in the workspace.
+# y_table: address of the table of y's gradient as an input.  The kernels are addresses; *_bytes and *_at are places in
+# the workspace.
 TABLE = (
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
@@ -37,7 +38,7 @@ TABLE = (
     "blocks", "rows", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
     "u_group", "sum_size",
     "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
-    "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w",
+    "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table", "u_at",
 )  # fmt: skip
 WORD = {name: index for index, name in enumerate(TABLE)}
 
@@ -69,24 +70,27 @@ def _planar(steps: Any) -> tuple[int, int, int, int]:
     return steps[0], steps[1], steps[3], steps[4]
 
 
+def forward_pose(problem: Any) -> Pose:
+    """The forward problem that a problem belongs to; c lies as the result."""
+    p, s = problem, problem.strides
+    w = _planar(s.w)
+    return Pose(
+        p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], _planar(s.x), _planar(s.y),
+        _planar(s.c), w, 0, p.group_k * w[0], p.x_dtype, p.y_dtype, bias_dtype(p), p.w_dtype,
+    )  # fmt: skip
+
+
 def pose(problem: Any) -> Pose:
     """The forward form of a problem of either direction."""
-    p, s = problem, problem.strides
-    r, t = p.kernel[1:]
-    x, y, c, w = _planar(s.x), _planar(s.y), _planar(s.c), _planar(s.w)
-    if p.direction == "forward":
-        return Pose(
-            p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], x, y, c, w, 0,
-            p.group_k * w[0], p.x_dtype,
-            p.y_dtype, bias_dtype(p), p.w_dtype,
-        )  # fmt: skip
-    pad = (r - 1 - p.padding[1], t - 1 - p.padding[2])
-    turned = (w[1], w[0], -w[2], -w[3])
-    start = (r - 1) * w[2] + (t - 1) * w[3]
-    return Pose(
-        p.n, p.groups, p.group_k, p.group_c, p.y_size[1:], p.x_size[1:], pad, y, x, c, turned, start,
-        p.group_k * w[0], p.y_dtype,
-        p.x_dtype, bias_dtype(p), p.w_dtype,
+    q = forward_pose(problem)
+    if problem.direction == "forward":
+        return q
+    (r, t), w = problem.kernel[1:], q.w_steps
+    return q._replace(
+        x_channels=q.out_channels, out_channels=q.x_channels, x=q.out, out=q.x,
+        pad=(r - 1 - q.pad[0], t - 1 - q.pad[1]),
+        x_steps=q.out_steps, out_steps=q.x_steps, w_steps=(w[1], w[0], -w[2], -w[3]),
+        w_start=(r - 1) * w[2] + (t - 1) * w[3], x_dtype=q.out_dtype, out_dtype=q.x_dtype,
     )  # fmt: skip
 
 
