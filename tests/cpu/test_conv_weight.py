@@ -64,6 +64,7 @@ CUTS = [
     ((1, 64, 14, 14), (64, 64, 3, 3), {"padding": 1}),
     ((7, 24, 7, 7), (20, 24, 3, 3), {"padding": 1}),
     ((4, 40, 28, 28), (17, 40, 1, 1), {}),
+    ((2, 40, 9, 9), (20, 40, 2, 2), {}),
     ((3, 3, 41, 37), (20, 3, 5, 5), {"padding": 2, "stride": 2}),
     ((2, 600, 6, 6), (30, 600, 1, 1), {"stride": 2}),
     ((2, 48, 20, 20), (24, 12, 3, 3), {"padding": 1, "groups": 4}),
@@ -89,9 +90,11 @@ def test_any_cut_gives_the_sum(x_shape, w_shape, window):
     heights = {int(next(iter(solver.configs(problem, machine)))["mr"]), 6}
     for pixels in (1, 30, 400, 100000):
         for mr in heights:
-            out = np.full(w_shape, np.nan, np.float32)
+            memory = np.full(expected.size + 64, np.nan, np.float32)
+            out = memory[: expected.size].reshape(w_shape)
             solver.bind(problem, machine, {"mr": mr, "pixels": pixels})(out, dy, x, f0=1.0)
             np.testing.assert_array_equal(out, expected, err_msg=f"{pixels} pixels, mr {mr}")
+            assert np.isnan(memory[expected.size :]).all()
 
 
 def test_slices_follow_from_the_problem():

@@ -46,6 +46,11 @@ def panel_columns(channels: int, W: int) -> int:
     return round_up(channels, W)
 
 
+def gather_lanes(run: int, W: int) -> int:
+    """Lanes of the vectors that copy rows of a window: no more than a row takes, which would reach into more lines."""
+    return next((lanes for lanes in (2, 4, 8, 16) if lanes >= run and lanes < W), W)
+
+
 def uses_patches(problem: Any, W: int) -> bool:
     """Whether vectors run along (c, r, s) instead of along channels, too few of which would leave most of them empty.
 
@@ -167,6 +172,7 @@ class WeightGemm(Solver):
         whole = cut.patches
         # rows of a window that lie side by side in x: with the channels last those of all channels at once
         unit = channels if s.x[1] == 1 and p.dilation[2] == 1 and s.x[4] == channels and channels > 1 else 1
+        run = p.kernel[2] * unit
         width = round_up(channels * taps, W)
         # the order of sums of one filter: (tap, channel), or that of the patches
         c_step, tap_step = (taps, 1) if whole and unit == 1 else (1, channels)
@@ -205,7 +211,7 @@ class WeightGemm(Solver):
         shared = 0 if in_out or fused else round_up(cut.slices * slice_step * size, 64)
         ints = {
             "geometry": int(table.ctypes.data), "taps": len(shifts), "shifts": int(shifts.ctypes.data),
-            "patches": make_patches(p.x_dtype, acc, W).address if whole else 0,
+            "patches": make_patches(p.x_dtype, acc, gather_lanes(run, W)).address if whole else 0,
             "pack_x": make_pack(p.x_dtype, acc, nr, W).address, "pack_y": make_pack(p.y_dtype, acc, mr, W).address,
             "multiply": make_multiply(acc, mr, 2, W).address, "in_size": DTYPES[p.x_dtype].itemsize, "sum_size": size,
             "mr": mr, "nr": nr, "box_n": cut.box[0], "box_o": cut.box[1], "box_p": cut.box[2],
@@ -216,7 +222,7 @@ class WeightGemm(Solver):
             "src_d": source[0], "src_h": source[1], "src_w": source[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2],
             "merge_x": int(merge_x), "merge_y": 2 if planes else int(lines),
-            "width": width, "unit": unit, "run": p.kernel[2] * unit,
+            "width": width, "unit": unit, "run": run,
             "columns": channels * taps, "y_at": x_bytes, "table_at": x_bytes + y_bytes,
             "sums_at": x_bytes + y_bytes + round_up(pixels * 8, 64), "fused": int(fused),
             "worker_bytes": x_bytes + y_bytes + round_up(pixels * 8, 64) + sums_bytes, "shared_bytes": shared,

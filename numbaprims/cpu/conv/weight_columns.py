@@ -12,6 +12,7 @@ from typing import Any
 from numbaprims import workspace
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
+from numbaprims.cpu.conv.weight import gather_lanes
 from numbaprims.cpu.conv.weight_arguments import PATCHES
 from numbaprims.cpu.conv.weight_kernels import make_patches
 from numbaprims.cpu.drivers import Program
@@ -141,8 +142,9 @@ class Im2colWeight(Solver):
         width, size = self._width(p, target), DTYPES[p.accumulate].itemsize
         W = lanes(p.accumulate, target.vector_bytes)
         table = geometry_table(p)
+        patches = make_patches(p.x_dtype, p.accumulate, gather_lanes(p.kernel[2], W))
         values = {
-            "geometry": int(table.ctypes.data), "patches": make_patches(p.x_dtype, p.accumulate, W).address,
+            "geometry": int(table.ctypes.data), "patches": patches.address,
             "in_size": size, "out_size": size, "width": width, "run": p.kernel[2],
         }  # fmt: skip
         lines = p.groups * p.y_size[0] * p.y_size[1]

@@ -27,6 +27,7 @@ from numbaprims.cpu.simd import (
     stack_tile,
     store,
     store_first,
+    store_narrow,
     store_narrow_first,
     store_narrow_scalar,
     store_rows,
@@ -196,6 +197,8 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
         slices, slice_step, tap_step = load_word(e, SLICES), load_word(e, SLICE_STEP), load_word(e, TAP_STEP)
         taps, places = load_word(e, TAPS), load_word(e, PLACES)
         out_c, c_c, has_c = load_word(e, OUT_C), load_word(e, C_C), load_word(e, HAS_C)
+        # rows of taps are written as whole vectors where the rows that follow then write over the end
+        joins = taps <= W and out_c == taps
         for k in range(lo, hi):
             sums = advance(args.sums, k * load_word(e, K_STEP))
             out = advance(args.out, k * load_word(e, OUT_K))
@@ -224,7 +227,10 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
                             if has_c:
                                 at = (v + channel) * c_c + t
                                 x = multiply_add(load_wide_first(c, at, count, W), beta, x)
-                            store_narrow_first(out, (v + channel) * out_c + t, count, x)
+                            if joins and (v + channel) * taps + W <= channels * taps:
+                                store_narrow(out, (v + channel) * out_c, x)
+                            else:
+                                store_narrow_first(out, (v + channel) * out_c + t, count, x)
             else:
                 for channel in range(channels):
                     for tap in range(taps):
