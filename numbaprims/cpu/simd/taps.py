@@ -273,6 +273,7 @@ def pixels_end(  # type: ignore[no-untyped-def]
             at = _constant(v * lanes)
             mask = _there(builder, at, filters_v, lanes)
             shift = builder.load(vector_at(builder, shifts_v, at, vector))
+            shift.align = 1
             for i in range(tile.count // vectors):
                 there = builder.icmp_signed("<", _constant(i), pixels_v)
                 value = multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift)
