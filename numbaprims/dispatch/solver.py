@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
@@ -54,11 +55,16 @@ class Solver:
 
     def source(self) -> tuple[str, int]:
         """File and line that hold the solver."""
-        cls = type(self)
-        return inspect.getsourcefile(cls) or "?", inspect.getsourcelines(cls)[1]
+        return _source_of(type(self))
 
     def __repr__(self) -> str:
         return f"<solver {self.name}>"
+
+
+@functools.cache
+def _source_of(cls: type) -> tuple[str, int]:
+    """A class's file and line; once, because Python parses the file for it (20 ms)."""
+    return inspect.getsourcefile(cls) or "?", inspect.getsourcelines(cls)[1]
 
 
 def default_config(solver: Solver, problem: Problem, target: Any) -> Config:
