@@ -11,9 +11,9 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.ops._activation_call import forward
+from numbaprims.ops._conv_call import forced, launch, new_result
 from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, prepared
 from numbaprims.ops._conv_problem import Posed
-from numbaprims.ops.conv import forced, launch, new_result
 
 
 class ConvPlan:
