@@ -14,13 +14,14 @@ from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
 from numbaprims.cpu.conv.winograd.solvers import (
     MOST_TAPS,
     common_refusal,
+    filter_order,
     form_of,
-    is_dense,
     launch_ints,
     table_and_pieces,
 )
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, make_input
+from numbaprims.cpu.conv.winograd.weights import DENSE
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
 from numbaprims.cpu.gemm.finish import activation_address
@@ -29,12 +30,13 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 NV = 2
+FEW_TILES = 16
 # Bytes of the transforms of one block, half of what a core may expect of a shared third-level cache.
 BLOCK_BYTES = 6 << 20
 
 
 class WinogradWeight(Solver):
-    """The weight's gradient with F(4x4, 3x3), or by pieces as `winograd_pieces` cuts a window.
+    """The weight's gradient with F(4x4, 3x3), F(2x2, 3x3) for small images; other windows by pieces.
 
     The error of an element, in 2^-24 sum |x y'|, measured with random numbers, is at most 41 (float32).
     """
@@ -43,8 +45,10 @@ class WinogradWeight(Solver):
 
     def axes(self, problem: Any) -> tuple[Axis, Axis]:
         """The cut along the height and the width."""
+        # sums of few tiles are mostly written and read again: fewer positions for more tiles
+        m = 4 if problem.n * ceil_div(problem.y_size[1], 4) * ceil_div(problem.y_size[2], 4) >= FEW_TILES else 2
         return tuple(
-            whole(4, 3) if (taps, stride) == (3, 1) else best_axis(taps, stride, out)
+            whole(m, 3) if (taps, stride) == (3, 1) else best_axis(taps, stride, out)
             for taps, stride, out in zip(problem.kernel[1:], problem.stride[1:], problem.y_size[1:], strict=True)
         )  # type: ignore[return-value]
 
@@ -105,7 +109,7 @@ class WinogradWeight(Solver):
         x_blocks, panels, positions = ceil_div(q.x_channels, W), s["k"] // (NV * W), s["positions"]
         v_step, u_step = s["c"] * rows + W, s["k"] * rows + W
         combined = bool(problem.scaled or problem.has_c)
-        dense = is_dense(q, problem.kernel[1:])
+        dense = filter_order(q, problem.kernel[1:]) == DENSE
         mr = 8 if target.isa in ("avx512", "neon") else min(4, W)
         kernels = {
             "input": make_input(

@@ -17,7 +17,7 @@ from numbaprims.cpu.conv.winograd.products import make_products
 from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import LAST, PLACES, PLANES, STRIDED, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
-from numbaprims.cpu.conv.winograd.weights import make_weights
+from numbaprims.cpu.conv.winograd.weights import DENSE, STRIDED as ANY_ORDER, TURNED, make_weights
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
@@ -55,11 +55,17 @@ def common_refusal(problem: Any) -> str | None:
     return None
 
 
-def is_dense(q: Pose, taps: tuple[int, int]) -> bool:
-    """Whether the taps of a channel, and the channels of a filter, lie side by side."""
-    # steps of axes with one element are 0
-    given = zip(q.w_steps[1:], (taps[0] * taps[1], taps[1], 1), (q.x_channels, *taps), strict=True)
-    return all(have == want or size == 1 for have, want, size in given)
+def filter_order(q: Pose, taps: tuple[int, int]) -> int:
+    """How filters lie."""
+
+    def lie(*steps: int) -> bool:
+        # steps of axes with one element are 0
+        given = zip(q.w_steps[-len(steps) :], steps, (q.x_channels, *taps)[-len(steps) :], strict=True)
+        return all(have == want or size == 1 for have, want, size in given)
+
+    if lie(taps[0] * taps[1], taps[1], 1):
+        return DENSE
+    return TURNED if lie(-taps[1], -1) else ANY_ORDER
 
 
 def table_and_pieces(words: dict[str, int], firsts: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -145,7 +151,7 @@ class Winograd(Solver):
         size = DTYPES[acc].itemsize
         # positions one line of the cache further apart than their elements, or they would share its sets
         v_step, m_step = c_blocks * rows * W + W, rows * NR + W
-        u_step = c_blocks * W * NR
+        u_step = c_blocks * W * NR + W
         of_h, of_w = filtering(h.m, h.r), filtering(w.m, w.r)
         tile, piece, n, stride = (h.m, w.m), (h.r, w.r), (h.n, w.n), (h.stride, w.stride)
         combined = bool(problem.scaled or problem.has_c)
@@ -164,7 +170,7 @@ class Winograd(Solver):
                 program(of_h.a_t), program(with_ones(of_w.a_t)),
             ),
             "weights": make_weights(
-                q.w_dtype, acc, taps, piece, stride, n, NV, W, is_dense(q, taps), program(of_h.g), program(of_w.g)
+                q.w_dtype, acc, taps, piece, stride, n, NV, W, filter_order(q, taps), program(of_h.g), program(of_w.g)
             ),
         }  # fmt: skip
         return (

@@ -25,31 +25,34 @@ from numbaprims.cpu.simd import (
 X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP, X_BLOCKS, PIECES, PIECES_W = (
     WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step", "x_blocks", "pieces", "pieces_w")
 )
+# The taps of a channel, and the channels of a filter, lie side by side; the taps do, turned round; neither.
+DENSE, TURNED, STRIDED = 0, 1, 2
 W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss"))
 
 
 @functools.cache
 def make_weights(
-    dtype: str, acc: str, taps: Plane, piece: Plane, stride: Plane, n: Plane, NV: int, W: int, DENSE: bool,
+    dtype: str, acc: str, taps: Plane, piece: Plane, stride: Plane, n: Plane, NV: int, W: int, ORDER: int,
     CODE_H: str, CODE_W: str,
 ) -> RangeKernel:  # fmt: skip
     """u[panel][i * NW + j][piece][c][k] for W output channels at a time: tile = panel * NV + vector.
 
-    A piece has up to `piece` of the filter's `taps`, `stride` apart; those past the filter's last are zero.  DENSE: the
-    taps of a channel, and the channels of a filter, lie side by side; W filters are then read whole and transposed.
+    A piece has up to `piece` of the filter's `taps`, `stride` apart; those past the filter's last are zero.  ORDER
+    says how filters lie: they are read whole and transposed where that is possible.
     """
     types = BLOCK.types(w=dtype, u=acc)
     (R, S), (RH, RW), (SH, SW), (NH, NW) = taps, piece, stride, n
     TAPS = R * S
     NR = NV * W
-    ROOM = TAPS * W * W
+    ROOM = (TAPS + W) * W * W
     OWN = RH * RW * W
     HALF = NH * RW * W
 
-    @range_kernel("winograd_weights", types, spec=(dtype, acc, taps, piece, stride, n, NV, W, DENSE, CODE_H, CODE_W))
+    @range_kernel("winograd_weights", types, spec=(dtype, acc, taps, piece, stride, n, NV, W, ORDER, CODE_H, CODE_W))
     def winograd_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        given = stack_array(acc, ROOM)
+        # what a turned filter is short of whole vectors lies before its first tap
+        given = advance(stack_array(acc, ROOM), W * W)
         own = stack_array(acc, OWN)
         half = stack_array(acc, HALF)
         zero = zeros(acc, W)
@@ -68,11 +71,17 @@ def make_weights(
             for xb in range(x_blocks):
                 channels = min(W, load_word(t, X_CHANNELS) - xb * W)
                 w = advance(args.w, k0 * load_word(t, W_SK) + xb * W * load_word(t, W_SC))
-                if DENSE:
+                if ORDER == DENSE:
                     for e in range(0, channels * TAPS, W):
                         valid = min(W, channels * TAPS - e)
                         block = load_wide_rows(advance(w, e), load_word(t, W_SK), filters, valid, W)
                         store_rows(advance(given, e * W), W, transpose(block))
+                elif ORDER == TURNED:
+                    for c in range(channels - 1, -1, -1):
+                        last = advance(w, c * load_word(t, W_SC) - (TAPS - 1))
+                        for e in range(0, TAPS, W):
+                            block = load_wide_rows(advance(last, e), load_word(t, W_SK), filters, min(W, TAPS - e), W)
+                            store_rows(advance(given, ((c + 1) * TAPS - 1 - e) * W), -W, transpose(block))
                 else:
                     for c in range(channels):
                         for r in range(R):
