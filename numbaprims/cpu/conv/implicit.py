@@ -73,7 +73,10 @@ class Layout:
             blocks = [choose(walk, mc, costs, self.last, self.turned, direct) for walk in self.walks]
             seconds = sum(costs.total(walk, mc, each) for walk, each in zip(self.walks, blocks, strict=True))
             found.append((seconds, direct, mc, blocks))
-        self.seconds, self.direct, self.mc, self.blocks = min(found, key=lambda way: way[0])
+        _, self.direct, self.mc, self.blocks = min(found, key=lambda way: way[0])
+        self.seconds = sum(
+            costs.total(walk, self.mc, each, balanced=False) for walk, each in zip(self.walks, self.blocks, strict=True)
+        )
         self.m_blocks = ceil_div(largest.rows, self.mc)
         self.in_out = self.one_image or (problem.out_dtype == self.acc and not problem.has_c)
         self.table, self.keep = self._table()

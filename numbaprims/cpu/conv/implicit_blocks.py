@@ -132,14 +132,13 @@ class Costs:
         """One tile of `rows` channels of the result; `copied` elements of one channel.
 
         A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel; gathering
-        a vector 0.8 ns an element; the copy 0.1 ns an element, turned 0.12 ns, as sums that are turned; the weights
+        a vector 0.8 ns an element; sums that are turned 0.12 ns each; the weights
         stream from the second and third cache, 130 GB/s.
         """
         k = walk.depth * max(walk.window, 1)
         pixels = math.prod(sizes)
         vectors = ceil_div(pixels, self.lanes)
         padded = round_up(rows, self.width)
-        depth = round_up(walk.depth, self.lanes) if blocks.turned else walk.depth
         if blocks.last:
             sums = round_up(pixels, self.mr) * padded / self.lanes
             panels = padded // self.width
@@ -150,15 +149,29 @@ class Costs:
         return (
             sums * k * 0.125e-9
             + (0.0 if blocks.last or blocks.direct else vectors * k * 0.8e-9)
-            + (0.0 if blocks.direct == 1 else copied * depth * (0.12e-9 if blocks.turned else 0.1e-9))
+            + (0.0 if blocks.direct == 1 else copied * self.copy(walk, blocks))
             + (round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.12e-9 if blocks.turned else 0.0)
             + k * rows * self.size / 130e9
             + times * (panels * 60e-9 + rows * pixels * self.size / 120e9)
+            # planes of the result are written a few lines of each at a time
+            + (0.0 if blocks.last else rows * pixels * 0.06e-9)
             + 0.3e-6
         )
 
-    def total(self, walk: Pass, mc: int, blocks: Blocks) -> float:
-        """All tiles: whole ones, and those at the ends by the results that they have."""
+    def copy(self, walk: Pass, blocks: Blocks) -> float:
+        """One pixel of the copy, all channels: 0.1 ns an element where neighbours stay neighbours."""
+        if not blocks.last:
+            return walk.depth * {1: 0.1e-9, 2: 0.18e-9}.get(walk.stride[2] * walk.x[4], 0.4e-9)
+        if walk.x[1] in (0, 1):
+            return walk.depth * 0.1e-9
+        # W x W elements are turned in registers, however few channels there are
+        return round_up(walk.depth, self.lanes) * 0.06e-9 + walk.depth * (0.04e-9 if walk.x[4] == 1 else 1e-9)
+
+    def total(self, walk: Pass, mc: int, blocks: Blocks, balanced: bool = True) -> float:
+        """All tiles: whole ones, and those at the ends by the results that they have.
+
+        `balanced` weighs how evenly two workers share them.
+        """
         m_blocks = ceil_div(walk.rows, mc)
         seconds, tiles = 0.0, 0
         copied = blocks.staged(walk)
@@ -175,7 +188,7 @@ class Costs:
         tiles *= m_blocks * walk.groups
         seconds *= m_blocks * walk.groups
         # two workers, the last tile: half of it is waited for
-        return seconds * (ceil_div(tiles, 2) * 2 / tiles + 0.5 / tiles) if self.parallel else seconds
+        return seconds * (ceil_div(tiles, 2) * 2 / tiles + 0.5 / tiles) if self.parallel and balanced else seconds
 
 
 def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: int) -> Blocks:
