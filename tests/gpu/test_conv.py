@@ -178,6 +178,14 @@ def test_pieces(gpu):
         assert ("_elements_" if begin == 1 else "_pieces_") in gpu.launches[-1].entry and len(gpu.launches) == 1
 
 
+def test_rows_of_channels(gpu):
+    """The weight gradient where channels lie last: both operands as they lie, pixels along k."""
+    check(Case((2, 16, 6, 7), (24, 16, 3, 3), padding=1), "weight", "f16", "implicit_mma", "NHWC")
+    assert "_rows_rows_" in gpu.launches[-1].entry
+    check(Case((3, 16, 9, 8), (8, 8, 3, 2), stride=(2, 1), groups=2), "weight", "f16", "implicit_mma", "NHWC")
+    assert "_elements_rows_" in gpu.launches[-1].entry
+
+
 def test_tf32_is_asked_for(gpu):
     case = CASES[4]
     with numbaprims.config(allow_tf32=True):

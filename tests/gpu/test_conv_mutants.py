@@ -32,7 +32,11 @@ def hunt_conv(solver, direction, case, expected, dtype=np.float32, layout="NCHW"
     first, second = (integers(rng, *shape, dtype=dtype) for shape in case.operand_shapes(direction))
     want = case.expected(direction, first.astype(float), second.astype(float))
     if layout == "NHWC":
-        first, want = (np.ascontiguousarray(np.moveaxis(z, 1, -1)) for z in (first, want))
+        first = np.ascontiguousarray(np.moveaxis(first, 1, -1))
+        if direction == "weight":
+            second = np.ascontiguousarray(np.moveaxis(second, 1, -1))
+        else:
+            want = np.moveaxis(want, 1, -1)
     more, window = arguments(case, direction, layout)
     call = functions[direction]
     more_of_hunt = () if way is hunt_reduction else (same,)
@@ -56,6 +60,11 @@ def test_chunks():
 def test_pieces_on_tensor_cores():
     case = Case((1, 24, 6, 7), (20, 24, 3, 3), padding=1)
     hunt_conv("implicit_mma", "forward", case, ADDRESSES | COPIES, np.float16, "NHWC")
+
+
+def test_rows_on_tensor_cores():
+    case = Case((4, 8, 7, 7), (16, 8, 1, 2))
+    hunt_conv("implicit_mma", "weight", case, {"store off by one"} | COPIES, np.float16, "NHWC")
 
 
 def test_elements_on_tensor_cores():

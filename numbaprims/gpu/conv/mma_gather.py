@@ -1,9 +1,12 @@
-"""How tiles of an implicit product come into shared memory for tensor cores: rows of 64 bytes of k, as in gemm.
+"""How tiles of an implicit product come into shared memory for tensor cores, in the layouts of gpu/gemm/tiles.py: "k",
+rows of 64 bytes of k, or "x", a row of v (or u) for each k.
 
-A row is made of four pieces of 16 bytes, whose places are swizzled (gpu/gemm/tiles.py).  A piece comes
+A row is made of pieces of 16 bytes, whose places are swizzled.  A piece comes
 
 - "pieces": by one cp.async, where its k are neighbours in memory: channels, of a source with its channels last.  The
   table of k then has one entry for each piece.
+- "rows": by one cp.async, where its v (its u) are neighbours in memory: channels again, where pixels are summed.  This
+  is layout "x".
 - "elements": element by element, from anywhere, each by its own entry of the table.  Halves pass through registers,
   loaded before a tile is multiplied and stored after it; float32 comes by cp.async of 4 bytes.
 - "matrix" (of what is not gathered): by one cp.async from rows that are k-contiguous.
@@ -37,8 +40,6 @@ class Fetch(NamedTuple):
     """put(regs, words, at): store what is in registers; `at` counts words of shared memory."""
     registers: int
     """Elements that a thread holds between fetch and put."""
-    entries: int
-    """Of the table, for each tile."""
 
 
 def entries_of(dtype: str, form: str) -> int:
@@ -47,16 +48,20 @@ def entries_of(dtype: str, form: str) -> int:
     return TILE_BYTES // PIECE if form == "pieces" else TILE_BYTES // size
 
 
+def layout_of(form: str) -> str:
+    """In which layout a tile lies."""
+    return "x" if form == "rows" else "k"
+
+
 @functools.cache
 def make_fetch(dtype: str, form: str, extent: int, threads: int, flat: bool) -> Fetch:
     """For tiles of `extent` rows; `flat` says that the source has one plane, d is not looked at."""
     size = DTYPES[dtype].itemsize
     N = PIECE // size
-    operand = make_operand(dtype, "k", extent, 16, threads, True)
+    operand = make_operand(dtype, layout_of(form), extent, 16, threads, True)
     locate_operand, ROUND = operand.locate, operand.round_rows
-    COUNT = extent // ROUND
-    NEXT = ROUND * TILE_BYTES
-    assert ROUND * COUNT == extent and ROUND % 8 == 0
+    COUNT = extent * TILE_BYTES // PIECE // threads
+    NEXT = threads * PIECE
     halves = size == 2 and form == "elements"
 
     @device_function
@@ -132,6 +137,21 @@ def make_fetch(dtype: str, form: str, extent: int, threads: int, flat: bool) -> 
                     regs[h * N + e] = source[begin + I64(tables[I64(at + inner) + e])]
 
     @device_function
+    def gathered_rows(regs, target, tables, v_at, k_at, source, size_d, size_h, size_w, row, inner):  # type: ignore[no-untyped-def]
+        v = load_vector(tables, I64(v_at + 4 * inner), 4)
+        for h in range(COUNT):
+            k = load_vector(tables, I64(k_at + 4 * row) + 4 * h * ROUND, 4)
+            nbytes = I32(16) if inside(v, k, size_d, size_h, size_w) else I32(0)
+            copy_async_partial(U32(target + h * NEXT), source, I64(I32(v[0] + k[0])), 16, nbytes)
+
+    @device_function
+    def plain_rows(regs, target, tables, at, source, outer_left, k_left, step, row, inner):  # type: ignore[no-untyped-def]
+        for h in range(COUNT):
+            nbytes = I32(16) if inner < outer_left and I32(row + h * ROUND) < k_left else I32(0)
+            index = I64(tables[I64(at + row) + h * ROUND]) + I64(inner)
+            copy_async_partial(U32(target + h * NEXT), source, index, 16, nbytes)
+
+    @device_function
     def put_nothing(regs, words, at):  # type: ignore[no-untyped-def]
         pass
 
@@ -149,9 +169,7 @@ def make_fetch(dtype: str, form: str, extent: int, threads: int, flat: bool) -> 
             )  # fmt: skip
             store_vector(words, I64(at) + h * (NEXT // 4), piece)
 
-    gathered = {"pieces": gathered_pieces, "elements": gathered_halves if halves else gathered_words}.get(form)
-    plain = {"matrix": plain_matrix, "elements": plain_halves if halves else plain_words}.get(form)
-    return Fetch(
-        locate, gathered, plain, put_halves if halves else put_nothing, COUNT * N if halves else 1,
-        entries_of(dtype, form),
-    )  # fmt: skip
+    by_elements = (gathered_halves, plain_halves) if halves else (gathered_words, plain_words)
+    gathered = {"pieces": gathered_pieces, "rows": gathered_rows, "elements": by_elements[0]}.get(form)
+    plain = {"matrix": plain_matrix, "rows": plain_rows, "elements": by_elements[1]}.get(form)
+    return Fetch(locate, gathered, plain, put_halves if halves else put_nothing, COUNT * N if halves else 1)

@@ -17,7 +17,7 @@ from numbaprims.gpu.conv.arguments import common_types
 from numbaprims.gpu.conv.ending import make_drain
 from numbaprims.gpu.conv.gather import DIGITS, make_entry, store_entry
 from numbaprims.gpu.conv.implicit_kernel import COUNTS, STRIDES, TILING
-from numbaprims.gpu.conv.mma_gather import entries_of, make_fetch
+from numbaprims.gpu.conv.mma_gather import entries_of, layout_of, make_fetch
 from numbaprims.gpu.device.block import barrier
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
 from numbaprims.gpu.device.memory import advance, opaque, store_vector
@@ -60,16 +60,17 @@ def make_implicit_mma(
     VS, KS = shape.shared // 4, shape.shared // 4 + 4 * BV
     RING = 2 * THREADS
     PLAINS, OUTS, CS = KS + 4 * RING, KS, KS + BV
-    locate_u, _, fetch_plain, put_u, U_REGS, _ = make_fetch(dtype, plain_form, BU, THREADS, flat)
-    locate_v, fetch_gathered, _, put_v, V_REGS, _ = make_fetch(dtype, gather_form, BV, THREADS, flat)
+    locate_u, _, fetch_plain, put_u, U_REGS = make_fetch(dtype, plain_form, BU, THREADS, flat)
+    locate_v, fetch_gathered, _, put_v, V_REGS = make_fetch(dtype, gather_form, BV, THREADS, flat)
     ENTRIES = entries_of(dtype, gather_form)
     PER_ENTRY = BK // ENTRIES
     # a matrix is walked along k, what comes by elements through the table
     ALONG = 1 if plain_form == "matrix" else 0
     assert THREADS >= ENTRIES * (STAGES - 1) and THREADS % ENTRIES == 0
     assert plain_form == "matrix" or PER_ENTRY == 1
-    fragments_a = make_operand(dtype, "k", BM, 16, THREADS, True).fragments
-    fragments_b = make_operand(dtype, "k", BN, 16, THREADS, False).fragments
+    a_form, b_form = (plain_form, gather_form) if rows_are_u else (gather_form, plain_form)
+    fragments_a = make_operand(dtype, layout_of(a_form), BM, 16, THREADS, True).fragments
+    fragments_b = make_operand(dtype, layout_of(b_form), BN, 16, THREADS, False).fragments
     v_entry, k_entry, v_digits = make_entry(v_order), make_entry(k_order), DIGITS[v_order]
     drain = make_drain(dtype, out_dtype, "f32", activation, BM, BN, PITCH, THREADS, rows_are_u, partial)
     corner = make_corner(BV, BU)
@@ -223,6 +224,8 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
      ("HMMA.16816.F32", "LDG.E.U16", "STS.128")),
     (make_implicit_mma, ("bf16", "bf16", "64x64", "elements", "elements", "fast", "slow", True, False, "switch", True),
      ("HMMA.16816.F32.BF16", "LDG.E.U16", "STS.128", "STG.E.128")),
+    (make_implicit_mma, ("bf16", "bf16", "128x128", "rows", "rows", "fast", "slow", True, True, "switch", True),
+     ("HMMA.16816.F32.BF16", "LDSM.16.MT88.4", "LDGSTS.E.BYPASS.128", "STG.E.128")),
     (make_implicit_mma, ("f32", "f32", "128x128", "matrix", "pieces", "slow", "fast", False, True, "switch", False),
      ("HMMA.1688.F32.TF32", "LDGSTS.E.BYPASS.128", "STG.E.128")),
     (make_implicit_mma, ("f32", "f32", "64x64", "elements", "elements", "slow", "slow", True, True, "switch", False),

@@ -22,19 +22,39 @@ from numbaprims.gpu.gemm.tiles import PIECE, TILE_BYTES, tile_k
 from numbaprims.gpu.launch import Step, make_launcher, step
 
 # Beside gemm's copies: tables for each piece, or 200 instructions for 16 mma that a thread issues.
-FORMS = {"pieces": 0.9, "elements": 0.35}
+FORMS = {"pieces": 0.9, "rows": 0.9, "elements": 0.35}
 PACK_BLOCKS = 1024
 
 
 def gather_form(problem: Any, product: Product, pointer: int) -> str:
-    """ "pieces" where 16 bytes of k are neighbours in the source and aligned for each v, else "elements"."""
-    size = DTYPES[problem.in_dtype].itemsize
-    per_piece = PIECE // size
-    if problem.direction == "weight" or implicit.orders(problem)[1] != "fast" or product.k.step != 1:
+    """ "pieces" ("rows") where 16 bytes of k (of v) are neighbours in the source and aligned, else "elements"."""
+    per_piece = PIECE // DTYPES[problem.in_dtype].itemsize
+    v_order, k_order = implicit.orders(problem)
+    # of what has its channels last those are the neighbours, the other index steps over whole pixels
+    form, channels, images = ("rows", product.v, product.k) if problem.direction == "weight" else (
+        "pieces", product.k, product.v
+    )  # fmt: skip
+    if (v_order if form == "rows" else k_order) != "fast" or channels.step != 1:
         return "elements"
-    steps = (product.v.step, *product.source_steps, product.source_group, product.k.counts[0])
+    steps = (images.step, *product.source_steps, product.source_group, channels.counts[0])
     whole = pointer % PIECE == 0 and all(value % per_piece == 0 for value in steps)
-    return "pieces" if whole else "elements"
+    return form if whole else "elements"
+
+
+def plain_form(problem: Any, product: Product, pointer: int) -> str:
+    """ "matrix" (packed if need be) of weights; of dy "rows" where 16 bytes of channels are neighbours and aligned."""
+    if problem.direction != "weight":
+        return "matrix"
+    per_piece = PIECE // DTYPES[problem.in_dtype].itemsize
+    of = product.plain
+    steps = (*of.other, of.group, product.u)
+    whole = of.u == 1 and pointer % PIECE == 0 and all(value % per_piece == 0 for value in steps)
+    return "rows" if whole else "elements"
+
+
+def staged(problem: Any, *forms: str) -> bool:
+    """Whether elements pass through registers, which leaves no room beside more sums than those of a small tile."""
+    return "elements" in forms and DTYPES[problem.in_dtype].itemsize == 2
 
 
 def is_matrix(problem: Any, product: Product, pointer: int) -> bool:
@@ -71,15 +91,16 @@ class ImplicitMma(Solver):
         return None
 
     def _tiles(self, problem: Any, target: Any, product: Product) -> list[str]:
-        if gather_form(problem, product, 0) == "elements" and problem.in_dtype != "f32":
-            return ["64x64"]  # what passes through registers has no room beside more sums
+        if staged(problem, gather_form(problem, product, 0), plain_form(problem, product, 0)):
+            return ["64x64"]
         return [name for name in TILES if shared_bytes(name) <= target.shared_per_block]
 
     def _seconds(self, problem: Any, target: Any, tile: str, made: list[Product]) -> float:
         shape, product = TILES[tile], made[0]
         chunks, _ = implicit.chunks_of(problem, product)
         rate = target.peak(problem.in_dtype, tf32=True) * EFFICIENCY[tile]
-        rate *= (HOPPER if target.capability >= (9, 0) else 1) * FORMS[gather_form(problem, product, 0)]
+        forms = gather_form(problem, product, 0), plain_form(problem, product, 0)
+        rate *= (HOPPER if target.capability >= (9, 0) else 1) * min(FORMS.get(form, 1.0) for form in forms)
         work = cost.Work(
             bm=shape.m, bn=shape.n, threads=shape.threads, blocks_per_multiprocessor=shape.blocks,
             bytes_in_flight=(shape.stages - 1) * (shape.m + shape.n) * TILE_BYTES, rate=rate,
@@ -147,14 +168,12 @@ class ImplicitMma(Solver):
         weight = p.direction == "weight"
         form = gather_form(p, product, second if weight else first)
         packs = not weight and not is_matrix(p, product, second)
-        if weight and form == "pieces":
-            form = "elements"
-        plain_form = "elements" if weight else "matrix"
-        if form == "elements" and p.in_dtype != "f32" and tile != "64x64":
+        plain = plain_form(p, product, first if weight else second)
+        if staged(p, form, plain) and tile != "64x64":
             # of an array that begins elsewhere than the tile was chosen for
             tile, shape = "64x64", TILES["64x64"]
         kernel = make_implicit_mma(
-            p.in_dtype, p.out_dtype, tile, plain_form, form, v_order, k_order, by_u, product.source_size[0] == 1,
+            p.in_dtype, p.out_dtype, tile, plain, form, v_order, k_order, by_u, product.source_size[0] == 1,
             "switch" if chunks > 1 else activation, chunks > 1,
         )  # fmt: skip
         steps: list[Step] = []
