@@ -65,8 +65,9 @@ def make_weights(
             u = advance(args.u, panel * NH * NW * u_step + vector * W)
             if filters <= 0:
                 # columns past the last channel: what they hold is never used, but it is multiplied
-                for row in range(NH * NW * load_word(t, C_BLOCKS) * W):
-                    store(u, row * NR, zero)
+                for xi in range(NH * NW):
+                    for row in range(load_word(t, C_BLOCKS) * W):
+                        store(u, xi * u_step + row * NR, zero)
                 continue
             for xb in range(x_blocks):
                 channels = min(W, load_word(t, X_CHANNELS) - xb * W)
