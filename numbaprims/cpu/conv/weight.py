@@ -31,6 +31,8 @@ from numbaprims.dispatch.solver import Config, Launcher, Solver
 HEIGHTS = (12, 13, 14, 10, 8)
 TILES = 16
 """Tiles there should be: enough for the threads of a machine to end together."""
+LEAST_FLOPS = 2e7
+"""Of a tile that is cut further for that."""
 
 
 def height(problem: Any, target: Any) -> int:
@@ -89,12 +91,13 @@ class Cut:
         most_k = round_up(256, self.mr)
         self.k_block = min(most_k, round_up(ceil_div(p.group_k, ceil_div(p.group_k, most_k)), self.mr))
         self.c_block = p.group_c if self.patches else min(round_up(p.group_c, self.nr), 512)
-        # a slice's sums are written and read once more, which a good thousand pixels pay for
+        # a slice's sums are written and read once more: 5 % of the time of 512 pixels
         all_pixels = p.n * p.pixels
-        want = max(1, min(ceil_div(TILES, self.blocks(p)), all_pixels // 1024, self.chunks))
+        want = max(1, min(ceil_div(TILES, self.blocks(p)), all_pixels // 512, self.chunks))
         self.slice_chunks = ceil_div(self.chunks, want)
         self.slices = ceil_div(self.chunks, self.slice_chunks)
-        while self.slices * self.blocks(p) < TILES // 2 and p.flops() > PARALLEL_FLOPS:
+        # smaller blocks pack dy or x once more, which tiles of less than 0.1 ms are not worth
+        while self.slices * self.blocks(p) < TILES // 2 and p.flops() > LEAST_FLOPS * self.slices * self.blocks(p):
             if not self.patches and self.c_block >= 2 * max(self.nr, self.k_block // 2):
                 self.c_block = round_up(self.c_block // 2, self.nr)
             elif self.k_block >= 6 * self.mr:
@@ -138,9 +141,11 @@ class WeightGemm(Solver):
             halo = p.n * p.c * (p.pixels if p.taps == 1 else p.x_size[0] * p.x_size[1] * p.x_size[2] * 1.2)
             order = "column" if p.x_order == "last" else "row"
             seconds += cost.pack_time(order, halo * ceil_div(p.group_k, cut.k_block), "column")
-        # tiles of few pixels, each added to the sums in the caches
+        # sums: each box adds to them, slices are read again, and what out cannot hold goes through a transpose
         sums = p.k * p.group_c * p.taps
-        seconds += sums * cut.chunks * 0.15e-9 + (cut.slices + 1) * sums * 0.2e-9
+        seconds += sums * cut.chunks * 0.03e-9
+        if cut.slices > 1 or p.taps > 1 and not cut.patches or p.out_dtype != p.accumulate or p.has_c or p.scaled:
+            seconds += sums * (cut.slices * 0.1e-9 + 0.3e-9)
         return float(seconds)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
