@@ -128,14 +128,12 @@ def _phase(p: Any, phase: tuple[int, ...]) -> Product:
 
 
 def spans(problem: Any) -> int:
-    """Elements from the first to the last of the widest operand or result."""
+    """Elements from the first to the last of the widest operand or result, or of c."""
     p, s = problem, problem.strides
-    sizes = {
-        "x": (p.n, p.c, *p.x_size), "w": (p.k, p.group_c, *p.kernel), "y": (p.n, p.k, *p.y_size),
-    }  # fmt: skip
-    steps = {"x": s.x, "w": s.w, "y": s.y}
+    x, w, y = (p.n, p.c, *p.x_size), (p.k, p.group_c, *p.kernel), (p.n, p.k, *p.y_size)
+    result = {"forward": y, "data": x}.get(p.direction, w)
 
-    def span(name: str) -> int:
-        return sum(abs(step) * (size - 1) for step, size in zip(steps[name], sizes[name], strict=True))
+    def span(steps: tuple[int, ...], sizes: tuple[int, ...]) -> int:
+        return sum(abs(step) * (size - 1) for step, size in zip(steps, sizes, strict=True))
 
-    return max(map(span, sizes))
+    return max(span(s.x, x), span(s.w, w), span(s.y, y), span(s.c, result))
