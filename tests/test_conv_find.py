@@ -51,6 +51,10 @@ def test_examples_of_other_orders_endings_and_types():
         ("conv", (tall, tall[:, :, :2, :3, :3].copy()), {"stride": (1, 2, 1)}),
         ("conv_transpose", (x, w[:4].repeat(1, 0), bias[:4]), {"stride": 3, "output_padding": 2, "padding": 1}),
         ("conv_transpose", (x, w[:4], None), {"stride": 2, "activation": "relu", "dilation": 3}),
+        ("conv_integer", (x.astype(np.uint8), w.astype(np.int8)), {"x_zero_point": 7}),
+        ("conv_integer", (x.astype(np.int8), w.astype(np.int8)), {"weight_zero_point": [1, 2, 3, 4, 5, 6]}),
+        ("qlinear_conv", (x.astype(np.int8), 1.0, 2, w.astype(np.int8), 1.0, 3, 2.0, np.uint8(3)), {"padding": 1}),
+        ("qlinear_conv", (x.astype(np.int8), 1.0, 0, w.astype(np.int8), 1.0, 0, 2.0, np.int8(0)), {"layout": "NCHW"}),
         ("conv_backward_bias", (x,), {}),
         ("conv_backward_bias", (x,), {"layout": "NHWC"}),
     ):

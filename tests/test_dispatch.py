@@ -12,10 +12,12 @@ import subprocess
 import sys
 import threading
 
+import conv_cases
 import numpy as np
 import pytest
 from helpers import FLOATS, has_module, in_library, input_layouts, lay_out, out_layouts, sizes
 from hypothesis import given, strategies as st
+from solver_probes import CONV_ARGUMENTS, PROBES
 
 import numbaprims
 from numbaprims.bench import cases, command
@@ -188,6 +190,8 @@ def arguments(name):
         return (x, x.T) if name == "gemm" else (x, x, np.ones(4, np.float32))
     if name in ("gemv", "ger"):
         return (x, y) if name == "gemv" else (y, y)
+    if "conv" in name:
+        return CONV_ARGUMENTS[name]
     if name.startswith("activation"):
         return (x, "gelu") if name == "activation" else (x, x, x, "gelu")
     kind = name.removesuffix("_backward")
@@ -407,23 +411,11 @@ def test_source_is_where_the_class_stands(stem, solver):
     assert f"numbaprims{os.sep}cpu{os.sep}{stem}{os.sep}" in path
 
 
-PROBES = {
-    "gemm": [("gemm", (np.ones((m, k), np.float32), np.ones((k, n), np.float32)))
-             for m, n, k in ((1, 1, 1), (4, 4, 4), (1, 300, 200), (300, 1, 200), (200, 300, 100), (500, 49, 300),
-                             (3000, 7, 2000))],
-    "gemv": [("gemv", (np.ones((m, n), np.float32), np.ones(n, np.float32)))
-             for m, n in ((1, 1), (3, 500), (500, 3), (1000, 1000))],
-    "ger": [("ger", (np.ones(m, np.float32), np.ones(n, np.float32))) for m, n in ((1, 1), (3, 500), (900, 1000))],
-    "activation": [("tanh", (np.ones(n, np.float32),)) for n in (1, 100, 1 << 20)] + [
-        ("tanh", (np.ones((20, 30), np.float32)[:, ::2],)), ("glu", (np.ones((4, 6)),))],
-}  # fmt: skip
-
-
 @EACH_SOLVER
 def test_first_configs_are_valid_and_estimates_are_seconds(stem, solver):
     target, taken = registry.target("cpu"), 0
-    for function, args in PROBES[stem]:
-        problem = problem_of(function, *args)
+    for function, args, kwargs in PROBES[stem]:
+        problem = problem_of(function, *args, **kwargs)
         if solver.why_not(problem, target) is None:
             taken += 1
             config = default_config(solver, problem, target)
@@ -463,6 +455,16 @@ def test_the_naive_solver_refuses_nothing_legal(stem, data):
     elif stem == "ger":
         function, args = "ger", (array(m), array(n))
         kwargs = {"a": array(m, n) if maybe else None, "out": array(m, n, out=True) if beta else None}
+    elif stem == "conv":
+        case = draw(conv_cases.cases(12))
+        direction, layout = draw(st.sampled_from(conv_cases.DIRECTIONS)), draw(st.sampled_from(("NCHW", "NHWC")))
+        more, kwargs = conv_cases.arguments(case, direction, layout)
+        layouts = conv_cases.operand_layouts(direction, layout)
+        shapes = [
+            (s[0], *s[2:], s[1]) if of == "NHWC" else s
+            for s, of in zip(case.operand_shapes(direction), layouts, strict=True)
+        ]
+        function, args = conv_cases.FUNCTIONS[direction], (*(array(*shape) for shape in shapes), *more)
     else:
         kind = draw(st.sampled_from([kind for kind in KINDS if kind not in ("prelu", "glu", "threshold")]))
         function = "activation_backward" if maybe else "activation"

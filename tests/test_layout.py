@@ -15,11 +15,13 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 PYTHON = sorted(
     path for folder in ("numbaprims", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")
 )
-STEMS = ("gemm", "gemv", "ger", "activation")
+STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 
 KERNELS_NEED = {
     "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom", "fourier",
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays",
+    # plain data: what a solver that poses an inner product needs
+    "ops._gemm_problem", "ops.epilogue",
 }  # fmt: skip
 
 # part of the package -> the parts it may import (its own is always allowed; "" is the package itself)

@@ -87,6 +87,8 @@ def example(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         return "conv_transpose", (dy, w, _bias(p.c, p)), window | _transposed(p, rank) | _only_out(ending) | _act(p)
     x = make(x_sizes, p.x_dtype, p.x_order)
     bias = _bias(p.k, p)
+    if p.zeros != "none" or p.requantized:
+        return _quantized(p, x, w, bias, window | _only_out(ending))
     if p.prepared:
         return _planned, (x, w, bias), window | _only_out(ending) | _act(p)
     return "conv", (x, w, bias), window | ending | _act(p)
@@ -105,6 +107,16 @@ def _planned(x: Any, w: Any, bias: Any, out: Any = None, **arguments: Any) -> An
 
 
 _plans: dict[Any, tuple[Any, Any, Any]] = {}
+
+
+def _quantized(problem: Any, x: Any, w: Any, bias: Any, more: dict[str, Any]) -> tuple[Any, ...]:
+    """The call of a quantised convolution, with zero points where the problem has them."""
+    x_zero = 3 if problem.zeros in ("input", "both") else 0
+    w_zero = 2 if problem.zeros in ("weight", "both") else 0
+    if not problem.requantized:
+        return "conv_integer", (x, w), {"x_zero_point": x_zero, "weight_zero_point": w_zero, **more}
+    y_zero = arrays.DTYPES[problem.y_dtype].storage.type(5)
+    return "qlinear_conv", (x, 0.02, x_zero, w, 0.01, w_zero, 0.05, y_zero, bias), more
 
 
 def _shape(sizes: Sizes, rank: int) -> tuple[int, ...]:

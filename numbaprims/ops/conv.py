@@ -331,6 +331,10 @@ def _weight_problem(dy: Any, x: Any, kernel_shape: Any, **arguments: Any) -> Con
     return pose_call("weight", (dy, x), ("dy", "x"), tuple(kernel_shape), window, ending).problem
 
 
+def _transposed_weight_problem(dy: Any, x: Any, kernel_shape: Any, **arguments: Any) -> ConvProblem:
+    return _weight_problem(x, dy, kernel_shape, **arguments)
+
+
 def _bias_problem(dy: Any, *, layout: str = "NCHW", out: Any = None) -> ConvProblem:
     return pose_bias(dy, layout, out).problem
 
@@ -360,6 +364,8 @@ PROBLEMS = {
     "conv_backward_weight": _weight_problem,
     "conv_backward_bias": _bias_problem,
     "conv_transpose": _transpose_problem,
+    "conv_transpose_backward_data": _forward_problem,
+    "conv_transpose_backward_weight": _transposed_weight_problem,
 }
 EXAMPLES = {"conv": example}
 

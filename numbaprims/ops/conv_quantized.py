@@ -10,6 +10,7 @@ import numpy as np
 from numbaprims import arrays
 from numbaprims.ops._conv_call import forced, run
 from numbaprims.ops._conv_pose import Ending, Geometry, Window, enter_two, geometry, pose
+from numbaprims.ops._conv_problem import ConvProblem, Posed
 
 _LIMITS = {"i8": (-128, 127), "u8": (0, 255)}
 
@@ -59,14 +60,10 @@ def conv_integer(
         >>> numbaprims.conv_integer(x, w, x_zero_point=5)
         array([[[[4, 4]]]], dtype=int32)
     """
-    operands, shape = _enter(x, weight, Window(stride, padding, dilation, groups, layout))
-    x_zero, w_zero = _zero_points(operands, shape, x_zero_point, weight_zero_point)
-    extra = np.zeros((3, shape.k), np.float32)
-    extra[1] = w_zero
-    zeros = _zeros(x_zero, w_zero)
+    window = Window(stride, padding, dilation, groups, layout)
+    posed, x_zero = _pose_integer(x, weight, x_zero_point, weight_zero_point, window, out)
     with forced(algorithm):
-        posed = pose("forward", shape, operands, Ending(out=out), zeros=zeros, extra=extra if zeros != "none" else None)
-        return run(posed, out, 1.0, 0.0, x_zero=float(x_zero))
+        return run(posed, out, 1.0, 0.0, x_zero=x_zero)
 
 
 def qlinear_conv(
@@ -129,7 +126,33 @@ def qlinear_conv(
         Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-only inference,
         2018, section 2.2.
     """
-    operands, shape = _enter(x, weight, Window(stride, padding, dilation, groups, layout))
+    window = Window(stride, padding, dilation, groups, layout)
+    posed, x_zero = _pose_linear(
+        x, x_scale, x_zero_point, weight, weight_scale, weight_zero_point, y_scale, y_zero_point, bias, window, out
+    )
+    with forced(algorithm):
+        return run(posed, out, 1.0, 0.0, x_zero=x_zero)
+
+
+def _pose_integer(
+    x: Any, weight: Any, x_zero_point: Any, weight_zero_point: Any, window: Window, out: Any
+) -> tuple[Posed, float]:
+    """The checked call, and the zero point of x."""
+    operands, shape = _enter(x, weight, window)
+    x_zero, w_zero = _zero_points(operands, shape, x_zero_point, weight_zero_point)
+    extra = np.zeros((3, shape.k), np.float32)
+    extra[1] = w_zero
+    zeros = _zeros(x_zero, w_zero)
+    posed = pose("forward", shape, operands, Ending(out=out), zeros=zeros, extra=extra if zeros != "none" else None)
+    return posed, float(x_zero)
+
+
+def _pose_linear(
+    x: Any, x_scale: Any, x_zero_point: Any, weight: Any, weight_scale: Any, weight_zero_point: Any, y_scale: Any,
+    y_zero_point: Any, bias: Any, window: Window, out: Any,
+) -> tuple[Posed, float]:  # fmt: skip
+    """The checked call, and the zero point of x."""
+    operands, shape = _enter(x, weight, window)
     x_zero, w_zero = _zero_points(operands, shape, x_zero_point, weight_zero_point)
     y_dtype, y_zero = _result_zero(y_zero_point)
     x_factor, w_factor = _scale(x_scale, "x_scale", 1), _scale(weight_scale, "weight_scale", shape.k)
@@ -137,12 +160,27 @@ def qlinear_conv(
     extra[0] = x_factor * w_factor / _scale(y_scale, "y_scale", 1)
     extra[1] = w_zero
     extra[2] = y_zero
-    with forced(algorithm):
-        posed = pose(
-            "forward", shape, operands, Ending(bias, out=out), zeros=_zeros(x_zero, w_zero), requantized=y_dtype,
-            extra=extra,
-        )  # fmt: skip
-        return run(posed, out, 1.0, 0.0, x_zero=float(x_zero))
+    posed = pose(
+        "forward", shape, operands, Ending(bias, out=out), zeros=_zeros(x_zero, w_zero), requantized=y_dtype,
+        extra=extra,
+    )  # fmt: skip
+    return posed, float(x_zero)
+
+
+def _integer_problem(
+    x: Any, weight: Any, *, x_zero_point: Any = 0, weight_zero_point: Any = 0, algorithm: str = "auto", out: Any = None,
+    **window: Any,
+) -> ConvProblem:  # fmt: skip
+    return _pose_integer(x, weight, x_zero_point, weight_zero_point, Window(**window), out)[0].problem
+
+
+def _linear_problem(
+    *operands: Any, bias: Any = None, algorithm: str = "auto", out: Any = None, **window: Any
+) -> ConvProblem:
+    return _pose_linear(*(*operands, bias)[:9], Window(**window), out)[0].problem
+
+
+PROBLEMS = {"conv_integer": _integer_problem, "qlinear_conv": _linear_problem}
 
 
 def _enter(x: Any, weight: Any, window: Window) -> tuple[tuple[Any, ...], Geometry]:

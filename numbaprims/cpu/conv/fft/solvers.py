@@ -78,7 +78,8 @@ class Fft(Solver):
     def is_valid(self, problem: Any, target: Any, config: Config) -> bool:
         n = config.get("n")
         return (
-            n in SIZES
+            set(config) == {"n", "mr", "tiles"}
+            and n in SIZES
             and max(problem.kernel[1:]) <= n - LEAST + 1
             and config.get("mr") in HEIGHTS
             and isinstance(config.get("tiles"), int)

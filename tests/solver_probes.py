@@ -1,0 +1,52 @@
+"""Calls among which every solver of a stem finds one that it takes: (function, arguments, keywords)."""
+
+import numpy as np
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+PROBES = {
+    "gemm": [
+        ("gemm", (ones(m, k), ones(k, n)), {})
+        for m, n, k in (
+            (1, 1, 1), (4, 4, 4), (1, 300, 200), (300, 1, 200), (200, 300, 100), (500, 49, 300), (3000, 7, 2000)
+        )
+    ],
+    "gemv": [("gemv", (ones(m, n), ones(n)), {}) for m, n in ((1, 1), (3, 500), (500, 3), (1000, 1000))],
+    "ger": [("ger", (ones(m), ones(n)), {}) for m, n in ((1, 1), (3, 500), (900, 1000))],
+    "activation": [
+        *(("tanh", (ones(n),), {}) for n in (1, 100, 1 << 20)),
+        ("tanh", (ones(20, 30)[:, ::2],), {}),
+        ("glu", (ones(4, 6, dtype=np.float64),), {}),
+    ],
+    "conv": [
+        ("conv", (ones(1, 32, 28, 28), ones(64, 32, 3, 3)), {"padding": 1}),
+        ("conv", (ones(1, 32, 28, 28), ones(64, 32, 3, 3)), {"padding": 1, "stride": 2}),
+        ("conv", (ones(2, 32, 14, 14), ones(64, 32, 1, 1)), {}),
+        ("conv", (ones(1, 3, 64, 64), ones(64, 3, 7, 7)), {"padding": 3, "stride": 2}),
+        ("conv", (ones(1, 16, 30, 30), ones(16, 16, 7, 7)), {"padding": 3}),
+        ("conv", (ones(1, 16, 30, 30), ones(16, 1, 3, 3)), {"groups": 16}),
+        ("conv", (ones(1, 8, 9, 9, dtype=np.int8), ones(8, 8, 3, 3, dtype=np.int8)), {}),
+        ("conv_backward_data", (ones(1, 64, 28, 28), ones(64, 32, 3, 3), (1, 32, 28, 28)), {"padding": 1}),
+        ("conv_backward_weight", (ones(1, 64, 28, 28), ones(1, 32, 28, 28), (64, 32, 3, 3)), {"padding": 1}),
+        ("conv_backward_weight", (ones(1, 16, 28, 28), ones(1, 16, 30, 30), (16, 1, 3, 3)), {"groups": 16}),
+        ("conv_backward_bias", (ones(2, 8, 9, 9),), {}),
+    ],
+}  # fmt: skip
+
+#: Arguments that each function of conv takes.
+CONV_ARGUMENTS = {
+    "conv": (ones(1, 4, 6, 6), ones(5, 4, 3, 3)),
+    "conv_backward_data": (ones(1, 5, 4, 4), ones(5, 4, 3, 3), (1, 4, 6, 6)),
+    "conv_backward_weight": (ones(1, 5, 4, 4), ones(1, 4, 6, 6), (5, 4, 3, 3)),
+    "conv_backward_bias": (ones(1, 5, 4, 4),),
+    "conv_transpose": (ones(1, 4, 6, 6), ones(4, 5, 3, 3)),
+    "conv_transpose_backward_data": (ones(1, 5, 8, 8), ones(4, 5, 3, 3)),
+    "conv_transpose_backward_weight": (ones(1, 5, 8, 8), ones(1, 4, 6, 6), (4, 5, 3, 3)),
+    "conv_integer": (ones(1, 4, 6, 6, dtype=np.uint8), ones(5, 4, 3, 3, dtype=np.int8)),
+    "qlinear_conv": (
+        ones(1, 4, 6, 6, dtype=np.uint8), 0.5, 3, ones(5, 4, 3, 3, dtype=np.int8), 0.25, 0, 0.1, np.uint8(7)
+    ),
+}  # fmt: skip
