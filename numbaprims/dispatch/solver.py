@@ -55,7 +55,8 @@ class Solver:
 
     def source(self) -> tuple[str, int]:
         """File and line that hold the solver."""
-        return _source_of(type(self))
+        cls: Any = type(self)
+        return _source_of(cls)
 
     def __repr__(self) -> str:
         return f"<solver {self.name}>"

@@ -175,9 +175,13 @@ def _integer_problem(
 
 
 def _linear_problem(
-    *operands: Any, bias: Any = None, algorithm: str = "auto", out: Any = None, **window: Any
-) -> ConvProblem:
-    return _pose_linear(*(*operands, bias)[:9], Window(**window), out)[0].problem
+    x: Any, x_scale: Any, x_zero_point: Any, weight: Any, weight_scale: Any, weight_zero_point: Any, y_scale: Any,
+    y_zero_point: Any, bias: Any = None, *, algorithm: str = "auto", out: Any = None, **window: Any,
+) -> ConvProblem:  # fmt: skip
+    return _pose_linear(
+        x, x_scale, x_zero_point, weight, weight_scale, weight_zero_point, y_scale, y_zero_point, bias,
+        Window(**window), out,
+    )[0].problem  # fmt: skip
 
 
 PROBLEMS = {"conv_integer": _integer_problem, "qlinear_conv": _linear_problem}
