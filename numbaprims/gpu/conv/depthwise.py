@@ -20,8 +20,8 @@ MOST_TAPS = 64
 WIDEST = 16
 """Elements of a row of the source that a thread holds."""
 MOST_BLOCKS = 1 << 20
-CHUNK = 4096
-"""Pixels that one block of the weight's gradient adds up: 32 for each thread."""
+CHUNKS = {"slow": 4096, "fast": 512}
+"""Pixels of a channel that one block of the weight's gradient adds up: 32 a thread, 128 where channels lie last."""
 #: The part of the memory's speed that is reached: addresses and comparisons beside few products.
 EFFICIENCY = 0.5
 
@@ -58,7 +58,7 @@ class Depthwise(Solver):
         return float(launches * cost.LAUNCH + cost.FILL + moved)
 
     def _weight_chunks(self, problem: Any) -> int:
-        return ceil_div(max(1, problem.n * problem.pixels), CHUNK)
+        return ceil_div(max(1, problem.n * problem.pixels), CHUNKS[weight_order(problem)])
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         if problem.direction != "weight":
@@ -107,19 +107,27 @@ class Depthwise(Solver):
         x, y = p.strides.x, p.strides.y
         chunks = self._weight_chunks(p)
         room = round_up(p.taps, vector_length(p.accumulate))
+        order = weight_order(p)
+        blocks = (ceil_div(p.k, 32) if order == "fast" else p.k) * chunks
         numbers = (
-            chunks, CHUNK, p.n * p.pixels, p.group_k, room, *p.y_size[1:], *p.stride[1:], *p.dilation[1:],
-            *p.padding[1:], *p.x_size[1:], p.k * chunks, product.source_group, x[0], x[3], x[4], product.plain.group,
+            chunks, CHUNKS[order], p.n * p.pixels, p.group_k, room, *p.y_size[1:], *p.stride[1:], *p.dilation[1:],
+            *p.padding[1:], *p.x_size[1:], blocks, p.k, product.source_group, x[0], x[3], x[4], product.plain.group,
             y[1], y[0], y[3], y[4],
         )  # fmt: skip
-        kernel = make_depthwise_weight(p.in_dtype, p.kernel[1], p.kernel[2])
+        kernel = make_depthwise_weight(p.in_dtype, order, p.kernel[1], p.kernel[2])
 
         def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
             return (scratch, arrays[2].pointer, arrays[1].pointer, *numbers)
 
-        blocks = min(MOST_BLOCKS, p.k * chunks)
         last = implicit.reduce_step(p, product, True, "slow", chunks, room, common_values(p))
-        return make_launcher([step(kernel, blocks, values), last], scratch=self.workspace(p, target, config))
+        return make_launcher(
+            [step(kernel, min(MOST_BLOCKS, blocks), values), last], scratch=self.workspace(p, target, config)
+        )
+
+
+def weight_order(problem: Any) -> str:
+    """Whether the weight gradient's lanes are neighbours among the pixels ("slow") or the channels of y ("fast")."""
+    return "fast" if problem.y_order == "last" else "slow"
 
 
 def row_flags(problem: Any, product: Product, out: int, c: int) -> int:

@@ -17,9 +17,10 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
-from numbaprims.gpu.device.block import block_sum
+from numbaprims.gpu.device.block import barrier, block_sum
 from numbaprims.gpu.device.memory import advance, widen
 from numbaprims.gpu.device.tile import quotient
+from numbaprims.gpu.device.warp import lane_index, warp_index
 from numbaprims.gpu.gemm.arguments import vector_length
 from numbaprims.gpu.gemm.epilogue import local_sums, make_finish
 from numbaprims.gpu.jit import (
@@ -121,37 +122,67 @@ def make_depthwise(
 
 
 @functools.cache
-def make_depthwise_weight(dtype: str, taps_h: int, taps_w: int) -> GpuKernel:
+def make_depthwise_weight(dtype: str, order: str, taps_h: int, taps_w: int) -> GpuKernel:
     """The sums of one chunk of the pixels of one channel of y, for all taps; a block for each.
 
     Every thread takes each 128th pixel, one load of y for taps_h * taps_w products; then the threads' sums are added in
-    a fixed order.  The workspace is [group][chunk][u][room].
+    a fixed order.  With "fast" a block takes 32 channels, its lanes neighbours among them, its warps each fourth pixel.
+    The workspace is [group][chunk][u][room].
     """
+    fast = order == "fast"
     acc = DTYPES[dtype].accumulate
     S = local_sums(acc)
     TAPS = taps_h * taps_w
     signature = types.void(
-        types.CPointer(STORAGE[acc]), pointer(dtype), pointer(dtype), *(types.int32,) * 16, *(types.int64,) * 9
+        types.CPointer(STORAGE[acc]), pointer(dtype), pointer(dtype), *(types.int32,) * 17, *(types.int64,) * 9
     )
 
-    @gpu_kernel("conv_depthwise_weight", signature, spec=(dtype, taps_h, taps_w), threads=THREADS, registers=128)
+    @device_function
+    def place_pixels(block, chunks):  # type: ignore[no-untyped-def]
+        """Channel, chunk, first pixel in it and pixels to the next."""
+        channel, number = next_digit(block, chunks)
+        return channel, number, I32(thread_index()), I32(THREADS)
+
+    @device_function
+    def place_channels(block, chunks):  # type: ignore[no-untyped-def]
+        part, number = next_digit(block, chunks)
+        return I32(part * U32(32) + lane_index()), number, I32(warp_index()), I32(WARPS)
+
+    @device_function
+    def add_block(value, scratch):  # type: ignore[no-untyped-def]
+        return block_sum(value, scratch, WARPS), thread_index() == U32(0)
+
+    @device_function
+    def add_warps(value, scratch):  # type: ignore[no-untyped-def]
+        barrier()
+        scratch[I32(thread_index())] = value
+        barrier()
+        total = scratch[I32(lane_index())]
+        for warp in range(1, WARPS):
+            total = S(total + scratch[I32(lane_index() + U32(32 * warp))])
+        return total, warp_index() == U32(0)
+
+    place, add = (place_channels, add_warps) if fast else (place_pixels, add_block)
+    ROOM = THREADS if fast else WARPS
+
+    @gpu_kernel("conv_depthwise_weight", signature, spec=(dtype, order, taps_h, taps_w), threads=THREADS, registers=128)
     def conv_depthwise_weight(  # type: ignore[no-untyped-def]
         workspace, source, plain, chunks, chunk, pixels, u_count, room, y_h, y_w, step_h, step_w, gap_h, gap_w,
-        pad_h, pad_w, size_h, size_w, blocks,
+        pad_h, pad_w, size_h, size_w, blocks, channels,
         s_group, s_n, s_h, s_w, p_group, p_u, p_n, p_h, p_w,
     ):  # fmt: skip
-        scratch = shared_array(WARPS, S)
+        scratch = shared_array(ROOM, S)
         sums = cuda.local.array(TAPS, S)
         block = block_index()
         while block < U32(blocks):
-            channel, number = next_digit(block, chunks)
+            channel, number, first, between = place(block, chunks)
             group, u = next_digit(channel, u_count)
             for tap in range(TAPS):
                 sums[tap] = S(0)
             begin = I64(group) * s_group
             at = I64(group) * p_group + I64(u) * p_u
-            pixel = I32(number * chunk + I32(thread_index()))
-            end = I32(min(number * chunk + chunk, pixels))
+            pixel = I32(number * chunk + first)
+            end = I32(min(number * chunk + chunk, pixels)) if channel < channels else I32(0)
             while pixel < end:
                 rest, w = next_digit(pixel, y_w)
                 n, h = next_digit(rest, y_h)
@@ -166,10 +197,10 @@ def make_depthwise_weight(dtype: str, taps_h: int, taps_w: int) -> GpuKernel:
                             if U32(place_w) < U32(size_w):
                                 x = widen(source[line + I64(place_w) * s_w], dtype)
                                 sums[r * taps_w + s] = sums[r * taps_w + s] + value * x
-                pixel = I32(pixel + THREADS)
+                pixel = I32(pixel + between)
             for tap in range(TAPS):
-                total = block_sum(sums[tap], scratch, WARPS)
-                if thread_index() == U32(0):
+                total, mine = add(sums[tap], scratch)
+                if mine and channel < channels:
                     workspace[((I64(group) * chunks + number) * u_count + u) * room + tap] = total
             block = U32(block + grid_size())
 
@@ -181,6 +212,6 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_depthwise, ("f32", "f32", "slow", 3, 3, 1, 1, "switch"), ("FFMA", "LDG.E", "STG.E.128")),
     (make_depthwise, ("bf16", "bf16", "fast", 3, 3, 2, 1, "gelu"), ("FFMA", "LDG.E.U16", "STG.E.64")),
     (make_depthwise, ("f32", "f32", "slow", 7, 7, 1, -1, "switch"), ("FFMA", "LDG.E", "STG.E.128")),
-    (make_depthwise_weight, ("f32", 3, 3), ("FFMA", "LDG.E", "SHFL")),
-    (make_depthwise_weight, ("f16", 5, 5), ("FFMA", "LDG.E.U16", "SHFL")),
+    (make_depthwise_weight, ("f32", "slow", 3, 3), ("FFMA", "LDG.E", "SHFL")),
+    (make_depthwise_weight, ("f16", "fast", 5, 5), ("FFMA", "LDG.E.U16", "LDS")),
 ]
