@@ -111,7 +111,9 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
     if u > target.l2 * 3 // 4:
         stream = blocks.blocks * u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
     tiles = count_tiles(q, axes)
-    work = q.groups * tiles * positions * (c * IN + round_up(q.out_channels, W) * OUT) / scale
+    # pixels between those of a stride are copied too
+    copied = 2.0 if max(axis.stride for axis in axes) > 1 else 1.0
+    work = q.groups * tiles * positions * (c * IN * copied + round_up(q.out_channels, W) * OUT) / scale
     x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
     y = result_bytes(q)
     far = sum(part * FAR for part in (x, y) if part > target.l2)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from numbaprims.cpu.conv.winograd.transform_in import PLACES
 from numbaprims.cpu.gemm.cost import ceil_div
 
-MOST_POINTS = 8  # of F(6, 3): beyond, the errors of float32 grow tenfold with each two points
+MOST_POINTS = 8  # those of F(6, 3), whose errors are the largest that are taken
+MOST_OUTPUTS = 6  # F(7, 2), with powers to the sixth in A^T, lost six times as much as F(4, 2)
 
 
 class Axis(NamedTuple):
@@ -56,7 +57,7 @@ def best_axis(taps: int, stride: int, outputs: int) -> Axis:
     longest = ceil_div(taps, stride)
     for r in range(1, min(longest, MOST_POINTS - 1) + 1):
         begin = firsts(taps, stride, r)
-        for m in range(1, min(MOST_POINTS + 1 - r, max(outputs, 1)) + 1):
+        for m in range(1, min(MOST_POINTS + 1 - r, MOST_OUTPUTS, max(outputs, 1)) + 1):
             if r == 1 and m > 1:
                 break
             axis = Axis(m, r, stride, begin)

@@ -294,6 +294,7 @@ class WinogradPieces(Winograd):
     """Windows of any size and stride, cut into pieces whose products add up in the transforms' domain."""
 
     name = "winograd_pieces"
+    worth = 1.08
 
     def axes(self, problem: Any) -> tuple[Axis, Axis]:
         out = pose(problem).out
@@ -306,6 +307,8 @@ class WinogradPieces(Winograd):
             return refusal
         if problem.direction == "data" and problem.stride[1:] != (1, 1):
             return "the data gradient of a stride is no convolution of one stride"
+        if problem.kernel == (1, R, R) and problem.stride[1:] == (1, 1):
+            return "3 x 3 with stride 1 has solvers of its own"
         taps = problem.kernel[1] * problem.kernel[2]
         if not 1 < taps <= MOST_TAPS:
             return f"it takes windows of 2 to {MOST_TAPS} taps, not {taps}"
