@@ -1,5 +1,7 @@
 """conv on a GPU: arrays of the device through the public functions, and what tests/test_conv.py does not reach."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from conv_cases import CASES, FUNCTIONS, Case, arguments, from_layout, operand_layouts, to_layout
@@ -233,6 +235,19 @@ def test_epilogue(gpu, solver, layout):
             activation=("leaky_relu", {"negative_slope": 0.25}),
         )  # fmt: skip
         assert_close(from_layout(old.to_host(), layout), expected, k=80, max_abs=30.0)
+
+
+def test_threads_that_take_turns(monkeypatch):
+    """Grids smaller than the work: each thread (block) goes on with what no other takes."""
+    monkeypatch.setattr("numbaprims.gpu.conv.depthwise.MOST_BLOCKS", 2)
+    monkeypatch.setattr("numbaprims.gpu.conv.mma_solver.PACK_BLOCKS", 2)
+    with driver.use(EmulatedDriver(target=dataclasses.replace(H200, multiprocessors=1))):
+        for direction in ("forward", "data", "weight"):
+            check(Case((1, 5, 21, 22), (7, 5, 1, 1) if direction != "weight" else (70, 5, 3, 3)), direction, "f32",
+                  "naive", "NCHW")  # fmt: skip
+        for direction, layout in (("forward", "NCHW"), ("weight", "NCHW"), ("weight", "NHWC")):
+            check(Case((2, 70, 5, 6), (70, 1, 3, 3), padding=1, groups=70), direction, "f32", "depthwise", layout)
+        check(Case((1, 24, 3, 4), (33, 24, 3, 3), padding=1), "forward", "f16", "implicit_mma", "NHWC")
 
 
 def test_large_tile(gpu):
