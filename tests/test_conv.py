@@ -80,7 +80,7 @@ def test_exact(solver, direction, dtype):
     """Small integers, all geometries and layouts, out full of NaN: bit for bit, or within a transform's bound."""
     rng = np.random.default_rng(1)
     ran = 0
-    for case in CASES:
+    for case in CASES if dtype == "f32" else CASES[::2]:  # every type has kernels of its own to compile
         shapes, sums = case.operand_shapes(direction), case.sums(direction)
         first, second = (exact_integers(shape, dtype, sums, rng) for shape in shapes)
         expected = case.expected(direction, first, second)
@@ -92,12 +92,12 @@ def test_exact(solver, direction, dtype):
                 in_library(from_float64(to_layout(x, of), dtype), dtype)
                 for x, of in zip((first, second), layouts, strict=True)
             )
-            if refused(solver, direction, a, b, *more, **window):
-                continue
-            ran += 1
             result = "NCHW" if direction == "weight" else layout
             storage = nan_filled(to_layout(expected, result).shape, dtype)
             out = in_library(storage, dtype)
+            if refused(solver, direction, a, b, *more, out=out, **window):
+                continue
+            ran += 1
             assert call(solver, direction, a, b, *more, out=out, **window) is out
             got = from_layout(storage, result)
             try:
