@@ -6,23 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.cpu.conv.depthwise import neighbours
 from numbaprims.cpu.conv.direct_layout import Form, Pixels, Planes
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
-ROWS = ("planes", "rows")
-
 
 def form(problem: Any) -> type[Form] | None:
     """The kernels for how the operands lie, None where there are none."""
-    p, c = problem, problem.strides.c
-    size = p.x_size if p.direction == "data" else p.y_size
-    channels = p.c if p.direction == "data" else p.k
-    if p.x_order in ROWS and p.y_order in ROWS:
-        return Planes if not p.has_c or c[4] == 1 or size[2] == 1 else None
-    if p.x_order == "last" and p.y_order == "last":
-        return Pixels if not p.has_c or c[1] == 1 or channels == 1 else None
-    return None
+    columns, channels = neighbours(problem)
+    return Planes if columns else Pixels if channels else None
 
 
 def layout_of(problem: Any, target: Any) -> Form:

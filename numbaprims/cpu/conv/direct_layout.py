@@ -69,7 +69,8 @@ class Form:
         blocks = min(self.panels, ceil_div(8, p.n * p.groups * self.bands))
         self.block = ceil_div(self.panels, blocks) * width
         self.blocks = ceil_div(self.filters, self.block)
-        self.panel_bytes = round_up(self.panels * width * self.count * self.size + SLACK, 64)
+        panel = width * self.count + self.W
+        self.panel_bytes = round_up(self.panels * panel * self.size + SLACK, 64)
         self.packed = p.groups * self.panel_bytes
         self.shared = 0 if p.prepared else self.packed
 
@@ -132,7 +133,7 @@ class Form:
         phases = [(kernel, p.n * p.groups * self.blocks * self.bands, 1)]
         if only_pack or not p.prepared:
             count = p.groups * self.panels
-            pack = (direct_planes.make_pack_filters(p.w_dtype, self.acc, width), count, ceil_div(count, 8))
+            pack = (direct_planes.make_pack_filters(p.w_dtype, self.acc, width, self.W), count, ceil_div(count, 8))
             phases = [pack] if only_pack else [pack, *phases]
         words = [int(values.get(name, 0)) for name in direct_planes.ARGS.ints]
         return Program(words, phases, keep=(self.taps, self.w_taps, keep))

@@ -136,8 +136,8 @@ def make_pixels(dtype: str, acc: str, MP: int, NV: int, W: int, C: int, SPLIT: i
                 for p in range(rows):
                     for q in range(0, out_w, MP):
                         sums = tile_taps_pixels(
-                            advance(copy, p * line + q * pixel), pixel, args.taps, advance(weights, k * count), count,
-                            MP, NV, W,
+                            advance(copy, p * line + q * pixel), pixel, args.taps,
+                            advance(weights, k // NR * (NR * count + W)), count, MP, NV, W,
                         )  # fmt: skip
                         pixels_end(
                             advance(total, p * step + q * column_step + k - begin), column_step, out_w - q, end - k,

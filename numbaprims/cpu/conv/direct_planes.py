@@ -35,7 +35,7 @@ from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, tile_taps
 # and from remainder to remainder in the copy; copy_rows: input rows of a band.  taps: address of the offset of each in
 # the copy; w_taps: of each in the weights, 0 where they are w_step apart.  depth: channels of a group's input.
 # places: address of the place, row and column of each vector of a band's pixels; across: vectors of a row, 0 where
-# they go on from row to row.  panel_bytes: weights of all filters of a group.
+# they go on from row to row.  panel_bytes: weights of all filters of a group, W elements behind each panel.
 ARGS = Arguments(
     arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
@@ -45,17 +45,18 @@ ARGS = Arguments(
         "in_n", "in_c", "in_row", "in_column", "out_n", "out_k", "out_row", "out_column",
         "c_n", "c_k", "c_row", "c_column", "w_group", "w_k", "w_step", "w_taps",
         "pitch", "copy_c", "copy_phase", "copy_rows", "copy_columns", "taps", "places", "across", "count",
-        "has_bias", "bias_step", "activation", "pack", "panel_bytes", "shared_bytes", "worker_bytes", "copy_bytes",
+        "has_bias", "bias_step", "activation", "pack", "panel_bytes",
+        "shared_bytes", "worker_bytes", "copy_bytes",
     ),
 )  # fmt: skip
 
 
 @functools.cache
-def make_pack_filters(dtype: str, acc: str, MR: int) -> RangeKernel:
+def make_pack_filters(dtype: str, acc: str, MR: int, W: int) -> RangeKernel:
     """Kernel over (group, panel): [panel][tap][filter]."""
     types = ARGS.types(second=dtype)
 
-    @range_kernel("conv_direct_pack", types, spec=(dtype, acc, MR))
+    @range_kernel("conv_direct_pack", types, spec=(dtype, acc, MR, W))
     def direct_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         target = address_of(args.packed)
         if target == 0:
@@ -63,19 +64,20 @@ def make_pack_filters(dtype: str, acc: str, MR: int) -> RangeKernel:
         panels = (args.filters + MR - 1) // MR
         for tile in range(lo, hi):
             group, panel = divmod(tile, panels)
-            begin = pointer_from_address(target + group * args.panel_bytes, acc)
-            w = advance(args.second, group * args.w_group)
+            # a panel of its own each: packed in vectors, it is written past its end
+            begin = advance(pointer_from_address(target + group * args.panel_bytes, acc), panel * (MR * args.count + W))
+            first = panel * MR
+            w = advance(args.second, group * args.w_group + first * args.w_k)
             if args.w_taps == 0:
                 pack(
-                    args.pack, address_of(begin), address_of(w), args.count, args.filters, args.w_k, args.w_step,
-                    panel, panel + 1,
+                    args.pack, address_of(begin), address_of(w), args.count, args.filters - first,
+                    args.w_k, args.w_step, 0, 1,
                 )  # fmt: skip
             else:
-                begin = advance(begin, panel * MR * args.count)
                 for t in range(args.count):
                     at = load_word(args.w_taps, t)
                     for i in range(MR):
-                        k = min(panel * MR + i, args.filters - 1)
+                        k = min(i, args.filters - first - 1)
                         store_scalar(begin, t * MR + i, load_wide_scalar(w, k * args.w_k + at))
 
     return direct_pack
@@ -155,7 +157,9 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
                     k_step = args.out_k
                 for v in range(0, vectors, NV):
                     places = args.places + 8 * PLACE * v
-                    sums = tile_taps(copy, places, args.taps, advance(weights, k * count), count, MR, NV, W)
+                    sums = tile_taps(
+                        copy, places, args.taps, advance(weights, k // MR * (MR * count + W)), count, MR, NV, W
+                    )
                     grid_end(
                         total, k_step, step, filters, places, args.pitch, rows, out_w, sums, alpha, shifts,
                         c, args.c_k, args.c_row, beta, C, NV,
