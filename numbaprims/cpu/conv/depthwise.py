@@ -6,28 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv.depthwise_work import Work, pixels_work, rows_work
+from numbaprims.cpu.conv.depthwise_work import Work, pixels_time, pixels_work, rows_time, rows_work
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
-ROWS = ("planes", "rows")
+
+def neighbours(problem: Any) -> tuple[bool, bool]:
+    """Whether the columns of x, y and c are neighbours, and whether their channels are (one alone always is)."""
+    p, s = problem, problem.strides
+    arrays = [(s.x, p.c, p.x_size), (s.y, p.k, p.y_size)]
+    if p.has_c and p.direction != "weight":
+        arrays.append((s.c, *((p.c, p.x_size) if p.direction == "data" else (p.k, p.y_size))))
+    columns = all(steps[4] == 1 or size[2] == 1 for steps, _, size in arrays)
+    return columns, all(steps[1] == 1 or channels == 1 for steps, channels, _ in arrays)
 
 
 def form(problem: Any) -> str | None:
     """How the operands lie, for the kernels: "rows", "pixels", or None where neither kind takes them."""
-    p, s = problem, problem.strides
-    if p.x_order in ROWS and p.y_order in ROWS:
-        return "rows" if not p.has_c or s.c[4] == 1 or p.direction == "weight" or sides_width(p) == 1 else None
-    if p.x_order == "last" and p.y_order == "last" and p.group_k == 1:
-        taps_in_line = p.kernel[1] == 1 or p.kernel[2] == 1 or s.w[3] == p.kernel[2] * s.w[4]
-        channels = not p.has_c or s.c[1] == 1
-        return "pixels" if p.direction == "weight" or (taps_in_line and channels) else None
+    p, w = problem, problem.strides.w
+    columns, channels = neighbours(p)
+    if columns:
+        return "rows"
+    if channels and p.group_k == 1:
+        # the taps of a filter are packed with one step
+        in_line = p.kernel[1] == 1 or p.kernel[2] == 1 or w[3] == p.kernel[2] * w[4]
+        return "pixels" if p.direction == "weight" or in_line else None
     return None
-
-
-def sides_width(problem: Any) -> int:
-    """Columns of the result."""
-    return int((problem.x_size if problem.direction == "data" else problem.y_size)[2])
 
 
 class Depthwise(Solver):
@@ -54,7 +58,7 @@ class Depthwise(Solver):
         return None
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 1e-6 + float(problem.flops()) / 80e9
+        return rows_time(problem, target) if form(problem) == "rows" else pixels_time(problem, target)
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         if form(problem) != "pixels":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.cpu.conv.depthwise_rows import ask
 from numbaprims.cpu.gemm.blocked import pack
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -42,7 +43,7 @@ ARGS = Arguments(
     ints=(
         "images", "channels", "in_h", "in_w", "out_h", "out_w", "row", "column", "first_row", "first_column",
         "in_n", "in_row", "in_column", "out_n", "out_row", "out_column", "c_n", "c_c", "c_row", "c_column",
-        "w_k", "w_row", "w_column", "w_tap", "has_c", "has_bias", "bias_step", "activation", "zeros",
+        "w_k", "w_row", "w_column", "w_tap", "has_c", "has_bias", "bias_step", "activation", "zeros", "far",
         "panels", "blocks", "block", "strips", "strip", "down", "pack", "shared_bytes", "worker_bytes",
     ),
 )  # fmt: skip
@@ -93,6 +94,11 @@ def make_pixels(
     """Kernel over groups of rows of the result's images; C, SPLIT and SPREAD as in depthwise_rows."""
     types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype)
     HIGH, WIDE = (RT * SH, QT * SW) if SPREAD else (RT, QT)
+    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    # input rows and columns that a tile is first to read, and how far from its first row the next tile's are
+    ROWS, ACROSS = (RT, QT) if SPREAD else (RT * SH, QT * SW)
+    NEXT = RT if SPREAD else (RT - 1) * SH + R
+    X_LINES, OUT_LINES = -(-ROWS * ACROSS * W // LINE), -(-HIGH * WIDE * W // LINE)
 
     @range_kernel("conv_depthwise_pixels", types, spec=(dtype, acc, RT, QT, R, S, SH, SW, W, C, SPLIT, SPREAD))
     def depthwise_pixels(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -130,6 +136,13 @@ def make_pixels(
                 for panel in range(args.panels):
                     v = panel * W
                     left = args.channels - v
+                    if args.far:
+                        # this panel's share of the rows that come next
+                        place = (q * args.panels + panel * WIDE) * W
+                        ask(
+                            x, out, (max(row, 0) + NEXT) * args.in_row + place // WIDE * ACROSS * ROWS,
+                            (max(p, 0) + HIGH) * args.out_row + place * HIGH, X_LINES, OUT_LINES, LINE,
+                        )  # fmt: skip
                     shift = zeros(acc, W)
                     if args.has_bias:
                         if args.bias_step == 1:

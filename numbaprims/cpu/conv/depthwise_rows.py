@@ -18,6 +18,8 @@ from numbaprims.cpu.simd import (
     load_first,
     load_wide_scalar,
     pointer_from_address,
+    prefetch,
+    prefetch_write,
     reduce_add,
     scalar,
     splat,
@@ -35,7 +37,8 @@ from numbaprims.cpu.simd.window import window_end, window_gradient, window_rows,
 # Forward and for the weights "in" is x and "out" is y, for the data "in" is dy and "out" is dx.  The result's channel
 # k reads channel k // multiplier of "in".  row, column: where the first window begins in x (forward and weights), or
 # what is added to an element of dx before it is divided by the stride.  first_row, first_column: where tiles begin, at
-# or before the first element.  zeros: address of a row of zeros.  worker_bytes: a plane of sums.
+# or before the first element.  zeros: address of a row of zeros.  far: whether the arrays lie beyond the caches.
+# worker_bytes: a plane of sums.
 ARGS = Arguments(
     arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
@@ -43,7 +46,7 @@ ARGS = Arguments(
         "images", "channels", "multiplier", "in_h", "in_w", "out_h", "out_w",
         "row", "column", "first_row", "first_column",
         "in_n", "in_c", "in_row", "out_n", "out_c", "out_row", "c_n", "c_c", "c_row", "c_column",
-        "w_k", "w_row", "w_column", "has_c", "has_bias", "bias_step", "activation", "zeros", "worker_bytes",
+        "w_k", "w_row", "w_column", "has_c", "has_bias", "bias_step", "activation", "zeros", "far", "worker_bytes",
     ),
 )  # fmt: skip
 
@@ -64,6 +67,18 @@ def end_plane(args, total, step, out, out_row, rows, columns, SPLIT, W):  # type
                 store_narrow_first(out, p * out_row + q, left, load_first(total, p * step + q, left, W))
 
 
+@helper
+def ask(x, out, x_at, out_at, x_lines, out_lines, LINE):  # type: ignore[no-untyped-def]
+    """Ask for lines of x that will be read and of out that will be written, one tile's share of each.
+
+    Tiles walk over several rows at once, which no hardware prefetcher follows: 16x64x112x112 ran at 3 GB/s without.
+    """
+    for i in range(x_lines):
+        prefetch(x, x_at + i * LINE, 3)
+    for i in range(out_lines):
+        prefetch_write(out, out_at + i * LINE, 3)
+
+
 @functools.cache
 def make_rows(
     dtype: str, acc: str, RT: int, R: int, S: int, SH: int, SW: int, W: int, C: int, SPLIT: int, SPREAD: int
@@ -75,6 +90,10 @@ def make_rows(
     """
     types = ARGS.types(out=dtype, first=dtype, second=dtype, c=dtype, bias=dtype)
     HIGH, NV = (RT * SH, SW) if SPREAD else (RT, 1)
+    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    X_LINES, OUT_LINES = (RT, RT * SH * SW) if SPREAD else (RT * SH * SW, RT)
+    X_LINES, OUT_LINES = -(-X_LINES * W // LINE), -(-OUT_LINES * W // LINE)
+    AHEAD = 64 * LINE
 
     @range_kernel("conv_depthwise_rows", types, spec=(dtype, acc, RT, R, S, SH, SW, W, C, SPLIT, SPREAD))
     def depthwise_rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -102,13 +121,21 @@ def make_rows(
                     if SPREAD:
                         row = (p + args.row) // SH
                         column = (q + args.column) // SW
+                    else:
+                        row = p * SH + args.row
+                        column = q * SW + args.column
+                    if args.far:
+                        tiles = q // (NV * W)
+                        ask(
+                            x, out, AHEAD + max(row, 0) * args.in_row + tiles * (X_LINES * LINE),
+                            AHEAD + max(p, 0) * args.out_row + tiles * (OUT_LINES * LINE), X_LINES, OUT_LINES, LINE,
+                        )  # fmt: skip
+                    if SPREAD:
                         sums = window_spread(
                             x, none, args.in_row, row, in_h, column, in_w, w, args.w_row, args.w_column,
                             RT, R, S, SH, SW, W,
                         )  # fmt: skip
                     else:
-                        row = p * SH + args.row
-                        column = q * SW + args.column
                         sums = window_rows(
                             x, none, args.in_row, row, in_h, column, in_w, w, args.w_row, args.w_column, 0,
                             RT, R, S, SH, SW, W,

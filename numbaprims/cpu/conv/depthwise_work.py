@@ -19,6 +19,13 @@ SLACK = 256  # bytes behind panels, which may be written a vector past their end
 BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the first-level cache
 
 
+# Seconds, measured on one core of a Zen 5.  Of planes: a plane; a row of a tile, and each of its taps; of pixels: a
+# vector of the result, each of its taps, and each vector of the input that it loads.
+PLANE, ROW, ROW_TAP = 20e-9, 0.3e-9, 0.22e-9
+VECTOR, VECTOR_TAP, VECTOR_LOAD = 0.6e-9, 0.12e-9, 0.45e-9
+FAR_L3, FAR_MEMORY = 1 / 80e9, 1 / 14e9  # a byte of x or y beyond the second-level and the third-level cache
+
+
 class Work(NamedTuple):
     """A program and the bytes of scratch memory that it needs; `packed` bytes hold the weights of a plan."""
 
@@ -72,7 +79,8 @@ def common(problem: Any, target: Any, room: int, none: np.ndarray) -> dict[str, 
         "c_n": s.c[0], "c_c": s.c[1], "c_row": s.c[3], "c_column": s.c[4],
         "w_k": s.w[0], "w_row": s.w[3], "w_column": s.w[4],
         "has_c": int(p.has_c), "has_bias": int(p.bias), "bias_step": s.bias,
-        "activation": activation_address(p, target), "zeros": int(none.ctypes.data), "worker_bytes": room,
+        "activation": activation_address(p, target), "zeros": int(none.ctypes.data),
+        "far": int(p.bytes_moved() > max(target.l2, target.l3 // 4)), "worker_bytes": room,
     }  # fmt: skip
 
 
@@ -86,17 +94,42 @@ def waits(problem: Any) -> bool:
     return bool(problem.activation.kind != "identity" and problem.out_dtype != problem.accumulate)
 
 
+def far_time(problem: Any, target: Any) -> float:
+    """Reading and writing beyond the second-level cache."""
+    size = float(problem.bytes_moved())
+    return 0.0 if size <= target.l2 else size * (FAR_L3 if size <= target.l3 else FAR_MEMORY)
+
+
+def rows_tile(problem: Any, target: Any) -> tuple[int, int, int]:
+    """Rows and lanes of a tile, and how many rows (of phases, for the data gradient) there are."""
+    p = problem
+    out_size, (_, SH, SW) = sides(p)[1], p.stride
+    W, rows = vector(p, target, out_size[2]), int(out_size[1])
+    tiles: tuple[int, ...] = (7, 8, 6, 5)
+    if p.direction == "data":
+        rows = ceil_div(rows + p.padding[1] % SH, SH)
+        tiles = {1: tiles, 2: (4, 3)}.get(SH * SW, (2, 1))
+    return least_padding(rows, halves(target, tiles)), W, rows
+
+
+def rows_time(problem: Any, target: Any) -> float:
+    """Seconds that planes take."""
+    p, SW = problem, problem.stride[2]
+    RT, W, rows = rows_tile(p, target)
+    out_w = sides(p)[1][2]
+    columns = ceil_div(out_w + p.padding[2] % SW, SW) if p.direction == "data" else out_w
+    # even and odd columns are sorted or mixed in registers
+    line = (ROW + ROW_TAP * p.taps) * (1.5 if SW == 2 else 1.0)
+    each = PLANE + round_up(rows, RT) * ceil_div(columns, W) * line
+    return float(1e-6 + p.n * p.k * each + far_time(p, target))
+
+
 def rows_work(problem: Any, target: Any) -> Work:
     """Planes whose rows are contiguous."""
     p = problem
     in_size, out_size = sides(p)[:2]
     (_, R, S), (_, SH, SW) = p.kernel, p.stride
-    W, rows = vector(p, target, out_size[2]), out_size[1]
-    tiles: tuple[int, ...] = (7, 8, 6, 5)
-    if p.direction == "data":
-        rows = ceil_div(rows + p.padding[1] % SH, SH)
-        tiles = {1: tiles, 2: (4, 3)}.get(SH * SW, (2, 1))
-    RT = least_padding(rows, halves(target, tiles))
+    RT, W, _ = rows_tile(p, target)
     room = round_up(out_size[1] * out_size[2] * itemsize(p.accumulate), 64) if waits(p) else 0
     none = np.zeros(in_size[2] * itemsize(p.in_dtype), np.uint8)
     ints = words(depthwise_rows.ARGS, common(p, target, room, none))
@@ -110,19 +143,37 @@ def rows_work(problem: Any, target: Any) -> Work:
     return Work(Program(ints, [(kernel, count, ceil_div(count, 32))], keep=(none,)), worker=room)
 
 
+def pixels_tile(problem: Any, target: Any) -> tuple[int, int, int, int]:
+    """Rows and columns of a tile, and how many (of phases, for the data gradient) there are."""
+    p, (_, SH, SW) = problem, problem.stride
+    _, rows, columns = sides(p)[1]
+    tiles: tuple[int, ...] = (7, 8, 6, 5)
+    if p.direction == "data":
+        rows, columns = ceil_div(rows + p.padding[1] % SH, SH), ceil_div(columns + p.padding[2] % SW, SW)
+        tiles = {1: tiles, 2: (4, 3)}.get(SH * SW, (3, 2))
+    QT = least_padding(columns, halves(target, tiles))
+    RT = 2 if SH * SW == 1 and rows % 2 == 0 and target.isa in ("avx512", "neon") else 1
+    return RT, QT, int(rows), int(columns)
+
+
+def pixels_time(problem: Any, target: Any) -> float:
+    """Seconds that images take whose channels are neighbours."""
+    p, (_, R, S), (_, SH, SW) = problem, problem.kernel, problem.stride
+    RT, QT, rows, columns = pixels_tile(p, target)
+    loads = ((RT - 1) * SH + R) * ((QT - 1) * SW + S) / (RT * QT)
+    each = VECTOR + VECTOR_TAP * p.taps + VECTOR_LOAD * loads
+    vectors = p.n * ceil_div(p.k, vector(p, target, p.k)) * round_up(rows, RT) * round_up(columns, QT)
+    pack = 0.0 if p.prepared or p.direction == "weight" else p.k * p.taps * 0.3e-9
+    return float(1.5e-6 + vectors * each + pack + far_time(p, target))
+
+
 def pixels_work(problem: Any, target: Any, only_pack: bool = False) -> Work:
     """Images whose channels are neighbours; `only_pack` for the weights of a plan."""
     p, acc = problem, problem.accumulate
     out_size = sides(p)[1]
     (_, R, S), (_, SH, SW) = p.kernel, p.stride
-    W, rows, columns = vector(p, target, p.k), out_size[1], out_size[2]
-    tiles: tuple[int, ...] = (7, 8, 6, 5)
-    spread = p.direction == "data"
-    if spread:
-        rows, columns = ceil_div(rows + p.padding[1] % SH, SH), ceil_div(columns + p.padding[2] % SW, SW)
-        tiles = {1: tiles, 2: (4, 3)}.get(SH * SW, (3, 2))
-    QT = least_padding(columns, halves(target, tiles))
-    RT = 2 if SH * SW == 1 and rows % 2 == 0 and target.isa in ("avx512", "neon") else 1
+    W, spread = vector(p, target, p.k), p.direction == "data"
+    RT, QT, rows, _ = pixels_tile(p, target)
     panels = ceil_div(p.k, W)
     size = itemsize(acc)
     packed = panels * R * S * W * size + SLACK
