@@ -27,6 +27,7 @@ from numbaprims.cpu.simd import (
     load_wide_scalar,
     load_word,
     pointer_from_address,
+    prefetch,
     reduce_add,
     scalar,
     store_first,
@@ -46,6 +47,8 @@ K, Y_SIZE, YS, WS = WORD["k"], WORD["y_d"], WORD["ys_n"], WORD["ws_k"]
 PIECE = 16384
 """Elements of a channel that one set of sums takes: 128 a lane, in 8 vectors of 16."""
 LONG = PIECE - 4096
+AHEAD = 32
+"""Vectors (pixels) ahead that are asked for: 205 MB with channels last came at 9.7 GB/s without, 20 to 30 with it."""
 PARALLEL_BYTES = 1 << 19
 
 
@@ -79,6 +82,8 @@ def make_planes(dtype: str, acc: str, W: int) -> RangeKernel:
                     held += count
                     whole = count - count % (8 * W)
                     for i in range(0, whole, 8 * W):
+                        for v in range(0, 8 * W, W):
+                            prefetch(y, i + AHEAD * W + v, 3)
                         s0 = s0 + load_wide(y, i, W)
                         s1 = s1 + load_wide(y, i + W, W)
                         s2 = s2 + load_wide(y, i + 2 * W, W)
@@ -145,6 +150,8 @@ def make_last(dtype: str, acc: str, W: int) -> RangeKernel:
                     at = i * step
                     for v in range(0, filters, W):
                         left = min(W, filters - v)
+                        for row in range(8):
+                            prefetch(y, at + (AHEAD + row) * step + v, 3)
                         s0 = load_wide_first(y, at + v, left, W) + load_wide_first(y, at + step + v, left, W)
                         s1 = load_wide_first(y, at + 2 * step + v, left, W)
                         s1 = s1 + load_wide_first(y, at + 3 * step + v, left, W)
