@@ -173,7 +173,8 @@ def pixel_end(  # type: ignore[no-untyped-def]
         spare = builder.bitcast(room, args[0].type)
         where = list(args[1:7])
         target = _Pixels(builder, args[0], spare, where, mask, out.elem, stored)
-        more = _Pixels(builder, args[10], spare, [args[11], args[12], *where[2:]], mask, out.elem, stored)
+        c_spare, c_stored = builder.bitcast(room, args[10].type), context.get_value_type(Vec(c.elem, lanes))
+        more = _Pixels(builder, args[10], c_spare, [args[11], args[12], *where[2:]], mask, c.elem, c_stored)
         for at in range(sums.count):
             i, j = divmod(at, across)
             value = builder.fmul(builder.extract_value(args[8], at), args[9])

@@ -175,7 +175,8 @@ def grid_end(  # type: ignore[no-untyped-def]
         with builder.goto_entry_block():
             room = builder.alloca(stored)
             room.align = 64
-        spare = builder.bitcast(room, out_at.type)
+        spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
+        c_stored = context.get_value_type(Vec(c.elem, lanes))
 
         def piece(values: list[Any], p: Any, q: Any, mask: Any) -> None:
             begin = builder.gep(out_at, [builder.add(builder.mul(p, row_step_v), q)])
@@ -183,10 +184,9 @@ def grid_end(  # type: ignore[no-untyped-def]
             for i, value in enumerate(values):
                 there = builder.icmp_signed("<", _constant(i), filters_v)
                 if literal[0]:
-                    place = builder.select(there, builder.gep(more, [builder.mul(c_k_v, _constant(i))]), spare)
-                    added = widen_value(
-                        builder, masked_load_value(builder, place, _constant(0), mask, stored), out.elem
-                    )
+                    place = builder.select(there, builder.gep(more, [builder.mul(c_k_v, _constant(i))]), c_spare)
+                    added = masked_load_value(builder, place, _constant(0), mask, c_stored)
+                    added = widen_value(builder, added, c.elem)
                     value = multiply_add_value(builder, added, beta_v, value)
                 place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, _constant(i))]), spare)
                 masked_store_value(builder, place, _constant(0), mask, narrow_value(builder, value, out.elem))
@@ -268,7 +268,8 @@ def pixels_end(  # type: ignore[no-untyped-def]
         with builder.goto_entry_block():
             room = builder.alloca(stored)
             room.align = 64
-        spare = builder.bitcast(room, out_at.type)
+        spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
+        c_stored = context.get_value_type(Vec(c.elem, lanes))
         for v in range(vectors):
             at = _constant(v * lanes)
             mask = _there(builder, at, filters_v, lanes)
@@ -279,9 +280,9 @@ def pixels_end(  # type: ignore[no-untyped-def]
                 value = multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift)
                 if literal[0]:
                     place = builder.gep(c_at, [builder.add(builder.mul(c_step_v, _constant(i)), at)])
-                    place = builder.select(there, place, spare)
-                    added = masked_load_value(builder, place, _constant(0), mask, stored)
-                    value = multiply_add_value(builder, widen_value(builder, added, out.elem), beta_v, value)
+                    place = builder.select(there, place, c_spare)
+                    added = masked_load_value(builder, place, _constant(0), mask, c_stored)
+                    value = multiply_add_value(builder, widen_value(builder, added, c.elem), beta_v, value)
                 place = builder.gep(out_at, [builder.add(builder.mul(step_v, _constant(i)), at)])
                 place = builder.select(there, place, spare)
                 masked_store_value(builder, place, _constant(0), mask, narrow_value(builder, value, out.elem))

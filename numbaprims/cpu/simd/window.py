@@ -260,7 +260,8 @@ def window_end(  # type: ignore[no-untyped-def]
         with builder.goto_entry_block():
             room = builder.alloca(stored)
             room.align = 64
-        spare = builder.bitcast(room, out_at.type)
+        spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
+        c_stored = context.get_value_type(Vec(c.elem, lanes))
         load = _Columns(builder, column_v, columns_v, 1, lanes, False)
         for i in range(sums.count // vectors):
             # A branch around the store of a row that is not there would draw that row's sums into it, one chain of
@@ -273,9 +274,9 @@ def window_end(  # type: ignore[no-untyped-def]
                 value = builder.fmul(builder.extract_value(tile, i * vectors + v), alpha_v)
                 if literal[0]:
                     begin = builder.gep(c_at, [builder.add(builder.mul(c_step_v, at), column_at)])
-                    begin = builder.select(there, begin, spare)
-                    more = masked_load_value(builder, begin, _constant(0), mask, stored)
-                    value = multiply_add_value(builder, widen_value(builder, more, out.elem), beta_v, value)
+                    begin = builder.select(there, begin, c_spare)
+                    more = masked_load_value(builder, begin, _constant(0), mask, c_stored)
+                    value = multiply_add_value(builder, widen_value(builder, more, c.elem), beta_v, value)
                 value = narrow_value(builder, builder.fadd(value, shift_v), out.elem)
                 begin = builder.gep(out_at, [builder.add(builder.mul(step_v, at), column_at)])
                 masked_store_value(builder, builder.select(there, begin, spare), _constant(0), mask, value)
