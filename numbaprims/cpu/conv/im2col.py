@@ -124,7 +124,7 @@ class Im2col(Solver):
         speed = 12e9 if layout.matrix_bytes > target.l3 // 2 else 25e9
         if problem.stride[2] * problem.strides.x[4] > 2:
             speed = 10e9
-        seconds = 3e-6 + layout.seconds + layout.matrix_bytes / speed
+        seconds = 4.5e-6 + layout.seconds + layout.matrix_bytes / speed
         if not problem.prepared:
             seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
         return float(seconds)

@@ -253,7 +253,7 @@ class ImplicitGemm(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         layout = lay_out(Layout, problem, target, next(iter(self.configs(problem, target))))
-        seconds = 2e-6 + layout.seconds
+        seconds = 3.5e-6 + layout.seconds
         if not problem.prepared:
             seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
         return seconds
