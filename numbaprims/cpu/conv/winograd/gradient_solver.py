@@ -94,8 +94,10 @@ class WinogradWeight(Solver):
         products = 2.0 * sums * s["tiles"] / (peak(problem, target) * 0.9)
         inputs = s["positions"] * s["tiles"] * (s["c"] + s["k"]) * 0.11e-9 / scale
         # sums are read and written once for each block, transformed back once
-        again = sums * s["size"] * (2 * blocks - 1) * (0.0 if sums * s["size"] < target.l2 // 2 else 0.02e-9)
-        back = sums * 0.12e-9 / scale
+        size = sums * s["size"]
+        byte = 0.0 if size < target.l2 // 2 else 0.01e-9 if size < target.l3 // 3 else 0.05e-9
+        again = size * (2 * blocks - 1) * byte
+        back = sums * 0.07e-9 / scale
         return 3e-6 + q.groups * (products + inputs + again + back + blocks * 1e-6)
 
     def _words(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], dict[str, int]]:
