@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
+import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.conv.dot_kernels import make_pack_weights, make_stage, make_turn
 from numbaprims.cpu.gemm.solvers import SIGN_BITS
@@ -99,3 +100,20 @@ def test_turn():
     turned = np.zeros((2 * W, 2 * W), np.int32)
     run(make_turn("i32", W), turned, source, ints=(rows, columns, 2 * W, 2 * W))
     np.testing.assert_array_equal(turned[:columns, :rows], source[:rows, :columns].T)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_plan_equals_the_call(kind, layout):
+    """Weights packed once or in the call, for filters that leave a panel part empty: the same sums."""
+    rng = np.random.default_rng(5)
+    for channels, filters, groups in ((6, 70, 1), (40, 36, 2)):
+        x = rng.integers(0, 100, (2, 9, 10, channels)).astype(kind)
+        x = x if layout == "NHWC" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+        w = rng.integers(-128, 128, (filters, channels // groups, 3, 3)).astype(np.int8)
+        bias = rng.integers(-99, 99, filters).astype(np.int32)
+        how = {"padding": 1, "groups": groups, "layout": layout, "algorithm": "implicit_gemm_dot"}
+        plain = numbaprims.conv(x, w, bias, activation="relu", **how)
+        plan = numbaprims.conv.plan(x.shape, w, bias=bias, activation="relu", **how)
+        np.testing.assert_array_equal(plan(x), plain)
+        assert plain.any()
