@@ -57,11 +57,11 @@ def call(solver, direction, first, second, *args, **kwargs):
         return getattr(numbaprims, FUNCTIONS[direction])(first, second, *args, **kwargs)
 
 
-def takers(direction):
+def takers(direction, dtypes=DTYPES):
     """The solvers that take any of the cases in a direction."""
     found = set()
     for case in CASES:
-        for dtype in DTYPES:
+        for dtype in dtypes:
             first, second = (
                 in_library(from_float64(np.zeros(shape), dtype), dtype) for shape in case.operand_shapes(direction)
             )
@@ -178,7 +178,7 @@ def test_many_blocks(solver, direction):
             assert_close(got, expected, k=amplification(solver) * sums, max_abs=max(3 * np.sqrt(sums), expected.max()))
 
 
-@pytest.mark.parametrize("solver", [solver for solver, way in PAIRS if way == "forward" and takes(solver, way)])
+@pytest.mark.parametrize("solver", takers("forward", ["f32"]))
 def test_plan_equals_the_call(solver):
     """A plan computes with the same kernels: the same bits as the plain call by the same solver."""
     rng = np.random.default_rng(3)
