@@ -223,6 +223,8 @@ def test_what_is_refused():
         assert "stride 1" in solver.why_not(problem_of(x, w, stride=2), TARGET)
         assert "dilation 1" in solver.why_not(problem_of(x, w, dilation=2), TARGET)
         assert "3 x 3" in solver.why_not(problem_of(x, np.zeros((4, 4, 5, 5), np.float32)), TARGET)
+        assert "nothing" in solver.why_not(problem_of(np.zeros((0, 4, 9, 9), np.float32), w), TARGET)
+    assert "of its own" in WinogradPieces().why_not(problem_of(x, w), TARGET)
     assert "depth" in WinogradPieces().why_not(
         problem_of(np.zeros((1, 4, 5, 9, 9), np.float32), np.zeros((4, 4, 3, 3, 3), np.float32)), TARGET
     )

@@ -48,6 +48,8 @@ def common_refusal(problem: Any) -> str | None:
         return "it takes images, without a depth"
     if p.dilation[1:] != (1, 1):
         return "it takes dilation 1"
+    if 0 in (p.n, p.group_c, p.group_k, *p.x_size, *p.y_size):
+        return "there is nothing to transform"
     if p.accumulate not in ("f32", "f64"):
         return "the transforms need fractions, which integers have not"
     if settings.current().accuracy == "high":
