@@ -214,7 +214,8 @@ def _known(
 
 def lay_out(cls: type[L], problem: Any, target: Any, config: Config) -> L:
     """The layout of a problem, kept: choosing, binding and preparing all ask for it."""
-    layout = _known(cls, problem, problem.strides, target, tuple(config.items()))
+    form: Any = cls
+    layout = _known(form, problem, problem.strides, target, tuple(config.items()))
     assert isinstance(layout, cls)
     return layout
 

@@ -14,7 +14,7 @@ from numbaprims.cpu.conv.fft.transform_in import make_input
 from numbaprims.cpu.conv.fft.transform_out import make_output
 from numbaprims.cpu.conv.fft.weights import make_weights
 from numbaprims.cpu.conv.winograd import driver
-from numbaprims.cpu.conv.winograd.solvers import _ints as launch_ints, form_of
+from numbaprims.cpu.conv.winograd.solvers import form_of, launch_ints
 from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost

@@ -251,9 +251,6 @@ class Winograd(Solver):
         return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
 
 
-_ints = launch_ints  # its name in numbaprims.cpu.conv.fft
-
-
 class _Square(Winograd):
     """F(M x M, 3 x 3): stride 1."""
 
