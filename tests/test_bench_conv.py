@@ -444,3 +444,16 @@ def test_figures_are_found_by_their_files():
     for name in figures.names():
         module = figures.load(name)
         assert callable(module.measure) and callable(module.lines) and callable(module.draw)
+
+
+def test_the_command_line_is_that_of_the_program():
+    """Through `numbaprims bench` too, whose arguments hold the subcommand's name."""
+    import argparse
+
+    from numbaprims.bench import command
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    args = parser.parse_args(["conv", "--suite", "first", "--batch", "1,4"])
+    args.command = "bench"
+    assert command.command_line(args) == "numbaprims bench conv --shapes first --batch 1,4"

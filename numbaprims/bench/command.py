@@ -142,7 +142,8 @@ def command_line(args: argparse.Namespace) -> str:
     defaults = vars(parser.parse_args([args.subject]))
     words = ["numbaprims", "bench", args.subject]
     for name, value in vars(args).items():
-        if name in ("json", "save", "append", "plot", "removed") or value == defaults[name]:
+        # by `numbaprims bench` there is the subcommand's own name beside them
+        if name not in defaults or name in ("json", "save", "append", "plot", "removed") or value == defaults[name]:
             continue
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:
