@@ -197,6 +197,8 @@ class Sums(Solver):
     name = "sums"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.n == 0:
+            return "the batch is empty: there is nothing to add up"
         if problem.direction != "bias":
             return "it computes gradients of the bias"
         return None

@@ -40,6 +40,8 @@ class Depthwise(Solver):
     name = "depthwise"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.n == 0:
+            return "the batch is empty: there is nothing to add up"
         p = problem
         if not p.depthwise:
             return "the groups have several channels of x"

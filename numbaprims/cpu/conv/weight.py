@@ -117,6 +117,8 @@ class WeightGemm(Solver):
     name = "weight_gemm"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.n == 0:
+            return "the batch is empty: there is nothing to add up"
         if problem.direction != "weight":
             return "it computes gradients of the weight"
         return None

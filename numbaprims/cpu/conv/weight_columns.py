@@ -69,6 +69,8 @@ class Im2colWeight(Solver):
     name = "im2col_gemm_weight"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.n == 0:
+            return "the batch is empty: there is nothing to add up"
         p, s = problem, problem.strides
         if p.direction != "weight":
             return "it computes gradients of the weight"

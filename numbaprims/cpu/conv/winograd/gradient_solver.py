@@ -53,6 +53,8 @@ class WinogradWeight(Solver):
         )  # type: ignore[return-value]
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.n == 0:
+            return "the batch is empty: there is nothing to add up"
         if problem.direction != "weight":
             return f"direction {problem.direction} is not the weight's gradient"
         refusal = common_refusal(problem)
