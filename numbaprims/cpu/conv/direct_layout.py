@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ TILE = 12e-9  # seconds a tile takes before its first and after its last tap
 FAR = 1.5e-12  # seconds a byte of the copy takes where it exceeds the first-level cache
 
 
-class Form:
+class Form(abc.ABC):
     """What both forms share: a convolution, or the data gradient of one with stride 1 (flipped windows over dy)."""
 
     band: int
@@ -87,13 +88,13 @@ class Form:
         near = [band for band in fits if self.copied_bytes(band) <= self.target.l1d * 3 // 4]
         return min(near if len(near) > 2 else fits, key=self.seconds)
 
+    @abc.abstractmethod
     def copied_bytes(self, band: int) -> int:
         """Bytes of the copy of a band."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def seconds(self, band: int) -> float:
         """What the tiles and copies of one group of one image cost with bands of so many rows."""
-        raise NotImplementedError
 
     def heights(self, band: int) -> list[tuple[int, int]]:
         """(how many bands, of how many rows)."""
@@ -138,9 +139,9 @@ class Form:
         words = [int(values.get(name, 0)) for name in direct_planes.ARGS.ints]
         return Program(words, phases, keep=(self.taps, self.w_taps, keep))
 
+    @abc.abstractmethod
     def program(self, only_pack: bool = False) -> Program:
         """The whole, or the packing of the weights of a plan."""
-        raise NotImplementedError
 
 
 class Planes(Form):
