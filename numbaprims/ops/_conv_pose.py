@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from numbaprims import arrays, shapes
 from numbaprims.ops._conv_problem import ConvProblem, ConvStrides, Posed, Triple, five, order_of, three
+from numbaprims.ops._gemm_problem import enter_c
 from numbaprims.ops.epilogue import IDENTITY, resolve_activation
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -206,22 +207,6 @@ def _enter_bias(bias: Any, length: int, dtype: str, library: arrays.Library) -> 
     return view
 
 
-def _enter_c(c: Any, beta: float, shape: tuple[int, ...], dtype: str, library: arrays.Library) -> Any:
-    if beta == 0.0:
-        return None  # as in BLAS: with beta 0, c is not read, and NaN in it does not spread
-    if c is None:
-        raise ValueError(f"beta is {beta} and c is not given; pass c, or leave beta 0")
-    view, have, of = arrays.enter(c, "c")
-    if of is not library or have != dtype:
-        raise TypeError(f"c is a {arrays.describe(c)}; it must be a {arrays.LONG_NAMES[dtype]} {library.name} array")
-    if view.shape == shape:
-        return view  # broadcast_to would change the strides of dimensions of one element, and c=out must be known again
-    try:
-        return np.broadcast_to(view, shape)
-    except ValueError:
-        raise ValueError(f"c is a {arrays.describe(c)}; it must broadcast to the result's {shape}") from None
-
-
 def pose(
     direction: str, shape: Geometry, operands: tuple[Any, ...], ending: Ending, *, zeros: str = "none",
     requantized: str = "", extra: ndarray | None = None,
@@ -237,7 +222,7 @@ def pose(
         raise ValueError(f"alpha={ending.alpha} and beta={ending.beta}; integers take alpha 1 and beta 0 or 1")
     if integer and act.kind not in ("identity", "relu"):
         raise ValueError(f"activation {act.kind!r}; integers take None or 'relu'")
-    c = _enter_c(ending.c, ending.beta, out_shape, out_dtype, library)
+    c = enter_c(ending.c, ending.beta, out_shape, out_dtype, library)
     bias = None
     if ending.bias is not None:
         channels = shape.k if direction == "forward" else shape.c

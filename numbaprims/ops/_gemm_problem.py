@@ -198,7 +198,7 @@ def pose(
         raise ValueError(f"alpha={alpha} and beta={beta}; integer products take alpha 1 and beta 0 or 1")
     if integer and act.kind not in ("identity", "relu"):
         raise ValueError(f"activation {act.kind!r}; integer products take None or 'relu'")
-    c_view = _enter_c(c, beta, shape, result_dtype, library)
+    c_view = enter_c(c, beta, shape, result_dtype, library)
     bias_view, bias_axis = _enter_bias(bias, m, n, "i32" if integer else a_dtype, library)
     out_view = None
     if out is not None:
@@ -223,7 +223,8 @@ def _result_dtype(a_dtype: str, integer: bool, out_dtype: Any) -> str:
     return wanted
 
 
-def _enter_c(c: Any, beta: float, shape: tuple[int, ...], dtype: str, library: arrays.Library) -> ndarray | None:
+def enter_c(c: Any, beta: float, shape: tuple[int, ...], dtype: str, library: arrays.Library) -> ndarray | None:
+    """What beta multiplies, in the shape of the result; None where beta is 0."""
     if beta == 0.0:
         return None  # as in BLAS: with beta 0, c is not read, and NaN in it does not spread
     if c is None:
