@@ -291,8 +291,10 @@ x = np.ones(24, np.float32)
 with numbaprims.config(database="off"):  # everything is imported while it can be read
     numbaprims.find("ger", x, x)
     numbaprims.explain("ger", x, x)
+    key = records.key_of(numbaprims.explain("ger", x, x).problem, registry.target("cpu"))
 import sqlite3, numbaprims.tuning.user_file
 records.toolchain()
+database._shipped(key.family)  # of a checkout in a private folder, too
 if os.getuid() == 0:  # root may write everywhere, so the test becomes somebody else
     os.setgroups([])
     os.setgid(65534)
@@ -300,7 +302,6 @@ if os.getuid() == 0:  # root may write everywhere, so the test becomes somebody 
 warnings.simplefilter("error")
 table = numbaprims.explain("ger", x, x)
 assert (table.chosen.solver, table.rule) == ("naive", "user database"), str(table)
-key = records.key_of(table.problem, registry.target("cpu"))
 warnings.simplefilter("always")
 with warnings.catch_warnings(record=True) as caught:
     done = database.user().store(key, [records.Record("row_block", 1, {}, 1e-7, 2, "")])
