@@ -54,7 +54,7 @@ class Flags:
 class DeviceView:
     """Pointer, shape, strides in bytes and storage dtype of an array in device memory."""
 
-    __slots__ = ("_bounds", "dtype", "itemsize", "library", "owner", "pointer", "shape", "strides", "writeable")
+    __slots__ = ("_bounds", "dtype", "itemsize", "origin", "owner", "pointer", "shape", "strides", "writeable")
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class DeviceView:
         self.strides = strides
         self.dtype = dtype
         self.itemsize = dtype.itemsize
-        self.library = library
+        self.origin = library
         self.writeable = writeable
         self.owner = owner  # of memory that is not the caller's
         self._bounds: tuple[int, int] | None = None
@@ -113,7 +113,7 @@ class DeviceView:
         return self._like(self.shape[::-1], self.strides[::-1])
 
     def _like(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> DeviceView:
-        return DeviceView(self.pointer + offset, shape, strides, self.dtype, self.library, self.writeable, self.owner)
+        return DeviceView(self.pointer + offset, shape, strides, self.dtype, self.origin, self.writeable, self.owner)
 
     def shadow(self) -> ndarray:
         """A NumPy array at our address: for arithmetic on addresses alone, since reading it would end the process."""
@@ -177,7 +177,7 @@ class DeviceView:
         return True if function is np.may_share_memory else function(first.shadow(), second.shadow(), **kwargs)
 
     def __repr__(self) -> str:
-        return f"<{self.dtype} view {self.shape} at {self.pointer:#x} on {self.library.device}>"
+        return f"<{self.dtype} view {self.shape} at {self.pointer:#x} on {self.origin.device}>"
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

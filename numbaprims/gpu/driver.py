@@ -32,7 +32,7 @@ class Driver:
     """Its index."""
     target: GpuTarget
     """What the device is; `target.arch` ("sm_90a") is what kernels are compiled for."""
-    library: Any = None
+    own_library: Any = None
     """Of our own arrays on this device; `memory.py` sets it."""
 
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:

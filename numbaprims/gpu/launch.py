@@ -46,7 +46,7 @@ def make_launcher(steps: Sequence[Step], *, scratch: int = 0) -> Callable[..., N
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
     ):
-        library = a0.library
+        library = a0.origin
         driver = seam.current(library.index)
         stream = library.stream()
         given, floats = (a0, a1, a2, a3, a4, a5, a6), (f0, f1, f2, f3, f4, f5)
@@ -72,7 +72,7 @@ def _one(only: Step) -> Callable[..., None]:
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
     ):
-        library = a0.library
+        library = a0.origin
         driver = current(library.index)
         driver.launch(
             loaded(driver), grid, block, shared, library.stream(), kinds,

@@ -261,9 +261,9 @@ class _Own(DeviceLibrary):
 
 
 def _library_of(driver: seam.Driver) -> DeviceLibrary:
-    if driver.library is None:
-        driver.library = _Own(driver)
-    return driver.library
+    if driver.own_library is None:
+        driver.own_library = _Own(driver)
+    return driver.own_library
 
 
 def own_library(device: int = 0) -> DeviceLibrary:
@@ -274,7 +274,7 @@ def own_library(device: int = 0) -> DeviceLibrary:
 def write(view: DeviceView, data: ndarray) -> None:
     """Overwrite the memory of a C-contiguous view with bytes of the host."""
     if data.size:
-        seam.current(view.library.index).copy(view.pointer, data, data.nbytes, view.library.stream())
+        seam.current(view.origin.index).copy(view.pointer, data, data.nbytes, view.origin.stream())
 
 
 def storage_view(x: DeviceArray) -> DeviceView:

@@ -164,9 +164,9 @@ def prelu_backward(dy: Any, x: Any, weight: Any, out: Any = None) -> tuple[Any, 
 
 def weight_gradient(posed: Posed, weight: ndarray) -> Posed:
     """The call that sums the gradient of prelu's weight, from the one that computes dx."""
-    result, storage = posed.library.empty(weight.shape, posed.dtype)
+    result, storage = posed.origin.empty(weight.shape, posed.dtype)
     inputs = {name: posed.inputs[name] for name in ("dy", "x")}
-    return Posed("prelu", "weight", posed.dtype, posed.library, inputs, result, storage)
+    return Posed("prelu", "weight", posed.dtype, posed.origin, inputs, result, storage)
 
 
 def glu_forward(x: Any, axis: int, out: Any = None) -> Any:
@@ -313,8 +313,8 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     bound = _get(key)
     if bound is None:
         with applicable(posed):
-            bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype, library=posed.library))
-    if fast_key is not None and posed.library is arrays.NUMPY:
+            bound = _launchers.put(key, call.bind(posed.problem(), out.shape, posed.dtype, library=posed.origin))
+    if fast_key is not None and posed.origin is arrays.NUMPY:
         _launchers.put(fast_key, bound)
     operands = dict(inputs, out=out)
     if posed.axis is not None:
@@ -324,7 +324,7 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     bound.launch(*[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2])
     if state.verbose:
         call.log_call(bound)
-    elif known_key is not None and not bound.known and posed.library is arrays.NUMPY:
+    elif known_key is not None and not bound.known and posed.origin is arrays.NUMPY:
         _known_calls.add(
             known_key, bound, [(slot, operands[name]) for slot, name in enumerate(ARRAYS) if name in operands]
         )

@@ -79,7 +79,7 @@ class Posed:
     kind: str
     direction: str
     dtype: str
-    library: arrays.Library
+    origin: arrays.Library
     inputs: dict[str, ndarray]
     """By name, the one that has the result's shape first."""
     result: Any
@@ -91,7 +91,7 @@ class Posed:
         # np's own function, which also knows views of device memory
         lie = [(x.shape, x.strides, np.may_share_memory(x, self.out)) for x in self.inputs.values()]
         return (self.kind, self.direction, self.dtype, *lie, self.out.shape, self.out.strides, self.axis,
-                settings.current().key, self.library.place)  # fmt: skip
+                settings.current().key, self.origin.place)  # fmt: skip
 
     def problem(self) -> ActivationProblem:
         """The problem that this call poses."""

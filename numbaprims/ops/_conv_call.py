@@ -118,7 +118,7 @@ def run(posed: Posed, out: Any, alpha: float, beta: float, seen: Any = None, x_z
     """Run a checked call."""
     problem, state = posed.problem, settings.current()
     if posed.out is None:
-        result, storage = new_result(posed.library, posed.shape, problem.out_dtype, posed.last)
+        result, storage = new_result(posed.origin, posed.shape, problem.out_dtype, posed.last)
     else:
         result, storage = out, posed.out
     if storage.size == 0:
@@ -128,10 +128,10 @@ def run(posed: Posed, out: Any, alpha: float, beta: float, seen: Any = None, x_z
 
         reference.into(posed, alpha, beta, x_zero, storage)
         return result
-    full_key = (problem.key(), problem.strides, state.key, posed.library.place)
+    full_key = (problem.key(), problem.strides, state.key, posed.origin.place)
     bound = launchers.get(full_key)
     if bound is None or bound.problem.activation.parameters != problem.activation.parameters:
-        bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.library, extra=posed.last)
+        bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.origin, extra=posed.last)
         launchers.put(full_key, bound)
     aligned = all(not isinstance(x, np.ndarray) or x.flags.aligned for x in (posed.first, posed.second, posed.bias))
     if seen is not None and aligned:

@@ -181,7 +181,7 @@ class Posed(NamedTuple):
     bias: ndarray | None
     out: ndarray | None
     extra: ndarray | None
-    library: arrays.Library
+    origin: arrays.Library
 
     def inputs(self) -> list[tuple[ndarray, str, bool]]:
         """The inputs that out must not share memory with; it may be exactly c."""

@@ -121,7 +121,7 @@ class Posed(NamedTuple):
     c: ndarray | None
     bias: ndarray | None
     out: ndarray | None
-    library: arrays.Library
+    origin: arrays.Library
 
 
 def inputs_of(a: ndarray, b: ndarray, c: ndarray | None, bias: ndarray | None) -> list[tuple[ndarray, str, bool]]:

@@ -121,11 +121,11 @@ class ConvPlan:
         posed = prepared(pose("forward", shape, operands, ending))
         problem = posed.problem
         with forced(self._arguments["algorithm"]):
-            bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.library)
-        device = call.device_of(posed.library)
+            bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.origin)
+        device = call.device_of(posed.origin)
         packed = None
         # what is prepared on the host is read by the host's kernels
-        if device == posed.library.device:
+        if device == posed.origin.device:
             packed = bound.solver.prepare(problem, registry.target(device), bound.config, posed.second)
         return bound, posed, packed
 

@@ -150,7 +150,7 @@ def _gemm(
     posed = pose(a, b, c, alpha, beta, trans_a, trans_b, bias, activation, out, out_dtype)
     problem, state = posed.problem, settings.current()
     if posed.out is None:
-        result, storage = posed.library.empty(posed.shape, problem.out_dtype)
+        result, storage = posed.origin.empty(posed.shape, problem.out_dtype)
     else:
         result, storage = out, posed.out
     if storage.size == 0:
@@ -158,17 +158,17 @@ def _gemm(
     if state.device == "reference":
         _reference(posed, alpha, beta, storage)
         return result
-    full_key = (problem.key(), problem.batch_shape, problem.strides, state.key, posed.library.place)
+    full_key = (problem.key(), problem.batch_shape, problem.strides, state.key, posed.origin.place)
     bound = _launchers.get(full_key)
     if bound is None or bound.problem.activation.parameters != problem.activation.parameters:
         extra = getattr(result, "dtype", None)
-        bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.library, extra=extra)
+        bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.origin, extra=extra)
         _launchers.put(full_key, bound)
     # a first-level key stands for arrays that need no copy: aligned ones
     if all(x is None or not isinstance(x, ndarray) or x.flags.aligned for x in given):
         if seen is not None:
             _launchers.put(seen[0], bound)
-        if key is not None and posed.library is arrays.NUMPY:
+        if key is not None and posed.origin is arrays.NUMPY:
             _launchers.put(key, bound)
     p = problem.activation.values()
     bound.launch(storage, posed.a, posed.b, posed.c, posed.bias, f0=alpha, f1=beta, f2=p[0], f3=p[1], f4=p[2])

@@ -115,7 +115,7 @@ class GemmPlan:
             a, mine, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"]
         )
         problem = posed.problem
-        library = posed.library
+        library = posed.origin
         device = call.device_of(library)
         # what is packed on the host is read by the host's kernels
         solver = registry.prepared("gemm", device) if device == library.device else None

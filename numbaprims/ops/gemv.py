@@ -166,7 +166,7 @@ def may_write(out: ndarray, first: ndarray, second: ndarray) -> bool:
 
 
 def _bind(posed: _Posed, shape: tuple[int, ...]) -> call.Bound:
-    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.library)
+    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.origin)
 
 
 class _Posed(NamedTuple):
@@ -178,7 +178,7 @@ class _Posed(NamedTuple):
     y: ndarray | None
     out: ndarray | None
     dtype: str
-    library: arrays.Library
+    origin: arrays.Library
 
 
 def _gemv(a: Any, x: Any, y: Any, alpha: Any, beta: Any, trans: bool, out: Any, key: Any) -> Any:
@@ -206,7 +206,7 @@ def _gemv(a: Any, x: Any, y: Any, alpha: Any, beta: Any, trans: bool, out: Any, 
     posed = _pose(a, x, y, beta, trans, out)
     shape = (posed.a.shape[0],)
     if posed.out is None:
-        result, storage = posed.library.empty(shape, posed.dtype)
+        result, storage = posed.origin.empty(shape, posed.dtype)
     else:
         result, storage = out, posed.out
     if storage.size == 0:

@@ -136,7 +136,7 @@ def ger(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -
 
 
 def _bind(posed: _Posed, shape: tuple[int, ...]) -> call.Bound:
-    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.library)
+    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.origin)
 
 
 class _Posed(NamedTuple):
@@ -147,7 +147,7 @@ class _Posed(NamedTuple):
     a: ndarray | None
     out: ndarray | None
     dtype: str
-    library: arrays.Library
+    origin: arrays.Library
 
 
 def _ger(x: Any, y: Any, a: Any, alpha: Any, out: Any, key: Any) -> Any:
@@ -176,7 +176,7 @@ def _ger(x: Any, y: Any, a: Any, alpha: Any, out: Any, key: Any) -> Any:
     posed = _pose(x, y, a, out)
     shape = (posed.x.shape[0], posed.y.shape[0])
     if posed.out is None:
-        result, storage = posed.library.empty(shape, posed.dtype)
+        result, storage = posed.origin.empty(shape, posed.dtype)
     else:
         result, storage = out, posed.out
     if storage.size == 0:

@@ -70,7 +70,7 @@ def make_gemm_launcher(problem: Any, make_form: Callable[[Pointers, Common], For
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
     ):
         key = (
-            a0.library.index, a0.pointer & 15, a1.pointer & 15, a2.pointer & 15, 0 if a3 is None else a3.pointer & 15,
+            a0.origin.index, a0.pointer & 15, a1.pointer & 15, a2.pointer & 15, 0 if a3 is None else a3.pointer & 15,
         )  # fmt: skip
         found = known.get(key)
         if found is None:

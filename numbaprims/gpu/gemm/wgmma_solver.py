@@ -78,11 +78,11 @@ class Maps:
 
     def address(self, a: Any, b: Any) -> int:
         """Of the map of A, that of B behind it."""
-        device = a.library.index
+        device = a.origin.index
         key = (device, a.pointer, b.pointer)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._make(device, a.library.stream(), key[1:])
+            found = self._known[key] = self._make(device, a.origin.stream(), key[1:])
         return int(found.pointer)
 
     def _make(self, device: int, stream: int, pointers: tuple[int, ...]) -> Any:
