@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, prefetch_value
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element
 
@@ -266,41 +267,21 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
                 out += [multiply_add_value(builder, av, bs[v], sums[i * vectors + v]) for v in range(vectors)]
             return out
 
-        def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], name: str) -> tuple[Any, ...]:
-            """`count` times `steps` updates; gives where a, b and the sums stand after it."""
-            before = builder.block
-            body = builder.append_basic_block(name)
-            after = builder.append_basic_block(name + "_end")
-            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
-            builder.position_at_end(body)
-            left, a_phi, b_phi = builder.phi(_I64), builder.phi(a_at.type), builder.phi(b_at.type)
-            sum_phis = [builder.phi(vector) for _ in sums]
-            current: list[Any] = list(sum_phis)
-            for u in range(steps):
-                current = update(current, a_phi, b_phi, u)
-            a_next = _element(builder, a_phi, builder.mul(constant(steps), a_k_v))
-            b_next = _element(builder, b_phi, builder.mul(constant(steps), b_k_v))
-            less = builder.sub(left, constant(1))
-            end = builder.block
-            builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
-            for phi, first, again in (
-                (left, count, less), (a_phi, a_at, a_next), (b_phi, b_at, b_next),
-                *zip(sum_phis, sums, current, strict=True),
-            ):  # fmt: skip
-                phi.add_incoming(first, before)
-                phi.add_incoming(again, end)
-            builder.position_at_end(after)
-            merged = []
-            for first, again in ((a_at, a_next), (b_at, b_next), *zip(sums, current, strict=True)):
-                phi = builder.phi(first.type)
-                phi.add_incoming(first, before)
-                phi.add_incoming(again, end)
-                merged.append(phi)
-            return merged[0], merged[1], merged[2:]
+        def loop(count: Any, steps: int, state: list[Any], name: str) -> list[Any]:
+            """`count` times `steps` updates of (address of a, address of b, sums)."""
+
+            def step(at: list[Any]) -> list[Any]:
+                a_at, b_at, *sums = at
+                for u in range(steps):
+                    sums = update(sums, a_at, b_at, u)
+                a_next = _element(builder, a_at, builder.mul(constant(steps), a_k_v))
+                return [a_next, _element(builder, b_at, builder.mul(constant(steps), b_k_v)), *sums]
+
+            return repeat(builder, count, state, step, name)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        a_at, b_at, sums = loop(builder.sdiv(k_value, constant(4)), 4, a_start, b_start, sums, "k4")
-        _, _, sums = loop(builder.srem(k_value, constant(4)), 1, a_at, b_at, sums, "k1")
+        state = loop(builder.sdiv(k_value, constant(4)), 4, [a_start, b_start, *sums], "k4")
+        _, _, *sums = loop(builder.srem(k_value, constant(4)), 1, state, "k1")
         return context.make_tuple(builder, result, sums)
 
     i64 = types.int64

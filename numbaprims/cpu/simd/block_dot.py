@@ -9,6 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.memory import I32, I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -57,36 +58,21 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
                 out += [dot(builder, sums[i * vectors + v], av, bs[v], feature) for v in range(vectors)]
             return out
 
-        def loop(count: Any, steps: int, a_at: Any, b_at: Any, sums: list[Any], label: str) -> list[Any]:
-            """`count` times `steps` groups; gives where a, b and the sums stand after it."""
-            before = builder.block
-            body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
-            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
-            builder.position_at_end(body)
-            first = [count, a_at, b_at, *sums]
-            phis = [builder.phi(value.type) for value in first]
-            current: list[Any] = phis[3:]
-            for u in range(steps):
-                current = update(current, phis[1], phis[2], u)
-            again = [
-                builder.sub(phis[0], constant(1)),
-                builder.gep(phis[1], [constant(steps * height)]),
-                builder.gep(phis[2], [constant(steps * vectors * lanes)]),
-                *current,
-            ]
-            builder.cbranch(builder.icmp_signed(">", again[0], constant(0)), body, after)
-            end = builder.block
-            builder.position_at_end(after)
-            merged = [builder.phi(value.type) for value in first]
-            for group_of_phis in (phis, merged):
-                for phi, once, next_time in zip(group_of_phis, first, again, strict=True):
-                    phi.add_incoming(once, before)
-                    phi.add_incoming(next_time, end)
-            return merged[1:]
+        def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:
+            """`count` times `steps` groups of (address of a, address of b, sums)."""
+
+            def step(at: list[Any]) -> list[Any]:
+                a_at, b_at, *sums = at
+                for u in range(steps):
+                    sums = update(sums, a_at, b_at, u)
+                a_next = builder.gep(a_at, [constant(steps * height)])
+                return [a_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), *sums]
+
+            return repeat(builder, count, state, step, label)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        a_at, b_at, *sums = loop(builder.sdiv(args[2], constant(_UNROLL)), _UNROLL, a_start, b_start, sums, "groups")
-        _, _, *sums = loop(builder.srem(args[2], constant(_UNROLL)), 1, a_at, b_at, sums, "group")
+        state = loop(builder.sdiv(args[2], constant(_UNROLL)), _UNROLL, [a_start, b_start, *sums], "groups")
+        _, _, *sums = loop(builder.srem(args[2], constant(_UNROLL)), 1, state, "group")
         return context.make_tuple(builder, result, sums)
 
     return result(a, b, types.int64, MR, NV, W, kind), codegen

@@ -9,6 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.memory import I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -61,31 +62,17 @@ def tile_dot_rows(typingctx, tile, a, places, rows, b, groups, MR, NV, W, kind):
                 out += [dot(builder, sums[r * vectors + v], av, bs[v], feature) for v in range(vectors)]
             return out
 
-        def loop(times: Any, steps: int, state: list[Any], label: str) -> list[Any]:
-            """`times` times `steps` groups of (addresses of rows, address of b, sums)."""
-            before = builder.block
-            body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
-            builder.cbranch(builder.icmp_signed(">", times, constant(0)), body, after)
-            builder.position_at_end(body)
-            left = builder.phi(I64)
-            phis = [builder.phi(value.type) for value in state]
-            sums: list[Any] = list(phis[height + 1 :])
-            for u in range(steps):
-                sums = update(sums, phis[:height], phis[height], u)
-            again = [builder.gep(phi, [constant(steps)]) for phi in phis[:height]]
-            again += [builder.gep(phis[height], [constant(steps * vectors * lanes)]), *sums]
-            less = builder.sub(left, constant(1))
-            builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
-            end = builder.block
-            builder.position_at_end(after)
-            merged = [builder.phi(value.type) for value in state]
-            left.add_incoming(times, before)
-            left.add_incoming(less, end)
-            for group_of_phis in (phis, merged):
-                for phi, once, next_time in zip(group_of_phis, state, again, strict=True):
-                    phi.add_incoming(once, before)
-                    phi.add_incoming(next_time, end)
-            return merged
+        def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:
+            """`count` times `steps` groups of (addresses of rows, address of b, sums)."""
+
+            def step(at: list[Any]) -> list[Any]:
+                rows_at, b_at, sums = at[:height], at[height], at[height + 1 :]
+                for u in range(steps):
+                    sums = update(sums, rows_at, b_at, u)
+                rows_next = [builder.gep(row, [constant(steps)]) for row in rows_at]
+                return [*rows_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), *sums]
+
+            return repeat(builder, count, state, step, label)
 
         sums = [builder.extract_value(tile_value, n) for n in range(height * vectors)]
         state = [*starts, b_start, *sums]

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.memory import I64, int_literal, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -59,35 +60,17 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, MR, NV, 
                 out += [multiply_add_value(builder, av, bs[v], sums[r * vectors + v]) for v in range(vectors)]
             return out
 
-        def loop(count: Any, steps: int, state: list[Any], name: str) -> list[Any]:
+        def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:
             """`count` times `steps` updates of (addresses of rows, address of b, sums)."""
-            before = builder.block
-            body = builder.append_basic_block(name)
-            after = builder.append_basic_block(name + "_end")
-            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
-            builder.position_at_end(body)
-            left = builder.phi(I64)
-            phis = [builder.phi(value.type) for value in state]
-            sums = list(phis[height + 1 :])
-            for u in range(steps):
-                sums = update(sums, phis[:height], phis[height], u)
-            again = [builder.gep(phi, [constant(steps)]) for phi in phis[:height]]
-            again.append(builder.gep(phis[height], [constant(steps * vectors * lanes)]))
-            again += sums
-            less = builder.sub(left, constant(1))
-            end = builder.block
-            builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
-            for phi, start, value in zip([left, *phis], [count, *state], [less, *again], strict=True):
-                phi.add_incoming(start, before)
-                phi.add_incoming(value, end)
-            builder.position_at_end(after)
-            merged = []
-            for start, value in zip(state, again, strict=True):
-                phi = builder.phi(start.type)
-                phi.add_incoming(start, before)
-                phi.add_incoming(value, end)
-                merged.append(phi)
-            return merged
+
+            def step(at: list[Any]) -> list[Any]:
+                rows_at, b_at, sums = at[:height], at[height], at[height + 1 :]
+                for u in range(steps):
+                    sums = update(sums, rows_at, b_at, u)
+                rows_next = [builder.gep(row, [constant(steps)]) for row in rows_at]
+                return [*rows_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), *sums]
+
+            return repeat(builder, count, state, step, label)
 
         sums = [builder.extract_value(tile_value, n) for n in range(height * vectors)]
         state = [*starts, b_start, *sums]

@@ -10,6 +10,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
+from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.memory import I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -51,38 +52,21 @@ def tile_multiply_table(typingctx, a, b, table, k, MR, NV, W):  # type: ignore[n
                 out += [multiply_add_value(builder, av, bs[v], sums[i * vectors + v]) for v in range(vectors)]
             return out
 
-        def loop(count: Any, steps: int, a_at: Any, table_at: Any, sums: list[Any], label: str) -> list[Any]:
-            """`count` times `steps` pixels; gives where a, the table and the sums stand after it."""
-            before = builder.block
-            body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
-            builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
-            builder.position_at_end(body)
-            first = [count, a_at, table_at, *sums]
-            phis = [builder.phi(value.type) for value in first]
-            current: list[Any] = phis[3:]
-            for u in range(steps):
-                current = update(current, phis[1], phis[2], u)
-            again = [
-                builder.sub(phis[0], constant(1)),
-                builder.gep(phis[1], [constant(steps * height)]),
-                builder.gep(phis[2], [constant(steps)]),
-                *current,
-            ]
-            builder.cbranch(builder.icmp_signed(">", again[0], constant(0)), body, after)
-            end = builder.block
-            builder.position_at_end(after)
-            merged = [builder.phi(value.type) for value in first]
-            for group in (phis, merged):
-                for phi, once, next_time in zip(group, first, again, strict=True):
-                    phi.add_incoming(once, before)
-                    phi.add_incoming(next_time, end)
-            return merged[1:]
+        def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:
+            """`count` times `steps` pixels of (address of a, place in the table, sums)."""
+
+            def step(at: list[Any]) -> list[Any]:
+                a_at, table_at, *sums = at
+                for u in range(steps):
+                    sums = update(sums, a_at, table_at, u)
+                a_next = builder.gep(a_at, [constant(steps * height)])
+                return [a_next, builder.gep(table_at, [constant(steps)]), *sums]
+
+            return repeat(builder, count, state, step, label)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        a_at, t_at, *sums = loop(
-            builder.sdiv(k_value, constant(_UNROLL)), _UNROLL, a_start, table_start, sums, "pixels"
-        )
-        _, _, *sums = loop(builder.srem(k_value, constant(_UNROLL)), 1, a_at, t_at, sums, "pixel")
+        state = loop(builder.sdiv(k_value, constant(_UNROLL)), _UNROLL, [a_start, table_start, *sums], "pixels")
+        _, _, *sums = loop(builder.srem(k_value, constant(_UNROLL)), 1, state, "pixel")
         return context.make_tuple(builder, result, sums)
 
     return result(a, b, table, types.int64, MR, NV, W), codegen
