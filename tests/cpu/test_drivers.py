@@ -409,7 +409,9 @@ def test_a_launcher_keeps_its_program_alive(parallel, scratch):
 
 
 @pytest.mark.parametrize(
-    "value", [np.ones(3), np.int64(3), [1, 2], {"a": 1}, len, lambda: 0, (1, np.ones(1)), (1, [2])], ids=repr
+    "value",
+    [np.ones(3), np.int64(3), [1, 2], {"a": 1}, len, lambda: 0, (1, np.ones(1)), (1, [2])],
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_factories_close_over_plain_values_only(value):
     def make():
