@@ -106,6 +106,22 @@ def test_warmup_fills_the_cache(tmp_path: Path):
     assert used.stdout.strip() == "0", "a call after the warm-up still compiled"
 
 
+def test_a_warm_layer_of_conv_compiles_nothing_more(tmp_path: Path):
+    """The specs of conv are whole layers: their kernels are those that a call and a plan of the layer take."""
+    code = (
+        "import numpy as np, numbaprims; from numbaprims import kernel_cache; from numbaprims.cpu import warm\n"
+        "spec, = [s for s in warm.specs(['conv']) if s[1] == ('forward', 64, 1, 28, 8, 5, 1, 2, 1)]\n"
+        "warm.compile_spec(spec); before = kernel_cache.statistics()['misses']\n"
+        "x, w = np.ones((64, 1, 28, 28), np.float32), np.ones((8, 1, 5, 5), np.float32)\n"
+        "numbaprims.conv(x, w, padding=2); numbaprims.conv.plan(x.shape, w, padding=2)(x)\n"
+        "print(before, kernel_cache.statistics()['misses'] - before)"
+    )
+    env = dict(os.environ, PYTHONPATH=str(SOURCE), NUMBAPRIMS_CACHE_DIR=str(tmp_path))
+    used = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    compiled, more = map(int, used.stdout.split())
+    assert compiled > 2 and more == 0
+
+
 def test_warmup_refuses_an_unknown_stem():
     done = command("warmup", "gem")
     assert done.returncode == 2

@@ -8,7 +8,7 @@ from time import perf_counter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("stems", nargs="*", metavar="stem", help="gemm, gemv, ger, activation; default all")
+    parser.add_argument("stems", nargs="*", metavar="stem", help="gemm, gemv, ger, activation, conv; default all")
     parser.add_argument("--jobs", type=int, default=None, help="processes; default one a CPU that may be used")
 
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         futures = {pool.submit(warm.compile_spec, spec): spec for spec in specs}
-        for future in tqdm(as_completed(futures), total=len(futures), unit="kernel", disable=None):
+        for future in tqdm(as_completed(futures), total=len(futures), unit="spec", disable=None):
             failure = future.exception()
             if failure is not None:
                 path, values = futures[future]
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line in failures:
         print(line, file=sys.stderr)
     print(
-        f"{len(specs) - len(failures)} of {len(specs)} kernels ready in {perf_counter() - began:.1f} s, "
+        f"{len(specs) - len(failures)} of {len(specs)} ready in {perf_counter() - began:.1f} s, "
         f"{jobs} processes, in {kernel_cache.directory()}"
     )
     return 1 if failures else 0

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from time import perf_counter
 
-STEMS = ("gemm", "gemv", "ger", "activation")
+STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 
 _DRIVERS = (("numbaprims.cpu.drivers:serial_driver", ()), ("numbaprims.cpu.drivers:parallel_driver", ()))
 

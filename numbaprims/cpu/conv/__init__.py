@@ -8,6 +8,7 @@ from numbaprims.cpu.conv.fft import Fft
 from numbaprims.cpu.conv.im2col import Im2col
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
+from numbaprims.cpu.conv.warm import warm_specs as warm_specs
 from numbaprims.cpu.conv.weight import WeightGemm
 from numbaprims.cpu.conv.weight_columns import Im2colWeight
 from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces, WinogradWeight
