@@ -8,7 +8,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
-from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose
+from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, pose_bias
 from numbaprims.ops._conv_problem import Posed
 
 launchers = call.Launchers()
@@ -67,6 +67,22 @@ def call_conv(
     posed = pose_call(direction, operands, names, target, window, ending)
     with forced(algorithm):
         return run(posed, ending.out, ending.alpha, ending.beta, None if seen is None else seen[0])
+
+
+def call_bias(dy: Any, layout: str, out: Any) -> Any:
+    """The gradient of a bias; a kind of array that was checked before is not looked at again."""
+    if out is not None or not isinstance(layout, str):
+        return run(pose_bias(dy, layout, out), out, 1.0, 0.0)
+    view, dtype, library = arrays.enter(dy, "dy")
+    seen = ("bias", view.shape, view.strides, dtype, layout, settings.key(), library)
+    bound = launchers.get(seen)
+    if bound is None:
+        return run(pose_bias(dy, layout, None), None, 1.0, 0.0, seen)
+    result, storage = library.empty(bound.shape, bound.dtype)
+    bound.launch(storage, view, view, f0=1.0)
+    if settings.current().verbose:
+        call.log_call(bound)
+    return result
 
 
 def _seen(

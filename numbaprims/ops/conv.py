@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from numbaprims.ops._conv_call import call_conv, forced, pose_call, run
+from numbaprims.ops._conv_call import call_bias, call_conv, forced, pose_call, run
 from numbaprims.ops._conv_example import example
 from numbaprims.ops._conv_pose import Ending, Window, enter_two, pose, pose_bias, transposed_geometry
 from numbaprims.ops._conv_problem import ConvProblem
@@ -207,7 +207,7 @@ def conv_backward_bias(dy: Any, *, layout: str = "NCHW", out: Any = None) -> Any
         >>> numbaprims.conv_backward_bias(np.ones((2, 3, 4, 4), np.float32))
         array([32., 32., 32.], dtype=float32)
     """
-    return run(pose_bias(dy, layout, out), out, 1.0, 0.0)
+    return call_bias(dy, layout, out)
 
 
 def conv_transpose(
