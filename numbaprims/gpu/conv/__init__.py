@@ -6,5 +6,16 @@ from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
 from numbaprims.gpu.conv.sums import Sums
+from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6
 
-SOLVERS = (Gemm1x1(), Depthwise(), ImplicitMma(), ImplicitGemm(), Sums(), Naive())
+SOLVERS = (
+    Gemm1x1(),
+    Depthwise(),
+    ImplicitMma(),
+    ImplicitGemm(),
+    Winograd4(),
+    Winograd2(),
+    Winograd6(),
+    Sums(),
+    Naive(),
+)

@@ -1,9 +1,8 @@
 """What solvers share that multiply in the domain of a transform (Winograd's or Fourier's).
 
 Tiles of the input are transformed into V, windows into U, and for each position p of the transform (and each group)
-M[p] = U[p]^T V[p] is a matrix product, by gemm's own solvers; the inverse transform of M is the result.  Every direction
-is posed as forward: the data gradient of stride 1 is the convolution of dy with the windows turned round and their
-channels exchanged.
+M[p] = U[p]^T V[p] is a matrix product, by gemm's own solvers; the inverse transform of M is the result.  The data
+gradient of stride 1 is posed as forward: the convolution of dy with the windows turned round and channels exchanged.
 
 All three lie in scratch memory, at most `MOST_WORKSPACE` of it: the tiles are taken in slices, one after another.
 """

@@ -1,6 +1,6 @@
-"""What transforms of small tiles need: patches of an image in registers, straight-line programs over them, and stores of
-their values far apart.  A tile is a tuple, row by row; every operation on it is unrolled, whatever its size, and costs
-Numba one call to type and to lower."""
+"""What transforms of small tiles need: patches of an image in registers, straight-line programs over them, and stores
+of their values far apart.  A tile is a tuple, row by row; every operation on it is unrolled, whatever its size, and
+costs Numba one call to type and to lower."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def _places(builder: Any, first: Any, gap: Any, size: Any, step: Any, count: int
 def load_patch(typingctx, place, at, corner, gap, size, step, height, width, dtype):  # type: ignore[no-untyped-def]
     """`height` x `width` elements of a plane that nothing writes meanwhile, as numbers; zeros outside of it.
 
-    The plane begins at place[at] and has the `size` (rows, columns), at least 1 x 1; its elements lie `step` apart, both
-    int64.  The patch begins at `corner` and takes every `gap`-th place, pairs of int32.  Nothing outside is read: the
-    nearest element is, in its place.
+    The plane begins at place[at] and has the `size` (rows, columns), at least 1 x 1; its elements lie `step` apart
+    (int64).  The patch begins at `corner` and takes every `gap`-th place, pairs of int32.  Nothing outside is read:
+    the nearest element is, in its place.
     """
     h, w, name = int_literal(height), int_literal(width), string_literal(dtype)
     if h is None or w is None or name is None or element_type(place) != STORAGE[name]:

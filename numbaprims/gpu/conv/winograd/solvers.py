@@ -1,0 +1,271 @@
+"""The solvers F(2x2, 3x3), F(4x4, 3x3) and F(6x6, 3x3): transforms in kernels of their own, products by gemm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from numbaprims import settings
+from numbaprims.arrays import DTYPES
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu.conv.arguments import LARGEST, common_values
+from numbaprims.gpu.conv.transformed import Domain, Pose, Stage, make_driver, multiply_step, pose, ranked, slices
+from numbaprims.gpu.conv.winograd import cost
+from numbaprims.gpu.conv.winograd.axes import Axis
+from numbaprims.gpu.conv.winograd.transform_in import THREADS, make_filter, make_input
+from numbaprims.gpu.conv.winograd.transform_out import make_output, vector_of
+from numbaprims.gpu.gemm.activations import compiled_kind
+from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div
+from numbaprims.gpu.launch import Step, make_launcher, step
+
+R = 3
+
+
+def common_refusal(problem: Any) -> str | None:
+    """What no solver of the family takes."""
+    p = problem
+    if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+        return "it takes images, without a depth"
+    if p.dilation[1:] != (1, 1):
+        return "it takes dilation 1"
+    if 0 in (p.n, p.group_c, p.group_k, *p.x_size, *p.y_size):
+        return "there is nothing to transform"
+    if p.accumulate not in ("f32", "f64"):
+        return "the transforms need fractions, which integers have not"
+    if settings.current().accuracy == "high":
+        return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
+    return None
+
+
+def source_order(problem: Any) -> str:
+    """What V has side by side: what the input has."""
+    return "channels" if (problem.y_order if problem.direction == "data" else problem.x_order) == "last" else "tiles"
+
+
+class Winograd(Solver):
+    """What the forward solvers share; a window is one piece or several (axes.py)."""
+
+    worth: ClassVar[float] = 1.0
+    """By how much longer it may take for its lost digits not to be worth it."""
+    rounded: ClassVar[bool] = False
+    """Whether the products may be of numbers rounded to tfloat32, where the settings allow it: their errors grow as
+    those of float32 do, by the factor of the transform."""
+
+    def axes(self, problem: Any) -> tuple[Axis, Axis]:
+        """The cut along the height and the width."""
+        raise AssertionError("a solver names its axes")
+
+    def _refusal(self, problem: Any) -> str | None:
+        """What neither of the two directions takes."""
+        if problem.direction not in ("forward", "data"):
+            return f"direction {problem.direction} is not one of forward and data"
+        found = common_refusal(problem)
+        if found is not None:
+            return found
+        q = pose(problem)
+        tiles, domain = self._tiles(q, problem), self._domains(problem, q)[0][1]
+        if max(tiles, q.groups * domain.channels * max(domain.outs, domain.tiles)) >= LARGEST:
+            return "there are more tiles or channels than 32-bit indices"
+        if max(domain.outs, domain.channels) * q.groups * domain.tiles >= LARGEST:
+            return "there are more transforms than 32-bit indices"
+        return None
+
+    def _tiles(self, q: Pose, problem: Any) -> int:
+        h, w = self.axes(problem)
+        return q.n * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
+
+    def _domains(self, problem: Any, q: Pose) -> list[tuple[int, Domain]]:
+        """The first tile of each slice, and its products."""
+        h, w = self.axes(problem)
+        tiles, size = self._tiles(q, problem), DTYPES[problem.accumulate].itemsize
+        channels = q.x_channels * len(h.firsts) * len(w.firsts)
+        of_tile = h.n * w.n * q.groups * (channels + q.out_channels) * size
+        order = source_order(problem)
+        return [
+            (first, Domain(h.n * w.n, q.groups, channels, q.out_channels, count, problem.accumulate, order))
+            for first, count in slices(tiles, of_tile)
+        ]
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        product = self._domains(problem, pose(problem))[0][1].product()
+        return tuple({"gemm": solver.name} for solver in ranked(product, target, rounded=self.rounded))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        q = pose(problem)
+        (h, w), domains = self.axes(problem), self._domains(problem, q)
+        tiles, outputs = self._tiles(q, problem), h.m * w.m
+        seconds = 0.0
+        known: dict[int, float] = {}
+        for _, domain in domains:
+            if domain.tiles not in known:
+                known[domain.tiles] = cost.slice_seconds(
+                    problem, q, domain, domain.tiles / tiles, outputs, target, rounded=self.rounded
+                )
+            seconds += known[domain.tiles]
+        if not problem.prepared:
+            size = DTYPES[problem.in_dtype].itemsize
+            seconds += cost.filter_seconds(q, domains[0][1], size, problem.taps, target)
+        return seconds * self.worth
+
+    def _products(self, problem: Any, target: Any, config: Config, shared: int) -> tuple[list[Any], int, int]:
+        """The product of each slice, U beginning at 0 and V and M behind `shared` bytes; the bytes up to the end of M,
+        and those that gemm asks for besides."""
+        name = str(config["gemm"])
+        known: dict[int, tuple[Any, int]] = {}
+        made, end, besides = [], shared, 0
+        for _, domain in self._domains(problem, pose(problem)):
+            v, m, _ = domain.bytes
+            if domain.tiles not in known:
+                product = domain.product()
+                # the last slice may be one that the solver of the others does not take
+                able = [solver.name for solver in ranked(product, target, rounded=self.rounded)]
+                a, b, kept = (0, shared, "a") if domain.order == "tiles" else (shared, 0, "b")
+                known[domain.tiles] = multiply_step(
+                    product, target, name if name in able else able[0], shared + v, a, b,
+                    prepared="" if shared else kept,
+                )  # fmt: skip
+            stage, more = known[domain.tiles]
+            made.append(stage)
+            end, besides = max(end, shared + v + m), max(besides, more)
+        return made, end, besides
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        shared = 0 if problem.prepared else self._domains(problem, pose(problem))[0][1].bytes[2]
+        _, end, besides = self._products(problem, target, config, shared)
+        return end + besides
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        q = pose(problem)
+        nbytes = self._domains(problem, q)[0][1].bytes[2]
+        array, view = weights.origin.empty((nbytes // DTYPES[problem.accumulate].itemsize,), problem.accumulate)
+        view.owner = array
+        make_launcher([self._filter(problem, q, lambda arrays, scratch: arrays[0].pointer)])(view, None, weights)
+        return view
+
+    def _filter(self, problem: Any, q: Pose, place: Any) -> Step:
+        """The transform of the windows into `place(arrays, scratch)`."""
+        h, w = self.axes(problem)
+        domain = self._domains(problem, q)[0][1]
+        p, g, c, _ = domain.u
+        work = q.groups * domain.channels * domain.outs
+        numbers = (
+            work, domain.outs, domain.channels, q.x_channels, h.stride, w.stride, *problem.kernel[1:], len(w.firsts),
+            h.word, w.word, q.w_start, q.w_group, *q.w_steps, p, g, c,
+        )  # fmt: skip
+        return step(
+            make_filter(problem.w_dtype, h.m, h.r, w.m, w.r), ceil_div(work, THREADS),
+            lambda arrays, _, scratch: (place(arrays, scratch), arrays[2].pointer, *numbers),
+        )  # fmt: skip
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        q = pose(problem)
+        domains = self._domains(problem, q)
+        of_filter = domains[0][1].bytes[2]
+        # a plan whose arrays lie on the host prepares nothing: its weights are transformed in each call
+        products = {
+            kept: self._products(problem, target, config, 0 if kept else of_filter)
+            for kept in ({True, False} if problem.prepared else {False})
+        }
+        inverse = self._filter(problem, q, lambda arrays, scratch: scratch)
+        known: dict[tuple[int, int, bool], Launcher] = {}
+
+        def make(key: tuple[int, int, bool]) -> Launcher:
+            out, c, kept = key
+            stages: list[Stage] = [] if kept else [inverse]
+            multiply, end, _ = products[kept]
+            shared = 0 if kept else of_filter
+            for (first, domain), product in zip(domains, multiply, strict=True):
+                stages += [
+                    self._input(problem, q, domain, first, shared),
+                    product,
+                    self._output(problem, q, domain, first, shared + domain.bytes[0], out, c),
+                ]
+            return known.setdefault(key, make_driver(stages, scratch=end))
+
+        make((0, 0, problem.prepared))
+
+        def launch(  # type: ignore[no-untyped-def]
+            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
+        ):
+            key = (a0.pointer & 15, 0 if a3 is None else a3.pointer & 15, a5 is not None)
+            found = known.get(key) or make(key)
+            found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
+
+        return launch
+
+    def _input(self, problem: Any, q: Pose, domain: Domain, first: int, at: int) -> Step:
+        """The transform of a slice of tiles to `at` bytes behind the scratch memory's beginning."""
+        h, w = self.axes(problem)
+        work = q.groups * domain.channels * domain.tiles
+        numbers = (
+            work, first, domain.tiles, domain.channels, q.x_channels, ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m),
+            h.m * h.stride, w.m * w.stride, h.stride, w.stride, *q.pad, *q.x, len(w.firsts), h.word, w.word,
+            *q.x_steps, *domain.v,
+        )  # fmt: skip
+        return step(
+            make_input(problem.in_dtype, h.m, h.r, w.m, w.r, domain.order), ceil_div(work, THREADS),
+            lambda arrays, _, scratch: (scratch + at, arrays[1].pointer, *numbers),
+        )  # fmt: skip
+
+    def _output(self, problem: Any, q: Pose, domain: Domain, first: int, at: int, out: int, c: int) -> Step:
+        """The result of a slice, of products `at` bytes behind the scratch memory's beginning."""
+        h, w = self.axes(problem)
+        V = vector_of(problem.accumulate, w.m)
+        nbytes = V * DTYPES[problem.out_dtype].itemsize
+        flags = 0
+        for bit, pointer, steps in ((OUT_VECTORS, out, q.out_steps), (C_VECTORS, c, q.c_steps)):
+            if steps[3] == 1 and pointer % nbytes == 0 and all(value % V == 0 for value in steps[:3]):
+                flags |= bit
+        work = q.groups * domain.outs * domain.tiles
+        numbers = (
+            work, first, domain.tiles, domain.outs, ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m), *q.out, flags,
+            *domain.m, *q.out_steps, *q.c_steps,
+        )  # fmt: skip
+        common = common_values(problem)
+        kernel = make_output(
+            problem.in_dtype, problem.out_dtype, h.m, h.r, w.m, w.r, domain.order,
+            compiled_kind(problem.activation.kind),
+        )  # fmt: skip
+        return step(
+            kernel, ceil_div(work, THREADS),
+            lambda arrays, floats, scratch: (*common(arrays, floats), scratch + at, *numbers),
+        )  # fmt: skip
+
+
+class _Square(Winograd):
+    """F(M x M, 3 x 3): stride 1."""
+
+    M: ClassVar[int]
+
+    def axes(self, problem: Any) -> tuple[Axis, Axis]:
+        return Axis(self.M, R), Axis(self.M, R)
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kernel != (1, R, R):
+            return f"it takes windows of 3 x 3, not {' x '.join(map(str, problem.kernel))}"
+        if problem.stride[1:] != (1, 1):
+            return "it takes stride 1"
+        return self._refusal(problem)
+
+
+class Winograd2(_Square):
+    """F(2x2, 3x3): 16 products for 36."""
+
+    name = "winograd_2x2"
+    M = 2
+    rounded = True
+
+
+class Winograd4(_Square):
+    """F(4x4, 3x3): 36 products for 144."""
+
+    name = "winograd_4x4"
+    M = 4
+
+
+class Winograd6(_Square):
+    """F(6x6, 3x3): 64 products for 324."""
+
+    name = "winograd_6x6"
+    M = 6
+    worth = 1.08
