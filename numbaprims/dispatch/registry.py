@@ -32,8 +32,79 @@ def split(device: str) -> tuple[str, int]:
 
 
 def solvers(stem: str, device: str) -> tuple[Solver, ...]:
-    """The ordered SOLVERS of the stem for a device: "cpu", "cuda", "cuda:1", "emulated"."""
-    return tuple(_stem(stem, split(device)[0]).SOLVERS)
+    """The ordered solvers of the stem for a device ("cpu", "cuda", "cuda:1", "emulated"): registered ones, its SOLVERS."""
+    kind = split(device)[0]
+    own: tuple[Solver, ...] = _stem(stem, kind).SOLVERS
+    added = _registered.get((stem, kind))
+    return (*added, *own) if added else own
+
+
+_registered: dict[tuple[str, str], tuple[Solver, ...]] = {}
+
+
+def register(stem: str, solver: Solver, device: str = "cpu") -> None:
+    """Let dispatch know a solver of your own, from now on and in this process; estimates decide when it is taken.
+
+    Args:
+        stem: the primitive: "gemm", "gemv", "ger", "activation", "conv".
+        solver: its `name` is new, or that of one registered before, whose place it takes (a notebook's cell run again).
+        device: "cpu", or "cuda" for GPUs.
+
+    Raises:
+        TypeError: not a Solver, or one without a name.
+        ValueError: no such stem, or a solver of the package has that name.
+
+    Example:
+        >>> from numbaprims.cpu.ger.solvers import Naive
+        >>> class Plain(Naive):
+        ...     name = "plain"
+        >>> register("ger", Plain())
+        >>> [solver.name for solver in solvers("ger", "cpu")][0]
+        'plain'
+        >>> unregister("ger", "plain")
+    """
+    if not isinstance(solver, Solver) or not isinstance(getattr(solver, "name", None), str):
+        raise TypeError(
+            f"a {type(solver).__name__} is no solver with a name: give an object of a class made from"
+            " numbaprims.dispatch.solver.Solver"
+        )
+    own = [known.name for known in _own(stem, device)]
+    if solver.name in own:
+        raise ValueError(f"{stem} has a solver {solver.name!r} of its own; give yours another name")
+    key = (stem, split(device)[0])
+    before = (known for known in _registered.get(key, ()) if known.name != solver.name)
+    _registered[key] = (solver, *before)
+    _choose_anew()
+
+
+def unregister(stem: str, name: str, device: str = "cpu") -> None:
+    """Take back what `register` added.
+
+    Raises:
+        ValueError: no solver of that name was registered.
+    """
+    _own(stem, device)
+    key = (stem, split(device)[0])
+    left = tuple(known for known in _registered.get(key, ()) if known.name != name)
+    if len(left) == len(_registered.get(key, ())):
+        raise ValueError(f"no solver {name!r} was registered for {stem} on {device}")
+    _registered[key] = left
+    _choose_anew()
+
+
+def _own(stem: str, device: str) -> tuple[Solver, ...]:
+    """The package's solvers of a stem; ValueError where there is no such stem."""
+    kind = split(device)[0]
+    try:
+        return tuple(_stem(stem, kind).SOLVERS)
+    except (ModuleNotFoundError, AttributeError):
+        raise ValueError(f"stem {stem!r} is not one that has solvers: gemm, gemv, ger, activation, conv") from None
+
+
+def _choose_anew() -> None:
+    from numbaprims.dispatch import call
+
+    call.forget()
 
 
 def target(device: str) -> Any:
