@@ -2,11 +2,12 @@
 
 from numbaprims.gpu.conv.depthwise import Depthwise
 from numbaprims.gpu.conv.gemm_1x1 import Gemm1x1
+from numbaprims.gpu.conv.im2col import Im2col, Im2colWeight
 from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
 from numbaprims.gpu.conv.sums import Sums
-from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6
+from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces
 
 SOLVERS = (
     Gemm1x1(),
@@ -16,6 +17,9 @@ SOLVERS = (
     Winograd4(),
     Winograd2(),
     Winograd6(),
+    WinogradPieces(),
+    Im2col(),
+    Im2colWeight(),
     Sums(),
     Naive(),
 )
