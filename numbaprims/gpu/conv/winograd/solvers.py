@@ -1,4 +1,4 @@
-"""The solvers F(2x2, 3x3), F(4x4, 3x3) and F(6x6, 3x3): transforms in kernels of their own, products by gemm."""
+"""F(2x2, 3x3), F(4x4, 3x3), F(6x6, 3x3) and pieces of other windows: kernels for transforms, products by gemm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numbaprims.dispatch.solver import Config, Launcher, Solver
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.transformed import Domain, Pose, Stage, make_driver, multiply_step, pose, ranked, slices
 from numbaprims.gpu.conv.winograd import cost
-from numbaprims.gpu.conv.winograd.axes import Axis
+from numbaprims.gpu.conv.winograd.axes import Axis, best_axis
 from numbaprims.gpu.conv.winograd.transform_in import THREADS, make_filter, make_input
 from numbaprims.gpu.conv.winograd.transform_out import make_output, vector_of
 from numbaprims.gpu.gemm.activations import compiled_kind
@@ -19,6 +19,8 @@ from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div
 from numbaprims.gpu.launch import Step, make_launcher, step
 
 R = 3
+MOST_TAPS = 196
+"""14 x 14: the first taps of pieces have 4 bits each."""
 
 
 def common_refusal(problem: Any) -> str | None:
@@ -269,3 +271,31 @@ class Winograd6(_Square):
     name = "winograd_6x6"
     M = 6
     worth = 1.08
+
+
+class WinogradPieces(Winograd):
+    """Windows of any size and stride, cut into pieces whose products add up in the transforms' domain."""
+
+    name = "winograd_pieces"
+    worth = 1.08
+
+    def axes(self, problem: Any) -> tuple[Axis, Axis]:
+        cuts = self._cuts(problem)
+        assert cuts[0] is not None and cuts[1] is not None
+        return cuts[0], cuts[1]
+
+    def _cuts(self, problem: Any) -> tuple[Axis | None, ...]:
+        out = pose(problem).out
+        return tuple(map(best_axis, problem.kernel[1:], problem.stride[1:], out))
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.direction == "data" and problem.stride[1:] != (1, 1):
+            return "the data gradient of a stride is no convolution of one stride"
+        if problem.kernel == (1, R, R) and problem.stride[1:] == (1, 1):
+            return "3 x 3 with stride 1 has solvers of its own"
+        taps = problem.kernel[1] * problem.kernel[2]
+        if not 1 < taps <= MOST_TAPS:
+            return f"it takes windows of 2 to {MOST_TAPS} taps, not {taps}"
+        if 0 not in problem.y_size and None in self._cuts(problem):
+            return "the window is cut into more pieces along an axis than it keeps"
+        return self._refusal(problem)
