@@ -26,7 +26,15 @@ from numbaprims.cpu.simd import (
     tile_zeros,
 )
 from numbaprims.cpu.simd.pixels import pixel_end, pixel_gradient, pixel_window
-from numbaprims.cpu.simd.taps import grid_end, load_phases, pixels_end, tile_taps, tile_taps_pixels
+from numbaprims.cpu.simd.taps import (
+    PLACE,
+    grid_end,
+    load_phases,
+    load_phases_inside,
+    pixels_end,
+    tile_taps,
+    tile_taps_pixels,
+)
 from numbaprims.cpu.simd.window import window_end, window_gradient, window_rows, window_spread
 
 ARGS = Arguments(
@@ -304,12 +312,33 @@ def test_phases(elem, phases):
         np.testing.assert_array_equal(out, np.array(padded, x.dtype).reshape(W, phases).T)
 
 
-def make_taps(elem, MR, NV, W):
+def make_phases_inside(elem, PHASES, W):
+    types = ARGS.types(out=elem, x=elem)
+
+    @range_kernel("test_phases_inside", types, spec=(elem, PHASES, W))
+    def test_phases_inside(args, worker, lo, hi):
+        store_rows(args.out, W, load_phases_inside(args.x, args.column, PHASES, W))
+
+    return test_phases_inside
+
+
+@pytest.mark.parametrize("elem", FLOATS)
+@pytest.mark.parametrize("phases", [1, 2, 3, 4])
+def test_phases_inside(elem, phases):
+    W = width(elem)
+    x = surrounded(integers(phases * W + 3, elem))
+    for column in (0, 3):
+        out = np.full((phases, W), np.nan, x.dtype)
+        run(make_phases_inside(elem, phases, W), out, x, column=column)
+        np.testing.assert_array_equal(out, x[column : column + phases * W].reshape(W, phases).T)
+
+
+def make_taps(elem, MR, NV, W, CROSS):
     types = ARGS.types(out=elem, x=elem, w=elem, c=elem, shifts=elem)
 
-    @range_kernel("test_taps", types, spec=(elem, MR, NV, W))
+    @range_kernel("test_taps", types, spec=(elem, MR, NV, W, CROSS))
     def test_taps(args, worker, lo, hi):
-        sums = tile_taps(args.x, args.places, args.table, args.w, args.left, MR, NV, W)
+        sums = tile_taps(args.x, args.places, args.table, args.w, args.left, args.column, MR, NV, W, CROSS)
         two = splat(scalar(2, elem), W)
         grid_end(
             args.out, args.rows * args.columns, args.columns, args.row, args.places, args.pitch, args.rows,
@@ -329,11 +358,11 @@ def test_taps_on_a_grid(elem, filters):
     taps = np.array([0, 3, pitch, 1, pitch + 2], np.int64)
     w, shifts = integers((count, MR), elem, 1), np.array([2, -1, 5], FLOATS[elem])
     index = np.arange(NV) * W
-    places = np.stack([index, index // pitch, index % pitch], axis=1).astype(np.int64)
+    places = np.stack([index, index // pitch, index % pitch, 0 * index], axis=1).astype(np.int64)
     c = integers((MR, rows, columns), elem, 2)
     out = np.full((MR, rows, columns), np.nan, x.dtype)
     run(
-        make_taps(elem, MR, NV, W), out, x, None, w, c, shifts, row=filters, rows=rows, columns=columns, pitch=pitch,
+        make_taps(elem, MR, NV, W, 0), out, x, None, w, c, shifts, row=filters, rows=rows, columns=columns, pitch=pitch,
         left=count, table=taps.ctypes.data, places=places.ctypes.data,
     )  # fmt: skip
     expected = np.full_like(out, np.nan)
@@ -342,6 +371,35 @@ def test_taps_on_a_grid(elem, filters):
             total = sum(w[t, i] * x[p * pitch + q + taps[t]] for t in range(count))
             expected[i, p, q] = 2 * total + shifts[i] + 2 * c[i, p, q]
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("elem", FLOATS)
+def test_taps_across_the_end_of_a_row(elem):
+    """The pixels of rows without the columns behind them: the last vector of a tile is read from two rows."""
+    W, MR, NV, count = width(elem), 2, 2, 4
+    rows, columns = 2, W + W // 2
+    pitch = columns + 3
+    x = np.full(4 * pitch + W, np.nan, FLOATS[elem])
+    x[: 3 * pitch] = integers(3 * pitch, elem)
+    taps = np.array([0, 3, pitch, pitch + 2], np.int64)
+    w, shifts = integers((count, MR), elem, 1), np.array([2, -1], FLOATS[elem])
+    c = integers((MR, rows, columns), elem, 2)
+    out = np.full((MR, rows, columns), np.nan, x.dtype)
+    # vectors of the 3 W pixels, the one that crosses second in its tile
+    index = np.array([0, W])
+    row, column = np.divmod(index, columns)
+    places = np.stack([row * pitch + column, row, column, np.minimum(columns - column, W)], axis=1).astype(np.int64)
+    run(
+        make_taps(elem, MR, NV, W, 1), out, x, None, w, c, shifts, row=MR, rows=rows, columns=columns, pitch=columns,
+        left=count, table=taps.ctypes.data, places=places.ctypes.data, column=pitch - columns,
+    )  # fmt: skip
+    expected = np.full_like(out, np.nan)
+    for i, p, q in np.ndindex(MR, rows, columns):
+        if p * columns + q < NV * W:
+            total = sum(w[t, i] * x[p * pitch + q + taps[t]] for t in range(count))
+            expected[i, p, q] = 2 * total + shifts[i] + 2 * c[i, p, q]
+    np.testing.assert_array_equal(out, expected)
+    assert PLACE == places.shape[1]
 
 
 def make_pixel_taps(elem, MP, NV, W):

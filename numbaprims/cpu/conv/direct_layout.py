@@ -16,17 +16,22 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.simd.taps import PLACE
 
 SLACK = 256  # bytes behind panels, which may be written a vector past their end
-COPY = 0.12e-9  # seconds an element of the padded copy takes
+COPY = {"planes": 0.07e-9, "pixels": 0.12e-9}  # seconds an element of the padded copy takes
 TILE = 12e-9  # seconds a tile takes before its first and after its last tap
-FAR = 1.5e-12  # seconds a byte of the copy takes where it exceeds the first-level cache
+TILE_SECONDS = 200e-6  # of a tile of the program: there are 4 to 16 of them, unless they would be shorter
+ALONE = 0.6  # a vector of pixels alone takes as long as so many tiles of NV
+FAR = 0.5e-12  # seconds a byte of the copy takes where it exceeds the first-level cache
 
 
 class Form(abc.ABC):
     """What both forms share: a convolution, or the data gradient of one with stride 1 (flipped windows over dy)."""
 
     band: int
+    bands: int
+    least: int
     copy_bytes: int
     taps: np.ndarray
     room = 0
@@ -64,10 +69,9 @@ class Form(abc.ABC):
         """Blocks of panels, `width` filters each, and the bytes of panels and scratch memory."""
         p = self.problem
         self.rows = self.band_rows(self.band)
-        self.bands = ceil_div(self.out_size[1], self.band)
         self.panels = ceil_div(self.filters, width)
-        # at least 8 tiles where there are panels for them: threads want tiles
-        blocks = min(self.panels, ceil_div(8, p.n * p.groups * self.bands))
+        # where there are too few rows for them: threads want tiles
+        blocks = min(self.panels, ceil_div(self.least, max(1, p.n * p.groups * self.bands)))
         self.block = ceil_div(self.panels, blocks) * width
         self.blocks = ceil_div(self.filters, self.block)
         panel = width * self.count + self.W
@@ -79,32 +83,47 @@ class Form(abc.ABC):
         """Input rows of so many rows of the result."""
         return int((band - 1) * self.SH + self.reach[0] + 1)
 
-    def best_band(self) -> int:
-        """Rows of a band: of least cost among those whose copy fits into a cache."""
-        rows = self.out_size[1]
-        # at least 4 bands where there are rows for them: threads want tiles
-        most = max(1, ceil_div(rows, 4))
-        fits = [band for band in range(1, most + 1) if self.copied_bytes(band) <= self.target.l2 // 2] or [1]
-        near = [band for band in fits if self.copied_bytes(band) <= self.target.l1d * 3 // 4]
-        return min(near if len(near) > 2 else fits, key=self.seconds)
+    def choose_bands(self) -> None:
+        """Rows of a band, and of the last one, which takes the rest: of least cost among those whose copy fits into a
+        cache, if there are enough of them for threads."""
+        p, rows = self.problem, int(self.out_size[1])
+        whole = p.flops() / self.peak
+        self.least = int(min(max(4.0, whole / TILE_SECONDS), 16.0))
+        bands = min(rows, ceil_div(self.least, max(1, p.n * p.groups)))
+        pairs = [
+            (band, count)
+            for band in range(1, rows // bands + 1)
+            for count in {rows // band, ceil_div(rows, band)}
+            if count >= bands and self.copied_bytes(max(band, rows - (count - 1) * band)) <= self.target.l2 // 2
+        ]
+        self.band, self.bands = min(pairs or [(1, rows)], key=lambda pair: self.seconds(*pair))
+
+    @property
+    def last(self) -> int:
+        """Rows of the last band."""
+        return int(self.out_size[1] - (self.bands - 1) * self.band)
+
+    @property
+    def tallest(self) -> int:
+        """Rows of the largest band."""
+        return max(self.band, self.last)
 
     @abc.abstractmethod
     def copied_bytes(self, band: int) -> int:
         """Bytes of the copy of a band."""
 
     @abc.abstractmethod
-    def seconds(self, band: int) -> float:
-        """What the tiles and copies of one group of one image cost with bands of so many rows."""
+    def seconds(self, band: int, bands: int) -> float:
+        """What the tiles and copies of one group of one image cost with so many bands of so many rows."""
 
-    def heights(self, band: int) -> list[tuple[int, int]]:
+    def heights(self, band: int, bands: int) -> list[tuple[int, int]]:
         """(how many bands, of how many rows)."""
-        rows = self.out_size[1]
-        return [(count, height) for count, height in ((rows // band, band), (1, rows % band)) if count and height]
+        return [(bands - 1, band), (1, int(self.out_size[1]) - (bands - 1) * band)]
 
     def estimate(self) -> float:
         """Seconds of the whole."""
         p = self.problem
-        total = 2e-6 + p.n * p.groups * self.seconds(self.band)
+        total = 2e-6 + p.n * p.groups * self.seconds(self.band, self.bands)
         if not p.prepared:
             each = cost.PACK_ACROSS if self.w_taps is None else cost.PACK_SCALAR
             total += p.groups * self.filters * self.count * each
@@ -155,54 +174,80 @@ class Planes(Form):
         # vectors of a row by themselves, or of the grid from row to row: whichever leaves fewer lanes unused
         whole = round_up(self.out_size[2], self.W)
         self.across = whole // self.W if whole <= self.out_size[2] + self.extra else 0
-        self.band = self.best_band()
+        # one vector of a tile may cross the end of a row, its lanes there being read from the next row; without, the
+        # `extra` columns behind each row are computed too (3.6 % of 11 x 11 with a stride of 4)
+        self.cross = int(self.extra > 0 and self.out_size[2] >= self.NV * self.W and self.out_size[2] % self.W > 0)
+        self.choose_bands()
         self.cut(self.MR)
-        # a vector behind the last row, and a tile's pixels behind the last of the band
-        self.copy_phase = ceil_div(self.rows, self.SH) * self.pitch + self.W * (self.NV + 1)
+        # a vector behind the last row, and one behind the last pixel of the band
+        self.copy_phase = ceil_div(self.band_rows(self.tallest), self.SH) * self.pitch + 2 * self.W
         self.copy_c = self.SH * self.SW * self.copy_phase
         i, j = self.tap_h, self.tap_w
         taps = self.tap_c * self.copy_c + (i % self.SH * self.SW + j % self.SW) * self.copy_phase
         self.taps = (taps + i // self.SH * self.pitch + j // self.SW).astype(np.int64)
-        self.places = self._places()
+        self.places = np.concatenate([self._places(rows) for rows in (self.band, self.last)])
         self.copy_bytes = round_up(self.depth * self.copy_c * self.size, 64)
-        self.room = round_up(self.MR * self.band * self.out_size[2] * self.size, 64) if self.waits else 0
+        waiting = self.block * self.tallest * self.out_size[2] if self.waits else 0
+        self.room = round_up((self.block + waiting) * self.size, 64)
 
     def vectors(self, rows: int) -> int:
         """Vectors of pixels of so many rows of a band."""
+        if self.cross:
+            return ceil_div(rows * self.out_size[2], self.W)
         return rows * self.across or ceil_div((rows - 1) * self.pitch + int(self.out_size[2]), self.W)
 
-    def _places(self) -> np.ndarray:
-        """Place in the grid, row and column of the vectors of a band, and of a tile behind them."""
-        index = np.arange(self.vectors(self.band) + self.NV)
-        if self.across:
+    def _places(self, rows: int) -> np.ndarray:
+        """The table of the kernel's `places` for a band of so many rows."""
+        index = np.arange(self.vectors(rows))
+        whole = len(index) - len(index) % self.NV
+        width = int(self.out_size[2])
+        if self.cross:
+            whole, order = self._order(index * self.W % width + self.W > width)
+            index = np.array(order, np.int64)
+            row, column = np.divmod(index * self.W, width)
+        elif self.across:
             row, column = index // self.across, index % self.across * self.W
         else:
             row, column = np.divmod(index * self.W, self.pitch)
-        return np.stack([row * self.pitch + column, row, column], axis=1).astype(np.int64)
+        cut = np.minimum(width - column, self.W)
+        table = np.stack([row * self.pitch + column, row, column, cut], axis=1)
+        head = [[len(index), whole, PLACE * (len(table) + 1), 0]]
+        return np.concatenate([head, table]).astype(np.int64)
+
+    def _order(self, crosses: Any) -> tuple[int, list[int]]:
+        """How many vectors are in tiles of NV, whose last one alone may cross the end of a row, and their order."""
+        plain, crossing = (np.flatnonzero(crosses == one).tolist() for one in (False, True))
+        order: list[int] = []
+        while len(plain) >= self.NV - 1 and len(plain) + len(crossing) >= self.NV:
+            order += [plain.pop(0) for _ in range(self.NV - 1)]
+            near = crossing and (not plain or crossing[0] <= plain[0] + self.NV)
+            order.append((crossing if near else plain).pop(0))
+        return len(order), order + plain + crossing
 
     def copied_bytes(self, band: int) -> int:
         return int(self.band_rows(band) * self.depth * self.pitch * self.SW * self.size)
 
-    def seconds(self, band: int) -> float:
+    def seconds(self, band: int, bands: int) -> float:
         pixels = self.NV * self.W
         work = 2.0 * self.MR * pixels * self.count / self.peak + TILE
-        if self.copied_bytes(band) > self.target.l1d:
+        largest = max(rows for count, rows in self.heights(band, bands) if count)
+        if self.copied_bytes(largest) > self.target.l1d:
             work += FAR * self.size * (pixels + self.W) * self.count / self.problem.kernel[2]
         total = 0.0
-        for count, height in self.heights(band):
-            tiles = ceil_div(self.filters, self.MR) * ceil_div(self.vectors(height), self.NV)
-            total += count * (tiles * work + self.copied_bytes(height) / self.size * COPY)
+        for count, height in self.heights(band, bands):
+            whole, rest = divmod(self.vectors(height), self.NV)
+            tiles = ceil_div(self.filters, self.MR) * (whole + rest * ALONE)
+            total += count * (tiles * work + self.copied_bytes(height) / self.size * COPY["planes"])
         return total
 
     def program(self, only_pack: bool = False) -> Program:
         p = self.problem
         kernel = direct_planes.make_planes(
-            p.in_dtype, self.acc, self.MR, self.NV, self.W, self.SW, int(p.has_c), int(self.waits)
+            p.in_dtype, self.acc, self.MR, self.NV, self.W, self.SW, int(p.has_c), int(self.waits), self.cross
         )  # fmt: skip
         more = {
             "pitch": self.pitch, "copy_c": self.copy_c, "copy_phase": self.copy_phase,
-            "copy_columns": self.out_size[2] + self.extra, "places": int(self.places.ctypes.data),
-            "across": self.across,
+            "places": int(self.places.ctypes.data),
         }  # fmt: skip
         return self.make_program(kernel, self.MR, only_pack, more, self.places)
 
@@ -224,25 +269,25 @@ class Pixels(Form):
         self.peak *= tiles[self.MP, self.NV]
         # input columns of a row of the result, whole tiles of it
         self.pitch = (round_up(self.out_size[2], self.MP) - 1) * self.SW + self.reach[1] + 1
-        self.band = self.best_band()
+        self.choose_bands()
         self.cut(self.NV * self.W)
         self.taps = ((self.tap_h * self.pitch + self.tap_w) * self.depth + self.tap_c).astype(np.int64)
-        self.copy_bytes = round_up(self.copied_bytes(self.band) + self.W * self.size, 64)
+        self.copy_bytes = round_up(self.copied_bytes(self.tallest) + self.W * self.size, 64)
         block = min(self.block, self.filters)
-        self.room = round_up(self.band * self.out_size[2] * block * self.size, 64) if self.waits else 0
+        self.room = round_up(self.tallest * self.out_size[2] * block * self.size, 64) if self.waits else 0
 
     def copied_bytes(self, band: int) -> int:
         return int(self.band_rows(band) * self.pitch * self.depth * self.size)
 
-    def seconds(self, band: int) -> float:
+    def seconds(self, band: int, bands: int) -> float:
         width = self.NV * self.W
         work = 2.0 * self.MP * width * self.count / self.peak + TILE
         panel = width * self.count * self.size
         if panel > self.target.l1d // 2:
             work += FAR * panel
         tiles = ceil_div(self.filters, width) * ceil_div(self.out_size[2], self.MP)
-        copied = sum(count * self.copied_bytes(height) for count, height in self.heights(band)) / self.size
-        return float(self.out_size[1] * tiles * work + copied * COPY)
+        copied = sum(count * self.copied_bytes(height) for count, height in self.heights(band, bands)) / self.size
+        return float(self.out_size[1] * tiles * work + copied * COPY["pixels"])
 
     def program(self, only_pack: bool = False) -> Program:
         p = self.problem

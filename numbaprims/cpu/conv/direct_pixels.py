@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.direct_planes import ARGS
+from numbaprims.cpu.conv.direct_planes import ARGS, copied_rows, rows_of
 from numbaprims.cpu.gemm.finish import activate_in_place
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -38,13 +38,13 @@ def copy_run(target, source, count, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def copy_band(args, copy, x, first, W, acc):  # type: ignore[no-untyped-def]
-    """Input rows from `first` on, `pitch` pixels each, `depth` channels of each pixel."""
+def copy_band(args, copy, x, first, rows, W, acc):  # type: ignore[no-untyped-def]
+    """Input rows from `first` on for `rows` rows of the result, `pitch` pixels each, `depth` channels of each pixel."""
     depth = args.depth
     before = min(max(-args.column, 0), args.pitch)
     begin = max(args.column, 0)
     inside = max(min(args.in_w - begin, args.pitch - before), 0)
-    for i in range(args.copy_rows):
+    for i in range(copied_rows(args, rows)):
         h = first + i
         target = advance(copy, i * args.pitch * depth)
         if h >= 0 and h < args.in_h:
@@ -110,9 +110,9 @@ def make_pixels(dtype: str, acc: str, MP: int, NV: int, W: int, C: int, SPLIT: i
             rest, block = divmod(rest, args.blocks)
             n, group = divmod(rest, args.groups)
             first_p = band * args.band
-            rows = min(args.band, args.out_h - first_p)
+            rows = rows_of(args, band)
             x = advance(args.first, n * args.in_n + group * args.depth)
-            copy_band(args, copy, x, first_p * args.stride_h + args.row, W, acc)
+            copy_band(args, copy, x, first_p * args.stride_h + args.row, rows, W, acc)
             weights = pointer_from_address(panels + group * args.panel_bytes, acc)
             begin = block * args.block
             end = min(begin + args.block, args.filters)

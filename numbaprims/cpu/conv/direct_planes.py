@@ -21,21 +21,21 @@ from numbaprims.cpu.simd import (
     pointer_from_address,
     scalar,
     splat,
-    stack_array,
     store,
     store_rows,
     store_scalar,
     zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, tile_taps
+from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, load_phases_inside, tile_taps
 
 # A tile is an image, a group, a block of `block` filters, and a band of `band` rows of the result.  in_*: of what
 # windows walk over; row, column: where the first window begins.  copy_c, copy_phase: elements from channel to channel
 # and from remainder to remainder in the copy; copy_rows: input rows of a band.  taps: address of the offset of each in
 # the copy; w_taps: of each in the weights, 0 where they are w_step apart.  depth: channels of a group's input.
-# places: address of the place, row and column of each vector of a band's pixels; across: vectors of a row, 0 where
-# they go on from row to row.  panel_bytes: weights of all filters of a group, W elements behind each panel.
+# places: address of a head of PLACE words (vectors of a band, how many of them are in tiles, words to the table of the
+# last band), then of each vector of its pixels: place in the grid, row, column, and lanes in that row.
+# panel_bytes: weights of all filters of a group, W elements behind each panel.
 ARGS = Arguments(
     arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
@@ -44,7 +44,7 @@ ARGS = Arguments(
         "in_h", "in_w", "out_h", "out_w", "stride_h", "stride_w", "row", "column",
         "in_n", "in_c", "in_row", "in_column", "out_n", "out_k", "out_row", "out_column",
         "c_n", "c_k", "c_row", "c_column", "w_group", "w_k", "w_step", "w_taps",
-        "pitch", "copy_c", "copy_phase", "copy_rows", "copy_columns", "taps", "places", "across", "count",
+        "pitch", "copy_c", "copy_phase", "copy_rows", "taps", "places", "count",
         "has_bias", "bias_step", "activation", "pack", "panel_bytes",
         "shared_bytes", "worker_bytes", "copy_bytes",
     ),
@@ -84,29 +84,70 @@ def make_pack_filters(dtype: str, acc: str, MR: int, W: int) -> RangeKernel:
 
 
 @helper
-def copy_band(args, copy, x, first, W, SW, acc):  # type: ignore[no-untyped-def]
-    """Input rows from `first` on, of all channels: row i goes to c, then i % stride, column % stride, i / stride.
+def rows_of(args, band):  # type: ignore[no-untyped-def]
+    """Rows of a band: the last one takes what is left."""
+    if band == args.bands - 1:
+        return args.out_h - band * args.band
+    return args.band
 
-    A row's last vector may reach into the next one, which is written later.
+
+@helper
+def copied_rows(args, rows):  # type: ignore[no-untyped-def]
+    """Input rows of `rows` rows of the result."""
+    return args.copy_rows + (rows - args.band) * args.stride_h
+
+
+@helper
+def copy_band(args, copy, x, first, rows, W, SW, acc):  # type: ignore[no-untyped-def]
+    """Input rows from `first` on for `rows` rows of the result, of all channels.
+
+    Row i goes to c, then i % stride, column % stride, i / stride.  A row's last vector may reach into the next one,
+    which is written later.  Masks where all is inside of the input cost half as much again.
     """
+    columns = args.pitch
+    begin = min((max(-args.column, 0) + SW * W - 1) // (SW * W) * W, columns)
+    end = max((args.in_w - args.column) // (SW * W) * W, begin)
+    middle = min(end, columns)
+    count = copied_rows(args, rows)
     for c in range(args.depth):
-        for i in range(args.copy_rows):
-            h = first + i
-            index, remainder = divmod(i, args.stride_h)
-            target = advance(copy, c * args.copy_c + remainder * (SW * args.copy_phase) + index * args.pitch)
-            if h >= 0 and h < args.in_h:
-                source = advance(x, c * args.in_c + h * args.in_row)
-                for j in range(0, args.copy_columns, W):
-                    values = load_phases(source, j * SW + args.column, args.in_w, SW, W)
-                    store_rows(advance(target, j), args.copy_phase, values)
-            else:
-                for j in range(0, args.copy_columns, W):
-                    for phase in range(SW):
-                        store(target, phase * args.copy_phase + j, zeros(acc, W))
+        for remainder in range(args.stride_h):
+            target = advance(copy, c * args.copy_c + remainder * (SW * args.copy_phase))
+            for i in range(remainder, count, args.stride_h):
+                h = first + i
+                if h >= 0 and h < args.in_h:
+                    source = advance(x, c * args.in_c + h * args.in_row + args.column)
+                    for j in range(0, begin, W):
+                        values = load_phases(advance(source, -args.column), j * SW + args.column, args.in_w, SW, W)
+                        store_rows(advance(target, j), args.copy_phase, values)
+                    for j in range(begin, middle, W):
+                        store_rows(advance(target, j), args.copy_phase, load_phases_inside(source, j * SW, SW, W))
+                    for j in range(end, columns, W):
+                        values = load_phases(advance(source, -args.column), j * SW + args.column, args.in_w, SW, W)
+                        store_rows(advance(target, j), args.copy_phase, values)
+                else:
+                    for j in range(0, columns, W):
+                        for phase in range(SW):
+                            store(target, phase * args.copy_phase + j, zeros(acc, W))
+                target = advance(target, args.pitch)
+
+
+@helper
+def one_tile(  # type: ignore[no-untyped-def]
+    args, copy, places, weights, total, k_step, step, filters, rows, alpha, shifts, c, beta, MR, NV, W, C, CROSS
+):
+    """MR filters x NV vectors of pixels."""
+    sums = tile_taps(copy, places, args.taps, weights, args.count, args.pitch - args.out_w, MR, NV, W, CROSS)
+    pitch = args.pitch
+    if CROSS:
+        pitch = args.out_w
+    grid_end(
+        total, k_step, step, filters, places, pitch, rows, args.out_w, sums, alpha, shifts,
+        c, args.c_k, args.c_row, beta, C, NV,
+    )  # fmt: skip
 
 
 @functools.cache
-def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int, SPLIT: int) -> RangeKernel:
+def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int, SPLIT: int, CROSS: int) -> RangeKernel:
     """Kernel over (image, group, block of filters, band of rows).
 
     SW: the horizontal stride.  C: whether beta c is added.  SPLIT: sums wait in the workspace for the activation,
@@ -114,60 +155,71 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
     """
     types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype)
 
-    @range_kernel("conv_direct_planes", types, spec=(dtype, acc, MR, NV, W, SW, C, SPLIT))
+    @range_kernel("conv_direct_planes", types, spec=(dtype, acc, MR, NV, W, SW, C, SPLIT, CROSS))
     def direct_planes(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
-        shifts = stack_array(acc, MR)
         own = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
         copy = pointer_from_address(own, acc)
+        shifts = pointer_from_address(own + args.copy_bytes, acc)
         panels = address_of(args.packed)
         if panels == 0:
             panels = address_of(args.workspace)
-        out_w, count = args.out_w, args.count
+        out_w = args.out_w
         for tile in range(lo, hi):
             rest, band = divmod(tile, args.bands)
             rest, block = divmod(rest, args.blocks)
             n, group = divmod(rest, args.groups)
             p = band * args.band
-            rows = min(args.band, args.out_h - p)
+            rows = rows_of(args, band)
             x = advance(args.first, n * args.in_n + group * args.depth * args.in_c)
-            copy_band(args, copy, x, p * args.stride_h + args.row, W, SW, acc)
+            copy_band(args, copy, x, p * args.stride_h + args.row, rows, W, SW, acc)
             weights = pointer_from_address(panels + group * args.panel_bytes, acc)
-            if args.across:
-                vectors = rows * args.across
+            begin = block * args.block
+            end = min(begin + args.block, args.filters)
+            channel = group * args.filters + begin
+            for i in range(0, args.block, MR):
+                for j in range(MR):
+                    store_scalar(shifts, i + j, scalar(0, acc))
+                    if args.has_bias and begin + i + j < end:
+                        at = (channel + i + j) * args.bias_step
+                        store_scalar(shifts, i + j, load_wide_scalar(args.bias, at))
+            out = advance(args.out, n * args.out_n + channel * args.out_k + p * args.out_row)
+            c = advance(args.c, n * args.c_n + channel * args.c_k + p * args.c_row)
+            if SPLIT:
+                total = advance(shifts, args.block)
+                step = out_w
+                k_step = rows * out_w
             else:
-                vectors = ((rows - 1) * args.pitch + out_w + W - 1) // W
-            for k in range(block * args.block, min((block + 1) * args.block, args.filters), MR):
-                filters = min(MR, args.filters - k)
-                channel = group * args.filters + k
-                for i in range(MR):
-                    store_scalar(shifts, i, scalar(0, acc))
-                    if args.has_bias and i < filters:
-                        store_scalar(shifts, i, load_wide_scalar(args.bias, (channel + i) * args.bias_step))
-                out = advance(args.out, n * args.out_n + channel * args.out_k + p * args.out_row)
-                c = advance(args.c, n * args.c_n + channel * args.c_k + p * args.c_row)
-                if SPLIT:
-                    total = pointer_from_address(own + args.copy_bytes, acc)
-                    step = out_w
-                    k_step = rows * out_w
-                else:
-                    total = out
-                    step = args.out_row
-                    k_step = args.out_k
-                for v in range(0, vectors, NV):
-                    places = args.places + 8 * PLACE * v
-                    sums = tile_taps(
-                        copy, places, args.taps, advance(weights, k // MR * (MR * count + W)), count, MR, NV, W
-                    )
-                    grid_end(
-                        total, k_step, step, filters, places, args.pitch, rows, out_w, sums, alpha, shifts,
-                        c, args.c_k, args.c_row, beta, C, NV,
+                total = out
+                step = args.out_row
+                k_step = args.out_k
+            where = args.places
+            if band == args.bands - 1:
+                where += 8 * load_word(where, 2)
+            vectors = load_word(where, 0)
+            whole = load_word(where, 1)
+            where += 8 * PLACE
+            for k in range(begin, end, MR):
+                filters = min(MR, end - k)
+                w = advance(weights, k // MR * (MR * args.count + W))
+                to = advance(total, (k - begin) * k_step)
+                shift = advance(shifts, k - begin)
+                more = advance(c, (k - begin) * args.c_k)
+                for v in range(0, whole, NV):
+                    one_tile(
+                        args, copy, where + 8 * PLACE * v, w, to, k_step, step, filters, rows, alpha, shift, more, beta,
+                        MR, NV, W, C, CROSS,
+                    )  # fmt: skip
+                for v in range(whole, vectors):
+                    one_tile(
+                        args, copy, where + 8 * PLACE * v, w, to, k_step, step, filters, rows, alpha, shift, more, beta,
+                        MR, 1, W, C, CROSS,
                     )  # fmt: skip
                 for i in range(filters):
                     end_plane(
-                        args, advance(total, i * k_step), step, advance(out, i * args.out_k), args.out_row, rows, out_w,
-                        SPLIT, W,
+                        args, advance(to, i * k_step), step, advance(out, (k - begin + i) * args.out_k), args.out_row,
+                        rows, out_w, SPLIT, W,
                     )  # fmt: skip
 
     return direct_planes

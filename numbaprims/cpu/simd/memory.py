@@ -54,11 +54,12 @@ def first_lanes_value(builder: Any, count: Any, lanes: int) -> Any:
     return builder.icmp_signed("<", index, limit)
 
 
-def masked_load_value(builder: Any, pointer: Any, index: Any, mask: Any, vector: Any) -> Any:
+def masked_load_value(builder: Any, pointer: Any, index: Any, mask: Any, vector: Any, other: Any = None) -> Any:
     at = vector_at(builder, pointer, index, vector)
     name = f"llvm.masked.load.{suffix(vector)}.p0"
     load = declare(builder, name, vector, [vector.as_pointer(), I32, mask.type, vector])
-    return builder.call(load, [at, ir.Constant(I32, 1), mask, ir.Constant(vector, None)])
+    other = ir.Constant(vector, None) if other is None else other
+    return builder.call(load, [at, ir.Constant(I32, 1), mask, other])
 
 
 def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:

@@ -15,7 +15,7 @@ from numbaprims.cpu.simd.memory import I32, masked_load_value, masked_store_valu
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 _I64 = ir.IntType(64)
-PLACE = 3  # words that tell where a vector of pixels lies: its place in the copied grid, row, column
+PLACE = 4  # words that tell where a vector of pixels lies: its place in the copied grid, row, column
 
 
 def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
@@ -54,6 +54,27 @@ def load_phases(typingctx, p, first, count, PHASES, W):  # type: ignore[no-untyp
         return context.make_tuple(builder, result, _deinterleave(builder, parts, lanes))
 
     return result(p, types.int64, types.int64, PHASES, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def load_phases_inside(typingctx, p, first, PHASES, W):  # type: ignore[no-untyped-def]
+    """`load_phases` of elements that are all there."""
+    literal = _literals(PHASES, W)
+    if literal is None or not isinstance(p, Pointer):
+        return None
+    phases, lanes = literal
+    result = types.UniTuple(Vec(compute_element(p.elem), lanes), phases)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        stored = context.get_value_type(Vec(p.elem, lanes))
+        parts = []
+        for part in range(phases):
+            value = builder.load(vector_at(builder, args[0], builder.add(args[1], _constant(part * lanes)), stored))
+            value.align = 1
+            parts.append(widen_value(builder, value, p.elem))
+        return context.make_tuple(builder, result, _deinterleave(builder, parts, lanes))
+
+    return result(p, types.int64, PHASES, W), codegen
 
 
 def _deinterleave(builder: Any, parts: list[Any], lanes: int) -> list[Any]:
@@ -112,15 +133,15 @@ def _loop(builder: Any, count: Any, offsets: Any, w: Any, w_step: int, sums: lis
 
 
 @intrinsic(prefer_literal=True)
-def tile_taps(typingctx, x, places, offsets, w, count, MR, NV, W):  # type: ignore[no-untyped-def]
+def tile_taps(typingctx, x, places, offsets, w, count, gap, MR, NV, W, CROSS):  # type: ignore[no-untyped-def]
     """The tile sum over t < count of w[t * MR + i] * x[places[3 v] + offsets[t] + lane]: MR filters x NV vectors.
 
     `places` and `offsets` are addresses of int64 words.
     """
-    literal = _literals(MR, NV, W)
+    literal = _literals(MR, NV, W, CROSS)
     if literal is None or not isinstance(x, Pointer) or not isinstance(w, Pointer):
         return None
-    rows, vectors, lanes = literal
+    rows, vectors, lanes, cross = literal
     result = types.UniTuple(Vec(x.elem, lanes), rows * vectors)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -130,11 +151,21 @@ def tile_taps(typingctx, x, places, offsets, w, count, MR, NV, W):  # type: igno
             builder.gep(args[0], [builder.load(builder.gep(where, [_constant(PLACE * v)]))]) for v in range(vectors)
         ]
 
+        last = vectors - 1
+        if cross:
+            lane = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
+            cut = builder.trunc(builder.load(builder.gep(where, [_constant(PLACE * last + 3)])), I32)
+            behind = builder.icmp_unsigned(">=", lane, splat_value(builder, cut, lanes))
+            next_row = builder.gep(begins[last], [args[5]])
+
         def update(sums: list[Any], offset: Any, w_at: Any) -> list[Any]:
             xs = []
-            for begin in begins:
+            for v, begin in enumerate(begins):
                 value = builder.load(vector_at(builder, begin, offset, vector))
                 value.align = 1
+                if cross and v == last:
+                    at = vector_at(builder, next_row, offset, vector)
+                    value = masked_load_value(builder, at, _constant(0), behind, vector, value)
                 xs.append(value)
             out = []
             for i in range(rows):
@@ -146,7 +177,7 @@ def tile_taps(typingctx, x, places, offsets, w, count, MR, NV, W):  # type: igno
         sums = _loop(builder, args[4], table, args[3], rows, zero, update)
         return context.make_tuple(builder, result, sums)
 
-    return result(x, types.int64, types.int64, w, types.int64, MR, NV, W), codegen
+    return result(x, types.int64, types.int64, w, types.int64, types.int64, MR, NV, W, CROSS), codegen
 
 
 @intrinsic(prefer_literal=True)
