@@ -129,3 +129,11 @@ def test_out_is_c_whatever_has_one_element():
         a, b = np.ones((shape[0], 3), np.float32), np.ones((3, shape[1]), np.float32)
         assert numbaprims.gemm(a, b, c=out, beta=1.0, out=out) is out
         np.testing.assert_array_equal(out, np.full(shape, 4.0))
+
+
+def test_a_stack_and_the_matrix_of_its_rows_keep_their_shapes():
+    """They pose one problem, whose launcher they share."""
+    stack, b = np.ones((2, 3, 5), np.float32), np.ones((7, 5), np.float32)
+    for _ in range(3):
+        assert numbaprims.gemm(stack, b, trans_b=True).shape == (2, 3, 7)
+        assert numbaprims.gemm(stack.reshape(6, 5), b, trans_b=True).shape == (6, 7)

@@ -158,7 +158,8 @@ def _gemm(
     if state.device == "reference":
         _reference(posed, alpha, beta, storage)
         return result
-    full_key = (problem.key(), problem.batch_shape, problem.strides, state.key, posed.origin.place)
+    # with the shape: a stack of matrices and the matrix of all their rows are one problem
+    full_key = (problem.key(), problem.batch_shape, problem.strides, posed.shape, state.key, posed.origin.place)
     bound = _launchers.get(full_key)
     if bound is None or bound.problem.activation.parameters != problem.activation.parameters:
         extra = getattr(result, "dtype", None)
