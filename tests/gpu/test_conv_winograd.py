@@ -11,7 +11,7 @@ from numbaprims import arrays, device_arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
 from numbaprims.gpu.conv import transformed
-from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, WinogradPieces
+from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, WinogradPieces, WinogradWeight
 from numbaprims.gpu.conv.winograd.axes import Axis, best_axis, firsts
 from numbaprims.gpu.memory import DeviceArray, to_device
 from numbaprims.gpu.target import A100, H200
@@ -95,6 +95,25 @@ def test_workspace(gpu, monkeypatch):
         assert sum(taken) == solver.workspace(problem, *settings)
 
 
+def test_weight(gpu):
+    """Few tiles take F(2x2, 3x3), whose sums of integers are exact; pieces, groups and channels last."""
+    for case, layout in ((Case((2, 5, 5, 6), (7, 5, 3, 3), padding=1), "NCHW"), (CASES[14], "NHWC")):
+        got, expected = run(case, "weight", "winograd_weight", layout, exact=True)
+        assert_exact(got, expected)
+    check(Case((2, 3, 9, 12), (4, 3, 3, 2), stride=2, padding=1), "weight", "winograd_weight")
+
+
+def test_slices_of_the_weight_gradient(gpu, monkeypatch):
+    """The sums of later slices are added to those of the first, and all end in one kernel."""
+    case = Case((3, 4, 9, 13), (6, 4, 3, 3), padding=1)
+    monkeypatch.setattr(transformed, "MOST_WORKSPACE", 24 << 10)
+    monkeypatch.setattr(transformed, "SLICE", 4)
+    old = to_device(np.full(case.w, 3, np.float32))
+    got, expected = run(case, "weight", "winograd_weight", c=old, beta=-2.0)
+    assert len(gpu.launches) >= 2 * 3 + 1
+    assert_close(got, expected - 6.0, k=24 * case.sums("weight"), max_abs=100.0)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_plans(gpu, layout):
     """A plan's windows are transformed once, and it computes the same bits."""
@@ -163,6 +182,12 @@ def test_refusals():
     assert "fractions" in refusal(Winograd4(), (1, 2, 8, 8), (3, 2, 3, 3), dtype=np.int8)
     assert "depth" in refusal(WinogradPieces(), (1, 2, 4, 8, 8), (3, 2, 3, 3, 3))
     assert "solvers of its own" in refusal(WinogradPieces(), (1, 2, 8, 8), (3, 2, 3, 3))
+    weight = PROBLEMS["conv_backward_weight"](np.zeros((1, 3, 9, 9)), np.zeros((1, 2, 9, 9)), (3, 2, 1, 1))
+    assert "2 to 196 taps" in WinogradWeight().why_not(weight, H200)
+    weight = PROBLEMS["conv_backward_weight"](np.zeros((1, 3, 9, 9)), np.zeros((1, 2, 9, 9)), (3, 2, 3, 3), padding=1)
+    assert WinogradWeight().why_not(weight, H200) is None
+    assert "direction weight" in Winograd2().why_not(weight, H200)
+    assert "forward" in refusal(WinogradWeight(), (1, 2, 8, 8), (3, 2, 3, 3))
     assert "nothing" in refusal(Winograd2(), (0, 2, 8, 8), (3, 2, 3, 3))
     with numbaprims.config(accuracy="high"):
         assert "accuracy" in refusal(Winograd2(), (1, 2, 8, 8), (3, 2, 3, 3))

@@ -14,3 +14,8 @@ def test_transforms():
 def test_channels_last():
     case = Case((1, 4, 6, 5), (5, 4, 3, 3), padding=1)
     hunt_conv("winograd_2x2", "data", case, ADDRESSES, layout="NHWC")
+
+
+def test_weight():
+    case = Case((2, 3, 5, 5), (5, 3, 3, 3), padding=1)
+    hunt_conv("winograd_weight", "weight", case, ADDRESSES)

@@ -7,7 +7,7 @@ from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
 from numbaprims.gpu.conv.sums import Sums
-from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces
+from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces, WinogradWeight
 
 SOLVERS = (
     Gemm1x1(),
@@ -18,6 +18,7 @@ SOLVERS = (
     Winograd2(),
     Winograd6(),
     WinogradPieces(),
+    WinogradWeight(),
     Im2col(),
     Im2colWeight(),
     Sums(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from numbaprims import settings
 from numbaprims.arrays import DTYPES
@@ -42,6 +42,42 @@ def common_refusal(problem: Any) -> str | None:
 def source_order(problem: Any) -> str:
     """What V has side by side: what the input has."""
     return "channels" if (problem.y_order if problem.direction == "data" else problem.x_order) == "last" else "tiles"
+
+
+class Source(NamedTuple):
+    """What a transform of tiles reads."""
+
+    array: int
+    """Of a launch's arrays: 1 or 2."""
+    dtype: str
+    channels: int
+    """Of one group, without pieces."""
+    size: tuple[int, int]
+    pad: tuple[int, int]
+    steps: tuple[int, int, int, int]
+    """n, c, h, w."""
+
+
+def input_step(
+    role: str, axes: tuple[Axis, Axis], source: Source, out: tuple[int, int], groups: int, tiles: tuple[int, int],
+    order: str, v: tuple[int, int, int, int], at: int,
+) -> Step:  # fmt: skip
+    """The transform of `tiles` (the first, how many) of the outputs `out`, with its strides `v` (position, group,
+    channel, tile), to `at` bytes behind the scratch memory's beginning."""
+    h, w = axes
+    first, count = tiles
+    if role == "gradient":
+        h, w = Axis(h.m, h.r), Axis(w.m, w.r)
+    channels = source.channels * len(h.firsts) * len(w.firsts)
+    work = groups * channels * count
+    numbers = (
+        work, first, count, channels, source.channels, ceil_div(out[0], h.m), ceil_div(out[1], w.m), h.m * h.stride,
+        w.m * w.stride, h.stride, w.stride, *source.pad, *source.size, len(w.firsts), h.word, w.word, *source.steps, *v,
+    )  # fmt: skip
+    return step(
+        make_input(source.dtype, h.m, h.r, w.m, w.r, order, role), ceil_div(work, THREADS),
+        lambda arrays, _, scratch: (scratch + at, arrays[source.array].pointer, *numbers),
+    )  # fmt: skip
 
 
 class Winograd(Solver):
@@ -176,9 +212,13 @@ class Winograd(Solver):
             stages: list[Stage] = [] if kept else [inverse]
             multiply, end, _ = products[kept]
             shared = 0 if kept else of_filter
+            source = Source(1, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps)
             for (first, domain), product in zip(domains, multiply, strict=True):
+                tiles = (first, domain.tiles)
                 stages += [
-                    self._input(problem, q, domain, first, shared),
+                    input_step(
+                        "input", self.axes(problem), source, q.out, q.groups, tiles, domain.order, domain.v, shared
+                    ),
                     product,
                     self._output(problem, q, domain, first, shared + domain.bytes[0], out, c),
                 ]
@@ -194,20 +234,6 @@ class Winograd(Solver):
             found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
         return launch
-
-    def _input(self, problem: Any, q: Pose, domain: Domain, first: int, at: int) -> Step:
-        """The transform of a slice of tiles to `at` bytes behind the scratch memory's beginning."""
-        h, w = self.axes(problem)
-        work = q.groups * domain.channels * domain.tiles
-        numbers = (
-            work, first, domain.tiles, domain.channels, q.x_channels, ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m),
-            h.m * h.stride, w.m * w.stride, h.stride, w.stride, *q.pad, *q.x, len(w.firsts), h.word, w.word,
-            *q.x_steps, *domain.v,
-        )  # fmt: skip
-        return step(
-            make_input(problem.in_dtype, h.m, h.r, w.m, w.r, domain.order), ceil_div(work, THREADS),
-            lambda arrays, _, scratch: (scratch + at, arrays[1].pointer, *numbers),
-        )  # fmt: skip
 
     def _output(self, problem: Any, q: Pose, domain: Domain, first: int, at: int, out: int, c: int) -> Step:
         """The result of a slice, of products `at` bytes behind the scratch memory's beginning."""

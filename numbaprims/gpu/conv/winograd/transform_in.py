@@ -1,4 +1,5 @@
-"""Into the domain: tiles of the input (V = B^T d B) and windows (U = G g G^T), one of each a thread.
+"""Into the domain: tiles of the input (V = B^T d B), of a result's gradient (A y A^T) and windows (U = G g G^T), one of
+each a thread.
 
 Of a tile of F(4x4, 3x3) and a channel 36 numbers are loaded, 16 of them new (the rest comes from the first-level
 cache), and 36 stored.  Lanes are neighbours in V: neighbouring tiles, or channels where those lie last.
@@ -10,7 +11,7 @@ import functools
 from typing import Any
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cook_toom import filtering, program
+from numbaprims.cook_toom import Matrix, filtering, program, transposed
 from numbaprims.gpu.conv.arguments import pointer
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.transforms import load_patch, store_spread, transform
@@ -58,20 +59,29 @@ def tile_corner(tile, tiles_h, tiles_w):  # type: ignore[no-untyped-def]
 SPLIT = {"tiles": tile_first, "channels": channel_first}
 
 
+def _matrix(role: str, m: int, r: int) -> Matrix:
+    """Of an "input" (n x n) or of a "gradient" (n x m)."""
+    return filtering(m, r).b_t if role == "input" else transposed(filtering(m, r).a_t)
+
+
 @functools.cache
-def make_input(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int, order: str) -> GpuKernel:
-    """V of one slice of tiles; each piece of the window has channels of its own: x from its first tap on."""
+def make_input(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int, order: str, role: str) -> GpuKernel:
+    """V of one slice of tiles; each piece of the window has channels of its own: x from its first tap on.
+
+    The tiles of an "input" overlap, n x n for m x m outputs; those of a "gradient" are the outputs themselves.
+    """
     acc = DTYPES[dtype].accumulate
-    H, W = m_h + r_h - 1, m_w + r_w - 1
-    DOWN, ALONG = program(filtering(m_h, r_h).b_t), program(filtering(m_w, r_w).b_t)
+    of_h, of_w = _matrix(role, m_h, r_h), _matrix(role, m_w, r_w)
+    H, W = len(of_h[0]), len(of_w[0])
+    DOWN, ALONG = program(of_h), program(of_w)
     split = SPLIT[order]
     signature = types.void(
         pointer(acc), pointer(dtype), types.uint32, *(types.int32,) * 15, *(types.int64,) * 10
     )  # fmt: skip
 
     @gpu_kernel(
-        "winograd_input", signature, spec=(dtype, m_h, r_h, m_w, r_w, order), threads=THREADS,
-        registers=registers(acc, H * W),
+        f"winograd_{role}", signature, spec=(dtype, m_h, r_h, m_w, r_w, order), threads=THREADS,
+        registers=registers(acc, len(of_h) * len(of_w)),
     )  # fmt: skip
     def winograd_input(  # type: ignore[no-untyped-def]
         v, x, work, first, tiles, channels, x_channels, tiles_h, tiles_w, hop_h, hop_w, gap_h, gap_w, pad_h, pad_w,
@@ -132,8 +142,9 @@ def make_filter(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int) -> GpuKernel
 
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
-    (make_input, ("f32", 4, 3, 4, 3, "tiles"), ("LDG.E.CONSTANT", "FFMA", "STG.E")),
-    (make_input, ("f16", 6, 3, 6, 3, "channels"), ("LDG.E.U16.CONSTANT", "FFMA", "STG.E")),
+    (make_input, ("f32", 4, 3, 4, 3, "tiles", "input"), ("LDG.E.CONSTANT", "FFMA", "STG.E")),
+    (make_input, ("f16", 6, 3, 6, 3, "channels", "input"), ("LDG.E.U16.CONSTANT", "FFMA", "STG.E")),
+    (make_input, ("f32", 4, 3, 4, 3, "tiles", "gradient"), ("LDG.E.CONSTANT", "FFMA", "STG.E")),
     (make_filter, ("f32", 6, 3, 6, 3), ("LDG.E.CONSTANT", "FFMA", "STG.E")),
     (make_filter, ("f64", 4, 3, 4, 3), ("LDG.E.64.CONSTANT", "DFMA", "STG.E.64")),
 ]
