@@ -1,4 +1,4 @@
-"""Solvers of users: registered ones take part in everything that the package's own do, and only they can be taken back."""
+"""Solvers of users: registered ones take part in all that the package's own do, and only they can be taken back."""
 
 import numpy as np
 import pytest
@@ -72,6 +72,19 @@ def test_taken_back_it_is_forgotten():
     assert solver.launches == 1
     with pytest.raises(ValueError, match="no solver 'mine' was registered for ger on cpu"):
         registry.unregister("ger", "mine")
+
+
+def test_a_class_without_a_file_says_where_its_bind_stands():
+    """As in a notebook on Python 3.11, where inspect finds no source of a class."""
+    scope = {"__name__": "__main__", "Naive": Naive}
+    text = "class Cell(Naive):\n    name = 'cell'\n\n    def bind(self, *a):\n        return super().bind(*a)\n"
+    exec(compile(text, "<cell 1>", "exec"), scope)
+    registry.register("ger", scope["Cell"]())
+    try:
+        row = numbaprims.explain("ger", X, Y)["cell"]
+        assert row.source == "<cell 1>" and row.line == 4
+    finally:
+        registry.unregister("ger", "cell")
 
 
 def test_refusals():

@@ -63,9 +63,13 @@ class Solver:
 
 
 @functools.cache
-def _source_of(cls: type) -> tuple[str, int]:
+def _source_of(cls: Any) -> tuple[str, int]:
     """A class's file and line; once, because Python parses the file for it (20 ms)."""
-    return inspect.getsourcefile(cls) or "?", inspect.getsourcelines(cls)[1]
+    try:
+        return inspect.getsourcefile(cls) or "?", inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):  # made in a notebook or a shell: a class has no file there, but its methods do
+        code = cls.bind.__code__
+        return code.co_filename, code.co_firstlineno
 
 
 def default_config(solver: Solver, problem: Problem, target: Any) -> Config:
