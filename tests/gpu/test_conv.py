@@ -4,7 +4,17 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conv_cases import CASES, FUNCTIONS, Case, arguments, from_layout, operand_layouts, to_layout
+from conv_cases import (
+    CASES,
+    FUNCTIONS,
+    Case,
+    amplification,
+    arguments,
+    from_layout,
+    is_exact,
+    operand_layouts,
+    to_layout,
+)
 from helpers import assert_close, assert_exact, exact_integers, from_float64, in_library, to_float64
 from ptx_emulator.driver import EmulatedDriver
 
@@ -56,7 +66,11 @@ def test_strided_operands_and_results(gpu):
     for name in NAMES:
         if numbaprims.explain("conv", a, b, out=out[..., ::2], **case.window)[name].refusal is None:
             numbaprims.conv(a, b, out=out[..., ::2], algorithm=name, **case.window)
-            assert_exact(out.to_host()[..., ::2], case.expected("forward", x, w))
+            expected = case.expected("forward", x, w)
+            if is_exact(name):
+                assert_exact(out.to_host()[..., ::2], expected)
+            else:
+                assert_close(out.to_host()[..., ::2], expected, k=72 * amplification(name))
             assert np.isnan(out.to_host()[..., 1::2]).all()
 
 

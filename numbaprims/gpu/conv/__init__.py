@@ -1,6 +1,7 @@
 """Convolutions on a GPU: solvers, the best first."""
 
 from numbaprims.gpu.conv.depthwise import Depthwise
+from numbaprims.gpu.conv.fft import Fft
 from numbaprims.gpu.conv.gemm_1x1 import Gemm1x1
 from numbaprims.gpu.conv.im2col import Im2col, Im2colWeight
 from numbaprims.gpu.conv.implicit import ImplicitGemm
@@ -19,6 +20,7 @@ SOLVERS = (
     Winograd6(),
     WinogradPieces(),
     WinogradWeight(),
+    Fft(),
     Im2col(),
     Im2colWeight(),
     Sums(),

@@ -1,0 +1,277 @@
+"""The solver `fft`: overlap and save on tiles of 16 x 16 or 32 x 32, products by gemm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from numbaprims.arrays import DTYPES
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu.conv.arguments import LARGEST, common_values
+from numbaprims.gpu.conv.fft import cost
+from numbaprims.gpu.conv.fft.domain import FORMS, Cut, Operand, cuts, grid_of, order_of
+from numbaprims.gpu.conv.fft.inverse import make_inverse
+from numbaprims.gpu.conv.fft.spectra import make_spectra
+from numbaprims.gpu.conv.fft.tile import SIZES, tiles_of
+from numbaprims.gpu.conv.transformed import Multiply, Pose, Stage, make_driver, multiply_step, pose, ranked
+from numbaprims.gpu.conv.winograd.solvers import common_refusal
+from numbaprims.gpu.gemm.activations import compiled_kind
+from numbaprims.gpu.gemm.arguments import ceil_div
+from numbaprims.gpu.launch import Step, make_launcher, step
+
+LEAST = 4
+"""Outputs of a tile along a side: with fewer, most of a spectrum is for nothing."""
+MOST_FILTERS = 2 << 30
+"""Bytes of the filters' spectra, 2 N * N numbers for each."""
+MOST_GROUPS = 65535
+
+
+class Image(NamedTuple):
+    """What a transform reads or writes: strides in elements, sizes, and how its tiles are cut."""
+
+    group: int
+    steps: tuple[int, int, int, int]
+    """Of n, c, h, w."""
+    size: tuple[int, int]
+    part: tuple[int, int]
+    """Of a tile, as far as it is looked at."""
+    pad: tuple[int, int] = (0, 0)
+    grid: tuple[int, int, int, int] = (1, 1, 1, 1)
+    """Tiles downwards, across, and what is from one to the next."""
+
+
+def fitting(problem: Any) -> list[int]:
+    """The tiles that a window fits."""
+    return [n for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1]
+
+
+class Fft(Solver):
+    """Spectra of overlapping tiles, a product for each frequency, and back (Mathieu, Henaff and LeCun 2014).
+
+    A tile of N x N takes 3 N^2 (form "four": 4 N^2) operations for each pair of channels, whatever the window, and
+    gives (N - R + 1) x (N - S + 1) outputs.  Stride 1.  Half precisions are transformed and multiplied in float32.
+    """
+
+    name = "fft"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        p = problem
+        if p.direction == "bias":
+            return "it multiplies, and this is a sum"
+        found = common_refusal(p)
+        if found is not None:
+            return found
+        if p.stride[1:] != (1, 1):
+            return "it takes stride 1"
+        if not fitting(p):
+            return f"its largest tile has a side of {SIZES[-1]}, too small for windows of {p.kernel[1]} x {p.kernel[2]}"
+        q = pose(p)
+        if q.groups > MOST_GROUPS:
+            return f"it takes at most {MOST_GROUPS} groups"
+        n = fitting(p)[0]
+        grid = grid_of(p, n)
+        if max(q.n * grid.rows * grid.columns, q.x_channels * q.out_channels) >= LARGEST:
+            return "there are more tiles or filters than 32-bit indices"
+        if 2 * n * n * q.groups * q.x_channels * q.out_channels * DTYPES[p.accumulate].itemsize > MOST_FILTERS:
+            return "the spectra of its filters would take more than 2 GiB"
+        return None
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        found: list[tuple[int, float, Config]] = []
+        for n in fitting(problem):
+            for form in FORMS:
+                seconds = cost.seconds(problem, target, n, form)
+                for place, solver in enumerate(ranked(cuts(problem, n, form)[0].product, target)[:2]):
+                    found.append((place, seconds, {"n": n, "form": form, "gemm": solver.name}))
+        return tuple(config for _, _, config in sorted(found, key=lambda entry: entry[:2]))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return min(cost.seconds(problem, target, n, form) for n in fitting(problem) for form in FORMS)
+
+    def _products(self, made: list[Cut], target: Any, config: Config, places: Places) -> tuple[list[Multiply], int]:
+        """The product of each slice, and the scratch memory that gemm asks for besides."""
+        known: dict[tuple[int, bool], tuple[Multiply, int]] = {}
+        found = []
+        for cut in made:
+            key = (cut.tiles, cut.product.has_c)
+            if key not in known:
+                # the last slice may be one that the solver of the others does not take
+                able = [solver.name for solver in ranked(cut.product, target)]
+                name = str(config["gemm"])
+                a, b = (places.wide, places.plain) if cut.wide_first else (places.plain, places.wide)
+                known[key] = multiply_step(
+                    cut.product, target, name if name in able else able[0], places.result, a, b,
+                    prepared="" if not places.kept else "a" if cut.wide_first else "b",
+                )  # fmt: skip
+            found.append(known[key][0])
+        return found, max(more for _, more in known.values())
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        made = cuts(problem, int(config["n"]), str(config["form"]))
+        places = places_of(made, problem.prepared)
+        return places.end + self._products(made, target, config, places)[1]
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        cut = cuts(problem, int(config["n"]), str(config["form"]))[0]
+        elements = cut.wide.nbytes // DTYPES[problem.accumulate].itemsize
+        array, view = weights.origin.empty((elements,), problem.accumulate)
+        view.owner = array
+        transform = self._filters(problem, pose(problem), config, cut, lambda arrays, scratch: arrays[0].pointer)
+        make_launcher([transform])(view, None, weights)
+        return view
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        # a plan whose arrays lie on the host prepares nothing: its weights are transformed in each call
+        ways = {kept: self._driver(problem, target, config, kept) for kept in {False, problem.prepared}}
+
+        def launch(  # type: ignore[no-untyped-def]
+            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
+        ):
+            ways[a5 is not None](a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
+
+        return launch
+
+    def _driver(self, problem: Any, target: Any, config: Config, kept: bool) -> Launcher:
+        q, n = pose(problem), int(config["n"])
+        made = cuts(problem, n, str(config["form"]))
+        places = places_of(made, kept)
+        products, _ = self._products(made, target, config, places)
+        stages: list[Stage] = []
+        weight = problem.direction == "weight"
+        if not weight and not kept:
+            stages.append(self._filters(problem, q, config, made[0], lambda arrays, scratch: scratch + places.wide))
+        for cut, product in zip(made, products, strict=True):
+            stages.append(self._plain(problem, q, config, cut, places.plain))
+            if weight:
+                stages.append(self._pixels(problem, q, config, cut, places.wide))
+            stages.append(product)
+            if not weight:
+                stages.append(self._outputs(problem, q, config, cut, places.result))
+        if weight:
+            stages.append(self._gradients(problem, q, config, made[0], places.result))
+        return make_driver(stages, scratch=places.end)
+
+    # ------------------------------------------------------------ the transforms
+
+    def _plain(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+        """Spectra of the tiles of x (dy for the data gradient)."""
+        n, grid = int(config["n"]), grid_of(problem, int(config["n"]))
+        image = Image(
+            q.x_channels * q.x_steps[1], q.x_steps, q.x, (n, n), q.pad, (grid.rows, grid.columns, *grid.step)
+        )  # fmt: skip
+        place = 2 if problem.direction == "weight" else 1
+        return spectra_step(
+            problem, q, config, cut, cut.plain, "plain", image, (q.x_channels, cut.tiles), order_of(problem),
+            lambda arrays, scratch: (scratch + at, arrays[place].pointer),
+        )  # fmt: skip
+
+    def _pixels(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+        """Spectra of the tiles of dy, for the weight's gradient."""
+        grid = grid_of(problem, int(config["n"]))
+        image = Image(
+            q.out_channels * q.out_steps[1], q.out_steps, q.out, grid.step, (0, 0),
+            (grid.rows, grid.columns, *grid.step),
+        )  # fmt: skip
+        return spectra_step(
+            problem, q, config, cut, cut.wide, "wide", image, (q.out_channels, cut.tiles), "channels",
+            lambda arrays, scratch: (scratch + at, arrays[1].pointer),
+        )  # fmt: skip
+
+    def _filters(self, problem: Any, q: Pose, config: Config, cut: Cut, place: Callable[[Any, int], int]) -> Step:
+        """Spectra of the filters: images of one tile, as many as output channels."""
+        window = problem.kernel[1:]
+        image = Image(q.w_group, q.w_steps, window, window)
+        begin = q.w_start * DTYPES[problem.w_dtype].itemsize
+        return spectra_step(
+            problem, q, config, cut._replace(first=0), cut.wide, "wide", image, (q.x_channels, q.out_channels), "tiles",
+            lambda arrays, scratch: (place(arrays, scratch), arrays[2].pointer + begin),
+        )  # fmt: skip
+
+    def _outputs(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+        """The results of a slice."""
+        grid = grid_of(problem, int(config["n"]))
+        order = order_of(problem)
+        given = problem.y_order if problem.direction == "forward" else problem.x_order
+        image = Image(
+            q.out_channels * q.out_steps[1], q.out_steps, q.out, grid.step, (0, 0),
+            (grid.rows, grid.columns, *grid.step),
+        )  # fmt: skip
+        c = (q.out_channels * q.c_steps[1], *q.c_steps)
+        lanes = "items" if order == given_order(given) == "channels" else "pixels"
+        return inverse_step(problem, config, cut, image, c, (q.out_channels, cut.tiles), order, lanes, at)
+
+    def _gradients(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+        """The weight's gradient: images of one tile, as many as channels of x."""
+        window, s = problem.kernel[1:], problem.strides.c
+        k, c, h, w = q.w_steps
+        image = Image(q.w_group, (c, k, h, w), window, window)
+        steps = (q.out_channels * s[0], s[1], s[0], *s[3:])
+        return inverse_step(
+            problem, config, cut._replace(first=0), image, steps, (q.out_channels, q.x_channels), "tiles", "pixels", at
+        )
+
+
+class Places(NamedTuple):
+    """Bytes behind the scratch memory's beginning."""
+
+    plain: int
+    wide: int
+    result: int
+    end: int
+    kept: bool
+    """Whether the wide operand lies in the prepared weights instead."""
+
+
+def places_of(made: list[Cut], kept: bool) -> Places:
+    """Room for the largest slice."""
+    wide, plain, result = (
+        max(getattr(cut, name).nbytes for cut in made) for name in ("wide", "plain", "result")
+    )  # fmt: skip
+    begin = 0 if kept else wide
+    return Places(begin, 0, begin + plain, begin + plain + result, kept)
+
+
+def given_order(order: str) -> str:
+    """What an image has side by side."""
+    return "channels" if order == "last" else "tiles"
+
+
+def spectra_step(
+    problem: Any, q: Pose, config: Config, cut: Cut, operand: Operand, role: str, image: Image, counts: tuple[int, int],
+    order: str, pointers: Callable[[Any, int], tuple[int, int]],
+) -> Step:  # fmt: skip
+    """The transform of `counts` channels and tiles."""
+    p, n = problem, int(config["n"])
+    channels, tiles = counts
+    dtype, lies = (p.y_dtype, p.y_order) if role == "wide" and p.direction == "weight" else (
+        (p.w_dtype, p.w_order) if role == "wide" else (p.in_dtype, p.x_order if p.direction != "data" else p.y_order)
+    )  # fmt: skip
+    lanes = "items" if order == given_order(lies) == "channels" else "pixels"
+    kernel = make_spectra(dtype, p.accumulate, n, str(config["form"]), role, order, lanes)
+    numbers = (
+        channels * tiles, tiles if order == "tiles" else channels, cut.first, *image.grid, *image.pad, *image.part,
+        *image.size, image.group, *image.steps, *operand[:6],
+    )  # fmt: skip
+    grid = (ceil_div(channels * tiles, tiles_of(p.accumulate, n)), q.groups)
+    return step(kernel, grid, lambda arrays, _, scratch: (*pointers(arrays, scratch), *numbers))
+
+
+def inverse_step(
+    problem: Any, config: Config, cut: Cut, image: Image, c: tuple[int, ...], counts: tuple[int, int], order: str,
+    lanes: str, at: int,
+) -> Step:  # fmt: skip
+    """The way back to `counts` channels and tiles; `c` are the steps of c: group, n, c, h, w."""
+    p, n = problem, int(config["n"])
+    channels, tiles = counts
+    kernel = make_inverse(
+        p.in_dtype, p.out_dtype, n, str(config["form"]), order, lanes, compiled_kind(p.activation.kind)
+    )
+    common = common_values(p)
+    numbers = (
+        channels * tiles, tiles if order == "tiles" else channels, cut.first, *image.grid[:2], *image.part, *image.size,
+        *cut.result[:5], image.group, *image.steps, *c, channels * p.strides.bias,
+    )  # fmt: skip
+    grid = (ceil_div(channels * tiles, tiles_of(p.accumulate, n)), p.groups)
+    return step(
+        kernel, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch + at, *numbers)
+    )  # fmt: skip
