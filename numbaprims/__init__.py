@@ -3,6 +3,8 @@
 Importing this package loads neither NumPy nor Numba: a public name is imported at its first use (PEP 562).
 """
 
+from sys import modules as _modules
+
 __version__ = "0.1.0"
 
 _KINDS = (
@@ -53,6 +55,9 @@ def __getattr__(name: str) -> object:
 
     value = getattr(import_module(f"numbaprims.{home}"), name)
     globals()[name] = value  # the next use is an ordinary attribute, 30 ns instead of a call
+    jitted = _modules.get("numbaprims.jitted")
+    if jitted is not None:  # Numba is there: calls of this function inside @njit
+        jitted.register(name, value)
     return value
 
 

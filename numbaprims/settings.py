@@ -324,6 +324,7 @@ class _Override:
 
 
 _default: Settings = _from_environment()
+_watchers: list[Callable[[], object]] = []
 _override: ContextVar[_Override | None] = ContextVar("numbaprims.settings", default=None)
 _lookup = _override.get
 
@@ -353,12 +354,21 @@ def set_defaults(**settings: Any) -> None:
     global _default
     values = _validated(settings)
     _default = Settings({**_default.as_dict(), **values})
+    for function in _watchers:
+        function()
 
 
 def reload() -> None:
     """Read the environment again; what :meth:`config.set` changed is lost."""
     global _default
     _default = _from_environment()
+    for function in _watchers:
+        function()
+
+
+def watch(function: Callable[[], object]) -> None:
+    """Have a function called whenever the process default has changed."""
+    _watchers.append(function)
 
 
 class config:

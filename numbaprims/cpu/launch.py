@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims import workspace
+from numbaprims import settings, workspace
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import Program, parallel_driver, serial_driver
 
@@ -38,6 +38,9 @@ def make_launcher(
     `shared` and `per_worker` are bytes of scratch memory; kernels see it as the array in slot 7, the shared part
     first, then one part for each worker.  `None` stands for an array that the problem does not have.
     """
+    recorder = getattr(settings.current().trial, "launcher", None)
+    if recorder is not None:  # a call from a user's compiled code, which runs the program itself (call_sites.py)
+        return recorder(program, shared + per_worker)  # type: ignore[no-any-return]
     serial = _serial()
     address = program.address
     most = program.most_workers if parallel else 1

@@ -1,0 +1,441 @@
+"""The entry of calls that come from a user's own `@njit` code, and the records that it runs.
+
+A *site* stands for all calls of one function with arguments of the same types.  Its table holds a *record* for each
+kind of arrays that has come: lengths, strides, integers of the call, and which input is the result's very memory.  A
+record says which programs (drivers.py) to run, what goes into each slot of their arguments, and how much scratch
+memory they need.  The entry finds the record and runs it in the calling thread: no Python, no GIL, no lock.
+
+Where there is none, `Site.miss` makes it: it makes the public call itself, with arrays of the same shapes and strides
+that nothing reads or writes, under settings in which launchers are recorded instead of run.  So the checks, the
+messages of errors, the choice of a solver and its blocks are those of the public call, and so are the bits.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import functools
+import math
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from numbaprims import settings
+from numbaprims.cpu.drivers import _ARGS_WORDS, _HEADER, _INTS, _PHASE_WORDS, _PHASES, _STEPS, Program
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.simd.arguments import (
+    ARRAY_SLOTS,
+    FLOAT_SLOT,
+    FLOAT_SLOTS,
+    INT_SLOT,
+    STEP_SLOT,
+    Arguments,
+    call_range,
+    load_word,
+    stack_words,
+    store_word,
+)
+from numbaprims.cpu.simd.call_sites import (
+    ARRAYS_AT,
+    FLOATS_AT,
+    HASH,
+    KEY_AT,
+    KEYS,
+    PUBLISH_AT,
+    PUBLISH_VALUE,
+    SITE_ENTRY,
+    SITE_TABLE,
+    SITE_WORDS,
+    STATUS,
+    publish_word,
+    published_word,
+)
+
+# Words of a record: this head; the key; of each array whether it must be the result itself, and the bytes that it
+# takes, counted from its first element; then the launches: a program, an array and an offset for each slot, and for
+# each float whether it is the call's, and its value where it is not.
+_R_HASH, _R_KEYS, _R_ARRAYS, _R_LAUNCHES, _R_SCRATCH, _R_KEY = 0, 1, 2, 3, 4, 5
+_RELATION = 3
+_L_SLOTS, _L_FLOATS = 1, 1 + 2 * (ARRAY_SLOTS - 1)
+_LAUNCH = _L_FLOATS + 2 * FLOAT_SLOTS
+_NO_ARRAY = -1
+
+# Scratch memory on the stack; more than that is malloc's, whose blocks stay in the process after the first.
+_STACK_WORDS = 2048
+_ALIGN = 64
+# Kinds of arrays that one site remembers, some 2 KB each; later ones take the long way through Python.
+CAPACITY = 4096
+_EMPTY = 1 << 62
+
+_malloc = types.ExternalFunction("malloc", types.int64(types.int64))
+_free = types.ExternalFunction("free", types.void(types.int64))
+
+
+@functools.cache
+def make_entry() -> RangeKernel:
+    """`entry(0, site, block, record)`: do the call of a block, by the record that is given or one of the site's."""
+    scratch_bytes = 8 * _STACK_WORDS
+
+    @range_kernel("call_site_entry", Arguments(arrays=("none",)).types(), spec=(_STACK_WORDS,))
+    def entry(args, site, block, given):  # type: ignore[no-untyped-def]
+        record = given
+        if record != 0:
+            publish_word(load_word(block, PUBLISH_AT), load_word(block, PUBLISH_VALUE))
+        else:
+            keys = block + 8 * KEY_AT
+            count = load_word(block, KEYS)
+            digest = count
+            for i in range(count):
+                digest = (digest ^ load_word(keys, i)) * -7046029254386353131
+                digest = digest ^ (digest >> 29)
+            store_word(block, HASH, digest)
+            table = published_word(site + 8 * SITE_TABLE)
+            mask = load_word(table, 0)
+            place = digest & mask
+            while True:
+                candidate = published_word(table + 8 + 8 * place)
+                if candidate == 0:
+                    break
+                fits = load_word(candidate, _R_HASH) == digest
+                if fits:
+                    for i in range(count):
+                        if load_word(candidate, _R_KEY + i) != load_word(keys, i):
+                            fits = False
+                            break
+                if fits:
+                    relations = candidate + 8 * (_R_KEY + count)
+                    out = load_word(block, ARRAYS_AT)
+                    low, high = out + load_word(relations, 1), out + load_word(relations, 2)
+                    for k in range(1, load_word(candidate, _R_ARRAYS)):
+                        at = relations + 8 * _RELATION * k
+                        data = load_word(block, ARRAYS_AT + k)
+                        if load_word(at, 0) != 0:
+                            if data != out:
+                                fits = False
+                                break
+                        elif data + load_word(at, 1) < high and low < data + load_word(at, 2):
+                            fits = False
+                            break
+                if fits:
+                    record = candidate
+                    break
+                place = (place + 1) & mask
+        if record == 0:
+            store_word(block, STATUS, 1)
+            return
+        store_word(block, STATUS, 0)
+        words = stack_words(_ARGS_WORDS)
+        scratch = stack_words(_STACK_WORDS)
+        needed = load_word(record, _R_SCRATCH)
+        allocated = 0
+        if needed > scratch_bytes:
+            allocated = _malloc(needed + _ALIGN)
+            scratch = (allocated + _ALIGN - 1) // _ALIGN * _ALIGN
+        launch = record + 8 * (_R_KEY + load_word(record, _R_KEYS) + _RELATION * load_word(record, _R_ARRAYS))
+        for _ in range(load_word(record, _R_LAUNCHES)):
+            for slot in range(ARRAY_SLOTS - 1):
+                which = load_word(launch, _L_SLOTS + 2 * slot)
+                address = 0
+                if which != _NO_ARRAY:
+                    address = load_word(block, ARRAYS_AT + which) + load_word(launch, _L_SLOTS + 2 * slot + 1)
+                store_word(words, slot, address)
+            store_word(words, ARRAY_SLOTS - 1, scratch)
+            for i in range(FLOAT_SLOTS):
+                value = load_word(launch, _L_FLOATS + 2 * i + 1)
+                if load_word(launch, _L_FLOATS + 2 * i) != 0:
+                    value = load_word(block, FLOATS_AT + i)
+                store_word(words, FLOAT_SLOT + i, value)
+            program = load_word(launch, 0)
+            ints = load_word(program, _INTS)
+            for i in range(ints):
+                store_word(words, INT_SLOT + i, load_word(program, _HEADER + i))
+            phases = program + 8 * (_HEADER + ints)
+            for step in range(load_word(program, _STEPS)):
+                store_word(words, STEP_SLOT, step)
+                for phase in range(load_word(program, _PHASES)):
+                    at = _PHASE_WORDS * phase
+                    call_range(load_word(phases, at), words, 0, 0, load_word(phases, at + 1))
+            launch += 8 * _LAUNCH
+        if allocated != 0:
+            _free(allocated)
+
+    return entry
+
+
+class ArrayKind(NamedTuple):
+    """What the type of an argument says of an array."""
+
+    name: str
+    dtype: str
+    ndim: int
+    writeable: bool
+    aligned: bool
+
+
+class _Operand(NamedTuple):
+    """One array of a call: where it lies."""
+
+    kind: ArrayKind
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return np.dtype(self.kind.dtype).itemsize
+
+    def extent(self) -> tuple[int, int]:
+        """The bytes that it takes, counted from its first element: from, to.  An empty one lies beside everything."""
+        if 0 in self.shape:
+            return _EMPTY, -_EMPTY
+        steps = [(length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True)]
+        return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + self.size
+
+    def is_aligned(self) -> bool:
+        return self.kind.aligned and not any(x % self.size for x in (self.pointer, *self.strides))
+
+    def view(self) -> np.ndarray:
+        """The caller's array; valid while its call lasts."""
+        low, high = self.extent()
+        if low == _EMPTY:
+            return _frozen(np.zeros(self.shape, self.kind.dtype), self.kind.writeable)
+        memory: Any = (ctypes.c_char * (high - low)).from_address(self.pointer + low)
+        made = np.ndarray(self.shape, self.kind.dtype, memory, -low, self.strides)
+        return _frozen(made, self.kind.writeable)
+
+    def stand_in(self) -> np.ndarray:
+        """An array that lies as the caller's does, in memory of its own that nobody touches."""
+        low, high = self.extent()
+        if low == _EMPTY:
+            low, high = 0, self.size
+        memory = np.zeros(high - low + _ALIGN, np.uint8)
+        start = -memory.ctypes.data % _ALIGN - low
+        made = np.ndarray(self.shape, self.kind.dtype, memory.data, start, self.strides)
+        return _frozen(made, self.kind.writeable)
+
+
+def _frozen(array: np.ndarray, writeable: bool) -> np.ndarray:
+    array.flags.writeable = writeable
+    return array
+
+
+class _Launch(NamedTuple):
+    """A launch that was recorded."""
+
+    program: Program
+    scratch: int
+    arrays: tuple[Any, ...]
+    floats: tuple[float, ...]
+
+
+class Recording:
+    """Settings under which the launchers of one call write down what they would run (`settings.trial`)."""
+
+    def __init__(self) -> None:
+        self.launches: list[_Launch] = []
+
+    def choice(self, problem: Any) -> None:
+        """The solver is chosen as ever."""
+
+    def launcher(self, program: Program, scratch: int) -> Callable[..., None]:
+        """In the place of the launcher that would run a program."""
+
+        def record(*arrays: Any, **floats: float) -> None:
+            slots, numbers = arrays[: ARRAY_SLOTS - 1], list(arrays[ARRAY_SLOTS - 1 :])
+            numbers += [0.0] * (FLOAT_SLOTS - len(numbers))
+            for name, value in floats.items():
+                numbers[int(name[1:])] = value
+            padded = slots + (None,) * (ARRAY_SLOTS - 1 - len(slots))
+            self.launches.append(_Launch(program, scratch, padded, tuple(map(float, numbers))))
+
+        return record
+
+
+class Site:
+    """The records of one function for arguments of given types.
+
+    `call(arrays, floats, ints)` is the public call; the first `results` of the arrays are its results.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[ArrayKind],
+        floats: int,
+        results: int,
+        call: Callable[[dict[str, np.ndarray], tuple[float, ...], tuple[int, ...]], Any],
+    ) -> None:
+        self._arrays, self._floats, self._results, self._call = tuple(arrays), floats, results, call
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._kept: list[Any] = []  # records and tables that native code may be reading, for good
+        self.words = np.zeros(SITE_WORDS, np.int64)
+        self.words[SITE_ENTRY] = make_entry().address
+        self.forget()
+
+    @property
+    def address(self) -> int:
+        return int(self.words.ctypes.data)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def forget(self) -> None:
+        """Choose anew for every kind of arrays; calls that run just now end with the records that they have."""
+        with self._lock:
+            self._generation += 1
+            self._records: dict[Any, tuple[int, int]] = {}  # key -> address, place in the table
+            self._table, self._taken = self._new_table(16), set[int]()
+            self.words[SITE_TABLE] = self._table.ctypes.data
+
+    def _new_table(self, places: int) -> np.ndarray:
+        table = np.zeros(1 + places, np.int64)
+        table[0] = places - 1
+        self._kept.append(table)
+        return table
+
+    # ------------------------------------------------------------------ a call that no record fits
+
+    def miss(self, block: int) -> int:
+        """The address of a record for the call of a block; 0 where the call has been done."""
+        words = (ctypes.c_int64 * KEY_AT).from_address(block)
+        keys = tuple((ctypes.c_int64 * words[KEYS]).from_address(block + 8 * KEY_AT))
+        floats = struct.unpack(f"{self._floats}d", bytes(words)[8 * FLOATS_AT : 8 * (FLOATS_AT + self._floats)])
+        operands, at = [], 1  # the first word of the key tells whether all are aligned
+        for i, kind in enumerate(self._arrays):
+            shape, strides = keys[at : at + kind.ndim], keys[at + kind.ndim : at + 2 * kind.ndim]
+            operands.append(_Operand(kind, words[ARRAYS_AT + i], shape, strides))
+            at += 2 * kind.ndim
+        ints = keys[at:]
+        relations = _relations(operands)
+        key = (keys, relations)
+        generation = self._generation
+        known = self._records.get(key)
+        address = known[0] if known else 0
+        if not address:
+            if relations is None or len(self._records) >= CAPACITY or not all(x.is_aligned() for x in operands):
+                return self._directly(operands, floats, ints)
+            stand_ins: list[np.ndarray] = []
+            for operand, same in zip(operands, relations, strict=True):
+                stand_ins.append(stand_ins[0] if same else operand.stand_in())
+            recording = Recording()
+            contextvars.Context().run(self._record, recording, stand_ins, floats, ints)
+            record = self._make_record(recording, operands, relations, stand_ins, words[HASH], keys)
+            if record is None:
+                return self._directly(operands, floats, ints)
+            address = self._keep(key, record, generation)
+        words[PUBLISH_AT], words[PUBLISH_VALUE] = self._publication(key, address)
+        return address
+
+    def _directly(self, operands: Sequence[_Operand], floats: tuple[float, ...], ints: tuple[int, ...]) -> int:
+        """The public call, on the caller's arrays: it checks what the entry cannot."""
+        arrays = {operand.kind.name: operand.view() for operand in operands}
+        contextvars.Context().run(self._call, arrays, floats, ints)
+        return 0
+
+    def _record(
+        self, recording: Recording, arrays: Sequence[np.ndarray], floats: tuple[float, ...], ints: tuple[int, ...]
+    ) -> None:
+        with settings.trial(recording):
+            self._call({kind.name: x for kind, x in zip(self._arrays, arrays, strict=True)}, floats, ints)
+
+    def _make_record(
+        self,
+        recording: Recording,
+        operands: Sequence[_Operand],
+        relations: tuple[bool, ...],
+        stand_ins: Sequence[np.ndarray],
+        digest: int,
+        keys: tuple[int, ...],
+    ) -> np.ndarray | None:
+        """The words of a record; None for what was not launched by programs on the arrays of the call alone."""
+        if not recording.launches and any(x.size for x in stand_ins[: self._results]):
+            return None
+        scratch = max((launch.scratch for launch in recording.launches), default=0)
+        words = [digest, len(keys), len(operands), len(recording.launches), scratch, *keys]
+        for operand, same in zip(operands, relations, strict=True):
+            words += [int(same), *operand.extent()]
+        places = []
+        for x, operand in zip(stand_ins, operands, strict=True):
+            low, high = operand.extent()
+            places.append((x.ctypes.data + low, x.ctypes.data + high, x.ctypes.data))
+        for launch in recording.launches:
+            words.append(launch.program.address)
+            for array in launch.arrays:
+                which, offset = _NO_ARRAY, 0
+                if array is not None and array.size:
+                    data = array.ctypes.data
+                    inside = [i for i, (low, high, _) in enumerate(places) if low <= data < high]
+                    if not inside:
+                        return None
+                    which, offset = inside[0], data - places[inside[0]][2]
+                words += [which, offset]
+            for i, value in enumerate(launch.floats):
+                words += [int(i < self._floats), struct.unpack("q", struct.pack("d", value))[0]]
+        self._kept += [launch.program for launch in recording.launches]
+        return np.array(words, np.int64)
+
+    # ------------------------------------------------------------------ the table
+
+    def _keep(self, key: Any, record: np.ndarray, generation: int) -> int:
+        """The address of a record that is now kept; where another thread was faster, of its."""
+        with self._lock:
+            self._kept.append(record)
+            address = int(record.ctypes.data)
+            if generation != self._generation:  # chosen under settings that have changed: good for this call only
+                return address
+            if key in self._records:
+                return self._records[key][0]
+            places = len(self._table) - 1
+            if 2 * (len(self._records) + 1) > places:
+                self._grow(4 * places)
+            self._records[key] = address, self._take_place(int(record[_R_HASH]))
+            return address
+
+    def _grow(self, places: int) -> None:
+        self._table, self._taken = self._new_table(places), set()
+        for key, (address, _) in self._records.items():
+            place = self._take_place(ctypes.c_int64.from_address(address + 8 * _R_HASH).value)
+            self._records[key] = address, place
+            self._table[1 + place] = address
+
+    def _take_place(self, digest: int) -> int:
+        mask = len(self._table) - 2
+        place = digest & mask
+        while place in self._taken:
+            place = (place + 1) & mask
+        self._taken.add(place)
+        return place
+
+    def _publication(self, key: Any, address: int) -> tuple[int, int]:
+        """Where the entry is to store what, so that other threads find the record."""
+        with self._lock:
+            table = int(self._table.ctypes.data)
+            if self.words[SITE_TABLE] != table:  # it has grown
+                return self.address + 8 * SITE_TABLE, table
+            known = self._records.get(key)
+            if known is None:
+                return self.address + 8 * (SITE_WORDS - 1), 0
+            return table + 8 * (1 + known[1]), address
+
+
+def _relations(operands: Sequence[_Operand]) -> tuple[bool, ...] | None:
+    """Which arrays are the result itself; None where one shares some of its memory."""
+    out = operands[0]
+    low, high = out.extent()
+    found = [False]
+    for x in operands[1:]:
+        same = (
+            x.pointer == out.pointer
+            and x.kind.dtype == out.kind.dtype
+            and (x.shape, x.strides) == (out.shape, out.strides)
+            and math.prod(x.shape) > 0
+        )
+        begin, end = x.extent()
+        if not same and x.pointer + begin < out.pointer + high and out.pointer + low < x.pointer + end:
+            return None
+        found.append(same)
+    return tuple(found)

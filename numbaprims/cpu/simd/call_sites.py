@@ -1,0 +1,159 @@
+"""Calls of primitives inside a user's own `@njit` function: what the compiled call site holds.
+
+A call site writes what it knows of its arguments into a block of words on the stack and calls the entry of
+`cpu/call_sites.py` by an address that it reads at run time.  Nothing of this process is baked into the machine code,
+so that Numba may keep the user's function in its own cache: the first call of a process asks
+`numbaprims.jitted.site` for the words of its site, by a description that is part of the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_WORD = ir.IntType(64)
+
+# Words of a block.  Status: 0 where the entry has done the call.  Publish: what the entry stores, and where, for the
+# threads that come later.  Then six floats, the addresses of the arrays, and the key: 0 where all addresses are aligned
+# (Numba takes any array for aligned), lengths and strides in bytes of each array, the integers of the call.
+STATUS, KEYS, HASH, PUBLISH_AT, PUBLISH_VALUE, FLOATS_AT, ARRAYS_AT = 0, 1, 2, 3, 4, 6, 12
+MOST_FLOATS, MOST_ARRAYS = 6, 10
+KEY_AT = ARRAYS_AT + MOST_ARRAYS
+
+# Words of a site: its table of records, and the address of the entry.
+SITE_TABLE, SITE_ENTRY, SITE_WORDS = 0, 1, 8
+
+_MODULE = "numbaprims.jitted"
+
+
+def _constant(value: int) -> Any:
+    return ir.Constant(_WORD, value)
+
+
+def _ask_python(context: Any, builder: Any, method: str, make_arguments: Any) -> Any:
+    """The int that a function of `numbaprims.jitted` gives; its exception leaves the user's function."""
+    api = context.get_python_api(builder)
+    answer = cgutils.alloca_once_value(builder, _constant(-1))
+    gil = api.gil_ensure()
+    module = api.import_module(context.insert_const_string(builder.module, _MODULE))
+    with builder.if_then(cgutils.is_not_null(builder, module), likely=True):
+        arguments = make_arguments(api)
+        result = api.call_method(module, method, arguments)
+        for argument in arguments:
+            api.decref(argument)
+        api.decref(module)
+        with builder.if_then(cgutils.is_not_null(builder, result), likely=True):
+            builder.store(api.long_as_longlong(result), answer)
+            api.decref(result)
+    api.gil_release(gil)
+    value = builder.load(answer)
+    with builder.if_then(builder.icmp_signed("==", value, _constant(-1)), likely=False):
+        context.call_conv.return_exc(builder)
+    return value
+
+
+def _string(context: Any, builder: Any, api: Any, text: str) -> Any:
+    """A Python string."""
+    make = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(api.pyobj, [api.cstring]), "PyUnicode_FromString"
+    )
+    return builder.call(make, [context.insert_const_string(builder.module, text)])
+
+
+def _site_of(context: Any, builder: Any, description: str) -> Any:
+    """The address of the site's words, from a word of the module that the first call fills."""
+    name = f".numbaprims.site.{hashlib.sha256(description.encode()).hexdigest()[:24]}"
+    holder = builder.module.globals.get(name)
+    if holder is None:
+        holder = ir.GlobalVariable(builder.module, _WORD, name)
+        holder.linkage = "internal"
+        holder.initializer = _constant(0)
+        holder.align = 8
+    site = cgutils.alloca_once_value(builder, builder.load_atomic(holder, "acquire", 8))
+    with builder.if_then(builder.icmp_signed("==", builder.load(site), _constant(0)), likely=False):
+        found = _ask_python(context, builder, "site", lambda api: [_string(context, builder, api, description)])
+        builder.store(found, site)
+        builder.store_atomic(found, holder, "release", 8)
+    return builder.load(site)
+
+
+def _block(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """The block of this call, filled; gives its address."""
+    _, arrays, floats, ints = signature.args
+    pointers: list[Any] = []
+    keys = [_constant(0)]
+    for typ, value in zip(arrays.types, cgutils.unpack_tuple(builder, args[1]), strict=True):
+        array = context.make_array(typ)(context, builder, value)
+        pointers.append(builder.ptrtoint(array.data, _WORD))
+        beside = builder.and_(pointers[-1], builder.sub(array.itemsize, _constant(1)))
+        keys[0] = builder.or_(keys[0], beside)
+        keys += cgutils.unpack_tuple(builder, array.shape, typ.ndim)
+        keys += cgutils.unpack_tuple(builder, array.strides, typ.ndim)
+    keys += cgutils.unpack_tuple(builder, args[3]) if len(ints) else []
+    numbers = cgutils.unpack_tuple(builder, args[2]) if len(floats) else []
+    with builder.goto_entry_block():
+        block = builder.alloca(_WORD, _constant(KEY_AT + len(keys)))
+        block.align = 64
+    for at, word in (
+        (KEYS, _constant(len(keys))),
+        *((ARRAYS_AT + i, pointer) for i, pointer in enumerate(pointers)),
+        *((FLOATS_AT + i, builder.bitcast(number, _WORD)) for i, number in enumerate(numbers)),
+        *((KEY_AT + i, key) for i, key in enumerate(keys)),
+    ):
+        builder.store(word, builder.gep(block, [_constant(at)]))
+    return builder.ptrtoint(block, _WORD)
+
+
+@intrinsic(prefer_literal=True)
+def call_site(typingctx, description, arrays, floats, ints):  # type: ignore[no-untyped-def]
+    """Do the call that a literal describes with a tuple of arrays, the result first, one of float64 and one of int64.
+
+    The entry is tried first; where it knows no record for such arrays, Python makes one or does the call itself.
+    """
+    if not isinstance(description, types.StringLiteral):
+        return None
+    text = description.literal_value
+    if len(arrays) > MOST_ARRAYS or len(floats) > MOST_FLOATS:
+        raise ValueError(f"{len(arrays)} arrays and {len(floats)} floats; at most {MOST_ARRAYS} and {MOST_FLOATS}")
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        block = _block(context, builder, signature, args)
+        site = _site_of(context, builder, text)
+        address = builder.load(builder.gep(builder.inttoptr(site, _WORD.as_pointer()), [_constant(SITE_ENTRY)]))
+        entry = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), [_WORD] * 4).as_pointer())
+        builder.call(entry, [_constant(0), site, block, _constant(0)])
+        status = builder.load(builder.gep(builder.inttoptr(block, _WORD.as_pointer()), [_constant(STATUS)]))
+        with builder.if_then(builder.icmp_signed("!=", status, _constant(0)), likely=False):
+            record = _ask_python(
+                context, builder, "miss", lambda api: [api.long_from_longlong(site), api.long_from_longlong(block)]
+            )
+            with builder.if_then(builder.icmp_signed("!=", record, _constant(0))):
+                builder.call(entry, [_constant(0), site, block, record])
+        return context.get_dummy_value()
+
+    return types.void(description, arrays, floats, ints), codegen
+
+
+@intrinsic
+def publish_word(typingctx, address, value):  # type: ignore[no-untyped-def]
+    """Write an int64 at an address, after all that was written before: other threads then see that too."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        builder.store_atomic(values[1], builder.inttoptr(values[0], _WORD.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def published_word(typingctx, address):  # type: ignore[no-untyped-def]
+    """The int64 at an address that `publish_word` may be writing."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return builder.load_atomic(builder.inttoptr(values[0], _WORD.as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64), codegen

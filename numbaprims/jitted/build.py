@@ -1,0 +1,230 @@
+"""From the types of a call to the code that writes its block and calls its site (cpu/simd/call_sites.py).
+
+The code is written as text, once for each combination of types: Numba knows no `None` that turns into an array, so an
+argument that is not given is left out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.errors import TypingError
+
+from numbaprims import arrays
+from numbaprims.cpu.call_sites import ArrayKind
+from numbaprims.cpu.simd.call_sites import call_site
+from numbaprims.jitted import sites
+from numbaprims.jitted.overloads import define
+from numbaprims.jitted.table import ARRAYS, BY_KIND, FLAGS, INTS, LITERALS, ROWS, Row
+from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
+
+
+def build(name: str, parameters: dict[str, Any], given: dict[str, Any]) -> Callable[..., Any]:
+    """The implementation of a public function for arguments of given types; TypingError where it has none.
+
+    What the caller leaves out comes as the default itself, not as a type.
+    """
+    typed = {key: typ if isinstance(typ, types.Type) else types.Omitted(typ) for key, typ in given.items()}
+    return _Builder(name, parameters).build(typed)
+
+
+def _plain(typ: Any) -> Any:
+    """A type without what Numba wraps around defaults and literals."""
+    if isinstance(typ, types.Omitted):
+        return numba.typeof(typ.value)
+    return types.unliteral(typ)
+
+
+def _value(typ: Any) -> Any:
+    """The value of a literal or of a default; None where there is none."""
+    if isinstance(typ, types.Omitted):
+        return typ.value
+    return getattr(typ, "literal_value", None)
+
+
+def _is_none(typ: Any) -> bool:
+    return isinstance(typ, types.NoneType) or (isinstance(typ, types.Omitted) and typ.value is None)
+
+
+class _Builder:
+    """Makes the implementation of one function for given types."""
+
+    def __init__(self, name: str, parameters: dict[str, Any]) -> None:
+        self._name, self._parameters = name, parameters
+
+    def _refuse(self, argument: str, typ: Any, allowed: str) -> TypingError:
+        shown = repr(typ.value) if isinstance(typ, types.Omitted) else str(typ)
+        return TypingError(f"numbaprims.{self._name} inside @njit: {argument} is {shown}; {allowed}")
+
+    def build(self, given: dict[str, Any]) -> Callable[..., Any]:
+        name = self._name
+        if name in BY_KIND:
+            name = self._by_kind(given)
+        row = ROWS[name]
+        found: dict[str, Any] = {}
+        scalars: dict[str, str] = {}
+        fixed: dict[str, Any] = {}
+        for argument, typ in given.items():
+            if argument in ARRAYS:
+                if self._is_array(argument, typ):
+                    found[argument] = typ
+            elif argument in LITERALS:
+                value = self._literal(argument, typ)
+                if value is not None:
+                    fixed[argument] = value
+            else:
+                scalars[argument] = self._scalar(argument, typ, row)
+        return self._implementation(name, row, found, scalars, fixed)
+
+    def _scalar(self, argument: str, typ: Any, row: Row) -> str:
+        """The expression of a flag, an int or a number as a kernel takes it."""
+        plain = _plain(typ)
+        if argument in FLAGS:
+            if not isinstance(plain, (types.Boolean, types.Integer)):
+                raise self._refuse(argument, typ, "it must be a bool")
+            return f"1 if {argument} else 0"
+        if _is_none(typ) and argument in row.defaults:
+            return repr(row.defaults[argument]).replace("inf", "np.inf")
+        if argument in INTS:
+            if not isinstance(plain, types.Integer):
+                raise self._refuse(argument, typ, "it must be an int")
+            return f"np.int64({argument})"
+        if not isinstance(plain, (types.Float, types.Integer, types.Boolean)):
+            raise self._refuse(argument, typ, "it must be a real number")
+        return f"float({argument})"
+
+    def _by_kind(self, given: dict[str, Any]) -> str:
+        """The function that stands behind a kind; its parameters are left in `given`, the others taken away."""
+        kind = _value(given.pop("kind"))
+        backward = self._name == "activation_backward"
+        parameters = {key: given.pop(key) for key in list(given) if key not in ("x", "y", "dy", "out")}
+        wanted = {key: typ for key, typ in parameters.items() if not _is_none(typ)}
+        if not isinstance(kind, str):
+            raise TypingError(f"numbaprims.{self._name} inside @njit: kind must be a literal string")
+        try:
+            own = KINDS[ALIASES.get(kind, (kind, {}))[0]] if kind in KINDS or kind in ALIASES else None
+            stand_ins = {key: "none" if key == "approximate" else 1 for key in wanted}
+            resolve(kind, stand_ins)  # refuses what the public call refuses, but for the values of parameters
+        except (TypeError, ValueError) as error:
+            raise TypingError(str(error)) from None
+        assert own is not None
+        if backward:
+            for array in ("x", "y"):
+                if array == own.reads and _is_none(given[array]):
+                    raise TypingError(f"{array} is None; the gradient of {kind} is computed from it")
+                if array != own.reads:
+                    del given[array]
+        given |= {key: parameters[key] for key in own.parameters if key not in ALIASES.get(kind, (kind, {}))[1]}
+        return f"{kind}_backward" if backward else kind
+
+    def _is_array(self, argument: str, typ: Any) -> bool:
+        if isinstance(typ, types.Array):
+            if not isinstance(typ.dtype, (types.Number, types.Boolean)):
+                raise self._refuse(argument, typ, "its elements must be numbers")
+            return True
+        if _is_none(typ) and self._parameters.get(argument, None) is None:
+            return False
+        if isinstance(typ, types.Optional):
+            raise self._refuse(argument, typ, "it must be an array or None where the function is compiled")
+        raise self._refuse(argument, typ, "it must be an array")
+
+    def _literal(self, argument: str, typ: Any) -> str | None:
+        if _is_none(typ):
+            return None
+        value = _value(typ)
+        if argument == "out_dtype" and isinstance(typ, (types.DType, types.NumberClass)):
+            return str(typ.dtype)
+        if isinstance(value, str):
+            return value
+        if argument == "activation":
+            allowed = (
+                "it must be None or the name of a kind as a literal; call the activation itself for its parameters"
+            )
+        else:
+            allowed = "it must be a literal string"
+        raise self._refuse(argument, typ, allowed)
+
+    def _implementation(
+        self, name: str, row: Row, found: dict[str, Any], scalars: dict[str, str], fixed: dict[str, Any]
+    ) -> Callable[..., Any]:
+        # the names that end in "_" are those of the body: what the caller left out has another type than its value
+        body = [f"{argument}_ = {expression}" for argument, expression in scalars.items()]
+        operands, kinds = [], []
+        for result, allocate in row.results.items():
+            if result in found:
+                body.append(f"{result}_ = {result}")
+                kinds.append(_kind(result, found[result]))
+            else:
+                expression = allocate(found)
+                body.append(f"{result}_ = {expression}")
+                kinds.append(self._made(result, expression, found, fixed))
+            operands.append(f"{result}_")
+        for argument, typ in found.items():
+            if argument not in row.results:
+                operands.append(argument)
+                kinds.append(_kind(argument, typ))
+        floats = {f"={array}": _element(array, found[array]) for array in row.read}
+        floats |= {argument: f"{argument}_" for argument in scalars if argument not in (*FLAGS, *INTS)}
+        ints = {argument: f"{argument}_" for argument in scalars if argument in (*FLAGS, *INTS)}
+        ints |= {f"={argument}": _which(f"{argument}_", values) for argument, values in row.special.items()}
+        ints |= {f"={i}": condition for i, condition in enumerate(row.conditions)}
+        description = sites.describe(name, kinds, len(row.results), list(floats), list(ints), fixed)
+        words = (operands, floats.values(), ints.values())
+        body.append(f"call_site(description, {', '.join(map(_tuple, words))})")
+        body.append(f"return {', '.join(f'{result}_' for result in row.results)}")
+        names = {"np": np, "call_site": call_site, "description": description}
+        return define(self._name, self._parameters, body, {**names, "result_dtype": _result_dtype(found, fixed)})
+
+    def _made(self, result: str, expression: str, found: dict[str, Any], fixed: dict[str, Any]) -> ArrayKind:
+        """The kind of array that an expression allocates."""
+        names: dict[str, Any] = {key: np.empty((1,) * typ.ndim, str(typ.dtype)) for key, typ in found.items()}
+        names |= {f"{word}_": 0 for word in (*FLAGS, *INTS)}
+        made = eval(expression, {**names, "np": np, "result_dtype": _result_dtype(found, fixed)})
+        return ArrayKind(result, str(made.dtype), made.ndim, True, True)
+
+
+def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:
+    """The dtype of the result of functions that have a choice: gemm and linear."""
+    if "out_dtype" in fixed:
+        try:
+            return np.dtype(arrays.LONG_NAMES[arrays.dtype_name(fixed["out_dtype"])])
+        except TypeError as error:
+            raise TypingError(str(error)) from None
+    own = str(next(iter(found.values())).dtype)
+    return np.dtype({"int8": "int32", "uint8": "int32"}.get(own, own))
+
+
+def _kind(name: str, typ: Any) -> ArrayKind:
+    return ArrayKind(name, str(typ.dtype), typ.ndim, typ.mutable, typ.aligned)
+
+
+def _tuple(words: Iterable[str]) -> str:
+    """
+    >>> _tuple(["a", "b"])
+    '(a, b, )'
+    """
+    return f"({''.join(f'{word}, ' for word in words)})"
+
+
+def _which(value: str, specials: tuple[float, ...]) -> str:
+    """The int that tells the special values of a number apart.
+
+    >>> _which("beta_", (0.0, 1.0))
+    '(1 if beta_ == 0.0 else 2 if beta_ == 1.0 else 0)'
+    """
+    words = [f"{i + 1} if {value} == {special!r} else" for i, special in enumerate(specials)]
+    return f"({' '.join(words)} 0)"
+
+
+def _element(array: str, typ: Any) -> str:
+    """The one element of an array that has no other, else 0.
+
+    >>> _element("weight", types.float32[:, :])
+    '(float(weight[0, 0]) if weight.size == 1 else 0.0)'
+    """
+    index = ", ".join(["0"] * typ.ndim) or "()"
+    return f"(float({array}[{index}]) if {array}.size == 1 else 0.0)"

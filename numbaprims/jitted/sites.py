@@ -1,0 +1,91 @@
+"""From the description that compiled code carries to the site of this process, and to the public call behind it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import numbaprims
+from numbaprims import settings
+from numbaprims.cpu.call_sites import ArrayKind, Site
+from numbaprims.dispatch import call
+from numbaprims.jitted import calls
+
+#: Raised when descriptions or blocks change: a function that Numba kept for an older release is then refused.
+VERSION = 1
+
+_sites: dict[str, Site] = {}
+_by_address: dict[int, Site] = {}
+_lock = threading.Lock()
+
+
+def describe(
+    function: str,
+    arrays: Sequence[ArrayKind],
+    results: int,
+    floats: Sequence[str],
+    ints: Sequence[str],
+    fixed: Mapping[str, Any],
+) -> str:
+    """The description of a call: what its types and literals say; the first `results` of the arrays are written."""
+    return json.dumps([VERSION, function, arrays, results, floats, ints, fixed], sort_keys=True)
+
+
+def address_of(description: str) -> int:
+    """The address of the words of the site; they stay where they are for good."""
+    known = _sites.get(description)
+    if known is None:
+        version, *rest = json.loads(description)
+        if version != VERSION:
+            raise RuntimeError(
+                "this function was compiled with another release of numbaprims and kept by Numba's cache; delete the "
+                "__pycache__ folder beside its source"
+            )
+        function, arrays, results, floats, ints, fixed = rest
+        public = functools.partial(_call, function, tuple(floats), tuple(ints), fixed)
+        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public)
+        with _lock:
+            known = _sites.setdefault(description, made)
+            _by_address[known.address] = known
+    return known.address
+
+
+def of_address(address: int) -> Site:
+    """The site whose words these are."""
+    return _by_address[address]
+
+
+def _call(
+    function: str,
+    floats: tuple[str, ...],
+    ints: tuple[str, ...],
+    fixed: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    numbers: tuple[float, ...],
+    integers: tuple[int, ...],
+) -> None:
+    given: dict[str, Any] = {**fixed, **arrays}
+    given.update(zip(floats, numbers, strict=True))
+    given.update(zip(ints, integers, strict=True))
+    # a name that begins with "=" is no argument: it tells kinds of calls apart, or is read from an array
+    arguments = {name: value for name, value in given.items() if not name.startswith("=")}
+    (getattr(calls, function, None) or getattr(numbaprims, function))(**arguments)
+
+
+class _Forgetting:
+    """What `dispatch.call.forget` and `settings.watch` clear."""
+
+    @staticmethod
+    def clear() -> None:
+        for known in list(_sites.values()):
+            known.forget()
+
+
+_forgetting = _Forgetting()
+call.remember(_forgetting)
+settings.watch(_forgetting.clear)
