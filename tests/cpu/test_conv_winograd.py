@@ -1,5 +1,6 @@
 """Winograd's building blocks: intrinsics, transforms, pieces, blocks of tiles; and the errors that its pages state."""
 
+import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -9,7 +10,17 @@ import pytest
 import numbaprims
 from numbaprims.cook_toom import filtering, program
 from numbaprims.cpu import target as targets
-from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces, WinogradWeight, cost, pieces
+from numbaprims.cpu.conv.winograd import (
+    Winograd2,
+    Winograd4,
+    Winograd6,
+    WinogradFused,
+    WinogradPieces,
+    WinogradWeight,
+    cost,
+    fused_solver,
+    pieces,
+)
 from numbaprims.cpu.conv.winograd.solvers import with_ones
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import range_kernel
@@ -21,7 +32,9 @@ from numbaprims.cpu.simd import (
     store_narrow_rows,
     store_rows,
     straight_line,
+    tile_load,
     tile_multiply_blocks,
+    tile_multiply_more,
     tile_store,
 )
 from numbaprims.dispatch import registry
@@ -31,9 +44,9 @@ from numbaprims.reference import conv as reference
 pytestmark = pytest.mark.cpu
 
 TARGET = targets.current()
-SQUARE = ("winograd_2x2", "winograd_4x4", "winograd_6x6")
+SQUARE = ("winograd_2x2", "winograd_4x4", "winograd_6x6", "winograd_fused")
 # of an element, in eps sum |x w|: what the solvers' pages state
-STATED = {"winograd_2x2": 2.4, "winograd_4x4": 48.0, "winograd_6x6": 77.0}
+STATED = {"winograd_2x2": 2.4, "winograd_4x4": 48.0, "winograd_6x6": 77.0, "winograd_fused": 48.0}
 SAME = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
 ARGS = Arguments(arrays=("out", "a", "b"), ints=("n", "m"))
 
@@ -81,7 +94,7 @@ def test_tile_multiply_blocks(elem, mr, nv):
 
     @range_kernel("test_multiply_blocks", ARGS.types(out=elem, a=elem, b=elem), spec=(elem, mr, nv, W))
     def kernel(args, worker, lo, hi):
-        tile_store(args.out, NR, tile_multiply_blocks(args.a, args.m * W, args.b, args.n, mr, nv, W), mr, nv, W)
+        tile_store(args.out, NR, tile_multiply_blocks(args.a, args.m * W, args.b, args.n, mr, nv, W, 0), mr, nv, W)
 
     dtype = np.float32 if elem == "f32" else np.float64
     rng = np.random.default_rng(mr)
@@ -92,6 +105,29 @@ def test_tile_multiply_blocks(elem, mr, nv):
         run(kernel, out, a, b, (blocks, rows))
         want = np.einsum("pic,pcj->ij", a[:blocks, :mr], b[: blocks * W].reshape(blocks, W, NR))
         assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+def test_tile_multiply_more_goes_on(elem):
+    """Any cut into blocks gives the bits of one sum."""
+    W = lanes(elem, TARGET.vector_bytes)
+
+    @range_kernel("test_multiply_more", ARGS.types(out=elem, a=elem, b=elem), spec=(elem, W))
+    def kernel(args, worker, lo, hi):
+        tile = tile_load(args.out, 2 * W, 3, 2, W)
+        tile_store(args.out, 2 * W, tile_multiply_more(tile, args.a, 3 * W, args.b, args.n, 3, 2, 64), 3, 2, W)
+
+    rng = np.random.default_rng(0)
+    dtype = np.float32 if elem == "f32" else np.float64
+    a, b = rng.standard_normal((4, 3, W)).astype(dtype), rng.standard_normal((4 * W, 2 * W)).astype(dtype)
+    found = []
+    for cuts in ((0, 4), (0, 0, 1, 4), (0, 3, 4)):
+        out = np.zeros((3, 2 * W), dtype)
+        for first, last in itertools.pairwise(cuts):
+            run(kernel, out, a[first:].copy(), b[first * W :].copy(), (last - first, 0))
+        found.append(out)
+    np.testing.assert_allclose(found[0], np.einsum("pic,pcj->ij", a, b.reshape(4, W, -1)), rtol=1e-4)
+    assert all(np.array_equal(found[0], out) for out in found[1:])
 
 
 @pytest.mark.parametrize("elem", ["f32", "f16", "bf16"])
@@ -139,7 +175,7 @@ def test_a_column_of_ones_takes_the_bias():
 
 
 # ---------------------------------------------------------------------------------------------- what it computes
-@pytest.mark.parametrize("solver", [Winograd2(), Winograd4(), Winograd6()], ids=SQUARE)
+@pytest.mark.parametrize("solver", [Winograd2(), Winograd4(), Winograd6()], ids=SQUARE[:3])
 def test_every_config_and_thread_count_gives_the_same_bits(solver):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 20, 41, 37)).astype(np.float32)
@@ -159,6 +195,70 @@ def test_every_config_and_thread_count_gives_the_same_bits(solver):
         found.append(out)
     assert np.isfinite(found[0]).all()
     assert all(np.array_equal(found[0], out) for out in found[1:])
+
+
+@pytest.mark.parametrize("m", fused_solver.OUTPUTS)
+@pytest.mark.parametrize("plan", [True, False], ids=["plan", "call"])
+def test_fused_blocks(plan, m):
+    """Every height of a register tile, whole and partial parts of both kinds of channels, groups: the sums of a chunk
+    are added to those before, and no thread count changes a bit."""
+    rng = np.random.default_rng(m)
+    solver, high = WinogradFused(), fused_solver.heights(TARGET)
+    for channels, groups in ((3, 1), (16, 1), (33, 1), (90, 2)):
+        x = rng.standard_normal((2, channels, 21, 13)).astype(np.float32)
+        w = rng.standard_normal((70 if groups == 1 else 150, channels // groups, 3, 3)).astype(np.float32)
+        problem = dataclasses.replace(problem_of(x, w, padding=1, groups=groups), prepared=plan)
+        exact = reference.conv(x.astype(np.float64), w.astype(np.float64), (21, 13), **SAME, groups=groups)
+        for height in high:
+            config = {"m": m, "tiles": height if m == 4 else 2 * height}
+            assert solver.is_valid(problem, TARGET, config)
+            found = []
+            for threads in (1, 3):
+                with numbaprims.config(threads=threads):
+                    packed = solver.prepare(problem, TARGET, config, w) if plan else None
+                    out = np.full(exact.shape, np.nan, np.float32)
+                    solver.bind(problem, TARGET, config)(out, x, w, None, None, packed, None, 1.0)
+                found.append(out)
+            assert np.abs(found[0] - exact).max() <= 1e-5 * np.abs(exact).max()
+            assert np.array_equal(*found)
+    assert solver.workspace(problem, TARGET, config) == 0
+    assert not solver.is_valid(problem, TARGET, {"m": m, "tiles": 3})
+    assert not solver.is_valid(problem, TARGET, {"m": 3, "tiles": 8})
+
+
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+def test_fused_stays_within_128_kB_of_stack(elem):
+    """With what the deepest of the kernels takes that it calls: the filters' transform, or the input's."""
+    dtype = {"f32": np.float32, "f64": np.float64}[elem]
+    x, w = np.zeros((1, 256, 28, 28), dtype), np.zeros((256, 256, 3, 3), dtype)
+    size, W = np.dtype(dtype).itemsize, lanes(elem, TARGET.vector_bytes)
+    for plan, m in itertools.product((True, False), fused_solver.OUTPUTS):
+        problem = dataclasses.replace(problem_of(x, w, padding=1), prepared=plan)
+        q, n = fused_solver.pose(problem), m + 2
+        for height in fused_solver.heights(TARGET):
+            config = {"m": m, "tiles": height if m == 4 else 2 * height}
+            words = WinogradFused()._words(q, TARGET, problem, config)
+            own = sum(fused_solver.stack_sizes(words, plan))
+            rows = (n * (fused_solver.LINE + 2) + W) * W
+            filters = 0 if plan else ((9 + W) * W + 9 + 3 * n) * W
+            assert 32 << 10 < (own + max(rows, filters)) * size <= 126 << 10  # 2 kB for argument blocks and tables
+
+
+def test_no_workspace_at_all():
+    """A limit of 0 leaves 3 x 3 layers a fast solver, with a plan and without."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((1, 32, 30, 30)).astype(np.float32)
+    w = rng.standard_normal((64, 32, 3, 3)).astype(np.float32)
+    dy = rng.standard_normal((1, 64, 30, 30)).astype(np.float32)
+    for name, *given in (("conv", x, w), ("conv_backward_data", dy, w, x.shape)):
+        found = numbaprims.find(name, *given, padding=1, workspace_limit=0, store=False)
+        assert found.best.algorithm == "winograd_fused" and found.best.workspace == 0
+        with numbaprims.config(solver_workspace=0):
+            assert numbaprims.explain(name, *given, padding=1).chosen.solver == "winograd_fused"
+    with numbaprims.config(solver_workspace=0):
+        plan = numbaprims.conv.plan(x.shape, w, padding=1)
+    exact = reference.conv(x.astype(np.float64), w.astype(np.float64), (30, 30), **SAME)
+    assert np.abs(plan(x) - exact).max() <= 1e-5 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("solver", SQUARE)
@@ -216,9 +316,9 @@ def test_pieces(layout):
 def test_what_is_refused():
     x, w = np.zeros((1, 4, 9, 9), np.float32), np.zeros((4, 4, 3, 3), np.float32)
     with numbaprims.config(accuracy="high"):
-        for solver in (Winograd2(), Winograd4(), Winograd6(), WinogradPieces()):
+        for solver in (Winograd2(), Winograd4(), Winograd6(), WinogradFused(), WinogradPieces()):
             assert "accuracy" in solver.why_not(problem_of(x, w), TARGET)
-    for solver in (Winograd2(), Winograd4(), Winograd6()):
+    for solver in (Winograd2(), Winograd4(), Winograd6(), WinogradFused()):
         assert solver.why_not(problem_of(x, w), TARGET) is None
         assert "stride 1" in solver.why_not(problem_of(x, w, stride=2), TARGET)
         assert "dilation 1" in solver.why_not(problem_of(x, w, dilation=2), TARGET)

@@ -184,3 +184,27 @@ def test_tails_touch_nothing_else(elem, rng, locked):
         assert not written[: len(written) - count].any()
         run(head, written, source, ints=(count,))  # its elements begin on the first byte of the page
         assert (written[W - count : W] == source[:count]).all() and not written[: W - count].any()
+
+
+@pytest.mark.parametrize("elem", ["f32", "f64"])
+def test_stack_arrays_of_128_kB(elem):
+    """Two arrays do not overlap and begin on a line of the cache; 200 turns take no more of the stack than one."""
+    SIZE = (64 << 10) // np.dtype(numpy_type(elem)).itemsize
+
+    @range_kernel("test_stack_arrays", Arguments(arrays=("out",)).types(out=elem), spec=(elem, SIZE))
+    def test_stack_arrays(args, worker, lo, hi):
+        right = 0
+        for turn in range(200):
+            one, two = stack_array(elem, SIZE), stack_array(elem, SIZE)
+            for i in range(SIZE):
+                one[i] = i + turn
+                two[i] = -i
+            right = 0
+            for i in range(SIZE):
+                right += one[i] == i + turn and two[i] == -i
+        args.out[0] = right
+        args.out[1] = address_of(one) % 64 + address_of(two) % 64
+
+    out = aligned(2, numpy_type(elem))
+    run(test_stack_arrays, out)
+    assert out[0] == SIZE and out[1] == 0

@@ -11,7 +11,14 @@ from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.warm import warm_specs as warm_specs
 from numbaprims.cpu.conv.weight import WeightGemm
 from numbaprims.cpu.conv.weight_columns import Im2colWeight
-from numbaprims.cpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces, WinogradWeight
+from numbaprims.cpu.conv.winograd import (
+    Winograd2,
+    Winograd4,
+    Winograd6,
+    WinogradFused,
+    WinogradPieces,
+    WinogradWeight,
+)
 
 # One a line: whoever adds one changes one.
 SOLVERS = (
@@ -27,6 +34,7 @@ SOLVERS = (
     Winograd4(),
     Winograd6(),
     Winograd2(),
+    WinogradFused(),
     WinogradPieces(),
     WinogradWeight(),
     Fft(),

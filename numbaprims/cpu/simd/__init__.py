@@ -144,6 +144,7 @@ from numbaprims.cpu.simd.transforms import (
     store_narrow_rows,
     straight_line,
     tile_multiply_blocks,
+    tile_multiply_more,
 )
 from numbaprims.cpu.simd.types import (
     ELEMENTS,
@@ -269,6 +270,7 @@ __all__ = [
     "tile_multiply",
     "tile_multiply_blocks",
     "tile_multiply_dot",
+    "tile_multiply_more",
     "tile_multiply_rows",
     "tile_reduce_store",
     "tile_scale",

@@ -11,7 +11,15 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import narrow_value
-from numbaprims.cpu.simd.memory import I64, first_lanes_value, masked_store_value, splat_value, vector_at
+from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.memory import (
+    I64,
+    first_lanes_value,
+    masked_store_value,
+    prefetch_value,
+    splat_value,
+    vector_at,
+)
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
 
 
@@ -61,72 +69,82 @@ def straight_line(typingctx, vectors, code):  # type: ignore[no-untyped-def]
     return result(vectors, code), codegen
 
 
-@intrinsic(prefer_literal=True)
-def tile_multiply_blocks(typingctx, a, a_block, b, blocks, MR, NV, W):  # type: ignore[no-untyped-def]
-    """The tile sum over p < blocks * W of A[i, p] * b[p * NV * W + j], where A[i, p] is
-    a[p // W * a_block + i * W + p % W]: W neighbours in p lie in one vector, rows of A beside one another.
+def _multiply_blocks(builder: Any, start: list[Any], places: Any, shape: tuple[int, int], ahead: int) -> list[Any]:
+    """Emit the loop of `tile_multiply_blocks` over (a, a_block, b, blocks), from given sums on."""
+    height, width = shape
+    vector = start[0].type
+    lanes = vector.count
+    a_start, a_block_v, b_start, count = places
 
-    Rows of A with run-time steps would need a register each for their address.  Four products are emitted, and the loop
-    steps from block to block by a select: with all W of a block LLVM loads the rows of b early and spills sums
-    (12 x 2 ran at 90 GFLOP/s instead of 220).
-    """
-    if not all(isinstance(t, types.IntegerLiteral) for t in (MR, NV, W)):
-        return None
-    if not isinstance(a, Pointer) or a != b or ELEMENTS[a.elem][1] != "f":
-        return None
-    height, width, lanes = MR.literal_value, NV.literal_value, W.literal_value
-    result = types.UniTuple(Vec(a.elem, lanes), height * width)
+    def constant(x: int) -> Any:
+        return ir.Constant(I64, x)
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        vector = context.get_value_type(result.dtype)
-        a_start, a_block_v, b_start, count = args[:4]
+    unroll = min(4, lanes)
+    count = builder.mul(count, constant(lanes // unroll))
+    jump = builder.add(a_block_v, constant(unroll - lanes))
 
-        def constant(x: int) -> Any:
-            return ir.Constant(I64, x)
-
-        zero = ir.Constant(vector, None)
-        unroll = min(4, lanes)
-        count = builder.mul(count, constant(lanes // unroll))
-        jump = builder.add(a_block_v, constant(unroll - lanes))
-        before = builder.block
-        body = builder.append_basic_block("blocks")
-        after = builder.append_basic_block("blocks_end")
-        builder.cbranch(builder.icmp_signed(">", count, constant(0)), body, after)
-        builder.position_at_end(body)
-        left, a_at, b_at = builder.phi(I64), builder.phi(a_start.type), builder.phi(b_start.type)
-        phis = [builder.phi(vector) for _ in range(height * width)]
-        sums: list[Any] = list(phis)
+    def step(state: list[Any]) -> list[Any]:
+        left, a_at, b_at, *sums = state
         for p in range(unroll):
             row = []
             for v in range(width):
                 value = builder.load(vector_at(builder, b_at, constant((p * width + v) * lanes), vector))
                 value.align = 1
                 row.append(value)
+                if ahead:
+                    prefetch_value(builder, b_at, constant((p * width + v) * lanes + ahead), 3, False)
             for i in range(height):
                 one = splat_value(builder, builder.load(builder.gep(a_at, [constant(i * lanes + p)])), lanes)
                 for v in range(width):
                     sums[i * width + v] = multiply_add_value(builder, one, row[v], sums[i * width + v])
-        less = builder.sub(left, constant(1))
-        ends = builder.icmp_signed("==", builder.and_(less, constant(lanes // unroll - 1)), constant(0))
+        left = builder.sub(left, constant(1))
+        ends = builder.icmp_signed("==", builder.and_(left, constant(lanes // unroll - 1)), constant(0))
         a_next = builder.gep(a_at, [builder.select(ends, jump, constant(unroll))])
-        b_next = builder.gep(b_at, [constant(unroll * width * lanes)])
-        builder.cbranch(builder.icmp_signed(">", less, constant(0)), body, after)
-        for phi, first, again in (
-            (left, count, less), (a_at, a_start, a_next), (b_at, b_start, b_next),
-            *((phi, zero, total) for phi, total in zip(phis, sums, strict=True)),
-        ):  # fmt: skip
-            phi.add_incoming(first, before)
-            phi.add_incoming(again, body)
-        builder.position_at_end(after)
-        merged = []
-        for total in sums:
-            phi = builder.phi(vector)
-            phi.add_incoming(zero, before)
-            phi.add_incoming(total, body)
-            merged.append(phi)
-        return context.make_tuple(builder, result, merged)
+        return [left, a_next, builder.gep(b_at, [constant(unroll * width * lanes)]), *sums]
 
-    return result(a, types.int64, b, types.int64, MR, NV, W), codegen
+    return repeat(builder, count, [count, a_start, b_start, *start], step, "blocks")[3:]
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply_blocks(typingctx, a, a_block, b, blocks, MR, NV, W, AHEAD):  # type: ignore[no-untyped-def]
+    """The tile sum over p < blocks * W of A[i, p] * b[p * NV * W + j], where A[i, p] is
+    a[p // W * a_block + i * W + p % W]: W neighbours in p lie in one vector, rows of A beside one another.
+
+    Rows of A with run-time steps would need a register each for their address.  Four products are emitted, and the loop
+    steps from block to block by a select: with all W of a block LLVM loads the rows of b early and spills sums
+    (12 x 2 ran at 90 GFLOP/s instead of 220).  What lies AHEAD elements behind a row of b is asked for; 0 asks for
+    nothing.
+    """
+    if not all(isinstance(t, types.IntegerLiteral) for t in (MR, NV, W, AHEAD)):
+        return None
+    if not isinstance(a, Pointer) or a != b or ELEMENTS[a.elem][1] != "f":
+        return None
+    shape = MR.literal_value, NV.literal_value
+    result = types.UniTuple(Vec(a.elem, W.literal_value), shape[0] * shape[1])
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        start = [ir.Constant(context.get_value_type(result.dtype), None)] * result.count
+        sums = _multiply_blocks(builder, start, args[:4], shape, AHEAD.literal_value)
+        return context.make_tuple(builder, result, sums)
+
+    return result(a, types.int64, b, types.int64, MR, NV, W, AHEAD), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply_more(typingctx, tile, a, a_block, b, blocks, MR, NV, AHEAD):  # type: ignore[no-untyped-def]
+    """`tile_multiply_blocks` that goes on from the sums in `tile`: the bits of one sum over all blocks."""
+    if not all(isinstance(t, types.IntegerLiteral) for t in (MR, NV, AHEAD)) or not isinstance(tile, types.UniTuple):
+        return None
+    if not isinstance(a, Pointer) or a != b or tile.dtype.elem != a.elem:
+        return None
+    shape = MR.literal_value, NV.literal_value
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        start = [builder.extract_value(args[0], i) for i in range(tile.count)]
+        sums = _multiply_blocks(builder, start, args[1:5], shape, AHEAD.literal_value)
+        return context.make_tuple(builder, tile, sums)
+
+    return tile(tile, a, types.int64, b, types.int64, MR, NV, AHEAD), codegen
 
 
 @intrinsic

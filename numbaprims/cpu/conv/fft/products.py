@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.cpu.conv.winograd.products import ahead
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import advance, load_word, tile_multiply_blocks, tile_store
@@ -21,8 +22,9 @@ def make_products(acc: str, N: int, MR: int, NV: int, W: int) -> RangeKernel:
     types = BLOCK.types(v=acc, u=acc, m=acc)
     NR = NV * W
     HALF = N // 2
+    AHEAD = ahead(acc)
 
-    @range_kernel("fft_products", types, spec=(acc, N, MR, NV, W))
+    @range_kernel("fft_products", types, spec=(acc, N, MR, NV, W, AHEAD))
     def fft_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         rows, c_blocks = load_word(t, ROWS), load_word(t, C_BLOCKS)
@@ -36,7 +38,7 @@ def make_products(acc: str, N: int, MR: int, NV: int, W: int) -> RangeKernel:
                 u = advance(args.u, (2 * pair + part) * load_word(t, U_STEP))
                 m = advance(args.m, (2 * pair + part) * load_word(t, M_STEP))
                 for i in range(0, rows, MR):
-                    tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W)
+                    tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W, AHEAD)
                     tile_store(advance(m, i * NR), NR, tile, MR, NV, W)
 
     return fft_products

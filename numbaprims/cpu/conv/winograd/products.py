@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import advance, load_word, tile_multiply_blocks, tile_store
 
 ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step", "m_step", "u_step"))
+
+
+def ahead(acc: str) -> int:
+    """Elements of filters that products ask for in advance: 8 kB, one to two positions.
+
+    They pass by once for each block, from the third-level cache or memory: 256 x 14 x 14 took 388 us without and 336
+    with, 512 x 7 x 7 760 and 593, spectra of 128 x 28 x 28 by 11 x 11 8.6 ms and 2.2.
+    """
+    return 8192 // DTYPES[acc].itemsize
 
 
 @functools.cache
@@ -20,8 +30,9 @@ def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
     """
     types = BLOCK.types(v=acc, u=acc, m=acc)
     NR = NV * W
+    AHEAD = ahead(acc)
 
-    @range_kernel("winograd_products", types, spec=(acc, MR, NV, W))
+    @range_kernel("winograd_products", types, spec=(acc, MR, NV, W, AHEAD))
     def winograd_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         rows, blocks = load_word(t, ROWS), load_word(t, C_BLOCKS)
@@ -30,7 +41,7 @@ def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
             u = advance(args.u, xi * load_word(t, U_STEP))
             m = advance(args.m, xi * load_word(t, M_STEP))
             for i in range(0, args.count, MR):
-                tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W)
+                tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W, AHEAD)
                 tile_store(advance(m, i * NR), NR, tile, MR, NV, W)
 
     return winograd_products

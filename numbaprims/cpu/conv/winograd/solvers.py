@@ -15,12 +15,13 @@ from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
 from numbaprims.cpu.conv.winograd.products import make_products
 from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
-from numbaprims.cpu.conv.winograd.transform_in import LAST, PLACES, PLANES, STRIDED, make_input
+from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLACES, PLANES, STRIDED, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
 from numbaprims.cpu.conv.winograd.weights import DENSE, STRIDED as ANY_ORDER, TURNED, make_weights
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
+from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
@@ -88,6 +89,64 @@ def launch_ints(table: np.ndarray, problem: Any, activation: int) -> list[int]:
     return [values.get(name, 0) for name in ARGS.ints]
 
 
+def table_words(
+    problem: Any,
+    q: Pose,
+    target: Any,
+    axes: tuple[Axis, Axis],
+    block: tuple[int, int, int],
+    products: RangeKernel,
+    line: int = LINE,
+) -> dict[str, int]:
+    """The table of a problem for blocks of (tiles, their rows in memory, vectors of a panel); places are left out."""
+    acc = problem.accumulate
+    W = lanes(acc, target.vector_bytes)
+    h, w = axes
+    size, rows, NV = block
+    NR = NV * W
+    tiles = cost.count_tiles(q, axes)
+    x_blocks = ceil_div(q.x_channels, W)
+    c_blocks = x_blocks * cost.pieces_of(axes)
+    positions = cost.positions_of(axes)
+    panels = ceil_div(q.out_channels, NR)
+    # positions one line of the cache further apart than their elements, or they would share its sets
+    v_step, m_step = c_blocks * rows * W + W, rows * NR + W
+    u_step = c_blocks * W * NR + W
+    of_h, of_w = filtering(h.m, h.r), filtering(w.m, w.r)
+    tile, piece, n, stride = (h.m, w.m), (h.r, w.r), (h.n, w.n), (h.stride, w.stride)
+    combined = bool(problem.scaled or problem.has_c)
+    x_order, out_order = (
+        (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
+    )
+    taps = problem.kernel[1:]
+    kernels = {
+        "input": make_input(
+            q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps, q.x[1]), program(of_h.b_t),
+            program(of_w.b_t), line,
+        ),
+        "products": products,
+        "output": make_output(
+            acc, q.out_dtype, q.bias_dtype, tile, n, NV, W, form_of(out_order, q.out_steps, q.out[1]), combined,
+            program(of_h.a_t), program(with_ones(of_w.a_t)), line,
+        ),
+        "weights": make_weights(
+            q.w_dtype, acc, taps, piece, stride, n, NV, W, filter_order(q, taps), program(of_h.g), program(of_w.g)
+        ),
+    }  # fmt: skip
+    return (
+        pose_words(q)
+        | {name: kernel.address for name, kernel in kernels.items()}
+        | {
+            "tiles_h": ceil_div(q.out[0], h.m), "tiles_w": ceil_div(q.out[1], w.m), "tiles": tiles, "block": size,
+            "blocks": ceil_div(tiles, size), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
+            "panels": panels, "vectors": NV, "positions": positions, "x_blocks": x_blocks,
+            "pieces_w": len(w.firsts), "v_step": v_step, "m_step": m_step,
+            "u_step": u_step, "u_group": panels * positions * u_step, "sum_size": DTYPES[acc].itemsize,
+            "far": int(cost.result_bytes(q) > target.l2),
+        }
+    )  # fmt: skip
+
+
 class Winograd(Solver):
     """What all of them share: tiles, products in the transforms' domain, and the way back.
 
@@ -137,56 +196,11 @@ class Winograd(Solver):
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
         """The table, less what depends on the scheme."""
-        acc = problem.accumulate
-        W = lanes(acc, target.vector_bytes)
-        h, w = axes = self.axes(problem)
-        MR, NV = int(config["mr"]), int(config["nv"])
-        NR = NV * W
-        tiles_h, tiles_w = ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m)
-        tiles = q.n * tiles_h * tiles_w
-        block = min(int(config["tiles"]), tiles)
-        rows = round_up(block, MR)
-        x_blocks = ceil_div(q.x_channels, W)
-        c_blocks = x_blocks * cost.pieces_of(axes)
-        positions = cost.positions_of(axes)
-        panels = ceil_div(q.out_channels, NR)
-        size = DTYPES[acc].itemsize
-        # positions one line of the cache further apart than their elements, or they would share its sets
-        v_step, m_step = c_blocks * rows * W + W, rows * NR + W
-        u_step = c_blocks * W * NR + W
-        of_h, of_w = filtering(h.m, h.r), filtering(w.m, w.r)
-        tile, piece, n, stride = (h.m, w.m), (h.r, w.r), (h.n, w.n), (h.stride, w.stride)
-        combined = bool(problem.scaled or problem.has_c)
-        x_order, out_order = (
-            (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
-        )
-        taps = problem.kernel[1:]
-        kernels = {
-            "input": make_input(
-                q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps, q.x[1]), program(of_h.b_t),
-                program(of_w.b_t),
-            ),
-            "products": make_products(acc, MR, NV, W),
-            "output": make_output(
-                acc, q.out_dtype, q.bias_dtype, tile, n, NV, W, form_of(out_order, q.out_steps, q.out[1]), combined,
-                program(of_h.a_t), program(with_ones(of_w.a_t)),
-            ),
-            "weights": make_weights(
-                q.w_dtype, acc, taps, piece, stride, n, NV, W, filter_order(q, taps), program(of_h.g), program(of_w.g)
-            ),
-        }  # fmt: skip
-        return (
-            pose_words(q)
-            | {name: kernel.address for name, kernel in kernels.items()}
-            | {
-                "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles, "block": block,
-                "blocks": ceil_div(tiles, block), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
-                "panels": panels, "vectors": NV, "positions": positions, "x_blocks": x_blocks,
-                "pieces_w": len(w.firsts), "v_step": v_step, "m_step": m_step,
-                "u_step": u_step, "u_group": panels * positions * u_step, "sum_size": size,
-                "far": int(cost.result_bytes(q) > target.l2),
-            }
-        )  # fmt: skip
+        mr, nv = int(config["mr"]), int(config["nv"])
+        axes = self.axes(problem)
+        block = min(int(config["tiles"]), cost.count_tiles(q, axes))
+        products = make_products(problem.accumulate, mr, nv, lanes(problem.accumulate, target.vector_bytes))
+        return table_words(problem, q, target, axes, (block, round_up(block, mr), nv), products)
 
     @staticmethod
     def _bytes(words: dict[str, int]) -> tuple[int, int, int]:

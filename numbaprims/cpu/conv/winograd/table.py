@@ -14,12 +14,14 @@ from numbaprims.cpu.simd.arguments import Arguments
 
 # x: the input.  v: its transform, [n * n][c_blocks][rows][W].  u: transformed filters, [panels][n * n][channels][NR].
 # m: products of one panel, [n * n][rows][NR].  first, count: the tiles of the block.  x_channel, out_channel: where the
-# group's channels begin.  panel: which NR channels of the result.
+# group's channels begin.  panel: which NR channels of the result.  blocks, more: vectors of channels that are in v, and
+# whether their products are added to those before, where not all channels are transformed at once.
 BLOCK = Arguments(
     arrays=("x", "v", "u", "m", "out", "bias", "c", "w"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "table", "first", "count", "x_channel", "out_channel", "panel", "activation", "has_c", "has_bias", "bias_step",
+        "blocks", "more",
     ),
 )  # fmt: skip
 
@@ -29,8 +31,9 @@ BLOCK = Arguments(
 # far: whether the result exceeds the second-level cache.  m_h, m_w: outputs of a tile, taps_h, taps_w: of a window,
 # where kernels serve all sizes.  x_blocks: vectors of x's channels, c_blocks: as many for each piece of the window.
 # pieces: address of the first taps of the pieces, those along the height, then pieces_w along the width.
-# y_table: address of the table of y's gradient as an input.  The kernels are addresses; *_bytes and *_at are places in
-# the workspace.
+# y_table: address of the table of y's gradient as an input.  chunk: vectors of channels that are transformed at once,
+# some_panels: panels whose sums are kept at once, m_panel: elements from one of them to the next, lanes: of a vector.
+# The kernels are addresses; *_bytes and *_at are places in the workspace.
 TABLE = (
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
@@ -39,6 +42,7 @@ TABLE = (
     "u_group", "sum_size",
     "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
     "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table", "u_at",
+    "chunk", "some_panels", "m_panel", "lanes",
 )  # fmt: skip
 WORD = {name: index for index, name in enumerate(TABLE)}
 

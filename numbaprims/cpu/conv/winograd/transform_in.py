@@ -64,22 +64,22 @@ def copy_row(row, x, step_c, step_w, left, right, channels, FORM, W, acc):  # ty
 @functools.cache
 def make_input(
     dtype: str, acc: str, tile: Plane, window: Plane, stride: Plane, n: Plane, NV: int, W: int, FORM: int,
-    CODE_H: str, CODE_W: str,
+    CODE_H: str, CODE_W: str, LONG: int = LINE,
 ) -> RangeKernel:  # fmt: skip
     """v[i * NW + j][cb // NV][tile][cb % NV][lane] for the vectors cb = lo ... hi - 1 and the tiles of a block.
 
     `window` pixels, `stride` apart, make `n` positions; windows begin `tile` pixels, of those that are as far apart,
     after one another.  Vectors are those of x's channels, once for each piece of the filters: windows of a piece begin
-    at its first tap.
+    at its first tap.  The buffer holds LONG outputs along a line.
     """
     types = BLOCK.types(x=dtype, v=acc)
     (MH, MW), (IH, IW), (SH, SW), (NH, NW) = tile, window, stride, n
-    MOST = max(1, LINE // (MW * SW))
+    MOST = max(1, LONG // (MW * SW))
     COLS = ((MOST - 1) * MW + IW - 1) * SW + 1
     ROOM = (max(IH, NH) * COLS + W) * W  # a last transpose reaches W - 1 pixels past its row
 
     @range_kernel(
-        "winograd_input", types, spec=(dtype, acc, tile, window, stride, n, NV, W, FORM, CODE_H, CODE_W, LINE)
+        "winograd_input", types, spec=(dtype, acc, tile, window, stride, n, NV, W, FORM, CODE_H, CODE_W, LONG)
     )
     def winograd_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table

@@ -75,21 +75,22 @@ def make_output(
     COMBINED: bool,
     CODE: str,
     END: str,
+    LONG: int = LINE,
 ) -> RangeKernel:
     """out = act(alpha A^T m A + beta c + bias) for the vectors lo ... hi - 1 of a panel's NV and the tiles of a block.
 
     CODE is the program of A^T along the height, END that along the width with a column of ones, which meets the bias.
-    Without COMBINED alpha is 1 and there is no c.
+    Without COMBINED alpha is 1 and there is no c.  LONG: outputs along a line that the buffer holds.
     """
     types = BLOCK.types(m=acc, out=out, c=out, bias=bias)
     (MH, MW), (NH, NW) = tile, n
-    MOST = LINE // MW
+    MOST = LONG // MW
     COLS = MOST * MW
     NR = NV * W
     ROOM = (MH * COLS + W) * W
     HALF = MH * NW * W
 
-    @range_kernel("winograd_output", types, spec=(acc, out, bias, tile, n, NV, W, FORM, COMBINED, CODE, END, LINE))
+    @range_kernel("winograd_output", types, spec=(acc, out, bias, tile, n, NV, W, FORM, COMBINED, CODE, END, LONG))
     def winograd_output(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         room = stack_array(acc, ROOM)
