@@ -1,0 +1,1 @@
+"""Ways in from other libraries: what they need beyond arrays."""

@@ -1,0 +1,68 @@
+"""numbaprims for torch: the public functions with gradients, for tensors that require them.
+
+``from numbaprims.frontends import torch as nbt``: `nbt.gemm`, `nbt.conv`, `nbt.relu`, ... take the arguments of the
+functions of the same names in `numbaprims` and record gradients, which are computed by numbaprims's own backward
+functions. `nbt.nn` has modules in the place of those of `torch.nn`. Where nothing is recorded, a call is one of
+`numbaprims` itself. See docs/frontends-torch.md.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("numbaprims.frontends.torch needs torch: pip install 'numbaprims[torch]'") from error
+
+import numbaprims.frontends.torch.nn as nn
+from numbaprims.frontends.torch.activations import (
+    abs as abs,
+    activation as activation,
+    celu as celu,
+    clip as clip,
+    clipped_relu as clipped_relu,
+    elu as elu,
+    exp as exp,
+    gelu as gelu,
+    glu as glu,
+    hard_sigmoid as hard_sigmoid,
+    hard_swish as hard_swish,
+    hard_tanh as hard_tanh,
+    identity as identity,
+    leaky_relu as leaky_relu,
+    log as log,
+    mish as mish,
+    power as power,
+    prelu as prelu,
+    relu as relu,
+    relu6 as relu6,
+    round as round,
+    selu as selu,
+    sigmoid as sigmoid,
+    silu as silu,
+    softplus as softplus,
+    softsign as softsign,
+    sqrt as sqrt,
+    square as square,
+    swish as swish,
+    tanh as tanh,
+    threshold as threshold,
+)
+from numbaprims.frontends.torch.convolutions import (
+    conv as conv,
+    conv_backward_bias as conv_backward_bias,
+    conv_backward_data as conv_backward_data,
+    conv_backward_weight as conv_backward_weight,
+    conv_transpose as conv_transpose,
+    conv_transpose_backward_data as conv_transpose_backward_data,
+    conv_transpose_backward_weight as conv_transpose_backward_weight,
+)
+from numbaprims.frontends.torch.products import gemm as gemm, gemv as gemv, ger as ger, linear as linear
+
+# Without abs and round, as in numbaprims.
+__all__ = [
+    "nn", "activation", "celu", "clip", "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data",
+    "conv_backward_weight", "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight",
+    "elu", "exp", "gelu", "gemm", "gemv", "ger", "glu", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
+    "leaky_relu", "linear", "log", "mish", "power", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus",
+    "softsign", "sqrt", "square", "swish", "tanh", "threshold",
+]  # fmt: skip

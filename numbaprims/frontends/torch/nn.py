@@ -1,0 +1,281 @@
+"""Modules in the place of those of torch.nn: the same arguments, parameters, initial values and state_dict keys.
+
+Each is a subclass of torch's, so that `isinstance` still holds, and computes by numbaprims. `inplace=True` is accepted
+and changes nothing: results are new tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from numbaprims.frontends.torch import activations as f
+from numbaprims.frontends.torch.convolutions import conv, conv_transpose
+from numbaprims.frontends.torch.products import linear
+
+__all__ = [
+    "CELU", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "ELU", "GELU", "GLU",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "Linear", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU",
+    "Sigmoid", "Softplus", "Softsign", "Tanh", "Threshold", "replace",
+]  # fmt: skip
+
+
+class Linear(torch.nn.Linear):
+    """`torch.nn.Linear` by `numbaprims.linear`; `activation` is applied in the same pass.
+
+    Example:
+        >>> import torch
+        >>> Linear(3, 2, activation="relu")(torch.ones(4, 3)).shape
+        torch.Size([4, 2])
+    """
+
+    def __init__(self, *args: Any, activation: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.activation = activation
+
+    def forward(self, input: Any) -> Any:
+        return linear(input, self.weight, self.bias, activation=getattr(self, "activation", None))
+
+
+# ---------------------------------------------------------------- convolutions
+
+
+class _Conv(torch.nn.modules.conv._ConvNd):
+    """What the convolutions share; `activation` is applied in the same pass."""
+
+    def __init__(self, *args: Any, activation: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.activation = activation
+
+    def forward(self, input: Any) -> Any:
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = 0
+        x, single = _batched(input, self)
+        y = conv(
+            x, self.weight, self.bias, stride=self.stride, padding=padding, dilation=self.dilation, groups=self.groups,
+            activation=getattr(self, "activation", None),
+        )  # fmt: skip
+        return y[0] if single else y
+
+
+class Conv1d(_Conv, torch.nn.Conv1d):
+    """`torch.nn.Conv1d` by `numbaprims.conv`."""
+
+
+class Conv2d(_Conv, torch.nn.Conv2d):
+    """`torch.nn.Conv2d` by `numbaprims.conv`.
+
+    Example:
+        >>> import torch
+        >>> Conv2d(3, 8, 3, padding=1)(torch.ones(1, 3, 5, 5)).shape
+        torch.Size([1, 8, 5, 5])
+    """
+
+
+class Conv3d(_Conv, torch.nn.Conv3d):
+    """`torch.nn.Conv3d` by `numbaprims.conv`."""
+
+
+class _ConvTranspose(torch.nn.modules.conv._ConvTransposeNd):
+    """What the transposed convolutions share; `activation` is applied in the same pass."""
+
+    def __init__(self, *args: Any, activation: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.activation = activation
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        own: Any = self
+        behind = own._output_padding(
+            input, output_size, own.stride, own.padding, own.kernel_size, len(own.kernel_size), own.dilation
+        )
+        x, single = _batched(input, self)
+        y = conv_transpose(
+            x, self.weight, self.bias, stride=self.stride, padding=self.padding, output_padding=behind,
+            dilation=self.dilation, groups=self.groups, activation=getattr(self, "activation", None),
+        )  # fmt: skip
+        return y[0] if single else y
+
+
+class ConvTranspose1d(_ConvTranspose, torch.nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d` by `numbaprims.conv_transpose`."""
+
+
+class ConvTranspose2d(_ConvTranspose, torch.nn.ConvTranspose2d):
+    """`torch.nn.ConvTranspose2d` by `numbaprims.conv_transpose`."""
+
+
+class ConvTranspose3d(_ConvTranspose, torch.nn.ConvTranspose3d):
+    """`torch.nn.ConvTranspose3d` by `numbaprims.conv_transpose`."""
+
+
+def _batched(input: Any, module: Any) -> tuple[Any, bool]:
+    """The input as a batch, and whether it was a single sample."""
+    single = input.ndim == len(module.kernel_size) + 1
+    return (input[None] if single else input), single
+
+
+# ---------------------------------------------------------------- activations
+
+
+class ReLU(torch.nn.ReLU):
+    """`torch.nn.ReLU` by `numbaprims.relu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.relu(input)
+
+
+class ReLU6(torch.nn.ReLU6):
+    """`torch.nn.ReLU6` by `numbaprims.relu6`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.relu6(input)
+
+
+class LeakyReLU(torch.nn.LeakyReLU):
+    """`torch.nn.LeakyReLU` by `numbaprims.leaky_relu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.leaky_relu(input, self.negative_slope)
+
+
+class PReLU(torch.nn.PReLU):
+    """`torch.nn.PReLU` by `numbaprims.prelu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.prelu(input, self.weight)
+
+
+class ELU(torch.nn.ELU):
+    """`torch.nn.ELU` by `numbaprims.elu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.elu(input, self.alpha)
+
+
+class SELU(torch.nn.SELU):
+    """`torch.nn.SELU` by `numbaprims.selu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.selu(input)
+
+
+class CELU(torch.nn.CELU):
+    """`torch.nn.CELU` by `numbaprims.celu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.celu(input, self.alpha)
+
+
+class GELU(torch.nn.GELU):
+    """`torch.nn.GELU` by `numbaprims.gelu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.gelu(input, self.approximate)
+
+
+class SiLU(torch.nn.SiLU):
+    """`torch.nn.SiLU` by `numbaprims.silu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.silu(input)
+
+
+class Mish(torch.nn.Mish):
+    """`torch.nn.Mish` by `numbaprims.mish`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.mish(input)
+
+
+class Sigmoid(torch.nn.Sigmoid):
+    """`torch.nn.Sigmoid` by `numbaprims.sigmoid`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.sigmoid(input)
+
+
+class Tanh(torch.nn.Tanh):
+    """`torch.nn.Tanh` by `numbaprims.tanh`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.tanh(input)
+
+
+class Softplus(torch.nn.Softplus):
+    """`torch.nn.Softplus` by `numbaprims.softplus`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.softplus(input, self.beta, self.threshold)
+
+
+class Softsign(torch.nn.Softsign):
+    """`torch.nn.Softsign` by `numbaprims.softsign`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.softsign(input)
+
+
+class Hardsigmoid(torch.nn.Hardsigmoid):
+    """`torch.nn.Hardsigmoid` by `numbaprims.hard_sigmoid`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.hard_sigmoid(input)
+
+
+class Hardswish(torch.nn.Hardswish):
+    """`torch.nn.Hardswish` by `numbaprims.hard_swish`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.hard_swish(input)
+
+
+class Hardtanh(torch.nn.Hardtanh):
+    """`torch.nn.Hardtanh` by `numbaprims.hard_tanh`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.hard_tanh(input, self.min_val, self.max_val)
+
+
+class Threshold(torch.nn.Threshold):
+    """`torch.nn.Threshold` by `numbaprims.threshold`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.threshold(input, self.threshold, self.value)
+
+
+class GLU(torch.nn.GLU):
+    """`torch.nn.GLU` by `numbaprims.glu`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.glu(input, self.dim)
+
+
+# ---------------------------------------------------------------- a whole model
+
+_OURS = {getattr(torch.nn, name): globals()[name] for name in __all__ if name != "replace"}
+
+
+def replace(module: Any) -> Any:
+    """Let the modules of a model that have a twin here compute by numbaprims: in place, parameters and hooks stay.
+
+    Args:
+        module: any `torch.nn.Module`. Only modules of exactly torch's own classes change; subclasses, which may have
+            another `forward`, stay as they are.
+
+    Returns:
+        `module`.
+
+    Example:
+        >>> import torch
+        >>> replace(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softmax(1)))
+        Sequential(
+          (0): Linear(in_features=3, out_features=2, bias=True)
+          (1): Softmax(dim=1)
+        )
+    """
+    for each in module.modules():
+        each.__class__ = _OURS.get(type(each), type(each))
+    return module

@@ -1,0 +1,195 @@
+"""What every wrapper does: whether a gradient is recorded, autocast, sums over broadcast dimensions."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch.autograd import Function
+
+import numbaprims
+from numbaprims.ops.activation_kinds import ALIASES, KINDS
+from numbaprims.ops.epilogue import resolve_activation
+
+_Tensor = torch.Tensor
+_modules = sys.modules
+# whether torch.func is at work (an older or newer torch without this name: take the long way)
+_transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Recorded(Function):
+    """A function with gradients, called with positional arguments only.
+
+    torch's `apply` binds its arguments to the signature of `forward`, which it inspects anew: 36 of 52 us.
+    """
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        own: Any = super()
+        plain: Any = super(Function, cls)
+        return own.apply(*args) if _transformed() else plain.apply(*args)
+
+
+def recorded(*given: Any) -> bool:
+    """Whether autograd records a call with these arguments."""
+    if not torch.is_grad_enabled():
+        return False
+    for x in given:
+        if isinstance(x, _Tensor) and x.requires_grad:
+            return True
+    return False
+
+
+def refuse_out(out: Any) -> None:
+    """Raise the TypeError for a result that is recorded and would go to an array of the caller's."""
+    if out is not None:
+        raise TypeError("out is given and an input requires grad; leave out away, or call under torch.no_grad()")
+
+
+def written(result: Any, out: Any) -> Any:
+    """A call's result; autograd is told if it was written to a tensor that a gradient may have saved."""
+    if isinstance(out, _Tensor) and not out.is_inference():
+        torch.autograd.graph.increment_version(out)
+    return result
+
+
+def differentiable(original: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Decorate the wrapper of a public function: its name, signature and docstring are those of the function."""
+
+    def decorate(wrapper: _Function) -> _Function:
+        @functools.wraps(original, assigned=("__doc__", "__name__"), updated=())
+        def entry(*args: Any, **kwargs: Any) -> Any:
+            # torch.compile breaks its graph here instead of tracing the library; torch._dynamo takes a second to
+            # import, so it is asked only once somebody else has
+            if "torch._dynamo" in _modules:
+                return _untraced(wrapper)(*args, **kwargs)
+            return wrapper(*args, **kwargs)
+
+        return entry  # type: ignore[return-value]
+
+    return decorate
+
+
+@functools.cache
+def _untraced(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    compiler: Any = torch.compiler
+    made: Callable[..., Any] = compiler.disable(wrapper)
+    return made
+
+
+def autocast(*given: Any) -> tuple[Any, ...]:
+    """The tensors in the dtype of ``torch.autocast``, if it is on for their device: as it casts those of matmul."""
+    kind = next((x.device.type for x in given if isinstance(x, _Tensor)), None)
+    if kind is None or not torch.is_autocast_enabled(kind):
+        return given
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(
+        x.to(dtype) if isinstance(x, _Tensor) and x.is_floating_point() and x.dtype != torch.float64 else x
+        for x in given
+    )
+
+
+def reads(kind: str) -> str:
+    """What the gradient of a kind reads beside dy: "x", "y", or "" for nothing."""
+    return KINDS[ALIASES[kind][0] if kind in ALIASES else kind].reads
+
+
+def split_activation(activation: Any) -> tuple[str, dict[str, Any]] | None:
+    """The kind and the parameters of an `activation=`; None for none.
+
+    Raises:
+        TypeError, ValueError: as the primitives that fuse it.
+    """
+    resolve_activation(activation)
+    if activation is None or activation == "identity":
+        return None
+    return (activation, {}) if isinstance(activation, str) else activation
+
+
+def of_dtype(x: Any, dtype: torch.dtype) -> Any:
+    """A gradient in the dtype of the inputs, where `out_dtype` is another."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
+# ---------------------------------------------------------------- sums, and products of elements
+
+
+class _SumTo(Recorded):
+    """The sums over what broadcasting had repeated."""
+
+    @staticmethod
+    def forward(x: Any, shape: tuple[int, ...], factor: float) -> Any:
+        lead = x.ndim - len(shape)
+        gone = [i for i in range(x.ndim) if i < lead or (shape[i - lead] == 1 and x.shape[i] != 1)]
+        kept = [i for i in range(x.ndim) if i not in gone]
+        if not x.numel():
+            return x.new_zeros(shape)
+        ones = x.new_ones(math.prod(x.shape[i] for i in gone))
+        first = gone == list(range(len(gone)))
+        order = (gone + kept) if first else (kept + gone)
+        matrix = x.permute(order).reshape((len(ones), -1) if first else (-1, len(ones)))
+        return numbaprims.gemv(matrix, ones, trans=first, alpha=factor).reshape(shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.shape, ctx.factor = inputs[0].shape, inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return scaled(dy, ctx.factor).expand(ctx.shape), None, None
+
+
+def sum_to(x: Any, shape: Sequence[int], factor: float = 1.0) -> Any:
+    """`factor` times the sums of x over the dimensions along which an array of `shape` was repeated."""
+    if tuple(x.shape) == tuple(shape):
+        return scaled(x, factor)
+    return _SumTo.apply(x, tuple(shape), factor)
+
+
+class _Product(Recorded):
+    """The elements of a times those of b: what exp's gradient computes."""
+
+    @staticmethod
+    def forward(a: Any, b: Any) -> Any:
+        return numbaprims.exp_backward(a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        a, b = ctx.saved_tensors
+        need_a, need_b = ctx.needs_input_grad
+        return product(dy, b) if need_a else None, product(dy, a) if need_b else None
+
+
+def product(a: Any, b: Any) -> Any:
+    """The elements of a times those of b, of one shape."""
+    return _Product.apply(a, b)
+
+
+class _Scaled(Recorded):
+    """factor * x, as an outer product of one row."""
+
+    @staticmethod
+    def forward(x: Any, factor: float) -> Any:
+        return numbaprims.ger(x.new_ones(1), x.reshape(-1), alpha=factor).reshape(x.shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return scaled(dy, ctx.factor), None
+
+
+def scaled(x: Any, factor: float) -> Any:
+    """factor * x."""
+    return x if factor == 1.0 else _Scaled.apply(x, float(factor))

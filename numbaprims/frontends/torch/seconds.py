@@ -1,0 +1,115 @@
+"""Second derivatives of the activations, of differentiable functions: so that all higher ones exist as well.
+
+Each function takes m, the elements of a gradient's gradient times those of dy, and what the gradient reads, and gives
+m d/ds (dx/dy) for s = x, or s = y where the gradient is a function of y. A kind that is not in the table is piecewise
+linear, and its second derivative is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numbaprims.frontends.torch import activations as f
+from numbaprims.frontends.torch.recording import product, scaled
+
+
+def _line(x: Any, offset: float, slope: float) -> Any:
+    """offset + slope x, which in one pass has the accuracy of two operations."""
+    return scaled(x, slope) + offset
+
+
+def _between(m: Any, x: Any, low: float = -math.inf, high: float = math.inf) -> Any:
+    """m where low <= x <= high, else 0."""
+    return f.gradient(m, x, "clip", {"min": low, "max": high})
+
+
+def _sigmoid(m: Any, y: Any) -> Any:
+    return product(m, _line(y, 1.0, -2.0))
+
+
+def _tanh(m: Any, y: Any) -> Any:
+    return scaled(product(m, y), -2.0)
+
+
+def _exp(m: Any, y: Any) -> Any:
+    return m
+
+
+def _sqrt(m: Any, y: Any) -> Any:
+    # 1/(2y) differentiates to -1/(2y^2), which is -2 times its own square
+    return scaled(f.gradient(f.gradient(m, y, "sqrt", {}), y, "sqrt", {}), -2.0)
+
+
+def _log(m: Any, x: Any) -> Any:
+    return scaled(f.gradient(f.gradient(m, x, "log", {}), x, "log", {}), -1.0)
+
+
+def _square(m: Any, x: Any) -> Any:
+    return scaled(m, 2.0)
+
+
+def _power(m: Any, x: Any, alpha: float, beta: float, gamma: float) -> Any:
+    lower = {"alpha": alpha, "beta": beta, "gamma": gamma - 1.0}
+    return scaled(f.gradient(m, x, "power", lower), beta * gamma)
+
+
+def _elu(m: Any, x: Any, alpha: float) -> Any:
+    return _between(f.gradient(m, x, "elu", {"alpha": alpha}), x, high=0.0)
+
+
+def _selu(m: Any, x: Any) -> Any:
+    return _between(f.gradient(m, x, "selu", {}), x, high=0.0)
+
+
+def _celu(m: Any, x: Any, alpha: float) -> Any:
+    return scaled(_between(f.gradient(m, x, "celu", {"alpha": alpha}), x, high=0.0), 1.0 / alpha)
+
+
+def _softplus(m: Any, x: Any, beta: float, threshold: float) -> Any:
+    bent = f.gradient(m, f.sigmoid(scaled(x, beta)), "sigmoid", {})
+    ends = {"high": threshold / beta} if beta > 0 else {"low": threshold / beta}
+    return _between(scaled(bent, beta), x, **ends)
+
+
+def _softsign(m: Any, x: Any) -> Any:
+    size = f.abs(x)
+    return f.gradient(f.gradient(m, x, "abs", {}), size, "power", {"alpha": 1.0, "beta": 1.0, "gamma": -2.0})
+
+
+def _silu(m: Any, x: Any) -> Any:
+    s = f.sigmoid(x)
+    bend = _line(product(x, _line(s, 1.0, -2.0)), 2.0, 1.0)
+    return product(f.gradient(m, s, "sigmoid", {}), bend)
+
+
+def _gelu(m: Any, x: Any, approximate: str) -> Any:
+    square = f.square(x)
+    if approximate == "none":
+        density = scaled(f.exp(scaled(square, -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+        return product(product(m, density), _line(square, 2.0, -1.0))
+    # x (1 + t)/2 with t = tanh(u): t'(u) (u' + x u''/2 - x t u'^2), u = c (x + a x^3)
+    c, a = math.sqrt(2.0 / math.pi), 0.044715
+    t = f.tanh(scaled(product(x, _line(square, 1.0, a)), c))
+    slope = _line(square, c, 3.0 * a * c)
+    inner = slope + scaled(square, 3.0 * a * c) - product(product(x, t), f.square(slope))
+    return product(f.gradient(m, t, "tanh", {}), inner)
+
+
+def _mish(m: Any, x: Any) -> Any:
+    # x t with t = tanh(softplus(x)): t'(u) (2 s + x (s (1 - s) - 2 t s^2)), s = sigmoid(x)
+    s, t = f.sigmoid(x), f.tanh(f.softplus(x))
+    bend = f.gradient(x, s, "sigmoid", {}) - scaled(product(product(x, t), f.square(s)), 2.0)
+    return product(f.gradient(m, t, "tanh", {}), scaled(s, 2.0) + bend)
+
+
+def _hard_swish(m: Any, x: Any) -> Any:
+    return scaled(_between(m, x, -3.0, 3.0), 1.0 / 3.0)
+
+
+SECONDS: dict[str, Callable[..., Any]] = {
+    "sigmoid": _sigmoid, "tanh": _tanh, "exp": _exp, "sqrt": _sqrt, "log": _log, "square": _square, "power": _power,
+    "elu": _elu, "selu": _selu, "celu": _celu, "softplus": _softplus, "softsign": _softsign, "silu": _silu,
+    "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish,
+}  # fmt: skip
