@@ -1,6 +1,7 @@
 """Convolutions on a GPU: solvers, the best first."""
 
 from numbaprims.gpu.conv.depthwise import Depthwise
+from numbaprims.gpu.conv.direct import Direct
 from numbaprims.gpu.conv.fft import Fft
 from numbaprims.gpu.conv.gemm_1x1 import Gemm1x1
 from numbaprims.gpu.conv.im2col import Im2col, Im2colWeight
@@ -13,6 +14,7 @@ from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6, Winogr
 SOLVERS = (
     Gemm1x1(),
     Depthwise(),
+    Direct(),
     ImplicitMma(),
     ImplicitGemm(),
     Winograd4(),
