@@ -13,9 +13,10 @@ from numbaprims.cpu.conv.gather import GATHER, STAGE, make_gather, make_stage
 from numbaprims.cpu.conv.im2col import Im2col
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm, Layout, lay_out
 from numbaprims.cpu.conv.implicit_blocks import axis
-from numbaprims.cpu.conv.implicit_last import MULTIPLY_ROWS, TURN, make_multiply_rows, make_stage_last, make_turn
-from numbaprims.cpu.conv.implicit_passes import _phases
+from numbaprims.cpu.conv.implicit_last import MULTIPLY_ROWS, make_multiply_rows
+from numbaprims.cpu.conv.implicit_passes import _phases, flat, passes
 from numbaprims.cpu.conv.implicit_tiles import AT
+from numbaprims.cpu.conv.implicit_turn import TURN, make_stage_last, make_turn
 from numbaprims.cpu.conv.implicit_weights import WEIGHTS, make_pack_weights
 from numbaprims.ops.conv import _data_problem, _forward_problem
 
@@ -94,27 +95,63 @@ def test_copy_is_the_padded_input(stride, dtype, storage):
                     np.testing.assert_array_equal(got[:, r, s, i, j], wanted)
 
 
-@pytest.mark.parametrize("channels", [3, W, W + 5])
-@pytest.mark.parametrize("layout", ["last", "gaps", "planes", "strided"])
-def test_copy_with_channels_last(layout, channels):
+@pytest.mark.parametrize("gap", [0, W])
+@pytest.mark.parametrize("channels", [3, W, W + 5, 3 * W])
+@pytest.mark.parametrize("width", [W // 2 - 1, W + 2])
+@pytest.mark.parametrize("layout", ["last", "gaps", "planes", "second", "third", "strided"])
+def test_copy_with_channels_last(layout, width, channels, gap):
+    """From planes, their every second and third column, and channels last; pixels side by side or further apart."""
     rng = np.random.default_rng(2)
-    height, width, rows, columns, first = 4, W + 2, 6, W + 7, -2
+    height, rows, columns, first = 4, 6, W + 7, -2
     x = integers(rng, height, width, channels)
     held = {
         "last": x, "gaps": integers(rng, height, width, channels + 1)[..., :channels],
-        "planes": np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0),
+        "planes": np.empty((channels, height, width), np.float32).transpose(1, 2, 0),
+        # without what lies between the last column and the next row
+        "second": integers(rng, channels, height, 2 * width - 1)[..., ::2].transpose(1, 2, 0),
+        "third": integers(rng, channels, height, 3 * width - 2)[..., ::3].transpose(1, 2, 0),
         "strided": integers(rng, height, width, 2 * channels)[..., ::2],
     }[layout]  # fmt: skip
     held[...] = x
-    staged = np.full(rows * columns * channels + W, np.nan, np.float32)
+    pitch = channels + gap
+    staged = np.full(rows * columns * pitch + W, np.nan, np.float32)
     h_step, w_step, c_step = (step // 4 for step in held.strides)
     run(
         make_stage_last("f32", "f32", W), STAGE, {"staged": staged, "source": held}, channels=channels, images=1,
         images_there=1, planes=1, rows=rows, columns=columns, first_h=-1, first_w=first, size_d=1, size_h=height,
-        size_w=width, c_step=c_step, h_step=h_step, w_step=w_step,
+        size_w=width, c_step=c_step, h_step=h_step, w_step=w_step, pitch=pitch,
     )  # fmt: skip
     wanted = np.pad(x, ((1, rows - 1 - height), (-first, columns + first - width), (0, 0)))
-    np.testing.assert_array_equal(staged[:-W].reshape(wanted.shape), wanted)
+    np.testing.assert_array_equal(staged[:-W].reshape(rows, columns, pitch)[..., :channels], wanted)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_one_tap_walks_over_the_pixels_that_it_meets(layout):
+    """Rows, and images of channels last, become one; every element stays where it is."""
+
+    def shape(n, c, h, w):
+        return (n, c, h, w) if layout == "NCHW" else (n, h, w, c)
+
+    for stride, grid in ((1, 63), (2, (4, 5)), ((1, 2), (7, 5))):
+        x, w = np.zeros(shape(3, 20, 7, 9), np.float32), np.zeros((8, 20, 1, 1), np.float32)
+        problem = _forward_problem(x, w, stride=stride, layout=layout)
+        (walk,) = passes(problem)
+        made = flat(walk, False)
+        pixels = 63 if grid == 63 else grid[0] * grid[1]
+        together = 3 if layout == "NHWC" and grid == 63 else 1
+        assert (made.n, made.grid, made.stride) == (
+            3 // together, (1, 1, 63 * together) if grid == 63 else (1, *grid), (1, 1, 1)
+        )  # fmt: skip
+
+        def places(walk, steps, stride):
+            index = np.indices((walk.n, *walk.grid)).reshape(4, -1)
+            return np.array([steps[0], *(a * b for a, b in zip(steps[2:], stride, strict=True))]) @ index
+
+        np.testing.assert_array_equal(places(made, made.x, made.stride), places(walk, walk.x, walk.stride))
+        np.testing.assert_array_equal(places(made, made.y, (1, 1, 1)), places(walk, walk.y, (1, 1, 1)))
+        assert made.n * made.pixels == 3 * pixels
+    padded = _forward_problem(x, w, padding=1, layout=layout)
+    assert flat(passes(padded)[0], False) == passes(padded)[0]
 
 
 @pytest.mark.parametrize("columns", [1, 3, 5, 9, W - 1, W + 3, 3 * W])
@@ -217,6 +254,9 @@ PROBLEMS = (
     ((3, 33, 9, 9), (50, 33, 1, 1), {}),
     ((2, 33, 9, 8), (50, 33, 1, 1), {"stride": 2}),
     ((1, 6, 5, 3000), (10, 6, 1, 7), {"padding": (0, 3)}),
+    ((1, 64, 14, 14), (530, 64, 1, 1), {}),
+    ((2, 37, 13, 14), (200, 37, 1, 1), {"stride": 2}),
+    ((1, 600, 6, 6), (140, 600, 3, 3), {"padding": 1}),
     ((2, 9, 6, 7, 8), (11, 9, 3, 2, 3), {"padding": 1, "stride": (1, 2, 2)}),
 )
 
@@ -229,6 +269,7 @@ def test_every_config(solver, layout, prepared):
     rng = np.random.default_rng(7)
     cpu = target.current()
     ways = set()
+    shared = parts = False
     for x_shape, w_shape, window in PROBLEMS:
         x, w = rng.integers(-3, 4, x_shape).astype(np.float32), rng.integers(-3, 4, w_shape).astype(np.float32)
         expected = numbaprims.conv(x, w, algorithm="naive", **window)
@@ -240,11 +281,19 @@ def test_every_config(solver, layout, prepared):
             continue
         for config in solver.configs(problem, cpu):
             ways.add((config["turned"], config["direct"]))
+            if solver.name == "implicit_gemm":
+                made = lay_out(Layout, problem, cpu, config)
+                shared |= made.copied > 0
+                parts |= made.last and any(
+                    b.channels < walk.depth for b, walk in zip(made.blocks, made.walks, strict=True)
+                )
             shape = np.moveaxis(expected, 1, -1).shape if layout == "NHWC" else expected.shape
             out = np.full(shape, np.nan, np.float32)
             packed = solver.prepare(problem, cpu, config, w) if prepared else None
             solver.bind(problem, cpu, config)(out, given_x, w, None, None, packed, None, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
             np.testing.assert_array_equal(np.moveaxis(out, -1, 1) if layout == "NHWC" else out, expected)
+    if solver.name == "implicit_gemm":
+        assert shared and parts
     assert len(ways) == (2 if layout == "NCHW" and solver.name != "im2col_gemm" else 1)
 
 

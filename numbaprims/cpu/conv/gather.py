@@ -35,13 +35,15 @@ from numbaprims.cpu.simd import (
 
 # staged[channel][slot z][slot r][slot s][image][plane][row][column]; planes, rows, columns: sizes of a slot.
 # first_*: the input's index where the first slot begins (it may lie in the padding), step_*: from plane to plane ...,
-# apart_*: from slot to slot.  images_there of `images` are filled.  *_step: steps of source.
+# apart_*: from slot to slot.  images_there of `images` are filled.  *_step: steps of source.  pitch: elements from
+# pixel to pixel of a copy with channels last.
 STAGE = Arguments(
     arrays=("staged", "source"),
     ints=(
         "channels", "images", "images_there", "planes", "rows", "columns", "slots_z", "slots_r", "slots_s",
         "first_d", "first_h", "first_w", "step_d", "step_h", "step_w", "apart_d", "apart_h", "apart_w",
         "size_d", "size_h", "size_w", "n_step", "c_step", "d_step", "h_step", "w_step",
+        "pitch",
     ),
 )  # fmt: skip
 

@@ -12,11 +12,12 @@ import numpy as np
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.gather import make_gather, make_stage
-from numbaprims.cpu.conv.implicit_blocks import Costs, block_rows, choose, inside, words
-from numbaprims.cpu.conv.implicit_last import make_last, make_multiply_rows, make_stage_last, make_turn
-from numbaprims.cpu.conv.implicit_passes import Pass, passes
+from numbaprims.cpu.conv.implicit_blocks import Blocks, Costs, block_rows, choose, pitch, words
+from numbaprims.cpu.conv.implicit_last import make_copy_last, make_last, make_multiply_rows
+from numbaprims.cpu.conv.implicit_passes import Pass, flat, inside, passes
 from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, IMPLICIT, make_pack_driver
+from numbaprims.cpu.conv.implicit_turn import make_stage_last, make_turn
 from numbaprims.cpu.conv.implicit_weights import make_pack_weights
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
@@ -63,7 +64,8 @@ class Layout:
         self.walks = self._walks(problem)
         self.parallel = problem.flops() > PARALLEL_FLOPS
         costs = Costs(
-            self.W, self.size, target.l2, self.width, self.MR, int(config["kc"]), self.parallel, self.one_image
+            self.W, self.size, target.l1d, target.l2, self.width, self.MR, int(config["kc"]), self.parallel,
+            self.one_image,
         )  # fmt: skip
         most = round_up(int(config["mc"]), self.width)
         largest = max(self.walks, key=lambda walk: walk.flops())
@@ -79,6 +81,7 @@ class Layout:
         )
         self.m_blocks = ceil_div(largest.rows, self.mc)
         self.in_out = self.one_image or (problem.out_dtype == self.acc and not problem.has_c)
+        self.copied = 0
         self.table, self.keep = self._table()
         self.panel_bytes = sum(self._panels(walk) for walk in self.walks) * self.size
         # weights that few tiles meet are packed by each for itself: 7x7x512 packed 9.4 MB into the third cache and
@@ -86,12 +89,21 @@ class Layout:
         tiles = max(math.prod(each.counts(walk)) for walk, each in zip(self.walks, self.blocks, strict=True))
         self.private = not problem.prepared and tiles <= 2
         self.shared = 0 if problem.prepared or self.private else round_up(self.panel_bytes + SLACK, 64)
+        self.copies_at = 0
+        if self.copied:
+            self.copies_at = max(self.shared, 64)
+            self.shared = self.copies_at + round_up(self.copied * self.size + SLACK, 64)
         each = list(zip(self.walks, self.blocks, strict=True))
         first = max(
             blocks.pixels() * 8 if self.last else blocks.channels * walk.window * self.NR * self.size
             for walk, blocks in each
         )
-        staged = 0 if self.direct == 1 else max(blocks.channels * blocks.staged(walk) for walk, blocks in each)
+        staged = 0
+        if self.direct != 1 and not self.copied:
+            staged = max(
+                blocks.staged(walk) * (pitch(walk, self.size, self.W) if self.last else blocks.channels)
+                for walk, blocks in each
+            )
         sums = max(
             (
                 int(row[AT["sums_step"]]) * (blocks.pixels() if self.last else self.mc)
@@ -103,7 +115,11 @@ class Layout:
         self.staged_at = round_up(first + SLACK, 64)
         self.sums_at = self.staged_at + round_up(staged * self.size + SLACK, 64)
         self.turned_at = self.sums_at + round_up(sums * self.size + SLACK, 64)
-        turned = max(self.mc * round_up(blocks.pixels(), 16) for blocks in self.blocks) if self.turned else 0
+        turned = 0
+        if self.turned:
+            turned = max(
+                (self.width if blocks.once(walk) else self.mc) * round_up(blocks.pixels(), 16) for walk, blocks in each
+            )
         self.packed_at = self.turned_at + round_up(turned * self.size + SLACK, 64)
         packed = max(self.mc * blocks.channels * walk.window for walk, blocks in each) if self.private else 0
         self.worker = self.packed_at + round_up(packed * self.size + SLACK, 64)
@@ -115,7 +131,8 @@ class Layout:
         return str(problem.in_dtype)
 
     def _walks(self, problem: Any) -> list[Pass]:
-        return [walk for walk in passes(problem) if walk.pixels]
+        walks = [walk for walk in passes(problem) if walk.pixels]
+        return [flat(walk, problem.has_c) for walk in walks] if self.last else walks
 
     def _ways(self, one_tap: bool) -> list[int]:
         """How patches may be read: 0 gathered, 1 in the input itself, 2 in the copy, without panels."""
@@ -139,12 +156,31 @@ class Layout:
         keep: list[Any] = []
         start = 0
         for walk, blocks in zip(self.walks, self.blocks, strict=True):
-            row, arrays = words(walk, blocks, self.width, self.mc, start, self.in_out, self.problem.has_c)
+            p = self.problem
+            row, arrays = words(
+                walk, blocks, self.width, self.mc, start, self.in_out, p.has_c, p.ends, pitch(walk, self.size, self.W)
+            )
+            if self.last and self.direct != 1 and self.m_blocks > 1 and walk.window:
+                self._share(walk, blocks, row)
             rows += row
             keep += arrays
             start += self._panels(walk)
         table = np.array(rows, np.int64)
         return table, (table, *keep)
+
+    def _share(self, walk: Pass, blocks: Blocks, row: list[int]) -> None:
+        """Have the copies of a pass made once for all blocks of rows, in parts of whole vectors of channels."""
+        copies = math.prod(blocks.counts(walk)) * walk.groups
+        part = walk.depth if walk.depth % self.W else round_up(ceil_div(walk.depth, 8), self.W)
+        parts = ceil_div(walk.depth, part)
+        step = round_up(blocks.staged(walk) * row[AT["pitch"]] + self.W, 16)
+        values = {
+            "copy_tiles": copies * parts, "copy_parts": parts, "copy_channels": part, "copy": self.copied,
+            "copy_step": step,
+        }  # fmt: skip
+        for name, value in values.items():
+            row[AT[name]] = value
+        self.copied += copies * step
 
     def rows(self) -> np.ndarray:
         """The table, a row for each pass."""
@@ -160,7 +196,7 @@ class Layout:
             "width": self.width, "nr": self.NR, "mc": self.mc, "m_blocks": self.m_blocks,
             "shared_bytes": self.shared, "worker_bytes": self.worker,
             "staged_at": self.staged_at, "sums_at": self.sums_at, "turned_at": self.turned_at,
-            "packed_at": self.packed_at, "private": int(self.private),
+            "packed_at": self.packed_at, "private": int(self.private), "copies_at": self.copies_at,
         }  # fmt: skip
         return [values.get(name, 0) for name in IMPLICIT.ints]
 
@@ -239,13 +275,15 @@ class ImplicitGemm(Solver):
         wide = target.isa in ("avx512", "neon")
         vectors = ceil_div(rows, lanes(problem.accumulate, target.vector_bytes))
         nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
+        # a panel of weights takes a quarter of the second-level cache
+        panel = target.l2 // 4 // target.vector_bytes
         last = {
-            "mr": LAST_HEIGHTS[nv] if wide else 6, "nv": nv, "kc": 2048 // size, "mc": 256, "turned": 0, "direct": 0
+            "mr": LAST_HEIGHTS[nv] if wide else 6, "nv": nv, "kc": panel // nv, "mc": 1 << 20, "turned": 0, "direct": 0
         }  # fmt: skip
         ways = [last]
-        if wide and nv > 2:
-            # 49 pixels are 54 in tiles of 6 rows and 50 in tiles of 10: 5 to 10 % on images of 7 x 7
-            ways.append(last | {"mr": 10, "nv": 2})
+        if wide and nv > 1:
+            # 49 pixels are 54 in tiles of 6 rows, 50 in tiles of 10; 98 and 196 are what they are in tiles of 14
+            ways += [last | {"mr": mr, "nv": 2, "kc": panel // 2} for mr in (10, 14)]
 
         def seconds(way: dict[str, int]) -> float:
             return float(lay_out(Layout, problem, target, way).seconds)
@@ -280,6 +318,8 @@ class ImplicitGemm(Solver):
         if not problem.prepared and not layout.private:
             tiles = layout.count("pack_tiles")
             phases.insert(0, (make_pack_driver(), tiles, max(1, tiles // 8)))
+        if layout.copied:
+            phases.insert(0, (make_copy_last(), layout.count("copy_tiles"), 1))
         program = Program(layout.ints(layout.kernels(target)), phases, keep=layout.keep)
         return make_launcher(program, parallel=layout.parallel, shared=layout.shared, per_worker=layout.worker)
 

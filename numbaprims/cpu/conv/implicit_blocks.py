@@ -14,6 +14,8 @@ from numbaprims.cpu.conv.implicit_tiles import WORDS
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 
 Four = tuple[int, int, int, int]
+# Seconds of a vector of sums and an element of k, in tiles of so many rows whose input stays in the first-level cache
+FMA = {14: 0.119e-9, 10: 0.120e-9, 6: 0.120e-9}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Blocks:
     size: Four
     """Images, planes, rows and columns of results."""
     channels: int
-    """That are copied and summed at a time."""
+    """That are summed (and, where they come first, copied) at a time."""
     last: bool
     """Whether channels come last in the copy and the sums."""
     turned: bool = False
@@ -69,6 +71,10 @@ class Blocks:
     def pixels(self) -> int:
         """Results of one channel in a tile."""
         return math.prod(self.size)
+
+    def once(self, walk: Pass) -> bool:
+        """Whether sums are turned panel by panel, complete."""
+        return self.turned and self.channels == walk.depth
 
     def counts(self, walk: Pass) -> Four:
         """Tiles along images, planes, rows, columns."""
@@ -89,11 +95,12 @@ class Blocks:
         return self.size[0] * math.prod(a.slots * a.length for a in self.axes(walk))
 
 
-def candidates(walk: Pass, most: int) -> list[Four]:
-    """Tiles of at most about `most` results: part of a row, whole rows, whole planes or whole images."""
+def candidates(walk: Pass, most: int, unit: int) -> list[Four]:
+    """Tiles of at most about `most` results: part of a row, `unit` or a multiple of it, whole rows, whole planes or
+    whole images."""
     o, p, q = walk.grid
     if q > most:
-        return [(1, 1, 1, round_up(ceil_div(q, parts), 32)) for parts in range(ceil_div(q, most), 9 + q // most)]
+        return [(1, 1, 1, round_up(ceil_div(q, parts), unit)) for parts in range(ceil_div(q, most), 9 + q // most)]
     found: list[Four] = [(1, 1, rows, q) for rows in few(min(p, most // q))]
     found += [(1, planes, p, q) for planes in few(min(o, most // (p * q))) if planes > 1]
     found += [(images, o, p, q) for images in few(min(walk.n, most // (o * p * q))) if images > 1]
@@ -118,6 +125,7 @@ class Costs:
 
     lanes: int
     size: int
+    l1: int
     l2: int
     width: int
     """Rows (or columns) of a panel of weights."""
@@ -128,12 +136,12 @@ class Costs:
     one_image: bool
     """Whether a tile must not hold several images."""
 
-    def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks, copied: int) -> float:
-        """One tile of `rows` channels of the result; `copied` elements of one channel.
+    def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks) -> float:
+        """One tile of `rows` channels of the result, without its copy.
 
         A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel; gathering
-        a vector 0.8 ns an element; sums that are turned 0.12 ns each; the weights
-        stream from the second and third cache, 130 GB/s.
+        a vector 0.8 ns an element; sums that are turned 0.11 ns each; the weights stream from the second and third
+        cache, 130 GB/s, or are asked for a panel ahead.
         """
         pixels = math.prod(sizes)
         if walk.window == 0:  # a phase of a gradient that no tap reaches: zeros and the epilogue
@@ -141,24 +149,23 @@ class Costs:
         k = walk.depth * walk.window
         vectors = ceil_div(pixels, self.lanes)
         padded = round_up(rows, self.width)
-        if blocks.last:
-            sums = round_up(pixels, self.mr) * padded / self.lanes
-            panels = padded // self.width
-        else:
-            sums = (vectors + 0.4 * (vectors % 2)) * padded
-            panels = ceil_div(vectors, 2)
         times = ceil_div(walk.depth, blocks.channels)
-        return (
-            sums * k * 0.125e-9
-            + (0.0 if blocks.last or blocks.direct else vectors * k * 0.8e-9)
-            + (0.0 if blocks.direct == 1 else copied * self.copy(walk, blocks))
-            + (round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.12e-9 if blocks.turned else 0.0)
-            + k * rows * self.size / 130e9
-            + times * (panels * 60e-9 + rows * pixels * self.size / 120e9)
+        if blocks.last:
+            tiles = ceil_div(pixels, self.mr)
+            panels = padded // self.width
+            near = self.mr * blocks.channels * walk.window * self.size <= self.l1
+            rate = FMA.get(self.mr, 0.122e-9) if near else 0.121e-9
+            seconds = tiles * self.mr * padded / self.lanes * k * rate + times * tiles * panels * 15e-9
+            seconds += k * rows * self.size / (400e9 if tiles >= 4 else 130e9)
+            if blocks.turned:
+                seconds += round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.11e-9
+        else:
+            panels = ceil_div(vectors, 2)
+            seconds = (vectors + 0.4 * (vectors % 2)) * padded * k * 0.125e-9
+            seconds += 0.0 if blocks.direct else vectors * k * 0.8e-9
             # planes of the result are written a few lines of each at a time
-            + (0.0 if blocks.last else rows * pixels * 0.06e-9)
-            + 0.3e-6
-        )
+            seconds += k * rows * self.size / 130e9 + rows * pixels * 0.06e-9
+        return seconds + times * (panels * 60e-9 + rows * pixels * self.size / 120e9) + 0.3e-6
 
     def copy(self, walk: Pass, blocks: Blocks) -> float:
         """One pixel of the copy, all channels: 0.1 ns an element where neighbours stay neighbours."""
@@ -167,7 +174,7 @@ class Costs:
         if walk.x[1] in (0, 1):
             return walk.depth * 0.1e-9
         # W x W elements are turned in registers, however few channels there are
-        return round_up(walk.depth, self.lanes) * 0.06e-9 + walk.depth * (0.04e-9 if walk.x[4] == 1 else 1e-9)
+        return round_up(walk.depth, self.lanes) * 0.06e-9 + walk.depth * {1: 0.04e-9, 2: 0.14e-9}.get(walk.x[4], 1e-9)
 
     def total(self, walk: Pass, mc: int, blocks: Blocks, balanced: bool = True) -> float:
         """All tiles: whole ones, and those at the ends by the results that they have.
@@ -175,22 +182,31 @@ class Costs:
         `balanced` weighs how evenly two workers share them.
         """
         m_blocks = ceil_div(walk.rows, mc)
-        seconds, tiles = 0.0, 0
-        copied = blocks.staged(walk)
+        copied = 0 if blocks.direct == 1 or walk.window == 0 else blocks.staged(walk)
+        # a copy with channels last serves all blocks of rows; it leaves the second-level cache where these share it
+        copies = 1 if blocks.last else m_blocks
+        each = self.copy(walk, blocks) + (walk.depth * 0.05e-9 if blocks.last and m_blocks > 1 else 0.0)
+        found = []
         ends = []
         for length, block in zip((walk.n, *walk.grid), blocks.size, strict=True):
             whole, rest = divmod(length, block)
             ends.append([(count, size) for count, size in ((whole, block), (1, rest)) if count and size])
         for part in itertools.product(*ends):
-            count = math.prod(c for c, _ in part)
             n, o, p, q = (size for _, size in part)
-            share = copied * n * o * p * q // blocks.pixels()
-            seconds += count * self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks, share)
-            tiles += count
-        tiles *= m_blocks * walk.groups
-        seconds *= m_blocks * walk.groups
-        # two workers, the last tile: half of it is waited for
-        return seconds * (ceil_div(tiles, 2) * 2 / tiles + 0.5 / tiles) if self.parallel and balanced else seconds
+            seconds = m_blocks * self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks)
+            seconds += copies * (copied * n * o * p * q // blocks.pixels()) * each
+            found.append((math.prod(c for c, _ in part) * m_blocks * walk.groups, seconds / m_blocks))
+        seconds = sum(count * tile for count, tile in found)
+        if not self.parallel or not balanced:
+            return seconds
+        # two workers, each takes the next tile; another process may hold one up
+        tiles = sum(count for count, _ in found)
+        if tiles > 64:
+            return seconds * (1 + 0.3 / tiles)
+        first = second = 0.0
+        for tile in (tile for count, tile in found for _ in range(count)):
+            first, second = sorted((first + tile, second))
+        return 2 * second + seconds * 0.1 / tiles
 
 
 def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: int) -> Blocks:
@@ -199,10 +215,19 @@ def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: 
     channels = max(1, min(walk.depth, costs.k_most // window))
     channels = walk.depth if walk.window == 0 else ceil_div(walk.depth, ceil_div(walk.depth, channels))
     rows = min(mc, walk.rows)
-    # the sums of a tile, its copy and the block of weights share the second-level cache
-    room = max(costs.l2 * 3 // 4 - rows * channels * window * costs.size, costs.l2 // 4)
-    most = max(64, min(2048, room // (costs.size * (rows + 3 * channels))))
-    found = [Blocks(size, channels, last, turned, direct) for size in candidates(walk, most)]
+    if last:
+        # what windows meet of all channels, the sums that wait, and a panel of weights share the second-level cache
+        sums = costs.width if Blocks((1, 1, 1, 1), channels, last, turned).once(walk) else rows
+        room = max(costs.l2 * 3 // 4 - costs.width * channels * window * costs.size, costs.l2 // 4)
+        most = max(4 * costs.mr, min(2048, room // (costs.size * (walk.depth + sums))))
+        found = [Blocks(size, channels, last, turned, direct) for size in candidates(walk, most, costs.mr)]
+        met = [(blocks.staged(walk) * walk.depth + blocks.pixels() * sums) * costs.size for blocks in found]
+        found = [blocks for blocks, size in zip(found, met, strict=True) if size <= max(room, min(met))]
+    else:
+        # the sums of a tile, its copy and the block of weights share the second-level cache
+        room = max(costs.l2 * 3 // 4 - rows * channels * window * costs.size, costs.l2 // 4)
+        most = max(64, min(2048, room // (costs.size * (rows + 3 * channels))))
+        found = [Blocks(size, channels, last, turned, direct) for size in candidates(walk, most, 32)]
     if direct == 1 and not last:
         # all pixels of a tile must follow one another
         found = [blocks for blocks in found if merged(blocks, walk.x) == 4]
@@ -216,19 +241,17 @@ def block_rows(walk: Pass, costs: Costs, last: bool, turned: bool, direct: int, 
     found = {round_up(ceil_div(walk.rows, parts), costs.width) for parts in (1, 2, 3, 4, 6, 8, 12, 16)}
     found = {mc for mc in found if mc <= most} or {round_up(most, costs.width)}
     found = {mc for mc in found if mc >= min(4 * costs.width, 64)} or {max(found)}
-    return min(
-        sorted(found, reverse=True), key=lambda mc: costs.total(walk, mc, choose(walk, mc, costs, last, turned, direct))
-    )
-
-
-def inside(walk: Pass) -> bool:
-    """Whether no window meets padding."""
-    ends = zip(walk.size, walk.grid, walk.taps, walk.stride, walk.dilation, walk.padding, strict=True)
-    return all(
-        min(0, (taps - 1) * dilation) >= padding
-        and (grid - 1) * stride - padding + max(0, (taps - 1) * dilation) < size
-        for size, grid, taps, stride, dilation, padding in ends
-    )
+    ways = [(mc, choose(walk, mc, costs, last, turned, direct)) for mc in sorted(found, reverse=True)]
+    if last and direct != 1:
+        # blocks of rows share copies, which must stay in the caches
+        few = [
+            (mc, blocks)
+            for mc, blocks in ways
+            if blocks.staged(walk) * math.prod(blocks.counts(walk)) * walk.groups * walk.depth * costs.size
+            <= 4 * costs.l2
+        ]
+        ways = [*(way for way in ways[:1] if way not in few), *few]
+    return min(ways, key=lambda way: costs.total(walk, *way))[0]
 
 
 def merged(blocks: Blocks, steps: Any) -> int:
@@ -244,10 +267,20 @@ def merged(blocks: Blocks, steps: Any) -> int:
     return 4
 
 
+def pitch(walk: Pass, size: int, lanes: int) -> int:
+    """Elements from pixel to pixel of a copy with channels last.
+
+    Rows of a tile that lie half a page or a multiple of it apart share a few sets of the first-level cache, which holds
+    12 lines in each: 14 rows of 1024 channels ran at 242 GFLOP/s, a vector further apart at 258.
+    """
+    return walk.depth if walk.depth * size % 2048 else walk.depth + lanes
+
+
 def words(
-    walk: Pass, blocks: Blocks, width: int, mc: int, panels: int, in_out: bool, has_c: bool
+    walk: Pass, blocks: Blocks, width: int, mc: int, panels: int, in_out: bool, has_c: bool, ends: bool, apart: int
 ) -> tuple[list[int], tuple[np.ndarray, ...]]:
-    """A pass's words of the table, and the arrays that they point to; `panels`: where its packed weights begin."""
+    """A pass's words of the table, and the arrays that they point to; `panels`: where its packed weights begin,
+    `apart`: elements from pixel to pixel of its copy."""
     d, h, w = axes = blocks.axes(walk)
     slot = blocks.size[0] * d.length * h.length * w.length
     # steps between neighbours in the copy, in elements or in all channels of a pixel; in the input, elements
@@ -267,21 +300,23 @@ def words(
         [sum(t * s for t, s in zip(tap, walk.w[2:], strict=True)) for tap in np.ndindex(*walk.taps)], np.int64
     )
     # the channels of taps along a row follow one another
-    together = walk.dilation[2] == 1 and (not blocks.direct or steps[2] == walk.depth == blocks.channels)
+    together = walk.dilation[2] == 1 and (steps[2] if blocks.direct else apart) == walk.depth == blocks.channels
     padded = round_up(walk.rows, width)
     counts = blocks.counts(walk)
     merge = merged(blocks, walk.y)
     if has_c:
         merge = min(merge, merged(blocks, walk.c))
     along = walk.y[1] if blocks.last and not blocks.turned else walk.y[4]
+    # sums that are turned reach the result run by run, and whole where something is to follow
+    in_out = in_out and along in (0, 1) and (merge == 4 or blocks.turned and not ends)
     values: dict[str, int] = {
         "tiles": math.prod(counts) * walk.groups * ceil_div(walk.rows, mc),
         "pack_tiles": walk.groups * padded // width if walk.window else 0,
         "panels": panels, "group_panels": padded * walk.depth * walk.window, "padded_rows": padded,
         "taps_first": int(blocks.last),
         "n": walk.n, "groups": walk.groups, "rows": walk.rows, "depth": walk.depth, "window": walk.window,
-        "channels": blocks.channels, "merge": merge, "sums_in_out": int(in_out and merge == 4 and along in (0, 1)),
-        "sums_step": mc if blocks.last else round_up(blocks.pixels(), 16),
+        "channels": blocks.channels, "merge": merge, "sums_in_out": int(in_out),
+        "sums_step": round_up(blocks.pixels(), 16) if not blocks.last else width if blocks.once(walk) else mc,
         "taps": int(taps.ctypes.data), "w_taps": int(w_taps.ctypes.data),
         "plain": int(bool((w_taps == np.arange(len(w_taps))).all())),
         "channel_step": walk.x[1] if blocks.direct == 1 else d.slots * h.slots * w.slots * slot,
@@ -290,7 +325,8 @@ def words(
         "planes": d.length, "rows_staged": h.length,
         "columns": w.length, "slots_z": d.slots, "slots_r": h.slots, "slots_s": w.slots,
         "w_row": walk.w[0], "w_c": walk.w[1], "w_base": walk.w_base, "w_group": walk.w_group,
-        "y_base": walk.y_base, "c_base": walk.c_base,
+        "y_base": walk.y_base, "c_base": walk.c_base, "pitch": apart,
+        "copy_tiles": 0, "copy_parts": 0, "copy_channels": 0, "copy": 0, "copy_step": 0,
     }  # fmt: skip
     for names, numbers in (
         (("grid_o", "grid_p", "grid_q"), walk.grid),

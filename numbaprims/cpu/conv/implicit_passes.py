@@ -62,6 +62,38 @@ class Pass:
         return 2.0 * self.n * self.groups * self.rows * self.depth * self.window * self.pixels
 
 
+def inside(walk: Pass) -> bool:
+    """Whether no window meets padding."""
+    ends = zip(walk.size, walk.grid, walk.taps, walk.stride, walk.dilation, walk.padding, strict=True)
+    return all(
+        min(0, (taps - 1) * dilation) >= padding
+        and (grid - 1) * stride - padding + max(0, (taps - 1) * dilation) < size
+        for size, grid, taps, stride, dilation, padding in ends
+    )
+
+
+def flat(walk: Pass, has_c: bool) -> Pass:
+    """A pass of one tap, over the pixels that it meets only: without a stride, and as few long rows as the steps of
+    input, result and c allow.  Other passes as they are.
+
+    A row of 49 pixels is turned in 4 blocks of 16, 7 rows of 7 in 7; and it can be cut anywhere.
+    """
+    if walk.window != 1 or walk.padding != (0, 0, 0) or not inside(walk):
+        return walk
+    one, zero = (1, 1, 1), (0, 0, 0)
+    x = _along((*walk.x[:2], *_times(walk.x[2:], walk.stride)), walk.grid)
+    n, (o, p, q) = walk.n, walk.grid
+    made = dataclasses.replace(walk, size=walk.grid, stride=one, dilation=one, padding=zero, x=x)
+    steps = [x, walk.y, walk.c] if has_c else [x, walk.y]
+    pixels = o * p * q
+    if any(p > 1 and s[3] != q * s[4] or o > 1 and s[2] != p * q * s[4] for s in steps):
+        return made
+    if n > 1 and all(s[0] == pixels * s[4] for s in steps):
+        n, pixels = 1, n * pixels
+    x, y, c = ((*s[:2], 0, 0, s[4]) for s in (x, walk.y, walk.c))
+    return dataclasses.replace(made, n=n, size=(1, 1, pixels), grid=(1, 1, pixels), x=x, y=y, c=c)
+
+
 def passes(problem: Any) -> list[Pass]:
     """The passes whose results together are the problem's: one forward, one a phase of the stride for data."""
     p, s = problem, problem.strides

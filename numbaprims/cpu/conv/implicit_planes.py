@@ -25,10 +25,12 @@ from numbaprims.cpu.conv.implicit_tiles import (
     SUMS_IN_OUT,
     SUMS_STEP,
     TAPS,
+    TILES,
     WINDOW,
     Y_N,
     finish_tile,
     input_start,
+    open_pass,
     open_tile,
     panels_of,
     stage_block,
@@ -56,7 +58,9 @@ def make_planes() -> RangeKernel:
         finish_words = stack_words(80)
         nr = args.nr
         for number in range(lo, hi):
-            t, mb, group, n0, o0, p0, q0, images, planes, lines, columns = open_tile(args, number)
+            t, tile = open_pass(args, number, TILES)
+            tile, mb = divmod(tile, args.m_blocks)
+            group, n0, o0, p0, q0, images, planes, lines, columns = open_tile(t, tile)
             pixels = images * planes * lines * columns
             m0 = mb * args.mc
             rows = min(args.mc, load_word(t, ROWS) - m0)

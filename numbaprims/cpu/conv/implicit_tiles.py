@@ -25,7 +25,8 @@ from numbaprims.cpu.simd import (
 # of the workspace, behind shared_bytes: a panel (or the places of pixels), the copy, the sums, turned sums.
 # private: 1 where each tile packs the weights that it meets for itself, at packed_at of the worker's share.
 # columns: address of im2col's words; x_moved, y_moved: 1 where the input or the result of the product is the column
-# matrix, at byte moved_at of the workspace.
+# matrix, at byte moved_at of the workspace.  copies_at: where copies of the input that tiles share begin, 0 where each
+# tile makes its own.
 IMPLICIT = Arguments(
     arrays=CONV.arrays,
     floats=CONV.floats,
@@ -34,7 +35,7 @@ IMPLICIT = Arguments(
         "stage", "gather", "multiply", "turn", "finish", "pack",
         "in_size", "w_size", "out_size", "acc_size", "width", "nr", "mc", "m_blocks", "private",
         "shared_bytes", "worker_bytes", "staged_at", "sums_at", "turned_at", "packed_at",
-        "columns", "x_moved", "y_moved", "moved_at",
+        "columns", "x_moved", "y_moved", "moved_at", "copies_at",
     ),
 )  # fmt: skip
 BYTES = IMPLICIT.types()
@@ -44,7 +45,10 @@ BYTES = IMPLICIT.types()
 # block_*: sizes of a tile, blocks_*: how many there are; merge: how many levels of (q, p, o) of a tile's results lie
 # without gaps (3: each image's are one run, 4: the whole tile); direct: 1 where patches are read in the input itself;
 # unit_*: from window to window in a copy with channels last (or in the input), run_taps: taps whose channels follow
-# one another there; planes ... columns, slots_*: sizes of the copy; low_*: the input's index where it begins.
+# one another there; planes ... columns, slots_*: sizes of the copy; low_*: the input's index where it begins; pitch:
+# elements from pixel to pixel of a copy with channels last; copy_tiles: parts of copies that several tiles share,
+# copy_parts: how many one copy has, of copy_channels channels each; copy: where a pass's copies begin, in elements,
+# copy_step: elements of one.
 WORDS = (
     "tiles", "pack_tiles", "panels", "group_panels", "padded_rows", "taps_first",
     "n", "groups", "rows", "depth", "window", "channels",
@@ -56,6 +60,7 @@ WORDS = (
     "apart_d", "apart_h", "apart_w", "size_d", "size_h", "size_w",
     "x_n", "x_c", "x_d", "x_h", "x_w", "w_row", "w_c", "w_base", "w_group",
     "y_n", "y_k", "y_o", "y_p", "y_q", "y_base", "c_n", "c_k", "c_o", "c_p", "c_q", "c_base",
+    "pitch", "copy_tiles", "copy_parts", "copy_channels", "copy", "copy_step",
 )  # fmt: skip
 AT = {name: index for index, name in enumerate(WORDS)}
 PASS_WORDS = len(WORDS)
@@ -68,6 +73,7 @@ TAPS, W_TAPS, PLAIN, CHANNEL_STEP = AT["taps"], AT["w_taps"], AT["plain"], AT["c
 DIRECT, RUN_TAPS, UNIT = AT["direct"], AT["run_taps"], AT["unit_n"]
 PLANES, LOW, STRIDE, STEP = AT["planes"], AT["low_d"], AT["stride_d"], AT["step_d"]
 X_N, W_ROW, Y_N, C_N = AT["x_n"], AT["w_row"], AT["y_n"], AT["c_n"]
+PITCH, COPY_TILES, COPY_PARTS, COPY_CHANNELS, COPY, COPY_STEP = range(AT["pitch"], AT["pitch"] + 6)
 
 STAGE_AT = STAGE.slot("channels")
 WEIGHTS_AT = WEIGHTS.slot("rows")
@@ -140,15 +146,20 @@ def panels_of(args, t, block, mine, group, m0, rows, c0, channels):  # type: ign
 
 
 @helper
-def open_tile(args, number):  # type: ignore[no-untyped-def]
-    """Tile -> its pass's words, block of rows and group, first image, plane, row and column, and how many there are."""
+def open_pass(args, number, counts):  # type: ignore[no-untyped-def]
+    """Tile of all passes -> its pass's words, and its number there; `counts`: the word that says how many one has."""
     t = args.table
     tile = number
-    while tile >= load_word(t, TILES):
-        tile -= load_word(t, TILES)
+    while tile >= load_word(t, counts):
+        tile -= load_word(t, counts)
         t += 8 * PASS_WORDS
-    tile, mb = divmod(tile, args.m_blocks)
-    tile, group = divmod(tile, load_word(t, GROUPS))
+    return t, tile
+
+
+@helper
+def open_tile(t, number):  # type: ignore[no-untyped-def]
+    """Block of pixels and group of a pass -> the group, first image, plane, row and column, and how many there are."""
+    tile, group = divmod(number, load_word(t, GROUPS))
     tile, qb = divmod(tile, load_word(t, BLOCKS + 3))
     tile, pb = divmod(tile, load_word(t, BLOCKS + 2))
     nb, ob = divmod(tile, load_word(t, BLOCKS + 1))
@@ -160,7 +171,7 @@ def open_tile(args, number):  # type: ignore[no-untyped-def]
     planes = min(load_word(t, BLOCK + 1), load_word(t, GRID) - o0)
     lines = min(load_word(t, BLOCK + 2), load_word(t, GRID + 1) - p0)
     columns = min(load_word(t, BLOCK + 3), load_word(t, GRID + 2) - q0)
-    return t, mb, group, n0, o0, p0, q0, images, planes, lines, columns
+    return group, n0, o0, p0, q0, images, planes, lines, columns
 
 
 @helper
@@ -181,6 +192,7 @@ def stage_block(args, t, block, target, images, n0, o0, p0, q0, channel, channel
     store_word(block, STAGE_AT + 2, images)
     for i in range(6):
         store_word(block, STAGE_AT + 3 + i, load_word(t, PLANES + i))
+    store_word(block, STAGE_AT + 26, load_word(t, PITCH))
     store_word(block, STAGE_AT + 9, load_word(t, LOW) + o0 * load_word(t, STRIDE))
     store_word(block, STAGE_AT + 10, load_word(t, LOW + 1) + p0 * load_word(t, STRIDE + 1))
     store_word(block, STAGE_AT + 11, load_word(t, LOW + 2) + q0 * load_word(t, STRIDE + 2))

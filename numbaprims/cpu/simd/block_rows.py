@@ -11,29 +11,30 @@ from numba.extending import intrinsic
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
 from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.memory import I64, int_literal, splat_value
+from numbaprims.cpu.simd.memory import I64, int_literal, prefetch_value, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 
 @intrinsic(prefer_literal=True)
-def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, MR, NV, W):  # type: ignore[no-untyped-def]
+def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, ASK, MR, NV, W):  # type: ignore[no-untyped-def]
     """tile + the sum over p < k of a[place(r) + p] * b[p * NV * W + j], where place(r) is `unit` times word
     i + min(r, rows - 1) of the int64 at address `places`.
 
     Neighbours along k are neighbours in memory: a row needs one address register, so that tiles of up to 8 rows run
-    from unpacked rows as fast as from panels.  The loop over k is unrolled by 4.
+    from unpacked rows as fast as from panels.  The loop over k is unrolled by 4, and each round asks for ASK lines
+    from `ahead` on: what the next tiles will read, and no prefetcher knows of.
     """
-    literal = [int_literal(t) for t in (MR, NV, W)]
+    literal = [int_literal(t) for t in (ASK, MR, NV, W)]
     if None in literal or not isinstance(a, Pointer) or not isinstance(b, Pointer):
         return None
-    height, vectors, lanes = (int(n) for n in literal if n is not None)
+    ask, height, vectors, lanes = (int(n) for n in literal if n is not None)
     result = types.UniTuple(Vec(compute_element(a.elem), lanes), height * vectors)
     if tile != result or b.elem != compute_element(a.elem):
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        tile_value, a_start, places_at, first, rows_v, unit_v, b_start, k_value = args[:8]
+        tile_value, a_start, places_at, first, rows_v, unit_v, b_start, k_value, ahead_v = args[:9]
 
         def constant(n: int) -> Any:
             return ir.Constant(I64, n)
@@ -60,23 +61,28 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, MR, NV, 
                 out += [multiply_add_value(builder, av, bs[v], sums[r * vectors + v]) for v in range(vectors)]
             return out
 
+        line = 64 * lanes // context.get_abi_sizeof(vector)
+
         def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:
             """`count` times `steps` updates of (addresses of rows, address of b, sums)."""
 
             def step(at: list[Any]) -> list[Any]:
-                rows_at, b_at, sums = at[:height], at[height], at[height + 1 :]
+                rows_at, b_at, far, sums = at[:height], at[height], at[height + 1], at[height + 2 :]
                 for u in range(steps):
                     sums = update(sums, rows_at, b_at, u)
+                    if steps == 4 and u < ask:
+                        prefetch_value(builder, far, constant(u * line), 2, False)
                 rows_next = [builder.gep(row, [constant(steps)]) for row in rows_at]
-                return [*rows_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), *sums]
+                far = builder.gep(far, [constant(ask * line if steps == 4 else 0)])
+                return [*rows_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), far, *sums]
 
             return repeat(builder, count, state, step, label)
 
         sums = [builder.extract_value(tile_value, n) for n in range(height * vectors)]
-        state = [*starts, b_start, *sums]
+        state = [*starts, b_start, ahead_v, *sums]
         state = loop(builder.sdiv(k_value, constant(4)), 4, state, "rows4")
         state = loop(builder.srem(k_value, constant(4)), 1, state, "rows1")
-        return context.make_tuple(builder, result, state[height + 1 :])
+        return context.make_tuple(builder, result, state[height + 2 :])
 
     i64 = types.int64
-    return result(tile, a, i64, i64, i64, i64, b, i64, MR, NV, W), codegen
+    return result(tile, a, i64, i64, i64, i64, b, i64, ahead, ASK, MR, NV, W), codegen
