@@ -1,44 +1,27 @@
-"""The entry of calls that come from a user's own `@njit` code, and the records that it runs.
+"""The records that calls from a user's own `@njit` code run, and how one is made (call_entry.py runs them).
 
-A *site* stands for all calls of one function with arguments of the same types.  Its table holds a *record* for each
-kind of arrays that has come: lengths, strides, integers of the call, and which input is the result's very memory.  A
-record says which programs (drivers.py) to run, what goes into each slot of their arguments, and how much scratch
-memory they need.  The entry finds the record and runs it in the calling thread: no Python, no GIL, no lock.
-
-Where there is none, `Site.miss` makes it: it makes the public call itself, with arrays of the same shapes and strides
-that nothing reads or writes, under settings in which launchers are recorded instead of run.  So the checks, the
-messages of errors, the choice of a solver and its blocks are those of the public call, and so are the bits.
+Where a site has no record for a call, `Site.miss` makes the public call itself, with arrays of the same shapes and
+strides that nothing reads or writes, under settings in which launchers are recorded instead of run.  So the checks,
+the messages of errors, the choice of a solver and its blocks are those of the public call, and so are the bits.
 """
 
 from __future__ import annotations
 
 import contextvars
 import ctypes
-import functools
 import math
+import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from numbaprims import settings
-from numbaprims.cpu.drivers import _ARGS_WORDS, _HEADER, _INTS, _PHASE_WORDS, _PHASES, _STEPS, Program
-from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd.arguments import (
-    ARRAY_SLOTS,
-    FLOAT_SLOT,
-    FLOAT_SLOTS,
-    INT_SLOT,
-    STEP_SLOT,
-    Arguments,
-    call_range,
-    load_word,
-    stack_words,
-    store_word,
-)
+from numbaprims.cpu.call_entry import ALIGN, NO_ARRAY, R_HASH, make_entry
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.simd.arguments import ARRAY_SLOTS, FLOAT_SLOTS
 from numbaprims.cpu.simd.call_sites import (
     ARRAYS_AT,
     FLOATS_AT,
@@ -50,120 +33,23 @@ from numbaprims.cpu.simd.call_sites import (
     SITE_ENTRY,
     SITE_TABLE,
     SITE_WORDS,
-    STATUS,
-    publish_word,
-    published_word,
 )
 
-# Words of a record: this head; the key; of each array whether it must be the result itself, and the bytes that it
-# takes, counted from its first element; then the launches: a program, an array and an offset for each slot, and for
-# each float whether it is the call's, and its value where it is not.
-_R_HASH, _R_KEYS, _R_ARRAYS, _R_LAUNCHES, _R_SCRATCH, _R_KEY = 0, 1, 2, 3, 4, 5
-_RELATION = 3
-_L_SLOTS, _L_FLOATS = 1, 1 + 2 * (ARRAY_SLOTS - 1)
-_LAUNCH = _L_FLOATS + 2 * FLOAT_SLOTS
-_NO_ARRAY = -1
-
-# Scratch memory on the stack; more than that is malloc's, whose blocks stay in the process after the first.
-_STACK_WORDS = 2048
-_ALIGN = 64
 # Kinds of arrays that one site remembers, some 2 KB each; later ones take the long way through Python.
 CAPACITY = 4096
 _EMPTY = 1 << 62
 
-_malloc = types.ExternalFunction("malloc", types.int64(types.int64))
-_free = types.ExternalFunction("free", types.void(types.int64))
+# Held for as long as a table is looked at, by nobody who compiles.
+_lock = threading.Lock()
 
 
-@functools.cache
-def make_entry() -> RangeKernel:
-    """`entry(0, site, block, record)`: do the call of a block, by the record that is given or one of the site's."""
-    scratch_bytes = 8 * _STACK_WORDS
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
 
-    @range_kernel("call_site_entry", Arguments(arrays=("none",)).types(), spec=(_STACK_WORDS,))
-    def entry(args, site, block, given):  # type: ignore[no-untyped-def]
-        record = given
-        if record != 0:
-            publish_word(load_word(block, PUBLISH_AT), load_word(block, PUBLISH_VALUE))
-        else:
-            keys = block + 8 * KEY_AT
-            count = load_word(block, KEYS)
-            digest = count
-            for i in range(count):
-                digest = (digest ^ load_word(keys, i)) * -7046029254386353131
-                digest = digest ^ (digest >> 29)
-            store_word(block, HASH, digest)
-            table = published_word(site + 8 * SITE_TABLE)
-            mask = load_word(table, 0)
-            place = digest & mask
-            while True:
-                candidate = published_word(table + 8 + 8 * place)
-                if candidate == 0:
-                    break
-                fits = load_word(candidate, _R_HASH) == digest
-                if fits:
-                    for i in range(count):
-                        if load_word(candidate, _R_KEY + i) != load_word(keys, i):
-                            fits = False
-                            break
-                if fits:
-                    relations = candidate + 8 * (_R_KEY + count)
-                    out = load_word(block, ARRAYS_AT)
-                    low, high = out + load_word(relations, 1), out + load_word(relations, 2)
-                    for k in range(1, load_word(candidate, _R_ARRAYS)):
-                        at = relations + 8 * _RELATION * k
-                        data = load_word(block, ARRAYS_AT + k)
-                        if load_word(at, 0) != 0:
-                            if data != out:
-                                fits = False
-                                break
-                        elif data + load_word(at, 1) < high and low < data + load_word(at, 2):
-                            fits = False
-                            break
-                if fits:
-                    record = candidate
-                    break
-                place = (place + 1) & mask
-        if record == 0:
-            store_word(block, STATUS, 1)
-            return
-        store_word(block, STATUS, 0)
-        words = stack_words(_ARGS_WORDS)
-        scratch = stack_words(_STACK_WORDS)
-        needed = load_word(record, _R_SCRATCH)
-        allocated = 0
-        if needed > scratch_bytes:
-            allocated = _malloc(needed + _ALIGN)
-            scratch = (allocated + _ALIGN - 1) // _ALIGN * _ALIGN
-        launch = record + 8 * (_R_KEY + load_word(record, _R_KEYS) + _RELATION * load_word(record, _R_ARRAYS))
-        for _ in range(load_word(record, _R_LAUNCHES)):
-            for slot in range(ARRAY_SLOTS - 1):
-                which = load_word(launch, _L_SLOTS + 2 * slot)
-                address = 0
-                if which != _NO_ARRAY:
-                    address = load_word(block, ARRAYS_AT + which) + load_word(launch, _L_SLOTS + 2 * slot + 1)
-                store_word(words, slot, address)
-            store_word(words, ARRAY_SLOTS - 1, scratch)
-            for i in range(FLOAT_SLOTS):
-                value = load_word(launch, _L_FLOATS + 2 * i + 1)
-                if load_word(launch, _L_FLOATS + 2 * i) != 0:
-                    value = load_word(block, FLOATS_AT + i)
-                store_word(words, FLOAT_SLOT + i, value)
-            program = load_word(launch, 0)
-            ints = load_word(program, _INTS)
-            for i in range(ints):
-                store_word(words, INT_SLOT + i, load_word(program, _HEADER + i))
-            phases = program + 8 * (_HEADER + ints)
-            for step in range(load_word(program, _STEPS)):
-                store_word(words, STEP_SLOT, step)
-                for phase in range(load_word(program, _PHASES)):
-                    at = _PHASE_WORDS * phase
-                    call_range(load_word(phases, at), words, 0, 0, load_word(phases, at + 1))
-            launch += 8 * _LAUNCH
-        if allocated != 0:
-            _free(allocated)
 
-    return entry
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class ArrayKind(NamedTuple):
@@ -212,8 +98,8 @@ class _Operand(NamedTuple):
         low, high = self.extent()
         if low == _EMPTY:
             low, high = 0, self.size
-        memory = np.zeros(high - low + _ALIGN, np.uint8)
-        start = -memory.ctypes.data % _ALIGN - low
+        memory = np.zeros(high - low + ALIGN, np.uint8)
+        start = -memory.ctypes.data % ALIGN - low
         made = np.ndarray(self.shape, self.kind.dtype, memory.data, start, self.strides)
         return _frozen(made, self.kind.writeable)
 
@@ -269,7 +155,6 @@ class Site:
         call: Callable[[dict[str, np.ndarray], tuple[float, ...], tuple[int, ...]], Any],
     ) -> None:
         self._arrays, self._floats, self._results, self._call = tuple(arrays), floats, results, call
-        self._lock = threading.Lock()
         self._generation = 0
         self._kept: list[Any] = []  # records and tables that native code may be reading, for good
         self.words = np.zeros(SITE_WORDS, np.int64)
@@ -285,7 +170,7 @@ class Site:
 
     def forget(self) -> None:
         """Choose anew for every kind of arrays; calls that run just now end with the records that they have."""
-        with self._lock:
+        with _lock:
             self._generation += 1
             self._records: dict[Any, tuple[int, int]] = {}  # key -> address, place in the table
             self._table, self._taken = self._new_table(16), set[int]()
@@ -365,7 +250,7 @@ class Site:
         for launch in recording.launches:
             words.append(launch.program.address)
             for array in launch.arrays:
-                which, offset = _NO_ARRAY, 0
+                which, offset = NO_ARRAY, 0
                 if array is not None and array.size:
                     data = array.ctypes.data
                     inside = [i for i, (low, high, _) in enumerate(places) if low <= data < high]
@@ -382,7 +267,7 @@ class Site:
 
     def _keep(self, key: Any, record: np.ndarray, generation: int) -> int:
         """The address of a record that is now kept; where another thread was faster, of its."""
-        with self._lock:
+        with _lock:
             self._kept.append(record)
             address = int(record.ctypes.data)
             if generation != self._generation:  # chosen under settings that have changed: good for this call only
@@ -390,15 +275,19 @@ class Site:
             if key in self._records:
                 return self._records[key][0]
             places = len(self._table) - 1
-            if 2 * (len(self._records) + 1) > places:
+            grown = 2 * (len(self._records) + 1) > places
+            if grown:
                 self._grow(4 * places)
-            self._records[key] = address, self._take_place(int(record[_R_HASH]))
+            place = self._take_place(int(record[R_HASH]))
+            self._records[key] = address, place
+            if grown:  # nobody reads the new table yet; to one that is read, the entry adds
+                self._table[1 + place] = address
             return address
 
     def _grow(self, places: int) -> None:
         self._table, self._taken = self._new_table(places), set()
         for key, (address, _) in self._records.items():
-            place = self._take_place(ctypes.c_int64.from_address(address + 8 * _R_HASH).value)
+            place = self._take_place(ctypes.c_int64.from_address(address + 8 * R_HASH).value)
             self._records[key] = address, place
             self._table[1 + place] = address
 
@@ -412,7 +301,7 @@ class Site:
 
     def _publication(self, key: Any, address: int) -> tuple[int, int]:
         """Where the entry is to store what, so that other threads find the record."""
-        with self._lock:
+        with _lock:
             table = int(self._table.ctypes.data)
             if self.words[SITE_TABLE] != table:  # it has grown
                 return self.address + 8 * SITE_TABLE, table

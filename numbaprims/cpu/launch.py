@@ -40,7 +40,7 @@ def make_launcher(
     """
     recorder = getattr(settings.current().trial, "launcher", None)
     if recorder is not None:  # a call from a user's compiled code, which runs the program itself (call_sites.py)
-        return recorder(program, shared + per_worker)  # type: ignore[no-any-return]
+        return recorder(program, shared + per_worker)
     serial = _serial()
     address = program.address
     most = program.most_workers if parallel else 1
@@ -90,23 +90,51 @@ def make_launcher(
             workers = min(most, threads.count())
             if workers > 1 and not threads.parallel_allowed():
                 workers = 1
-        size = shared + per_worker * workers
-        if workers == 1 and not size:
+        if workers > 1:
+            try:
+                _launch(
+                    serial, address, threads.enter(workers), shared, per_worker,
+                    (id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)), f0, f1, f2, f3, f4, f5,
+                )  # fmt: skip
+            finally:
+                threads.leave()
+        elif shared or per_worker:
+            _launch(
+                serial, address, 1, shared, per_worker,
+                (id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)), f0, f1, f2, f3, f4, f5,
+            )  # fmt: skip
+        else:
             serial(
                 address, 1, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, f0, f1, f2, f3, f4, f5
             )  # fmt: skip
-            return
-        handles = (id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6))
-        if size:
-            with workspace.borrow(size) as scratch:
-                _run(serial, address, workers, handles, id(scratch), f0, f1, f2, f3, f4, f5)
-        else:
-            _run(serial, address, workers, handles, 0, f0, f1, f2, f3, f4, f5)
 
     launch.program = program  # type: ignore[attr-defined]
     if not (shared or per_worker):
         launch.most_workers = most  # type: ignore[attr-defined]
     return launch
+
+
+def _launch(
+    serial: Any,
+    address: int,
+    workers: int,
+    shared: int,
+    per_worker: int,
+    handles: tuple[int, ...],
+    f0: float,
+    f1: float,
+    f2: float,
+    f3: float,
+    f4: float,
+    f5: float,
+) -> None:
+    """With scratch memory for so many workers."""
+    size = shared + per_worker * workers
+    if size:
+        with workspace.borrow(size) as scratch:
+            _run(serial, address, workers, handles, id(scratch), f0, f1, f2, f3, f4, f5)
+    else:
+        _run(serial, address, workers, handles, 0, f0, f1, f2, f3, f4, f5)
 
 
 def _run(

@@ -11,7 +11,11 @@ from time import perf_counter
 
 STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 
-_DRIVERS = (("numbaprims.cpu.drivers:serial_driver", ()), ("numbaprims.cpu.drivers:parallel_driver", ()))
+_DRIVERS = (
+    ("numbaprims.cpu.drivers:serial_driver", ()),
+    ("numbaprims.cpu.drivers:parallel_driver", ()),
+    ("numbaprims.cpu.call_entry:make_entry", ()),
+)
 
 Spec = tuple[str, tuple]
 

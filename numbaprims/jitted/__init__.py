@@ -37,7 +37,12 @@ def site(description: str) -> int:
 
 def miss(address: int, block: int) -> int:
     """The record for a call that the site does not know; 0 where the call has been done."""
-    return int(_part("sites").of_address(address).miss(block))
+    sites = _part("sites")
+    try:
+        return int(sites.of_address(address).miss(block))
+    except Exception as error:
+        sites.tell_lost(error)
+        raise
 
 
 def _part(name: str) -> Any:

@@ -21,7 +21,6 @@ VERSION = 1
 
 _sites: dict[str, Site] = {}
 _by_address: dict[int, Site] = {}
-_lock = threading.Lock()
 
 
 def describe(
@@ -49,15 +48,20 @@ def address_of(description: str) -> int:
         function, arrays, results, floats, ints, fixed = rest
         public = functools.partial(_call, function, tuple(floats), tuple(ints), fixed)
         made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public)
-        with _lock:
-            known = _sites.setdefault(description, made)
-            _by_address[known.address] = known
+        known = _sites.setdefault(description, made)
+        _by_address[known.address] = known
     return known.address
 
 
 def of_address(address: int) -> Site:
     """The site whose words these are."""
     return _by_address[address]
+
+
+def tell_lost(error: Exception) -> None:
+    """Write an exception down that nobody will see: Numba drops those of the threads of a `prange`."""
+    if threading.current_thread().name.startswith("Dummy-"):  # Python's name for threads that are not its own
+        call.log_line(f"in a thread of prange, where exceptions are lost: {type(error).__name__}: {error}")
 
 
 def _call(
