@@ -10,8 +10,8 @@ the code once.
 
 Count, 3 x 3 with stride 1 and 8 channels a thread, for one row of taps: 96 multiply-adds, 2 vectors of the row (four
 accesses of shared memory each), 6 of weights (one each): 14 of the 24 clocks that the multiplications take.  7 x 7 with
-stride 2: 224, 4 and 14, 30 of 56 clocks.  An element that is copied, by about 7 instructions, is multiplied 180 times for
-32 channels of 3 x 3 and 220 times for 7 x 7 with stride 2.
+stride 2: 224, 4 and 14, 30 of 56 clocks.  An element that is copied, by about 7 instructions, is multiplied 180 times
+for 32 channels of 3 x 3 and 220 times for 7 x 7 with stride 2.
 """
 
 from __future__ import annotations
