@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conv_cases import CASES, FUNCTIONS, Case, amplification, arguments, from_layout, operand_layouts, to_layout
-from helpers import assert_close, assert_exact, exact_integers, to_float64
+from helpers import assert_close, assert_exact, exact_integers
 from ptx_emulator.driver import EmulatedDriver
 
 import numbaprims
@@ -11,7 +11,7 @@ from numbaprims import arrays, device_arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
 from numbaprims.gpu.conv import transformed
-from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, WinogradPieces, WinogradWeight
+from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, WinogradFused, WinogradPieces, WinogradWeight
 from numbaprims.gpu.conv.winograd.axes import Axis, best_axis, firsts
 from numbaprims.gpu.memory import DeviceArray, to_device
 from numbaprims.gpu.target import A100, H200
@@ -44,11 +44,13 @@ def check(case, direction, solver, layout="NCHW", dtype=np.float32, **more):
     return got
 
 
-@pytest.mark.parametrize("direction", ["forward", "data"])
-def test_integers_are_exact_in_the_smallest(gpu, direction):
+@pytest.mark.parametrize("solver", ["winograd_2x2", "winograd_fused"])
+def test_integers_are_exact_in_the_smallest(gpu, solver):
     """F(2x2, 3x3) has factors 1/2 only: sums of small integers come out bit for bit."""
-    for case, layout in ((CASES[3], "NCHW"), (CASES[4], "NHWC"), (CASES[14], "NCHW"), (CASES[14], "NHWC")):
-        got, expected = run(case, direction, "winograd_2x2", layout, exact=True)
+    for case, direction, layout in (
+        (CASES[3], "forward", "NCHW"), (CASES[14], "forward", "NCHW"), (CASES[4], "data", "NHWC")
+    ):  # fmt: skip
+        got, expected = run(case, direction, solver, layout, exact=True)
         assert_exact(got, expected)
 
 
@@ -82,17 +84,20 @@ def test_slices(gpu, monkeypatch):
 def test_workspace(gpu, monkeypatch):
     """What a solver says it needs is what it takes, gemm's chunks of k included."""
     taken = []
+    fused = WinogradFused()
     real = device_arrays.DeviceLibrary.scratch
     monkeypatch.setattr(
         device_arrays.DeviceLibrary, "scratch", lambda self, nbytes: taken.append(nbytes) or real(self, nbytes)
     )
     for solver, case in (
         (Winograd2(), Case((1, 300, 5, 5), (6, 300, 3, 3))), (Winograd4(), CASES[4]), (WinogradPieces(), CASES[8]),
+        (fused, CASES[3]),
     ):  # fmt: skip
         taken.clear()
         problem, settings, _, launch = bound(solver, case)
         launch()
         assert sum(taken) == solver.workspace(problem, *settings)
+        assert bool(taken) == (solver is not fused)
 
 
 def test_weight(gpu):
@@ -114,23 +119,33 @@ def test_slices_of_the_weight_gradient(gpu, monkeypatch):
     assert_close(got, expected - 6.0, k=24 * case.sums("weight"), max_abs=100.0)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_plans(gpu, layout):
+@pytest.mark.parametrize(
+    "solver, layout, kernels",
+    [
+        ("winograd_2x2", "NCHW", ["input", "tiled", "output"]),
+        ("winograd_2x2", "NHWC", ["input", "tiled", "output"]),
+        ("winograd_fused", "NCHW", ["fused"]),
+    ],
+)
+def test_plans(gpu, solver, layout, kernels):
     """A plan's windows are transformed once, and it computes the same bits."""
     rng = np.random.default_rng(3)
     case = CASES[14]
     x, w = (rng.standard_normal(s).astype(np.float32) for s in (case.x, case.w))
     x = to_device(to_layout(x, layout))
-    more = {"activation": "relu", "layout": layout, "algorithm": "winograd_2x2", **case.window}
+    more = {"activation": "relu", "layout": layout, "algorithm": solver, **case.window}
     plain = numbaprims.conv(x, to_device(w), **more).to_host()
     layer = numbaprims.conv.plan(x.shape, to_device(w), **more)
     for _ in range(2):
         gpu.launches.clear()
         np.testing.assert_array_equal(layer(x).to_host(), plain)
-    assert [launch.entry.split("_")[2] for launch in gpu.launches] == ["input", "tiled", "output"]
+    assert [launch.entry.split("_")[2] for launch in gpu.launches] == kernels
 
 
-@pytest.mark.parametrize("solver, layout", [("winograd_4x4", "NCHW"), ("winograd_2x2", "NHWC")])
+@pytest.mark.parametrize(
+    "solver, layout",
+    [("winograd_4x4", "NCHW"), ("winograd_2x2", "NHWC"), ("winograd_fused", "NCHW"), ("winograd_fused", "NHWC")],
+)
 def test_epilogue(gpu, solver, layout):
     """alpha, beta c into c itself, bias and an activation, by vectors where rows allow it and one by one."""
     rng = np.random.default_rng(7)
@@ -188,6 +203,7 @@ def test_refusals():
     assert WinogradWeight().why_not(weight, H200) is None
     assert "direction weight" in Winograd2().why_not(weight, H200)
     assert "forward" in refusal(WinogradWeight(), (1, 2, 8, 8), (3, 2, 3, 3))
+    assert "float32" in refusal(WinogradFused(), (1, 2, 8, 8), (3, 2, 3, 3), dtype=np.float64)
     assert "nothing" in refusal(Winograd2(), (0, 2, 8, 8), (3, 2, 3, 3))
     with numbaprims.config(accuracy="high"):
         assert "accuracy" in refusal(Winograd2(), (1, 2, 8, 8), (3, 2, 3, 3))
@@ -198,5 +214,5 @@ def test_the_same_bits_in_any_order():
     found = []
     for options in ({"target": A100}, {"order": "random", "seed": 1}):
         with driver.use(EmulatedDriver(**options)):
-            found.append(to_float64(run(case, "forward", "winograd_2x2")[0], "f32"))
+            found.append([run(case, "forward", solver)[0] for solver in ("winograd_2x2", "winograd_fused")])
     np.testing.assert_array_equal(*found)

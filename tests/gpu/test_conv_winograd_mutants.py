@@ -19,3 +19,8 @@ def test_channels_last():
 def test_weight():
     case = Case((2, 3, 5, 5), (5, 3, 3, 3), padding=1)
     hunt_conv("winograd_weight", "weight", case, ADDRESSES)
+
+
+def test_fused():
+    case = Case((1, 9, 5, 7), (34, 9, 3, 3), padding=1)
+    hunt_conv("winograd_fused", "forward", case, ADDRESSES | {"barrier removed"})

@@ -9,7 +9,14 @@ from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.conv.mma_solver import ImplicitMma
 from numbaprims.gpu.conv.naive import Naive
 from numbaprims.gpu.conv.sums import Sums
-from numbaprims.gpu.conv.winograd import Winograd2, Winograd4, Winograd6, WinogradPieces, WinogradWeight
+from numbaprims.gpu.conv.winograd import (
+    Winograd2,
+    Winograd4,
+    Winograd6,
+    WinogradFused,
+    WinogradPieces,
+    WinogradWeight,
+)
 
 SOLVERS = (
     Gemm1x1(),
@@ -20,6 +27,7 @@ SOLVERS = (
     Winograd4(),
     Winograd2(),
     Winograd6(),
+    WinogradFused(),
     WinogradPieces(),
     WinogradWeight(),
     Fft(),

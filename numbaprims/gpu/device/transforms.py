@@ -75,7 +75,7 @@ def _places(builder: Any, first: Any, gap: Any, size: Any, step: Any, count: int
         inside = builder.icmp_unsigned("<", first, size)
         low = builder.select(builder.icmp_signed("<", first, zero), zero, first)
         near = builder.select(builder.icmp_signed("<", low, last), low, last)
-        found.append((inside, builder.mul(builder.sext(near, I64), step)))
+        found.append((inside, builder.mul(builder.sext(near, I64) if step.type == I64 else near, step)))
         first = builder.add(first, gap)
     return found
 
@@ -85,13 +85,15 @@ def load_patch(typingctx, place, at, corner, gap, size, step, height, width, dty
     """`height` x `width` elements of a plane that nothing writes meanwhile, as numbers; zeros outside of it.
 
     The plane begins at place[at] and has the `size` (rows, columns), at least 1 x 1; its elements lie `step` apart
-    (int64).  The patch begins at `corner` and takes every `gap`-th place, pairs of int32.  Nothing outside is read:
-    the nearest element is, in its place.
+    (int64, or int32 where all offsets are).  The patch begins at `corner` and takes every `gap`-th place, pairs of
+    int32.  Nothing outside is read: the nearest element is, in its place.
     """
     h, w, name = int_literal(height), int_literal(width), string_literal(dtype)
     if h is None or w is None or name is None or element_type(place) != STORAGE[name]:
         return None
-    pair, wide = types.UniTuple(types.int32, 2), types.UniTuple(types.int64, 2)
+    pair = types.UniTuple(types.int32, 2)
+    if not isinstance(step, types.UniTuple) or step.dtype not in (types.int32, types.int64):
+        return None
     result = types.UniTuple(REGISTER[name], h * w)
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
@@ -103,13 +105,13 @@ def load_patch(typingctx, place, at, corner, gap, size, step, height, width, dty
         for row_inside, row in downwards:
             begin = builder.add(args[1], row)
             for column_inside, column in across:
-                where = (sig.args[0], args[0], types.int64, builder.add(begin, column))
+                where = (sig.args[0], args[0], step.dtype, builder.add(begin, column))
                 number = _widen(builder, _load(context, builder, where, 1, readonly=True)[0], name)
                 inside = builder.and_(row_inside, column_inside)
                 values.append(builder.select(inside, number, ir.Constant(number.type, 0.0)))
         return tuple_of(context, builder, result, values)
 
-    return result(place, types.int64, pair, pair, pair, wide, height, width, dtype), codegen
+    return result(place, step.dtype, pair, pair, pair, step, height, width, dtype), codegen
 
 
 @intrinsic

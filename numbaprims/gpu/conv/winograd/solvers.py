@@ -260,7 +260,7 @@ class Winograd(Solver):
         )  # fmt: skip
 
 
-class _Square(Winograd):
+class Square(Winograd):
     """F(M x M, 3 x 3): stride 1."""
 
     M: ClassVar[int]
@@ -276,7 +276,7 @@ class _Square(Winograd):
         return self._refusal(problem)
 
 
-class Winograd2(_Square):
+class Winograd2(Square):
     """F(2x2, 3x3): 16 products for 36."""
 
     name = "winograd_2x2"
@@ -284,14 +284,14 @@ class Winograd2(_Square):
     rounded = True
 
 
-class Winograd4(_Square):
+class Winograd4(Square):
     """F(4x4, 3x3): 36 products for 144."""
 
     name = "winograd_4x4"
     M = 4
 
 
-class Winograd6(_Square):
+class Winograd6(Square):
     """F(6x6, 3x3): 64 products for 324."""
 
     name = "winograd_6x6"
