@@ -14,7 +14,7 @@ from numbaprims.arrays import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.fft.tile import DECODE, corner, make_lanes, residents, room_of, threads_of, tiles_of
 from numbaprims.gpu.device.block import barrier
-from numbaprims.gpu.device.memory import REGISTER, advance
+from numbaprims.gpu.device.memory import REGISTER, advance, opaque
 from numbaprims.gpu.device.packs import load_apart
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.transforms import store_spread, transform
@@ -170,13 +170,16 @@ def make_inverse(
             if j < columns[g]:
                 at, of_c = at_out[g] + I64(j) * o_w, at_c[g] + I64(j) * c_w
                 place_of, channel = I64(g * ROOM + j), channels[g]
-                for i in range(rows[g]):
-                    x[0] = words[place_of + i * LD]
+                # a row at a time: unrolled, the end would stand there four times
+                i = I32(0)
+                while i < rows[g]:
+                    x[0] = words[place_of + I64(i) * LD]
                     finish(
-                        x, channel, I32(0), advance(out, at + i * o_h), advance(c, of_c + i * c_h), bias, I32(1),
+                        x, channel, I32(0), advance(out, at), advance(c, of_c), bias, I32(1),
                         I64(0), I64(0), I64(0), I64(0), bias_step, has_c, I32(2) if has_bias != 0 else I32(0), code,
                         I32(0), alpha, beta, p0, p1, p2,
                     )  # fmt: skip
+                    at, of_c, i = at + o_h, of_c + c_h, opaque(I32(i + 1))
             half = I32(half + 1)
 
     return conv_fft_inverse
