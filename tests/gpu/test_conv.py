@@ -216,6 +216,16 @@ def test_gemm_1x1(gpu, direction):
     for layout in ("NCHW", "NHWC"):
         if (direction, layout) != ("weight", "NCHW"):
             check(CASES[1], direction, "f32", "gemm_1x1", layout)
+    check(CASES[15], direction, "f32", "gemm_1x1", "NHWC")  # two groups
+    if direction == "forward":  # a stride, also of rows only
+        for case in (CASES[2], Case((2, 8, 5, 6), (12, 4, 1, 1), stride=(2, 1), groups=2)):
+            for layout in ("NCHW", "NHWC"):
+                check(case, direction, "f32", "gemm_1x1", layout)
+    if direction == "weight":  # the elements of a line stay evenly spaced
+        check(Case((1, 8, 21), (12, 8, 1), stride=3), direction, "f32", "gemm_1x1", "NHWC")
+    if direction == "data":
+        with pytest.raises(ValueError, match="zeros between its pixels"):
+            check(CASES[2], direction, "f32", "gemm_1x1", "NHWC")
     with pytest.raises(ValueError, match="evenly spaced" if direction == "weight" else "more than one element"):
         check(CASES[1] if direction == "weight" else CASES[3], direction, "f32", "gemm_1x1", "NCHW")
 

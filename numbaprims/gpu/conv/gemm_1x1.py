@@ -7,13 +7,16 @@ data      the same with w^T in the place of w, dy in that of x
 weight    channels last, or n = 1     dw (k, c) = dy (k, pixels) x^T (pixels, c)
 ========  ==========================  ====================================================
 
+Groups are a batch.  A stride of the convolution is one of x; where it leaves the pixels of an image unevenly spaced,
+its rows are a batch too, and the solver's estimate tells whether products of one row are worth it.
+
 Nothing is moved: strides say where rows and columns lie.  Its bytes and operations are gemm's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
@@ -41,47 +44,57 @@ class Inner(NamedTuple):
 def inner_problem(problem: Any) -> Inner | str:
     """The product that a convolution is, or a sentence that says why it is none."""
     p, s = problem, problem.strides
-    if p.direction == "bias" or p.taps != 1 or p.stride != (1, 1, 1) or p.padding != (0, 0, 0) or p.groups != 1:
-        return "the kernel has more than one element, or there are a stride, padding or groups"
-    if p.x_size != p.y_size:
+    if p.direction == "bias" or p.taps != 1 or p.padding != (0, 0, 0):
+        return "the kernel has more than one element, or there is padding"
+    if any((outputs - 1) * step >= size for outputs, step, size in zip(p.y_size, p.stride, p.x_size, strict=True)):
         return "padding behind the last pixel makes y larger than x"
+    if p.direction == "data" and p.x_size != p.y_size:
+        return "a gradient by x with a stride has zeros between its pixels, which no product writes"
     if p.zeros != "none" or p.requantized:
         return "a product knows no zero points and no rescaled integers"
+    if p.groups > 1 and p.bias:
+        return "the products of a batch share one bias, groups do not"
+    x = (*s.x[:2], *(step * stride for step, stride in zip(s.x[2:], p.stride, strict=True)))
     every = (p.n, *p.y_size)
     if p.direction == "weight":
-        y_pixel, x_pixel = merged((s.y[0], *s.y[2:]), every), merged((s.x[0], *s.x[2:]), every)
+        y_pixel, x_pixel = merged((s.y[0], *s.y[2:]), every), merged((x[0], *x[2:]), every)
         if y_pixel is None or x_pixel is None:
             return "the pixels of all images are not evenly spaced, so that their sum is not one product"
-        sizes = (p.k, p.c, p.n * p.pixels)
-        return Inner(_problem(p, sizes, (s.y[1], y_pixel), (x_pixel, s.x[1]), s.w[:2], s.c[:2], "none"), False)
-    channels, depth = (p.k, p.c) if p.direction == "forward" else (p.c, p.k)
-    given, result = (s.x, s.y) if p.direction == "forward" else (s.y, s.x)
-    w = s.w[:2] if p.direction == "forward" else (s.w[1], s.w[0])
-    arrays = (given, result, s.c) if p.has_c else (given, result)
-    pixels = [merged(steps[2:], p.y_size) for steps in arrays]
-    if None in pixels:
-        return "the pixels of an image are not evenly spaced"
-    x_pixel, y_pixel, c_pixel = (*pixels, 0)[:3]
-    batch: tuple[int, int, int] | None = (given[0], result[0], s.c[0])
-    if result[1] == 1 and channels > 1:
-        images = [merged((steps[0], *steps[2:]), every) for steps in arrays]
-        rows = p.pixels
-        if None not in images:
-            rows, batch = p.n * p.pixels, None
-            x_pixel, y_pixel, c_pixel = (*images, 0)[:3]
+        sizes = (p.group_k, p.group_c, p.n * p.pixels)
+        groups = (p.groups, (p.group_k * s.y[1], p.group_c * x[1], p.group_k * s.w[0], p.group_k * s.c[0]))
+        return Inner(_problem(p, sizes, (s.y[1], y_pixel), (x_pixel, x[1]), s.w[:2], s.c[:2], "none", [groups]), False)
+    forward = p.direction == "forward"
+    channels, depth = (p.group_k, p.group_c) if forward else (p.group_c, p.group_k)
+    given, result = (x, s.y) if forward else (s.y, s.x)
+    w = s.w[:2] if forward else (s.w[1], s.w[0])
+    last = result[1] == 1 and channels > 1
+    if not last and p.x_dtype == "u8":
+        return "of a product of bytes the first matrix is the unsigned one; channels must come last for that"
+    # Leading dimensions are the batch until what is left is evenly spaced: images alone, with a stride the rows too.
+    arrays = [(steps[0], *steps[2:]) for steps in ((given, result, s.c) if p.has_c else (given, result))]
+    cut = next(
+        cut
+        for cut in range(0 if last else 1, 4)
+        if all(merged(steps[cut:], every[cut:]) is not None for steps in arrays)
+    )
+    source_pixel, out_pixel, c_pixel = (*(merged(steps[cut:], every[cut:]) or 0 for steps in arrays), 0)[:3]
+    pixels = math.prod(every[cut:])
+    c_steps = (s.c[0], *s.c[2:])
+    batch = [(every[i], (arrays[0][i], 0, arrays[1][i], c_steps[i])) for i in range(cut)]
+    batch.append((p.groups, (depth * given[1], p.group_k * s.w[0], channels * result[1], channels * s.c[1])))
+    if last:
         return Inner(
             _problem(
-                p, (rows, channels, depth), (x_pixel, given[1]), (w[1], w[0]), (y_pixel, result[1]),
+                p, (pixels, channels, depth), (source_pixel, given[1]), (w[1], w[0]), (out_pixel, result[1]),
                 (c_pixel, s.c[1]), "n" if p.bias else "none", batch,
             ),
             False,
         )  # fmt: skip
-    if p.x_dtype == "u8":
-        return "of a product of bytes the first matrix is the unsigned one; channels must come last for that"
+    swapped = [(size, (steps[1], steps[0], *steps[2:])) for size, steps in batch]
     return Inner(
         _problem(
-            p, (channels, p.pixels, depth), w, (given[1], x_pixel), (result[1], y_pixel), (s.c[1], c_pixel),
-            "m" if p.bias else "none", batch, swapped=True,
+            p, (channels, pixels, depth), w, (given[1], source_pixel), (result[1], out_pixel), (s.c[1], c_pixel),
+            "m" if p.bias else "none", swapped,
         ),
         True,
     )  # fmt: skip
@@ -89,15 +102,13 @@ def inner_problem(problem: Any) -> Inner | str:
 
 def _problem(
     p: Any, sizes: tuple[int, int, int], a: Any, b: Any, out: Any, c: Any, bias: str,
-    batch: tuple[int, int, int] | None = None, swapped: bool = False,
+    batch: Sequence[tuple[int, tuple[int, ...]]],
 ) -> GemmProblem:  # fmt: skip
-    """`batch`: from image to image of the source, the result and c."""
+    """`batch`: how many, and the steps in a, b, out and c, of each dimension of it; those of one element go."""
     m, n, k = sizes
-    shape = (p.n,) if batch is not None and p.n > 1 else ()
-    steps: tuple[tuple[int, ...], ...] = ((), (), (), ())
-    if batch is not None and shape:
-        of_a, of_b = (0, batch[0]) if swapped else (batch[0], 0)
-        steps = ((of_a,), (of_b,), (batch[1],), (batch[2],))
+    kept = [(size, steps) for size, steps in batch if size > 1]
+    shape = tuple(size for size, _ in kept)
+    steps = tuple(tuple(step[i] for _, step in kept) for i in range(4))
     a_dtype, b_dtype = (p.in_dtype, p.in_dtype) if p.accumulate != "i32" else (p.x_dtype, p.w_dtype)
     return GemmProblem(
         m=m, n=n, k=k, batch=math.prod(shape), a_dtype=a_dtype, b_dtype=b_dtype, out_dtype=p.out_dtype,
