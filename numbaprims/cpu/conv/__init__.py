@@ -4,7 +4,7 @@ from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise import Depthwise
 from numbaprims.cpu.conv.direct import Direct
 from numbaprims.cpu.conv.dot import ImplicitGemmDot
-from numbaprims.cpu.conv.fft import Fft
+from numbaprims.cpu.conv.fft import Fft, FftWeight
 from numbaprims.cpu.conv.im2col import Im2col
 from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
@@ -38,5 +38,6 @@ SOLVERS = (
     WinogradPieces(),
     WinogradWeight(),
     Fft(),
+    FftWeight(),
     Naive(),
 )

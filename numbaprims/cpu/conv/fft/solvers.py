@@ -31,7 +31,7 @@ BLOCKS = (24, 12, 48)  # tiles of a block at most: with more, the spectra of 64 
 LEAST = 4  # outputs of a tile along a side: with fewer, most of a spectrum is for nothing
 
 
-def _tiles(problem: Any, n: int) -> int:
+def count_tiles(problem: Any, n: int) -> int:
     """Tiles of all images of one group."""
     q = pose(problem)
     return q.n * ceil_div(q.out[0], n - problem.kernel[1] + 1) * ceil_div(q.out[1], n - problem.kernel[2] + 1)
@@ -39,8 +39,29 @@ def _tiles(problem: Any, n: int) -> int:
 
 def _blocks(tiles: int, most: int) -> tuple[int, int]:
     """Height of the register tile and tiles of a block: those that multiply the fewest rows that are not there."""
-    sizes = [(mr, min(round_up(ceil_div(tiles, ceil_div(tiles, most)), mr), round_up(tiles, mr))) for mr in HEIGHTS]
-    return min(sizes, key=lambda size: (ceil_div(tiles, size[1]) * size[1], -size[0]))
+    found = [(mr, min(round_up(ceil_div(tiles, ceil_div(tiles, most)), mr), round_up(tiles, mr))) for mr in HEIGHTS]
+    return min(found, key=lambda size: (ceil_div(tiles, size[1]) * size[1], -size[0]))
+
+
+def common_refusal(problem: Any) -> str | None:
+    """What neither of the solvers takes."""
+    p = problem
+    if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+        return "it takes two dimensions"
+    if not sizes(p):
+        return f"its largest tile has a side of {SIZES[-1]}, too small for windows of {p.kernel[1]} x {p.kernel[2]}"
+    if p.stride != (1, 1, 1) or p.dilation != (1, 1, 1):
+        return "it takes stride 1 and dilation 1"
+    if p.accumulate not in ("f32", "f64"):
+        return "spectra of integers are no integers"
+    if settings.current().accuracy == "high":
+        return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
+    return None
+
+
+def sizes(problem: Any) -> list[int]:
+    """Sides of tiles that fit a window."""
+    return [n for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1]
 
 
 class Fft(Solver):
@@ -53,47 +74,34 @@ class Fft(Solver):
     name = "fft"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        p = problem
-        if p.direction not in ("forward", "data"):
-            return f"direction {p.direction} is not one of forward and data"
-        if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
-            return "it takes two dimensions"
-        if max(p.kernel[1:]) > SIZES[-1] - LEAST + 1:
-            return f"its largest tile has a side of {SIZES[-1]}, too small for windows of {p.kernel[1]} x {p.kernel[2]}"
-        if p.stride != (1, 1, 1) or p.dilation != (1, 1, 1):
-            return "it takes stride 1 and dilation 1"
-        if p.accumulate not in ("f32", "f64"):
-            return "spectra of integers are no integers"
-        if settings.current().accuracy == "high":
-            return "its rounding errors exceed those of the definition, which accuracy 'high' excludes"
-        return None
+        if problem.direction not in ("forward", "data"):
+            return f"direction {problem.direction} is not one of forward and data"
+        return common_refusal(problem)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        fit = [n for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1]
-        for n in sorted(fit, key=lambda n: self._seconds(problem, target, n)):
+        for n in sorted(sizes(problem), key=lambda n: self._seconds(problem, target, n)):
             for most in BLOCKS:
-                mr, block = _blocks(_tiles(problem, n), most)
+                mr, block = _blocks(count_tiles(problem, n), most)
                 yield {"n": n, "mr": mr, "tiles": block}
 
     def is_valid(self, problem: Any, target: Any, config: Config) -> bool:
         n = config.get("n")
         return (
             set(config) == {"n", "mr", "tiles"}
-            and n in SIZES
-            and max(problem.kernel[1:]) <= n - LEAST + 1
+            and n in sizes(problem)
             and config.get("mr") in HEIGHTS
             and isinstance(config.get("tiles"), int)
             and 1 <= int(config["tiles"]) <= 1024
         )
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return min(self._seconds(problem, target, n) for n in SIZES if max(problem.kernel[1:]) <= n - LEAST + 1)
+        return min(self._seconds(problem, target, n) for n in sizes(problem))
 
     @staticmethod
     def _seconds(problem: Any, target: Any, n: int) -> float:
         """Products at nine tenths of the peak, spectra there and back, the spectra of the filters for each block."""
         q = pose(problem)
-        tiles = _tiles(problem, n)
+        tiles = count_tiles(problem, n)
         mr, block = _blocks(tiles, BLOCKS[0])
         blocks = ceil_div(tiles, block)
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -149,6 +157,7 @@ class Fft(Solver):
                 "panels": panels, "vectors": NV, "positions": N * N,
                 # a line of the cache further apart than their elements, or pairs would share its sets
                 "v_step": 2 * c_blocks * rows * W + W, "m_step": rows * NR + W,
+                "v_block": rows * W, "v_tile": W, "v_part": c_blocks * rows * W, "in_h": N, "in_w": N,
                 "u_step": u_step, "u_group": panels * N * N * u_step, "sum_size": DTYPES[acc].itemsize,
             }
         )  # fmt: skip

@@ -15,6 +15,7 @@ from numbaprims.cpu.conv.winograd.transform_in import copy_row
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
+    load,
     load_rows,
     load_word,
     some_vectors,
@@ -25,7 +26,9 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 
-ROWS, C_BLOCKS, V_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step"))
+V_STEP, V_BLOCK, V_TILE, V_PART, IN_H, IN_W = (
+    WORD[name] for name in ("v_step", "v_block", "v_tile", "v_part", "in_h", "in_w")
+)
 TILES_H, TILES_W, M_H, M_W = (WORD[name] for name in ("tiles_h", "tiles_w", "m_h", "m_w"))
 X_CHANNELS, X_H, X_W, PAD_H, PAD_W = (WORD[name] for name in ("x_channels", "x_h", "x_w", "pad_h", "pad_w"))
 X_SN, X_SC, X_SH, X_SW = (WORD[name] for name in ("x_sn", "x_sc", "x_sh", "x_sw"))
@@ -38,24 +41,50 @@ def store_pairs(v, pair_step, part_step, spectrum, HALF):  # type: ignore[no-unt
     store_rows(advance(v, part_step), pair_step, some_vectors(spectrum, HALF, HALF))
 
 
-@functools.cache
-def make_input(dtype: str, acc: str, N: int, W: int, FORM: int, REAL: str, COMPLEX: str) -> RangeKernel:
-    """v[pair][part][cb][tile][lane] for the blocks cb = lo ... hi - 1 of W channels and the tiles of a block.
+@helper
+def store_twice(u, u_step, depth, column, HALF, real, zero, W):  # type: ignore[no-untyped-def]
+    """HALF pairs of a column as the second factor of a product with one that is conjugated: u[2 pair][part] = (re, im)
+    gives its real part, u[2 pair + 1][part] = (-im, re) its imaginary one, both as sums over the parts; the two numbers
+    of a `real` first pair do not meet."""
+    for i in range(HALF):
+        re, im = load(column, i * W, W), load(column, (HALF + i) * W, W)
+        first = advance(u, 2 * i * u_step)
+        second = advance(first, u_step)
+        if real and i == 0:
+            store(first, 0, re)
+            store(first, depth, zero)
+            store(second, 0, zero)
+            store(second, depth, im)
+        else:
+            store(first, 0, re)
+            store(first, depth, im)
+            store(second, 0, zero - im)
+            store(second, depth, re)
 
-    The table's v_step is from pair to pair.
+
+@functools.cache
+def make_input(
+    dtype: str, acc: str, N: int, W: int, FORM: int, REAL: str, COMPLEX: str, NV: int = 1, TWICE: bool = False
+) -> RangeKernel:
+    """v[pair][part][cb][tile][lane] for the blocks cb = lo ... hi - 1 of W channels and the tiles of a block, in the
+    order that the table's steps give; v_step is from pair to pair.
+
+    NV blocks lie side by side, a panel.  TWICE: as `store_twice` says, v_step from one real product to the next.
     """
     types = BLOCK.types(x=dtype, v=acc)
     ROOM = (N * N + W) * W  # a last transpose reaches W - 1 pixels past its row
     HALF = N // 2
+    COLUMN = 2 * N * W if TWICE else W
 
-    @range_kernel("fft_input", types, spec=(dtype, acc, N, W, FORM, REAL, COMPLEX))
+    @range_kernel("fft_input", types, spec=(dtype, acc, N, W, FORM, REAL, COMPLEX, NV, TWICE))
     def fft_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         room = stack_array(acc, ROOM)
+        whole = stack_array(acc, COLUMN)
         zero = zeros(acc, W)
         tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)
         step = load_word(t, V_STEP)
-        part = load_word(t, C_BLOCKS) * load_word(t, ROWS) * W
+        part = load_word(t, V_PART)
         for cb in range(lo, hi):
             channels = min(W, load_word(t, X_CHANNELS) - cb * W)
             for index in range(args.count):
@@ -64,12 +93,12 @@ def make_input(dtype: str, acc: str, N: int, W: int, FORM: int, REAL: str, COMPL
                 h0 = th * load_word(t, M_H) - load_word(t, PAD_H)
                 w0 = tw * load_word(t, M_W) - load_word(t, PAD_W)
                 left = max(0, min(N, -w0))
-                right = max(left, min(N, load_word(t, X_W) - w0))
+                right = max(left, min(load_word(t, IN_W), load_word(t, X_W) - w0))
                 at = n * load_word(t, X_SN) + (args.x_channel + cb * W) * load_word(t, X_SC)
                 for i in range(N):
                     row = advance(room, i * N * W)
                     h = h0 + i
-                    if h < 0 or h >= load_word(t, X_H) or left == right:
+                    if h < 0 or h >= load_word(t, X_H) or i >= load_word(t, IN_H) or left == right:
                         for j in range(N):
                             store(row, j * W, zero)
                     else:
@@ -80,13 +109,22 @@ def make_input(dtype: str, acc: str, N: int, W: int, FORM: int, REAL: str, COMPL
                         for j in range(right, N):
                             store(row, j * W, zero)
                         store_rows(row, W, straight_line(load_rows(row, W, N, W), REAL))
-                v = advance(args.v, (cb * load_word(t, ROWS) + index) * W)
+                panel, vector = divmod(cb, NV)
+                v = advance(args.v, panel * load_word(t, V_BLOCK) + vector * W + index * load_word(t, V_TILE))
                 for slot in range(0, N, HALF):
                     column = straight_line(load_rows(advance(room, slot * W), N * W, N, W), REAL)
-                    store_pairs(advance(v, slot * step), step, part, column, HALF)
+                    if TWICE:
+                        store_rows(whole, W, column)
+                        store_twice(advance(v, 2 * slot * step), step, part, whole, HALF, True, zero, W)
+                    else:
+                        store_pairs(advance(v, slot * step), step, part, column, HALF)
                 for slot in range(1, HALF):
                     re = load_rows(advance(room, slot * W), N * W, N, W)
                     im = load_rows(advance(room, (HALF + slot) * W), N * W, N, W)
-                    store_pairs(advance(v, N * slot * step), step, part, straight_line(re + im, COMPLEX), N)
+                    if TWICE:
+                        store_rows(whole, W, straight_line(re + im, COMPLEX))
+                        store_twice(advance(v, 2 * N * slot * step), step, part, whole, N, False, zero, W)
+                    else:
+                        store_pairs(advance(v, N * slot * step), step, part, straight_line(re + im, COMPLEX), N)
 
     return fft_input

@@ -94,7 +94,8 @@ class WinogradWeight(Solver):
         blocks = ceil_div(s["tiles"], int(next(iter(self.configs(problem, target)))["tiles"]))
         sums = s["positions"] * s["c"] * s["k"]
         products = 2.0 * sums * s["tiles"] / (peak(problem, target) * 0.9)
-        inputs = s["positions"] * s["tiles"] * (s["c"] + s["k"]) * 0.11e-9 / scale
+        there = round_up(q.out_channels, lanes(problem.accumulate, target.vector_bytes))
+        inputs = s["positions"] * s["tiles"] * (s["c"] + there) * 0.11e-9 / scale
         # sums are read and written once for each block, transformed back once
         size = sums * s["size"]
         byte = 0.0 if size < target.l2 // 2 else 0.01e-9 if size < target.l3 // 3 else 0.05e-9

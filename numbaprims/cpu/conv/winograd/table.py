@@ -33,7 +33,8 @@ BLOCK = Arguments(
 # pieces: address of the first taps of the pieces, those along the height, then pieces_w along the width.
 # y_table: address of the table of y's gradient as an input.  chunk: vectors of channels that are transformed at once,
 # some_panels: panels whose sums are kept at once, m_panel: elements from one of them to the next, lanes: of a vector.
-# The kernels are addresses; *_bytes and *_at are places in the workspace.
+# v_block, v_tile, v_part: elements from one vector (or panel) of channels, tile and part of a spectrum to the next;
+# in_h, in_w: pixels of a tile that are read.  The kernels are addresses; *_bytes and *_at are places in the workspace.
 TABLE = (
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
@@ -42,7 +43,7 @@ TABLE = (
     "u_group", "sum_size",
     "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
     "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table", "u_at",
-    "chunk", "some_panels", "m_panel", "lanes",
+    "chunk", "some_panels", "m_panel", "lanes", "v_block", "v_tile", "v_part", "in_h", "in_w",
 )  # fmt: skip
 WORD = {name: index for index, name in enumerate(TABLE)}
 

@@ -1,0 +1,170 @@
+"""The solver `fft_weight`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims import fourier
+from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.fft.gradient import make_back, make_correlate, make_square_phase
+from numbaprims.cpu.conv.fft.solvers import LEAST, NV, common_refusal, sizes
+from numbaprims.cpu.conv.fft.transform_in import make_input
+from numbaprims.cpu.conv.winograd import gradient
+from numbaprims.cpu.conv.winograd.solvers import filter_order, form_of, launch_ints, table_and_pieces
+from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
+from numbaprims.cpu.conv.winograd.weights import DENSE
+from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
+from numbaprims.cpu.gemm.finish import activation_address
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.simd import lanes
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+# Bytes of the spectra of one block of tiles: 2 to 10 MB took the same time, 20 a tenth to twice as much more.
+BLOCK_BYTES = 5 << 20
+# Seconds an element of a spectrum, one of the way back and one of the result; a byte of sums that later blocks add to,
+# and one that the second-level cache or half of the third does not hold.
+SPECTRUM, BACK, RESULT, AGAIN, FAR = 0.08e-9, 0.1e-9, 0.35e-9, 0.007e-9, 0.04e-9
+
+
+class FftWeight(Solver):
+    """The weight's gradient by spectra: x's times the conjugate of y's gradient, added up over all tiles.
+
+    A tile of N x N takes about 2 N^2 products for each pair of channels, whatever the window, and has
+    (N - R + 1) x (N - S + 1) outputs; the way back is taken once.  Stride 1.
+    """
+
+    name = "fft_weight"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.direction != "weight":
+            return f"direction {problem.direction} is not the weight's gradient"
+        if 0 in (problem.n, problem.group_c, problem.group_k, *problem.x_size, *problem.y_size):
+            return "there is nothing to add up"
+        return common_refusal(problem)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        for n in sorted(sizes(problem), key=lambda n: self._seconds(problem, target, n)):
+            yield {"n": n, "tiles": self._tiles(problem, target, n)[1]}
+
+    def is_valid(self, problem: Any, target: Any, config: Config) -> bool:
+        tiles = config.get("tiles")
+        fit = set(config) == {"n", "tiles"} and config["n"] in sizes(problem)
+        return fit and isinstance(tiles, int) and 1 <= tiles <= 4096
+
+    def _sizes(self, problem: Any, target: Any, n: int) -> tuple[int, int, int]:
+        """Padded channels of x and y, and elements of one tile's spectra."""
+        q = forward_pose(problem)
+        W = lanes(problem.accumulate, target.vector_bytes)
+        c, k = round_up(q.x_channels, W), round_up(q.out_channels, NV * W)
+        return c, k, n * n * (c + 2 * k)
+
+    def _tiles(self, problem: Any, target: Any, n: int) -> tuple[int, int]:
+        """Tiles in all images, and those of a block."""
+        p = problem
+        tiles = p.n * ceil_div(p.y_size[1], n - p.kernel[1] + 1) * ceil_div(p.y_size[2], n - p.kernel[2] + 1)
+        size = self._sizes(p, target, n)[2] * DTYPES[p.accumulate].itemsize
+        return tiles, ceil_div(tiles, ceil_div(tiles, max(12, BLOCK_BYTES // size)))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return min(self._seconds(problem, target, n) for n in sizes(problem))
+
+    def _seconds(self, problem: Any, target: Any, n: int) -> float:
+        """Of a call with tiles of n x n."""
+        p, size = problem, DTYPES[problem.accumulate].itemsize
+        W = lanes(p.accumulate, target.vector_bytes)
+        scale = W / 16  # the constants are for 16 lanes
+        c, k, _ = self._sizes(p, target, n)
+        there = round_up(p.group_k, W)
+        tiles, block = self._tiles(p, target, n)
+        blocks = ceil_div(tiles, block)
+        pairs = n * n * c * k
+        products = 4.0 * pairs * tiles / (peak(p, target) * 0.95)
+        spectra = n * n * tiles * (c + 2 * there) * SPECTRUM
+        back = n * n * c * there * BACK + c * there * p.kernel[1] * p.kernel[2] * RESULT
+        sums = pairs * size
+        again = (2 * blocks - 1) * sums * (AGAIN if sums < target.l3 // 2 else FAR) if blocks > 1 else 0.0
+        if n * n * W * NV * W * size > target.l2:
+            again += sums * FAR
+        return 3e-6 + p.groups * (products + (spectra + back) / scale + again + blocks * 1e-6)
+
+    def _words(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], dict[str, int]]:
+        """The table, and that of y's gradient as an input."""
+        p, q, acc = problem, forward_pose(problem), problem.accumulate
+        W, N, rows = lanes(acc, target.vector_bytes), int(config["n"]), int(config["tiles"])
+        c, k, _ = self._sizes(problem, target, N)
+        (R, S), NR = p.kernel[1:], NV * W
+        m_h, m_w = N - R + 1, N - S + 1
+        tiles_h, tiles_w = ceil_div(q.out[0], m_h), ceil_div(q.out[1], m_w)
+        tiles = q.n * tiles_h * tiles_w
+        c_blocks, panels = c // W, k // NR
+        # whole vectors of channels a line of the cache further apart than their elements, or they would share its sets
+        v_step, u_step = rows * 2 * W, rows * 2 * NR
+        v_block, u_group = N * N // 2 * v_step + W, N * N * u_step + W
+        codes = fourier.real_forward(N), fourier.complex_forward(N)
+        mr = min(W, 8 if target.isa in ("avx512", "neon") else 4)
+        kernels = {
+            "input": make_input(q.x_dtype, acc, N, W, form_of(p.x_order, q.x_steps, q.x[1]), *codes),
+            "output": make_input(
+                q.out_dtype, acc, N, W, form_of(p.y_order, q.out_steps, q.out[1]), *codes, NV, True
+            ),
+            "products": make_correlate(acc, mr, NV, W),
+            "weights": make_back(
+                acc, p.w_dtype, N, N - LEAST + 1, NV, W, filter_order(q, p.kernel[1:]) == DENSE,
+                fourier.real_backward(N), fourier.complex_backward(N),
+            ),
+        }  # fmt: skip
+        words = (
+            pose_words(q)
+            | {name: kernel.address for name, kernel in kernels.items()}
+            | {
+                "taps_h": R, "taps_w": S, "m_h": m_h, "m_w": m_w, "tiles_h": tiles_h, "tiles_w": tiles_w,
+                "tiles": tiles, "block": rows, "blocks": ceil_div(tiles, rows), "rows": rows, "c_blocks": c_blocks,
+                "panels": panels, "vectors": NV, "positions": N * N, "v_step": v_step, "v_block": v_block,
+                "v_tile": 2 * W, "v_part": W, "in_h": N, "in_w": N, "u_step": u_step, "u_group": u_group,
+                "sum_size": DTYPES[acc].itemsize,
+            }
+        )  # fmt: skip
+        mine = words | {
+            "x_channels": q.out_channels, "x_h": q.out[0], "x_w": q.out[1], "pad_h": 0, "pad_w": 0, "v_step": u_step,
+            "v_block": u_group, "v_tile": 2 * NR, "v_part": NR, "in_h": m_h, "in_w": m_w,
+        }  # fmt: skip
+        mine |= dict(zip(("x_sn", "x_sc", "x_sh", "x_sw"), q.out_steps, strict=True))
+        return words, mine
+
+    @staticmethod
+    def _places(words: dict[str, int], W: int) -> tuple[dict[str, int], int, int]:
+        """Where the spectra and the sums lie in the workspace; its shared bytes and those of a worker."""
+        size = words["sum_size"]
+        v, u, m = (
+            round_up(elements * size + 64, 64)
+            for elements in (
+                words["c_blocks"] * words["v_block"], words["panels"] * words["u_group"],
+                words["positions"] * W * words["vectors"] * W,
+            )
+        )  # fmt: skip
+        where = {"v_at": 0, "u_at": v, "m_at": v + u, "worker_bytes": m}
+        if words["blocks"] == 1:
+            return where, v + u, m
+        return where, v + u + words["c_blocks"] * words["panels"] * m, 0
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        W = lanes(problem.accumulate, target.vector_bytes)
+        _, shared, worker = self._places(self._words(problem, target, config)[0], W)
+        return shared + worker
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        words, mine = self._words(problem, target, config)
+        W = lanes(problem.accumulate, target.vector_bytes)
+        where, shared, worker = self._places(words, W)
+        other, none = table_and_pieces(mine, ((0,), (0,)))
+        table, places = table_and_pieces(words | where | {"y_table": int(other.ctypes.data)}, ((0,), (0,)))
+        phases = [
+            (gradient.make_both_inputs(), words["c_blocks"] + ceil_div(words["out_channels"], W), 1),
+            (make_square_phase(), words["c_blocks"] * words["panels"], 1),
+        ]
+        ints = launch_ints(table, problem, activation_address(problem, target))
+        steps = words["groups"] * words["blocks"]
+        program = Program(ints, phases, steps=steps, keep=(table, places, other, none))
+        return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
