@@ -34,3 +34,8 @@ def test_direct():
 def test_direct_on_halves():
     case = Case((1, 4, 6, 7), (8, 4, 3, 3), padding=1, stride=2)
     hunt_conv("direct", "forward", case, ADDRESSES | {"barrier removed"}, np.float16, "NHWC")
+
+
+def test_direct_weight():
+    case = Case((3, 4, 12, 7), (6, 4, 3, 3), padding=1)
+    hunt_conv("direct_weight", "weight", case, ADDRESSES | {"barrier removed", "wait for one group less"})

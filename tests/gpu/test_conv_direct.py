@@ -15,6 +15,8 @@ from numbaprims.dispatch import registry
 from numbaprims.gpu.conv import SOLVERS
 from numbaprims.gpu.conv.direct import Direct, made, rightwards, window_of
 from numbaprims.gpu.conv.direct_kernel import TILES, Window, room_of
+from numbaprims.gpu.conv.direct_weight import DirectWeight
+from numbaprims.gpu.conv.direct_weight_kernel import instructions, slots_of
 from numbaprims.gpu.conv.products import products
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.target import A100, H200
@@ -100,6 +102,52 @@ def test_a_plan_packs_its_weights_once(gpu):
     np.testing.assert_array_equal(numbaprims.conv(x, w, padding=1, algorithm="direct").to_host(), first)
 
 
+def test_weight(gpu):
+    """Rows of taps in slots, or all taps in a thread; chunks of pixels; more than one tile of channels and planes."""
+    check(Case((3, 3, 23, 70), (9, 3, 5, 4), padding=2, stride=(1, 2)), "weight", "f32", "direct_weight", "NCHW")
+    assert "conv_reduce" in gpu.launches[-1].entry
+    check(Case((2, 20, 9, 7), (20, 10, 3, 3), padding=1, groups=2), "weight", "f32", "direct_weight", "NHWC")
+    check(CASES[25], "weight", "f16", "direct_weight", "NCHW")
+
+
+def test_weight_past_the_last_pixel(gpu):
+    """What no pixel of dy meets is not multiplied: there it may be no number.  And the end is the reduction's."""
+    rng = np.random.default_rng(4)
+    case = Case((1, 4, 6, 9), (4, 4, 3, 3), stride=2)
+    dy, x = (exact_integers(s, "f32", 40, rng).astype(np.float32) for s in case.operand_shapes("weight"))
+    expected = case.expected("weight", dy, x)
+    x[..., 5, :] = np.nan
+    c = np.ones(case.w, np.float32)
+    got = numbaprims.conv_backward_weight(
+        to_device(dy), to_device(x), case.w, alpha=2.0, beta=-1.0, c=to_device(c), algorithm="direct_weight",
+        **case.window,
+    )  # fmt: skip
+    assert_exact(got.to_host(), 2.0 * expected - 1.0)
+    # columns 1 and 6: nobody's, though the tap that is the first would meet 6 in a third pixel
+    wide = Case((1, 2, 5, 8), (4, 2, 3, 3), stride=(1, 3), dilation=(1, 2))
+    dy, x = (exact_integers(s, "f32", 40, rng).astype(np.float32) for s in wide.operand_shapes("weight"))
+    expected = wide.expected("weight", dy, x)
+    x[..., [1, 6]] = np.nan
+    got = numbaprims.conv_backward_weight(
+        to_device(dy), to_device(x), wide.w, algorithm="direct_weight", **wide.window
+    )  # fmt: skip
+    assert_exact(got.to_host(), expected)
+
+
+def test_slots():
+    """Every slot has work where sizes allow it; nothing is larger than three blocks a multiprocessor may have."""
+    for group_k, planes, window in (
+        (4, 4, (3, 3, 1, 1, 1, 1)),
+        (64, 3, (7, 7, 2, 2, 1, 1)),
+        (8, 8, (5, 5, 1, 1, 1, 1)),
+    ):
+        slots = slots_of(group_k, planes, Window(*window))
+        assert slots.used * slots.slices >= 14 and slots.bk <= 16
+        made_of, issued, _ = instructions(slots, Window(*window), True)
+        assert 0 < made_of < issued
+    assert slots_of(4, 4, Window(3, 3, 8, 8, 9, 30)) is None
+
+
 def test_taps_from_left_to_right():
     """A product whose taps run backwards is turned: no gap is negative, and each tap meets its own weight."""
     problem = problem_of("data", Case((1, 2, 4, 9, 9), (3, 2, 2, 3, 4), padding=1))
@@ -127,6 +175,9 @@ def test_what_it_refuses():
     ):
         assert words in Direct().why_not(problem_of(direction, case), H200)
     assert "float32" in Direct().why_not(problem_of("forward", CASES[6], dtype=np.float64), H200)
+    assert "float32" in DirectWeight().why_not(problem_of("weight", CASES[6], dtype=np.float64), H200)
+    assert "65 channels" in DirectWeight().why_not(problem_of("weight", Case((1, 65, 9, 9), (4, 65, 3, 3))), H200)
+    assert "direction data" in DirectWeight().why_not(problem_of("data", CASES[6]), H200)
 
 
 def test_the_formula():
@@ -141,4 +192,8 @@ def test_the_formula():
             assert found["direct"] < found["implicit_gemm"]
             roof = max(problem.flops() / target.peak("f32"), problem.bytes_moved() / target.bandwidth)
             assert found["direct"] > roof
+        weight = problem_of("weight", Case((32, 128, 56, 56), (128, 4, 3, 3), padding=1, groups=32))
+        able = [s for s in SOLVERS if s.why_not(weight, target) is None]
+        assert min(able, key=lambda s: s.estimate(weight, target)).name == "direct_weight"
+        assert DirectWeight().estimate(weight, target) > weight.bytes_moved() / target.bandwidth
         assert next(iter(Direct().configs(grouped, target))) == {"tile": "4x16x32"}

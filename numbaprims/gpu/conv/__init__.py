@@ -2,6 +2,7 @@
 
 from numbaprims.gpu.conv.depthwise import Depthwise
 from numbaprims.gpu.conv.direct import Direct
+from numbaprims.gpu.conv.direct_weight import DirectWeight
 from numbaprims.gpu.conv.fft import Fft
 from numbaprims.gpu.conv.gemm_1x1 import Gemm1x1
 from numbaprims.gpu.conv.im2col import Im2col, Im2colWeight
@@ -22,6 +23,7 @@ SOLVERS = (
     Gemm1x1(),
     Depthwise(),
     Direct(),
+    DirectWeight(),
     ImplicitMma(),
     ImplicitGemm(),
     Winograd4(),

@@ -137,38 +137,25 @@ def room_of(tile: Tile, window: Window, last: bool) -> Room:
 
 
 @functools.cache
-def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last: bool, activation: str) -> GpuKernel:
-    """A tile of the result of one product (products.py) with positive gaps; `last`: channels of the result are
-    neighbours."""
-    tile, acc = TILES[tile_name], DTYPES[dtype].accumulate
-    S = local_sums(acc)
-    room_words = room_of(tile, window, last)
-    LINES, PHASE, PITCH, PLANE = room_words.lines, room_words.phase, room_words.pitch, room_words.plane
-    PLANES, WEIGHTS = room_words.planes, room_words.weights
-    WEIGHTS_AT = PLANES * PLANE
-    TAPS_H, TAPS_W, GAIN_H, GAIN_W, GAP_H, GAP_W = window
-    BK, BH, BW, KT, RUNS, ACROSS = tile.bk, tile.bh, tile.bw, tile.channels, tile.runs, tile.across
-    ROWS, SUMS, COLUMNS = 32 // RUNS, KT * PIXELS, GAIN_W * PHASE
+def make_line(dtype: str, gain: int, phase: int) -> Any:
+    """A device function by which a warp brings one row into shared memory, `gain` times `phase` columns::
+
+        line(sm, base, target, lane, source, offset, inside, at_w, size_w, s_w)
+
+    The elements of a stride `gain` lie side by side from the word `target` on; what lies outside becomes 0, and all of
+    it unless `inside`.  Words of 4 bytes come by cp.async, halves through registers, as float32.
+    """
+    S = local_sums(DTYPES[dtype].accumulate)
+    COLUMNS = gain * phase
     TURNS = -(-COLUMNS // 32)
-    V = 4
-    # sums on their way out: [channel][row][column] or [row][column][channel]
-    K_STEP, PIXEL_STEP = (1, BK + 4) if last else (BH * BW, 1)
-    PER_ROW = BK // V if last else BW // V
-    VECTORS = BK * BH * BW // V
-    finish = make_finish(dtype, out_dtype, acc, activation, V)
-    _, fill = TUPLES[V]
-    wide = DTYPES[dtype].itemsize == 4
-    signature = types.void(
-        *common_types(dtype, dtype, out_dtype), types.CPointer(STORAGE[acc]), *(types.int32,) * 21, *(types.int64,) * 20
-    )
 
     @device_function
     def line_copied(sm, base, target, lane, source, offset, inside, at_w, size_w, s_w):  # type: ignore[no-untyped-def]
         for j in range(TURNS):
             x = U32(lane + U32(32 * j))
             if x < U32(COLUMNS):
-                part = quotient(x, U32(GAIN_W))
-                word = U32(target + (x - part * U32(GAIN_W)) * U32(PHASE) + part)
+                part = quotient(x, U32(gain))
+                word = U32(target + (x - part * U32(gain)) * U32(phase) + part)
                 place = I32(at_w + I32(x))
                 nbytes = I32(4) if inside and U32(place) < U32(size_w) else I32(0)
                 copy_async_partial(U32(base + word * U32(4)), source, offset + I64(place) * s_w, 4, nbytes)
@@ -184,10 +171,37 @@ def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last
         for j in range(TURNS):
             x = U32(lane + U32(32 * j))
             if x < U32(COLUMNS):
-                part = quotient(x, U32(GAIN_W))
-                sm[I64(U32(target + (x - part * U32(GAIN_W)) * U32(PHASE) + part))] = values[j]
+                part = quotient(x, U32(gain))
+                sm[I64(U32(target + (x - part * U32(gain)) * U32(phase) + part))] = values[j]
 
-    line = line_copied if wide else line_widened
+    return line_copied if DTYPES[dtype].itemsize == 4 else line_widened
+
+
+@functools.cache
+def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last: bool, activation: str) -> GpuKernel:
+    """A tile of the result of one product (products.py) with positive gaps; `last`: channels of the result are
+    neighbours."""
+    tile, acc = TILES[tile_name], DTYPES[dtype].accumulate
+    S = local_sums(acc)
+    room_words = room_of(tile, window, last)
+    LINES, PHASE, PITCH, PLANE = room_words.lines, room_words.phase, room_words.pitch, room_words.plane
+    PLANES, WEIGHTS = room_words.planes, room_words.weights
+    WEIGHTS_AT = PLANES * PLANE
+    TAPS_H, TAPS_W, GAIN_H, GAIN_W, GAP_H, GAP_W = window
+    BK, BH, BW, KT, RUNS, ACROSS = tile.bk, tile.bh, tile.bw, tile.channels, tile.runs, tile.across
+    ROWS, SUMS = 32 // RUNS, KT * PIXELS
+    V = 4
+    # sums on their way out: [channel][row][column] or [row][column][channel]
+    K_STEP, PIXEL_STEP = (1, BK + 4) if last else (BH * BW, 1)
+    PER_ROW = BK // V if last else BW // V
+    VECTORS = BK * BH * BW // V
+    finish = make_finish(dtype, out_dtype, acc, activation, V)
+    _, fill = TUPLES[V]
+    signature = types.void(
+        *common_types(dtype, dtype, out_dtype), types.CPointer(STORAGE[acc]), *(types.int32,) * 21, *(types.int64,) * 20
+    )
+
+    line = make_line(dtype, GAIN_W, PHASE)
 
     @device_function
     def end_planes(x, v, out, c, bias, k0, h0, w0, group_k, v_h, v_w, o_u, o_h, o_w, c_u, c_h, c_w, bias_step, has_c,

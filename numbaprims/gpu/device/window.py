@@ -65,6 +65,47 @@ def window_row(typingctx, sums, shared, at, weights_at, taps, gap, gain, pixels,
 
 
 @intrinsic
+def window_gradient(typingctx, sums, shared, at, other_at, rows, taps, row_step, gap, gain, pixels, phase, room):  # type: ignore[no-untyped-def]
+    """sums[k, r, s] + the sum over `pixels` e of other[k, e] * row[r][e gain + s gap], for the tuple's channels k.
+
+    `shared` has the rows from `at` on, `row_step` apart, each as `window_row` takes it; and the channels of the other
+    operand from `other_at` on, `room` apart.  All of these are multiples of 16 bytes, unless `pixels` is 1.  The tuple
+    is [k][r][s]; pixels are added from the first to the last.
+    """
+    literals = [int_literal(x) for x in (rows, taps, row_step, gap, gain, pixels, phase, room)]
+    number = element_type(shared)
+    if None in literals or not isinstance(sums, types.UniTuple) or sums.dtype != number:
+        return None
+    lines, count, below, step, stride, width, words, between = (int(x or 0) for x in literals)
+    channels = len(sums) // (lines * count)
+    vector = _vector(number) if width > 1 else 1
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        total = unpack(builder, args[0], sig.args[0])
+        place = sig.args[1], args[1]
+        others = [_parts(context, builder, place, args[3], k * between, width, vector) for k in range(channels)]
+        for r in range(lines):
+            for remainder in range(stride):
+                mine = [s for s in range(count) if s * step % stride == remainder]
+                if not mine:
+                    continue
+                first, reach = mine[0] * step // stride, mine[-1] * step // stride
+                begin = first // vector * vector
+                whole = -(-(width + reach - begin) // vector) * vector
+                row = _parts(context, builder, place, args[2], r * below + remainder * words + begin, whole, vector)
+                for k in range(channels):
+                    for s in mine:
+                        at_sum = (k * lines + r) * count + s
+                        for e in range(width):
+                            x = row[s * step // stride - begin + e]
+                            total[at_sum] = builder.fma(others[k][e], x, total[at_sum])
+        return tuple_of(context, builder, sig.return_type, total)
+
+    where = types.int64, types.int64
+    return sums(sums, shared, *where, rows, taps, row_step, gap, gain, pixels, phase, room), codegen
+
+
+@intrinsic
 def store_sums(typingctx, sums, shared, at, pixels, channel_step, pixel_step):  # type: ignore[no-untyped-def]
     """Write sums [k][e] of `pixels` e to `at` + k `channel_step` + e `pixel_step`, by vectors along the step of 1."""
     width, of_k, of_e = (int_literal(x) for x in (pixels, channel_step, pixel_step))
@@ -88,3 +129,19 @@ def store_sums(typingctx, sums, shared, at, pixels, channel_step, pixel_step):  
         return void(context)
 
     return types.void(sums, shared, types.int64, pixels, channel_step, pixel_step), codegen
+
+
+@intrinsic
+def store_apart(typingctx, sums, shared, at, step):  # type: ignore[no-untyped-def]
+    """Write the numbers of a tuple to `at`, `at` + `step`, ..."""
+    between, number = int_literal(step), element_type(shared)
+    if between is None or not isinstance(sums, types.UniTuple) or sums.dtype != number:
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        for i, value in enumerate(unpack(builder, args[0], sig.args[0])):
+            where = builder.add(args[2], ir.Constant(I64, i * between))
+            _store(context, builder, (sig.args[1], args[1], types.int64, where), [value])
+        return void(context)
+
+    return types.void(sums, shared, types.int64, step), codegen
