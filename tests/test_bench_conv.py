@@ -9,7 +9,7 @@ import pytest
 
 from numbaprims.bench import cases, command, figures, onnx_model, report, results, runner, session, table, targets
 from numbaprims.bench.figures import miopen_figure6
-from numbaprims.bench.stems import conv, conv_solvers, conv_suites
+from numbaprims.bench.stems import conv, conv_operands, conv_solvers, conv_suites
 from numbaprims.cli import reproduce as cli_reproduce
 from numbaprims.reference import conv as reference
 from numbaprims.tuning.timing import Schedule
@@ -392,7 +392,7 @@ def tiny_figure(monkeypatch):
         False: conv_suites.Layer(1, 4, 6, 6, 8, 3, 3, padding=(1, 1)),
     }
     monkeypatch.setattr(miopen_figure6, "BASELINE", "naive")
-    monkeypatch.setattr(conv.Ours, "candidates", lambda self: ["naive"])
+    monkeypatch.setattr(conv_operands.Ours, "candidates", lambda self: ["naive"])
     monkeypatch.setattr(miopen_figure6, "layers", lambda ones, count, batch: [small[ones]])
 
 
@@ -426,7 +426,7 @@ def test_a_figure_names_what_it_could_not_measure(tiny_figure, monkeypatch, caps
 
 
 def test_a_wrong_solver_is_left_out_of_a_figure(tiny_figure, monkeypatch, capsys):
-    monkeypatch.setattr(miopen_figure6.conv.Operands, "check", lambda self: lambda got: "off by 1")
+    monkeypatch.setattr(conv_operands.Operands, "check", lambda self: lambda got: "off by 1")
     assert reproduce("--quick") == 1
 
 

@@ -77,7 +77,7 @@ def _activation(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
 
 
 def _conv(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    from numbaprims.bench.stems.conv import Operands, Ours
+    from numbaprims.bench.stems.conv_operands import Operands, Ours
 
     ours = Ours(Operands(case))
     return ours.function.__name__, ours.arguments, ours.words

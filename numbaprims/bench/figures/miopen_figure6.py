@@ -18,7 +18,7 @@ from numbaprims.bench.cases import Case, load_suites
 from numbaprims.bench.operands import spoil
 from numbaprims.bench.results import geometric_mean
 from numbaprims.bench.session import schedule
-from numbaprims.bench.stems import conv, conv_suites
+from numbaprims.bench.stems import conv, conv_operands, conv_suites
 from numbaprims.bench.stems.conv_solvers import solver_times
 from numbaprims.bench.stems.conv_suites import Layer
 from numbaprims.bench.table import seconds
@@ -85,8 +85,8 @@ def measure(options: Namespace, document: dict[str, Any]) -> Iterator[None]:
 def _entry(panel: str, direction: str, layer: Layer, options: Namespace) -> dict[str, Any]:
     sizes = tuple((name, getattr(layer, name)) for name in conv.DIMENSIONS)
     switches = (("padding", conv_suites.text(layer.padding)), ("direction", direction))
-    operands = conv.Operands(Case("conv", "figure 6", sizes, "f32", switches))
-    ours, check = conv.Ours(operands), operands.check()
+    operands = conv_operands.Operands(Case("conv", "figure 6", sizes, "f32", switches))
+    ours, check = conv_operands.Ours(operands), operands.check()
     entry: dict[str, Any] = {"panel": panel, "label": label(layer), "flops": layer.flops}
     names, refused = [], {}
     for name in ours.candidates():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from numbaprims.bench import rivals
 from numbaprims.bench.cases import Contender, aligned_empty, poison
 from numbaprims.bench.onnx_model import Tensor, model
 from numbaprims.bench.operands import on_host
+from numbaprims.bench.stems.conv_operands import Operands
 from numbaprims.tuning.timing import Schedule, measure
-
-if TYPE_CHECKING:
-    from numbaprims.bench.stems.conv import Operands
 
 _ATTRIBUTES = {None: "none", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "swish"}
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from numbaprims.bench.stems.conv_operands import Ours
 from numbaprims.tuning.timing import Schedule, measure
-
-if TYPE_CHECKING:
-    from numbaprims.bench.stems.conv import Ours
 
 # A solver that takes this many times as long as the fastest is timed roughly only: five calls, or 0.1 s of them.
 _HOPELESS = 3.0
