@@ -8,13 +8,19 @@ import numpy as np
 
 from numbaprims.cpu.conv.depthwise import neighbours
 from numbaprims.cpu.conv.direct_layout import Form, Pixels, Planes
+from numbaprims.cpu.conv.direct_weight_layout import Gradient
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+
+MOST_CHANNELS = 8
+"""Of a group, for the weight's gradient: with more, vectors along the channels (weight_gemm) are full."""
 
 
 def form(problem: Any) -> type[Form] | None:
     """The kernels for how the operands lie, None where there are none."""
     columns, channels = neighbours(problem)
+    if problem.direction == "weight":
+        return Gradient if columns else None
     return Planes if columns else Pixels if channels else None
 
 
@@ -32,8 +38,10 @@ class Direct(Solver):
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem
-        if p.direction not in ("forward", "data"):
-            return f"it has no direction {p.direction}"
+        if p.direction == "bias":
+            return "it has no direction bias"
+        if p.n == 0 and p.direction == "weight":
+            return "the batch is empty: there is nothing to add up"
         if p.accumulate == "i32":
             return "it has no integers"
         if p.direction == "data" and p.stride != (1, 1, 1):
@@ -43,7 +51,9 @@ class Direct(Solver):
         kind = form(p)
         if kind is None:
             return "the rows of x, y and c must be contiguous, or their channels"
-        if kind is Planes and p.stride[2] > 4:
+        if p.direction == "weight" and p.group_c > MOST_CHANNELS:
+            return f"its gradient of the weight is for up to {MOST_CHANNELS} channels of a group"
+        if kind is not Pixels and p.stride[2] > 4:
             return "its horizontal stride is at most 4 in planes"
         if kind(p, target).copied_bytes(1) > target.l2 // 2:
             return "the input rows of one row of the result exceed half of the second-level cache"

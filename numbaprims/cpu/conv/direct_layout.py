@@ -163,14 +163,34 @@ class Form(abc.ABC):
         """The whole, or the packing of the weights of a plan."""
 
 
-class Planes(Form):
+class Phases(Form):
+    """What copies bands of planes: the columns of each row sorted by their remainder modulo the stride."""
+
+    def __init__(self, problem: Any, target: Any) -> None:
+        super().__init__(problem, target)
+        self.extra = self.reach[1] // self.SW
+        self.pitch = max(self.out_size[2] + self.extra, self.W)
+
+    def copied_bytes(self, band: int) -> int:
+        return int(self.band_rows(band) * self.depth * self.pitch * self.SW * self.size)
+
+    def lay_out_copy(self) -> None:
+        """The places of rows, remainders and channels in the copy, and of each tap."""
+        # a vector behind the last row, and one behind the last pixel of the band
+        self.copy_phase = ceil_div(self.band_rows(self.tallest), self.SH) * self.pitch + 2 * self.W
+        self.copy_c = self.SH * self.SW * self.copy_phase
+        i, j = self.tap_h, self.tap_w
+        taps = self.tap_c * self.copy_c + (i % self.SH * self.SW + j % self.SW) * self.copy_phase
+        self.taps = (taps + i // self.SH * self.pitch + j // self.SW).astype(np.int64)
+        self.copy_bytes = round_up(self.depth * self.copy_c * self.size, 64)
+
+
+class Planes(Phases):
     """Operands whose columns are neighbours: MR filters x NV vectors of pixels."""
 
     def __init__(self, problem: Any, target: Any) -> None:
         super().__init__(problem, target)
         self.MR, self.NV = (8, 3) if target.isa in ("avx512", "neon") else (4, 3)
-        self.extra = self.reach[1] // self.SW
-        self.pitch = max(self.out_size[2] + self.extra, self.W)
         # vectors of a row by themselves, or of the grid from row to row: whichever leaves fewer lanes unused
         whole = round_up(self.out_size[2], self.W)
         self.across = whole // self.W if whole <= self.out_size[2] + self.extra else 0
@@ -179,14 +199,8 @@ class Planes(Form):
         self.cross = int(self.extra > 0 and self.out_size[2] >= self.NV * self.W and self.out_size[2] % self.W > 0)
         self.choose_bands()
         self.cut(self.MR)
-        # a vector behind the last row, and one behind the last pixel of the band
-        self.copy_phase = ceil_div(self.band_rows(self.tallest), self.SH) * self.pitch + 2 * self.W
-        self.copy_c = self.SH * self.SW * self.copy_phase
-        i, j = self.tap_h, self.tap_w
-        taps = self.tap_c * self.copy_c + (i % self.SH * self.SW + j % self.SW) * self.copy_phase
-        self.taps = (taps + i // self.SH * self.pitch + j // self.SW).astype(np.int64)
+        self.lay_out_copy()
         self.places = np.concatenate([self._places(rows) for rows in (self.band, self.last)])
-        self.copy_bytes = round_up(self.depth * self.copy_c * self.size, 64)
         waiting = self.block * self.tallest * self.out_size[2] if self.waits else 0
         self.room = round_up((self.block + waiting) * self.size, 64)
 
@@ -223,9 +237,6 @@ class Planes(Form):
             near = crossing and (not plain or crossing[0] <= plain[0] + self.NV)
             order.append((crossing if near else plain).pop(0))
         return len(order), order + plain + crossing
-
-    def copied_bytes(self, band: int) -> int:
-        return int(self.band_rows(band) * self.depth * self.pitch * self.SW * self.size)
 
     def seconds(self, band: int, bands: int) -> float:
         pixels = self.NV * self.W
