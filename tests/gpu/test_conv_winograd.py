@@ -100,6 +100,20 @@ def test_workspace(gpu, monkeypatch):
         assert bool(taken) == (solver is not fused)
 
 
+def test_depth(gpu):
+    """The third dimension: its taps are pieces, with a stride and a dilation of their own."""
+    for case, directions in (
+        (Case((2, 3, 5, 6, 7), (4, 3, 3, 3, 3), padding=1), ("forward", "data")),
+        (Case((1, 4, 9, 6, 5), (6, 2, 3, 3, 3), (2, 1, 1), (3, 1, 0), (2, 1, 1), groups=2), ("forward",)),
+    ):
+        for direction in directions:
+            got, expected = run(
+                case, direction, "winograd_2x2", "NCHW" if direction == "forward" else "NHWC", exact=True
+            )
+            assert_exact(got, expected)
+        check(case, "weight", "winograd_weight")
+
+
 def test_weight(gpu):
     """Few tiles take F(2x2, 3x3), whose sums of integers are exact; pieces, groups and channels last."""
     for case, layout in ((Case((2, 5, 5, 6), (7, 5, 3, 3), padding=1), "NCHW"), (CASES[14], "NHWC")):
@@ -195,7 +209,8 @@ def test_refusals():
     assert "stride 1" in refusal(Winograd4(), (1, 2, 8, 8), (3, 2, 3, 3), stride=2)
     assert "dilation 1" in refusal(Winograd4(), (1, 2, 8, 8), (3, 2, 3, 3), dilation=2)
     assert "fractions" in refusal(Winograd4(), (1, 2, 8, 8), (3, 2, 3, 3), dtype=np.int8)
-    assert "depth" in refusal(WinogradPieces(), (1, 2, 4, 8, 8), (3, 2, 3, 3, 3))
+    assert refusal(WinogradPieces(), (1, 2, 4, 8, 8), (3, 2, 3, 2, 3)) is None
+    assert "depth" in refusal(WinogradFused(), (1, 2, 4, 8, 8), (3, 2, 3, 3, 3))
     assert "solvers of its own" in refusal(WinogradPieces(), (1, 2, 8, 8), (3, 2, 3, 3))
     weight = PROBLEMS["conv_backward_weight"](np.zeros((1, 3, 9, 9)), np.zeros((1, 2, 9, 9)), (3, 2, 1, 1))
     assert "2 to 196 taps" in WinogradWeight().why_not(weight, H200)

@@ -30,6 +30,22 @@ SLICE = 128
 TENSOR_CORES = ("wgmma", "mma", "mma_split_k")
 
 
+class Depth(NamedTuple):
+    """The dimension along which nothing is transformed: its results are images, and its taps more channels to sum."""
+
+    out: int = 1
+    x: int = 1
+    taps: int = 1
+    stride: int = 1
+    gap: int = 1
+    pad: int = 0
+    x_step: int = 0
+    """Strides in elements, of x or of what is posed as x; as the rest."""
+    out_step: int = 0
+    c_step: int = 0
+    w_step: int = 0
+
+
 class Pose(NamedTuple):
     """A convolution of images with stride 1, forward or of the data, as one forward; a forward one has any stride."""
 
@@ -48,8 +64,14 @@ class Pose(NamedTuple):
     w_steps: tuple[int, int, int, int]
     """Of out channel, x channel, row, column."""
     w_start: int
-    """Where tap (0, 0) lies."""
+    """Where the first tap lies."""
     w_group: int
+    depth: Depth = Depth()
+
+    @property
+    def images(self) -> int:
+        """Of the result."""
+        return self.n * self.depth.out
 
 
 def _planar(steps: Any) -> tuple[int, int, int, int]:
@@ -64,14 +86,22 @@ def pose(problem: Any) -> Pose:
     q = Pose(
         p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], _planar(s.x), _planar(s.y),
         _planar(s.c), w, 0, p.group_k * w[0],
+        Depth(
+            p.y_size[0], p.x_size[0], p.kernel[0], p.stride[0], p.dilation[0], p.padding[0], s.x[2], s.y[2], s.c[2],
+            s.w[2],
+        ),
     )  # fmt: skip
     if problem.direction != "data":
         return q
-    r, t = problem.kernel[1:]
+    (z, r, t), d = problem.kernel, q.depth
+    depth = d._replace(
+        out=d.x, x=d.out, pad=(z - 1) * d.gap - d.pad, x_step=d.out_step, out_step=d.x_step, w_step=-d.w_step
+    )
     return q._replace(
         x_channels=q.out_channels, out_channels=q.x_channels, x=q.out, out=q.x,
         pad=(r - 1 - q.pad[0], t - 1 - q.pad[1]), x_steps=q.out_steps, out_steps=q.x_steps,
-        w_steps=(w[1], w[0], -w[2], -w[3]), w_start=(r - 1) * w[2] + (t - 1) * w[3],
+        w_steps=(w[1], w[0], -w[2], -w[3]), 
+        w_start=(z - 1) * d.w_step + (r - 1) * w[2] + (t - 1) * w[3], depth=depth,
     )  # fmt: skip
 
 

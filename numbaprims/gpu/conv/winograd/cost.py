@@ -15,7 +15,7 @@ from numbaprims.gpu.conv.transformed import Domain, Pose, ranked
 from numbaprims.gpu.gemm import cost
 
 #: Instructions of a thread: for each position of its tile, and for each output.
-IN, FILTER, OUT, END = 22, 9, 10, 30
+IN, FILTER, OUT, END = 23, 9, 10, 30
 #: Of the four instructions that a multiprocessor issues a clock: the part that loads, stores and waits leave.
 ISSUED = 0.6
 
@@ -44,11 +44,11 @@ def slice_seconds(
     """One slice of tiles, which is the part `share` of them all; `outputs` of a tile."""
     size_in, size_out = DTYPES[problem.in_dtype].itemsize, DTYPES[problem.out_dtype].itemsize
     v, m, _ = domain.bytes
-    x = share * q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * size_in
-    y = share * q.n * q.groups * q.out_channels * q.out[0] * q.out[1] * size_out * (2 if problem.has_c else 1)
+    x = share * q.images * q.groups * q.x_channels * q.x[0] * q.x[1] * size_in
+    y = share * q.images * q.groups * q.out_channels * q.out[0] * q.out[1] * size_out * (2 if problem.has_c else 1)
     product = domain.product()
     seconds = ranked(product, target, rounded=rounded)[0].estimate(product, target)
-    # each piece of a window reads the input again
+    # each piece of a window, and each of its planes, reads the input again
     seconds += sweep_seconds(
         x * (domain.channels / q.x_channels) + v, domain.groups * domain.channels * domain.tiles,
         IN * domain.positions, target,

@@ -19,7 +19,7 @@ from typing import Any
 
 from numbaprims.cook_toom import filtering, program
 from numbaprims.gpu.conv.arguments import common_types, pointer
-from numbaprims.gpu.conv.winograd.transform_in import tile_corner
+from numbaprims.gpu.conv.winograd.transform_in import FAR, tile_corner
 from numbaprims.gpu.device.copy import copy_async_partial, copy_commit, copy_wait, shared_address
 from numbaprims.gpu.device.memory import advance, load_vector, opaque, store_vector
 from numbaprims.gpu.device.packs import load_apart
@@ -45,8 +45,6 @@ LD = 36
 ROWS = N * N * DEPTH
 UNROLLED = 4
 """Channels whose products stand in the code one after another: 256 multiply-adds."""
-FAR = -(1 << 29)
-"""The place of a tile or a tap that does not exist."""
 I32, I64, U32, F32 = types.int32, types.int64, types.uint32, types.float32
 
 

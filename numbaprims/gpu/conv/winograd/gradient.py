@@ -9,6 +9,7 @@ from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.transformed import (
+    Depth,
     Domain,
     Pose,
     Stage,
@@ -53,7 +54,8 @@ class WinogradWeight(Solver):
     name = "winograd_weight"
 
     def _cuts(self, problem: Any) -> tuple[Axis | None, ...]:
-        m = 4 if problem.n * ceil_div(problem.y_size[1], 4) * ceil_div(problem.y_size[2], 4) >= FEW_TILES else 2
+        images = problem.n * problem.y_size[0]
+        m = 4 if images * ceil_div(problem.y_size[1], 4) * ceil_div(problem.y_size[2], 4) >= FEW_TILES else 2
         return tuple(
             Axis(m, 3) if (taps, stride) == (3, 1) else best_axis(taps, stride, out)
             for taps, stride, out in zip(problem.kernel[1:], problem.stride[1:], problem.y_size[1:], strict=True)
@@ -68,7 +70,7 @@ class WinogradWeight(Solver):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.direction != "weight":
             return f"direction {problem.direction} is not the weight's gradient"
-        found = common_refusal(problem)
+        found = common_refusal(problem, depth=True)
         if found is not None:
             return found
         taps = problem.kernel[1] * problem.kernel[2]
@@ -79,7 +81,7 @@ class WinogradWeight(Solver):
         q = pose(problem)
         part = self._slices(problem, q)[0]
         h, w = self.axes(problem)
-        tiles = q.n * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
+        tiles = q.images * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
         rows = q.groups * max(part.v.channels, part.y.channels)
         if max(tiles, rows * part.v.tiles, q.groups * part.v.channels * part.y.channels) >= LARGEST:
             return "there are more transforms than 32-bit indices"
@@ -88,8 +90,8 @@ class WinogradWeight(Solver):
     def _slices(self, problem: Any, q: Pose) -> list[Sums]:
         h, w = self.axes(problem)
         size = DTYPES[problem.accumulate].itemsize
-        tiles = q.n * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
-        channels, positions = q.x_channels * len(h.firsts) * len(w.firsts), h.n * w.n
+        tiles = q.images * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
+        channels, positions = q.x_channels * q.depth.taps * len(h.firsts) * len(w.firsts), h.n * w.n
         order = "channels" if problem.x_order == "last" else "tiles"
         found = []
         for first, count in slices(tiles, positions * q.groups * (channels + q.out_channels) * size):
@@ -124,8 +126,8 @@ class WinogradWeight(Solver):
         size_in, size_out = DTYPES[problem.in_dtype].itemsize, DTYPES[problem.out_dtype].itemsize
         parts = self._slices(problem, q)
         tiles = sum(part.v.tiles for part in parts)
-        x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * size_in * len(h.firsts) * len(w.firsts)
-        y = q.n * q.groups * q.out_channels * q.out[0] * q.out[1] * size_in
+        x = q.images * q.groups * parts[0].v.channels * q.x[0] * q.x[1] * size_in
+        y = q.images * q.groups * q.out_channels * q.out[0] * q.out[1] * size_in
         seconds = 0.0
         for part in parts:
             share = part.v.tiles / tiles
@@ -163,9 +165,12 @@ class WinogradWeight(Solver):
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q, axes = pose(problem), self.axes(problem)
+        d = q.depth
         multiply, end, _ = self._products(problem, target, config)
-        of_y = Source(1, problem.in_dtype, q.out_channels, q.out, (0, 0), q.out_steps)
-        of_x = Source(2, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps)
+        of_y = Source(
+            1, problem.in_dtype, q.out_channels, q.out, (0, 0), q.out_steps, Depth(d.out, d.out, x_step=d.out_step)
+        )
+        of_x = Source(2, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps, d)
         stages: list[Stage] = []
         for part, product in zip(self._slices(problem, q), multiply, strict=True):
             tiles, order, at = (part.first, part.v.tiles), part.v.order, self._sum_bytes(problem, q, part)
@@ -181,10 +186,9 @@ class WinogradWeight(Solver):
         """The taps, of sums that lie at the scratch memory's beginning."""
         h, w = self.axes(problem)
         work = q.groups * q.out_channels * channels
-        out, c = ((steps[0], steps[1], *steps[3:]) for steps in (problem.strides.w, problem.strides.c))
         numbers = (
-            work, q.out_channels, channels, q.x_channels, h.stride, w.stride, *problem.kernel[1:], len(w.firsts),
-            h.word, w.word, *self._steps(q, channels), *out, *c,
+            work, q.out_channels, channels, q.x_channels, h.stride, w.stride, *problem.kernel[1:], len(h.firsts),
+            len(w.firsts), h.word, w.word, *self._steps(q, channels), *problem.strides.w, *problem.strides.c,
         )  # fmt: skip
         common = common_values(problem)
         kernel = make_window(

@@ -9,7 +9,7 @@ from numbaprims import settings
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
-from numbaprims.gpu.conv.transformed import Domain, Pose, Stage, make_driver, multiply_step, pose, ranked, slices
+from numbaprims.gpu.conv.transformed import Depth, Domain, Pose, Stage, make_driver, multiply_step, pose, ranked, slices
 from numbaprims.gpu.conv.winograd import cost
 from numbaprims.gpu.conv.winograd.axes import Axis, best_axis
 from numbaprims.gpu.conv.winograd.transform_in import THREADS, make_filter, make_input
@@ -23,10 +23,10 @@ MOST_TAPS = 196
 """14 x 14: the first taps of pieces have 4 bits each."""
 
 
-def common_refusal(problem: Any) -> str | None:
-    """What no solver of the family takes."""
+def common_refusal(problem: Any, *, depth: bool = False) -> str | None:
+    """What no solver of the family takes; without `depth` images only."""
     p = problem
-    if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+    if not depth and (p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0):
         return "it takes images, without a depth"
     if p.dilation[1:] != (1, 1):
         return "it takes dilation 1"
@@ -56,6 +56,7 @@ class Source(NamedTuple):
     pad: tuple[int, int]
     steps: tuple[int, int, int, int]
     """n, c, h, w."""
+    depth: Depth
 
 
 def input_step(
@@ -68,11 +69,13 @@ def input_step(
     first, count = tiles
     if role == "gradient":
         h, w = Axis(h.m, h.r), Axis(w.m, w.r)
-    channels = source.channels * len(h.firsts) * len(w.firsts)
+    d = source.depth
+    channels = source.channels * d.taps * len(h.firsts) * len(w.firsts)
     work = groups * channels * count
     numbers = (
         work, first, count, channels, source.channels, ceil_div(out[0], h.m), ceil_div(out[1], w.m), h.m * h.stride,
-        w.m * w.stride, h.stride, w.stride, *source.pad, *source.size, len(w.firsts), h.word, w.word, *source.steps, *v,
+        w.m * w.stride, h.stride, w.stride, *source.pad, *source.size, d.out, d.x, d.stride, d.gap, d.pad,
+        len(h.firsts), len(w.firsts), h.word, w.word, d.x_step, *source.steps, *v,
     )  # fmt: skip
     return step(
         make_input(source.dtype, h.m, h.r, w.m, w.r, order, role), ceil_div(work, THREADS),
@@ -97,9 +100,11 @@ class Winograd(Solver):
         """What neither of the two directions takes."""
         if problem.direction not in ("forward", "data"):
             return f"direction {problem.direction} is not one of forward and data"
-        found = common_refusal(problem)
+        found = common_refusal(problem, depth=True)
         if found is not None:
             return found
+        if problem.direction == "data" and problem.stride != (1, 1, 1):
+            return "the data gradient of a stride is no convolution of one stride"
         q = pose(problem)
         tiles, domain = self._tiles(q, problem), self._domains(problem, q)[0][1]
         if max(tiles, q.groups * domain.channels * max(domain.outs, domain.tiles)) >= LARGEST:
@@ -110,13 +115,13 @@ class Winograd(Solver):
 
     def _tiles(self, q: Pose, problem: Any) -> int:
         h, w = self.axes(problem)
-        return q.n * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
+        return q.images * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
 
     def _domains(self, problem: Any, q: Pose) -> list[tuple[int, Domain]]:
         """The first tile of each slice, and its products."""
         h, w = self.axes(problem)
         tiles, size = self._tiles(q, problem), DTYPES[problem.accumulate].itemsize
-        channels = q.x_channels * len(h.firsts) * len(w.firsts)
+        channels = q.x_channels * q.depth.taps * len(h.firsts) * len(w.firsts)
         of_tile = h.n * w.n * q.groups * (channels + q.out_channels) * size
         order = source_order(problem)
         return [
@@ -187,8 +192,8 @@ class Winograd(Solver):
         p, g, c, _ = domain.u
         work = q.groups * domain.channels * domain.outs
         numbers = (
-            work, domain.outs, domain.channels, q.x_channels, h.stride, w.stride, *problem.kernel[1:], len(w.firsts),
-            h.word, w.word, q.w_start, q.w_group, *q.w_steps, p, g, c,
+            work, domain.outs, domain.channels, q.x_channels, h.stride, w.stride, *problem.kernel[1:], len(h.firsts),
+            len(w.firsts), h.word, w.word, q.w_start, q.w_group, q.depth.w_step, *q.w_steps, p, g, c,
         )  # fmt: skip
         return step(
             make_filter(problem.w_dtype, h.m, h.r, w.m, w.r), ceil_div(work, THREADS),
@@ -212,7 +217,7 @@ class Winograd(Solver):
             stages: list[Stage] = [] if kept else [inverse]
             multiply, end, _ = products[kept]
             shared = 0 if kept else of_filter
-            source = Source(1, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps)
+            source = Source(1, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps, q.depth)
             for (first, domain), product in zip(domains, multiply, strict=True):
                 tiles = (first, domain.tiles)
                 stages += [
@@ -241,13 +246,15 @@ class Winograd(Solver):
         V = vector_of(problem.accumulate, w.m)
         nbytes = V * DTYPES[problem.out_dtype].itemsize
         flags = 0
-        for bit, pointer, steps in ((OUT_VECTORS, out, q.out_steps), (C_VECTORS, c, q.c_steps)):
-            if steps[3] == 1 and pointer % nbytes == 0 and all(value % V == 0 for value in steps[:3]):
+        for bit, pointer, steps, step_d in (
+            (OUT_VECTORS, out, q.out_steps, q.depth.out_step), (C_VECTORS, c, q.c_steps, q.depth.c_step)
+        ):  # fmt: skip
+            if steps[3] == 1 and pointer % nbytes == 0 and all(value % V == 0 for value in (*steps[:3], step_d)):
                 flags |= bit
         work = q.groups * domain.outs * domain.tiles
         numbers = (
-            work, first, domain.tiles, domain.outs, ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m), *q.out, flags,
-            *domain.m, *q.out_steps, *q.c_steps,
+            work, first, domain.tiles, domain.outs, ceil_div(q.out[0], h.m), ceil_div(q.out[1], w.m), q.depth.out,
+            *q.out, flags, *domain.m, q.depth.out_step, *q.out_steps, q.depth.c_step, *q.c_steps,
         )  # fmt: skip
         common = common_values(problem)
         kernel = make_output(
@@ -269,8 +276,8 @@ class Square(Winograd):
         return Axis(self.M, R), Axis(self.M, R)
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.kernel != (1, R, R):
-            return f"it takes windows of 3 x 3, not {' x '.join(map(str, problem.kernel))}"
+        if problem.kernel[1:] != (R, R):
+            return f"it takes windows of 3 x 3, not {' x '.join(map(str, problem.kernel[1:]))}"
         if problem.stride[1:] != (1, 1):
             return "it takes stride 1"
         return self._refusal(problem)
@@ -315,9 +322,7 @@ class WinogradPieces(Winograd):
         return tuple(map(best_axis, problem.kernel[1:], problem.stride[1:], out))
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.direction == "data" and problem.stride[1:] != (1, 1):
-            return "the data gradient of a stride is no convolution of one stride"
-        if problem.kernel == (1, R, R) and problem.stride[1:] == (1, 1):
+        if problem.kernel[1:] == (R, R) and problem.stride[1:] == (1, 1):
             return "3 x 3 with stride 1 has solvers of its own"
         taps = problem.kernel[1] * problem.kernel[2]
         if not 1 < taps <= MOST_TAPS:

@@ -26,10 +26,22 @@ def registers(acc: str, positions: int) -> int:
     return 255 if acc == "f64" and positions > 16 else 168 if positions > 36 or acc == "f64" else 128
 
 
+FAR = -(1 << 29)
+"""The row of what does not exist: outside of every plane."""
+
+
 @device_function
 def first_tap(word, number):  # type: ignore[no-untyped-def]
     """Number `number` of the first taps that a word holds (axes.py)."""
     return I32((word >> I64(4 * number)) & I64(15))
+
+
+@device_function
+def pieces_of(piece, pieces_h, pieces_w):  # type: ignore[no-untyped-def]
+    """The tap of the depth, and which of the pieces along the height and the width."""
+    rest = quotient(U32(piece), U32(pieces_w))
+    z = quotient(rest, U32(pieces_h))
+    return I32(z), I32(rest - z * U32(pieces_h)), I32(U32(piece) - rest * U32(pieces_w))
 
 
 @device_function
@@ -76,7 +88,7 @@ def make_input(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int, order: str, r
     DOWN, ALONG = program(of_h), program(of_w)
     split = SPLIT[order]
     signature = types.void(
-        pointer(acc), pointer(dtype), types.uint32, *(types.int32,) * 15, *(types.int64,) * 10
+        pointer(acc), pointer(dtype), types.uint32, *(types.int32,) * 21, *(types.int64,) * 11
     )  # fmt: skip
 
     @gpu_kernel(
@@ -85,21 +97,23 @@ def make_input(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int, order: str, r
     )  # fmt: skip
     def winograd_input(  # type: ignore[no-untyped-def]
         v, x, work, first, tiles, channels, x_channels, tiles_h, tiles_w, hop_h, hop_w, gap_h, gap_w, pad_h, pad_w,
-        x_h, x_w, pieces_w, firsts_h, firsts_w, x_sn, x_sc, x_sh, x_sw, v_p, v_g, v_c, v_t,
+        x_h, x_w, out_d, x_d, hop_d, gap_d, pad_d, pieces_h, pieces_w, firsts_h, firsts_w, x_sd, x_sn, x_sc, x_sh, x_sw,
+        v_p, v_g, v_c, v_t,
     ):  # fmt: skip
         number = U32(block_index() * U32(THREADS) + thread_index())
         if number < work:
             group, channel, tile = split(number, tiles, channels)
             piece = quotient(U32(channel), U32(x_channels))
             own = I32(U32(channel) - piece * U32(x_channels))
-            piece_h = quotient(piece, U32(pieces_w))
-            piece_w = U32(piece - piece_h * U32(pieces_w))
+            z, piece_h, piece_w = pieces_of(piece, pieces_h, pieces_w)
             image, row, column = tile_corner(I32(first + tile), tiles_h, tiles_w)
-            corner = (
-                I32(row * hop_h + first_tap(firsts_h, piece_h) - pad_h),
-                I32(column * hop_w + first_tap(firsts_w, piece_w) - pad_w),
-            )
-            at = I64(image) * x_sn + I64(I32(group * x_channels + own)) * x_sc
+            volume = quotient(U32(image), U32(out_d))
+            plane = I32((image - I32(volume) * out_d) * hop_d + z * gap_d - pad_d)
+            exists = U32(plane) < U32(x_d)
+            top = I32(row * hop_h + first_tap(firsts_h, piece_h) - pad_h)
+            corner = (top if exists else I32(FAR), I32(column * hop_w + first_tap(firsts_w, piece_w) - pad_w))
+            at = I64(volume) * x_sn + I64(I32(group * x_channels + own)) * x_sc
+            at += I64(plane if exists else I32(0)) * x_sd
             patch = load_patch(x, at, corner, (gap_h, gap_w), (x_h, x_w), (x_sh, x_sw), H, W, dtype)
             place = I64(group) * v_g + I64(channel) * v_c + I64(tile) * v_t
             store_spread(v, place, v_p, transform(patch, H, DOWN, ALONG), 1)
@@ -113,7 +127,7 @@ def make_filter(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int) -> GpuKernel
     acc = DTYPES[dtype].accumulate
     DOWN, ALONG = program(filtering(m_h, r_h).g), program(filtering(m_w, r_w).g)
     signature = types.void(
-        pointer(acc), pointer(dtype), types.uint32, *(types.int32,) * 8, *(types.int64,) * 11
+        pointer(acc), pointer(dtype), types.uint32, *(types.int32,) * 9, *(types.int64,) * 12
     )  # fmt: skip
 
     @gpu_kernel(
@@ -121,18 +135,17 @@ def make_filter(dtype: str, m_h: int, r_h: int, m_w: int, r_w: int) -> GpuKernel
         registers=registers(acc, (m_h + r_h - 1) * (m_w + r_w - 1)),
     )  # fmt: skip
     def winograd_filter(  # type: ignore[no-untyped-def]
-        u, w, work, outs, channels, w_channels, gap_h, gap_w, taps_h, taps_w, pieces_w, firsts_h, firsts_w,
-        w_start, w_group, w_sk, w_sc, w_sr, w_ss, u_p, u_g, u_c,
+        u, w, work, outs, channels, w_channels, gap_h, gap_w, taps_h, taps_w, pieces_h, pieces_w, firsts_h, firsts_w,
+        w_start, w_group, w_sz, w_sk, w_sc, w_sr, w_ss, u_p, u_g, u_c,
     ):  # fmt: skip
         number = U32(block_index() * U32(THREADS) + thread_index())
         if number < work:
             group, out, channel = channel_first(number, channels, outs)
             piece = quotient(U32(channel), U32(w_channels))
             own = I32(U32(channel) - piece * U32(w_channels))
-            piece_h = quotient(piece, U32(pieces_w))
-            piece_w = U32(piece - piece_h * U32(pieces_w))
+            z, piece_h, piece_w = pieces_of(piece, pieces_h, pieces_w)
             corner = (first_tap(firsts_h, piece_h), first_tap(firsts_w, piece_w))
-            at = w_start + I64(group) * w_group + I64(out) * w_sk + I64(own) * w_sc
+            at = w_start + I64(group) * w_group + I64(out) * w_sk + I64(own) * w_sc + I64(z) * w_sz
             patch = load_patch(w, at, corner, (gap_h, gap_w), (taps_h, taps_w), (w_sr, w_ss), r_h, r_w, dtype)
             place = I64(group) * u_g + I64(channel) * u_c + I64(out)
             store_spread(u, place, u_p, transform(patch, r_h, DOWN, ALONG), 1)

@@ -15,6 +15,7 @@ from numbaprims.cook_toom import filtering, program
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.winograd.transform_in import SPLIT, THREADS, registers, tile_corner
 from numbaprims.gpu.device.memory import advance, load_vector, opaque
+from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.transforms import load_spread, store_spread, transform
 from numbaprims.gpu.gemm.arguments import vector_length
 from numbaprims.gpu.gemm.epilogue import local_sums, make_finish
@@ -47,7 +48,7 @@ def make_output(
     finish = make_finish(dtype, out_dtype, acc, activation, V)
     _, fill = TUPLES[V]
     signature = types.void(
-        *common_types(dtype, dtype, out_dtype), pointer(acc), types.uint32, *(types.int32,) * 8, *(types.int64,) * 12
+        *common_types(dtype, dtype, out_dtype), pointer(acc), types.uint32, *(types.int32,) * 9, *(types.int64,) * 14
     )
 
     @gpu_kernel(
@@ -56,8 +57,8 @@ def make_output(
     )  # fmt: skip
     def winograd_output(  # type: ignore[no-untyped-def]
         out, x, w, c, bias, has_c, has_bias, bias_step, code, alpha, beta, p0, p1, p2,
-        m, work, first, tiles, outs, tiles_h, tiles_w, out_h, out_w, flags, m_p, m_g, m_k, m_t,
-        o_n, o_k, o_h, o_w, c_n, c_k, c_h, c_w,
+        m, work, first, tiles, outs, tiles_h, tiles_w, out_d, out_h, out_w, flags, m_p, m_g, m_k, m_t,
+        o_d, o_n, o_k, o_h, o_w, c_d, c_n, c_k, c_h, c_w,
     ):  # fmt: skip
         room = shared_array(ROOM, S, alignment=16)
         number = U32(block_index() * U32(THREADS) + thread_index())
@@ -68,8 +69,10 @@ def make_output(
             store_spread(room, mine, I64(STEP), transform(sums, H, DOWN, ALONG), V)
             image, row, column = tile_corner(I32(first + tile), tiles_h, tiles_w)
             channel = I32(group * outs + own)
-            at_out = I64(image) * o_n + I64(channel) * o_k
-            at_c = I64(image) * c_n + I64(channel) * c_k
+            volume = quotient(U32(image), U32(out_d))
+            plane = I32(image - I32(volume) * out_d)
+            at_out = I64(volume) * o_n + I64(plane) * o_d + I64(channel) * o_k
+            at_c = I64(volume) * c_n + I64(plane) * c_d + I64(channel) * c_k
             values = cuda.local.array(V, S)
             vector = opaque(I32(0))
             while vector < VECTORS:

@@ -8,7 +8,7 @@ from typing import Any
 from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program, transposed
 from numbaprims.gpu.conv.arguments import common_types, pointer
-from numbaprims.gpu.conv.winograd.transform_in import THREADS, first_tap, registers, tile_first
+from numbaprims.gpu.conv.winograd.transform_in import THREADS, first_tap, pieces_of, registers, tile_first
 from numbaprims.gpu.device.memory import advance, opaque
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.transforms import load_spread, store_spread, transform
@@ -31,7 +31,7 @@ def make_window(
     DOWN, ALONG = program(transposed(filtering(m_h, r_h).g)), program(transposed(filtering(m_w, r_w).g))
     finish = make_finish(dtype, out_dtype, acc, activation, 1)
     signature = types.void(
-        *common_types(dtype, dtype, out_dtype), pointer(acc), types.uint32, *(types.int32,) * 8, *(types.int64,) * 13
+        *common_types(dtype, dtype, out_dtype), pointer(acc), types.uint32, *(types.int32,) * 9, *(types.int64,) * 15
     )
 
     @gpu_kernel(
@@ -40,8 +40,8 @@ def make_window(
     )  # fmt: skip
     def winograd_window(  # type: ignore[no-untyped-def]
         out, y, x, c, bias, has_c, has_bias, bias_step, code, alpha, beta, p0, p1, p2,
-        m, work, outs, channels, x_channels, gap_h, gap_w, taps_h, taps_w, pieces_w, firsts_h, firsts_w, m_p, m_g, m_k,
-        o_k, o_c, o_r, o_s, c_k, c_c, c_r, c_s,
+        m, work, outs, channels, x_channels, gap_h, gap_w, taps_h, taps_w, pieces_h, pieces_w, firsts_h, firsts_w,
+        m_p, m_g, m_k, o_k, o_c, o_z, o_r, o_s, c_k, c_c, c_z, c_r, c_s,
     ):  # fmt: skip
         room = shared_array(ROOM, S)
         number = U32(block_index() * U32(THREADS) + thread_index())
@@ -52,11 +52,11 @@ def make_window(
             store_spread(room, mine, I64(THREADS), transform(sums, H, DOWN, ALONG), 1)
             piece = quotient(U32(channel), U32(x_channels))
             of_x = I32(U32(channel) - piece * U32(x_channels))
-            piece_h = quotient(piece, U32(pieces_w))
-            corner_h = first_tap(firsts_h, piece_h)
-            corner_w = first_tap(firsts_w, U32(piece - piece_h * U32(pieces_w)))
+            z, piece_h, piece_w = pieces_of(piece, pieces_h, pieces_w)
+            corner_h, corner_w = first_tap(firsts_h, piece_h), first_tap(firsts_w, piece_w)
             k = I32(group * outs + own)
-            at_out, at_c = I64(k) * o_k + I64(of_x) * o_c, I64(k) * c_k + I64(of_x) * c_c
+            at_out = I64(k) * o_k + I64(of_x) * o_c + I64(z) * o_z
+            at_c = I64(k) * c_k + I64(of_x) * c_c + I64(z) * c_z
             value = cuda.local.array(1, S)
             tap = opaque(I32(0))
             while tap < TAPS:
