@@ -38,6 +38,7 @@ _LAZY = {
     "explain": "dispatch.explain",
     "find": "dispatch.find",
     "tune": "dispatch.tune",
+    "share_cpus": "dispatch.scaling",
     "config": "settings",
     **dict.fromkeys(_KINDS, "ops.activation"),
     **{f"{kind}_backward": "ops.activation" for kind in _KINDS},

@@ -21,7 +21,9 @@ from typing import Any
 
 from numbaprims import kernel_cache, settings
 
-__all__ = ["count", "default_threads", "initialise", "layer", "parallel_allowed", "region_lock"]
+__all__ = [
+    "count", "default_threads", "enter", "initialise", "layer", "leave", "parallel_allowed", "region_lock", "share",
+]  # fmt: skip
 
 PREFERENCE = ("omp", "tbb", "workqueue")
 _NUMBA_PREFERENCE = ["tbb", "omp", "workqueue"]  # Numba's own order; anything else is the user's choice
@@ -98,17 +100,27 @@ def _mask_before() -> int:
 _mask: Callable[[], int] = _mask_before
 
 
+# Processes that share the CPUs of this one evenly; see `share`.
+_workers = 1
+
+
+def _ceil(quota: float) -> float:
+    return max(1.0, math.ceil(quota)) if quota < math.inf else quota
+
+
 @functools.cache
 def _limits() -> tuple[tuple[str, int], ...]:
     """What bounds the number of threads, each with its reason."""
     found = [("affinity", _affinity())]
     quota = cgroup_quota()
     if quota < math.inf:
-        found.append(("cgroup quota", max(1, math.ceil(quota))))
+        found.append(("cgroup quota", int(_ceil(quota))))
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         number = _positive(os.environ.get(name))
         if number is not None:
             found.append((name, number))
+    if _workers > 1:
+        found.append((f"being one of {_workers} workers", max(1, int(min(_affinity(), _ceil(quota))) // _workers)))
     return tuple(found)
 
 
@@ -135,6 +147,53 @@ def count() -> int:
         return 1
     most = _mask()
     return wanted if wanted < most else most
+
+
+def share(workers: int) -> None:
+    """Use one part in `workers` of the CPUs from now on: this process is one of so many.
+
+    It bounds what nobody asked for: a number in the settings still holds.
+
+    Raises:
+        ValueError: less than 1.
+        TypeError: no integer.
+    """
+    global _workers
+    number = workers.__index__() if hasattr(workers, "__index__") else None
+    if number is None:
+        raise TypeError(f"workers is {workers!r}; it must be a whole number from 1")
+    if number < 1:
+        raise ValueError(f"workers is {number}; it must be a whole number from 1")
+    if number != _workers:
+        _workers = number
+        _limits.cache_clear()
+        default_threads.cache_clear()
+
+
+# Python threads that are in a parallel launch, and the workers of each.
+_running: dict[int, int] = {}
+
+
+def enter(workers: int) -> int:
+    """Note a parallel launch of this Python thread, up to `leave`; give the workers that it gets.
+
+    Launches at the same time share the CPUs: each Python thread of a pool would otherwise use all of them. A number in
+    the settings is given as it is; under workqueue launches take turns, so each gets all it wants. 0.2 us.
+    """
+    me = threading.get_ident()
+    _running[me] = workers
+    if len(_running) > 1 and _layer_name != "workqueue" and not settings.current().threads:
+        # a copy, since others come and go; at first those that came earlier have more, and give it back at their next
+        others = [number for thread, number in list(_running.items()) if thread != me]
+        most = default_threads()
+        workers = max(1, min(workers, most // (len(others) + 1), most - sum(others)))
+        _running[me] = workers
+    return workers
+
+
+def leave() -> None:
+    """The end of a launch that `enter` noted."""
+    _running.pop(threading.get_ident(), None)
 
 
 # ------------------------------------------------------------------------------------------------- layer
@@ -256,6 +315,7 @@ def _after_fork_in_child() -> None:
     # Another thread of the parent may have held these; it does not exist here.
     _init_lock = threading.Lock()
     _region = threading.RLock()
+    _running.clear()
     _limits.cache_clear()  # workers are often pinned to a part of the CPUs after the fork
     default_threads.cache_clear()
     # Also if the user's own code started the threads, which is why Numba is asked, not `_initialised`.

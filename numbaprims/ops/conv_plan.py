@@ -14,9 +14,13 @@ from numbaprims.ops._activation_call import forward
 from numbaprims.ops._conv_call import forced, launch, new_result
 from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, prepared
 from numbaprims.ops._conv_problem import Posed
+from numbaprims.ops.plans import Plan
+
+# Shapes and settings that one plan keeps launchers and prepared weights for, as many as there are batch sizes.
+_LAUNCHERS = 16
 
 
-class ConvPlan:
+class ConvPlan(Plan):
     """``plan(x)`` computes ``activation(conv(x, weight) + bias)`` with the weights prepared at construction.
 
     The plan owns its prepared copy: a later change of `weight` does not reach it until `update`.  It may be called
@@ -68,13 +72,14 @@ class ConvPlan:
             mine = forward("identity", weight)
         with self._lock:
             self._mine, self._dtype, self._shape = mine, dtype, view.shape
-            self._bound: dict[Any, tuple[call.Bound, Posed, Any]] = {}
+            self._bound: dict[Any, tuple[call.Bound | None, Posed, Any]] = {}
 
     def __call__(self, x: Any, *, out: Any = None) -> Any:
         """Convolve.
 
         Args:
-            x: of the plan's shape, of the library and dtype of `weight`.
+            x: of the plan's shape, with any number of images, of the library and dtype of `weight`. The weights are
+                prepared anew for each new number.
             out: where the result goes.
 
         Returns:
@@ -84,9 +89,9 @@ class ConvPlan:
             TypeError, ValueError: as `numbaprims.conv`; also where `x` is not of the plan's shape.
         """
         view, dtype, library = arrays.enter(x, "x")
-        if view.shape != self._x_shape:
-            raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self._x_shape}")
-        key: Any = (view.strides, dtype, library, settings.key())
+        if view.ndim != len(self._x_shape) or view.shape[1:] != self._x_shape[1:]:
+            raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self._x_shape}, with any number of images")
+        key: Any = (view.shape, view.strides, dtype, library, settings.key())
         out_view = None
         if out is not None:
             out_view, out_dtype, out_library = arrays.enter(out, "out")
@@ -97,6 +102,8 @@ class ConvPlan:
         if known is None:
             known = self._bind(x, out)
             with self._lock:
+                if len(bound_of) >= _LAUNCHERS:
+                    bound_of.clear()
                 bound_of[key] = known
         bound, posed, packed = known
         posed = posed._replace(first=view, out=out_view)
@@ -107,19 +114,21 @@ class ConvPlan:
             if not out_view.flags.writeable:
                 raise ValueError("out is read-only; give a writable array")
             arrays.check_overlap(out_view, posed.inputs())
-        if out_view.size:
+        if bound is not None:
             launch(bound, posed, out_view, 1.0, 0.0, 0.0, packed)
             if settings.current().verbose:
                 call.log_call(bound)
         return result
 
-    def _bind(self, x: Any, out: Any) -> tuple[call.Bound, Posed, Any]:
-        """Check a call, choose its solver and prepare the weights for it."""
+    def _bind(self, x: Any, out: Any) -> tuple[call.Bound | None, Posed, Any]:
+        """Check a call, choose its solver and prepare the weights for it; nothing of it for no images."""
         operands = enter_two(x, "x", self._mine, "weight")
-        shape = geometry(self._x_shape, operands[2].shape, self._window)
+        shape = geometry(operands[0].shape, operands[2].shape, self._window)
         ending = Ending(self._arguments["bias"], self._arguments["activation"], out=out)
         posed = prepared(pose("forward", shape, operands, ending))
         problem = posed.problem
+        if not problem.n:
+            return None, posed, None
         with forced(self._arguments["algorithm"]):
             bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.origin)
         device = call.device_of(posed.origin)

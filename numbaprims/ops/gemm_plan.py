@@ -11,12 +11,13 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_problem import inputs_of, pose
+from numbaprims.ops.plans import Plan
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
 
 
-class GemmPlan:
+class GemmPlan(Plan):
     """``plan(a)`` computes ``activation(alpha * a @ op(b) + bias)`` with `b` packed at construction.
 
     The plan owns its packed copy: a later change of `b` does not reach it until `update`.  It may be called from
@@ -105,6 +106,9 @@ class GemmPlan:
             p0, p1, p2 = parameters
             launch(out_view, view, own, None, bias, packed, f0=g["alpha"], f1=0.0, f2=p0, f3=p1, f4=p2)
         return result
+
+    def leading(self, ndim: int) -> int:
+        return max(1, ndim - 1)
 
     def _bind(
         self, a: Any, out: Any, own: Any, mine: Any, packed: Any, bound_of: dict[Any, Any], key: Any

@@ -158,3 +158,40 @@ def test_only_this_module_starts_threads():
     }
     assert found <= allowed and "cpu/threads.py" in found
     assert sys.modules[threads.__name__] is threads
+
+
+def test_one_of_several_workers(machine):
+    machine("0::/\n", {"cpu.max": "1200000 100000"})
+    try:
+        threads.share(4)
+        assert threads.default_threads() == 3 and threads.why_default() == "3 by being one of 4 workers"
+        threads.share(100)
+        assert threads.default_threads() == 1
+        threads.share(1)
+        assert threads.default_threads() == 12
+        machine("0::/\n", {}, OMP_NUM_THREADS="2")
+        threads.share(4)
+        assert threads.default_threads() == 2, "a variable is about one process already"
+    finally:
+        threads.share(1)
+
+
+def test_launches_at_one_time_share_the_cpus(machine, monkeypatch):
+    machine("0::/\n", {}, cpus=8)
+    who = iter("abababcaa")
+    monkeypatch.setattr(threads.threading, "get_ident", lambda: next(who))
+    monkeypatch.setattr(threads, "_running", {})
+    monkeypatch.setattr(threads, "_layer_name", "omp")
+    assert threads.enter(8) == 8  # a, alone
+    assert threads.enter(8) == 1  # b: a has all of them
+    threads.leave()  # a
+    threads.leave()  # b
+    assert threads.enter(8) == 8  # a
+    assert threads.enter(8) == 1  # b
+    with config(threads=8):
+        assert threads.enter(8) == 8  # c: what is asked for is given
+    threads.leave()  # a
+    monkeypatch.setattr(threads, "_layer_name", "workqueue")
+    assert threads.enter(8) == 8  # a: launches take turns there
+    threads._after_fork_in_child()
+    assert threads._running == {}, "the other threads do not exist in a child"
