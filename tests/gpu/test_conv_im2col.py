@@ -7,7 +7,10 @@ from gpu.test_conv import check, device
 from helpers import assert_close, assert_exact, exact_integers
 
 import numbaprims
+from numbaprims.device_arrays import DeviceLibrary
 from numbaprims.gpu.conv import SOLVERS
+from numbaprims.gpu.conv.direct import Direct
+from numbaprims.gpu.conv.direct_weight import DirectWeight
 from numbaprims.gpu.conv.im2col import Im2col, Im2colWeight
 from numbaprims.gpu.conv.im2col_products import chunks_of
 from numbaprims.gpu.gemm.solvers import Naive
@@ -142,6 +145,20 @@ def test_workspace_and_estimate():
             assert matrix / 2 <= solver.workspace(problem, target, config) < 600 << 20
             assert solver.estimate(problem, target) > 2 * matrix / target.bandwidth
     assert {"im2col_gemm", "im2col_gemm_weight"} <= {solver.name for solver in SOLVERS}
+
+
+@pytest.mark.parametrize("solver", [Im2col(), Im2colWeight(), Direct(), DirectWeight()], ids=lambda s: s.name)
+def test_workspace_is_what_a_call_asks_for(gpu, monkeypatch, simple, solver):
+    asked = []
+    scratch = DeviceLibrary.scratch
+    monkeypatch.setattr(DeviceLibrary, "scratch", lambda self, nbytes: (asked.append(nbytes), scratch(self, nbytes))[1])
+    case = Case((2, 3, 9, 9), (5, 3, 3, 3))
+    for direction in ("forward", "data", "weight"):
+        problem = problem_of(direction, case)
+        if solver.why_not(problem, H200) is None:
+            asked.clear()
+            check(case, direction, "f32", solver.name, "NCHW")
+            assert sum(asked) == solver.workspace(problem, H200, next(iter(solver.configs(problem, H200))))
 
 
 def test_rows_that_do_not_follow_one_another(gpu, simple):

@@ -187,7 +187,7 @@ class Direct(Solver):
         loads = planes * window.taps_h * (vectors + weights) * WARPS
         accesses = planes * window.taps_h * (4 * vectors + weights) * WARPS
         each = 8 if DTYPES[p.in_dtype].itemsize == 4 else 11
-        copies = planes * (room.lines * (30 + each * ceil_div(window.gain_w * room.phase, 32)))
+        copies = planes * (room.lines * (20 + each * ceil_div(window.gain_w * room.phase, 32)))
         copies += planes * 10 * ceil_div(room.weights // 4, THREADS) * WARPS
         end = WARPS * (250 + 60 * tile.bk * tile.bh * tile.bw // 4 // THREADS)
         issued = (products + loads + copies + end + 6 * planes * window.taps_h * WARPS) / 4
@@ -253,7 +253,9 @@ class Direct(Solver):
     def _step(self, problem: Any, product: Product, tile_name: str, out: int, c: int, begin: int, kept: bool) -> Step:
         p, tile, v, k = problem, TILES[tile_name], product.v, product.k
         window, last = window_of(product), is_last(product)
-        kernel = make_direct(p.in_dtype, p.out_dtype, tile_name, window, last, compiled_kind(p.activation.kind))
+        kernel = make_direct(
+            p.in_dtype, p.out_dtype, tile_name, window, k.counts[1] <= 1, last, compiled_kind(p.activation.kind)
+        )  # fmt: skip
         n, d, h, w = v.counts
         tiles = ceil_div(product.u, tile.bk), ceil_div(h, tile.bh), ceil_div(w, tile.bw)
 

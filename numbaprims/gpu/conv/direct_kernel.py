@@ -136,6 +136,17 @@ def room_of(tile: Tile, window: Window, last: bool) -> Room:
     return Room(lines, phase, pitch, plane, weights, planes, words, residents)
 
 
+@device_function
+def plane_flat(plane, k_d):  # type: ignore[no-untyped-def]
+    """Channel and tap of the depth of a plane where the kernel has no depth: a division less for each row."""
+    return plane, I32(0)
+
+
+@device_function
+def plane_deep(plane, k_d):  # type: ignore[no-untyped-def]
+    return next_digit(plane, k_d)
+
+
 @functools.cache
 def make_line(dtype: str, gain: int, phase: int) -> Any:
     """A device function by which a warp brings one row into shared memory, `gain` times `phase` columns::
@@ -178,9 +189,11 @@ def make_line(dtype: str, gain: int, phase: int) -> Any:
 
 
 @functools.cache
-def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last: bool, activation: str) -> GpuKernel:
-    """A tile of the result of one product (products.py) with positive gaps; `last`: channels of the result are
-    neighbours."""
+def make_direct(
+    dtype: str, out_dtype: str, tile_name: str, window: Window, flat: bool, last: bool, activation: str
+) -> GpuKernel:  # fmt: skip
+    """A tile of the result of one product (products.py) with positive gaps; `flat`: the kernel has no depth; `last`:
+    channels of the result are neighbours."""
     tile, acc = TILES[tile_name], DTYPES[dtype].accumulate
     S = local_sums(acc)
     room_words = room_of(tile, window, last)
@@ -201,7 +214,7 @@ def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last
         *common_types(dtype, dtype, out_dtype), types.CPointer(STORAGE[acc]), *(types.int32,) * 21, *(types.int64,) * 20
     )
 
-    line = make_line(dtype, GAIN_W, PHASE)
+    line, split = make_line(dtype, GAIN_W, PHASE), plane_flat if flat else plane_deep
 
     @device_function
     def end_planes(x, v, out, c, bias, k0, h0, w0, group_k, v_h, v_w, o_u, o_h, o_w, c_u, c_h, c_w, bias_step, has_c,
@@ -238,8 +251,8 @@ def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last
     end, word_of = (end_last, word_last) if last else (end_planes, word_planes)
 
     @gpu_kernel(
-        "conv_direct", signature, spec=(dtype, out_dtype, tile_name, *window, int(last), activation), threads=THREADS,
-        blocks_per_sm=room_words.residents, shared=4 * room_words.words, registers=tile.registers,
+        "conv_direct", signature, spec=(dtype, out_dtype, tile_name, *window, int(flat), int(last), activation),
+        threads=THREADS, blocks_per_sm=room_words.residents, shared=4 * room_words.words, registers=tile.registers,
     )  # fmt: skip
     def conv_direct(  # type: ignore[no-untyped-def]
         out, source, second, c, bias, has_c, has_bias, bias_step, code, alpha, beta, p0, p1, p2,
@@ -273,7 +286,7 @@ def make_direct(dtype: str, out_dtype: str, tile_name: str, window: Window, last
             while number < I32(here * LINES):
                 plane = quotient(U32(number), U32(LINES))
                 below = I32(U32(number) - plane * U32(LINES))
-                channel, z = next_digit(U32(U32(first) + plane), k_d)
+                channel, z = split(U32(U32(first) + plane), k_d)
                 place_d, place_h = I32(at_d + z * kg_d), I32(at_h + below)
                 inside = U32(place_d) < U32(size_d) and U32(place_h) < U32(size_h)
                 offset = I64(channel) * k_step + I64(place_d) * s_d + I64(place_h) * s_h
@@ -364,13 +377,13 @@ def make_direct_pack(dtype: str) -> GpuKernel:
 
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
-    (make_direct, ("f32", "f32", "32x4x32", Window(7, 7, 2, 2, 1, 1), False, "switch"),
+    (make_direct, ("f32", "f32", "32x4x32", Window(7, 7, 2, 2, 1, 1), True, False, "switch"),
      ("FFMA", "LDGSTS.E", "LDS.128", "STG.E.128")),
     (make_direct_pack, ("bf16",), ("LDG.E.U16", "STG.E")),
-    (make_direct, ("f32", "f32", "64x8x16", Window(7, 7, 2, 2, 1, 1), False, "switch"),
+    (make_direct, ("f32", "f32", "64x8x16", Window(7, 7, 2, 2, 1, 1), True, False, "switch"),
      ("FFMA", "LDGSTS.E", "LDS.128", "STG.E.128")),
-    (make_direct, ("f16", "f16", "4x16x32", Window(3, 3, 1, 1, 1, 1), True, "gelu"),
+    (make_direct, ("f16", "f16", "4x16x32", Window(3, 3, 1, 1, 1, 1), True, True, "gelu"),
      ("FFMA", "LDG.E.U16", "LDS.128", "STG.E.64")),
-    (make_direct, ("f32", "f32", "8x32x16", Window(11, 11, 4, 4, 1, 1), True, "switch"),
+    (make_direct, ("f32", "f32", "8x32x16", Window(11, 11, 4, 4, 1, 1), True, True, "switch"),
      ("FFMA", "LDGSTS.E", "LDS.128", "STG.E.128")),
 ]  # fmt: skip

@@ -140,7 +140,7 @@ class DirectWeight(Solver):
             ceil_div(p.y_size[1], slots.lines), ceil_div(p.y_size[2], COLUMNS), p.kernel[0], *p.y_size, *p.stride,
             p.dilation[0], *p.padding, *p.x_size, product.source_group, *x, product.plain.group, *y,
         )  # fmt: skip
-        kernel = make_direct_weight(p.in_dtype, slots, window_of(p))
+        kernel = make_direct_weight(p.in_dtype, slots, window_of(p), p.kernel[0] == 1)
 
         def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
             return (scratch, arrays[2].pointer, arrays[1].pointer, *numbers)

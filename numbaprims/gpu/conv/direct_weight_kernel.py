@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from numbaprims.arrays import DTYPES
 from numbaprims.gpu.conv.arguments import pointer
 from numbaprims.gpu.conv.depthwise_kernels import next_digit
-from numbaprims.gpu.conv.direct_kernel import THREADS, WARPS, Window, make_line
+from numbaprims.gpu.conv.direct_kernel import THREADS, WARPS, Window, make_line, plane_deep, plane_flat
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
 from numbaprims.gpu.device.memory import advance, load_vector, repeat
 from numbaprims.gpu.device.tile import quotient
@@ -107,7 +107,7 @@ def instructions(slots: Slots, window: Window, wide: bool) -> tuple[float, float
     products = rows * PIXELS * room.sums
     loads = rows * (slots.channels + taps_h // slots.rows * (gain + (taps_w - 1) * gap // PIXELS))
     each = 8 if wide else 11
-    copies = slots.planes * room.lines * (30 + each * -(-gain * room.phase // 32)) + slots.bk * slots.lines * (
+    copies = slots.planes * room.lines * (20 + each * -(-gain * room.phase // 32)) + slots.bk * slots.lines * (
         30 + each
     )
     return products, products + loads + copies + 12 * rows + 100 * WARPS, 4 * loads
@@ -129,8 +129,9 @@ def slots_of(group_k: int, planes: int, window: Window, wide: bool = True) -> Sl
 
 
 @functools.cache
-def make_direct_weight(dtype: str, slots: Slots, window: Window) -> GpuKernel:
-    """The sums of one chunk of pixels; workspace is [group][chunk][k][room], a row of it [plane][tap]."""
+def make_direct_weight(dtype: str, slots: Slots, window: Window, flat: bool) -> GpuKernel:
+    """The sums of one chunk of pixels; workspace is [group][chunk][k][room], a row of it [plane][tap].  `flat`: the
+    kernel has no depth."""
     acc = DTYPES[dtype].accumulate
     S = local_sums(acc)
     room_words = room_of(slots, window)
@@ -144,12 +145,13 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window) -> GpuKernel:
     ROW_STEP = GAP_H * PITCH
     ELEMENTS = USED * SUMS
     line_x, line_dy = make_line(dtype, GAIN_W, PHASE), make_line(dtype, 1, COLUMNS)
+    split = plane_flat if flat else plane_deep
     signature = types.void(
         types.CPointer(STORAGE[acc]), pointer(dtype), pointer(dtype), *(types.int32,) * 24, *(types.int64,) * 12
     )
 
     @gpu_kernel(
-        "conv_direct_weight", signature, spec=(dtype, *slots, *window), threads=THREADS, blocks_per_sm=3,
+        "conv_direct_weight", signature, spec=(dtype, *slots, *window, int(flat)), threads=THREADS, blocks_per_sm=3,
         shared=4 * room_words.words, registers=168,
     )  # fmt: skip
     def conv_direct_weight(  # type: ignore[no-untyped-def]
@@ -189,7 +191,7 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window) -> GpuKernel:
             while number < PLANES * LINES:
                 plane = quotient(U32(number), U32(LINES))
                 below = I32(U32(number) - plane * U32(LINES))
-                channel, z = next_digit(U32(U32(plane0) + plane), k_d)
+                channel, z = split(U32(U32(plane0) + plane), k_d)
                 place_d, place_h = I32(at_d + z * gap_d), I32(at_h + below)
                 inside = U32(place_d) < U32(size_d) and U32(place_h) < U32(size_h)
                 offset = I64(n) * s_n + I64(channel) * s_c + I64(place_d) * s_d + I64(place_h) * s_h
@@ -260,7 +262,7 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window) -> GpuKernel:
 _RESNEXT, _FIRST = Window(3, 3, 1, 1, 1, 1), Window(7, 7, 2, 2, 1, 1)
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
-    (make_direct_weight, ("f32", slots_of(4, 4, _RESNEXT), _RESNEXT), ("FFMA", "LDGSTS.E", "LDS.128")),
-    (make_direct_weight, ("bf16", slots_of(64, 3, _FIRST), _FIRST), ("FFMA", "LDG.E.U16", "LDS.128")),
-    (make_direct_weight, ("f32", slots_of(16, 8, _RESNEXT), _RESNEXT), ("FFMA", "LDGSTS.E", "LDS.128")),
+    (make_direct_weight, ("f32", slots_of(4, 4, _RESNEXT), _RESNEXT, True), ("FFMA", "LDGSTS.E", "LDS.128")),
+    (make_direct_weight, ("bf16", slots_of(64, 3, _FIRST), _FIRST, True), ("FFMA", "LDG.E.U16", "LDS.128")),
+    (make_direct_weight, ("f32", slots_of(16, 8, _RESNEXT), _RESNEXT, False), ("FFMA", "LDGSTS.E", "LDS.128")),
 ]

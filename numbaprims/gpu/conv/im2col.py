@@ -167,7 +167,7 @@ class _Products(Solver):
     """What both share: the product is that of gemm's solver which its own estimate prefers."""
 
     def _product(self, problem: Any, images: int) -> GemmProblem:
-        raise NotImplementedError
+        raise AssertionError("a solver names its product")
 
     def _first(self, problem: Any) -> GemmProblem:
         return self._product(problem, made.chunks_of(problem)[0])
