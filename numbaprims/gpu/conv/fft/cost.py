@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.arrays import DTYPES
-from numbaprims.gpu.conv.fft.domain import Cut, cuts
+from numbaprims.gpu.conv.fft.domain import Cut, cuts, summed
 from numbaprims.gpu.conv.transformed import pose, ranked
 from numbaprims.gpu.conv.winograd.cost import END, sweep_seconds
 from numbaprims.gpu.gemm.cost import CACHE, LAUNCH
@@ -37,10 +37,12 @@ def seconds(problem: Any, target: Any, n: int, form: str) -> float:
     made = cuts(p, n, form)
     tiles = sum(cut.tiles for cut in made)
     size_in, size_out = DTYPES[p.in_dtype].itemsize, DTYPES[p.out_dtype].itemsize
-    filters = q.groups * q.x_channels * q.out_channels
-    x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * size_in
-    y = q.n * q.groups * q.out_channels * q.out[0] * q.out[1]
-    w = filters * p.taps
+    filters = q.groups * summed(q) * q.out_channels
+    # each tap along the depth reads its planes again
+    x = q.images * q.groups * summed(q) * q.x[0] * q.x[1] * size_in
+    y = q.images * q.groups * q.out_channels * q.out[0] * q.out[1]
+    taps = p.kernel[1] * p.kernel[2]
+    w = filters * taps
     known: dict[tuple[int, bool], float] = {}
     total = 0.0
     for cut in made:
@@ -49,7 +51,7 @@ def seconds(problem: Any, target: Any, n: int, form: str) -> float:
             share = cut.tiles / tiles
             of_tiles = q.groups * cut.tiles
             known[key] = _products(cut, target) + spectra_seconds(
-                x * share + cut.plain.nbytes, of_tiles * q.x_channels, n, form, target
+                x * share + cut.plain.nbytes, of_tiles * summed(q), n, form, target
             )
             outputs = 0.0
             if p.direction == "weight":
@@ -61,7 +63,7 @@ def seconds(problem: Any, target: Any, n: int, form: str) -> float:
         total += known[key]
     if p.direction == "weight":
         moved = w * size_out * (2 if p.has_c else 1) + made[0].result.nbytes
-        return WORTH * (total + spectra_seconds(moved, filters, n, form, target, p.taps))
+        return WORTH * (total + spectra_seconds(moved, filters, n, form, target, taps))
     if p.prepared:
         return WORTH * total
     return WORTH * (total + spectra_seconds(w * size_in + made[0].wide.nbytes, filters, n, form, target))

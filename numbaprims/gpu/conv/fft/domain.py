@@ -77,6 +77,11 @@ def grid_of(problem: Any, n: int) -> Grid:
     return Grid(ceil_div(q.out[0], h), ceil_div(q.out[1], w), (h, w))
 
 
+def summed(q: Pose) -> int:
+    """Channels of a group that a product sums over: those of x, once for each tap along the depth."""
+    return q.x_channels * q.depth.taps
+
+
 def order_of(problem: Any) -> str:
     """What the spectra of an image have side by side: what its products sum over comes last."""
     if problem.direction == "weight":
@@ -88,10 +93,10 @@ def order_of(problem: Any) -> str:
 def cuts(problem: Any, n: int, form: str) -> list[Cut]:
     """The slices of the tiles of all images."""
     q, grid = pose(problem), grid_of(problem, n)
-    tiles = q.n * grid.rows * grid.columns
+    tiles = q.images * grid.rows * grid.columns
     size, words = DTYPES[problem.accumulate].itemsize, n * n if form == "four" else 3 * n * n // 2
     spread = 2 if form == "four" and problem.direction == "weight" else 1  # dy's spectra are the wide ones
-    of_tile = words * q.groups * (q.x_channels + spread * q.out_channels) * size
+    of_tile = words * q.groups * (summed(q) + spread * q.out_channels) * size
     make = _gradient if problem.direction == "weight" else _forward
     return [make(problem, q, n, form, first, count) for first, count in slices(tiles, of_tile)]
 
@@ -100,7 +105,7 @@ def _forward(problem: Any, q: Pose, n: int, form: str, first: int, tiles: int) -
     parts, products = (2, 1) if form == "four" else (1, 3)
     half = n * n // 2
     domain = Domain(
-        products * half, q.groups, parts * q.x_channels, parts * q.out_channels, tiles, problem.accumulate,
+        products * half, q.groups, parts * summed(q), parts * q.out_channels, tiles, problem.accumulate,
         order_of(problem),
     )  # fmt: skip
     v, m, u = domain.bytes
@@ -109,9 +114,9 @@ def _forward(problem: Any, q: Pose, n: int, form: str, first: int, tiles: int) -
         deep = half * steps[0] if form == "three" else channels * steps[2]
         return Operand(*steps, deep, 0, nbytes)
 
-    wide = operand(domain.u, q.x_channels, u)._replace(wide=q.out_channels)
+    wide = operand(domain.u, summed(q), u)._replace(wide=q.out_channels)
     return Cut(
-        first, tiles, operand(domain.v, q.x_channels, v), wide, operand(domain.m, q.out_channels, m), domain.product(),
+        first, tiles, operand(domain.v, summed(q), v), wide, operand(domain.m, q.out_channels, m), domain.product(),
         domain.order == "tiles",
     )  # fmt: skip
 
@@ -128,13 +133,13 @@ def _gradient(problem: Any, q: Pose, n: int, form: str, first: int, tiles: int) 
         nbytes = round_up(products * half * to_pair * size, 256)
         return Operand(to_pair, parts * rows * pitch, 1, pitch, deep, wide, nbytes)
 
-    plain = operand(tiles, q.x_channels, 0)
+    plain = operand(tiles, summed(q), 0)
     wide = operand(tiles, parts * q.out_channels, q.out_channels)
     # of the result, rows are output channels and columns the "tiles"
-    result = operand(q.out_channels, q.x_channels, 0)
+    result = operand(q.out_channels, summed(q), 0)
     result = result._replace(to_channel=result.to_tile, to_tile=1)
     product = batched_product(
-        (parts * q.out_channels, q.x_channels, parts * tiles), (products * half, q.groups), (1, wide.to_tile),
+        (parts * q.out_channels, summed(q), parts * tiles), (products * half, q.groups), (1, wide.to_tile),
         (plain.to_tile, 1), (result.to_channel, 1), (wide[:2], plain[:2], result[:2]), problem.accumulate,
         accumulate=first > 0,
     )  # fmt: skip

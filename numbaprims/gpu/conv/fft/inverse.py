@@ -35,11 +35,12 @@ I32, I64, U32 = types.int32, types.int64, types.uint32
 BATCH = 8
 """Pairs whose loads are under way together."""
 #: Names of the integers behind the common parameters and the products: int32, then int64 in elements.  `inner`, `first`
-#: and `deep` are those of spectra.py; `size_*` are the result's, `o_*` and `c_*` steps of the result and of c.
-SIZES = "items, inner, first, tiles_h, tiles_w, part_h, part_w, size_h, size_w".split(", ")
+#: and `deep` are those of spectra.py; an image is a plane of `planes`; `size_*` are the result's, `o_*` and `c_*` steps
+#: of the result and of c.
+SIZES = "items, inner, first, tiles_h, tiles_w, part_h, part_w, size_h, size_w, planes".split(", ")
 STEPS = (
     "from_pair, from_group, from_channel, from_tile, deep, "
-    "o_group, o_n, o_c, o_h, o_w, c_group, c_n, c_c, c_h, c_w, bias_group"
+    "o_group, o_n, o_c, o_d, o_h, o_w, c_group, c_n, c_c, c_d, c_h, c_w, bias_group"
 ).split(", ")
 
 
@@ -96,9 +97,9 @@ def make_inverse(
     )  # fmt: skip
     def conv_fft_inverse(  # type: ignore[no-untyped-def]
         out, unused_x, unused_w, c, bias, has_c, has_bias, bias_step, code, alpha, beta, p0, p1, p2,
-        products, items, inner, first_tile, tiles_h, tiles_w, part_h, part_w, size_h, size_w,
+        products, items, inner, first_tile, tiles_h, tiles_w, part_h, part_w, size_h, size_w, planes,
         from_pair, from_group, from_channel, from_tile, deep,
-        o_group, o_n, o_c, o_h, o_w, c_group, c_n, c_c, c_h, c_w, bias_group,
+        o_group, o_n, o_c, o_d, o_h, o_w, c_group, c_n, c_c, c_d, c_h, c_w, bias_group,
     ):  # fmt: skip
         words = shared_array(WORDS, S)
         at_out, at_c, channels = shared_array(G, I64), shared_array(G, I64), shared_array(G, I32)
@@ -116,8 +117,11 @@ def make_inverse(
             if item < items:
                 channel, tile = decode(item, inner)
                 image, row, column = corner(I32(tile + first_tile), tiles_h, tiles_w, part_h, part_w)
-                at_out[t] = group * o_group + I64(image) * o_n + I64(channel) * o_c + I64(row) * o_h + I64(column) * o_w
-                at_c[t] = group * c_group + I64(image) * c_n + I64(channel) * c_c + I64(row) * c_h + I64(column) * c_w
+                n = quotient(U32(image), U32(planes))
+                plane = I64(U32(image) - n * U32(planes))
+                at = group * o_group + I64(n) * o_n + I64(channel) * o_c + plane * o_d
+                of_c = group * c_group + I64(n) * c_n + I64(channel) * c_c + plane * c_d
+                at_out[t], at_c[t] = at + I64(row) * o_h + I64(column) * o_w, of_c + I64(row) * c_h + I64(column) * c_w
                 channels[t] = channel
                 rows[t], columns[t] = I32(min(size_h - row, part_h)), I32(min(size_w - column, part_w))
         g, k = place(U32(t))

@@ -9,7 +9,7 @@ from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.fft import cost
-from numbaprims.gpu.conv.fft.domain import FORMS, Cut, Operand, cuts, grid_of, order_of
+from numbaprims.gpu.conv.fft.domain import FORMS, Cut, Grid, Operand, cuts, grid_of, order_of, summed
 from numbaprims.gpu.conv.fft.inverse import make_inverse
 from numbaprims.gpu.conv.fft.spectra import make_spectra
 from numbaprims.gpu.conv.fft.tile import SIZES, tiles_of
@@ -30,14 +30,23 @@ class Image(NamedTuple):
     """What a transform reads or writes: strides in elements, sizes, and how its tiles are cut."""
 
     group: int
-    steps: tuple[int, int, int, int]
-    """Of n, c, h, w."""
+    steps: tuple[int, int, int, int, int]
+    """Of n, c, d, h, w."""
     size: tuple[int, int]
     part: tuple[int, int]
     """Of a tile, as far as it is looked at."""
     pad: tuple[int, int] = (0, 0)
     grid: tuple[int, int, int, int] = (1, 1, 1, 1)
     """Tiles downwards, across, and what is from one to the next."""
+    planes: int = 1
+    """Of an image of the result."""
+    depth: tuple[int, int, int, int] = (1, 1, 1, 0)
+    """Of the source: planes, steps from one to the next of a plane of the result and of a tap, padding."""
+
+
+def with_depth(steps: tuple[int, int, int, int], depth: int) -> tuple[int, int, int, int, int]:
+    """Strides of n, c, d, h, w."""
+    return (*steps[:2], depth, *steps[2:])
 
 
 def fitting(problem: Any) -> list[int]:
@@ -58,11 +67,13 @@ class Fft(Solver):
         p = problem
         if p.direction == "bias":
             return "it multiplies, and this is a sum"
-        found = common_refusal(p)
+        found = common_refusal(p, depth=True)
         if found is not None:
             return found
         if p.stride[1:] != (1, 1):
-            return "it takes stride 1"
+            return "it takes stride 1, but along a depth"
+        if p.direction == "data" and p.stride[0] != 1:
+            return "the data gradient of a stride is no convolution of one stride"
         if not fitting(p):
             return f"its largest tile has a side of {SIZES[-1]}, too small for windows of {p.kernel[1]} x {p.kernel[2]}"
         q = pose(p)
@@ -70,9 +81,9 @@ class Fft(Solver):
             return f"it takes at most {MOST_GROUPS} groups"
         n = fitting(p)[0]
         grid = grid_of(p, n)
-        if max(q.n * grid.rows * grid.columns, q.x_channels * q.out_channels) >= LARGEST:
+        if max(q.images * grid.rows * grid.columns, summed(q) * q.out_channels) >= LARGEST:
             return "there are more tiles or filters than 32-bit indices"
-        if 2 * n * n * q.groups * q.x_channels * q.out_channels * DTYPES[p.accumulate].itemsize > MOST_FILTERS:
+        if 2 * n * n * q.groups * summed(q) * q.out_channels * DTYPES[p.accumulate].itemsize > MOST_FILTERS:
             return "the spectra of its filters would take more than 2 GiB"
         return None
 
@@ -156,58 +167,62 @@ class Fft(Solver):
     def _plain(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
         """Spectra of the tiles of x (dy for the data gradient)."""
         n, grid = int(config["n"]), grid_of(problem, int(config["n"]))
+        d = q.depth
         image = Image(
-            q.x_channels * q.x_steps[1], q.x_steps, q.x, (n, n), q.pad, (grid.rows, grid.columns, *grid.step)
+            q.x_channels * q.x_steps[1], with_depth(q.x_steps, d.x_step), q.x, (n, n), q.pad,
+            (grid.rows, grid.columns, *grid.step), d.out, (d.x, d.stride, d.gap, d.pad),
         )  # fmt: skip
         place = 2 if problem.direction == "weight" else 1
         return spectra_step(
-            problem, q, config, cut, cut.plain, "plain", image, (q.x_channels, cut.tiles), order_of(problem),
+            problem, config, cut, cut.plain, "plain", image, (q.x_channels, d.taps), cut.tiles, order_of(problem),
             lambda arrays, scratch: (scratch + at, arrays[place].pointer),
+        )  # fmt: skip
+
+    @staticmethod
+    def _result(q: Pose, grid: Grid) -> Image:
+        """The image of the result (forward), or of dy for the weight's gradient."""
+        d = q.depth
+        return Image(
+            q.out_channels * q.out_steps[1], with_depth(q.out_steps, d.out_step), q.out, grid.step, (0, 0),
+            (grid.rows, grid.columns, *grid.step), d.out, (d.out, 1, 1, 0),
         )  # fmt: skip
 
     def _pixels(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
         """Spectra of the tiles of dy, for the weight's gradient."""
         grid = grid_of(problem, int(config["n"]))
-        image = Image(
-            q.out_channels * q.out_steps[1], q.out_steps, q.out, grid.step, (0, 0),
-            (grid.rows, grid.columns, *grid.step),
-        )  # fmt: skip
+        image = self._result(q, grid)
         return spectra_step(
-            problem, q, config, cut, cut.wide, "wide", image, (q.out_channels, cut.tiles), "channels",
+            problem, config, cut, cut.wide, "wide", image, (q.out_channels, 1), cut.tiles, "channels",
             lambda arrays, scratch: (scratch + at, arrays[1].pointer),
         )  # fmt: skip
 
     def _filters(self, problem: Any, q: Pose, config: Config, cut: Cut, place: Callable[[Any, int], int]) -> Step:
         """Spectra of the filters: images of one tile, as many as output channels."""
         window = problem.kernel[1:]
-        image = Image(q.w_group, q.w_steps, window, window)
+        image = Image(q.w_group, with_depth(q.w_steps, q.depth.w_step), window, window, depth=(q.depth.taps, 0, 1, 0))
         begin = q.w_start * DTYPES[problem.w_dtype].itemsize
         return spectra_step(
-            problem, q, config, cut._replace(first=0), cut.wide, "wide", image, (q.x_channels, q.out_channels), "tiles",
-            lambda arrays, scratch: (place(arrays, scratch), arrays[2].pointer + begin),
+            problem, config, cut._replace(first=0), cut.wide, "wide", image, (q.x_channels, q.depth.taps),
+            q.out_channels, "tiles", lambda arrays, scratch: (place(arrays, scratch), arrays[2].pointer + begin),
         )  # fmt: skip
 
     def _outputs(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
         """The results of a slice."""
-        grid = grid_of(problem, int(config["n"]))
         order = order_of(problem)
         given = problem.y_order if problem.direction == "forward" else problem.x_order
-        image = Image(
-            q.out_channels * q.out_steps[1], q.out_steps, q.out, grid.step, (0, 0),
-            (grid.rows, grid.columns, *grid.step),
-        )  # fmt: skip
-        c = (q.out_channels * q.c_steps[1], *q.c_steps)
+        image = self._result(q, grid_of(problem, int(config["n"])))
+        c = (q.out_channels * q.c_steps[1], *with_depth(q.c_steps, q.depth.c_step))
         lanes = "items" if order == given_order(given) == "channels" else "pixels"
         return inverse_step(problem, config, cut, image, c, (q.out_channels, cut.tiles), order, lanes, at)
 
     def _gradients(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
-        """The weight's gradient: images of one tile, as many as channels of x."""
-        window, s = problem.kernel[1:], problem.strides.c
-        k, c, h, w = q.w_steps
-        image = Image(q.w_group, (c, k, h, w), window, window)
-        steps = (q.out_channels * s[0], s[1], s[0], *s[3:])
+        """The weight's gradient: images of one tile; taps along the depth take the place of images, channels that of
+        planes, for that is how the channels of x lie in the products."""
+        window, w, c = problem.kernel[1:], problem.strides.w, problem.strides.c
+        image = Image(q.w_group, (w[2], w[0], w[1], *w[3:]), window, window, planes=q.x_channels)
+        steps = (q.out_channels * c[0], c[2], c[0], c[1], *c[3:])
         return inverse_step(
-            problem, config, cut._replace(first=0), image, steps, (q.out_channels, q.x_channels), "tiles", "pixels", at
+            problem, config, cut._replace(first=0), image, steps, (q.out_channels, summed(q)), "tiles", "pixels", at
         )
 
 
@@ -237,22 +252,23 @@ def given_order(order: str) -> str:
 
 
 def spectra_step(
-    problem: Any, q: Pose, config: Config, cut: Cut, operand: Operand, role: str, image: Image, counts: tuple[int, int],
-    order: str, pointers: Callable[[Any, int], tuple[int, int]],
+    problem: Any, config: Config, cut: Cut, operand: Operand, role: str, image: Image, channels: tuple[int, int],
+    tiles: int, order: str, pointers: Callable[[Any, int], tuple[int, int]],
 ) -> Step:  # fmt: skip
-    """The transform of `counts` channels and tiles."""
+    """The transform of so many channels, taps along the depth, and tiles."""
     p, n = problem, int(config["n"])
-    channels, tiles = counts
-    dtype, lies = (p.y_dtype, p.y_order) if role == "wide" and p.direction == "weight" else (
-        (p.w_dtype, p.w_order) if role == "wide" else (p.in_dtype, p.x_order if p.direction != "data" else p.y_order)
-    )  # fmt: skip
+    if role == "plain":
+        dtype, lies = p.in_dtype, p.y_order if p.direction == "data" else p.x_order
+    else:
+        dtype, lies = (p.y_dtype, p.y_order) if p.direction == "weight" else (p.w_dtype, p.w_order)
     lanes = "items" if order == given_order(lies) == "channels" else "pixels"
     kernel = make_spectra(dtype, p.accumulate, n, str(config["form"]), role, order, lanes)
+    rows = channels[0] * channels[1]
     numbers = (
-        channels * tiles, tiles if order == "tiles" else channels, cut.first, *image.grid, *image.pad, *image.part,
-        *image.size, image.group, *image.steps, *operand[:6],
+        rows * tiles, tiles if order == "tiles" else rows, cut.first, *image.grid, *image.pad, *image.part, *image.size,
+        channels[0], image.planes, *image.depth, image.group, *image.steps, *operand[:6],
     )  # fmt: skip
-    grid = (ceil_div(channels * tiles, tiles_of(p.accumulate, n)), q.groups)
+    grid = (ceil_div(rows * tiles, tiles_of(p.accumulate, n)), p.groups)
     return step(kernel, grid, lambda arrays, _, scratch: (*pointers(arrays, scratch), *numbers))
 
 
@@ -260,7 +276,7 @@ def inverse_step(
     problem: Any, config: Config, cut: Cut, image: Image, c: tuple[int, ...], counts: tuple[int, int], order: str,
     lanes: str, at: int,
 ) -> Step:  # fmt: skip
-    """The way back to `counts` channels and tiles; `c` are the steps of c: group, n, c, h, w."""
+    """The way back to `counts` channels and tiles; `c` are the steps of c: group, n, c, d, h, w."""
     p, n = problem, int(config["n"])
     channels, tiles = counts
     kernel = make_inverse(
@@ -269,7 +285,7 @@ def inverse_step(
     common = common_values(p)
     numbers = (
         channels * tiles, tiles if order == "tiles" else channels, cut.first, *image.grid[:2], *image.part, *image.size,
-        *cut.result[:5], image.group, *image.steps, *c, channels * p.strides.bias,
+        image.planes, *cut.result[:5], image.group, *image.steps, *c, channels * p.strides.bias,
     )  # fmt: skip
     grid = (ceil_div(channels * tiles, tiles_of(p.accumulate, n)), p.groups)
     return step(

@@ -49,9 +49,13 @@ BATCH = 8
 """Loads of a thread that are under way together."""
 #: Names of the integers behind dest and source: int32, then int64 in elements.  `inner` is how many neighbours there
 #: are, tiles or channels; `first` the first tile's number; `to_*` are steps of dest, `deep` and `wide` between the
-#: parts of an operand (three: `deep` from product to product).
-SIZES = "items, inner, first, tiles_h, tiles_w, m_h, m_w, pad_h, pad_w, part_h, part_w, size_h, size_w".split(", ")
-STEPS = "s_group, s_n, s_c, s_h, s_w, to_pair, to_group, to_channel, to_tile, deep, wide".split(", ")
+#: parts of an operand (three: `deep` from product to product).  An item's channel is tap z of `channels` channels, and
+#: its image plane o of `planes`: it is read from plane o * step_d + z * gap_d - pad_d of the source's `size_d`.
+SIZES = (
+    "items, inner, first, tiles_h, tiles_w, m_h, m_w, pad_h, pad_w, part_h, part_w, size_h, size_w, "
+    "channels, planes, size_d, step_d, gap_d, pad_d"
+).split(", ")
+STEPS = "s_group, s_n, s_c, s_d, s_h, s_w, to_pair, to_group, to_channel, to_tile, deep, wide".split(", ")
 
 
 @functools.cache
@@ -155,7 +159,8 @@ def make_spectra(dtype: str, acc: str, n: int, form: str, role: str, order: str,
     )  # fmt: skip
     def conv_fft_spectra(  # type: ignore[no-untyped-def]
         dest, source, items, inner, first, tiles_h, tiles_w, m_h, m_w, pad_h, pad_w, part_h, part_w, size_h, size_w,
-        s_group, s_n, s_c, s_h, s_w, to_pair, to_group, to_channel, to_tile, deep, wide,
+        channels, planes, size_d, step_d, gap_d, pad_d, s_group, s_n, s_c, s_d, s_h, s_w,
+        to_pair, to_group, to_channel, to_tile, deep, wide,
     ):  # fmt: skip
         words = shared_array(WORDS, S)
         at_source, at_dest = shared_array(G, I64), shared_array(G, I64)
@@ -172,11 +177,14 @@ def make_spectra(dtype: str, acc: str, n: int, form: str, role: str, order: str,
                 channel, tile = decode(item, inner)
                 image, row, column = corner(I32(tile + first), tiles_h, tiles_w, m_h, m_w)
                 row, column = I32(row - pad_h), I32(column - pad_w)
-                at = group * s_group + I64(image) * s_n + I64(channel) * s_c
+                tap, n = quotient(U32(channel), U32(channels)), quotient(U32(image), U32(planes))
+                plane = I32(I32(U32(image) - n * U32(planes)) * step_d + I32(tap) * gap_d - pad_d)
+                at = group * s_group + I64(n) * s_n + I64(U32(channel) - tap * U32(channels)) * s_c + I64(plane) * s_d
                 at_source[t] = at + I64(row) * s_h + I64(column) * s_w
                 at_dest[t] = I64(channel) * to_channel + I64(tile) * to_tile
                 top, left = I32(max(-row, I32(0))), I32(max(-column, I32(0)))
                 height = I32(max(I32(min(size_h - row, part_h) - top), I32(0)))
+                height = height if U32(plane) < U32(size_d) else I32(0)
                 width = I32(max(I32(min(size_w - column, part_w) - left), I32(0)))
                 store_vector(there, I64(4 * t), (top, height, left, width))
             else:
