@@ -208,6 +208,8 @@ def test_unaligned_arrays(rng):
         ("nb.activation(a, str(a.size))", "kind must be a literal string"),
         ("nb.activation_backward(a, a, None, 'tanh')", "y is None; the gradient of tanh is computed from it"),
         ("nb.gemm(a, a, nonsense=1)", "nonsense"),
+        ("nb.conv(a, a, stride=2)", "numbaprims.conv cannot be called inside @njit"),
+        ("nb.explain('gemm', a, a)", "numbaprims.explain cannot be called inside @njit"),
     ],
 )
 def test_refusals_name_the_argument(rng, expression, words):

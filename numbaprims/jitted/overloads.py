@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba.core import compiler_lock
+from numba.core.errors import TypingError
 from numba.extending import overload
 
 from numbaprims.jitted.table import BY_KIND, ROWS
@@ -21,8 +22,8 @@ _registered: set[str] = set()
 
 
 def register(name: str, function: Any) -> None:
-    """Let Numba compile calls of a public function; once."""
-    if name in _registered or (name not in ROWS and name not in BY_KIND):
+    """Let Numba compile calls of a public function, or refuse them in words; once."""
+    if name in _registered or not inspect.isfunction(function):
         return
     _registered.add(name)
     overload(function, prefer_literal=True, target="cpu")(_stub(name, _parameters(name, function)))
@@ -66,6 +67,8 @@ def _stub(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
     """What Numba calls with the types of a call."""
 
     def build(given: dict[str, Any]) -> Callable[..., Any]:
+        if name not in ROWS and name not in BY_KIND:
+            raise TypingError(f"numbaprims.{name} cannot be called inside @njit; call it outside")
         made: Callable[..., Any] = importlib.import_module("numbaprims.jitted.build").build(name, parameters, given)
         return made
 

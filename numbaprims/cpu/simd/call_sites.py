@@ -34,34 +34,48 @@ def _constant(value: int) -> Any:
     return ir.Constant(_WORD, value)
 
 
-def _ask_python(context: Any, builder: Any, method: str, make_arguments: Any) -> Any:
-    """The int that a function of `numbaprims.jitted` gives; its exception leaves the user's function."""
-    api = context.get_python_api(builder)
-    answer = cgutils.alloca_once_value(builder, _constant(-1))
-    gil = api.gil_ensure()
-    module = api.import_module(context.insert_const_string(builder.module, _MODULE))
-    with builder.if_then(cgutils.is_not_null(builder, module), likely=True):
-        arguments = make_arguments(api)
-        result = api.call_method(module, method, arguments)
-        for argument in arguments:
-            api.decref(argument)
-        api.decref(module)
-        with builder.if_then(cgutils.is_not_null(builder, result), likely=True):
-            builder.store(api.long_as_longlong(result), answer)
-            api.decref(result)
-    api.gil_release(gil)
-    value = builder.load(answer)
+def _ask_python(context: Any, builder: Any, method: str, arguments: list[Any]) -> Any:
+    """The int that a function of `numbaprims.jitted` gives for words, or a text; its exception leaves the user's code.
+
+    The asking is a function of its own, so that LLVM does not copy it to every call.
+    """
+    name = f".numbaprims.ask.{method}"
+    asker = builder.module.globals.get(name)
+    if asker is None:
+        asker = _make_asker(context, builder.module, name, method, [argument.type for argument in arguments])
+    value = builder.call(asker, arguments)
     with builder.if_then(builder.icmp_signed("==", value, _constant(-1)), likely=False):
         context.call_conv.return_exc(builder)
     return value
 
 
-def _string(context: Any, builder: Any, api: Any, text: str) -> Any:
-    """A Python string."""
-    make = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(api.pyobj, [api.cstring]), "PyUnicode_FromString"
-    )
-    return builder.call(make, [context.insert_const_string(builder.module, text)])
+def _make_asker(context: Any, module: Any, name: str, method: str, kinds: list[Any]) -> Any:
+    """A function that calls Python: -1 where that has raised."""
+    asker = ir.Function(module, ir.FunctionType(_WORD, kinds), name)
+    asker.linkage = "internal"
+    asker.attributes.add("noinline")
+    builder = ir.IRBuilder(asker.append_basic_block())
+    api = context.get_python_api(builder)
+    answer = cgutils.alloca_once_value(builder, _constant(-1))
+    gil = api.gil_ensure()
+    ours = api.import_module(context.insert_const_string(module, _MODULE))
+    with builder.if_then(cgutils.is_not_null(builder, ours), likely=True):
+        make_text = cgutils.get_or_insert_function(
+            module, ir.FunctionType(api.pyobj, [api.cstring]), "PyUnicode_FromString"
+        )
+        arguments = [
+            api.long_from_longlong(word) if word.type == _WORD else builder.call(make_text, [word])
+            for word in asker.args
+        ]
+        result = api.call_method(ours, method, arguments)
+        for argument in (*arguments, ours):
+            api.decref(argument)
+        with builder.if_then(cgutils.is_not_null(builder, result), likely=True):
+            builder.store(api.long_as_longlong(result), answer)
+            api.decref(result)
+    api.gil_release(gil)
+    builder.ret(builder.load(answer))
+    return asker
 
 
 def _site_of(context: Any, builder: Any, description: str) -> Any:
@@ -75,7 +89,8 @@ def _site_of(context: Any, builder: Any, description: str) -> Any:
         holder.align = 8
     site = cgutils.alloca_once_value(builder, builder.load_atomic(holder, "acquire", 8))
     with builder.if_then(builder.icmp_signed("==", builder.load(site), _constant(0)), likely=False):
-        found = _ask_python(context, builder, "site", lambda api: [_string(context, builder, api, description)])
+        text = context.insert_const_string(builder.module, description)
+        found = _ask_python(context, builder, "site", [text])
         builder.store(found, site)
         builder.store_atomic(found, holder, "release", 8)
     return builder.load(site)
@@ -128,9 +143,7 @@ def call_site(typingctx, description, arrays, floats, ints):  # type: ignore[no-
         builder.call(entry, [_constant(0), site, block, _constant(0)])
         status = builder.load(builder.gep(builder.inttoptr(block, _WORD.as_pointer()), [_constant(STATUS)]))
         with builder.if_then(builder.icmp_signed("!=", status, _constant(0)), likely=False):
-            record = _ask_python(
-                context, builder, "miss", lambda api: [api.long_from_longlong(site), api.long_from_longlong(block)]
-            )
+            record = _ask_python(context, builder, "miss", [site, block])
             with builder.if_then(builder.icmp_signed("!=", record, _constant(0))):
                 builder.call(entry, [_constant(0), site, block, record])
         return context.get_dummy_value()
