@@ -178,17 +178,25 @@ def test_panel_holds_the_patches_of_its_pixels(columns):
 
 
 @pytest.mark.parametrize("taps_first", [0, 1])
-@pytest.mark.parametrize("form", ["forward", "data", "rows", "strided"])
+@pytest.mark.parametrize("form", ["forward", "data", "rows", "strided", "some taps", "turned round"])
 @pytest.mark.parametrize("width", [6, W, 2 * W])
 def test_weights_become_panels(width, form, taps_first):
     rng = np.random.default_rng(4)
     rows, depth, window, block = 2 * W + 3, 7, 5, 3
     w = integers(rng, rows, depth, window)
-    order = {"forward": (0, 1, 2), "data": (1, 0, 2), "rows": (1, 2, 0), "strided": (1, 2, 0)}[form]
+    order = {"forward": (0, 1, 2), "rows": (1, 2, 0), "strided": (1, 2, 0)}.get(form, (1, 0, 2))
     held = np.ascontiguousarray(w.transpose(order))
     if form == "strided":
         held = integers(rng, *held.shape[:2], 2 * rows)[..., ::2]
         held[...] = w.transpose(order)
+    if form == "some taps":  # as the phases of a gradient meet them: the memory ends with the last
+        held = integers(rng, depth, rows * (window + 2))[:, : (rows - 1) * (window + 2) + window]
+        held = np.lib.stride_tricks.as_strided(held, (depth, rows, window), (held.strides[0], 4 * window + 8, 4))
+        held[...] = w.transpose(order)
+        w, held = w[..., 1::2], held[..., 1::2]
+        window = w.shape[-1]
+    if form == "turned round":
+        held = np.ascontiguousarray(held[..., ::-1])[..., ::-1]
     view = held.transpose(np.argsort(order))
     row_step, c_step, tap_step = (step // 4 for step in view.strides)
     taps = np.arange(window, dtype=np.int64) * tap_step
@@ -227,7 +235,7 @@ def test_rows_that_begin_anywhere(MR, NV):
         run(
             make_multiply_rows("f32", MR, NV, W), MULTIPLY_ROWS, {"a": a, "b": b, "total": total}, hi=2, pixels=pixels,
             columns=columns, k=k, first=first, total_step=columns + 2, places=places.ctypes.data, unit=unit,
-            taps=taps.ctypes.data, window=len(taps), run_taps=run_taps, run=run_length,
+            taps=taps.ctypes.data, window=len(taps), run_taps=run_taps, run=run_length, next=k * NR,
         )  # fmt: skip
         np.testing.assert_array_equal(total[:, :columns], product * (2 - first))
         assert (total[:, columns:] == 7).all()

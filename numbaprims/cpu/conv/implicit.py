@@ -115,13 +115,12 @@ class Layout:
         self.staged_at = round_up(first + SLACK, 64)
         self.sums_at = self.staged_at + round_up(staged * self.size + SLACK, 64)
         self.turned_at = self.sums_at + round_up(sums * self.size + SLACK, 64)
-        turned = 0
-        if self.turned:
-            turned = max(
-                (self.width if blocks.once(walk) else self.mc) * round_up(blocks.pixels(), 16) for walk, blocks in each
-            )
+        turned = max(self.width * round_up(blocks.pixels(), 16) for blocks in self.blocks) if self.turned else 0
         self.packed_at = self.turned_at + round_up(turned * self.size + SLACK, 64)
-        packed = max(self.mc * blocks.channels * walk.window for walk, blocks in each) if self.private else 0
+        packed = 0
+        if self.private:
+            rows = self.width if self.last else self.mc
+            packed = max(rows * blocks.channels * walk.window for walk, blocks in each)
         self.worker = self.packed_at + round_up(packed * self.size + SLACK, 64)
 
     def _last(self, problem: Any) -> bool:

@@ -161,10 +161,13 @@ class Costs:
                 seconds += round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.11e-9
         else:
             panels = ceil_div(vectors, 2)
-            seconds = (vectors + 0.4 * (vectors % 2)) * padded * k * 0.125e-9
-            seconds += 0.0 if blocks.direct else vectors * k * 0.8e-9
-            # planes of the result are written a few lines of each at a time
-            seconds += k * rows * self.size / 130e9 + rows * pixels * 0.06e-9
+            seconds = (vectors + 0.4 * (vectors % 2)) * padded * k * 0.121e-9 + k * rows * self.size / 130e9
+            if blocks.direct == 1:
+                seconds += rows * pixels * 0.02e-9
+                times -= 1
+            else:
+                # planes of the result are written a few lines of each at a time
+                seconds += (0.0 if blocks.direct else vectors * k * 0.8e-9) + rows * pixels * 0.06e-9
         return seconds + times * (panels * 60e-9 + rows * pixels * self.size / 120e9) + 0.3e-6
 
     def copy(self, walk: Pass, blocks: Blocks) -> float:
@@ -202,11 +205,11 @@ class Costs:
         # two workers, each takes the next tile; another process may hold one up
         tiles = sum(count for count, _ in found)
         if tiles > 64:
-            return seconds * (1 + 0.3 / tiles)
+            return seconds * (1 + 0.2 / tiles)
         first = second = 0.0
         for tile in (tile for count, tile in found for _ in range(count)):
             first, second = sorted((first + tile, second))
-        return 2 * second + seconds * 0.1 / tiles
+        return 2 * second + seconds * 0.03 / tiles
 
 
 def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: int) -> Blocks:

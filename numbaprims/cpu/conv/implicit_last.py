@@ -62,11 +62,13 @@ from numbaprims.cpu.simd import (
 )
 
 # total[pixel, column] = or += the sum over runs of a[unit * (places[pixel] + taps[t]) + p] times panels of b; t steps
-# by run_taps through window, each run is `run` long.
+# by run_taps through window, each run is `run` long.  next: elements from a panel of b to the one that is read after
+# it, 0 where it is not there yet.
 MULTIPLY_ROWS = Arguments(
     arrays=("a", "b", "total"),
     ints=(
         "pixels", "columns", "k", "first", "total_step", "places", "unit", "taps", "window", "run_taps", "run",
+        "next",
     ),
 )  # fmt: skip
 ROWS_AT = MULTIPLY_ROWS.slot("pixels")
@@ -102,9 +104,9 @@ def make_multiply_rows(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
                 at = b
                 ahead = b
                 far = 0
-                if i < 4 * MR:
+                if args.next != 0 and i < 4 * MR:
                     far = args.run // 4 * ASK * LINE
-                    ahead = advance(b, NR * args.k + i // MR * (args.k // 4) * ASK * LINE)
+                    ahead = advance(b, args.next + i // MR * (args.k // 4) * ASK * LINE)
                 for t in range(0, args.window, args.run_taps):
                     a = advance(args.a, load_word(args.taps, t) * args.unit)
                     tile = tile_multiply_rows(
@@ -177,8 +179,8 @@ def turn_runs(args, t, block, sums, step, channels, out, turned_step, images, pl
 def make_last() -> RangeKernel:
     """Tiles (pass, block of pixels, group, block of columns) of the result.
 
-    Where planes are turned and the whole depth is summed at once, each panel's sums are turned and ended while they
-    lie in the caches.
+    Each panel of weights is packed, where that is each tile's own business, multiplied, turned and ended while it lies
+    in the caches.
     """
 
     @range_kernel("conv_implicit_last", BYTES, spec=())
@@ -225,7 +227,6 @@ def make_last() -> RangeKernel:
                 a += args.acc_size * (load_word(t, COPY) + copy * load_word(t, COPY_STEP))
             elif window > 0:
                 stage_block(args, t, stage_words, a, images, n0, o0, p0, q0, group * depth, depth)
-            store_word(multiply_words, 2, total)
             store_word(multiply_words, ROWS_AT, pixels)
             store_word(multiply_words, ROWS_AT + 4, step)
             store_word(multiply_words, ROWS_AT + 5, mine)
@@ -233,10 +234,7 @@ def make_last() -> RangeKernel:
             store_word(multiply_words, ROWS_AT + 7, load_word(t, TAPS))
             store_word(multiply_words, ROWS_AT + 8, window)
             store_word(multiply_words, ROWS_AT + 9, max(run_taps, 1))
-            # channels of the result whose sums are complete, turned and ended together
-            width = rows
-            if args.turn and block == depth:
-                width = args.width
+            once = args.turn and block == depth
             turned_step = 0
             if args.turn and in_out == 0:
                 turned_step = (pixels + 15) // 16 * 16
@@ -245,21 +243,23 @@ def make_last() -> RangeKernel:
                 k = channels * window
                 if load_word(t, DIRECT):
                     a = input_start(args, t, n0, group * depth + c0, o0, p0, q0)
-                b = panels_of(args, t, stage_words, mine, group, m0, rows, c0, channels)
                 store_word(multiply_words, 0, a)
                 store_word(multiply_words, ROWS_AT + 2, k)
                 store_word(multiply_words, ROWS_AT + 3, 1 if c0 == 0 else 0)
                 store_word(multiply_words, ROWS_AT + 10, channels * run_taps)
+                store_word(multiply_words, ROWS_AT + 11, 0 if args.private else args.width * k)
                 a += args.acc_size * channels
-                for first in range(0, rows, width):
-                    there = min(width, rows - first)
-                    store_word(multiply_words, 1, b + args.acc_size * first * k)
+                for first in range(0, rows, args.width):
+                    there = min(args.width, rows - first)
+                    sums = total if once else total + args.acc_size * first
+                    b = panels_of(args, t, stage_words, mine, group, m0 + first, there, c0, channels)
+                    store_word(multiply_words, 1, b)
+                    store_word(multiply_words, 2, sums)
                     store_word(multiply_words, ROWS_AT + 1, there)
-                    call_range(args.multiply, multiply_words, 0, 0, (there + args.width - 1) // args.width)
+                    call_range(args.multiply, multiply_words, 0, 0, 1)
                     if c0 + channels < depth:
                         continue
                     out_here = out + args.out_size * first * load_word(t, Y_N + 1)
-                    ends = total
                     ends_step = step
                     if args.turn:
                         ends = out_here
@@ -268,11 +268,12 @@ def make_last() -> RangeKernel:
                             ends = mine + args.turned_at
                             ends_step = turned_step
                         turn_runs(
-                            args, t, stage_words, total, step, there, ends, turned_step, images, planes, lines, columns
+                            args, t, stage_words, sums, step, there, ends, turned_step, images, planes, lines, columns
                         )  # fmt: skip
+                        sums = ends
                     if args.finish and (in_out == 0 or load_word(t, MERGE) == 4):
                         finish_tile(
-                            args, t, finish_words, args.turn != 0, out_here, ends, ends_step,
+                            args, t, finish_words, args.turn != 0, out_here, sums, ends_step,
                             c + args.out_size * first * load_word(t, C_N + 1), row0 + first, there,
                             images, planes, lines, columns,
                         )  # fmt: skip

@@ -41,6 +41,7 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
     types = WEIGHTS.types(panels=acc, source=dtype)
     FAR = 64  # elements between rows up to which all rows of a channel are a few lines
     LINE = 16
+    NEXT = 12  # channels between an element that is read and one that is asked for
 
     @range_kernel("conv_pack_weights", types, spec=(dtype, acc, WIDTH, W))
     def conv_pack_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -53,6 +54,11 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
         run = window
         if args.plain and args.c_step == window:
             run = window * args.block
+        low = 0
+        high = 0
+        for t in range(window):
+            low = min(low, load_word(args.taps, t))
+            high = max(high, load_word(args.taps, t) + 1)
         for c0 in range(0, args.depth, args.block):
             channels = min(args.block, args.depth - c0)
             k = channels * window
@@ -88,6 +94,20 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                                 if t == window:
                                     t = 0
                                     c += 1
+            elif row_step > 1 and low >= 0 and high <= min(row_step, W):
+                # some taps of each channel, a few elements from row to row: the taps of W rows are turned in registers,
+                # 4 cycles for each vector; one by one they cost 30
+                for c in range(channels):
+                    for v in range(0, rows, W):
+                        count = min(rows - v, W)
+                        width = min(WIDTH - v, W)
+                        corner = advance(block, c * args.c_step + v * row_step)
+                        for i in range(0, count * row_step, LINE):
+                            prefetch(corner, 2 * args.c_step + i, 3)
+                        store_rows(room, W, transpose(load_wide_rows(corner, row_step, count, high, W)))
+                        for t in range(window):
+                            place = (c * k_c + t * k_t) * WIDTH + v
+                            store_first(panel, place, width, load(room, load_word(args.taps, t) * W, W))
             else:
                 for c in range(channels):
                     for t in range(window):
@@ -98,6 +118,8 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                             width = min(WIDTH - v, W)
                             first = at + v * row_step
                             if row_step == 1:
+                                # rows of a matrix, a page or more apart
+                                prefetch(block, first + NEXT * args.c_step, 3)
                                 value = load_wide_first(block, first, count, W)
                                 store_first(panel, place + v, width, value)
                             elif count == W:
