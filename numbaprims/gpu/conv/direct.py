@@ -8,7 +8,7 @@ the edges.  Forward, and the data gradient, with a stride one product for each p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
@@ -42,14 +42,6 @@ MOST_SHARED = 96 * 1024
 PACK_BLOCKS = 1 << 16
 #: The part of the clocks that issue something, with warps enough: barriers, and copies that are waited for.
 EFFICIENCY = 0.9
-
-
-class Kept(NamedTuple):
-    """Packed weights of a plan."""
-
-    pointer: int
-    origin: Any
-    owner: Any
 
 
 def rightwards(product: Product) -> Product:
@@ -218,14 +210,15 @@ class Direct(Solver):
         return sum(round_up(4 * packed_elements(problem, product, tile), 256) for product in made(problem))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        library, (product,) = weights.origin, made(problem)
-        tile = TILES[str(config["tile"])]
-        address, owner = library.scratch(self.workspace(problem, target, config))
+        (product,), tile = made(problem), TILES[str(config["tile"])]
+        array, view = weights.origin.empty((packed_elements(problem, product, tile),), problem.accumulate)
+        view.owner = array
         packing = pack_step(problem, product, tile, 0)
-        make_launcher([packing._replace(values=lambda arrays, floats, _: packing.values(arrays, floats, address))])(
-            Kept(address, library, owner), weights, weights
+        values = packing.values
+        make_launcher([packing._replace(values=lambda arrays, floats, _: values(arrays, floats, arrays[0].pointer))])(
+            view, None, weights
         )
-        return Kept(address, library, owner)
+        return view
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         p, tile = problem, str(config["tile"])

@@ -42,14 +42,6 @@ class Place(NamedTuple):
     origin: Any
 
 
-class Kept(NamedTuple):
-    """Packed weights of a plan."""
-
-    pointer: int
-    origin: Any
-    owner: Any
-
-
 def refusal(problem: Any, directions: tuple[str, ...]) -> str | None:
     """What neither of the two takes."""
     p = problem
@@ -225,14 +217,12 @@ class Im2col(_Products):
         return matrix + weights_of(problem).nbytes + self._inner_workspace(problem, target, config)
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        found = weights_of(problem)
-        if not found.packs:
+        if not weights_of(problem).packs:
             return None
-        library = weights.origin
-        address, owner = library.scratch(found.nbytes)
-        kept = Kept(address, library, owner)
-        pack_launcher(problem)(kept, weights)
-        return kept
+        array, view = weights.origin.empty((problem.k * made.packed_pitch(problem),), problem.w_dtype)
+        view.owner = array
+        pack_launcher(problem)(view, weights)
+        return view
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         p, w = problem, weights_of(problem)
@@ -312,7 +302,7 @@ class Im2colWeight(_Products):
         spread, sums = 0, 0
         if made.even_dy(p) is None:
             spread = round_up(p.k * made.dy_pitch(p, chunks[0]) * DTYPES[p.y_dtype].itemsize, 256)
-        if made.direct_weight(p) is None:
+        if made.result_steps(p) is None:
             sums = len(chunks) * p.k * made.sums_room(p) * DTYPES[p.accumulate].itemsize
         return matrix, spread, sums
 

@@ -231,7 +231,7 @@ def dy_pitch(problem: Any, images: int) -> int:
     return round_up(images * problem.pixels, 16 // DTYPES[problem.y_dtype].itemsize)
 
 
-def direct_weight(problem: Any) -> Pair | None:
+def result_steps(problem: Any) -> Pair | None:
     """The steps of dw where one product makes it as it lies; None where sums are kept and added up, or put in place, by
     a second kernel."""
     p = problem
@@ -265,7 +265,7 @@ def weight_product(problem: Any, m: Columns) -> GemmProblem:
     depth, pixel = m.row_steps
     shape = (p.groups,) if p.groups > 1 else ()
     sizes = (p.group_k, p.group_c * p.taps, m.images * p.pixels)
-    direct, room = direct_weight(p), sums_room(p)
+    direct, room = result_steps(p), sums_room(p)
 
     def batch(step: int) -> tuple[int, ...]:
         return (step,) if shape else ()
