@@ -19,7 +19,7 @@ from numbaprims.gpu.launch import make_launcher, step
 
 #: Instructions of a thread for 8 channels, counted in the code for sm_90a: multiply-adds; in all, with plain windows
 #: and with prepared ones; and of the end of a block.
-PRODUCTS, PLAIN, KEPT, END = 512, 820, 750, 600
+PRODUCTS, PLAIN, KEPT, END = 512, 850, 775, 600
 #: What barriers and loads under way leave of the multiprocessor's rate.
 EFFICIENCY = 0.85
 

@@ -7,7 +7,7 @@ not, there are no registers for it: it arrives while the tile is transformed.
 
 Count, for 8 channels, each thread: 512 multiply-adds and 48 loads of 16 bytes for them, two of the tiles and one of the
 windows for 32; a tile takes 16 loads with 70 instructions for their addresses, 32 additions and 16 stores, a window 9
-loads, 28 operations and 16 stores.  So two thirds of the instructions multiply, and a product is worth 2.25 of the
+loads, 28 operations and 16 stores.  So 0.6 of the instructions multiply, and a product is worth 2.25 of the
 definition's.  Bytes: each tile is read again for every 32 channels of the result, 16 numbers for 4; each window for
 every 32 tiles.
 """
@@ -43,8 +43,6 @@ M, R, N = 2, 3, 4
 LD = 36
 """Elements from row to row in shared memory: rows of 8 channels begin in banks 4 apart."""
 ROWS = N * N * DEPTH
-UNROLLED = 4
-"""Channels whose products stand in the code one after another: 256 multiply-adds."""
 I32, I64, U32, F32 = types.int32, types.int64, types.uint32, types.float32
 
 
@@ -134,42 +132,6 @@ def multiply(sm, at_tiles, at_outs, vector, sums, first):  # type: ignore[no-unt
 
 
 @functools.cache
-def _make_pair(dtype: str, out_dtype: str, activation: str, V: int) -> Any:
-    """A device function that ends two neighbours of a row, as one vector or one by one."""
-    finish = make_finish(dtype, out_dtype, "f32", activation, V)
-
-    @device_function
-    def together(  # type: ignore[no-untyped-def]
-        x, first, second, channel, out, c, bias, left, o_w, c_w, bias_step, has_c, axis, code, flags, alpha, beta,
-        p0, p1, p2,
-    ):  # fmt: skip
-        x[0], x[1] = first, second
-        finish(
-            x, channel, I32(0), out, c, bias, left, I64(0), o_w, I64(0), c_w, bias_step, has_c, axis, code, flags,
-            alpha, beta, p0, p1, p2,
-        )  # fmt: skip
-
-    @device_function
-    def apart(  # type: ignore[no-untyped-def]
-        x, first, second, channel, out, c, bias, left, o_w, c_w, bias_step, has_c, axis, code, flags, alpha, beta,
-        p0, p1, p2,
-    ):  # fmt: skip
-        x[0] = first
-        finish(
-            x, channel, I32(0), out, c, bias, I32(1), I64(0), o_w, I64(0), c_w, bias_step, has_c, axis, code, I32(0),
-            alpha, beta, p0, p1, p2,
-        )  # fmt: skip
-        if left > 1:
-            x[0] = second
-            finish(
-                x, channel, I32(0), advance(out, o_w), advance(c, c_w), bias, I32(1), I64(0), o_w, I64(0), c_w,
-                bias_step, has_c, axis, code, I32(0), alpha, beta, p0, p1, p2,
-            )  # fmt: skip
-
-    return together if V == 2 else apart
-
-
-@functools.cache
 def make_fused(dtype: str, out_dtype: str, order: str, windows: str, activation: str) -> GpuKernel:
     """A block of tiles and channels.  Neighbouring threads load neighbouring "tiles" or "channels" (`order`), and
     windows of neighbouring "outs" or "channels" (`windows`), unless these are transforms "kept" by a plan."""
@@ -179,7 +141,7 @@ def make_fused(dtype: str, out_dtype: str, order: str, windows: str, activation:
     spread_x = across if order == "tiles" else along
     spread_w = across if windows == "outs" else along
     V = 2 if order == "tiles" else 1
-    ending_pair = _make_pair(dtype, out_dtype, activation, V)
+    finish = make_finish(dtype, out_dtype, "f32", activation, V)
     BOTH, HALF, U_BEGIN, NEXT, POSITIONS = 2 * ROWS * LD, OUTS // 2, ROWS * LD, DEPTH * LD, N * N
     signature = types.void(
         *common_types(dtype, dtype, out_dtype), pointer("f32"), *(types.int32,) * 24, *(types.int64,) * 11
@@ -248,13 +210,11 @@ def make_fused(dtype: str, out_dtype: str, order: str, windows: str, activation:
             t = opaque(t)
             warp_at, lane = I32((t // 32) * (2 * NEXT)), I32(t % 32)
             at_tiles, at_outs = I64(warp_at + (lane // 8) * 4), I64(warp_at + ((lane % 8) * 4 + U_BEGIN))
-            to_tiles, to_outs, left_over = at_tiles, at_outs, I32(DEPTH)
+            left_over = I32(DEPTH)
             while left_over > 0:
-                for d in range(UNROLLED):
-                    multiply(sm, to_tiles + d * LD, to_outs + d * LD, vector, sums, 0)
-                    multiply(sm, to_tiles + (NEXT + d * LD), to_outs + (NEXT + d * LD), vector, sums, 32)
-                to_tiles, to_outs = to_tiles + UNROLLED * LD, to_outs + UNROLLED * LD
-                left_over = I32(left_over - UNROLLED)
+                multiply(sm, at_tiles, at_outs, vector, sums, 0)
+                multiply(sm, at_tiles + NEXT, at_outs + NEXT, vector, sums, 32)
+                at_tiles, at_outs, left_over = at_tiles + LD, at_outs + LD, I32(left_over - 1)
 
         # through shared memory again, half of the channels at a time: [position][channel][tile]
         t = opaque(t)
@@ -278,22 +238,27 @@ def make_fused(dtype: str, out_dtype: str, order: str, windows: str, activation:
                 in_half, own = item(number)
                 k, tile_number = I32(first_out + half * HALF + in_half), I32(first_tile + own)
                 if k < outs and tile_number < tiles:
-                    y = transform(load_apart(sm, I64(in_half * LD + own), I64(HALF * LD), POSITIONS, "f32"), N, A, A)
+                    # this thread alone reads these 16 sums; its outputs take the places of the first four, for a loop
+                    mine = I64(in_half * LD + own)
+                    tile = transform(load_apart(sm, mine, I64(HALF * LD), POSITIONS, "f32"), N, A, A)
+                    store_spread(sm, mine, I64(HALF * LD), tile, 1)
                     image, row, column = tile_corner(tile_number, tiles_h, tiles_w)
                     channel = I32(group * outs + k)
-                    p, q = I32(row * M), I32(column * M)
-                    to_out = I64(image) * o_n + I64(channel) * o_k + I64(p) * o_h + I64(q) * o_w
-                    to_c = I64(image) * c_n + I64(channel) * c_k + I64(p) * c_h + I64(q) * c_w
-                    axis = I32(2) if has_bias != 0 else I32(0)
-                    ending_pair(
-                        ending, y[0], y[1], channel, advance(out, to_out), advance(c, to_c), bias, I32(out_w - q), o_w,
-                        c_w, bias_step, has_c, axis, code, flags, alpha, beta, p0, p1, p2,
-                    )  # fmt: skip
-                    if I32(p + 1) < out_h:
-                        ending_pair(
-                            ending, y[2], y[3], channel, advance(out, to_out + o_h), advance(c, to_c + c_h), bias,
-                            I32(out_w - q), o_w, c_w, bias_step, has_c, axis, code, flags, alpha, beta, p0, p1, p2,
-                        )  # fmt: skip
+                    at_out = I64(image) * o_n + I64(channel) * o_k
+                    at_c = I64(image) * c_n + I64(channel) * c_k
+                    e = opaque(I32(0))
+                    while e < M * M:
+                        p, q = I32(row * M + e // M), I32(column * M + e % M)
+                        if p < out_h and q < out_w:
+                            for v in range(V):
+                                ending[v] = sm[mine + I64(e + v) * (HALF * LD)]
+                            finish(
+                                ending, channel, I32(0), advance(out, at_out + I64(p) * o_h + I64(q) * o_w),
+                                advance(c, at_c + I64(p) * c_h + I64(q) * c_w), bias, I32(out_w - q), I64(0), o_w,
+                                I64(0), c_w, bias_step, has_c, 2 if has_bias != 0 else 0, code, flags, alpha, beta,
+                                p0, p1, p2,
+                            )  # fmt: skip
+                        e = I32(e + V)
                 number = I32(number + THREADS)
             half = I32(half + 1)
 
@@ -305,4 +270,8 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_fused, ("f32", "f32", "tiles", "channels", "switch"), ("FFMA", "LDS.128", "STS", "STG.E.64")),
     (make_fused, ("f32", "f32", "channels", "kept", "switch"), ("FFMA", "LDS.128", "LDGSTS.E", "STG.E")),
     (make_fused, ("bf16", "bf16", "tiles", "outs", "gelu"), ("FFMA", "LDG.E.U16", "STG.E")),
+    (make_fused, ("f32", "f32", "channels", "channels", "tanh"), ("FFMA", "LDS.128", "STS", "STG.E")),
+    (make_fused, ("f32", "f32", "tiles", "outs", "switch"), ("FFMA", "LDS.128", "STS", "STG.E.64")),
+    (make_fused, ("f16", "f16", "channels", "outs", "switch"), ("FFMA", "LDS.128", "STS", "STG.E.U16")),
+    (make_fused, ("f16", "f16", "tiles", "kept", "switch"), ("FFMA", "LDGSTS.E", "STS", "STG.E")),
 ]

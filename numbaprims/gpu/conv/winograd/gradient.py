@@ -49,7 +49,10 @@ class Sums(NamedTuple):
 
 
 class WinogradWeight(Solver):
-    """The weight's gradient with F(4x4, 3x3), F(2x2, 3x3) for small images; other windows by pieces."""
+    """The weight's gradient with F(4x4, 3x3), F(2x2, 3x3) for small images; other windows by pieces.
+
+    The error of an element, in 2^-24 sum |x y'|, was at most 20 with random numbers (of the definition 3).
+    """
 
     name = "winograd_weight"
 

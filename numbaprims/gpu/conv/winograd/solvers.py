@@ -284,7 +284,11 @@ class Square(Winograd):
 
 
 class Winograd2(Square):
-    """F(2x2, 3x3): 16 products for 36."""
+    """F(2x2, 3x3): 16 products for 36.
+
+    The error of an element, in 2^-24 sum |x w|, was at most 2 with random numbers and 64 channels, as that of the
+    definition.
+    """
 
     name = "winograd_2x2"
     M = 2
@@ -292,14 +296,14 @@ class Winograd2(Square):
 
 
 class Winograd4(Square):
-    """F(4x4, 3x3): 36 products for 144."""
+    """F(4x4, 3x3): 36 products for 144.  The error is at most 31 in the same units."""
 
     name = "winograd_4x4"
     M = 4
 
 
 class Winograd6(Square):
-    """F(6x6, 3x3): 64 products for 324."""
+    """F(6x6, 3x3): 64 products for 324.  The error is at most 81 in the same units."""
 
     name = "winograd_6x6"
     M = 6
