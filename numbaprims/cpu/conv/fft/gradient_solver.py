@@ -24,8 +24,8 @@ from numbaprims.dispatch.solver import Config, Launcher, Solver
 # Bytes of the spectra of one block of tiles: 2 to 10 MB took the same time, 20 a tenth to twice as much more.
 BLOCK_BYTES = 5 << 20
 # Seconds an element of a spectrum, one of the way back and one of the result; a byte of sums that later blocks add to,
-# and one that the second-level cache or half of the third does not hold.
-SPECTRUM, BACK, RESULT, AGAIN, FAR = 0.08e-9, 0.1e-9, 0.35e-9, 0.007e-9, 0.04e-9
+# and one that the second-level cache or most of the third does not hold.
+SPECTRUM, BACK, RESULT, AGAIN, FAR = 0.13e-9, 0.1e-9, 0.35e-9, 0.007e-9, 0.04e-9
 
 
 class FftWeight(Solver):
@@ -80,11 +80,11 @@ class FftWeight(Solver):
         tiles, block = self._tiles(p, target, n)
         blocks = ceil_div(tiles, block)
         pairs = n * n * c * k
-        products = 4.0 * pairs * tiles / (peak(p, target) * 0.95)
+        products = 4.0 * pairs * tiles / (peak(p, target) * 1.02)
         spectra = n * n * tiles * (c + 2 * there) * SPECTRUM
         back = n * n * c * there * BACK + c * there * p.kernel[1] * p.kernel[2] * RESULT
         sums = pairs * size
-        again = (2 * blocks - 1) * sums * (AGAIN if sums < target.l3 // 2 else FAR) if blocks > 1 else 0.0
+        again = (2 * blocks - 1) * sums * (AGAIN if sums < target.l3 * 3 // 4 else FAR) if blocks > 1 else 0.0
         if n * n * W * NV * W * size > target.l2:
             again += sums * FAR
         return 3e-6 + p.groups * (products + (spectra + back) / scale + again + blocks * 1e-6)

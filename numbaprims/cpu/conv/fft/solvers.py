@@ -14,6 +14,7 @@ from numbaprims.cpu.conv.fft.transform_in import make_input
 from numbaprims.cpu.conv.fft.transform_out import make_output
 from numbaprims.cpu.conv.fft.weights import make_weights
 from numbaprims.cpu.conv.winograd import driver
+from numbaprims.cpu.conv.winograd.cost import L3, MEMORY
 from numbaprims.cpu.conv.winograd.solvers import form_of, launch_ints
 from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
 from numbaprims.cpu.drivers import Program
@@ -28,6 +29,12 @@ SIZES = (16, 32)
 NV = 2
 HEIGHTS = (14, 12, 10, 8)
 BLOCKS = (24, 12, 48)  # tiles of a block at most: with more, the spectra of 64 channels leave the second-level cache
+# Seconds an element of a spectrum, there or back: tiles of 32 x 32 leave the first-level cache.
+SPECTRUM = {16: 0.115e-9, 32: 0.22e-9}
+SHOWN = 0.15  # of the products or the filters' way, whichever is shorter, what the other does not hide
+# Seconds a byte of the filters' spectra that are written anew: in four times the second-level cache, in half of the
+# third, beyond.  They are written line by line, each in a page of its own.
+FRESH = 0.06e-9, 0.2e-9, 0.45e-9
 LEAST = 4  # outputs of a tile along a side: with fewer, most of a spectrum is for nothing
 
 
@@ -99,23 +106,23 @@ class Fft(Solver):
 
     @staticmethod
     def _seconds(problem: Any, target: Any, n: int) -> float:
-        """Products at nine tenths of the peak, spectra there and back, the spectra of the filters for each block."""
+        """Products or the way of the filters' spectra, whichever is longer, and spectra there and back."""
         q = pose(problem)
         tiles = count_tiles(problem, n)
         mr, block = _blocks(tiles, BLOCKS[0])
         blocks = ceil_div(tiles, block)
         W = lanes(problem.accumulate, target.vector_bytes)
         channels, results = round_up(q.x_channels, W), round_up(q.out_channels, NV * W)
-        products = 4.0 * n * n * q.groups * blocks * round_up(block, mr) * channels * results
-        spectra = n * n * q.groups * tiles * (channels + results)
-        size = DTYPES[problem.accumulate].itemsize
-        filters = 2.0 * n * n * q.groups * channels * results * size
-        rate = 60e9 if filters < target.l3 // 2 else 20e9
-        fresh = 0.0 if problem.prepared else 4.0 * filters / 10e9
-        return (
-            3e-6 + products / (0.9 * cost.peak(problem, target)) + spectra * size * 0.1e-9 + blocks * filters / rate
-            + fresh
-        )  # fmt: skip
+        pairs = 2.0 * n * n * q.groups * channels * results
+        products = 2.0 * pairs * blocks * round_up(block, mr) / (1.02 * cost.peak(problem, target))
+        spectra = n * n * q.groups * tiles * (channels + round_up(q.out_channels, W)) * SPECTRUM[n] * 16 / W
+        filters = pairs * DTYPES[problem.accumulate].itemsize
+        stream = blocks * filters * (L3 if filters <= target.l3 * 3 // 4 else MEMORY)
+        fresh = 0.0
+        if not problem.prepared:
+            fresh = filters * (FRESH[0] if filters <= 4 * target.l2 else FRESH[1 if filters <= target.l3 // 2 else 2])
+        # the other solvers' estimates are as much above their times
+        return 3e-6 + 1.15 * (max(products, stream) + SHOWN * min(products, stream) + spectra + fresh)
 
     def _words(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
         acc = problem.accumulate

@@ -18,14 +18,14 @@ HEIGHTS = (14, 12, 10, 8, 6, 4)
 # Blocks from which on each worker takes whole ones; fewer are shared: on 2 threads the last of 7 would cost an eighth.
 OWN_BLOCKS = 8
 # Seconds for an element of a tile and a channel: into the transform, out of it, and of a filter and a channel.
-IN, OUT, FILTER = 0.10e-9, 0.07e-9, 0.11e-9
+IN, OUT, FILTER = 0.10e-9, 0.07e-9, 0.06e-9
 # Seconds a byte of x and of the result from beyond the second-level cache, beyond what a vector load costs.
 FAR = 0.04e-9
 # Seconds a byte of transformed filters that a block of tiles reads from the third-level cache, from memory, and the
 # part of it that products do not hide.
 L3, MEMORY, SHOWN = 0.015e-9, 0.025e-9, 0.2
 # Seconds a byte of transformed filters that no cache holds until they are read.
-WRITTEN = 0.05e-9
+WRITTEN = 0.04e-9
 LAUNCH, PHASE = 1.5e-6, 2.5e-6
 
 
@@ -122,6 +122,6 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
         filters = PHASE + q.groups * positions * c * k * FILTER / scale
         filters += 0.0 if u <= target.l3 // 3 else u * WRITTEN
         if problem.direction == "data":
-            filters *= 1.5  # turned filters are read in short pieces
+            filters *= 1.25  # turned filters are read in short pieces
     phases = 0.0 if blocks.blocks * q.groups >= OWN_BLOCKS else 2 * blocks.blocks * q.groups * 0.2e-6
     return LAUNCH + phases + max(products, stream) + SHOWN * min(products, stream) + work + far + filters

@@ -93,14 +93,14 @@ class WinogradWeight(Solver):
         scale = lanes(problem.accumulate, target.vector_bytes) / 16
         blocks = ceil_div(s["tiles"], int(next(iter(self.configs(problem, target)))["tiles"]))
         sums = s["positions"] * s["c"] * s["k"]
-        products = 2.0 * sums * s["tiles"] / (peak(problem, target) * 0.9)
+        products = 2.0 * sums * s["tiles"] / (peak(problem, target) * 1.02)
         there = round_up(q.out_channels, lanes(problem.accumulate, target.vector_bytes))
-        inputs = s["positions"] * s["tiles"] * (s["c"] + there) * 0.11e-9 / scale
+        inputs = s["positions"] * s["tiles"] * (s["c"] + there) * 0.08e-9 / scale
         # sums are read and written once for each block, transformed back once
         size = sums * s["size"]
         byte = 0.0 if size < target.l2 // 2 else 0.01e-9 if size < target.l3 // 3 else 0.05e-9
         again = size * (2 * blocks - 1) * byte
-        back = sums * 0.07e-9 / scale
+        back = s["positions"] * s["c"] * there * 0.07e-9 / scale
         return 3e-6 + q.groups * (products + inputs + again + back + blocks * 1e-6)
 
     def _words(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], dict[str, int]]:
