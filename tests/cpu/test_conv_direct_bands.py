@@ -6,6 +6,7 @@ from conv_cases import Case, arguments, from_layout, operand_layouts, to_layout
 from helpers import assert_exact, exact_integers, from_float64, in_library, nan_filled, to_float64
 
 import numbaprims
+from numbaprims.cpu.conv import direct_layout
 from numbaprims.cpu.conv.direct_layout import Pixels, Planes
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
@@ -46,6 +47,26 @@ def test_bands(case, layout, dtype):
     )  # fmt: skip
     assert_exact(from_layout(out, layout), expected, dtype)
     assert np.isnan(to_float64(room[:, :, : shape[2], shape[3] :], dtype)).all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_results_past_the_caches(monkeypatch, dtype, offset):
+    """Results of any size where they begin a cache line, and the plain way where they do not."""
+    monkeypatch.setattr(direct_layout, "STREAM", 0)
+    case = Case((2, 3, 21, 80 + 16 * offset), (11, 3, 3, 3), padding=1)
+    rng = np.random.default_rng(9)
+    x, w = (exact_integers(shape, dtype, 2 * case.sums("forward"), rng) for shape in (case.x, case.w))
+    bias = rng.integers(-3, 4, case.w[0]).astype(np.float64)
+    expected = reference.finish(case.expected("forward", x, w), bias=bias)
+    a, b, shift = (from_float64(values, dtype) for values in (x, w, bias))
+    assert Planes(problem_of("conv", a, b, shift, **case.window), registry.target("cpu")).stream()
+    room = np.full(expected.size + 16, np.nan, a.dtype)
+    begin = -room.ctypes.data % 64 // room.itemsize + offset
+    out = room[begin : begin + expected.size].reshape(expected.shape)
+    numbaprims.conv(a, b, shift, out=out, algorithm="direct", **case.window)
+    assert_exact(out, expected, dtype)
+    assert np.isnan(room[:begin]).all() and np.isnan(room[begin + expected.size :]).all()
 
 
 def planes(case):

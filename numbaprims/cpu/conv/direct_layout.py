@@ -23,6 +23,7 @@ COPY = {"planes": 0.07e-9, "pixels": 0.12e-9}  # seconds an element of the padde
 TILE = 12e-9  # seconds a tile takes before its first and after its last tap
 TILE_SECONDS = 200e-6  # of a tile of the program: there are 4 to 16 of them, unless they would be shorter
 ALONE = 0.6  # a vector of pixels alone takes as long as so many tiles of NV
+STREAM = 2  # times the last cache: from there on results are written past the caches
 FAR = 0.5e-12  # seconds a byte of the copy takes where it exceeds the first-level cache
 
 
@@ -210,6 +211,18 @@ class Planes(Phases):
             return ceil_div(rows * self.out_size[2], self.W)
         return rows * self.across or ceil_div((rows - 1) * self.pitch + int(self.out_size[2]), self.W)
 
+    def stream(self) -> int:
+        """Whether the result is written past the caches, which it exceeds: no line of it is read before.
+
+        3x3 of VGG with 16 images, 205 MB, took 5 to 19 % less, 7x7/2 of 51 MB 6 % more.
+        """
+        p = self.problem
+        steps = (self.out_steps[0], self.out_steps[1], self.out_steps[3])
+        whole = self.out_size[2] % self.W == 0 and all(step * self.size % 64 == 0 for step in steps)
+        plain = not p.has_c and p.activation.kind == "identity" and p.out_dtype == self.acc
+        nbytes = p.n * p.groups * self.filters * self.out_size[1] * self.out_size[2] * self.size
+        return int(whole and plain and nbytes > STREAM * self.target.l3)
+
     def _places(self, rows: int) -> np.ndarray:
         """The table of the kernel's `places` for a band of so many rows."""
         index = np.arange(self.vectors(rows))
@@ -254,7 +267,8 @@ class Planes(Phases):
     def program(self, only_pack: bool = False) -> Program:
         p = self.problem
         kernel = direct_planes.make_planes(
-            p.in_dtype, self.acc, self.MR, self.NV, self.W, self.SW, int(p.has_c), int(self.waits), self.cross
+            p.in_dtype, self.acc, self.MR, self.NV, self.W, self.SW, int(p.has_c), int(self.waits), self.cross,
+            self.stream(),
         )  # fmt: skip
         more = {
             "pitch": self.pitch, "copy_c": self.copy_c, "copy_phase": self.copy_phase,

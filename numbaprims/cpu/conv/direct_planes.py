@@ -24,10 +24,11 @@ from numbaprims.cpu.simd import (
     store,
     store_rows,
     store_scalar,
+    stream_fence,
     zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, load_phases_inside, tile_taps
+from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, load_phases_inside, stream_end, tile_taps
 
 # A tile is an image, a group, a block of `block` filters, and a band of `band` rows of the result.  in_*: of what
 # windows walk over; row, column: where the first window begins.  copy_c, copy_phase: elements from channel to channel
@@ -146,16 +147,28 @@ def one_tile(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
+@helper
+def streamed_tile(  # type: ignore[no-untyped-def]
+    args, copy, places, weights, total, k_step, step, filters, alpha, shifts, MR, NV, W
+):
+    """The same past the caches."""
+    sums = tile_taps(copy, places, args.taps, weights, args.count, 0, MR, NV, W, 0)
+    stream_end(total, k_step, step, filters, places, sums, alpha, shifts, NV)
+
+
 @functools.cache
-def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int, SPLIT: int, CROSS: int) -> RangeKernel:
+def make_planes(
+    dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int, SPLIT: int, CROSS: int, STREAM: int
+) -> RangeKernel:
     """Kernel over (image, group, block of filters, band of rows).
 
     SW: the horizontal stride.  C: whether beta c is added.  SPLIT: sums wait in the workspace for the activation,
-    because the result's type is narrower than theirs.
+    because the result's type is narrower than theirs.  CROSS: whether the last vector of a tile may go on in the next
+    row.  STREAM: whether a result that begins a cache line is written past the caches, but for vectors behind tiles.
     """
     types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype)
 
-    @range_kernel("conv_direct_planes", types, spec=(dtype, acc, MR, NV, W, SW, C, SPLIT, CROSS))
+    @range_kernel("conv_direct_planes", types, spec=(dtype, acc, MR, NV, W, SW, C, SPLIT, CROSS, STREAM))
     def direct_planes(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
@@ -166,6 +179,7 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
         if panels == 0:
             panels = address_of(args.workspace)
         out_w = args.out_w
+        aligned = address_of(args.out) % 64 == 0
         for tile in range(lo, hi):
             rest, band = divmod(tile, args.bands)
             rest, block = divmod(rest, args.blocks)
@@ -206,7 +220,13 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
                 to = advance(total, (k - begin) * k_step)
                 shift = advance(shifts, k - begin)
                 more = advance(c, (k - begin) * args.c_k)
-                for v in range(0, whole, NV):
+                begun = 0
+                if STREAM and aligned:
+                    for v in range(0, whole, NV):
+                        at = where + 8 * PLACE * v
+                        streamed_tile(args, copy, at, w, to, k_step, step, filters, alpha, shift, MR, NV, W)
+                    begun = whole
+                for v in range(begun, whole, NV):
                     one_tile(
                         args, copy, where + 8 * PLACE * v, w, to, k_step, step, filters, rows, alpha, shift, more, beta,
                         MR, NV, W, C, CROSS,
@@ -221,5 +241,8 @@ def make_planes(dtype: str, acc: str, MR: int, NV: int, W: int, SW: int, C: int,
                         args, advance(to, i * k_step), step, advance(out, (k - begin + i) * args.out_k), args.out_row,
                         rows, out_w, SPLIT, W,
                     )  # fmt: skip
+
+            if STREAM and aligned:
+                stream_fence()
 
     return direct_planes

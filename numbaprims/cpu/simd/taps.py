@@ -244,6 +244,42 @@ def grid_end(  # type: ignore[no-untyped-def]
 
 
 @intrinsic(prefer_literal=True)
+def stream_end(typingctx, out, k_step, row_step, filters, places, tile, alpha, shifts, NV):  # type: ignore[no-untyped-def]
+    """`grid_end` without c where every vector is whole and begins a cache line: written past the caches."""
+    literal = _literals(NV)
+    if literal is None or not isinstance(tile, types.UniTuple) or not isinstance(out, Pointer):
+        return None
+    if out.elem != tile.dtype.elem:
+        return None
+    lanes, vectors = tile.dtype.n, literal[0]
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        out_at, k_step_v, row_step_v, filters_v, places_v, sums, alpha_v, shifts_v = args[:8]
+        stored = context.get_value_type(tile.dtype)
+        with builder.goto_entry_block():
+            room = builder.alloca(stored)
+            room.align = 64
+        spare = builder.bitcast(room, out_at.type)
+        where = builder.inttoptr(places_v, _I64.as_pointer())
+        past = builder.module.add_metadata([ir.Constant(I32, 1)])
+        for v in range(vectors):
+            p, q = (builder.load(builder.gep(where, [_constant(PLACE * v + word)])) for word in (1, 2))
+            begin = builder.gep(out_at, [builder.add(builder.mul(p, row_step_v), q)])
+            for i in range(tile.count // vectors):
+                shift = splat_value(builder, builder.load(builder.gep(shifts_v, [_constant(i)])), lanes)
+                value = multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift)
+                there = builder.icmp_signed("<", _constant(i), filters_v)
+                place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, _constant(i))]), spare)
+                store = builder.store(value, vector_at(builder, place, _constant(0), stored))
+                store.align = min(64, lanes * (8 if out.elem == "f64" else 4))
+                store.set_metadata("nontemporal", past)
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(out, *[i64] * 4, tile, tile.dtype, shifts, NV), codegen
+
+
+@intrinsic(prefer_literal=True)
 def tile_taps_pixels(typingctx, x, step, offsets, w, count, MP, NV, W):  # type: ignore[no-untyped-def]
     """The tile sum over t < count of x[i * step + offsets[t]] * w[(t * NV + v) * W + lane]: MP pixels x NV vectors.
 
