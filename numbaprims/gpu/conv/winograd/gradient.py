@@ -23,7 +23,6 @@ from numbaprims.gpu.conv.transformed import (
 from numbaprims.gpu.conv.winograd import cost
 from numbaprims.gpu.conv.winograd.axes import Axis, best_axis
 from numbaprims.gpu.conv.winograd.solvers import MOST_TAPS, Source, common_refusal, input_step
-from numbaprims.gpu.conv.winograd.transform_in import THREADS
 from numbaprims.gpu.conv.winograd.window import make_window
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up
@@ -198,6 +197,6 @@ class WinogradWeight(Solver):
             problem.in_dtype, problem.out_dtype, h.m, h.r, w.m, w.r, compiled_kind(problem.activation.kind)
         )
         return step(
-            kernel, ceil_div(work, THREADS),
+            kernel, ceil_div(work, kernel.threads),
             lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *numbers),
         )  # fmt: skip

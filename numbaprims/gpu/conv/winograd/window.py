@@ -8,7 +8,7 @@ from typing import Any
 from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program, transposed
 from numbaprims.gpu.conv.arguments import common_types, pointer
-from numbaprims.gpu.conv.winograd.transform_in import THREADS, first_tap, pieces_of, registers, tile_first
+from numbaprims.gpu.conv.winograd.transform_in import first_tap, pieces_of, registers, tile_first
 from numbaprims.gpu.device.memory import advance, opaque
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.transforms import load_spread, store_spread, transform
@@ -27,6 +27,8 @@ def make_window(
     S = local_sums(acc)
     H, W = m_h + r_h - 1, m_w + r_w - 1
     POSITIONS, TAPS = H * W, r_h * r_w
+    # 7 x 7 float64 of 128 threads are more than 48 KB
+    THREADS = 128 if TAPS * DTYPES[acc].itemsize <= 384 else 64
     ROOM = TAPS * THREADS
     DOWN, ALONG = program(transposed(filtering(m_h, r_h).g)), program(transposed(filtering(m_w, r_w).g))
     finish = make_finish(dtype, out_dtype, acc, activation, 1)
@@ -78,4 +80,5 @@ def make_window(
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_window, ("f32", "f32", 4, 3, 4, 3, "switch"), ("LDG.E.CONSTANT", "FFMA", "STS", "STG.E")),
     (make_window, ("bf16", "bf16", 2, 3, 2, 3, "switch"), ("LDG.E.CONSTANT", "FFMA", "STS", "STG.E.U16")),
+    (make_window, ("f64", "f64", 2, 7, 2, 7, "switch"), ("LDG.E.64.CONSTANT", "DFMA", "STS", "STG.E.64")),
 ]
