@@ -13,6 +13,8 @@ PARAMETERS = {
     "clip": "min=None, max=p", "threshold": "threshold=p, value=-1.5", "gelu": "approximate='tanh'",
     "glu": "axis=0", "prelu": "weight=w",
 }  # fmt: skip
+# a kind compiles in 0.3 s here; what differs between dtypes is the same for all of them
+ALSO_DOUBLE = ("tanh", "gelu", "prelu", "glu", "softplus", "clip")
 REQUIRED = {"threshold": "threshold=p, value=p", "prelu": "weight=w"}
 
 
@@ -22,7 +24,8 @@ def test_every_kind_in_both_directions(rng, name):
     saved = {"x": ", x", "y": ", y", "": ""}[kind.reads]
     positive = name in ("log", "sqrt", "power")
     variants = [REQUIRED.get(name, "")] + ([PARAMETERS[name]] if name in PARAMETERS else [])
-    for dtype, given in [(np.float32, given) for given in variants] + [(np.float64, variants[-1])]:
+    runs = [(np.float32, given) for given in variants] + [(np.float64, variants[-1])] * (name in ALSO_DOUBLE)
+    for dtype, given in runs:
         words = f", {given}" if given else ""
         forward = compiled("x, p, w", f"nb.{name}(x{words})")
         backward = compiled("dy, x, y, p, w", f"nb.{name}_backward(dy{saved}{words})")

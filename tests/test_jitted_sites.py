@@ -1,5 +1,8 @@
 """What stands behind calls inside `@njit`: tables of records, settings, threads, processes, the entry point."""
 
+import ctypes
+import hashlib
+import inspect
 import json
 import os
 import subprocess
@@ -15,6 +18,7 @@ from test_jitted import compiled, drawn, same
 
 import numbaprims
 from numbaprims.cpu import call_sites
+from numbaprims.cpu.simd import call_sites as simd_sites
 from numbaprims.dispatch import call, registry
 from numbaprims.jitted import sites
 
@@ -232,6 +236,53 @@ def test_a_forked_child_goes_on(tmp_path):
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
     assert run(code, tmp_path).strip() == "0"
+
+
+def test_other_compilers_of_numba(rng):
+    weight, x = drawn(rng, 3, 5), drawn(rng, 7, 5)
+
+    @numba.guvectorize(["void(float32[:, :], float32[:], float32[:])"], "(m, n), (n) -> (m)", target="parallel")
+    def product(weight, x, out):
+        numbaprims.gemv(weight, x, out=out)
+
+    same(product(weight, x), np.stack([numbaprims.gemv(weight, row) for row in x]))
+
+    @numba.cfunc("void(CPointer(float32), CPointer(float32), intp)")
+    def tanh(x, out, n):
+        numbaprims.tanh(numba.carray(x, (n,)), out=numba.carray(out, (n,)))
+
+    out, pointer = np.zeros(5, np.float32), ctypes.POINTER(ctypes.c_float)
+    tanh.ctypes(x.ctypes.data_as(pointer), out.ctypes.data_as(pointer), 5)
+    same(out, numbaprims.tanh(x[0]))
+
+
+def test_nothing_leaks(rng):
+    @numba.njit
+    def again(x, weight, n):
+        for _ in range(n):
+            y = numbaprims.linear(x, weight)
+        return y
+
+    x, weight = drawn(rng, 8, 30), drawn(rng, 30, 30)
+    again(x, weight, 3)
+    nrt = numba.core.runtime._nrt_python
+    nrt.memsys_enable_stats()
+    try:
+        before = numba.core.runtime.rtsys.get_allocation_stats()
+        again(x, weight, 1000)  # gives an array, which is freed at once
+        after = numba.core.runtime.rtsys.get_allocation_stats()
+    finally:
+        nrt.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free >= 1000
+
+
+def test_words_of_a_block_belong_to_a_version():
+    """Code that Numba's cache holds writes blocks as they were: a change of them needs a new VERSION in sites.py."""
+    source = inspect.getsource(simd_sites._block) + repr(
+        [getattr(simd_sites, name) for name in ("STATUS", "KEYS", "FLOATS_AT", "ARRAYS_AT", "KEY_AT", "SITE_ENTRY")]
+    )
+    digest = hashlib.sha256("".join(source.split()).encode()).hexdigest()[:12]
+    assert {digest: sites.VERSION} == {"b752186a3c11": 1}
 
 
 def test_code_of_another_release_is_refused():

@@ -38,6 +38,7 @@ def make_launcher(
     `shared` and `per_worker` are bytes of scratch memory; kernels see it as the array in slot 7, the shared part
     first, then one part for each worker.  `None` stands for an array that the problem does not have.
     """
+    recorder: Callable[[Program, int], Callable[..., None]] | None
     recorder = getattr(settings.current().trial, "launcher", None)
     if recorder is not None:  # a call from a user's compiled code, which runs the program itself (call_sites.py)
         return recorder(program, shared + per_worker)
