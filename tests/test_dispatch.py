@@ -30,7 +30,7 @@ from numbaprims.ops.activation_kinds import ALIASES, KINDS
 STEMS = [stem for stem in cases.STEMS if importlib.util.find_spec(f"numbaprims.cpu.{stem}")]
 SOLVERS = [(stem, solver) for stem in STEMS for solver in registry.solvers(stem, "cpu")]
 EACH_SOLVER = pytest.mark.parametrize("stem, solver", SOLVERS, ids=[f"{stem}-{s.name}" for stem, s in SOLVERS])
-NO_PROBLEM = ("config", "explain", "find", "tune")
+NO_PROBLEM = ("config", "explain", "find", "tune", "share_cpus")
 FUNCTIONS = [
     name
     for name, home in numbaprims._LAZY.items()

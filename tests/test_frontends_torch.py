@@ -220,6 +220,7 @@ def values_and_gradients(function, *inputs):
     return [y, *torch.autograd.grad(y, given, torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape))]
 
 
+@pytest.mark.cpu  # two minutes in the emulator
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.06)], ids=["f32", "bf16"])
 def test_is_torchs(dtype, tolerance):
     def close(ours, theirs, *inputs):

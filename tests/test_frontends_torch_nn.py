@@ -43,6 +43,7 @@ MODULES = {
 }
 
 
+@pytest.mark.cpu  # minutes in the emulator
 @pytest.mark.parametrize("name", [name for name in nbt.nn.__all__ if name != "replace"])
 def test_module(name):
     for args, kwargs, shape in MODULES.get(name, [((), {}, (3, 4))]):
