@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.gather import STAGE, stage_row
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -17,6 +18,7 @@ from numbaprims.cpu.simd import (
     load_wide_first,
     load_wide_rows,
     load_wide_scalar,
+    prefetch,
     shuffle,
     stack_tile,
     store,
@@ -41,6 +43,7 @@ def zero_pixels(target, first, last, pitch, channels, acc, W):  # type: ignore[n
 def make_stage_last(dtype: str, acc: str, W: int) -> RangeKernel:
     """The copy with channels last: staged[image][plane][row][column][channel]; up to W - 1 elements past its end."""
     types = STAGE.types(staged=acc, source=dtype)
+    LINE = 64 // DTYPES[dtype].itemsize
     # of elements 0 ... W - 1 and W - 1 ... 2 W - 2: nothing behind the last is read
     EVENS = " ".join(str(lane + lane // W) for lane in range(0, 2 * W, 2))
 
@@ -54,6 +57,7 @@ def make_stage_last(dtype: str, acc: str, W: int) -> RangeKernel:
         room = stack_tile(acc, W, 1, W)
         low = max(0, -args.first_w)
         high = min(columns, args.size_w - args.first_w)
+        ask = 0 < w_step <= 2
         run = pitch == channels and c_step == 1 and w_step == channels
         staged = args.staged
         for n in range(args.images_there):
@@ -82,6 +86,11 @@ def make_stage_last(dtype: str, acc: str, W: int) -> RangeKernel:
                                 valid = min(end - i, W)
                                 corner = advance(args.source, start + i * w_step + c * c_step)
                                 target = advance(staged, i * pitch + c)
+                                if c >= W and ask:
+                                    # the next block's rows: no prefetcher follows jumps from channel to channel
+                                    for r in range(W):
+                                        for v in range(0, w_step * W, LINE):
+                                            prefetch(corner, v + (r - W) * c_step, 3)
                                 if w_step == 2:
                                     one = first_lanes(2 * valid - 1, W)
                                     two = first_lanes(2 * valid - W, W)
