@@ -258,7 +258,7 @@ class Direct(Solver):
         numbers = (
             product.u, n, d, h, w, v.gain[0], *v.base, max(1, k.counts[1]), k.gain[0], planes_of(product),
             *product.source_size, packed_room(product, tile), *tiles, (1 if last else 2) if p.bias else 0,
-            vector_flags(p, product, out, c), v.step, k.step, *product.source_steps, product.source_group,
+            vector_flags(p, product, out, c), k.step, *product.source_steps, v.step, product.source_group,
             *steps(product.out), *steps(product.c),
         )  # fmt: skip
         common = common_values(p)

@@ -23,7 +23,7 @@ from numbaprims.arrays import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.depthwise_kernels import next_digit
 from numbaprims.gpu.device.copy import copy_async_partial, copy_commit, copy_wait, shared_address
-from numbaprims.gpu.device.memory import advance, load_vector, repeat, widen
+from numbaprims.gpu.device.memory import advance, load_vector, opaque, repeat, widen
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.window import store_sums, window_row
 from numbaprims.gpu.gemm.arguments import round_up
@@ -147,45 +147,58 @@ def plane_deep(plane, k_d):  # type: ignore[no-untyped-def]
     return next_digit(plane, k_d)
 
 
+class Line(NamedTuple):
+    """The device functions by which a warp brings rows into shared memory."""
+
+    turns: int
+    """Columns of a lane; three local arrays of so many int32 hold where they lie and where they go."""
+    place: Any
+    """place(words, offsets, sizes, lane, at_w, size_w, s_w): fills them, for all rows that begin at column at_w"""
+    copy: Any
+    """copy(sm, base, target, source, offset, inside, words, offsets, sizes): starts to bring one row to the word
+    `target`; all of it becomes 0 unless `inside`"""
+
+
 @functools.cache
-def make_line(dtype: str, gain: int, phase: int) -> Any:
-    """A device function by which a warp brings one row into shared memory, `gain` times `phase` columns::
-
-        line(sm, base, target, lane, source, offset, inside, at_w, size_w, s_w)
-
-    The elements of a stride `gain` lie side by side from the word `target` on; what lies outside becomes 0, and all of
-    it unless `inside`.  Words of 4 bytes come by cp.async, halves through registers, as float32.
-    """
+def make_line(dtype: str, gain: int, phase: int) -> Line:
+    """Rows of `gain` times `phase` columns; the elements of a stride `gain` come to lie side by side, and what lies
+    outside becomes 0.  Words of 4 bytes come by cp.async, halves through registers, as float32."""
     S = local_sums(DTYPES[dtype].accumulate)
     COLUMNS = gain * phase
     TURNS = -(-COLUMNS // 32)
 
     @device_function
-    def line_copied(sm, base, target, lane, source, offset, inside, at_w, size_w, s_w):  # type: ignore[no-untyped-def]
+    def place(words, offsets, sizes, lane, at_w, size_w, s_w):  # type: ignore[no-untyped-def]
         for j in range(TURNS):
             x = U32(lane + U32(32 * j))
-            if x < U32(COLUMNS):
-                part = quotient(x, U32(gain))
-                word = U32(target + (x - part * U32(gain)) * U32(phase) + part)
-                place = I32(at_w + I32(x))
-                nbytes = I32(4) if inside and U32(place) < U32(size_w) else I32(0)
-                copy_async_partial(U32(base + word * U32(4)), source, offset + I64(place) * s_w, 4, nbytes)
+            part = quotient(x, U32(gain))
+            at = I32(at_w + I32(x))
+            # past the last column of shared memory there is no word
+            words[j] = I32((x - part * U32(gain)) * U32(phase) + part) if x < U32(COLUMNS) else I32(-1)
+            offsets[j] = I32(at * s_w)
+            sizes[j] = I32(4) if U32(at) < U32(size_w) else I32(0)
 
     @device_function
-    def line_widened(sm, base, target, lane, source, offset, inside, at_w, size_w, s_w):  # type: ignore[no-untyped-def]
+    def copy_words(sm, base, target, source, offset, inside, words, offsets, sizes):  # type: ignore[no-untyped-def]
+        for j in range(TURNS):
+            if words[j] >= 0:
+                nbytes = sizes[j] if inside else I32(0)
+                copy_async_partial(
+                    U32(base + U32(target + words[j]) * U32(4)), source, I64(I32(offset + offsets[j])), 4, nbytes
+                )  # fmt: skip
+
+    @device_function
+    def copy_halves(sm, base, target, source, offset, inside, words, offsets, sizes):  # type: ignore[no-untyped-def]
         values = cuda.local.array(TURNS, S)
         for j in range(TURNS):
             values[j] = S(0)
-            place = I32(at_w + I32(lane + U32(32 * j)))
-            if inside and U32(place) < U32(size_w):
-                values[j] = widen(source[offset + I64(place) * s_w], dtype)
+            if inside and sizes[j] > 0:
+                values[j] = widen(source[I64(I32(offset + offsets[j]))], dtype)
         for j in range(TURNS):
-            x = U32(lane + U32(32 * j))
-            if x < U32(COLUMNS):
-                part = quotient(x, U32(gain))
-                sm[I64(U32(target + (x - part * U32(gain)) * U32(phase) + part))] = values[j]
+            if words[j] >= 0:
+                sm[I64(I32(target + words[j]))] = values[j]
 
-    return line_copied if DTYPES[dtype].itemsize == 4 else line_widened
+    return Line(TURNS, place, copy_words if DTYPES[dtype].itemsize == 4 else copy_halves)
 
 
 @functools.cache
@@ -211,10 +224,12 @@ def make_direct(
     finish = make_finish(dtype, out_dtype, acc, activation, V)
     _, fill = TUPLES[V]
     signature = types.void(
-        *common_types(dtype, dtype, out_dtype), types.CPointer(STORAGE[acc]), *(types.int32,) * 21, *(types.int64,) * 20
+        *common_types(dtype, dtype, out_dtype), types.CPointer(STORAGE[acc]), *(types.int32,) * 27, *(types.int64,) * 14
     )
 
-    line, split = make_line(dtype, GAIN_W, PHASE), plane_flat if flat else plane_deep
+    line = make_line(dtype, GAIN_W, PHASE)
+    TURNS, place_line, copy_line = line.turns, line.place, line.copy
+    split = plane_flat if flat else plane_deep
 
     @device_function
     def end_planes(x, v, out, c, bias, k0, h0, w0, group_k, v_h, v_w, o_u, o_h, o_w, c_u, c_h, c_w, bias_step, has_c,
@@ -257,8 +272,8 @@ def make_direct(
     def conv_direct(  # type: ignore[no-untyped-def]
         out, source, second, c, bias, has_c, has_bias, bias_step, code, alpha, beta, p0, p1, p2,
         packed, group_k, images, v_d, v_h, v_w, vg_d, vb_d, vb_h, vb_w, k_d, kg_d, planes, size_d, size_h, size_w, room,
-        tiles_k, tiles_h, tiles_w, bias_axis, flags,
-        v_step, k_step, s_d, s_h, s_w, s_group, o_u, o_n, o_d, o_h, o_w, o_base, o_group,
+        tiles_k, tiles_h, tiles_w, bias_axis, flags, k_step, s_d, s_h, s_w, v_step, s_group,
+        o_u, o_n, o_d, o_h, o_w, o_base, o_group,
         c_u, c_n, c_d, c_h, c_w, c_base, c_group,
     ):  # fmt: skip
         sm = shared_array(0, S, alignment=16)
@@ -272,11 +287,16 @@ def make_direct(
         group, n = next_digit(rest, images)
         k0, h0, w0 = I32(tile_k * BK), I32(tile_h * BH), I32(tile_w * BW)
         at_d, at_h, at_w = I32(d * vg_d + vb_d), I32(h0 * GAIN_H + vb_h), I32(w0 * GAIN_W + vb_w)
-        source = advance(source, I64(group) * s_group + I64(n) * v_step)
+        # 32 bits are enough for every offset, and what overflows is outside; kept in registers, with the address of
+        # shared memory, instead of being computed anew for every element that is copied
+        base, begin = U32(opaque(I32(base))), opaque(I32(I32(group) * s_group + n * v_step))
         packed = advance(packed, I64(group) * I64(planes) * (TAPS_H * TAPS_W) * I64(room) + I64(k0))
         row = I32(warp // ACROSS * ROWS + lane // RUNS)
         at_row = I32(row * (GAIN_H * PITCH) + lane % RUNS * PIXELS)
         at_weights = I32(WEIGHTS_AT + warp % ACROSS * KT)
+        words, offsets = cuda.local.array(TURNS, I32), cuda.local.array(TURNS, I32)
+        sizes = cuda.local.array(TURNS, I32)
+        place_line(words, offsets, sizes, U32(lane), at_w, size_w, s_w)
         sums = repeat(S(0), SUMS)
         first = I32(0)
         while first < planes:
@@ -289,10 +309,9 @@ def make_direct(
                 channel, z = split(U32(U32(first) + plane), k_d)
                 place_d, place_h = I32(at_d + z * kg_d), I32(at_h + below)
                 inside = U32(place_d) < U32(size_d) and U32(place_h) < U32(size_h)
-                offset = I64(channel) * k_step + I64(place_d) * s_d + I64(place_h) * s_h
-                line(
-                    sm, base, U32(plane * U32(PLANE) + U32(below) * U32(PITCH)), U32(lane), source, offset, inside,
-                    at_w, size_w, s_w,
+                offset = I32(begin + I32(channel) * k_step + place_d * s_d + place_h * s_h)
+                copy_line(
+                    sm, base, I32(I32(plane) * PLANE + below * PITCH), source, offset, inside, words, offsets, sizes
                 )  # fmt: skip
                 number = I32(number + WARPS)
             # ---- and their weights

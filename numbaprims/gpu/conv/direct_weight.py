@@ -138,7 +138,8 @@ class DirectWeight(Solver):
         numbers = (
             p.group_k, p.group_c * p.kernel[0], room, chunks, each, self._turns(p, slots), *tiles,
             ceil_div(p.y_size[1], slots.lines), ceil_div(p.y_size[2], COLUMNS), p.kernel[0], *p.y_size, *p.stride,
-            p.dilation[0], *p.padding, *p.x_size, product.source_group, *x, product.plain.group, *y,
+            p.dilation[0], *p.padding, *p.x_size, *x[1:], *y[1:], product.source_group, x[0],
+            product.plain.group, y[0],
         )  # fmt: skip
         kernel = make_direct_weight(p.in_dtype, slots, window_of(p), p.kernel[0] == 1)
 

@@ -23,7 +23,7 @@ from numbaprims.gpu.conv.arguments import pointer
 from numbaprims.gpu.conv.depthwise_kernels import next_digit
 from numbaprims.gpu.conv.direct_kernel import THREADS, WARPS, Window, make_line, plane_deep, plane_flat
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
-from numbaprims.gpu.device.memory import advance, load_vector, repeat
+from numbaprims.gpu.device.memory import advance, load_vector, opaque, repeat
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.window import store_apart, window_gradient
 from numbaprims.gpu.gemm.arguments import round_up
@@ -145,10 +145,9 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window, flat: bool) -> 
     ROW_STEP = GAP_H * PITCH
     ELEMENTS = USED * SUMS
     line_x, line_dy = make_line(dtype, GAIN_W, PHASE), make_line(dtype, 1, COLUMNS)
+    TURNS, place_x, copy_x, place_dy, copy_dy = line_x.turns, line_x.place, line_x.copy, line_dy.place, line_dy.copy
     split = plane_flat if flat else plane_deep
-    signature = types.void(
-        types.CPointer(STORAGE[acc]), pointer(dtype), pointer(dtype), *(types.int32,) * 24, *(types.int64,) * 12
-    )
+    signature = types.void(types.CPointer(STORAGE[acc]), pointer(dtype), pointer(dtype), *(types.int32,) * 36)
 
     @gpu_kernel(
         "conv_direct_weight", signature, spec=(dtype, *slots, *window, int(flat)), threads=THREADS, blocks_per_sm=3,
@@ -157,10 +156,10 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window, flat: bool) -> 
     def conv_direct_weight(  # type: ignore[no-untyped-def]
         workspace, source, plain, group_k, planes, room, chunks, chunk, units, tiles_k, tiles_p, tiles_h, tiles_w,
         k_d, y_d, y_h, y_w, step_d, step_h, step_w, gap_d, pad_d, pad_h, pad_w, size_d, size_h, size_w,
-        s_group, s_n, s_c, s_d, s_h, s_w, p_group, p_n, p_k, p_d, p_h, p_w,
+        s_c, s_d, s_h, s_w, p_k, p_d, p_h, p_w, s_group, s_n, p_group, p_n,
     ):  # fmt: skip
         sm = shared_array(0, S, alignment=16)
-        base = shared_address(sm, 0)
+        base = U32(opaque(I32(shared_address(sm, 0))))
         t = I32(thread_index())
         warp, lane = I32(t // 32), U32(t % 32)
         rest, tile_k = next_digit(block_index(), tiles_k)
@@ -176,8 +175,10 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window, flat: bool) -> 
         own_k = I32(own // (ROWS * PLANES))
         at_x = I32(own_plane * PLANE + own_row * ROW_STEP + run)
         at_dy = I32(DY_AT + own_k * (KT * DY_STEP) + run)
-        source = advance(source, I64(group) * s_group)
-        plain = advance(plain, I64(group) * p_group)
+        words, offsets = cuda.local.array(TURNS, I32), cuda.local.array(TURNS, I32)
+        sizes = cuda.local.array(TURNS, I32)
+        dy_word, dy_offset = cuda.local.array(1, I32), cuda.local.array(1, I32)
+        dy_size = cuda.local.array(1, I32)
         sums = repeat(S(0), SUMS)
         unit = I32(part * chunk)
         end = I32(min(units, unit + chunk))
@@ -187,6 +188,11 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window, flat: bool) -> 
             n, d = next_digit(rest, y_d)
             h0, w0 = I32(tile_h * PIXEL_LINES), I32(tile_w * COLUMNS)
             at_d, at_h, at_w = I32(d * step_d - pad_d), I32(h0 * step_h - pad_h), I32(w0 * step_w - pad_w)
+            # 32 bits are enough for every offset, and what overflows is outside
+            begin = opaque(I32(I32(group) * s_group + I32(n) * s_n))
+            begin_dy = opaque(I32(I32(group) * p_group + I32(n) * p_n + I32(d) * p_d))
+            place_x(words, offsets, sizes, lane, at_w, size_w, s_w)
+            place_dy(dy_word, dy_offset, dy_size, lane, w0, y_w, p_w)
             number = warp
             while number < PLANES * LINES:
                 plane = quotient(U32(number), U32(LINES))
@@ -194,19 +200,20 @@ def make_direct_weight(dtype: str, slots: Slots, window: Window, flat: bool) -> 
                 channel, z = split(U32(U32(plane0) + plane), k_d)
                 place_d, place_h = I32(at_d + z * gap_d), I32(at_h + below)
                 inside = U32(place_d) < U32(size_d) and U32(place_h) < U32(size_h)
-                offset = I64(n) * s_n + I64(channel) * s_c + I64(place_d) * s_d + I64(place_h) * s_h
-                line_x(
-                    sm, base, U32(plane * U32(PLANE) + U32(below) * U32(PITCH)), lane, source, offset,
-                    inside and I32(plane0 + I32(plane)) < planes, at_w, size_w, s_w,
+                offset = I32(begin + I32(channel) * s_c + place_d * s_d + place_h * s_h)
+                copy_x(
+                    sm, base, I32(I32(plane) * PLANE + below * PITCH), source, offset,
+                    inside and I32(plane0 + I32(plane)) < planes, words, offsets, sizes,
                 )  # fmt: skip
                 number = I32(number + WARPS)
             number = warp
             while number < BK * PIXEL_LINES:
                 k, h = I32(k0 + number // PIXEL_LINES), I32(h0 + number % PIXEL_LINES)
-                offset = I64(n) * p_n + I64(k) * p_k + I64(d) * p_d + I64(h) * p_h
-                line_dy(
-                    sm, base, U32(DY_AT + number * COLUMNS), lane, plain, offset, k < group_k and h < y_h, w0, y_w, p_w
-                )
+                offset = I32(begin_dy + k * p_k + h * p_h)
+                copy_dy(
+                    sm, base, I32(DY_AT + number * COLUMNS), plain, offset, k < group_k and h < y_h, dy_word,
+                    dy_offset, dy_size,
+                )  # fmt: skip
                 number = I32(number + WARPS)
             copy_commit()
             copy_wait(0)
