@@ -21,7 +21,5 @@ def test_fft(direction, layout):
     call = getattr(numbaprims, FUNCTIONS[direction])
     # all filters begin and end alike, so that it is the same whose bounds are read
     alike = "ld.shared.v4.u32" if direction == "forward" else "no such line"
-    hunt(
-        lambda: np.rint(call(first, second, *more, algorithm="fft", **window)), want, ADDRESSES | {"barrier removed"},
-        alike,
-    )  # fmt: skip
+    kinds = ADDRESSES | {"barrier removed", "syncwarp removed"}
+    hunt(lambda: np.rint(call(first, second, *more, algorithm="fft", **window)), want, kinds, alike)

@@ -15,8 +15,7 @@ from numbaprims.gpu.gemm.cost import CACHE, LAUNCH
 #: six times in shared memory, 32 a clock, which takes half as long.
 INSTRUCTIONS = {"four": 45, "three": 52}
 WORTH = 1.1
-"""By how much longer it may take for its lost digits, and what four barriers a tile cost beside that, not to be worth
-it."""
+"""By how much longer it may take for its lost digits, and what barriers cost beside that, not to be worth it."""
 
 
 def spectra_seconds(nbytes: float, tiles: float, n: int, form: str, target: Any, outputs: float = 0.0) -> float:

@@ -160,7 +160,8 @@ def make_inverse(
         z = transform(z_re + z_im, BOTH, COMPLEX, "out 0")
         store_spread(words, at, I64(LD), z[:N], 1)
         store_spread(words, at + HALF, I64(LD), z[N:], 1)
-        barrier()
+        # the threads of a tile are in one warp
+        cuda.syncwarp()
         for second in range(2):
             row = I32(lane + second * HALF)
             if row < part_h:

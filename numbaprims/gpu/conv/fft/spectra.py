@@ -214,7 +214,8 @@ def make_spectra(dtype: str, acc: str, n: int, form: str, role: str, order: str,
             at = I64(own + (lane + second * HALF) * LD)
             row_values = load_apart(words, at, I64(1), N, acc)
             store_spread(words, at, I64(1), transform(row_values, N, REAL, "out 0"), 1)
-        barrier()
+        # the threads of a tile are in one warp
+        cuda.syncwarp()
         at = I64(own + lane)
         re, im = load_apart(words, at, I64(LD), N, acc), load_apart(words, at + HALF, I64(LD), N, acc)
         z = transform(re + im, BOTH, COMPLEX, "out 0")
