@@ -45,6 +45,19 @@ def test_torch_example_runs():
     torch.testing.assert_close(scope["h"].double(), expected, rtol=2**-6, atol=0.1)
 
 
+def test_njit_example_runs():
+    from numbaprims import jitted
+
+    jitted.init()  # as the entry point of an installed package does
+    scope: dict = {}
+    exec(compile(python_of(section("Inside your own `@njit`")), "README.md", "exec"), scope)
+    np = scope["np"]
+    state = np.array([1.0, 0.0, -1.0])
+    for _ in range(100):
+        state = state + 0.01 * np.tanh(state)
+    np.testing.assert_allclose(scope["end"], state, rtol=1e-12)
+
+
 def test_test_command_is_marked():
     block = re.search(r"<!-- the test command -->\n```sh\n(.*?)\n```", README, re.S)
     assert block and block[1] == "pip install '.[test]' && pytest"
