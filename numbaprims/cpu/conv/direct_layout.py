@@ -97,7 +97,15 @@ class Form(abc.ABC):
             for count in {rows // band, ceil_div(rows, band)}
             if count >= bands and self.copied_bytes(max(band, rows - (count - 1) * band)) <= self.target.l2 // 2
         ]
-        self.band, self.bands = min(pairs or [(1, rows)], key=lambda pair: self.seconds(*pair))
+
+        def cost(pair: tuple[int, int]) -> float:
+            # two threads draw the bands in order: what the later one takes beyond its half counts half
+            band, count = pair
+            odd, even = (count // 2) * band, (count - 1) // 2 * band + rows - (count - 1) * band
+            late = max(odd, even) * 2 / rows - 1
+            return self.seconds(band, count) * (1 + late / (2 * max(1, p.n * p.groups)))
+
+        self.band, self.bands = min(pairs or [(1, rows)], key=cost)
 
     @property
     def last(self) -> int:
