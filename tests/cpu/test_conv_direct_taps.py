@@ -4,19 +4,17 @@ Small integers, so that sums are exact in any order; NaN all around what may be 
 have been read shows.
 """
 
-import ctypes
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from cpu_tiles import ARGS, FLOATS, WIDTHS, at, integers, run, surrounded, width
 
 from numbaprims.cpu import target
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.simd import (
-    Arguments,
-    lanes,
     scalar,
     splat,
     store_rows,
@@ -30,46 +28,6 @@ from numbaprims.cpu.simd.taps import (
     tile_taps,
     tile_taps_pixels,
 )
-
-ARGS = Arguments(
-    arrays=("out", "x", "none", "w", "c", "shifts"),
-    ints=("row", "rows", "column", "columns", "pitch", "left", "table", "places"),
-)
-FLOATS = {"f32": np.float32, "f64": np.float64}
-WIDTHS = {
-    "avx2": {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""},
-    "sse": {"NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": ""},
-}
-
-
-def width(elem):
-    return lanes(elem, target.current().vector_bytes)
-
-
-def integers(shape, elem, seed=0):
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(FLOATS[elem])
-
-
-def surrounded(x):
-    """x, contiguous, in the middle of NaN."""
-    room = np.full(x.size + 256, np.nan, x.dtype)
-    inner = room[128 : 128 + x.size].reshape(x.shape)
-    inner[...] = x
-    return inner
-
-
-def run(kernel, *arrays, **ints):
-    """Call a range kernel on arrays (null for those that are not given)."""
-    words = np.zeros(80, np.int64)
-    words[: len(arrays)] = [0 if array is None else array.ctypes.data for array in arrays]
-    for name, value in ints.items():
-        words[ARGS.slot(name)] = value
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(kernel.address)(words.ctypes.data, 0, 0, 1)
-
-
-def at(x, h, w):
-    """x[h, w], zero outside."""
-    return x[h, w] if 0 <= h < x.shape[0] and 0 <= w < x.shape[1] else 0 * x[0, 0]
 
 
 def make_phases(elem, PHASES, W):
