@@ -153,7 +153,7 @@ def program(matrix: Matrix) -> str:
     the signs of some columns only (x and -x of B^T and G) are the sum and the difference of two shared ones.
 
     >>> program(filtering(2, 3).a_t)
-    'add 1 2;add 4 0;sub 1 2;add 3 6;out 5 7'
+    'add 1 2;sub 1 2;add 0 4;add 3 5;out 6 7'
     """
     columns = len(matrix[0])
     writer = Writer(columns)
