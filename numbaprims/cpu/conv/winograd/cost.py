@@ -23,7 +23,7 @@ IN, OUT, FILTER = 0.10e-9, 0.07e-9, 0.06e-9
 FAR = 0.04e-9
 # Seconds a byte of transformed filters that a block of tiles reads from the third-level cache, from memory, and the
 # part of it that products do not hide.
-L3, MEMORY, SHOWN = 0.015e-9, 0.025e-9, 0.2
+L3, MEMORY, SHOWN = 0.015e-9, 0.025e-9, 0.05
 # Seconds a byte of transformed filters that no cache holds until they are read.
 WRITTEN = 0.04e-9
 LAUNCH, PHASE = 1.5e-6, 2.5e-6
@@ -111,9 +111,7 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
     if u > target.l2 * 3 // 4:
         stream = blocks.blocks * u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
     tiles = count_tiles(q, axes)
-    # pixels between those of a stride are copied too
-    copied = 2.0 if max(axis.stride for axis in axes) > 1 else 1.0
-    work = q.groups * tiles * positions * (c * IN * copied + round_up(q.out_channels, W) * OUT) / scale
+    work = q.groups * tiles * positions * (c * IN + round_up(q.out_channels, W) * OUT) / scale
     x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
     y = result_bytes(q)
     far = sum(part * FAR for part in (x, y) if part > target.l2)
