@@ -33,8 +33,8 @@ PARALLEL_FLOPS = 2e6
 HEIGHTS = (12, 10, 8, 14)
 # Vectors of a tile of the product where pixels are its rows -> how many of them
 LAST_HEIGHTS = {4: 6, 3: 8, 2: 8, 1: 8}
-# What blocks of planes are favoured by where there are many pixels: two threads end them together, but the few blocks of
-# whole depths one after the other.  1x512x28x28x128 takes 235 us in planes and 285 turned, on one thread 447 and 439.
+# What blocks of planes are favoured by where there are many pixels: two threads end them together, but the few blocks
+# of whole depths one after the other.  1x512x28x28x128 takes 235 us in planes, 285 turned, on one thread 447 and 439.
 EVEN = 0.96
 
 
@@ -288,8 +288,7 @@ class ImplicitGemm(Solver):
             ways += [last | {"mr": mr, "nv": 2, "kc": panel // 2} for mr in (10, 14)]
 
         def seconds(way: dict[str, int]) -> float:
-            found = float(lay_out(Layout, problem, target, way).seconds)
-            return found * EVEN if way["direct"] and problem.pixels > 400 else found
+            return self._seconds(problem, target, way)
 
         if channels_last(problem):
             return sorted(ways, key=seconds)
@@ -301,9 +300,16 @@ class ImplicitGemm(Solver):
         planes = {"mr": mr, "nv": 2, "kc": kc, "mc": 252, "turned": 0, "direct": int(self.one_tap)}
         return sorted((planes, *(way | {"turned": 1} for way in ways)), key=seconds)
 
+    @staticmethod
+    def _seconds(problem: Any, target: Any, config: Config) -> float:
+        """Of the products and of what they copy."""
+        found = float(lay_out(Layout, problem, target, config).seconds)
+        return found * EVEN if config["direct"] and problem.pixels > 400 else found
+
     def estimate(self, problem: Any, target: Any) -> float:
-        layout = lay_out(Layout, problem, target, next(iter(self.configs(problem, target))))
-        seconds = 3.5e-6 + layout.seconds
+        config = next(iter(self.configs(problem, target)))
+        layout = lay_out(Layout, problem, target, config)
+        seconds = 3.5e-6 + self._seconds(problem, target, config)
         if not problem.prepared:
             seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
         return seconds
