@@ -13,7 +13,7 @@ import numbaprims
 from numbaprims.dispatch import registry
 from numbaprims.ops._conv_problem import ConvProblem, ConvStrides
 from numbaprims.ops.epilogue import Activation
-from numbaprims.tuning import records
+from numbaprims.tuning import database, records
 
 MACHINES = json.loads((pathlib.Path(__file__).parent / "data" / "conv_timings.json").read_text())
 KINDS = ("prepared", "forward", "data", "weight")
@@ -64,6 +64,24 @@ def test_the_stored_times_can_tell(machine):
     for name in sorted({name for seconds in rows for name in seconds}):
         ratios = [seconds[name] / min(seconds.values()) for seconds in rows if name in seconds]
         assert len(ratios) < len(rows) or np.mean(ratios) > 1.1, name
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine["target"]["name"])
+def test_shipped_times_are_of_solvers_and_configs_that_there_are(machine):
+    """A change of configs that leaves the shipped file behind would cost every user a warning, and the times."""
+    target = collections.namedtuple("Target", machine["target"])(**machine["target"])
+    solvers = {solver.name: solver for solver in registry.solvers("conv", "cpu")}
+    folder = pathlib.Path(database.shipped_file("x")).parent
+    lines = [
+        json.loads(line)
+        for file in folder.glob(f"*-{target.name}-*.jsonl")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    assert len(lines) > 100
+    for line in lines:
+        solver = solvers[line["solver"]]
+        assert line["version"] == solver.version
+        assert solver.is_valid(problem_of_row({"fields": line["problem"]}), target, line["config"]), line
 
 
 def test_naive_is_never_chosen():

@@ -262,6 +262,7 @@ class ImplicitGemm(Solver):
     """Patches gathered a tile at a time, or read in rows of channels."""
 
     name = "implicit_gemm"
+    version = 2
     one_tap = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
@@ -337,6 +338,7 @@ class Gemm1x1(ImplicitGemm):
     """Kernels of one element without padding: a product whose patches lie ready."""
 
     name = "gemm_1x1"
+    version = 2
     one_tap = True
 
     def why_not(self, problem: Any, target: Any) -> str | None:
