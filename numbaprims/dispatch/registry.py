@@ -32,7 +32,7 @@ def split(device: str) -> tuple[str, int]:
 
 
 def solvers(stem: str, device: str) -> tuple[Solver, ...]:
-    """The ordered solvers of the stem for a device ("cpu", "cuda", "cuda:1", "emulated"): registered ones, its SOLVERS."""
+    """Solvers of a stem, in order, for a device ("cpu", "cuda", "cuda:1", "emulated"): registered ones, then its own."""
     kind = split(device)[0]
     own: tuple[Solver, ...] = _stem(stem, kind).SOLVERS
     added = _registered.get((stem, kind))
