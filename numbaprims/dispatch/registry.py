@@ -32,7 +32,7 @@ def split(device: str) -> tuple[str, int]:
 
 
 def solvers(stem: str, device: str) -> tuple[Solver, ...]:
-    """Solvers of a stem, in order, for a device ("cpu", "cuda", "cuda:1", "emulated"): registered ones, then its own."""
+    """Solvers of a stem, in order, for a device ("cpu", "cuda", "cuda:1", "emulated"): registered ones first."""
     kind = split(device)[0]
     own: tuple[Solver, ...] = _stem(stem, kind).SOLVERS
     added = _registered.get((stem, kind))

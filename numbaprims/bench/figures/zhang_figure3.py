@@ -37,7 +37,7 @@ Step = Callable[[int], None]
 class Perceptron:
     """Weights and scratch vectors of one library, and its step; `array` brings a NumPy array to the library."""
 
-    def __init__(self, hidden: int, array: Callable[[np.ndarray], Any], step: str, library: ModuleType) -> None:
+    def __init__(self, hidden: int, array: Callable[[np.ndarray], Any], step: str, origin: ModuleType) -> None:
         rng = np.random.default_rng(hidden)
         sizes = (PIXELS, hidden, CLASSES)
         self.w: list[Any] = []
@@ -53,7 +53,7 @@ class Perceptron:
             array(np.empty(size, np.float32)) for size in (hidden, CLASSES, hidden, CLASSES, hidden)
         )
         self.product = [array(np.empty((o, i), np.float32)) for i, o in zip(sizes[:-1], sizes[1:], strict=True)]
-        self.library = library
+        self.origin = origin
         self.forward: Step = getattr(self, f"_forward_{step}")
         self.backward: Step = getattr(self, f"_backward_{step}")
 
@@ -79,14 +79,14 @@ class Perceptron:
     def _backward_ours(self, i: int) -> None:
         import numbaprims as nbp
 
-        self.library.subtract(self.y, self.t[i], out=self.d2)
+        self.origin.subtract(self.y, self.t[i], out=self.d2)
         nbp.sigmoid_backward(self.d2, y=self.y, out=self.d2)
         nbp.gemv(self.w[1], self.d2, trans=True, out=self.back)
         nbp.sigmoid_backward(self.back, y=self.h, out=self.d1)
         for w, b, d, below in ((self.w[1], self.b[1], self.d2, self.h), (self.w[0], self.b[0], self.d1, self.x[i])):
             nbp.ger(d, below, a=w, alpha=-RATE, out=w)
-            self.library.multiply(d, RATE, out=d)
-            self.library.subtract(b, d, out=b)
+            self.origin.multiply(d, RATE, out=d)
+            self.origin.subtract(b, d, out=b)
 
     def _forward_numpy(self, i: int) -> None:
         for w, b, x, y in ((self.w[0], self.b[0], self.x[i], self.h), (self.w[1], self.b[1], self.h, self.y)):
@@ -110,12 +110,12 @@ class Perceptron:
             b -= d
 
     def _forward_torch(self, i: int) -> None:
-        torch = self.library
+        torch = self.origin
         torch.addmv(self.b[0], self.w[0], self.x[i], out=self.h).sigmoid_()
         torch.addmv(self.b[1], self.w[1], self.h, out=self.y).sigmoid_()
 
     def _backward_torch(self, i: int) -> None:
-        torch = self.library
+        torch = self.origin
         torch.sub(self.y, self.t[i], out=self.d2)
         torch.ops.aten.sigmoid_backward.grad_input(self.d2, self.y, grad_input=self.d2)
         torch.mv(self.w[1].T, self.d2, out=self.back)
