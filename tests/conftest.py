@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import os
 import random
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -131,3 +132,31 @@ def rng(request: pytest.FixtureRequest):
     import numpy as np
 
     return np.random.default_rng([request.config.option.seed, zlib.crc32(request.node.name.encode())])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory):
+    """A client of a dask cluster of two processes on this machine."""
+    from numbaprims.cpu import threads
+
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install distributed")
+    environment = dict(os.environ)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            local_directory=str(tmp_path_factory.mktemp("dask")),
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):  # fmt: skip
+        # to start its workers, dask sets OMP_NUM_THREADS=1 and more in this process too
+        os.environ.clear()
+        os.environ.update(environment)
+        threads._limits.cache_clear()
+        threads.default_threads.cache_clear()
+        client.run(_find_helpers, str(Path(__file__).parent))
+        yield client
+
+
+def _find_helpers(folder: str) -> None:
+    """Let a worker import what tests share."""
+    sys.path.insert(0, folder)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import multiprocessing
-import os
 import pathlib
 import re
 import sys
@@ -33,26 +32,6 @@ def gemm_plan(rng):
 def conv_plan(rng):
     weight = rng.standard_normal((6, 4, 3, 3), dtype=np.float32)
     return numbaprims.conv.plan((2, 4, 9, 8), weight, padding=1), weight
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install distributed")
-    environment = dict(os.environ)
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
-            local_directory=str(tmp_path_factory.mktemp("dask")),
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):  # fmt: skip
-        # to start its workers, dask sets OMP_NUM_THREADS=1 and more in this process too
-        os.environ.clear()
-        os.environ.update(environment)
-        threads._limits.cache_clear()
-        threads.default_threads.cache_clear()
-        client.run(lambda: sys.path.insert(0, str(pathlib.Path(__file__).parent)))
-        yield client
 
 
 # ---------------------------------------------------------------- executors

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -270,19 +269,8 @@ def test_on_a_pool_of_processes(user):
         check(numbaprims.tune(problems(), executor=pool, progress=False), user)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("distributed") is None, reason="needs dask.distributed: pip install distributed"
-)
-def test_on_a_dask_cluster(user, tmp_path):
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path)
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        check(numbaprims.tune(problems(), executor=client.get_executor(), progress=False), user)
+def test_on_a_dask_cluster(user, cluster):
+    check(numbaprims.tune(problems(), executor=cluster.get_executor(), progress=False), user)
 
 
 def test_a_job_that_fails_ends_the_run_and_keeps_the_rest(user, solvers, monkeypatch):
