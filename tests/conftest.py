@@ -5,7 +5,6 @@ import importlib.util
 import inspect
 import os
 import random
-import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -153,10 +152,4 @@ def cluster(tmp_path_factory: pytest.TempPathFactory):
         os.environ.update(environment)
         threads._limits.cache_clear()
         threads.default_threads.cache_clear()
-        client.run(_find_helpers, str(Path(__file__).parent))
         yield client
-
-
-def _find_helpers(folder: str) -> None:
-    """Let a worker import what tests share."""
-    sys.path.insert(0, folder)
