@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -32,10 +32,14 @@ from numbaprims.cpu.simd.arguments import (
 
 # Words of a program, the block of int64 that tells a driver what to run (see Program).
 _PHASES, _STEPS, _INTS, _NONE, _HEADER = 0, 1, 2, 3, 4
-_PHASE_WORDS = 4  # address, tiles, chunk, spare
-# The counter from which workers draw tiles sits in a cache line of its own, away from the arguments they all read.
-_COUNTER_SLOT = 72
+_PHASE_WORDS = 4  # address, tiles, chunk, whether there is one queue for all workers
+# As the chunk of a phase of one tile: the calling thread runs it, with all workers as its range of tiles.
+PER_WORKER = -1
 _ARGS_WORDS = 80
+# Queues of chunks: (next, end) in a line of the cache each, and its neighbour, which is fetched with it. With more
+# workers than queues neighbours share one, since whoever has nothing left looks into all of them.
+_QUEUES, _QUEUE_WORDS = 16, 16
+_QUEUE_SPACE = _QUEUES * _QUEUE_WORDS
 
 
 @functools.cache
@@ -104,14 +108,21 @@ def serial_driver() -> Any:
 
 @functools.cache
 def parallel_driver() -> Any:
-    """The same over `workers` threads.  Workers draw chunks from a counter: a thread that the machine holds up takes
-    fewer.  Results cannot depend on who takes which, because tiles are independent."""
+    """The same over `workers` threads.
+
+    Each worker draws chunks from a queue of its own, an even part of them in order, and then from those of the others:
+    a thread that the machine holds up does fewer. Results cannot depend on who takes which, because tiles are
+    independent; but a tile meets the worker that had it in the phase before and in the last call, so that its lines
+    are in that core's cache. With one counter for all, neighbours were computed by different cores at the same
+    time, and lines that they share went to and fro.
+    """
     fill = _make_fill(_data_word())
 
     def launch_parallel(program, workers, h0, h1, h2, h3, h4, h5, h6, h7, f0, f1, f2, f3, f4, f5):  # type: ignore[no-untyped-def]
         args = stack_words(_ARGS_WORDS)
         fill(args, program, h0, h1, h2, h3, h4, h5, h6, h7, f0, f1, f2, f3, f4, f5)
         phases = program + 8 * (_HEADER + load_word(program, _INTS))
+        queues = stack_words(_QUEUE_SPACE)
         mask = _get_thread_mask()
         _set_thread_mask(min(workers, mask))
         for step in range(load_word(program, _STEPS)):
@@ -121,43 +132,69 @@ def parallel_driver() -> Any:
                 kernel = load_word(phases, at)
                 tiles = load_word(phases, at + 1)
                 chunk = load_word(phases, at + 2)
-                if tiles <= chunk:
+                if chunk == PER_WORKER:
+                    call_range(kernel, args, 0, 0, workers)
+                elif tiles <= chunk:
                     call_range(kernel, args, 0, 0, tiles)
                 else:
-                    store_word(args, _COUNTER_SLOT, 0)
+                    chunks = (tiles + chunk - 1) // chunk
+                    parts = 1 if load_word(phases, at + 3) else min(workers, _QUEUES)
+                    for part in range(parts):
+                        queue = queues + 8 * _QUEUE_WORDS * part
+                        store_word(queue, 0, part * chunks // parts)
+                        store_word(queue, 1, (part + 1) * chunks // parts)
                     for worker in numba.prange(workers):
-                        while True:
-                            lo = atomic_add_word(args + 8 * _COUNTER_SLOT, chunk)
-                            if lo >= tiles:
-                                break
-                            call_range(kernel, args, worker, lo, min(lo + chunk, tiles))
+                        own = worker * parts // workers
+                        for turn in range(parts):
+                            queue = queues + 8 * _QUEUE_WORDS * ((own + turn) % parts)
+                            end = load_word(queue, 1)
+                            while load_word(queue, 0) < end:
+                                lo = atomic_add_word(queue, 1)
+                                if lo >= end:
+                                    break
+                                call_range(kernel, args, worker, lo * chunk, min((lo + 1) * chunk, tiles))
         _set_thread_mask(mask)
 
     launch_parallel.__name__ = launch_parallel.__qualname__ = f"launch_parallel_{_data_word()}"
     return compile_entry(launch_parallel, _DRIVER_SIGNATURE, parallel=True)
 
 
+class Phase(NamedTuple):
+    """A kernel over all its tiles."""
+
+    kernel: RangeKernel
+    tiles: int
+    chunk: int
+    """Tiles that are taken at a time; or `PER_WORKER`."""
+    one_queue: bool = False
+    """Whether workers take the next chunk of all: for few tiles of different sizes that keep nothing for the next."""
+
+
 class Program:
     """What a driver runs: the problem's integers, then phases (kernel, tiles, chunk), the whole list `steps` times.
 
-    A phase begins when the one before has ended on every worker.  `chunk` tiles are taken at a time.
+    A phase begins when the one before has ended on every worker.  `chunk` tiles are taken at a time; `PER_WORKER`
+    instead makes it a phase that prepares the workers' parts of the workspace (without one, a worker is one tile).
     """
 
     def __init__(
         self,
         ints: Sequence[int],
-        phases: Sequence[tuple[RangeKernel, int, int]],
+        phases: Sequence[Phase | tuple[RangeKernel, int, int]],
         steps: int = 1,
         keep: tuple[Any, ...] = (),
     ) -> None:
         if len(ints) > INT_SLOTS:
             raise ValueError(f"{len(ints)} ints; a kernel takes at most {INT_SLOTS}")
         self.keep = keep  # what the integers point to
-        self.kernels = tuple(kernel for kernel, _, _ in phases)
+        each = [Phase(*phase) for phase in phases]
+        self.kernels = tuple(phase.kernel for phase in each)
         words = [len(phases), steps, len(ints), id(None), *ints]
-        for kernel, tiles, chunk in phases:
-            words += [kernel.address, tiles, max(1, chunk), 0]
+        for kernel, tiles, chunk, one_queue in each:
+            if chunk == PER_WORKER and tiles != 1:
+                raise ValueError(f"{tiles} tiles for each worker; there is one")
+            words += [kernel.address, tiles, chunk if chunk == PER_WORKER else max(1, chunk), int(one_queue)]
         self._words = np.array(words, np.int64)
         self.address = int(self._words.ctypes.data)
         # more workers than chunks would only wake threads for nothing
-        self.most_workers = max((-(-tiles // max(1, chunk)) for _, tiles, chunk in phases), default=1)
+        self.most_workers = max((-(-phase.tiles // max(1, phase.chunk)) for phase in each), default=1)

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 import numbaprims
 from numbaprims import kernel_cache, workspace
 from numbaprims.cpu import drivers, threads
-from numbaprims.cpu.drivers import Program, parallel_driver, serial_driver
+from numbaprims.cpu.drivers import PER_WORKER, Phase, Program, parallel_driver, serial_driver
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
@@ -208,6 +208,32 @@ def test_a_phase_waits_for_the_one_before_and_steps_are_counted(n, chunks, steps
         with numbaprims.config(threads=workers):
             run(out, a)
         np.testing.assert_array_equal(a, mixed(start, steps))
+
+
+@pytest.mark.parametrize("one_queue", [False, True])
+@pytest.mark.parametrize("workers", [1, 2, 16, 17, 40])
+@pytest.mark.parametrize("tiles, chunk", [(3, 1), (40, 1), (41, 2), (1000, 7)])
+def test_every_tile_once_with_more_workers_than_queues_or_chunks(tiles, chunk, workers, one_queue):
+    program = Program([], [Phase(ONCE, tiles, chunk, one_queue)])
+    out, visits = np.zeros(tiles + 2 * GUARD, np.int64), np.zeros(64, np.int64)
+    parallel_driver()(program.address, workers, id(out), id(visits), *[0] * 6, *[0] * 6)
+    assert (out[GUARD:-GUARD] == 1).all() and not out[:GUARD].any() and not out[-GUARD:].any()
+    assert visits.sum() == -(-tiles // chunk) and not visits[workers:].any()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_a_phase_for_the_workers_is_one_call_that_names_them_all(workers):
+    for driver, found in ((serial_driver(), 1), (parallel_driver(), workers)):
+        program = Program([], [(ONCE, 1, PER_WORKER), (ONCE, 5, 1)], steps=2)
+        out, visits = np.zeros(8 + 2 * GUARD, np.int64), np.zeros(64, np.int64)
+        driver(program.address, workers, id(out), id(visits), *[0] * 6, *[0] * 6)
+        expected = 2 * ((np.arange(8) < found).astype(int) + (np.arange(8) < 5))
+        np.testing.assert_array_equal(out[GUARD:-GUARD], expected)
+
+
+def test_a_phase_for_the_workers_has_one_tile():
+    with pytest.raises(ValueError, match="there is one"):
+        Program([], [(ONCE, 2, PER_WORKER)])
 
 
 def test_as_many_workers_as_chunks_at_most():
