@@ -71,3 +71,26 @@ def far_time(problem: Any, target: Any, how: str, passes: int = 1) -> float:
         return 0.0
     far = FAR_L3 if size <= target.l3 // 2 else FAR_MEMORY
     return problem.batch * passes * elements * far[how] * DTYPES[problem.b_dtype].itemsize / 4
+
+
+def span(order: list[tuple[float, float]], tiles: int) -> float:
+    """Seconds until two workers have done all blocks of `tiles` tiles: (seconds of one, of a copy before the first).
+
+    The first has the first half of all tiles, and both copy a block that they share; who is ready earlier goes on with
+    those that the other has not begun.
+
+    >>> span([(1.0, 0.0)] * 3, 1), span([(1.0, 0.5)], 4), span([(4.0, 0.0), (1.0, 0.0)], 4)
+    (2.0, 2.5, 12.0)
+    """
+    half = len(order) * tiles // 2
+    whole, part = divmod(half, tiles)
+    first = sum(tiles * one + copy for one, copy in order[:whole])
+    second = sum(tiles * one + copy for one, copy in order[whole:])
+    if part:
+        one, copy = order[whole]
+        first += part * one + copy
+        second -= part * one
+    late, early = (first, second) if first > second else (second, first)
+    one, copy = order[max(0, whole - (part == 0))] if first > second else order[-1]
+    moved = min(int((late - early - copy) / (2 * one)), half) if one and late > early + copy else 0
+    return min(max(late - n * one, early + copy + n * one) if n else late for n in (0, moved, moved + 1))

@@ -179,8 +179,7 @@ class Fft(Solver):
                 positions // 2 * words["v_step"], positions * words["m_step"], words["groups"] * words["u_group"]
             )
         )  # fmt: skip
-        shared = 0 if problem.prepared else u
-        return {"worker_at": shared, "worker_bytes": v + m, "m_at": v}, shared, v + m, u
+        return *driver.worker_words(0 if problem.prepared else u, v, m), u
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         _, shared, worker, _ = self._places(problem, self._words(problem, target, config))
@@ -201,6 +200,6 @@ class Fft(Solver):
         places, shared, worker, _ = self._places(problem, words)
         table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
         phases = [] if problem.prepared else [(driver.make_weight_phase(), words["groups"] * words["panels"], 1)]
-        phases.append((driver.make_blocks(), words["groups"] * words["blocks"], 1))
+        phases += driver.tile_phases(words)
         program = Program(launch_ints(table, problem, activation_address(problem, target)), phases, keep=(table,))
         return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.pieces import Axis
 from numbaprims.cpu.conv.winograd.table import Pose
-from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, span
 from numbaprims.cpu.simd import lanes
 
-HEIGHTS = (14, 12, 10, 8, 6, 4)
-# Blocks from which on each worker takes whole ones; fewer are shared: on 2 threads the last of 7 would cost an eighth.
+HEIGHTS = (14, 13, 12, 10, 8, 6, 4)
+# Blocks that there are at least where a smaller one costs nothing.
 OWN_BLOCKS = 8
 # Seconds for an element of a tile and a channel: into the transform, out of it, and of a filter and a channel.
 IN, OUT, FILTER = 0.10e-9, 0.07e-9, 0.06e-9
@@ -60,20 +60,38 @@ def pieces_of(axes: tuple[Axis, Axis]) -> int:
     return len(axes[0].firsts) * len(axes[1].firsts)
 
 
-def cut(tiles: int, most: int, heights: tuple[int, ...]) -> Blocks:
-    """Blocks of about `most` tiles, and the height of the register tile that pads them least."""
+def filter_bytes(q: Pose, axes: tuple[Axis, Axis], size: int, nr: int) -> int:
+    """Of one group's transformed filters, in panels of `nr` channels of the result."""
+    channels = pieces_of(axes) * round_up(q.x_channels, nr // 2)
+    return positions_of(axes) * channels * round_up(q.out_channels, nr) * size
+
+
+def cut(
+    tiles: int, most: int, heights: tuple[int, ...], panels: int = 1, copy: float = 0.0, stream: float = 0.0
+) -> Blocks:
+    """Blocks of about `most` tiles, and the height of the register tile, in the least time on one and two workers.
+
+    In units of the product of a tile and a panel, `copy` is the transform of a tile, and `stream` the filters of a
+    panel on their way, which `most` weighs against other caches already.
+    """
     found = []
     for height in heights:
-        # not a full block and a few tiles
-        blocks = ceil_div(
-            tiles, round_up(tiles, height) if tiles < 1.2 * most else max(height, most // height * height)
-        )
-        size = round_up(ceil_div(tiles, blocks), height)
-        blocks = ceil_div(tiles, size)
-        rows = (blocks - 1) * size + round_up(tiles - (blocks - 1) * size, height)
         # short tiles keep too few sums to hide a multiply-add, and load more for each of them
-        cost = rows * (1.0 if height >= 8 else 1.04 if height == 6 else 1.1)
-        found.append((cost, -height, Blocks(size, blocks, rows, height)))
+        slow = 1.0 if height >= 8 else 1.04 if height == 6 else 1.1
+        # not a full block and a few tiles
+        least = ceil_div(tiles, round_up(tiles, height) if tiles < 1.2 * most else max(height, most // height * height))
+        for wanted in range(max(1, least * 2 // 3), least + 3) if least <= 12 else (least, least + 1):
+            size = round_up(ceil_div(tiles, wanted), height)
+            blocks = ceil_div(tiles, size)
+            last = tiles - (blocks - 1) * size
+            rows = (blocks - 1) * size + round_up(last, height)
+            sizes = [(size, size)] * (blocks - 1) + [(round_up(last, height), last)]
+            order = [(max(slow * have, stream) + 0.05 * min(slow * have, stream), copy * n) for have, n in sizes]
+            one = sum(panels * tile + copied for tile, copied in order)
+            two = 2 * span(order, panels) if blocks * panels <= 64 else one * (1 + 0.5 / (blocks * panels))
+            # a block that is larger than the caches would have it
+            large = 1.0 + 0.05 * max(0.0, size / max(most, height) - 1.2)
+            found.append(((one + two) * large, -height, Blocks(size, blocks, rows, height)))
     return min(found)[2]
 
 
@@ -87,7 +105,7 @@ def block_size(q: Pose, target: Any, axes: tuple[Axis, Axis], size: int, nr: int
     """
     positions, tiles = positions_of(axes), count_tiles(q, axes)
     channels, result = pieces_of(axes) * round_up(q.x_channels, nr // 2), round_up(q.out_channels, nr)
-    u = positions * channels * result * size
+    u = filter_bytes(q, axes, size, nr)
     whole, product = positions * size * (channels + nr), positions * size * nr
     if u <= target.l2 * 3 // 4:
         return max(14, min((int(target.l2) - u) // whole, tiles // OWN_BLOCKS))
@@ -121,5 +139,4 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
         filters += 0.0 if u <= target.l3 // 3 else u * WRITTEN
         if problem.direction == "data":
             filters *= 1.25  # turned filters are read in short pieces
-    phases = 0.0 if blocks.blocks * q.groups >= OWN_BLOCKS else 2 * blocks.blocks * q.groups * 0.2e-6
-    return LAUNCH + phases + max(products, stream) + SHOWN * min(products, stream) + work + far + filters
+    return LAUNCH + max(products, stream) + SHOWN * min(products, stream) + work + far + filters

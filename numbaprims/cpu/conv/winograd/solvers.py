@@ -156,6 +156,7 @@ class Winograd(Solver):
     "high" excludes all of them.
     """
 
+    version = 2
     worth: ClassVar[float] = 1.0
     """By how much longer it may take for its lost digits not to be worth it."""
 
@@ -175,19 +176,27 @@ class Winograd(Solver):
         size, NR = DTYPES[problem.accumulate].itemsize, 2 * lanes(problem.accumulate, target.vector_bytes)
         axes = self.axes(problem)
         most = int(scale * cost.block_size(q, target, axes, size, NR))
-        return cost.cut(cost.count_tiles(q, axes), most, cost.HEIGHTS if wide else (6, 4))
+        flop = cost.peak(problem, target)
+        u = cost.filter_bytes(q, axes, size, NR)
+        stream = 0.0
+        if u > target.l2 * 3 // 4:
+            stream = cost.L3 if u <= target.l3 * 3 // 4 else cost.MEMORY
+            if not problem.prepared:  # panels then are where their worker has written them
+                stream = cost.WRITTEN
+        return cost.cut(
+            cost.count_tiles(q, axes), most, cost.HEIGHTS if wide else (6, 4), q.groups * ceil_div(q.out_channels, NR),
+            cost.IN * flop / (2 * NR), stream * size * flop / 2,
+        )  # fmt: skip
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         q = pose(problem)
         known: list[Config] = []
         for scale in (1.0, 0.5, 2.0):
             blocks = self._blocks(problem, q, target, scale)
-            own = blocks.blocks * q.groups >= cost.OWN_BLOCKS
-            for scheme in ("blocks", "shared") if own else ("shared", "blocks"):
-                config = {"mr": blocks.height, "nv": 2, "tiles": blocks.tiles, "scheme": scheme}
-                if config not in known:
-                    known.append(config)
-                    yield config
+            config: Config = {"mr": blocks.height, "nv": 2, "tiles": blocks.tiles}
+            if config not in known:
+                known.append(config)
+                yield config
 
     def estimate(self, problem: Any, target: Any) -> float:
         q = pose(problem)
@@ -195,7 +204,7 @@ class Winograd(Solver):
         return seconds * self.worth
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
-        """The table, less what depends on the scheme."""
+        """The table, less the places in the workspace."""
         mr, nv = int(config["mr"]), int(config["nv"])
         axes = self.axes(problem)
         block = min(int(config["tiles"]), cost.count_tiles(q, axes))
@@ -214,17 +223,15 @@ class Winograd(Solver):
             )
         )  # type: ignore[return-value]  # fmt: skip
 
-    def _layout(self, problem: Any, words: dict[str, int], config: Config) -> tuple[dict[str, int], int, int]:
+    def _layout(self, problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int]:
         """Where everything lies in the workspace, and its shared bytes and those of a worker."""
         v, m, u = self._bytes(words)
         shared = 0 if problem.prepared else u
-        if config["scheme"] == "blocks":
-            return {"worker_at": shared, "worker_bytes": v + m, "m_at": v}, shared, v + m
-        return {"v_at": shared, "worker_at": shared + v, "worker_bytes": m}, shared + v, m
+        return driver.worker_words(shared, v, m)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         words = self._words(pose(problem), target, problem, config)
-        _, shared, worker = self._layout(problem, words, config)
+        _, shared, worker = self._layout(problem, words)
         return shared + worker
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
@@ -248,20 +255,12 @@ class Winograd(Solver):
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q = pose(problem)
         words = self._words(q, target, problem, config)
-        where, shared, worker = self._layout(problem, words, config)
+        where, shared, worker = self._layout(problem, words)
         table, places = self._table(problem, words | where)
-        steps = 1
         phases = [] if problem.prepared else [(driver.make_weight_phase(), q.groups * words["panels"], 1)]
-        if config["scheme"] == "blocks":
-            phases.append((driver.make_blocks(), q.groups * words["blocks"], 1))
-        else:
-            steps = q.groups * words["blocks"]
-            phases += [
-                (driver.make_input_phase(), words["c_blocks"], 1),
-                (driver.make_panel_phase(), words["panels"], 1),
-            ]
+        phases += driver.tile_phases(words)
         ints = launch_ints(table, problem, activation_address(problem, target))
-        program = Program(ints, phases, steps=steps, keep=(table, places))
+        program = Program(ints, phases, keep=(table, places))
         return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
 
 
