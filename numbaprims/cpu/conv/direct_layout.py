@@ -72,7 +72,7 @@ class Form(abc.ABC):
         self.rows = self.band_rows(self.band)
         self.panels = ceil_div(self.filters, width)
         # where there are too few rows for them: threads want tiles
-        blocks = min(self.panels, ceil_div(self.least, max(1, p.n * p.groups * self.bands)))
+        blocks = min(self.panels, max(ceil_div(self.least, max(1, p.n * p.groups * self.bands)), 1 + self.halves))
         self.block = ceil_div(self.panels, blocks) * width
         self.blocks = ceil_div(self.filters, self.block)
         panel = width * self.count + self.W
@@ -84,9 +84,12 @@ class Form(abc.ABC):
         """Input rows of so many rows of the result."""
         return int((band - 1) * self.SH + self.reach[0] + 1)
 
-    def choose_bands(self) -> None:
+    def choose_bands(self, panels: int = 1) -> None:
         """Rows of a band, and of the last one, which takes the rest: of least cost among those whose copy fits into a
-        cache, if there are enough of them for threads."""
+        cache, if there are enough of them for threads.
+
+        Where bands of one image do not share out evenly, two blocks of its `panels` do: each thread then copies all.
+        """
         p, rows = self.problem, int(self.out_size[1])
         whole = p.flops() / self.peak
         self.least = int(min(max(4.0, whole / TILE_SECONDS), 16.0))
@@ -98,14 +101,21 @@ class Form(abc.ABC):
             if count >= bands and self.copied_bytes(max(band, rows - (count - 1) * band)) <= self.target.l2 // 2
         ]
 
-        def cost(pair: tuple[int, int]) -> float:
+        def cost(pair: tuple[int, int]) -> tuple[float, bool]:
             # two threads draw the bands in order: what the later one takes beyond its half counts half
             band, count = pair
             odd, even = (count // 2) * band, (count - 1) // 2 * band + rows - (count - 1) * band
             late = max(odd, even) * 2 / rows - 1
-            return self.seconds(band, count) * (1 + late / (2 * max(1, p.n * p.groups)))
+            seconds = self.seconds(band, count)
+            uneven = seconds * late / (2 * max(1, p.n * p.groups))
+            if p.n * p.groups > 1 or panels < 2:
+                return seconds + uneven, False
+            copied = sum(n * self.copied_bytes(height) for n, height in self.heights(band, count)) / self.size
+            twice = copied * COPY["planes"] / 2 + seconds * (panels % 2) / (2 * panels)
+            return seconds + min(uneven, twice), twice < uneven
 
         self.band, self.bands = min(pairs or [(1, rows)], key=cost)
+        self.halves = cost((self.band, self.bands))[1]
 
     @property
     def last(self) -> int:
@@ -206,7 +216,7 @@ class Planes(Phases):
         # one vector of a tile may cross the end of a row, its lanes there being read from the next row; without, the
         # `extra` columns behind each row are computed too (3.6 % of 11 x 11 with a stride of 4)
         self.cross = int(self.extra > 0 and self.out_size[2] >= self.NV * self.W and self.out_size[2] % self.W > 0)
-        self.choose_bands()
+        self.choose_bands(ceil_div(self.filters, self.MR))
         self.cut(self.MR)
         self.lay_out_copy()
         self.places = np.concatenate([self._places(rows) for rows in (self.band, self.last)])

@@ -181,13 +181,18 @@ def make_planes(
         out_w = args.out_w
         aligned = address_of(args.out) % 64 == 0
         for tile in range(lo, hi):
-            rest, band = divmod(tile, args.bands)
-            rest, block = divmod(rest, args.blocks)
+            if hi - lo == 1:  # a thread of several: blocks, not bands, are what it shares least
+                rest, band = divmod(tile, args.bands)
+                rest, block = divmod(rest, args.blocks)
+            else:
+                rest, block = divmod(tile, args.blocks)
+                rest, band = divmod(rest, args.bands)
             n, group = divmod(rest, args.groups)
             p = band * args.band
             rows = rows_of(args, band)
-            x = advance(args.first, n * args.in_n + group * args.depth * args.in_c)
-            copy_band(args, copy, x, p * args.stride_h + args.row, rows, W, SW, acc)
+            if hi - lo == 1 or tile == lo or block == 0:
+                x = advance(args.first, n * args.in_n + group * args.depth * args.in_c)
+                copy_band(args, copy, x, p * args.stride_h + args.row, rows, W, SW, acc)
             weights = pointer_from_address(panels + group * args.panel_bytes, acc)
             begin = block * args.block
             end = min(begin + args.block, args.filters)
