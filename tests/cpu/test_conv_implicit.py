@@ -291,7 +291,7 @@ def test_every_config(solver, layout, prepared):
             ways.add((config["turned"], config["direct"]))
             if solver.name == "implicit_gemm":
                 made = lay_out(Layout, problem, cpu, config)
-                shared |= made.copied > 0
+                shared |= made.last and made.direct != 1 and made.m_blocks > 1
                 parts |= made.last and any(
                     b.channels < walk.depth for b, walk in zip(made.blocks, made.walks, strict=True)
                 )

@@ -17,8 +17,7 @@ from numbaprims.cpu.conv.implicit import HEIGHTS, Layout, lay_out
 from numbaprims.cpu.conv.implicit_passes import Pass
 from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, make_pack_driver
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.gemm import cost
+from numbaprims.cpu.drivers import Phase, Program
 from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.gemm.finish import make_finish
 from numbaprims.cpu.launch import make_launcher
@@ -132,8 +131,6 @@ class Im2col(Solver):
                 seconds += 1.5e-9 * problem.n * problem.c * depth * height * width
             else:
                 seconds += 1.6e-9 * layout.matrix_bytes / layout.size
-        if not problem.prepared:
-            seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
         return float(seconds)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
@@ -146,14 +143,14 @@ class Im2col(Solver):
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         layout = lay_out(ColumnLayout, problem, target, config)
         planes = problem.n * problem.c
-        phases = [(make_planes(), layout.count("tiles"), 1)]
+        phases = [Phase(make_planes(), layout.count("tiles"), 1, one_queue=True)]
         chunk = max(1, min(16, planes // 8))
         if layout.forward:
-            phases.insert(0, (make_columns(problem.x_dtype, layout.acc, layout.W), planes, chunk))
+            phases.insert(0, Phase(make_columns(problem.x_dtype, layout.acc, layout.W), planes, chunk))
         else:
-            phases.append((make_fold(layout.acc, layout.W), planes, chunk))
+            phases.append(Phase(make_fold(layout.acc, layout.W), planes, chunk))
         if not problem.prepared and not layout.private:
             tiles = layout.count("pack_tiles")
-            phases.insert(0, (make_pack_driver(), tiles, max(1, tiles // 8)))
+            phases.insert(0, Phase(make_pack_driver(), tiles, max(1, tiles // 8)))
         program = Program(layout.ints(layout.kernels(target)), phases, keep=(*layout.keep, layout.words))
         return make_launcher(program, parallel=layout.parallel, shared=layout.shared, per_worker=layout.worker)

@@ -12,14 +12,14 @@ import numpy as np
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.gather import make_gather, make_stage
-from numbaprims.cpu.conv.implicit_blocks import Blocks, Costs, block_rows, choose, pitch, words
-from numbaprims.cpu.conv.implicit_last import make_copy_last, make_last, make_multiply_rows
+from numbaprims.cpu.conv.implicit_blocks import PRIVATE, Costs, block_rows, choose, pitch, words
+from numbaprims.cpu.conv.implicit_last import make_last, make_multiply_rows, make_open
 from numbaprims.cpu.conv.implicit_passes import Pass, flat, inside, passes
 from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, IMPLICIT, make_pack_driver
 from numbaprims.cpu.conv.implicit_turn import make_stage_last, make_turn
 from numbaprims.cpu.conv.implicit_weights import make_pack_weights
-from numbaprims.cpu.drivers import Program
+from numbaprims.cpu.drivers import PER_WORKER, Phase, Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
@@ -33,9 +33,9 @@ PARALLEL_FLOPS = 2e6
 HEIGHTS = (12, 10, 8, 14)
 # Vectors of a tile of the product where pixels are its rows -> how many of them
 LAST_HEIGHTS = {4: 6, 3: 8, 2: 8, 1: 8}
-# What blocks of planes are favoured by where there are many pixels: two threads end them together, but the few blocks
-# of whole depths one after the other.  1x512x28x28x128 takes 235 us in planes, 285 turned, on one thread 447 and 439.
-EVEN = 0.96
+# What blocks of planes are favoured by where there are many pixels: 1x512x28x28x128 takes 246 us on two near cores and
+# 262 on two far ones in planes, turned 247 and 329.
+EVEN = 0.98
 
 
 def channels_last(problem: Any) -> bool:
@@ -68,7 +68,7 @@ class Layout:
         self.parallel = problem.flops() > PARALLEL_FLOPS
         costs = Costs(
             self.W, self.size, target.l1d, target.l2, self.width, self.MR, int(config["kc"]), self.parallel,
-            self.one_image,
+            self.one_image, 0.0 if problem.prepared else cost.PACK_ACROSS,
         )  # fmt: skip
         most = round_up(int(config["mc"]), self.width)
         largest = max(self.walks, key=lambda walk: walk.flops())
@@ -84,25 +84,18 @@ class Layout:
         )
         self.m_blocks = ceil_div(largest.rows, self.mc)
         self.in_out = self.one_image or (problem.out_dtype == self.acc and not problem.has_c)
-        self.copied = 0
         self.table, self.keep = self._table()
         self.panel_bytes = sum(self._panels(walk) for walk in self.walks) * self.size
-        # weights that few tiles meet are packed by each for itself: 7x7x512 packed 9.4 MB into the third cache and
-        # beyond before, in 1.4 ms of 2.5
         tiles = max(math.prod(each.counts(walk)) for walk, each in zip(self.walks, self.blocks, strict=True))
-        self.private = not problem.prepared and tiles <= 2
+        self.private = not problem.prepared and tiles <= PRIVATE
         self.shared = 0 if problem.prepared or self.private else round_up(self.panel_bytes + SLACK, 64)
-        self.copies_at = 0
-        if self.copied:
-            self.copies_at = max(self.shared, 64)
-            self.shared = self.copies_at + round_up(self.copied * self.size + SLACK, 64)
         each = list(zip(self.walks, self.blocks, strict=True))
         first = max(
             blocks.pixels() * 8 if self.last else blocks.channels * walk.window * self.NR * self.size
             for walk, blocks in each
         )
         staged = 0
-        if self.direct != 1 and not self.copied:
+        if self.direct != 1:
             staged = max(
                 blocks.staged(walk) * (pitch(walk, self.size, self.W) if self.last else blocks.channels)
                 for walk, blocks in each
@@ -124,7 +117,11 @@ class Layout:
         if self.private:
             rows = self.width if self.last else self.mc
             packed = max(rows * blocks.channels * walk.window for walk, blocks in each)
-        self.worker = self.packed_at + round_up(packed * self.size + SLACK, 64)
+        # each worker notes which block of pixels its copy is of
+        self.held_at = self.packed_at + round_up(packed * self.size + SLACK, 64)
+        self.worker = self.held_at + 64
+        self.parts_at = self.shared
+        self.shared += 64
 
     def _last(self, problem: Any) -> bool:
         return channels_last(problem)
@@ -162,27 +159,11 @@ class Layout:
             row, arrays = words(
                 walk, blocks, self.width, self.mc, start, self.in_out, p.has_c, p.ends, pitch(walk, self.size, self.W)
             )
-            if self.last and self.direct != 1 and self.m_blocks > 1 and walk.window:
-                self._share(walk, blocks, row)
             rows += row
             keep += arrays
             start += self._panels(walk)
         table = np.array(rows, np.int64)
         return table, (table, *keep)
-
-    def _share(self, walk: Pass, blocks: Blocks, row: list[int]) -> None:
-        """Have the copies of a pass made once for all blocks of rows, in parts of whole vectors of channels."""
-        copies = math.prod(blocks.counts(walk)) * walk.groups
-        part = walk.depth if walk.depth % self.W else round_up(ceil_div(walk.depth, 8), self.W)
-        parts = ceil_div(walk.depth, part)
-        step = round_up(blocks.staged(walk) * row[AT["pitch"]] + self.W, 16)
-        values = {
-            "copy_tiles": copies * parts, "copy_parts": parts, "copy_channels": part, "copy": self.copied,
-            "copy_step": step,
-        }  # fmt: skip
-        for name, value in values.items():
-            row[AT[name]] = value
-        self.copied += copies * step
 
     def rows(self) -> np.ndarray:
         """The table, a row for each pass."""
@@ -198,7 +179,8 @@ class Layout:
             "width": self.width, "nr": self.NR, "mc": self.mc, "m_blocks": self.m_blocks,
             "shared_bytes": self.shared, "worker_bytes": self.worker,
             "staged_at": self.staged_at, "sums_at": self.sums_at, "turned_at": self.turned_at,
-            "packed_at": self.packed_at, "private": int(self.private), "copies_at": self.copies_at,
+            "packed_at": self.packed_at, "private": int(self.private), "held_at": self.held_at,
+            "parts_at": self.parts_at,
         }  # fmt: skip
         return [values.get(name, 0) for name in IMPLICIT.ints]
 
@@ -262,7 +244,7 @@ class ImplicitGemm(Solver):
     """Patches gathered a tile at a time, or read in rows of channels."""
 
     name = "implicit_gemm"
-    version = 2
+    version = 3
     one_tap = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
@@ -309,11 +291,7 @@ class ImplicitGemm(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         config = next(iter(self.configs(problem, target)))
-        layout = lay_out(Layout, problem, target, config)
-        seconds = 3.5e-6 + self._seconds(problem, target, config)
-        if not problem.prepared:
-            seconds += layout.panel_bytes / layout.size * cost.PACK_ACROSS
-        return seconds
+        return 3.5e-6 + self._seconds(problem, target, config)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         layout = lay_out(Layout, problem, target, config)
@@ -324,12 +302,13 @@ class ImplicitGemm(Solver):
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         layout = lay_out(Layout, problem, target, config)
-        phases = [((make_last if layout.last else make_planes)(), layout.count("tiles"), 1)]
+        tiles = layout.count("tiles")
+        phases = [Phase(make_planes(), tiles, 1, one_queue=True)]
+        if layout.last:
+            phases = [Phase(make_open(), 1, PER_WORKER), Phase(make_last(), tiles, 1)]
         if not problem.prepared and not layout.private:
             tiles = layout.count("pack_tiles")
-            phases.insert(0, (make_pack_driver(), tiles, max(1, tiles // 8)))
-        if layout.copied:
-            phases.insert(0, (make_copy_last(), layout.count("copy_tiles"), 1))
+            phases.insert(0, Phase(make_pack_driver(), tiles, max(1, tiles // 8)))
         program = Program(layout.ints(layout.kernels(target)), phases, keep=layout.keep)
         return make_launcher(program, parallel=layout.parallel, shared=layout.shared, per_worker=layout.worker)
 
@@ -338,7 +317,7 @@ class Gemm1x1(ImplicitGemm):
     """Kernels of one element without padding: a product whose patches lie ready."""
 
     name = "gemm_1x1"
-    version = 2
+    version = 3
     one_tap = True
 
     def why_not(self, problem: Any, target: Any) -> str | None:

@@ -11,9 +11,12 @@ import numpy as np
 
 from numbaprims.cpu.conv.implicit_passes import Pass
 from numbaprims.cpu.conv.implicit_tiles import WORDS
-from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, round_up, span
 
 Four = tuple[int, int, int, int]
+# Blocks of pixels up to which each tile packs the weights that it meets for itself: 7x7x512 packed 9.4 MB into the
+# third cache and beyond before, in 1.4 ms of 2.5
+PRIVATE = 2
 # Seconds of a vector of sums and an element of k, in tiles of so many rows whose input stays in the first-level cache
 FMA = {14: 0.119e-9, 10: 0.120e-9, 6: 0.120e-9}
 
@@ -135,6 +138,8 @@ class Costs:
     parallel: bool
     one_image: bool
     """Whether a tile must not hold several images."""
+    pack: float
+    """An element of weights, 0 where they are packed already."""
 
     def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks) -> float:
         """One tile of `rows` channels of the result, without its copy.
@@ -186,30 +191,43 @@ class Costs:
         """
         m_blocks = ceil_div(walk.rows, mc)
         copied = 0 if blocks.direct == 1 or walk.window == 0 else blocks.staged(walk)
-        # a copy with channels last serves all blocks of rows; it leaves the second-level cache where these share it
-        copies = 1 if blocks.last else m_blocks
-        each = self.copy(walk, blocks) + (walk.depth * 0.05e-9 if blocks.last and m_blocks > 1 else 0.0)
-        found = []
+        each = self.copy(walk, blocks) * copied / blocks.pixels()
+        # a copy with channels last serves all blocks of rows that a worker takes
+        again = 0 if blocks.last else m_blocks - 1
         ends = []
         for length, block in zip((walk.n, *walk.grid), blocks.size, strict=True):
             whole, rest = divmod(length, block)
             ends.append([(count, size) for count, size in ((whole, block), (1, rest)) if count and size])
+        seconds, tiles = 0.0, 0
+        kinds: dict[tuple[int, ...], tuple[float, float]] = {}
         for part in itertools.product(*ends):
-            n, o, p, q = (size for _, size in part)
-            seconds = m_blocks * self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks)
-            seconds += copies * (copied * n * o * p * q // blocks.pixels()) * each
-            found.append((math.prod(c for c, _ in part) * m_blocks * walk.groups, seconds / m_blocks))
-        seconds = sum(count * tile for count, tile in found)
+            size = tuple(size for _, size in part)
+            count = math.prod(count for count, _ in part) * walk.groups
+            n, o, p, q = size
+            one, copy = self.tile(walk, min(mc, walk.rows), (n, o, p, q), blocks), math.prod(size) * each
+            kinds[size] = (one + copy, 0.0) if again else (one, copy)
+            seconds += count * (m_blocks * one + (1 + again) * copy)
+            tiles += count * m_blocks
+        # few tiles pack weights for themselves, each again
+        some = tiles // (m_blocks * walk.groups)
+        packing = self.pack * walk.groups * walk.rows * walk.depth * walk.window * (some if some <= PRIVATE else 1)
+        seconds += packing
         if not self.parallel or not balanced:
             return seconds
-        # two workers, each takes the next tile; another process may hold one up
-        tiles = sum(count for count, _ in found)
         if tiles > 64:
             return seconds * (1 + 0.2 / tiles)
-        first = second = 0.0
-        for tile in (tile for count, tile in found for _ in range(count)):
-            first, second = sorted((first + tile, second))
-        return 2 * second + seconds * 0.03 / tiles
+        if blocks.last and walk.by_rows and m_blocks % 2 == 0:
+            # both copy all pixels
+            return seconds + sum(copy for _, copy in kinds.values()) + seconds * 0.03 / tiles
+        lengths = ([size for count, size in end for _ in range(count)] for end in ends)
+        order = [kinds[size] for size in itertools.product(*lengths) for _ in range(walk.groups)]
+        if not blocks.last:
+            first = second = 0.0
+            for tile in (one for one, _ in order for _ in range(m_blocks)):
+                first, second = sorted((first + tile, second))
+            return 2 * second + packing + seconds * 0.03 / tiles
+        # another process may hold one worker up
+        return 2 * span(order, m_blocks) + packing + seconds * 0.03 / tiles
 
 
 def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: int) -> Blocks:
@@ -245,15 +263,6 @@ def block_rows(walk: Pass, costs: Costs, last: bool, turned: bool, direct: int, 
     found = {mc for mc in found if mc <= most} or {round_up(most, costs.width)}
     found = {mc for mc in found if mc >= min(4 * costs.width, 64)} or {max(found)}
     ways = [(mc, choose(walk, mc, costs, last, turned, direct)) for mc in sorted(found, reverse=True)]
-    if last and direct != 1:
-        # blocks of rows share copies, which must stay in the caches
-        few = [
-            (mc, blocks)
-            for mc, blocks in ways
-            if blocks.staged(walk) * math.prod(blocks.counts(walk)) * walk.groups * walk.depth * costs.size
-            <= 4 * costs.l2
-        ]
-        ways = [*(way for way in ways[:1] if way not in few), *few]
     return min(ways, key=lambda way: costs.total(walk, *way))[0]
 
 
@@ -328,8 +337,7 @@ def words(
         "planes": d.length, "rows_staged": h.length,
         "columns": w.length, "slots_z": d.slots, "slots_r": h.slots, "slots_s": w.slots,
         "w_row": walk.w[0], "w_c": walk.w[1], "w_base": walk.w_base, "w_group": walk.w_group,
-        "y_base": walk.y_base, "c_base": walk.c_base, "pitch": apart,
-        "copy_tiles": 0, "copy_parts": 0, "copy_channels": 0, "copy": 0, "copy_step": 0,
+        "y_base": walk.y_base, "c_base": walk.c_base, "pitch": apart, "by_rows": int(walk.by_rows),
     }  # fmt: skip
     for names, numbers in (
         (("grid_o", "grid_p", "grid_q"), walk.grid),

@@ -12,16 +12,13 @@ import functools
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.implicit_tiles import (
+    BY_ROWS,
     BYTES,
     C_N,
     CHANNELS,
-    COPY,
-    COPY_CHANNELS,
-    COPY_PARTS,
-    COPY_STEP,
-    COPY_TILES,
     DEPTH,
     DIRECT,
+    GROUPS,
     MERGE,
     PITCH,
     ROWS,
@@ -126,24 +123,17 @@ def make_multiply_rows(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 
 
 @functools.cache
-def make_copy_last() -> RangeKernel:
-    """The copies that several tiles share: a tile is a share of the channels of one block of pixels and group."""
+def make_open() -> RangeKernel:
+    """Before a call: how many workers there are; none of them holds a copy."""
 
-    @range_kernel("conv_implicit_copy", BYTES, spec=())
-    def implicit_copy(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        block = stack_words(80)
-        for number in range(lo, hi):
-            t, tile = open_pass(args, number, COPY_TILES)
-            tile, part = divmod(tile, load_word(t, COPY_PARTS))
-            group, n0, o0, p0, q0, images, planes, lines, columns = open_tile(t, tile)
-            c0 = part * load_word(t, COPY_CHANNELS)
-            depth = load_word(t, DEPTH)
-            target = address_of(args.workspace) + args.copies_at
-            target += args.acc_size * (load_word(t, COPY) + tile * load_word(t, COPY_STEP) + c0)
-            channels = min(load_word(t, COPY_CHANNELS), depth - c0)
-            stage_block(args, t, block, target, images, n0, o0, p0, q0, group * depth + c0, channels)
+    @range_kernel("conv_implicit_open", BYTES, spec=())
+    def implicit_open(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        held = address_of(args.workspace) + args.shared_bytes + args.held_at
+        store_word(address_of(args.workspace) + args.parts_at, 0, hi)
+        for each in range(lo, hi):
+            store_word(held + each * args.worker_bytes, 0, -1)
 
-    return implicit_copy
+    return implicit_open
 
 
 @helper
@@ -180,7 +170,8 @@ def make_last() -> RangeKernel:
     """Tiles (pass, block of pixels, group, block of columns) of the result.
 
     Each panel of weights is packed, where that is each tile's own business, multiplied, turned and ended while it lies
-    in the caches.
+    in the caches.  A worker copies what a block of pixels meets once for all its blocks of columns, for itself: copies
+    that workers share went from core to core.
     """
 
     @range_kernel("conv_implicit_last", BYTES, spec=())
@@ -191,7 +182,18 @@ def make_last() -> RangeKernel:
         finish_words = stack_words(80)
         for number in range(lo, hi):
             t, copy = open_pass(args, number, TILES)
-            copy, mb = divmod(copy, args.m_blocks)
+            parts = 1
+            if load_word(t, BY_ROWS):
+                parts = load_word(address_of(args.workspace) + args.parts_at, 0)
+                while args.m_blocks % parts:
+                    parts -= 1
+            together = args.m_blocks // parts
+            part, copy = divmod(copy, load_word(t, TILES) // parts)
+            copy, mb = divmod(copy, together)
+            if parts == 1 and copy // load_word(t, GROUPS) % 2:
+                # neighbours end lines of the result that they share at different times
+                mb = together - 1 - mb
+            mb += part * together
             group, n0, o0, p0, q0, images, planes, lines, columns = open_tile(t, copy)
             pixels = images * planes * lines * columns
             m0 = mb * args.mc
@@ -222,10 +224,12 @@ def make_last() -> RangeKernel:
             a = mine + args.staged_at
             if load_word(t, DIRECT):
                 unit = 1
-            elif args.copies_at:
-                a = address_of(args.workspace) + args.copies_at
-                a += args.acc_size * (load_word(t, COPY) + copy * load_word(t, COPY_STEP))
-            elif window > 0:
+            elif window > 0 and (
+                load_word(mine + args.held_at, 0) != t or load_word(mine + args.held_at, 1) != copy
+            ):  # fmt: skip
+                # blocks of rows of the same pixels follow one another
+                store_word(mine + args.held_at, 0, t)
+                store_word(mine + args.held_at, 1, copy)
                 stage_block(args, t, stage_words, a, images, n0, o0, p0, q0, group * depth, depth)
             store_word(multiply_words, ROWS_AT, pixels)
             store_word(multiply_words, ROWS_AT + 4, step)

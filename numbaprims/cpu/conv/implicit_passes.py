@@ -57,6 +57,11 @@ class Pass:
         """Results of one channel of one image."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether workers had better share the input than the weights: what they share goes from core to core."""
+        return self.rows * self.depth * self.window > self.n * self.depth * math.prod(self.size)
+
     def flops(self) -> float:
         """Operations."""
         return 2.0 * self.n * self.groups * self.rows * self.depth * self.window * self.pixels

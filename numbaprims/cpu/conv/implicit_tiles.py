@@ -25,8 +25,8 @@ from numbaprims.cpu.simd import (
 # of the workspace, behind shared_bytes: a panel (or the places of pixels), the copy, the sums, turned sums.
 # private: 1 where each tile packs the weights that it meets for itself, at packed_at of the worker's share.
 # columns: address of im2col's words; x_moved, y_moved: 1 where the input or the result of the product is the column
-# matrix, at byte moved_at of the workspace.  copies_at: where copies of the input that tiles share begin, 0 where each
-# tile makes its own.
+# matrix, at byte moved_at of the workspace.  held_at: where a worker notes, in its share, of which pixels its copy is.
+# parts_at: byte of the workspace with the number of workers.
 IMPLICIT = Arguments(
     arrays=CONV.arrays,
     floats=CONV.floats,
@@ -35,7 +35,7 @@ IMPLICIT = Arguments(
         "stage", "gather", "multiply", "turn", "finish", "pack",
         "in_size", "w_size", "out_size", "acc_size", "width", "nr", "mc", "m_blocks", "private",
         "shared_bytes", "worker_bytes", "staged_at", "sums_at", "turned_at", "packed_at",
-        "columns", "x_moved", "y_moved", "moved_at", "copies_at",
+        "columns", "x_moved", "y_moved", "moved_at", "held_at", "parts_at",
     ),
 )  # fmt: skip
 BYTES = IMPLICIT.types()
@@ -46,9 +46,8 @@ BYTES = IMPLICIT.types()
 # without gaps (3: each image's are one run, 4: the whole tile); direct: 1 where patches are read in the input itself;
 # unit_*: from window to window in a copy with channels last (or in the input), run_taps: taps whose channels follow
 # one another there; planes ... columns, slots_*: sizes of the copy; low_*: the input's index where it begins; pitch:
-# elements from pixel to pixel of a copy with channels last; copy_tiles: parts of copies that several tiles share,
-# copy_parts: how many one copy has, of copy_channels channels each; copy: where a pass's copies begin, in elements,
-# copy_step: elements of one.
+# elements from pixel to pixel of a copy with channels last; by_rows: 1 where workers
+# take blocks of rows (or columns) of weights, with all pixels, rather than blocks of pixels.
 WORDS = (
     "tiles", "pack_tiles", "panels", "group_panels", "padded_rows", "taps_first",
     "n", "groups", "rows", "depth", "window", "channels",
@@ -60,7 +59,7 @@ WORDS = (
     "apart_d", "apart_h", "apart_w", "size_d", "size_h", "size_w",
     "x_n", "x_c", "x_d", "x_h", "x_w", "w_row", "w_c", "w_base", "w_group",
     "y_n", "y_k", "y_o", "y_p", "y_q", "y_base", "c_n", "c_k", "c_o", "c_p", "c_q", "c_base",
-    "pitch", "copy_tiles", "copy_parts", "copy_channels", "copy", "copy_step",
+    "pitch", "by_rows",
 )  # fmt: skip
 AT = {name: index for index, name in enumerate(WORDS)}
 PASS_WORDS = len(WORDS)
@@ -73,7 +72,7 @@ TAPS, W_TAPS, PLAIN, CHANNEL_STEP = AT["taps"], AT["w_taps"], AT["plain"], AT["c
 DIRECT, RUN_TAPS, UNIT = AT["direct"], AT["run_taps"], AT["unit_n"]
 PLANES, LOW, STRIDE, STEP = AT["planes"], AT["low_d"], AT["stride_d"], AT["step_d"]
 X_N, W_ROW, Y_N, C_N = AT["x_n"], AT["w_row"], AT["y_n"], AT["c_n"]
-PITCH, COPY_TILES, COPY_PARTS, COPY_CHANNELS, COPY, COPY_STEP = range(AT["pitch"], AT["pitch"] + 6)
+PITCH, BY_ROWS = AT["pitch"], AT["by_rows"]
 
 STAGE_AT = STAGE.slot("channels")
 WEIGHTS_AT = WEIGHTS.slot("rows")
