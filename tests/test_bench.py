@@ -280,6 +280,18 @@ def test_the_probes_do_what_they_are_counted_for():
     assert flops > 1e6
 
 
+def test_the_way_from_core_to_core_and_back():
+    import numbaprims
+    from numbaprims.cpu import roofline, threads
+
+    with numbaprims.config(threads=1):
+        assert roofline.round_trip() is None
+    with numbaprims.config(threads=2):
+        found = roofline.round_trip()
+        # None where the second thread gets no core of its own for so long
+        assert found is None or threads.count() == 2 and 1e-8 < found < 1e-2
+
+
 def test_no_multiply_add_of_the_peak_is_optimised_away():
     from numbaprims.cpu import roofline, target
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,11 @@ def _machine(runs: Runs) -> str:
             )
             subject = run["command"].split()[2]
             rows.append([f"Roofline during {subject}, {threads} thread{'s' * (threads != '1')}", text])
+    for run in runs.values():
+        for threads in sorted({r["threads"] for r in run.get("records", []) if "round_trip" in r}):
+            trips = [r["round_trip"] for r in run["records"] if r["threads"] == threads and "round_trip" in r]
+            text = f"{min(trips) * 1e9:.0f} to {max(trips) * 1e9:.0f} ns, median {statistics.median(trips) * 1e9:.0f}"
+            rows.append([f"From core to core and back during {run['command'].split()[2]}, {threads} threads", text])
     for run in runs.values():
         rows.append(["Command", f"`{run['command']}` at {run['commit']}, {run['date'][:10]}"])
     return markdown(["", ""], rows, left=2)

@@ -108,6 +108,13 @@ class Roofline:
             setattr(self, name, held)
         return held[:count]
 
+    @staticmethod
+    def round_trip() -> float | None:
+        """Seconds from one core to another and back now; None on one thread."""
+        from numbaprims.cpu import roofline
+
+        return roofline.round_trip()
+
     def summary(self) -> dict[str, Any]:
         """GFLOP/s and GB/s of this machine on the current threads, streams far larger than the caches."""
         probes = {

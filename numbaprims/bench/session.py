@@ -42,7 +42,10 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
             print(f"\n{count} thread{'s' * (count > 1)}: {_describe(summary)}")
             print(table.heading(options.subject))
             for case in chosen:
+                trip = roofline.round_trip()
                 record = run_case(case, count, roofline, schedule(options), more=_more(options))
+                if trip is not None:
+                    record["round_trip"] = trip
                 record["caches"] = {"l3": document["machine"]["l3"]}
                 document["records"].append(record)
                 print(table.line(record), flush=True)
