@@ -34,6 +34,7 @@ from numbaprims.cpu.conv.implicit_tiles import (
     input_start,
     open_pass,
     open_tile,
+    panel_start,
     panels_of,
     stage_block,
     start_of,
@@ -60,7 +61,7 @@ from numbaprims.cpu.simd import (
 
 # total[pixel, column] = or += the sum over runs of a[unit * (places[pixel] + taps[t]) + p] times panels of b; t steps
 # by run_taps through window, each run is `run` long.  next: elements from a panel of b to the one that is read after
-# it, 0 where it is not there yet.
+# it, 0 where there is none, or none yet.
 MULTIPLY_ROWS = Arguments(
     arrays=("a", "b", "total"),
     ints=(
@@ -137,6 +138,37 @@ def make_open() -> RangeKernel:
 
 
 @helper
+def block_of(args, t, tile, parts):  # type: ignore[no-untyped-def]
+    """Tile of a pass -> its block of pixels and group, and its block of rows; `parts` of these go one after another."""
+    together = args.m_blocks // parts
+    part, copy = divmod(tile, load_word(t, TILES) // parts)
+    copy, mb = divmod(copy, together)
+    if parts == 1 and copy // load_word(t, GROUPS) % 2:
+        # neighbours end lines of the result that they share at different times
+        mb = together - 1 - mb
+    return copy, part * together + mb
+
+
+@helper
+def panels_behind(args, t, tile, parts, group, m0, c0, channels):  # type: ignore[no-untyped-def]
+    """Elements from the last panel of a tile (or of its channels) to the one that comes after it, 0 where none does.
+
+    What lies behind in memory may be another worker's: 131 kB of its copy, asked for, made its next stores wait.
+    """
+    depth = load_word(t, DEPTH)
+    here = panel_start(t, group, m0, c0, channels)
+    after = c0 + channels
+    if after < depth:
+        first = m0 // args.mc * args.mc
+        return panel_start(t, group, first, after, min(load_word(t, CHANNELS), depth - after)) - here
+    if tile + 1 == load_word(t, TILES):
+        return 0
+    copy, mb = block_of(args, t, tile + 1, parts)
+    group = copy % load_word(t, GROUPS)
+    return panel_start(t, group, mb * args.mc, 0, min(load_word(t, CHANNELS), depth)) - here
+
+
+@helper
 def turn_runs(args, t, block, sums, step, channels, out, turned_step, images, planes, lines, columns):  # type: ignore[no-untyped-def]
     """Sums of a tile, turned: into `out`, rows turned_step apart, or (0) into the result, run by run of its pixels."""
     pixels = images * planes * lines * columns
@@ -187,13 +219,8 @@ def make_last() -> RangeKernel:
                 parts = load_word(address_of(args.workspace) + args.parts_at, 0)
                 while args.m_blocks % parts:
                     parts -= 1
-            together = args.m_blocks // parts
-            part, copy = divmod(copy, load_word(t, TILES) // parts)
-            copy, mb = divmod(copy, together)
-            if parts == 1 and copy // load_word(t, GROUPS) % 2:
-                # neighbours end lines of the result that they share at different times
-                mb = together - 1 - mb
-            mb += part * together
+            tile = copy
+            copy, mb = block_of(args, t, tile, parts)
             group, n0, o0, p0, q0, images, planes, lines, columns = open_tile(t, copy)
             pixels = images * planes * lines * columns
             m0 = mb * args.mc
@@ -251,12 +278,17 @@ def make_last() -> RangeKernel:
                 store_word(multiply_words, ROWS_AT + 2, k)
                 store_word(multiply_words, ROWS_AT + 3, 1 if c0 == 0 else 0)
                 store_word(multiply_words, ROWS_AT + 10, channels * run_taps)
-                store_word(multiply_words, ROWS_AT + 11, 0 if args.private else args.width * k)
                 a += args.acc_size * channels
                 for first in range(0, rows, args.width):
                     there = min(args.width, rows - first)
                     sums = total if once else total + args.acc_size * first
                     b = panels_of(args, t, stage_words, mine, group, m0 + first, there, c0, channels)
+                    soon = 0
+                    if args.private == 0:
+                        soon = args.width * k
+                        if first + args.width >= rows:
+                            soon = panels_behind(args, t, tile, parts, group, m0 + first, c0, channels)
+                    store_word(multiply_words, ROWS_AT + 11, soon)
                     store_word(multiply_words, 1, b)
                     store_word(multiply_words, 2, sums)
                     store_word(multiply_words, ROWS_AT + 1, there)

@@ -123,6 +123,13 @@ def make_pack_driver() -> RangeKernel:
 
 
 @helper
+def panel_start(t, group, m0, c0, channels):  # type: ignore[no-untyped-def]
+    """Where the panels of rows from m0 on and `channels` channels from c0 on begin, in elements of packed weights."""
+    at = load_word(t, PANELS) + group * load_word(t, GROUP_PANELS)
+    return at + load_word(t, WINDOW) * (c0 * load_word(t, PADDED_ROWS) + m0 * channels)
+
+
+@helper
 def panels_of(args, t, block, mine, group, m0, rows, c0, channels):  # type: ignore[no-untyped-def]
     """The address of the panels of some rows and channels of weights, which are packed now if that is each tile's own
     business."""
@@ -138,9 +145,7 @@ def panels_of(args, t, block, mine, group, m0, rows, c0, channels):  # type: ign
     else:
         if panels == 0:
             panels = address_of(args.workspace)
-        at = load_word(t, PANELS) + group * load_word(t, GROUP_PANELS)
-        at += c0 * window * load_word(t, PADDED_ROWS) + m0 * channels * window
-        panels += args.acc_size * at
+        panels += args.acc_size * panel_start(t, group, m0, c0, channels)
     return panels
 
 
