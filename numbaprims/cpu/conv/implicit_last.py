@@ -153,7 +153,7 @@ def block_of(args, t, tile, parts):  # type: ignore[no-untyped-def]
 def panels_behind(args, t, tile, parts, group, m0, c0, channels):  # type: ignore[no-untyped-def]
     """Elements from the last panel of a tile (or of its channels) to the one that comes after it, 0 where none does.
 
-    What lies behind in memory may be another worker's: 131 kB of its copy, asked for, made its next stores wait.
+    What lies behind in memory may be another worker's copy, whose lines it would have to fetch back.
     """
     depth = load_word(t, DEPTH)
     here = panel_start(t, group, m0, c0, channels)
