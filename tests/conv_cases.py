@@ -1,6 +1,7 @@
 """Convolutions to test: geometries, their arrays in both layouts, and what they should give."""
 
 import dataclasses
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -8,24 +9,25 @@ from hypothesis import strategies as st
 
 import numbaprims
 from numbaprims import shapes
+from numbaprims.dispatch import registry
 from numbaprims.reference import conv as reference
 
 DIRECTIONS = ("forward", "data", "weight")
+#: Those whose solvers can be listed here.
+DEVICES = ("cpu", "cuda") if find_spec("numba_cuda") else ("cpu",)
 FUNCTIONS = {"forward": "conv", "data": "conv_backward_data", "weight": "conv_backward_weight"}
-#: Solvers whose sums are not those of the definition: integers are not exact in them.
-INEXACT = ("winograd", "fft")
-#: How much larger than of the plain sum the rounding errors of a transformed one may be, in max|.| (k eps) units.
-AMPLIFICATION = {"winograd_2x2": 4, "fft": 8}
 
 
 def is_exact(solver: str) -> bool:
-    """Whether integers come out exact, in any order of their sums."""
-    return not solver.startswith(INEXACT)
+    """Whether integers come out exact, in any order of their sums: those of a transform do not."""
+    return amplification(solver) == 1
 
 
 def amplification(solver: str) -> int:
     """The factor by which a solver's rounding errors may exceed those of the plain sum."""
-    return 1 if is_exact(solver) else AMPLIFICATION.get(solver, 24)
+    found = {s.amplification for device in DEVICES for s in registry.solvers("conv", device) if s.name == solver}
+    assert len(found) == 1, f"{solver}: {found}"
+    return found.pop()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +128,13 @@ CASES = (
     Case((1, 3, 40), (5, 3, 4), dilation=3),
     Case((1, 3, 4, 5, 6), (4, 3, 2, 3, 3), padding=1),
     Case((1, 4, 5, 4, 6), (4, 2, 3, 1, 2), stride=(1, 2, 2), padding=(1, 0, 1), groups=2),
+    # one column, met from the left; planes of y that are padding only, before and behind; images of one result each
+    Case((1, 32, 11, 1), (16, 32, 3, 3), padding=1),
+    Case((2, 6, 8, 1), (4, 3, 1, 2), stride=(1, 3), padding=((2, 0), (3, 2)), groups=2),
+    Case((1, 2, 1, 6, 7), (2, 2, 1, 1, 3), padding=(1, 0, 0)),
+    Case((1, 4, 1, 6, 7), (4, 1, 1, 3, 3), padding=((0, 2), (1, 1), (1, 1)), groups=4),
+    Case((1, 3, 1, 5, 6), (4, 3, 1, 3, 3), padding=((0, 1), (1, 1), (1, 1))),
+    Case((3, 2, 3, 3), (4, 2, 3, 3)),
 )
 
 #: More than one block of everything.

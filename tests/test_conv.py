@@ -410,14 +410,16 @@ def test_bad_shapes_and_types():
         numbaprims.conv.plan((1, 4, 8, 8), w)(x[..., :7])
 
 
-def test_accumulating_into_c_itself():
+@pytest.mark.parametrize("solver, direction", PAIRS)
+def test_accumulating_into_c_itself(solver, direction):
     rng = np.random.default_rng(11)
-    case = CASES[3]
-    x, dy = rng.standard_normal(case.x), rng.standard_normal(case.y())
-    dw = rng.standard_normal(case.w)
-    expected = dw + case.expected("weight", dy, x)
-    numbaprims.conv_backward_weight(dy, x, case.w, beta=1.0, c=dw, out=dw, **case.window)
-    np.testing.assert_allclose(dw, expected, rtol=1e-12, atol=1e-12)
+    for case in (CASES[3], CASES[16], Case((1, 16, 3, 16), (1, 16, 1, 6), stride=(2, 1), padding=((4, 2), (0, 1)))):
+        given = (*case.operand_shapes(direction), case.result_shape(direction))
+        a, b, c = (rng.integers(-4, 5, shape).astype(np.float32) for shape in given)
+        (more, window), expected = arguments(case, direction), c + case.expected(direction, a, b)
+        if not refused(solver, direction, a, b, *more, beta=1.0, c=c, out=c, **window):
+            call(solver, direction, a, b, *more, beta=1.0, c=c, out=c, **window)
+            np.testing.assert_allclose(c, expected, atol=1e-2)
 
 
 @pytest.mark.cpu

@@ -98,14 +98,17 @@ def candidates(problem: Problem, device: str, *, workspace_limit: int | None = N
     target = registry.target(device)
     limit = settings.current().solver_workspace if workspace_limit is None else workspace_limit
     found = []
-    for solver in registry.solvers(problem.stem, device):
-        refusal = solver.why_not(problem, target)
+    solvers = registry.solvers(problem.stem, device)
+    for solver in solvers:
+        nothing = problem.empty and solver is not solvers[-1]
+        refusal = "there is nothing to compute" if nothing else solver.why_not(problem, target)
         config: Config = {}
         if refusal is None:
             config = default_config(solver, problem, target)
             refusal = over_limit(solver, problem, target, config, limit)
         if refusal is None:
-            found.append(Candidate(solver, None, float(solver.estimate(problem, target)), config))
+            seconds = 0.0 if problem.empty else float(solver.estimate(problem, target))
+            found.append(Candidate(solver, None, seconds, config))
         else:
             found.append(Candidate(solver, refusal, math.inf, {}))
     return tuple(found)

@@ -55,8 +55,7 @@ def call_conv(
             result, storage = new_result(seen[2], bound.shape, bound.dtype, bound.extra)
         else:
             result = ending.out
-            if not storage.flags.writeable:
-                raise ValueError("out is read-only; give a writable array")
+            arrays.check_writable(ending.out, storage)
             posed = Posed(bound.problem, (), False, first, second, c, bias, storage, None, seen[2])
             arrays.check_overlap(storage, posed.inputs())
         p = bound.problem.activation.values()

@@ -120,6 +120,15 @@ class ConvProblem(Problem):
         return self.group_c == 1 and self.groups > 1
 
     @property
+    def planar(self) -> bool:
+        """Whether there is one plane only: of x, of the window and of y, none of them padding."""
+        return self.x_size[0] == self.kernel[0] == self.y_size[0] == 1 and self.padding[0] == 0
+
+    @property
+    def empty(self) -> bool:
+        return 0 in (self.n, self.group_c, self.group_k, *self.x_size, *self.y_size)
+
+    @property
     def ends(self) -> bool:
         """Whether something is to be done once the sums are complete."""
         return self.scaled or self.has_c or self.bias or self.requantized or self.activation.kind != "identity"
@@ -143,6 +152,13 @@ class ConvProblem(Problem):
             return float(y)
         again = {"forward": y, "data": x, "weight": w}[self.direction] if self.has_c else 0
         return float(x + w + y + again)
+
+    def roundings(self) -> int:
+        if self.accumulate == "i32":
+            return int(self.requantized)  # a half may be rounded either way
+        pixels = self.n * self.pixels
+        sums = {"forward": self.group_c * self.taps, "data": self.group_k * self.taps, "weight": pixels, "bias": pixels}
+        return sums[self.direction] + 4
 
     def bench_command(self) -> str:
         (d, h, w), (z, r, s) = self.x_size, self.kernel

@@ -27,6 +27,8 @@ class Strides(NamedTuple):
     bias: int
     batch: tuple[tuple[int, ...], ...]
     """Strides of the batch dimensions of a, b, out, c."""
+    first: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """The element at which the first product's a, b, out and c begin."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +66,10 @@ class GemmProblem(Problem):
         """Whether something is to be done once the sums are complete."""
         return self.scaled or self.has_c or self.bias != "none" or self.activation.kind != "identity"
 
+    @property
+    def empty(self) -> bool:
+        return 0 in (self.batch, self.m, self.n)
+
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.n * self.k
 
@@ -73,6 +79,9 @@ class GemmProblem(Problem):
         b = self.k * self.n * size[self.b_dtype]
         out = self.m * self.n * size[self.out_dtype] * (2 if self.has_c else 1)
         return float(self.batch * (a + b + out))
+
+    def roundings(self) -> int:
+        return 0 if self.accumulate == "i32" else self.k + 4  # alpha, beta, the bias, the activation
 
     def bench_command(self) -> str:
         words = [f"numbaprims bench gemm --shapes {self.m}x{self.n}x{self.k}"]

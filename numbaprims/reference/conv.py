@@ -46,6 +46,11 @@ def _pad(x: np.ndarray, before: Sizes, size: Sizes) -> np.ndarray:
     return padded
 
 
+def _grouped(x: np.ndarray, groups: int, axis: int) -> np.ndarray:
+    """x with an axis of channels cut in two: groups, and the channels of one."""
+    return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
+
+
 def conv(
     x: np.ndarray, w: np.ndarray, y_size: Sizes, *, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int = 1
 ) -> np.ndarray:
@@ -56,13 +61,12 @@ def conv(
     """
     kernel = w.shape[2:]
     x = _pad(x, padding, _padded_size(y_size, kernel, stride, dilation))
-    grouped = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
-    w = w.reshape(groups, -1, *w.shape[1:])
+    grouped, w = _grouped(x, groups, 1), _grouped(w, groups, 0)
     y = np.zeros((x.shape[0], groups, w.shape[1], *y_size), np.result_type(x, w))
     for tap in _taps(kernel):
         seen = grouped[_seen(tap, y_size, stride, dilation)]
         y += np.einsum("ngc...,gkc->ngk...", seen, w[_at(tap)])
-    return y.reshape(x.shape[0], -1, *y_size)
+    return y.reshape(x.shape[0], groups * w.shape[1], *y_size)
 
 
 def conv_backward_data(
@@ -71,12 +75,11 @@ def conv_backward_data(
     """dx[n, c, h] = sum over k, p, r with p * stride - padding + r * dilation = h of dy[n, k, p] * w[k, c, r]."""
     kernel, y_size = w.shape[2:], dy.shape[2:]
     size = _padded_size(y_size, kernel, stride, dilation)
-    dy = dy.reshape(dy.shape[0], groups, -1, *y_size)
-    w = w.reshape(groups, -1, *w.shape[1:])
+    dy, w = _grouped(dy, groups, 1), _grouped(w, groups, 0)
     dx = np.zeros((dy.shape[0], groups, w.shape[2], *size), np.result_type(dy, w))
     for tap in _taps(kernel):
         dx[_seen(tap, y_size, stride, dilation)] += np.einsum("ngk...,gkc->ngc...", dy, w[_at(tap)])
-    dx = dx.reshape(dx.shape[0], -1, *size)
+    dx = dx.reshape(dx.shape[0], groups * w.shape[2], *size)
     # the padding is cut off; what no window has reached is 0
     inner: Any = (..., *(slice(before, before + length) for before, length in zip(padding, x_size, strict=True)))
     return _pad(dx[inner], (0,) * len(x_size), x_size)
@@ -87,15 +90,14 @@ def conv_backward_weight(
 ) -> np.ndarray:
     """dw[k, c, r] = sum over n, p of dy[n, k, p] * x[n, c, p * stride - padding + r * dilation]."""
     y_size = dy.shape[2:]
-    x = _pad(x, padding, _padded_size(y_size, kernel, stride, dilation))
-    x = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
-    dy = dy.reshape(dy.shape[0], groups, -1, *y_size)
+    x = _grouped(_pad(x, padding, _padded_size(y_size, kernel, stride, dilation)), groups, 1)
+    dy = _grouped(dy, groups, 1)
     dw = np.zeros((groups, dy.shape[2], x.shape[2], *kernel), np.result_type(dy, x))
-    n, pixels = dy.shape[0], int(np.prod(y_size))
+    pixels = int(np.prod(y_size))
     for tap in _taps(kernel):
-        seen = x[_seen(tap, y_size, stride, dilation)].reshape(n, groups, -1, pixels)
-        dw[_at(tap)] = np.einsum("ngkp,ngcp->gkc", dy.reshape(n, groups, -1, pixels), seen)
-    return dw.reshape(-1, *dw.shape[2:])
+        seen = x[_seen(tap, y_size, stride, dilation)].reshape(*x.shape[:3], pixels)
+        dw[_at(tap)] = np.einsum("ngkp,ngcp->gkc", dy.reshape(*dy.shape[:3], pixels), seen)
+    return dw.reshape(groups * dw.shape[1], *dw.shape[2:])
 
 
 def conv_backward_bias(dy: np.ndarray) -> np.ndarray:

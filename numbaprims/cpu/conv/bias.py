@@ -11,6 +11,7 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
+from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.jit import RangeKernel, range_kernel
@@ -191,14 +192,13 @@ def make_end(dtype: str, acc: str, W: int) -> RangeKernel:
     return conv_bias_end
 
 
+@in_parts
 class Sums(Solver):
     """Sums by vectors, of pieces of fixed length."""
 
     name = "sums"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.n == 0:
-            return "the batch is empty: there is nothing to add up"
         if problem.direction != "bias":
             return "it computes gradients of the bias"
         return None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.depthwise_work import Work, pixels_time, pixels_work, rows_time, rows_work
+from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
@@ -34,14 +35,13 @@ def form(problem: Any) -> str | None:
     return None
 
 
+@in_parts
 class Depthwise(Solver):
     """Every channel by itself."""
 
     name = "depthwise"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.n == 0:
-            return "the batch is empty: there is nothing to add up"
         p = problem
         if not p.depthwise:
             return "the groups have several channels of x"
@@ -51,7 +51,7 @@ class Depthwise(Solver):
             return "its data gradient takes one filter a channel"
         if p.accumulate == "i32":
             return "it has no integers"
-        if p.kernel[0] > 1 or p.x_size[0] > 1:
+        if not p.planar:
             return "it has two spatial dimensions"
         if p.dilation[1:] != (1, 1) or p.stride[2] > 2 or p.taps > 49:
             return "it has no dilation, horizontal strides of 1 and 2, and windows of up to 49 elements"

@@ -9,6 +9,7 @@ import numpy as np
 from numbaprims.cpu.conv.depthwise import neighbours
 from numbaprims.cpu.conv.direct_layout import Form, Pixels, Planes
 from numbaprims.cpu.conv.direct_weight_layout import Gradient
+from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
@@ -31,6 +32,7 @@ def layout_of(problem: Any, target: Any) -> Form:
     return kind(problem, target)
 
 
+@in_parts
 class Direct(Solver):
     """Filters by pixels in registers, without a column matrix."""
 
@@ -40,13 +42,11 @@ class Direct(Solver):
         p = problem
         if p.direction == "bias":
             return "it has no direction bias"
-        if p.n == 0 and p.direction == "weight":
-            return "the batch is empty: there is nothing to add up"
         if p.accumulate == "i32":
             return "it has no integers"
         if p.direction == "data" and p.stride != (1, 1, 1):
             return "its data gradient has stride 1 only"
-        if p.kernel[0] > 1 or p.x_size[0] > 1:
+        if not p.planar:
             return "it has two spatial dimensions"
         kind = form(p)
         if kind is None:

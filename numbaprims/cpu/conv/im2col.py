@@ -14,7 +14,7 @@ import numpy as np
 from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.im2col_kernels import COLUMN_WORDS, make_columns, make_fold
 from numbaprims.cpu.conv.implicit import HEIGHTS, Layout, lay_out
-from numbaprims.cpu.conv.implicit_passes import Pass
+from numbaprims.cpu.conv.implicit_passes import Pass, along
 from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, make_pack_driver
 from numbaprims.cpu.drivers import Phase, Program
@@ -56,9 +56,8 @@ class ColumnLayout(Layout):
         matrix = (p.c * p.taps * self.pitch, p.taps * self.pitch, *planes)
         walk = super()._walks(dataclasses.replace(problem, direction="forward"))[0]
         if self.forward:
-            return [
-                dataclasses.replace(walk, size=p.y_size, stride=one, dilation=one, padding=(0, 0, 0), x=matrix, n=p.n)
-            ]
+            matrix = along(matrix, p.y_size)
+            return [dataclasses.replace(walk, size=p.y_size, stride=one, dilation=one, padding=(0, 0, 0), x=matrix)]
         # rows: (channel, tap) of x; the weights have one step for both
         made = Pass(
             p.n, p.groups, p.group_c * p.taps, p.group_k, p.y_size, p.y_size, one, one, one, (0, 0, 0),

@@ -250,8 +250,9 @@ def choose(walk: Pass, mc: int, costs: Costs, last: bool, turned: bool, direct: 
         most = max(64, min(2048, room // (costs.size * (rows + 3 * channels))))
         found = [Blocks(size, channels, last, turned, direct) for size in candidates(walk, most, 32)]
     if direct == 1 and not last:
-        # all pixels of a tile must follow one another
-        found = [blocks for blocks in found if merged(blocks, walk.x) == 4]
+        # all pixels of a tile must be neighbours; images of one pixel each lie a step apart, seldom 1
+        near = walk.x[4] == 1
+        found = [blocks for blocks in found if merged(blocks, walk.x) == 4 and (near or blocks.pixels() == 1)]
     if costs.one_image:
         found = [blocks for blocks in found if blocks.size[0] == 1]
     return min(found, key=lambda blocks: costs.total(walk, mc, blocks))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.arguments import ARGS, WORD, bias_dtype, geometry_table
+from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -245,6 +246,7 @@ def make_bias(dtype: str, acc: str) -> RangeKernel:
     return naive_bias
 
 
+@in_parts
 class Naive(Solver):
     """One element at a time."""
 

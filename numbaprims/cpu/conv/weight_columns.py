@@ -12,6 +12,7 @@ from typing import Any
 from numbaprims import workspace
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
+from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight import gather_lanes
 from numbaprims.cpu.conv.weight_arguments import PATCHES
 from numbaprims.cpu.conv.weight_kernels import make_patches
@@ -63,14 +64,13 @@ def make_columns() -> RangeKernel:
     return conv_weight_columns
 
 
+@in_parts
 class Im2colWeight(Solver):
     """The column matrix of one image after another, and gemm."""
 
     name = "im2col_gemm_weight"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.n == 0:
-            return "the batch is empty: there is nothing to add up"
         p, s = problem, problem.strides
         if p.direction != "weight":
             return "it computes gradients of the weight"

@@ -197,8 +197,8 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
         slices, slice_step, tap_step = load_word(e, SLICES), load_word(e, SLICE_STEP), load_word(e, TAP_STEP)
         taps, places = load_word(e, TAPS), load_word(e, PLACES)
         out_c, c_c, has_c = load_word(e, OUT_C), load_word(e, C_C), load_word(e, HAS_C)
-        # rows of taps are written as whole vectors where the rows that follow then write over the end
-        joins = taps <= W and out_c == taps
+        # rows of taps are written as whole vectors where the rows that follow then write over the end; c may be out
+        joins = taps <= W and out_c == taps and not has_c
         for k in range(lo, hi):
             sums = advance(args.sums, k * load_word(e, K_STEP))
             out = advance(args.out, k * load_word(e, OUT_K))

@@ -38,7 +38,7 @@ class Depthwise(Solver):
         found = implicit.refusal(p)
         if found is not None:
             return found
-        if (p.x_size[0], p.kernel[0], p.y_size[0]) != (1, 1, 1) or p.padding[0] != 0:
+        if not p.planar:
             return "it walks over rows of one plane"
         if p.kernel[1] * p.kernel[2] > MOST_TAPS:
             return f"the kernel has more than {MOST_TAPS} elements"

@@ -128,11 +128,9 @@ class Direct(Solver):
             return found
         if p.accumulate != "f32":
             return "it keeps its sums in float32"
-        depth, width = (p.group_c, p.group_k) if p.direction == "forward" else (p.group_k, p.group_c)
+        depth = p.group_c if p.direction == "forward" else p.group_k
         if depth > MOST_CHANNELS:
             return f"a group has {depth} channels to add up, more than {MOST_CHANNELS}"
-        if 0 in (p.n, depth, width, *p.x_size, *p.y_size):
-            return "there is nothing to multiply"
         if max(p.kernel) > MOST_TAPS:
             return f"a kernel of {max(p.kernel)} elements is wider than {MOST_TAPS}"
         if not self._tiles(p):

@@ -71,8 +71,6 @@ class DirectWeight(Solver):
             return "it keeps its sums in float32"
         if p.group_c > MOST_CHANNELS:
             return f"a group has {p.group_c} channels of x, more than {MOST_CHANNELS}"
-        if 0 in (p.n, p.group_c, p.group_k, *p.x_size, *p.y_size):
-            return "there is nothing to multiply"
         if max(p.kernel) > MOST_TAPS:
             return f"a kernel of {max(p.kernel)} elements is wider than {MOST_TAPS}"
         window = window_of(p)

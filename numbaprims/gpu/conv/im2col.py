@@ -49,8 +49,6 @@ def refusal(problem: Any, directions: tuple[str, ...]) -> str | None:
         return f"direction {p.direction} is not one of {' and '.join(directions)}"
     if p.zeros != "none" or p.requantized:
         return "a product knows no zero points and no rescaled integers"
-    if 0 in (p.n, p.group_c, p.group_k, *p.x_size, *p.y_size):
-        return "there is nothing to multiply"
     if spans(p) >= LARGEST or p.n * max(p.c, p.k) * max(p.pixels, p.x_size[0] * p.x_size[1] * p.x_size[2]) >= LARGEST:
         return "there are more elements than 32-bit indices"
     one = made.columns_of(p, 1).nbytes

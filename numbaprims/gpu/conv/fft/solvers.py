@@ -67,6 +67,7 @@ class Fft(Solver):
     """
 
     name = "fft"
+    amplification = 8
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem

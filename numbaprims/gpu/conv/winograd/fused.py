@@ -34,7 +34,7 @@ class WinogradFused(Square):
         found = super().why_not(problem, target)
         if found is not None:
             return found
-        if problem.kernel[0] != 1 or problem.x_size[0] != 1 or problem.padding[0] != 0:
+        if not problem.planar:
             return "it takes images, without a depth"
         if problem.accumulate != "f32":
             return "it keeps float32 in shared memory and registers"

@@ -54,6 +54,7 @@ class WinogradWeight(Solver):
     """
 
     name = "winograd_weight"
+    amplification = 24
 
     def _cuts(self, problem: Any) -> tuple[Axis | None, ...]:
         images = problem.n * problem.y_size[0]

@@ -26,12 +26,10 @@ MOST_TAPS = 196
 def common_refusal(problem: Any, *, depth: bool = False) -> str | None:
     """What no solver of the family takes; without `depth` images only."""
     p = problem
-    if not depth and (p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0):
+    if not depth and not p.planar:
         return "it takes images, without a depth"
     if p.dilation[1:] != (1, 1):
         return "it takes dilation 1"
-    if 0 in (p.n, p.group_c, p.group_k, *p.x_size, *p.y_size):
-        return "there is nothing to transform"
     if p.accumulate not in ("f32", "f64"):
         return "the transforms need fractions, which integers have not"
     if settings.current().accuracy == "high":
@@ -86,6 +84,7 @@ def input_step(
 class Winograd(Solver):
     """What the forward solvers share; a window is one piece or several (axes.py)."""
 
+    amplification = 24
     worth: ClassVar[float] = 1.0
     """By how much longer it may take for its lost digits not to be worth it."""
     rounded: ClassVar[bool] = False
@@ -291,6 +290,7 @@ class Winograd2(Square):
     """
 
     name = "winograd_2x2"
+    amplification = 4
     M = 2
     rounded = True
 
