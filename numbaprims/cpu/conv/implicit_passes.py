@@ -86,7 +86,7 @@ def flat(walk: Pass, has_c: bool) -> Pass:
     if walk.window != 1 or walk.padding != (0, 0, 0) or not inside(walk):
         return walk
     one, zero = (1, 1, 1), (0, 0, 0)
-    x = _along((*walk.x[:2], *_times(walk.x[2:], walk.stride)), walk.grid)
+    x = along((*walk.x[:2], *_times(walk.x[2:], walk.stride)), walk.grid)
     n, (o, p, q) = walk.n, walk.grid
     made = dataclasses.replace(walk, size=walk.grid, stride=one, dilation=one, padding=zero, x=x)
     steps = [x, walk.y, walk.c] if has_c else [x, walk.y]
@@ -103,7 +103,7 @@ def passes(problem: Any) -> list[Pass]:
     """The passes whose results together are the problem's: one forward, one a phase of the stride for data."""
     p, s = problem, problem.strides
     if p.direction == "forward":
-        x, y, c = _along(s.x, p.x_size), _along(s.y, p.y_size), _along(s.c, p.y_size)
+        x, y, c = along(s.x, p.x_size), along(s.y, p.y_size), along(s.c, p.y_size)
         w_group = p.group_k * s.w[0]
         walk = Pass(
             p.n, p.groups, p.group_k, p.group_c, p.x_size, p.y_size, p.kernel, p.stride, p.dilation, p.padding,
@@ -118,11 +118,11 @@ def passes(problem: Any) -> list[Pass]:
             for name in ("count", "taps", "dilation", "padding", "first", "tap", "step")
         )
         w = (s.w[1], s.w[0], *_times(s.w[2:], step))
-        x = _along((*s.x[:2], *_times(s.x[2:], p.stride)), grid)
-        c = _along((*s.c[:2], *_times(s.c[2:], p.stride)), grid)
+        x = along((*s.x[:2], *_times(s.x[2:], p.stride)), grid)
+        c = along((*s.c[:2], *_times(s.c[2:], p.stride)), grid)
         walk = Pass(
             p.n, p.groups, p.group_c, p.group_k, p.y_size, grid, taps, (1, 1, 1), dilation, padding,
-            _along(s.y, p.y_size), w, sum(_times(s.w[2:], tap)), p.group_k * s.w[0],
+            along(s.y, p.y_size), w, sum(_times(s.w[2:], tap)), p.group_k * s.w[0],
             x, sum(_times(s.x[2:], first)), c, sum(_times(s.c[2:], first)),
         )  # fmt: skip
         found.append(walk)
@@ -133,7 +133,7 @@ def _times(a: Triple, b: Triple) -> Triple:
     return a[0] * b[0], a[1] * b[1], a[2] * b[2]
 
 
-def _along(steps: Any, sizes: Triple) -> Steps:
+def along(steps: Any, sizes: Triple) -> Steps:
     """Steps whose last is that from a pixel to the next, though rows (planes, images) may have one element only."""
     n, c, d, h, w = steps
     if sizes[2] == 1:

@@ -15,6 +15,7 @@ import numpy as np
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import geometry_table
+from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight_arguments import DRIVE, END_WORDS
 from numbaprims.cpu.conv.weight_drive import make_drive, make_end_drive
 from numbaprims.cpu.conv.weight_kernels import make_end, make_multiply, make_patches
@@ -111,14 +112,13 @@ class Cut:
         return int(p.groups * ceil_div(p.group_k, self.k_block) * ceil_div(p.group_c, self.c_block))
 
 
+@in_parts
 class WeightGemm(Solver):
     """Packed pixels: filters times channels for each tap, or times the patches of few channels."""
 
     name = "weight_gemm"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.n == 0:
-            return "the batch is empty: there is nothing to add up"
         if problem.direction != "weight":
             return "it computes gradients of the weight"
         return None

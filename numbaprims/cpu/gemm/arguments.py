@@ -69,11 +69,11 @@ def bias_dtype(problem: Any) -> str:
 
 def batch_offsets(problem: Any) -> np.ndarray:
     """int64 (batch, 4): the element at which each product's a, b, out and c begin."""
-    offsets = np.zeros((problem.batch, 4), np.int64)
+    offsets = np.tile(np.array(problem.strides.first, np.int64), (problem.batch, 1))
     if problem.batch_shape:
         index = np.indices(problem.batch_shape, np.int64).reshape(len(problem.batch_shape), -1)
         for column, strides in enumerate(problem.strides.batch):
-            offsets[:, column] = np.asarray(strides, np.int64) @ index
+            offsets[:, column] += np.asarray(strides, np.int64) @ index
     return offsets
 
 

@@ -21,6 +21,7 @@ from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.blocked import finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
@@ -106,6 +107,7 @@ def make_inner(
     return gemm_inner
 
 
+@in_parts
 class Inner(Solver):
     """Inner products along k, for few columns or few rows."""
 

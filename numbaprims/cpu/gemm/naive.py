@@ -8,6 +8,7 @@ from typing import Any
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
+from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import (
@@ -60,6 +61,7 @@ def make_naive(a: str, b: str, out: str, bias: str, acc: str) -> RangeKernel:
     return naive
 
 
+@in_parts
 class Naive(Solver):
     """One element at a time."""
 

@@ -14,6 +14,7 @@ from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.dot import make_multiply_dot, make_pack_groups
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.gemm.long import in_parts, is_long
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.gemm.variants import variants
@@ -152,6 +153,7 @@ class _Packed(Solver):
         } | held
 
 
+@in_parts
 class Blocked(_Packed):
     """B packed once and shared, blocks of rows to the workers."""
 
@@ -209,6 +211,7 @@ class Blocked(_Packed):
         )
 
 
+@in_parts
 class Private(_Packed):
     """Each worker packs for its own block of out."""
 
@@ -259,6 +262,8 @@ class Prepacked(Private):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.batch != 1:
             return "a plan packs one B, and the rows of a batch that does not collapse have no common step"
+        if is_long(problem):
+            return f"sums of k = {problem.k} are cut into parts, and one copy of B serves one of them"
         return super().why_not(problem, target)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -281,6 +286,7 @@ class Prepacked(Private):
         return packed
 
 
+@in_parts
 class Direct(Solver):
     """A read where it lies, and B too if its rows have unit stride: for small products, and for skinny ones whose
     packing would cost as much as the product."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.inner import Inner
+from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.gemm.solvers import Blocked, Direct, Private
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
@@ -21,6 +22,7 @@ MOST = 4
 """Columns left over at most: 256x196x2304 (4 left) gained 5 %, 1000x100x1000 (4 left) 16 %."""
 
 
+@in_parts
 class Split(Solver):
     """The first columns by the best of the tiled solvers, the last one to four by inner products."""
 

@@ -6,6 +6,7 @@ import functools
 
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.parts import add_parts
 from numbaprims.cpu.simd import (
     address_of,
     advance,
@@ -22,7 +23,6 @@ from numbaprims.cpu.simd import (
     store_narrow_first,
     store_narrow_scalar,
     store_scalar,
-    zeros,
 )
 
 
@@ -75,7 +75,7 @@ def make_pack(dtype: str) -> RangeKernel:
 
 @functools.cache
 def make_combine(dtype: str, W: int) -> RangeKernel:
-    """Add the chunks' sums in their order, scale and store, whatever the steps of y and out; tile = W outputs."""
+    """Add the chunks' sums, scale and store, whatever the steps of y and out; tile = W outputs."""
     acc = accumulate(dtype)
 
     @range_kernel("gemv_combine", ARGS.types(out=dtype, y=dtype, workspace=acc), spec=(dtype, W))
@@ -84,10 +84,7 @@ def make_combine(dtype: str, W: int) -> RangeKernel:
         alpha, beta = scalar(args.alpha, acc), scalar(args.beta, acc)
         for i in range(lo * W, min(hi * W, args.m), W):
             count = min(args.m - i, W)
-            total = zeros(acc, W)
-            for chunk in range(args.chunks):
-                total = total + load_first(args.workspace, chunk * args.m + i, count, W)
-            store_first(room, 0, count, total)
+            store_first(room, 0, count, add_parts(args.workspace, args.m, args.chunks, i, count, W, acc))
             if args.out_step == 1 and args.y_step == 1:
                 finish(args, room, i, count, W, acc)
             else:

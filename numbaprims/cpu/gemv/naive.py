@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from numbaprims.cpu import parts
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate, int_words, walk
 from numbaprims.cpu.jit import RangeKernel, range_kernel
@@ -17,19 +18,22 @@ TILE = 64
 
 
 @functools.cache
-def make_naive(dtype: str) -> RangeKernel:
-    """Rows of out; tile = one row."""
+def make_naive(dtype: str, terms: int) -> RangeKernel:
+    """Rows of out, summed in parts of so many terms; tile = one row."""
     acc = accumulate(dtype)
     types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
 
-    @range_kernel("gemv_naive", types, spec=(dtype,))
+    @range_kernel("gemv_naive", types, spec=(dtype, terms))
     def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         x = advance(args.x, args.x_start)
         for i in range(lo, hi):
             a = advance(args.a, args.a_start + i * args.a_rs)
             total = scalar(0.0, acc)
-            for j in range(args.n):
-                total += load_wide_scalar(a, j * args.a_cs) * load_wide_scalar(x, j * args.x_step)
+            for first in range(0, args.n, terms):
+                part = scalar(0.0, acc)
+                for j in range(first, min(first + terms, args.n)):
+                    part += load_wide_scalar(a, j * args.a_cs) * load_wide_scalar(x, j * args.x_step)
+                total += part
             total *= scalar(args.alpha, acc)
             if args.has_y:
                 added = load_wide_scalar(args.y, args.y_start + i * args.y_step)
@@ -49,5 +53,5 @@ class Naive(Solver):
         return 0.5e-6 + problem.m * problem.n * 1.3e-9
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        program = Program(int_words(walk(problem)), [(make_naive(problem.dtype), problem.m, TILE)])
+        program = Program(int_words(walk(problem)), [(make_naive(problem.dtype, parts.TERMS), problem.m, TILE)])
         return make_launcher(program, parallel=problem.m * problem.n >= 1 << 15)
