@@ -31,10 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.device != "cpu":
-        if NO_CUDA:
-            pytest.exit(f"--device {config.option.device}: {NO_CUDA}", returncode=4)
-        _devices.enter_context(_on_device(config.option.device))
+    _devices.enter_context(on_device(config.option.device))
+    import frames
+
+    frames.watch()
     fuzz = config.option.fuzz
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32) if fuzz else 0
@@ -52,9 +52,14 @@ _devices = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
-def _on_device(name: str):
+def on_device(name: str):
     """Let arrays of the host be computed on a GPU, or on an emulated one, by default: every test of a public function
     then runs its kernels there, through the real dispatcher."""
+    if name == "cpu":
+        yield
+        return
+    if NO_CUDA:
+        pytest.exit(f"--device {name}: {NO_CUDA}", returncode=4)
     from numbaprims import settings
     from numbaprims.gpu import driver
 
@@ -153,3 +158,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory):
         threads._limits.cache_clear()
         threads.default_threads.cache_clear()
         yield client
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """A directory of the kernel cache, in force for one test."""
+    from kernel_disk import Disk, look_again
+
+    from numbaprims import kernel_cache, settings
+
+    old = settings._default
+    monkeypatch.setattr(kernel_cache, "_warned", set())
+    settings.set_defaults(cache_dir=tmp_path)
+    look_again()
+    yield Disk(tmp_path)
+    settings._default = old
+    look_again()

@@ -11,13 +11,15 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import numbaprims
 from numbaprims import arrays
+from numbaprims.dispatch.check import PRECISION, bound, complaint, first_wrong
+from numbaprims.ops._activation_errors import ACTIVATION_ERRORS as ACTIVATION_ERRORS
 from numbaprims.reference import convert
 from numbaprims.reference.convert import from_float64
 
@@ -27,70 +29,6 @@ NUMPY_FLOATS = FLOATS if find_spec("ml_dtypes") else FLOATS[:3]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-class Precision(NamedTuple):
-    """eps of the stored result and of the type in which sums are kept, and the smallest stored number."""
-
-    out: float
-    accumulate: float
-    smallest: float
-
-
-#: The one table of tolerances; everything below is derived from it.
-PRECISION = {
-    "f64": Precision(2.0**-52, 2.0**-52, 2.0**-1074),
-    "f32": Precision(2.0**-23, 2.0**-23, 2.0**-149),
-    "f16": Precision(2.0**-10, 2.0**-23, 2.0**-24),
-    "bf16": Precision(2.0**-7, 2.0**-23, 2.0**-133),
-}
-
-
-class ActivationError(NamedTuple):
-    """Errors of a kind, in eps of the type that is computed in, beside the rounding of a stored half precision.
-
-    They are relative to each value, or to the larger of it and of what the scale names: gelu far below 0, and
-    gradients where they change sign, are small differences of large terms. `reference` is the error that the
-    float64 definition itself has there, by which float64 results may differ from it.
-    """
-
-    forward: float
-    backward: float
-    forward_scale: str = ""
-    backward_scale: str = ""
-    reference: float = 0.0
-
-
-#: Of the kinds of activations; part of the one table of tolerances.
-ACTIVATION_ERRORS = {
-    "identity": ActivationError(0, 0),
-    "relu": ActivationError(0, 0),
-    "leaky_relu": ActivationError(1, 1),
-    "prelu": ActivationError(1, 1),
-    "clipped_relu": ActivationError(0, 0),
-    "elu": ActivationError(3, 4),
-    "selu": ActivationError(3, 4),
-    "celu": ActivationError(3, 4),
-    "sigmoid": ActivationError(4, 2),
-    "tanh": ActivationError(3, 2, backward_scale="dy"),
-    "softplus": ActivationError(4, 4),
-    "softsign": ActivationError(2, 4),
-    "abs": ActivationError(0, 0),
-    "power": ActivationError(3, 4),
-    "gelu": ActivationError(2, 3, "x", "dy"),
-    "gelu_tanh": ActivationError(3, 4, "x", "dy", reference=16),
-    "silu": ActivationError(4, 3, "", "dy", reference=24),
-    "mish": ActivationError(4, 3, "", "dy", reference=16),
-    "hard_sigmoid": ActivationError(2, 2),
-    "hard_swish": ActivationError(2, 3, "", "dy"),
-    "hard_tanh": ActivationError(0, 0),
-    "exp": ActivationError(2, 1),
-    "log": ActivationError(2, 1),
-    "sqrt": ActivationError(1, 1),
-    "square": ActivationError(1, 1),
-    "round": ActivationError(0, 0),
-    "clip": ActivationError(0, 0),
-    "threshold": ActivationError(0, 0),
-    "glu": ActivationError(5, 4, "", "dy", reference=24),
-}
 #: Binary digits of exact integers in the type of the sums, and the largest integer used as an input.
 EXACT_DIGITS = {"f64": 53, "f32": 24, "f16": 24, "bf16": 24, "i8": 31, "u8": 31, "i32": 31}
 LARGEST_INTEGER = {"f64": 1024, "f32": 32, "f16": 8, "bf16": 8, "i8": 127, "u8": 255, "i32": 127}
@@ -297,7 +235,7 @@ def assert_exact(actual: Any, expected: Any, dtype: str | None = None, *, vacuou
     _assert_not_vacuous(want, vacuous)
     wrong = ~((have == want) | (np.isnan(have) & np.isnan(want)))
     if wrong.any():
-        raise AssertionError(_first(wrong, have, want, None, dtype))
+        raise AssertionError(first_wrong(wrong, have, want, None, dtype))
 
 
 def assert_close(
@@ -317,28 +255,13 @@ def assert_close(
     """
     if dtype is None:
         actual, dtype, _ = arrays.enter(actual, "actual")
-    eps = PRECISION[dtype]
     want, have = np.asarray(reference, np.float64), to_float64(actual, dtype)
-    assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
     _assert_not_vacuous(want, vacuous)
-    # Overflow belongs to the type: what rounds to infinity in it may be infinite.
-    overflow = np.isinf(to_float64(from_float64(want, dtype), dtype)) & np.isinf(have)
-    want = np.where(overflow, np.copysign(np.inf, want), want)
-    finite = np.isfinite(want)
-    special = ~finite & ~((have == want) | (np.isnan(have) & np.isnan(want)))
-    assert not special.any(), _first(special, have, want, None, dtype)
-    have, values = np.where(finite, have, 0.0), np.where(finite, want, 0.0)
-    largest = np.abs(values).max(initial=0.0)
-    magnitude = np.broadcast_to(largest if max_abs is None else max_abs, want.shape)
-    tolerance = magnitude * (k * eps.accumulate + eps.out) + eps.out
-    assert vacuous or tolerance.min() < largest, f"tolerance {tolerance.min():.3g} exceeds all values"
-    error = np.abs(have - values)
-    wrong = ~(error <= tolerance)
-    assert not wrong.any(), _first(wrong, have, want, tolerance, dtype)
-    rms = _rms(error[finite])
-    scale = _rms(values[finite] if max_abs is None else magnitude[finite])
-    rms_bound = scale * (math.sqrt(k) * eps.accumulate + 0.5 * eps.out) + eps.smallest
-    assert rms <= rms_bound, f"RMS error {rms:.3g} exceeds {rms_bound:.3g} ({dtype}, k={k})"
+    largest = np.abs(np.where(np.isfinite(want), want, 0.0)).max(initial=0.0)
+    tolerance = np.min(bound(dtype, k, largest if max_abs is None else max_abs))
+    assert vacuous or tolerance < largest, f"tolerance {tolerance:.3g} exceeds all values"
+    why = complaint(have, want, dtype, k, max_abs)
+    assert why is None, why
 
 
 def assert_near(actual: np.ndarray, reference: Any, dtype: str, eps: float, scale: Any = 0.0) -> None:
@@ -352,7 +275,7 @@ def assert_near(actual: np.ndarray, reference: Any, dtype: str, eps: float, scal
     assert have.shape == want.shape, f"shape {have.shape}, expected {want.shape}"
     finite = np.isfinite(want) & ~(np.isinf(have) & (have == to_float64(from_float64(want, dtype), dtype)))
     special = ~finite & ~((have == want) | (np.isinf(have) & np.isfinite(want)) | (np.isnan(have) & np.isnan(want)))
-    assert not special.any(), _first(special, have, want, None, dtype)
+    assert not special.any(), first_wrong(special, have, want, None, dtype)
     size = np.where(finite, np.abs(want), 0.0)
     scale = np.nan_to_num(np.broadcast_to(scale, want.shape), posinf=0.0)
     underflow = 2.0**-1015 if dtype == "f64" else 2.0**-119
@@ -360,12 +283,7 @@ def assert_near(actual: np.ndarray, reference: Any, dtype: str, eps: float, scal
     if precision.out != precision.accumulate:
         tolerance = tolerance + 0.5 * np.maximum(precision.out * size, precision.smallest)
     wrong = finite & ~(np.abs(np.where(finite, have, 0.0) - np.where(finite, want, 0.0)) <= tolerance)
-    assert not wrong.any(), _first(wrong, have, want, tolerance, dtype)
-
-
-def _rms(x: np.ndarray) -> float:
-    unit = np.abs(x).max(initial=0.0)
-    return float(unit * math.sqrt(np.mean(np.square(x / unit)))) if unit else 0.0
+    assert not wrong.any(), first_wrong(wrong, have, want, tolerance, dtype)
 
 
 def _assert_not_vacuous(want: np.ndarray, vacuous: bool) -> None:
@@ -373,12 +291,3 @@ def _assert_not_vacuous(want: np.ndarray, vacuous: bool) -> None:
         assert want.size, "nothing to compare: the result is empty (say vacuous=True if it should be)"
         assert np.isfinite(want).all(), "the expected values are not all finite (vacuous=True?)"
         assert want.any(), "the expected values are all zero (vacuous=True?)"
-
-
-def _first(wrong: np.ndarray, have: np.ndarray, want: np.ndarray, tolerance: Any, dtype: str) -> str:
-    index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    allowed = "" if tolerance is None else f", tolerance {tolerance[index]:.3g}"
-    return (
-        f"{int(wrong.sum())} of {wrong.size} elements are wrong ({dtype}); the first at {index}: "
-        f"{have[index]!r}, expected {want[index]!r}{allowed}"
-    )

@@ -8,16 +8,21 @@ parallel call, the forked child and the user's own ``@njit`` code run the same m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
 from numba import types
+from numba.core import config as _config
 from numba.core.ccallback import CFunc
 from numba.core.typing import signature
 
 from numbaprims import kernel_cache
 from numbaprims.cpu.simd.arguments import ArgsType
+
+config: Any = _config  # its names are made as Numba starts
+_DISABLED = bool(config.DISABLE_JIT)
 
 # fma contraction only: nnan/ninf would break -inf masks and NaN propagation, and arcp, afn, reassoc change results
 # that are promised bit for bit (x / 9 under arcp differs in 11 % of values).
@@ -38,13 +43,31 @@ def helper(function: Callable[..., Any]) -> Any:
     assembled once.  Helpers that LLVM inlines are compiled and assembled one by one first, at every level of nesting
     again, which took the blocked product 4.3 s instead of 1.2 s.
     """
-    return numba.njit(inline="always", **OPTIONS)(function)
+    with _compiling():
+        return numba.njit(inline="always", **OPTIONS)(function)
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Numba's compilers also under NUMBA_DISABLE_JIT=1, by which users step through functions of their own: there is
+    no Python to step through in a kernel of explicit vectors."""
+    if not (_DISABLED or config.DISABLE_JIT):
+        yield
+        return
+    with kernel_cache.compiler_lock():  # the flag is of the whole process
+        before, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        try:
+            yield
+        finally:
+            config.DISABLE_JIT = before
 
 
 class RangeKernel:
     """A kernel of a factory, compiled (or loaded from the kernel cache) at the first use of `address`."""
 
-    def __init__(self, function: Callable[..., None], name: str, args: ArgsType, spec: tuple[Any, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., None], name: str, args: ArgsType, spec: tuple[Any, ...], room: int = 0
+    ) -> None:
         _check_closure(function, name)
         # Unique names: Numba links by mangled name, and two specialisations of one factory would collide.
         unique = name + "_" + "_".join(str(part) for part in spec)
@@ -53,6 +76,7 @@ class RangeKernel:
         self.name = name
         self.spec = spec
         self.args = args
+        self.room = room
         self._address = 0
         self._compiled: CFunc | None = None
 
@@ -79,7 +103,8 @@ class RangeKernel:
         """The assembly, freshly compiled: code that comes from the cache carries none."""
         sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
         fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS))
-        fresh.compile()
+        with _compiling():
+            fresh.compile()
         library: Any = fresh._library  # type: ignore[attr-defined]
         return str(library.get_asm_str())
 
@@ -87,11 +112,16 @@ class RangeKernel:
         return f"<range kernel {self.function.__name__}>"
 
 
-def range_kernel(name: str, args: ArgsType, spec: tuple[Any, ...]) -> Callable[[Callable[..., None]], RangeKernel]:
-    """Make a factory's inner function a range kernel.  `spec` must hold everything that its code depends on."""
+def range_kernel(
+    name: str, args: ArgsType, spec: tuple[Any, ...], room: int = 0
+) -> Callable[[Callable[..., None]], RangeKernel]:
+    """Make a factory's inner function a range kernel.  `spec` must hold everything that its code depends on.
+
+    `room` is the bytes of scratch memory of a worker that the kernel takes at an address among its arguments.
+    """
 
     def decorate(function: Callable[..., None]) -> RangeKernel:
-        return RangeKernel(function, name, args, spec)
+        return RangeKernel(function, name, args, spec, room)
 
     return decorate
 
@@ -116,16 +146,18 @@ def _compile_through_cache(
     compile_now: Callable[[], Any],
 ) -> None:
     kernel_cache.install_unique_symbols()
-    cache = kernel_cache.KernelCache(function, name, spec, options)
+    kind = kernel_cache.CodeCache if isinstance(compiled, CFunc) else kernel_cache.KernelCache
+    cache = kind(function, name, spec, options)
     compiled._cache = cache
-    with kernel_cache.compile_lock(cache):
+    with kernel_cache.compile_lock(cache), _compiling():
         compile_now()
 
 
 def compile_entry(function: Callable[..., Any], sig: str, *, parallel: bool = False) -> Any:
     """Compile a function that Python calls (a driver), one signature, through the kernel cache."""
     options = dict(OPTIONS, parallel=parallel)
-    dispatcher = numba.njit(**options)(function)
+    with _compiling():
+        dispatcher = numba.njit(**options)(function)
     _compile_through_cache(dispatcher, function, function.__name__, (sig,), options, lambda: dispatcher.compile(sig))
     # Other scalars than this signature's are converted; without this, one call with alpha=2 compiled for 0.35 s.
     dispatcher.disable_compile()

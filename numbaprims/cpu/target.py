@@ -104,6 +104,7 @@ _IMPLIED: dict[str, str] = {
     "cooperlake": f"{_V4} avx512vnni avx512bf16",
     "icelake-client": _ICELAKE,
     "icelake-server": _ICELAKE,
+    "rocketlake": _ICELAKE,
     "sapphirerapids": f"{_ICELAKE} avx512bf16 avx512fp16 avxvnni",
     "znver4": _ZEN4,
     "znver5": f"{_ZEN4} avxvnni",
@@ -230,8 +231,12 @@ def _model() -> str:
 def current() -> CpuTarget:
     """The target of this process, found once."""
     triple, name, listed = kernel_cache.codegen_facts()
-    if not triple:  # this Numba doesn't tell; what every CPU of the architecture has is then assumed
-        triple = f"{platform.machine().lower()}-unknown-{sys.platform}"
+    # this Numba may not tell; what every CPU of the architecture has is then assumed
+    return described(triple or f"{platform.machine().lower()}-unknown-{sys.platform}", name, listed)
+
+
+def described(triple: str, name: str, listed: str = "") -> CpuTarget:
+    """The target of LLVM's names, with the caches and cores of this machine."""
     arch = triple.partition("-")[0]
     features = _features(arch, name, listed)
     cpus = _available()

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.cpu
 TARGET = targets.current()
 SQUARE = ("winograd_2x2", "winograd_4x4", "winograd_6x6", "winograd_fused")
 # of an element, in eps sum |x w|: what the solvers' pages state
-STATED = {"winograd_2x2": 2.4, "winograd_4x4": 48.0, "winograd_6x6": 77.0, "winograd_fused": 48.0}
+STATED = {"winograd_2x2": 4.2, "winograd_4x4": 48.0, "winograd_6x6": 77.0, "winograd_fused": 48.0}
 SAME = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
 ARGS = Arguments(arrays=("out", "a", "b"), ints=("n", "m"))
 
@@ -223,41 +223,34 @@ def test_fused_blocks(plan, m):
                 found.append(out)
             assert np.abs(found[0] - exact).max() <= 1e-5 * np.abs(exact).max()
             assert np.array_equal(*found)
-    assert solver.workspace(problem, TARGET, config) == 0
     assert not solver.is_valid(problem, TARGET, {"m": m, "tiles": 3})
     assert not solver.is_valid(problem, TARGET, {"m": 3, "tiles": 8})
 
 
 @pytest.mark.parametrize("elem", ["f32", "f64"])
-def test_fused_stays_within_128_kB_of_stack(elem):
-    """With what the deepest of the kernels takes that it calls: the filters' transform, or the input's."""
+def test_fused_stays_within_128_kB_a_worker(elem):
+    """Whatever the channels: transforms, sums, and what the deepest of the kernels takes that it calls."""
     dtype = {"f32": np.float32, "f64": np.float64}[elem]
     x, w = np.zeros((1, 256, 28, 28), dtype), np.zeros((256, 256, 3, 3), dtype)
-    size, W = np.dtype(dtype).itemsize, lanes(elem, TARGET.vector_bytes)
     for plan, m in itertools.product((True, False), fused_solver.OUTPUTS):
         problem = dataclasses.replace(problem_of(x, w, padding=1), prepared=plan)
-        q, n = fused_solver.pose(problem), m + 2
         for height in fused_solver.heights(TARGET):
             config = {"m": m, "tiles": height if m == 4 else 2 * height}
-            words = WinogradFused()._words(q, TARGET, problem, config)
-            own = sum(fused_solver.stack_sizes(words, plan))
-            rows = (n * (fused_solver.LINE + 2) + W) * W
-            filters = 0 if plan else ((9 + W) * W + 9 + 3 * n) * W
-            assert 32 << 10 < (own + max(rows, filters)) * size <= 126 << 10  # 2 kB for argument blocks and tables
+            assert 24 << 10 < WinogradFused().workspace(problem, TARGET, config) <= 128 << 10
 
 
-def test_no_workspace_at_all():
-    """A limit of 0 leaves 3 x 3 layers a fast solver, with a plan and without."""
+def test_little_workspace():
+    """A limit of 128 kB leaves 3 x 3 layers a fast solver, with a plan and without."""
     rng = np.random.default_rng(8)
     x = rng.standard_normal((1, 32, 30, 30)).astype(np.float32)
     w = rng.standard_normal((64, 32, 3, 3)).astype(np.float32)
     dy = rng.standard_normal((1, 64, 30, 30)).astype(np.float32)
-    for name, *given in (("conv", x, w), ("conv_backward_data", dy, w, x.shape)):
-        found = numbaprims.find(name, *given, padding=1, workspace_limit=0, store=False)
-        assert found.best.algorithm == "winograd_fused" and found.best.workspace == 0
-        with numbaprims.config(solver_workspace=0):
-            assert numbaprims.explain(name, *given, padding=1).chosen.solver == "winograd_fused"
-    with numbaprims.config(solver_workspace=0):
+    with numbaprims.config(solver_workspace=128 << 10):
+        for name, *given in (("conv", x, w), ("conv_backward_data", dy, w, x.shape)):
+            table = numbaprims.explain(name, *given, padding=1)
+            assert table.chosen.solver == "winograd_fused"
+            assert "scratch memory" in table["winograd_4x4"].refusal
+    with numbaprims.config(solver_workspace=128 << 10):
         plan = numbaprims.conv.plan(x.shape, w, padding=1)
     exact = reference.conv(x.astype(np.float64), w.astype(np.float64), (30, 30), **SAME)
     assert np.abs(plan(x) - exact).max() <= 1e-5 * np.abs(exact).max()
@@ -325,8 +318,7 @@ def test_what_is_refused():
         assert "stride 1" in solver.why_not(problem_of(x, w, stride=2), TARGET)
         assert "dilation 1" in solver.why_not(problem_of(x, w, dilation=2), TARGET)
         assert "3 x 3" in solver.why_not(problem_of(x, np.zeros((4, 4, 5, 5), np.float32)), TARGET)
-        assert "nothing" in solver.why_not(problem_of(np.zeros((0, 4, 9, 9), np.float32), w), TARGET)
-    assert "of its own" in WinogradPieces().why_not(problem_of(x, w), TARGET)
+        assert "of its own" in WinogradPieces().why_not(problem_of(x, w), TARGET)
     assert "depth" in WinogradPieces().why_not(
         problem_of(np.zeros((1, 4, 5, 9, 9), np.float32), np.zeros((4, 4, 3, 3, 3), np.float32)), TARGET
     )

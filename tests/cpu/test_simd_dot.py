@@ -1,7 +1,6 @@
-"""Dot products of bytes and bf16: exact at the extremes, and by the instructions that the target has."""
+"""Dot products of bytes and bf16: exact at the extremes, on whatever the target has; assembly: test_named_cpus.py."""
 
 import ctypes
-import re
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from numbaprims.cpu.simd import (
 ARGS = Arguments(arrays=("out", "acc", "a", "b"), ints=("n",))
 W = target.current().vector_bytes // 4
 MR, NV = (14, 2) if W == 16 else (4, 2)
-INSTRUCTION = {"vnni": "vpdpbusd", "bf16": "vdpbf16ps"}
 
 
 def run(kernel, *arrays, ints=()):
@@ -120,17 +118,6 @@ def test_tile(k, rng):
     sums = np.ones((MR, NV * W), np.float32)
     run(make_tile("bf16"), sums, sums, *bits, ints=(k,))
     assert (sums == np.einsum("gid,gjd->ij", halves[0][:k], halves[1][:k])).all()
-
-
-@pytest.mark.parametrize("kind", ["u8s8", "bf16"])
-def test_tile_uses_the_instruction_and_keeps_its_sums_in_registers(kind):
-    feature = dot_feature(kind, W)
-    if feature not in INSTRUCTION:
-        pytest.skip(f"this target has none for {kind}")
-    assembly = make_tile(kind).inspect_asm()
-    assert len(re.findall(INSTRUCTION[feature], assembly)) >= 4 * MR * NV
-    spilled = re.findall(r"mov\w*\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)", assembly)
-    assert not spilled, spilled[:3]
 
 
 def test_refuses_an_instruction_that_is_not_there():

@@ -4,7 +4,6 @@ The errors are measured in one process for each set of instructions, which runs 
 `--slow` adds a sweep over all 2**32 float32 numbers.
 """
 
-import dataclasses
 import functools
 import json
 import math
@@ -12,20 +11,16 @@ import os
 import subprocess
 import sys
 import zlib
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-from llvmlite import binding as llvm, ir
 
-from numbaprims import kernel_cache
 from numbaprims.cpu import target as cpu
 from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import Arguments, erf, exp, expm1, lanes, load, log, log1p, sigmoid, store, tanh
-from numbaprims.cpu.simd.math.emit import Value
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf")
@@ -324,71 +319,6 @@ def test_odd_functions_are_odd(dtype, rng):
     for name in ("tanh", "erf"):
         row = NAMES.index(name)
         np.testing.assert_array_equal(plus[row], -minus[row])
-
-
-def emitted(name, dtype, count):
-    """The LLVM function of vectors of `count` lanes, before any optimisation."""
-    where = {"expm1": "exp", "log1p": "log", "sigmoid": "tanh"}.get(name, name)
-    function = getattr(import_module(f"numbaprims.cpu.simd.math.{where}"), f"{name}_value")
-    vector = ir.VectorType(ir.FloatType() if dtype == "f32" else ir.DoubleType(), count)
-    body = ir.Function(ir.Module(), ir.FunctionType(vector, [vector]), "f")
-    builder = ir.IRBuilder(body.append_basic_block())
-    builder.ret(function(Value(builder, body.args[0])).value)
-    return body
-
-
-def assembly(function, triple, name, features):
-    """The instructions of an LLVM function, one a line."""
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=name, features=features, opt=3)
-    text = machine.emit_assembly(llvm.parse_assembly(str(function.module)))
-    lines = (line.strip() for line in text.splitlines() if line.startswith("\t"))
-    return [line for line in lines if not line.startswith(".")]
-
-
-@pytest.mark.parametrize("dtype", ("f32", "f64"))
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_can_be_contracted(name, dtype):
-    """Kernels allow contraction: a product that is added to something would be fused here and not there."""
-    if not cpu.current().has_fma:
-        pytest.skip("nothing is fused on this machine")
-    instructions = emitted(name, dtype, 8).blocks[0].instructions
-    assert len(instructions) > 10
-    wrong = [
-        str(instruction)
-        for instruction in instructions
-        if instruction.opname in ("fadd", "fsub")
-        and any(getattr(operand, "opname", "") == "fmul" for operand in instruction.operands)
-    ]
-    assert not wrong
-
-
-@pytest.mark.parametrize("dtype", ("f32", "f64"))
-@pytest.mark.parametrize("name", NAMES)
-def test_code_calls_nothing_and_keeps_vectors_in_registers(name, dtype):
-    if not is_x86():
-        pytest.skip("looks at the instructions of x86")
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    code = assembly(emitted(name, dtype, width(dtype)), *kernel_cache.codegen_facts())
-    assert 15 < len(code) < 130
-    assert not [line for line in code if line.startswith(("call", "j")) or "%rsp)" in line or "%rbp)" in line]
-    if cpu.current().has_fma:
-        assert any(line.startswith("vfmadd") for line in code)
-    if cpu.current().isa == "avx512" and name in ("exp", "sigmoid"):
-        assert any(line.startswith("vscalef") for line in code)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_code_for_neon(name, monkeypatch):
-    """Looked at, never run: fused operations on whole registers, no calls."""
-    neon = dataclasses.replace(cpu.current(), features=frozenset({"neon"}), has_fma=True)
-    monkeypatch.setattr(cpu, "current", lambda: neon)
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    code = assembly(emitted(name, "f32", 4), "aarch64-unknown-linux-gnu", "generic", "+neon")
-    assert sum("fmla" in line or "fmls" in line for line in code) >= 5
-    assert all("fmla.4s" in line or ".4s" in line for line in code if line.startswith(("fmla", "fmls", "fdiv")))
-    assert not [line for line in code if line.startswith(("bl\t", "b\t", "blr"))]
 
 
 @pytest.mark.slow

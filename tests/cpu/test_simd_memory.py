@@ -187,9 +187,9 @@ def test_tails_touch_nothing_else(elem, rng, locked):
 
 
 @pytest.mark.parametrize("elem", ["f32", "f64"])
-def test_stack_arrays_of_128_kB(elem):
+def test_stack_arrays_of_24_kB(elem):
     """Two arrays do not overlap and begin on a line of the cache; 200 turns take no more of the stack than one."""
-    SIZE = (64 << 10) // np.dtype(numpy_type(elem)).itemsize
+    SIZE = (12 << 10) // np.dtype(numpy_type(elem)).itemsize
 
     @range_kernel("test_stack_arrays", Arguments(arrays=("out",)).types(out=elem), spec=(elem, SIZE))
     def test_stack_arrays(args, worker, lo, hi):

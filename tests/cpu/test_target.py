@@ -26,7 +26,8 @@ print(json.dumps({name: getattr(t, name) if name != "features" else sorted(t.fea
 
 
 def target_of(**variables: str) -> dict:
-    env = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU_")}
+    env = {**kept, **variables, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", CHILD], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -83,13 +84,14 @@ def test_portable_targets(name, isa, width, fma, f16c):
     assert (found["has_fma"], found["has_f16c"]) == (fma, f16c)
     assert not (found["has_avx512vnni"] or found["has_avx512bf16"] or found["has_avxvnni"])
     here = target.current()
-    assert found["fingerprint"] != here.fingerprint and found["family_fingerprint"] != here.family_fingerprint
+    if name != here.name:
+        assert found["fingerprint"] != here.fingerprint and found["family_fingerprint"] != here.family_fingerprint
 
 
 @only_x86
 def test_name_alone_keeps_the_hosts_features():
     found = target_of(NUMBA_CPU_NAME="x86-64-v3")
-    assert found["vector_bytes"] == target.current().vector_bytes
+    assert found["vector_bytes"] == target_of()["vector_bytes"]
 
 
 @only_x86

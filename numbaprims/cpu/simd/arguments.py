@@ -10,7 +10,7 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
 
-from numbaprims.cpu.simd.types import Pointer, llvm_element
+from numbaprims.cpu.simd.types import Pointer, llvm_element, stack_block
 
 ARRAY_SLOTS = 8
 FLOAT_SLOT = 8
@@ -173,9 +173,6 @@ def stack_words(typingctx, n):  # type: ignore[no-untyped-def]
     count = n.literal_value
 
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        with builder.goto_entry_block():
-            block = builder.alloca(ir.ArrayType(_WORD, count))
-            block.align = 64
-        return builder.ptrtoint(block, _WORD)
+        return builder.ptrtoint(stack_block(context, builder, _WORD, count), _WORD)
 
     return types.int64(n), codegen

@@ -16,7 +16,7 @@ from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, prefetch_value
-from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element
+from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, stack_block
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
@@ -206,10 +206,7 @@ def stack_tile(typingctx, elem, MR, NV, W):  # type: ignore[no-untyped-def]
     element = llvm_element(name)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        with builder.goto_entry_block():
-            block = builder.alloca(ir.ArrayType(element, rows * vectors * lanes))
-            block.align = 64
-        return builder.bitcast(block, element.as_pointer())
+        return builder.bitcast(stack_block(context, builder, element, rows * vectors * lanes), element.as_pointer())
 
     return Pointer(name)(elem, MR, NV, W), codegen
 

@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
-from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.memory import I32, I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -55,7 +55,8 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
                 word = builder.load(builder.gep(a_at, [constant(u * height + i)]))
                 word.align = 4
                 av = builder.bitcast(splat_value(builder, word, lanes), group)
-                out += [dot(builder, sums[i * vectors + v], av, bs[v], feature) for v in range(vectors)]
+                row = [dot(builder, sums[i * vectors + v], av, bs[v], feature) for v in range(vectors)]
+                out += keep_order(builder, row, (height + 1) * vectors)
             return out
 
         def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:

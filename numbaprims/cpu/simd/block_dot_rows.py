@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
-from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.memory import I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -59,7 +59,8 @@ def tile_dot_rows(typingctx, tile, a, places, rows, b, groups, MR, NV, W, kind):
             for r in range(height):
                 word = builder.load(builder.gep(a_at[r], [constant(u)]))
                 av = builder.bitcast(splat_value(builder, word, lanes), group)
-                out += [dot(builder, sums[r * vectors + v], av, bs[v], feature) for v in range(vectors)]
+                row = [dot(builder, sums[r * vectors + v], av, bs[v], feature) for v in range(vectors)]
+                out += keep_order(builder, row, (height + 1) * vectors)
             return out
 
         def loop(count: Any, steps: int, state: list[Any], label: str) -> list[Any]:

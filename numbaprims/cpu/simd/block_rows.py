@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
-from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.memory import I64, int_literal, prefetch_value, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -58,7 +58,8 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, A
             for r in range(height):
                 scalar = builder.load(builder.gep(a_at[r], [constant(u)]))
                 av = splat_value(builder, widen_value(builder, scalar, a.elem), lanes)
-                out += [multiply_add_value(builder, av, bs[v], sums[r * vectors + v]) for v in range(vectors)]
+                row = [multiply_add_value(builder, av, bs[v], sums[r * vectors + v]) for v in range(vectors)]
+                out += keep_order(builder, row, (height + 1) * vectors)
             return out
 
         line = 64 * lanes // context.get_abi_sizeof(vector)

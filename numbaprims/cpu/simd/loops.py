@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+
+from numbaprims.cpu import target
 
 _I64 = ir.IntType(64)
 
@@ -34,3 +36,22 @@ def repeat(builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]
             phi.add_incoming(once, before)
             phi.add_incoming(next_time, end)
     return merged
+
+
+def keep_order(builder: Any, values: Sequence[Any], tile: int) -> list[Any]:
+    """The vectors, behind a place that no load or store passes, for the compiler; it is no instruction.
+
+    What computes the values comes before it, what uses them after.  It is left out where a tile of so many sums and
+    operands leaves registers free.  LLVM's schedulers ask early for what a loop needs next, as the models of Intel's
+    CPUs have it do: with 31 of 32 registers taken that put sums on the stack.
+    """
+    isa = target.current().isa
+    if tile < (30 if isa in ("avx512", "neon") else 14):
+        return list(values)
+    register = "w" if isa == "neon" else "v" if isa == "avx512" else "x"
+    kinds = [value.type for value in values]
+    constraints = [f"={register}"] * len(values) + [str(n) for n in range(len(values))] + ["~{memory}"]
+    single = len(values) == 1
+    function = ir.FunctionType(kinds[0] if single else ir.LiteralStructType(kinds), kinds)
+    found = builder.asm(function, "", ",".join(constraints), list(values), True)
+    return [found] if single else [builder.extract_value(found, n) for n in range(len(values))]

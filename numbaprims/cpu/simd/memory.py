@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, scalar_type
+from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, scalar_type, stack_block
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
@@ -199,10 +199,8 @@ def stack_array(typingctx, elem, n):  # type: ignore[no-untyped-def]
     result = Pointer(elem.literal_value)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        with builder.goto_entry_block():
-            block = builder.alloca(ir.ArrayType(llvm_element(result.elem), n.literal_value))
-            block.align = 64
-        return builder.bitcast(block, llvm_element(result.elem).as_pointer())
+        element = llvm_element(result.elem)
+        return builder.bitcast(stack_block(context, builder, element, n.literal_value), element.as_pointer())
 
     return result(elem, n), codegen
 

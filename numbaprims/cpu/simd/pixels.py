@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
 from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, masked_store_value
-from numbaprims.cpu.simd.types import Pointer, Vec
+from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
 
 _I64 = ir.IntType(64)
 
@@ -167,9 +167,7 @@ def pixel_end(  # type: ignore[no-untyped-def]
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         mask = first_lanes_value(builder, args[7], lanes)
         stored = context.get_value_type(Vec(out.elem, lanes))
-        with builder.goto_entry_block():
-            room = builder.alloca(stored)
-            room.align = 64
+        room = stack_block(context, builder, stored, 1)
         spare = builder.bitcast(room, args[0].type)
         where = list(args[1:7])
         target = _Pixels(builder, args[0], spare, where, mask, out.elem, stored)

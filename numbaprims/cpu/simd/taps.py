@@ -12,7 +12,7 @@ from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.memory import I32, masked_load_value, masked_store_value, splat_value, vector_at
-from numbaprims.cpu.simd.types import Pointer, Vec
+from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
 
 _I64 = ir.IntType(64)
 PLACE = 4  # words that tell where a vector of pixels lies: its place in the copied grid, row, column
@@ -203,9 +203,7 @@ def grid_end(  # type: ignore[no-untyped-def]
         (out_at, k_step_v, row_step_v, filters_v, places_v, pitch_v, rows_v, columns_v, sums, alpha_v, shifts_v,
          c_at, c_k_v, c_row_v, beta_v) = args[:15]  # fmt: skip
         stored = context.get_value_type(Vec(out.elem, lanes))
-        with builder.goto_entry_block():
-            room = builder.alloca(stored)
-            room.align = 64
+        room = stack_block(context, builder, stored, 1)
         spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
         c_stored = context.get_value_type(Vec(c.elem, lanes))
 
@@ -256,9 +254,7 @@ def stream_end(typingctx, out, k_step, row_step, filters, places, tile, alpha, s
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         out_at, k_step_v, row_step_v, filters_v, places_v, sums, alpha_v, shifts_v = args[:8]
         stored = context.get_value_type(tile.dtype)
-        with builder.goto_entry_block():
-            room = builder.alloca(stored)
-            room.align = 64
+        room = stack_block(context, builder, stored, 1)
         spare = builder.bitcast(room, out_at.type)
         where = builder.inttoptr(places_v, _I64.as_pointer())
         past = builder.module.add_metadata([ir.Constant(I32, 1)])
@@ -332,9 +328,7 @@ def pixels_end(  # type: ignore[no-untyped-def]
         out_at, step_v, pixels_v, filters_v, sums, alpha_v, shifts_v, c_at, c_step_v, beta_v = args[:10]
         stored = context.get_value_type(Vec(out.elem, lanes))
         vector = context.get_value_type(tile.dtype)
-        with builder.goto_entry_block():
-            room = builder.alloca(stored)
-            room.align = 64
+        room = stack_block(context, builder, stored, 1)
         spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
         c_stored = context.get_value_type(Vec(c.elem, lanes))
         for v in range(vectors):

@@ -34,6 +34,26 @@ def llvm_element(elem: str) -> Any:
     return ir.IntType(bits)
 
 
+#: Bytes of arrays that a kernel may keep on the stack.  With what LLVM spills, a kernel takes at most 32 kB, and a
+#: call, whose kernels call each other, fits into a thread of 128 kB.  What is larger goes into the workspace.
+STACK_BYTES = 28 << 10
+
+
+def stack_block(context: Any, builder: Any, element: Any, count: int) -> Any:
+    """Room for `count` elements of an LLVM type on the stack, at a line of the cache."""
+    with builder.goto_entry_block():
+        block = builder.alloca(ir.ArrayType(element, count))
+    block.align = 64
+    # variables of the function itself, which end in registers, have no alignment of their own
+    ours = [x for x in builder.function.entry_basic_block.instructions if isinstance(x, ir.AllocaInstr) and x.align]
+    total = sum(-(-context.get_abi_sizeof(x.allocated_type) // 64) * 64 for x in ours)
+    if total > STACK_BYTES:
+        raise ValueError(
+            f"arrays on the stack take {total} bytes, {STACK_BYTES} are allowed: what is larger goes into the workspace"
+        )
+    return block
+
+
 def scalar_type(elem: str) -> Any:
     """The Numba scalar type of one element (uint16 for f16 and bf16)."""
     return _SCALARS[elem]

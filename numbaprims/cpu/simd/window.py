@@ -23,7 +23,7 @@ from numbaprims.cpu.simd.memory import (
     splat_value,
     vector_at,
 )
-from numbaprims.cpu.simd.types import Pointer, Vec
+from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
 
 _I64 = ir.IntType(64)
 
@@ -257,9 +257,7 @@ def window_end(  # type: ignore[no-untyped-def]
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         out_at, step_v, row_v, rows_v, column_v, columns_v, tile, alpha_v, c_at, c_step_v, beta_v, shift_v = args[:12]
         stored = context.get_value_type(Vec(out.elem, lanes))
-        with builder.goto_entry_block():
-            room = builder.alloca(stored)
-            room.align = 64
+        room = stack_block(context, builder, stored, 1)
         spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
         c_stored = context.get_value_type(Vec(c.elem, lanes))
         load = _Columns(builder, column_v, columns_v, 1, lanes, False)

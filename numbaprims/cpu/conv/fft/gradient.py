@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
+from numbaprims.cpu.conv.winograd.driver import own_part
 from numbaprims.cpu.conv.winograd.gradient import BACK, M_AT, PRODUCTS, M, open_step
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import PLANES, STRIDED
@@ -18,11 +20,11 @@ from numbaprims.cpu.simd import (
     load,
     load_rows,
     load_word,
+    pointer_from_address,
     prefetch_write,
     scalar,
     some_vectors,
     splat,
-    stack_array,
     store,
     store_rows,
     store_word,
@@ -36,8 +38,8 @@ from numbaprims.cpu.simd import (
 X_CHANNELS, OUT_CHANNELS, PANELS, BLOCKS, POSITIONS, TAPS_H, TAPS_W = (
     WORD[name] for name in ("x_channels", "out_channels", "panels", "blocks", "positions", "taps_h", "taps_w")
 )
-V_STEP, V_BLOCK, U_STEP, U_GROUP, WORKER_BYTES = (
-    WORD[name] for name in ("v_step", "v_block", "u_step", "u_group", "worker_bytes")
+V_STEP, V_BLOCK, U_STEP, U_GROUP, M_PANEL, SUM_SIZE = (
+    WORD[name] for name in ("v_step", "v_block", "u_step", "u_group", "m_panel", "sum_size")
 )
 W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss"))
 C_SK, C_SC, C_SR, C_SS = (WORD[name] for name in ("c_sn", "c_sk", "c_sh", "c_sw"))
@@ -91,11 +93,16 @@ def make_back(
     STEP = NV * W * W
     ROOM = (MOST * MOST + N + W) * W  # rows are written whole, and transposes reach past the last
 
-    @range_kernel("fft_back", types, spec=(acc, out, N, MOST, NV, W, DENSE, REAL, COMPLEX))
+    @range_kernel(
+        "fft_back",
+        types,
+        spec=(acc, out, N, MOST, NV, W, DENSE, REAL, COMPLEX),
+        room=(FIELD + ROOM) * DTYPES[acc].itemsize,
+    )
     def fft_back(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        field = stack_array(acc, FIELD)
-        room = stack_array(acc, ROOM)
+        field = pointer_from_address(args.room, acc)
+        room = advance(field, FIELD)
         taps_h, taps_w = load_word(t, TAPS_H), load_word(t, TAPS_W)
         taps = taps_h * taps_w
         panels, x_channels, out_channels = load_word(t, PANELS), load_word(t, X_CHANNELS), load_word(t, OUT_CHANNELS)
@@ -161,11 +168,18 @@ def make_square_phase() -> RangeKernel:
     @range_kernel("fft_square_phase", BYTES, spec=())
     def fft_square_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.geometry
-        block = open_step(args)
+        block = open_step(args, worker)
         blocks = load_word(t, BLOCKS)
         for square in range(lo, hi):
-            room = worker if blocks == 1 else square
-            store_word(block, M, address_of(args.workspace) + load_word(t, M_AT) + room * load_word(t, WORKER_BYTES))
+            if blocks == 1:
+                m = own_part(args, worker) + load_word(t, M_AT)
+            else:
+                m = (
+                    address_of(args.workspace)
+                    + load_word(t, M_AT)
+                    + square * load_word(t, M_PANEL) * load_word(t, SUM_SIZE)
+                )
+            store_word(block, M, m)
             call_range(load_word(t, PRODUCTS), block, 0, square, square + 1)
             if args.step % blocks == blocks - 1:
                 call_range(load_word(t, BACK), block, 0, square, square + 1)

@@ -10,7 +10,8 @@ from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.fft.gradient import make_back, make_correlate, make_square_phase
 from numbaprims.cpu.conv.fft.solvers import LEAST, NV, common_refusal, sizes
 from numbaprims.cpu.conv.fft.transform_in import make_input
-from numbaprims.cpu.conv.winograd import gradient
+from numbaprims.cpu.conv.long import in_parts
+from numbaprims.cpu.conv.winograd import driver, gradient
 from numbaprims.cpu.conv.winograd.solvers import filter_order, form_of, launch_ints, table_and_pieces
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.weights import DENSE
@@ -28,6 +29,7 @@ BLOCK_BYTES = 5 << 20
 SPECTRUM, BACK, RESULT, AGAIN, FAR = 0.13e-9, 0.1e-9, 0.35e-9, 0.007e-9, 0.04e-9
 
 
+@in_parts
 class FftWeight(Solver):
     """The weight's gradient by spectra: x's times the conjugate of y's gradient, added up over all tiles.
 
@@ -36,12 +38,11 @@ class FftWeight(Solver):
     """
 
     name = "fft_weight"
+    amplification = 24
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.direction != "weight":
             return f"direction {problem.direction} is not the weight's gradient"
-        if 0 in (problem.n, problem.group_c, problem.group_k, *problem.x_size, *problem.y_size):
-            return "there is nothing to add up"
         return common_refusal(problem)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -105,9 +106,9 @@ class FftWeight(Solver):
         codes = fourier.real_forward(N), fourier.complex_forward(N)
         mr = min(W, 8 if target.isa in ("avx512", "neon") else 4)
         kernels = {
-            "input": make_input(q.x_dtype, acc, N, W, form_of(p.x_order, q.x_steps, q.x[1]), *codes),
+            "input": make_input(q.x_dtype, acc, N, W, form_of(p.x_order, q.x_steps), *codes),
             "output": make_input(
-                q.out_dtype, acc, N, W, form_of(p.y_order, q.out_steps, q.out[1]), *codes, NV, True
+                q.out_dtype, acc, N, W, form_of(p.y_order, q.out_steps), *codes, NV, True
             ),
             "products": make_correlate(acc, mr, NV, W),
             "weights": make_back(
@@ -117,7 +118,7 @@ class FftWeight(Solver):
         }  # fmt: skip
         words = (
             pose_words(q)
-            | {name: kernel.address for name, kernel in kernels.items()}
+            | driver.kernel_words(kernels)
             | {
                 "taps_h": R, "taps_w": S, "m_h": m_h, "m_w": m_w, "tiles_h": tiles_h, "tiles_w": tiles_w,
                 "tiles": tiles, "block": rows, "blocks": ceil_div(tiles, rows), "rows": rows, "c_blocks": c_blocks,
@@ -144,10 +145,10 @@ class FftWeight(Solver):
                 words["positions"] * W * words["vectors"] * W,
             )
         )  # fmt: skip
-        where = {"v_at": 0, "u_at": v, "m_at": v + u, "worker_bytes": m}
-        if words["blocks"] == 1:
-            return where, v + u, m
-        return where, v + u + words["c_blocks"] * words["panels"] * m, 0
+        mine = words["blocks"] == 1  # a worker keeps the sums of one square
+        squares = 0 if mine else words["c_blocks"] * words["panels"] * m
+        where, shared, worker = driver.worker_words(v + u + squares, words["room"], **({"m": m} if mine else {}))
+        return {"m_at": v + u, "m_panel": m // size} | where | {"v_at": 0, "u_at": v}, shared, worker
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         W = lanes(problem.accumulate, target.vector_bytes)

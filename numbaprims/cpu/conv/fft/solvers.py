@@ -53,7 +53,7 @@ def _blocks(tiles: int, most: int) -> tuple[int, int]:
 def common_refusal(problem: Any) -> str | None:
     """What neither of the solvers takes."""
     p = problem
-    if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+    if not p.planar:
         return "it takes two dimensions"
     if not sizes(p):
         return f"its largest tile has a side of {SIZES[-1]}, too small for windows of {p.kernel[1]} x {p.kernel[2]}"
@@ -79,6 +79,7 @@ class Fft(Solver):
     """
 
     name = "fft"
+    amplification = 8
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.direction not in ("forward", "data"):
@@ -142,12 +143,12 @@ class Fft(Solver):
         )
         kernels = {
             "input": make_input(
-                q.x_dtype, acc, N, W, form_of(x_order, q.x_steps, q.x[1]), fourier.real_forward(N),
+                q.x_dtype, acc, N, W, form_of(x_order, q.x_steps), fourier.real_forward(N),
                 fourier.complex_forward(N),
             ),
             "products": make_products(acc, N, mr, NV, W),
             "output": make_output(
-                acc, q.out_dtype, q.bias_dtype, N, NV, W, form_of(out_order, q.out_steps, q.out[1]),
+                acc, q.out_dtype, q.bias_dtype, N, NV, W, form_of(out_order, q.out_steps),
                 fourier.real_backward(N), fourier.complex_backward(N),
             ),
             "weights": make_weights(
@@ -156,7 +157,7 @@ class Fft(Solver):
         }  # fmt: skip
         return (
             pose_words(q)
-            | {name: kernel.address for name, kernel in kernels.items()}
+            | driver.kernel_words(kernels, problem.prepared)
             | {
                 "taps_h": R, "taps_w": S, "m_h": m_h, "m_w": m_w,
                 "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles, "block": block,
@@ -179,7 +180,7 @@ class Fft(Solver):
                 positions // 2 * words["v_step"], positions * words["m_step"], words["groups"] * words["u_group"]
             )
         )  # fmt: skip
-        return *driver.worker_words(0 if problem.prepared else u, v, m), u
+        return *driver.worker_words(0 if problem.prepared else u, words["room"], v=v, m=m), u
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         _, shared, worker, _ = self._places(problem, self._words(problem, target, config))
@@ -189,10 +190,11 @@ class Fft(Solver):
         words = self._words(problem, target, config)
         packed = np.empty(self._places(problem, words)[3] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        table = np.array([words.get(name, 0) for name in TABLE], np.int64)
+        places, _, worker = driver.worker_words(0, words["weights_room"])
+        table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
         tiles = words["groups"] * words["panels"]
         program = Program(launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table,))
-        make_launcher(program, parallel=tiles > 1)(packed, None, weights, None, None, packed)
+        make_launcher(program, parallel=tiles > 1, per_worker=worker)(packed, None, weights, None, None, packed)
         return packed
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:

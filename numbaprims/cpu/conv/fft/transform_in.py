@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import copy_row
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -18,6 +19,7 @@ from numbaprims.cpu.simd import (
     load,
     load_rows,
     load_word,
+    pointer_from_address,
     some_vectors,
     stack_array,
     store,
@@ -76,10 +78,15 @@ def make_input(
     HALF = N // 2
     COLUMN = 2 * N * W if TWICE else W
 
-    @range_kernel("fft_input", types, spec=(dtype, acc, N, W, FORM, REAL, COMPLEX, NV, TWICE))
+    @range_kernel(
+        "fft_input",
+        types,
+        spec=(dtype, acc, N, W, FORM, REAL, COMPLEX, NV, TWICE),
+        room=ROOM * DTYPES[acc].itemsize,
+    )
     def fft_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        room = stack_array(acc, ROOM)
+        room = pointer_from_address(args.room, acc)
         whole = stack_array(acc, COLUMN)
         zero = zeros(acc, W)
         tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_out import store_row
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
@@ -14,6 +15,7 @@ from numbaprims.cpu.simd import (
     load_rows,
     load_word,
     multiply_add,
+    pointer_from_address,
     scalar,
     some_vectors,
     splat,
@@ -44,11 +46,16 @@ def make_output(
     ROOM = (N + W) * W
     ROWS = N * N * W
 
-    @range_kernel("fft_output", types, spec=(acc, out, bias, N, NV, W, FORM, REAL, COMPLEX))
+    @range_kernel(
+        "fft_output",
+        types,
+        spec=(acc, out, bias, N, NV, W, FORM, REAL, COMPLEX),
+        room=ROWS * DTYPES[acc].itemsize,
+    )
     def fft_output(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         room = stack_array(acc, ROOM)
-        rows = stack_array(acc, ROWS)
+        rows = pointer_from_address(args.room, acc)
         tiles_w, tiles_h, step = load_word(t, TILES_W), load_word(t, TILES_H), load_word(t, M_STEP)
         m_h, m_w = load_word(t, M_H), load_word(t, M_W)
         alpha = splat(scalar(args.alpha, acc), W)

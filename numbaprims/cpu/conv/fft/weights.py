@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.gemm.finish import load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -12,6 +13,7 @@ from numbaprims.cpu.simd import (
     load,
     load_rows,
     load_word,
+    pointer_from_address,
     scalar,
     splat,
     stack_array,
@@ -61,10 +63,10 @@ def make_weights(dtype: str, acc: str, N: int, NV: int, W: int, REAL: str, COMPL
     ROOM = N * N * W
     COLUMN = 2 * N * W
 
-    @range_kernel("fft_weights", types, spec=(dtype, acc, N, NV, W, REAL, COMPLEX))
+    @range_kernel("fft_weights", types, spec=(dtype, acc, N, NV, W, REAL, COMPLEX), room=ROOM * DTYPES[acc].itemsize)
     def fft_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        rows = stack_array(acc, ROOM)
+        rows = pointer_from_address(args.room, acc)
         column = stack_array(acc, COLUMN)
         zero = zeros(acc, W)
         scale = splat(scalar(1.0 / (N * N), acc), W)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.drivers import PER_WORKER
+from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
@@ -19,7 +21,7 @@ from numbaprims.cpu.simd import (
 
 BYTES = ARGS.types()
 X, V, U, M, OUT, BIAS, C, FILTERS = (BLOCK.slot(name) for name in BLOCK.arrays)
-FLOATS, TABLE_AT = BLOCK.slot("alpha"), BLOCK.slot("table")
+FLOATS, TABLE_AT, ROOM = BLOCK.slot("alpha"), BLOCK.slot("table"), BLOCK.slot("room")
 FIRST, COUNT, X_CHANNEL, OUT_CHANNEL, PANEL = (
     BLOCK.slot(name) for name in ("first", "count", "x_channel", "out_channel", "panel")
 )
@@ -29,16 +31,31 @@ TILES, TILE_BLOCK, PANELS, VECTORS, POSITIONS = (
 )
 C_BLOCKS, U_STEP, U_GROUP, SUM_SIZE = (WORD[name] for name in ("c_blocks", "u_step", "u_group", "sum_size"))
 INPUT, PRODUCTS, OUTPUT, WEIGHTS = (WORD[name] for name in ("input", "products", "output", "weights"))
-WORKER_AT, WORKER_BYTES, M_AT = (WORD[name] for name in ("worker_at", "worker_bytes", "m_at"))
+WORKER_AT, WORKER_BYTES, V_AT, M_AT, ROOM_AT = (
+    WORD[name] for name in ("worker_at", "worker_bytes", "v_at", "m_at", "room_at")
+)
 # A worker's part of the workspace begins with the number of the block that it holds, in a line of its own.
 OWN_WORDS = 8
 W_GROUP, W_START, W_SIZE = WORD["w_group"], WORD["w_start"], WORD["w_size"]
 
 
-def worker_words(shared: int, v: int, m: int) -> tuple[dict[str, int], int, int]:
-    """Places of a transform of v bytes and products of m bytes for each worker; the bytes shared, and a worker's."""
-    worker = 8 * OWN_WORDS + v + m
-    return {"worker_at": shared, "worker_bytes": worker, "m_at": 8 * OWN_WORDS + v}, shared, worker
+def worker_words(shared: int, room: int, **parts: int) -> tuple[dict[str, int], int, int]:
+    """Places of parts of so many bytes for each worker (`v=` is at the table's v_at), behind them the kernels' `room`;
+    the bytes shared, and a worker's."""
+    places, at = {"worker_at": shared}, 8 * OWN_WORDS
+    for name, size in (parts | {"room": room}).items():
+        places[f"{name}_at"] = at
+        at += round_up(size, 64)
+    return places | {"worker_bytes": at}, shared, at
+
+
+def kernel_words(kernels: Mapping[str, RangeKernel], prepared: bool = False) -> dict[str, int]:
+    """Addresses; bytes of scratch memory that a worker needs for any of a call's kernels, and for that of the filters,
+    which a call does not run where they are prepared."""
+    addresses = {name: kernel.address for name, kernel in kernels.items()}
+    rooms = {name: kernel.room for name, kernel in kernels.items()}
+    used = [size for name, size in rooms.items() if name != "weights" or not prepared]
+    return addresses | {"room": max(used), "weights_room": rooms["weights"]}
 
 
 def tile_phases(words: dict[str, int]) -> list[tuple[RangeKernel, int, int]]:
@@ -47,7 +64,14 @@ def tile_phases(words: dict[str, int]) -> list[tuple[RangeKernel, int, int]]:
 
 
 @helper
-def open_call(args):  # type: ignore[no-untyped-def]
+def own_part(args, worker):  # type: ignore[no-untyped-def]
+    """Where a worker's part of the workspace begins."""
+    t = args.geometry
+    return address_of(args.workspace) + load_word(t, WORKER_AT) + worker * load_word(t, WORKER_BYTES)
+
+
+@helper
+def open_call(args, worker):  # type: ignore[no-untyped-def]
     """A block of arguments with what does not depend on the tiles."""
     block = stack_words(80)
     store_word(block, X, address_of(args.first))
@@ -60,6 +84,7 @@ def open_call(args):  # type: ignore[no-untyped-def]
     store_word(block, FLOATS + 3, float_bits(args.p1))
     store_word(block, FLOATS + 4, float_bits(args.p2))
     store_word(block, TABLE_AT, args.geometry)
+    store_word(block, ROOM, own_part(args, worker) + load_word(args.geometry, ROOM_AT))
     store_word(block, PANEL + 1, args.activation)
     store_word(block, PANEL + 2, args.has_c)
     store_word(block, PANEL + 3, args.has_bias)
@@ -91,13 +116,6 @@ def open_tiles(args, block, tile):  # type: ignore[no-untyped-def]
     return group
 
 
-@helper
-def own_part(args, worker):  # type: ignore[no-untyped-def]
-    """Where a worker's part of the workspace begins."""
-    t = args.geometry
-    return address_of(args.workspace) + load_word(t, WORKER_AT) + worker * load_word(t, WORKER_BYTES)
-
-
 @functools.cache
 def make_open() -> RangeKernel:
     """Before a call: no worker holds a transformed block of tiles."""
@@ -122,9 +140,9 @@ def make_tiles() -> RangeKernel:
     @range_kernel("winograd_tiles", BYTES, spec=())
     def winograd_tiles(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.geometry
-        block = open_call(args)
+        block = open_call(args, worker)
         own = own_part(args, worker)
-        store_word(block, V, own + OWN_WORDS * 8)
+        store_word(block, V, own + load_word(t, V_AT))
         store_word(block, M, own + load_word(t, M_AT))
         panels = load_word(t, PANELS)
         panel_bytes = load_word(t, POSITIONS) * load_word(t, U_STEP) * load_word(t, SUM_SIZE)
@@ -150,7 +168,7 @@ def make_weight_phase() -> RangeKernel:
     def winograd_weight_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.geometry
         if args.step == 0:
-            block = open_call(args)
+            block = open_call(args, worker)
             vectors = load_word(t, VECTORS)
             for tile in range(lo, hi):
                 group, panel = divmod(tile, load_word(t, PANELS))

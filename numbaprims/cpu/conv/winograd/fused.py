@@ -1,6 +1,6 @@
-"""All three stages for a block of tiles at once, on the stack of the thread that computes it.
+"""All three stages for a block of tiles at once, in 128 kB of the worker that computes it.
 
-A block has few tiles and 256 bytes of channels of the result, whose sums at all positions stay on the stack while the
+A block has few tiles and 256 bytes of channels of the result, whose sums at all positions stay in the cache while the
 channels of x pass by, one or two vectors at a time: their transform, the products, and at the end the way back.  What
 other blocks of channels of the result need of x is transformed again for each of them.
 """
@@ -14,6 +14,7 @@ from numbaprims.cpu.conv.winograd.driver import (
     C_BLOCKS,
     FILTERS,
     INPUT,
+    M_AT,
     OUTPUT,
     PANEL,
     PANELS,
@@ -22,6 +23,7 @@ from numbaprims.cpu.conv.winograd.driver import (
     SUM_SIZE,
     TABLE_AT,
     U_STEP,
+    V_AT,
     VECTORS,
     W_GROUP,
     W_SIZE,
@@ -33,6 +35,7 @@ from numbaprims.cpu.conv.winograd.driver import (
     V,
     open_call,
     open_tiles,
+    own_part,
 )
 from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE, WORD
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -41,7 +44,6 @@ from numbaprims.cpu.simd import (
     advance,
     call_range,
     load_word,
-    stack_array,
     stack_words,
     store_word,
     tile_load,
@@ -52,7 +54,9 @@ from numbaprims.cpu.simd import (
 
 BYTES = ARGS.types()
 MORE, THERE = BLOCK.slot("more"), BLOCK.slot("blocks")
-ROWS, BLOCKS, X_BLOCKS, V_STEP, M_STEP = (WORD[name] for name in ("rows", "blocks", "x_blocks", "v_step", "m_step"))
+ROWS, BLOCKS, X_BLOCKS, V_STEP, M_STEP, U_AT = (
+    WORD[name] for name in ("rows", "blocks", "x_blocks", "v_step", "m_step", "u_at")
+)
 CHUNK, SOME_PANELS, M_PANEL, W_LANES, W_SC = (
     WORD[name] for name in ("chunk", "some_panels", "m_panel", "lanes", "w_sc")
 )
@@ -126,7 +130,7 @@ def make_fused_weights() -> RangeKernel:
     @range_kernel("winograd_fused_weights", BYTES, spec=())
     def winograd_fused_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.geometry
-        block = open_call(args)
+        block = open_call(args, worker)
         table = stack_words(WORDS)
         chunk, c_blocks, panels = load_word(t, CHUNK), load_word(t, C_BLOCKS), load_word(t, PANELS)
         chunks = (c_blocks + chunk - 1) // chunk
@@ -142,19 +146,20 @@ def make_fused_weights() -> RangeKernel:
 
 
 @functools.cache
-def make_fused(acc: str, V_SIZE: int, M_SIZE: int, U_SIZE: int) -> RangeKernel:
+def make_fused() -> RangeKernel:
     """Tile = (group * blocks of panels + block of panels) * blocks of tiles + block of tiles.
 
-    Sizes are elements on the stack.  U_SIZE is that of one panel and one chunk of channels of the filters, which are
-    transformed for each block; 0 where a plan has transformed them all.
+    Without what a plan has transformed, one panel and one chunk of channels of the filters are for each block.
     """
 
-    @range_kernel("winograd_fused", BYTES, spec=(acc, V_SIZE, M_SIZE, U_SIZE))
+    @range_kernel("winograd_fused", BYTES, spec=())
     def winograd_fused(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.geometry
-        block = open_call(args)
-        v = address_of(stack_array(acc, V_SIZE))
-        m = address_of(stack_array(acc, M_SIZE))
+        block = open_call(args, worker)
+        table = stack_words(WORDS)
+        mine = own_part(args, worker)
+        v, m, own = mine + load_word(t, V_AT), mine + load_word(t, M_AT), mine + load_word(t, U_AT)
+        packed = address_of(args.packed)
         size, positions, panels = load_word(t, SUM_SIZE), load_word(t, POSITIONS), load_word(t, PANELS)
         some, c_blocks, blocks = load_word(t, SOME_PANELS), load_word(t, C_BLOCKS), load_word(t, BLOCKS)
         chunk = load_word(t, CHUNK)
@@ -162,9 +167,6 @@ def make_fused(acc: str, V_SIZE: int, M_SIZE: int, U_SIZE: int) -> RangeKernel:
         m_panel = load_word(t, M_PANEL) * size
         step = positions * load_word(t, U_STEP) * size
         parts, chunks = (panels + some - 1) // some, (c_blocks + chunk - 1) // chunk
-        if U_SIZE:
-            own = address_of(stack_array(acc, U_SIZE))
-            table = stack_words(WORDS)
         for tile in range(lo, hi):
             place, index = divmod(tile, blocks)
             group, part = divmod(place, parts)
@@ -181,11 +183,11 @@ def make_fused(acc: str, V_SIZE: int, M_SIZE: int, U_SIZE: int) -> RangeKernel:
                 store_word(block, THERE, there)
                 store_word(block, MORE, c)
                 for panel in range(first, last):
-                    if U_SIZE:
+                    if packed == 0:
                         transform_filters(args, block, table, group, panel, c0, there, own)
                         store_word(block, U, own)
                     else:
-                        store_word(block, U, address_of(args.packed) + ((group * panels + panel) * chunks + c) * step)
+                        store_word(block, U, packed + ((group * panels + panel) * chunks + c) * step)
                     store_word(block, M, m + (panel - first) * m_panel)
                     call_range(load_word(t, PRODUCTS), block, 0, 0, positions)
             for panel in range(first, last):

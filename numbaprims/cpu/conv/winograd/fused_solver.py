@@ -1,4 +1,4 @@
-"""The solver that needs no workspace."""
+"""The solver whose workspace is 128 kB a worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cpu.conv.winograd import cost
+from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.fused import make_chunk_products, make_fused, make_fused_weights
 from numbaprims.cpu.conv.winograd.pieces import Axis, whole
 from numbaprims.cpu.conv.winograd.products import ahead
@@ -23,11 +23,11 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher
 
 # Bytes of the result's channels whose sums a block keeps, and of the channels that are transformed at once: with what
-# plans prepared, and with filters that are transformed for each block, whose transforms take 40 kB of the stack.
+# plans prepared, and with filters that are transformed for each block, whose transforms take 40 kB.
 SUMS, CHUNK = (256, 128), (128, 64)
 LINE = 32  # outputs along a line that the transforms' buffers hold
 OUTPUTS = (4, 2)  # of a tile along a side
-# Seconds for an element of a transformed filter on the stack; the part of the filters' way from afar that products do
+# Seconds for an element of a transformed filter; the part of the filters' way from afar that products do
 # not hide.
 FILTER, SHOWN = 0.065e-9, 0.15
 # How much longer products take with tiles of so many rows.
@@ -35,11 +35,11 @@ HEIGHTS = {8: 1.0, 7: 1.01, 6: 1.06, 5: 1.12, 4: 1.25}
 
 
 class WinogradFused(Winograd):
-    """F(4x4, 3x3) or F(2x2, 3x3) with all that lies between x and the result on the stack: no workspace.
+    """F(4x4, 3x3) or F(2x2, 3x3) with all that lies between x and the result in 128 kB of a worker.
 
-    A block of 4 to 8 tiles, 16 of 2 x 2, keeps its sums for 64 channels (float32) on the stack, 70 kB; 32 channels of x
-    at a time are transformed and multiplied.  Each 64 channels of the result transform x again; without a plan each
-    block transforms the filters again.
+    A block of 4 to 8 tiles, 16 of 2 x 2, keeps its sums for 64 channels (float32), 70 kB; 32 channels of x at a time
+    are transformed and multiplied.  Each 64 channels of the result transform x again; without a plan each block
+    transforms the filters again.
     """
 
     name = "winograd_fused"
@@ -103,15 +103,20 @@ class WinogradFused(Winograd):
         far = sum(part * cost.FAR for part in (x * q.groups, cost.result_bytes(q)) if part > target.l2)
         return cost.LAUNCH + q.groups * (products + work + filters) + far
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return 0
+    def _layout(self, problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int]:
+        size, positions = words["sum_size"], words["positions"]
+        filters = 0 if problem.prepared else positions * words["u_step"]
+        sums = words["some_panels"] * words["m_panel"]
+        return driver.worker_words(
+            0, words["room"], v=positions * words["v_step"] * size, m=sums * size, u=filters * size
+        )
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
         acc = problem.accumulate
         W, size = lanes(acc, target.vector_bytes), DTYPES[acc].itemsize
         m, tiles = int(config["m"]), int(config["tiles"])
         plain = int(not problem.prepared)
-        # filters that are transformed on the stack come one vector at a time
+        # filters that are transformed for each block come one vector at a time
         NV, far = (1, 0) if plain else (2, ahead(acc))
         products = make_chunk_products(acc, tiles if m == 4 else tiles // 2, NV, W, far)
         words = table_words(problem, q, target, both(m), (tiles, tiles, NV), products, LINE)
@@ -132,19 +137,20 @@ class WinogradFused(Winograd):
         # what is asked for ahead of the last product may lie behind the end: that is no access
         packed = np.empty(tiles * words["positions"] * words["u_step"] * words["sum_size"] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        table, places = self._table(problem, words)
+        where, _, worker = driver.worker_words(0, words["weights_room"])
+        table, places = self._table(problem, words | where)
         program = Program(launch_ints(table, problem, 0), [(make_fused_weights(), tiles, 1)], keep=(table, places))
-        make_launcher(program, parallel=tiles > 1)(packed, None, weights, None, None, packed)
+        make_launcher(program, parallel=tiles > 1, per_worker=worker)(packed, None, weights, None, None, packed)
         return packed
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         words = self._words(pose(problem), target, problem, config)
-        table, places = self._table(problem, words)
-        sizes = stack_sizes(words, problem.prepared)
+        where, _, worker = self._layout(problem, words)
+        table, places = self._table(problem, words | where)
         tiles = words["groups"] * ceil_div(words["panels"], words["some_panels"]) * words["blocks"]
         ints = launch_ints(table, problem, activation_address(problem, target))
-        program = Program(ints, [(make_fused(problem.accumulate, *sizes), tiles, 1)], keep=(table, places))
-        return make_launcher(program, parallel=problem.flops() > 2e6)
+        program = Program(ints, [(make_fused(), tiles, 1)], keep=(table, places))
+        return make_launcher(program, parallel=problem.flops() > 2e6, per_worker=worker)
 
 
 def both(m: int) -> tuple[Axis, Axis]:
@@ -155,10 +161,3 @@ def both(m: int) -> tuple[Axis, Axis]:
 def heights(target: Any) -> Iterable[int]:
     """Rows of register tiles."""
     return HEIGHTS if target.isa in ("avx512", "neon") else (6, 5, 4)
-
-
-def stack_sizes(words: dict[str, int], prepared: bool) -> tuple[int, int, int]:
-    """Elements on the stack: of transformed inputs, of sums, of transformed filters."""
-    positions = words["positions"]
-    filters = 0 if prepared else positions * words["u_step"]
-    return positions * words["v_step"], words["some_panels"] * words["m_panel"], filters

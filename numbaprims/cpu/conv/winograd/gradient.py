@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.driver import open_call
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
@@ -22,6 +23,7 @@ from numbaprims.cpu.simd import (
     load,
     load_rows,
     load_word,
+    pointer_from_address,
     scalar,
     splat,
     stack_array,
@@ -100,11 +102,14 @@ def make_back(
     OWN = RH * RW * W
 
     @range_kernel(
-        "winograd_back", types, spec=(acc, out, taps, piece, stride, n, NV, W, DENSE, COMBINED, CODE_H, CODE_W)
+        "winograd_back",
+        types,
+        spec=(acc, out, taps, piece, stride, n, NV, W, DENSE, COMBINED, CODE_H, CODE_W),
+        room=ROOM * DTYPES[acc].itemsize,
     )
     def winograd_back(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        room = stack_array(acc, ROOM)
+        room = pointer_from_address(args.room, acc)
         half = stack_array(acc, HALF)
         own = stack_array(acc, OWN)
         m_step, x_blocks, firsts = load_word(t, M_STEP), load_word(t, X_BLOCKS), load_word(t, PIECES)
@@ -161,10 +166,10 @@ def make_back(
 
 
 @helper
-def open_step(args):  # type: ignore[no-untyped-def]
+def open_step(args, worker):  # type: ignore[no-untyped-def]
     """The words of a step: a group and a block of its tiles."""
     t = args.geometry
-    block = open_call(args)
+    block = open_call(args, worker)
     group, index = divmod(args.step, load_word(t, BLOCKS))
     size = load_word(t, TILE_BLOCK)
     base = address_of(args.workspace)
@@ -186,7 +191,7 @@ def make_both_inputs() -> RangeKernel:
     @range_kernel("winograd_both_inputs", BYTES, spec=())
     def winograd_both_inputs(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.geometry
-        block = open_step(args)
+        block = open_step(args, worker)
         blocks = load_word(t, C_BLOCKS)
         if lo < blocks:
             call_range(load_word(t, X_INPUT), block, 0, lo, min(hi, blocks))
@@ -209,7 +214,7 @@ def make_correlate_phase() -> RangeKernel:
 
     @range_kernel("winograd_correlate_phase", BYTES, spec=())
     def winograd_correlate_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        block = open_step(args)
+        block = open_step(args, worker)
         call_range(load_word(args.geometry, PRODUCTS), block, 0, lo, hi)
 
     return winograd_correlate_phase
@@ -224,7 +229,7 @@ def make_back_phase() -> RangeKernel:
         t = args.geometry
         blocks = load_word(t, BLOCKS)
         if args.step % blocks == blocks - 1:
-            block = open_step(args)
+            block = open_step(args, worker)
             call_range(load_word(t, BACK), block, 0, lo, hi)
 
     return winograd_back_phase

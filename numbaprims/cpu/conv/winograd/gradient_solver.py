@@ -9,7 +9,8 @@ import numpy as np
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program, transposed
-from numbaprims.cpu.conv.winograd import cost, gradient
+from numbaprims.cpu.conv.long import in_parts
+from numbaprims.cpu.conv.winograd import cost, driver, gradient
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
 from numbaprims.cpu.conv.winograd.solvers import (
     MOST_TAPS,
@@ -35,6 +36,7 @@ FEW_TILES = 16
 BLOCK_BYTES = 6 << 20
 
 
+@in_parts
 class WinogradWeight(Solver):
     """The weight's gradient with F(4x4, 3x3), F(2x2, 3x3) for small images; other windows by pieces.
 
@@ -42,6 +44,7 @@ class WinogradWeight(Solver):
     """
 
     name = "winograd_weight"
+    amplification = 24
 
     def axes(self, problem: Any) -> tuple[Axis, Axis]:
         """The cut along the height and the width."""
@@ -53,8 +56,6 @@ class WinogradWeight(Solver):
         )  # type: ignore[return-value]
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.n == 0:
-            return "the batch is empty: there is nothing to add up"
         if problem.direction != "weight":
             return f"direction {problem.direction} is not the weight's gradient"
         refusal = common_refusal(problem)
@@ -118,11 +119,11 @@ class WinogradWeight(Solver):
         mr = 8 if target.isa in ("avx512", "neon") else min(4, W)
         kernels = {
             "input": make_input(
-                q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(problem.x_order, q.x_steps, q.x[1]),
+                q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(problem.x_order, q.x_steps),
                 program(of_h.b_t), program(of_w.b_t),
             ),
             "output": make_input(
-                q.out_dtype, acc, tile, tile, (1, 1), n, NV, W, form_of(problem.y_order, q.out_steps, q.out[1]),
+                q.out_dtype, acc, tile, tile, (1, 1), n, NV, W, form_of(problem.y_order, q.out_steps),
                 program(transposed(of_h.a_t)), program(transposed(of_w.a_t)),
             ),
             "products": gradient.make_correlate(acc, min(mr, W), NV, W),
@@ -133,7 +134,7 @@ class WinogradWeight(Solver):
         }  # fmt: skip
         words = (
             pose_words(q)
-            | {name: kernel.address for name, kernel in kernels.items()}
+            | driver.kernel_words(kernels)
             | {
                 "tiles_h": ceil_div(q.out[0], h.m), "tiles_w": ceil_div(q.out[1], w.m), "tiles": s["tiles"],
                 "block": rows, "blocks": ceil_div(s["tiles"], rows), "rows": rows, "x_blocks": x_blocks,
@@ -150,21 +151,22 @@ class WinogradWeight(Solver):
         return words, mine
 
     @staticmethod
-    def _places(words: dict[str, int]) -> tuple[dict[str, int], int]:
-        """Where the transforms and the sums lie in the workspace, and its bytes."""
+    def _places(words: dict[str, int]) -> tuple[dict[str, int], int, int]:
+        """Where the transforms and the sums lie in the workspace; its shared bytes and those of a worker."""
         at, found = 0, {}
         for name, step in (("v_at", "v_step"), ("u_at", "u_step"), ("m_at", "m_step")):
             found[name] = at
             at += round_up(words["positions"] * words[step] * words["sum_size"] + 64, 64)
-        return found, at
+        where, shared, worker = driver.worker_words(at, words["room"])
+        return found | where, shared, worker
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return self._places(self._words(problem, target, config)[0])[1]
+        return sum(self._places(self._words(problem, target, config)[0])[1:])
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q = forward_pose(problem)
         words, mine = self._words(problem, target, config)
-        where, size = self._places(words)
+        where, shared, worker = self._places(words)
         other, zeros = table_and_pieces(mine, ((0,), (0,)))
         axes = self.axes(problem)
         table, places = table_and_pieces(
@@ -181,4 +183,4 @@ class WinogradWeight(Solver):
         keep: tuple[np.ndarray, ...] = (table, places, other, zeros)
         ints = launch_ints(table, problem, activation_address(problem, target))
         launched = Program(ints, phases, steps=q.groups * words["blocks"], keep=keep)
-        return make_launcher(launched, parallel=problem.flops() > 2e6, shared=size)
+        return make_launcher(launched, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)

@@ -27,14 +27,14 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 R = 3
-MOST_TAPS = 196  # 14 x 14: W filters of W channels take 200 kB of a worker's stack
+MOST_TAPS = 196  # 14 x 14: W filters of W channels take 200 kB of a worker's part of the workspace
 
 
-def form_of(order: str, steps: tuple[int, int, int, int], width: int) -> int:
+def form_of(order: str, steps: tuple[int, int, int, int]) -> int:
     """How lanes of channels are read or written."""
     if order == "last" and steps[1] in (0, 1):
         return LAST
-    return PLANES if steps[3] == 1 or width == 1 else STRIDED
+    return PLANES if steps[3] == 1 else STRIDED
 
 
 def with_ones(matrix: Matrix) -> Matrix:
@@ -45,12 +45,10 @@ def with_ones(matrix: Matrix) -> Matrix:
 def common_refusal(problem: Any) -> str | None:
     """What no solver of the family takes."""
     p = problem
-    if p.kernel[0] != 1 or p.x_size[0] != 1 or p.padding[0] != 0:
+    if not p.planar:
         return "it takes images, without a depth"
     if p.dilation[1:] != (1, 1):
         return "it takes dilation 1"
-    if 0 in (p.n, p.group_c, p.group_k, *p.x_size, *p.y_size):
-        return "there is nothing to transform"
     if p.accumulate not in ("f32", "f64"):
         return "the transforms need fractions, which integers have not"
     if settings.current().accuracy == "high":
@@ -121,12 +119,12 @@ def table_words(
     taps = problem.kernel[1:]
     kernels = {
         "input": make_input(
-            q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps, q.x[1]), program(of_h.b_t),
+            q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps), program(of_h.b_t),
             program(of_w.b_t), line,
         ),
         "products": products,
         "output": make_output(
-            acc, q.out_dtype, q.bias_dtype, tile, n, NV, W, form_of(out_order, q.out_steps, q.out[1]), combined,
+            acc, q.out_dtype, q.bias_dtype, tile, n, NV, W, form_of(out_order, q.out_steps), combined,
             program(of_h.a_t), program(with_ones(of_w.a_t)), line,
         ),
         "weights": make_weights(
@@ -135,7 +133,7 @@ def table_words(
     }  # fmt: skip
     return (
         pose_words(q)
-        | {name: kernel.address for name, kernel in kernels.items()}
+        | driver.kernel_words(kernels, problem.prepared)
         | {
             "tiles_h": ceil_div(q.out[0], h.m), "tiles_w": ceil_div(q.out[1], w.m), "tiles": tiles, "block": size,
             "blocks": ceil_div(tiles, size), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
@@ -151,12 +149,13 @@ class Winograd(Solver):
     """What all of them share: tiles, products in the transforms' domain, and the way back.
 
     The error of an element, in 2^-24 sum |x w| for float32, measured with random numbers over 16 to 512 channels: at
-    most 2.4 with F(2x2), 48 with F(4x4), 77 with F(6x6); 4.3 by the definition in one order.  float16 and bfloat16 are
+    most 4.2 with F(2x2), 48 with F(4x4), 77 with F(6x6); 4.3 by the definition in one order.  float16 and bfloat16 are
     transformed in float32, which leaves them half a unit of their last place, as the definition does.  Accuracy
     "high" excludes all of them.
     """
 
     version = 2
+    amplification = 24
     worth: ClassVar[float] = 1.0
     """By how much longer it may take for its lost digits not to be worth it."""
 
@@ -227,7 +226,7 @@ class Winograd(Solver):
         """Where everything lies in the workspace, and its shared bytes and those of a worker."""
         v, m, u = self._bytes(words)
         shared = 0 if problem.prepared else u
-        return driver.worker_words(shared, v, m)
+        return driver.worker_words(shared, words["room"], v=v, m=m)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         words = self._words(pose(problem), target, problem, config)
@@ -239,12 +238,13 @@ class Winograd(Solver):
         words = self._words(q, target, problem, config)
         packed = np.empty(self._bytes(words)[2] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        table, places = self._table(problem, words)
+        where, _, worker = driver.worker_words(0, words["weights_room"])
+        table, places = self._table(problem, words | where)
         tiles = q.groups * words["panels"]
         program = Program(
             launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places)
         )
-        launch = make_launcher(program, parallel=tiles > 1)
+        launch = make_launcher(program, parallel=tiles > 1, per_worker=worker)
         launch(packed, None, weights, None, None, packed)
         return packed
 
@@ -284,6 +284,7 @@ class Winograd2(_Square):
     """F(2x2, 3x3): 16 products for 36."""
 
     name = "winograd_2x2"
+    amplification = 4
     M = 2
 
 

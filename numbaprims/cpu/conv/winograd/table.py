@@ -15,13 +15,14 @@ from numbaprims.cpu.simd.arguments import Arguments
 # x: the input.  v: its transform, [n * n][c_blocks][rows][W].  u: transformed filters, [panels][n * n][channels][NR].
 # m: products of one panel, [n * n][rows][NR].  first, count: the tiles of the block.  x_channel, out_channel: where the
 # group's channels begin.  panel: which NR channels of the result.  blocks, more: vectors of channels that are in v, and
-# whether their products are added to those before, where not all channels are transformed at once.
+# whether their products are added to those before, where not all channels are transformed at once.  room: address of
+# the worker's scratch memory.
 BLOCK = Arguments(
     arrays=("x", "v", "u", "m", "out", "bias", "c", "w"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "table", "first", "count", "x_channel", "out_channel", "panel", "activation", "has_c", "has_bias", "bias_step",
-        "blocks", "more",
+        "blocks", "more", "room",
     ),
 )  # fmt: skip
 
@@ -43,7 +44,7 @@ TABLE = (
     "u_group", "sum_size",
     "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
     "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table", "u_at",
-    "chunk", "some_panels", "m_panel", "lanes", "v_block", "v_tile", "v_part", "in_h", "in_w",
+    "chunk", "some_panels", "m_panel", "lanes", "v_block", "v_tile", "v_part", "in_h", "in_w", "room_at",
 )  # fmt: skip
 WORD = {name: index for index, name in enumerate(TABLE)}
 
@@ -75,13 +76,19 @@ def _planar(steps: Any) -> tuple[int, int, int, int]:
     return steps[0], steps[1], steps[3], steps[4]
 
 
+def _image(steps: Any, width: int) -> tuple[int, int, int, int]:
+    """Strides of images. A single column has stride 1 here, not the problem's 0: kernels point at the first column of a
+    window, which padding puts in front of the image, and count their lanes of neighbours from there."""
+    return (*_planar(steps)[:3], 1 if width == 1 else steps[4])
+
+
 def forward_pose(problem: Any) -> Pose:
     """The forward problem that a problem belongs to; c lies as the result."""
     p, s = problem, problem.strides
     w = _planar(s.w)
     return Pose(
-        p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], _planar(s.x), _planar(s.y),
-        _planar(s.c), w, 0, p.group_k * w[0], p.x_dtype, p.y_dtype, bias_dtype(p), p.w_dtype,
+        p.n, p.groups, p.group_c, p.group_k, p.x_size[1:], p.y_size[1:], p.padding[1:], _image(s.x, p.x_size[2]),
+        _image(s.y, p.y_size[2]), _planar(s.c), w, 0, p.group_k * w[0], p.x_dtype, p.y_dtype, bias_dtype(p), p.w_dtype,
     )  # fmt: skip
 
 

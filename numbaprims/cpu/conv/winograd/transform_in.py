@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.gemm.finish import load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -19,7 +20,7 @@ from numbaprims.cpu.simd import (
     load_wide_first,
     load_wide_rows,
     load_word,
-    stack_array,
+    pointer_from_address,
     store,
     store_rows,
     straight_line,
@@ -79,11 +80,14 @@ def make_input(
     ROOM = (max(IH, NH) * COLS + W) * W  # a last transpose reaches W - 1 pixels past its row
 
     @range_kernel(
-        "winograd_input", types, spec=(dtype, acc, tile, window, stride, n, NV, W, FORM, CODE_H, CODE_W, LONG)
+        "winograd_input",
+        types,
+        spec=(dtype, acc, tile, window, stride, n, NV, W, FORM, CODE_H, CODE_W, LONG),
+        room=ROOM * DTYPES[acc].itemsize,
     )
     def winograd_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        room = stack_array(acc, ROOM)
+        room = pointer_from_address(args.room, acc)
         zero = zeros(acc, W)
         tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)
         v_step = load_word(t, V_STEP)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLANES, Plane
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
@@ -19,6 +20,7 @@ from numbaprims.cpu.simd import (
     load_scalar,
     load_word,
     multiply_add,
+    pointer_from_address,
     prefetch_write,
     scalar,
     splat,
@@ -90,10 +92,15 @@ def make_output(
     ROOM = (MH * COLS + W) * W
     HALF = MH * NW * W
 
-    @range_kernel("winograd_output", types, spec=(acc, out, bias, tile, n, NV, W, FORM, COMBINED, CODE, END, LONG))
+    @range_kernel(
+        "winograd_output",
+        types,
+        spec=(acc, out, bias, tile, n, NV, W, FORM, COMBINED, CODE, END, LONG),
+        room=ROOM * DTYPES[acc].itemsize,
+    )
     def winograd_output(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        room = stack_array(acc, ROOM)
+        room = pointer_from_address(args.room, acc)
         half = stack_array(acc, HALF)
         tiles_w, tiles_h, m_step = load_word(t, TILES_W), load_word(t, TILES_H), load_word(t, M_STEP)
         zero = zeros(acc, W)

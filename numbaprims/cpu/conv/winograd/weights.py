@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, Plane
 from numbaprims.cpu.gemm.finish import load_steps
@@ -14,6 +15,7 @@ from numbaprims.cpu.simd import (
     load_rows,
     load_wide_rows,
     load_word,
+    pointer_from_address,
     stack_array,
     store,
     store_rows,
@@ -48,11 +50,16 @@ def make_weights(
     OWN = RH * RW * W
     HALF = NH * RW * W
 
-    @range_kernel("winograd_weights", types, spec=(dtype, acc, taps, piece, stride, n, NV, W, ORDER, CODE_H, CODE_W))
+    @range_kernel(
+        "winograd_weights",
+        types,
+        spec=(dtype, acc, taps, piece, stride, n, NV, W, ORDER, CODE_H, CODE_W),
+        room=ROOM * DTYPES[acc].itemsize,
+    )
     def winograd_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
         # what a turned filter is short of whole vectors lies before its first tap
-        given = advance(stack_array(acc, ROOM), W * W)
+        given = advance(pointer_from_address(args.room, acc), W * W)
         own = stack_array(acc, OWN)
         half = stack_array(acc, HALF)
         zero = zeros(acc, W)

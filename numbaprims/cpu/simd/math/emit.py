@@ -57,13 +57,13 @@ class Value(value.Value):
         function = declare(self.builder, f"llvm.fma.{suffix(vector)}", vector, [vector] * 3)
         return self.new(self.builder.call(function, [self.value, b.value, c.value]))
 
-    def scaled(self, shifted: Value) -> Value:
+    def scaled(self, shifted: Value, plus: Any = None) -> Value:
         """As `scale`: one instruction with AVX-512."""
         if "avx512f" in target.current().features:
             scaled = _scale_avx512(self, shifted - SHIFTER[self.width])
             if scaled is not None:
-                return scaled
-        return super().scaled(shifted)
+                return scaled if plus is None else scaled + plus
+        return super().scaled(shifted, plus)
 
     def __truediv__(self, other: Any) -> Value:
         return self._emit("fdiv", "", self, other)

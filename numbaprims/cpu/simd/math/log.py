@@ -11,9 +11,9 @@ def log_value(x: Value) -> Value:
     return elementary.log_value(x, Value.__truediv__)
 
 
-def log1p_value(x: Value) -> Value:
-    """log(1 + x)."""
-    return elementary.log1p_value(x, Value.__truediv__)
+def log1p_value(x: Value, one_more: Value | None = None) -> Value:
+    """log(1 + x); x + 1 may be given."""
+    return elementary.log1p_value(x, Value.__truediv__, one_more)
 
 
 @vector_function(log_value)

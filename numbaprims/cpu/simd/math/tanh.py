@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numbaprims.cpu.simd.math.emit import Value, vector_function
 from numbaprims.formulas import elementary
-from numbaprims.formulas.elementary import exp_in_range
+from numbaprims.formulas.elementary import exp_and_sum
 from numbaprims.formulas.value import at_least, mad, magnitude, negative, select
 
 # e**x is 0 from there on
@@ -18,10 +18,10 @@ def tanh_value(x: Value) -> Value:
 
 def sigmoid_value(x: Value) -> Value:
     """1 / (1 + e**-x) from e**-|x|, which does not overflow and may be subnormal."""
-    e = exp_in_range(at_least(negative(magnitude(x)), _SMALLEST[x.width]))
+    e, one_more = exp_and_sum(at_least(negative(magnitude(x)), _SMALLEST[x.width]), 1.0)
     below = x < 0.0
     top = select(below, e, 1.0)
-    q = top / (e + 1.0)
+    q = top / one_more
     # as in tanh; top - q is always exact
     return mad(mad(negative(q), e, top - q), select(below, 1.0 - q, q), q)
 

@@ -1,0 +1,76 @@
+"""What kernels and formulas become for CPUs by name: no test that looks at instructions depends on its machine.
+
+Nothing that is compiled here runs.
+"""
+
+import functools
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+from llvmlite import binding as llvm, ir
+
+from numbaprims.cpu import target
+
+X86 = "x86_64-unknown-linux-gnu"
+ARM = "aarch64-unknown-linux-gnu"
+#: AVX-512 of three makers' generations, AVX2, SSE, NEON
+CPUS = ("znver5", "sapphirerapids", "rocketlake", "x86-64-v3", "x86-64-v2", "neoverse-n1")
+X86_CPUS = CPUS[:-1]
+
+_PRINT = """
+import sys
+from importlib import import_module
+print(getattr(import_module(sys.argv[1]), sys.argv[2])(*eval(sys.argv[3])).inspect_asm())
+"""
+
+
+def named(cpu, features=""):
+    """The `CpuTarget` of a name: what LLVM implies by it, nothing of the host but its caches."""
+    return target.described(ARM if cpu in ("generic", "neoverse-n1") else X86, cpu, features)
+
+
+@functools.cache
+def kernel_assembly(cpu, factory, *arguments):
+    """The assembly of the range kernel that `factory(*arguments)` makes, for an x86 CPU that need not be the host.
+
+    Numba has one target a process: another one compiles, for which the factory must be a module's and its arguments
+    literals.
+    """
+    if target.current().arch not in ("x86_64", "amd64"):
+        pytest.skip("Numba compiles for the architecture that it runs on")
+    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _PRINT, factory.__module__, factory.__name__, repr(arguments)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def emitted(cpu, emit, arguments, features=""):
+    """The LLVM function that stores what `emit(builder, *values of these types)` gives, as written for a CPU.
+
+    Nothing is optimised yet.
+    """
+    described = named(cpu, features)
+    module = ir.Module()
+    module.triple = described.triple
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*arguments, ir.PointerType()]), "operation")
+    builder = ir.IRBuilder(function.append_basic_block())
+    with mock.patch.object(target, "current", lambda: described):
+        results = emit(builder, *function.args[:-1])
+        for result in results if isinstance(results, tuple) else (results,):
+            builder.store(result, function.args[-1])
+    builder.ret_void()
+    return function
+
+
+def instructions(function, cpu, features=""):
+    """The instructions of an LLVM function for a CPU, one a line."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(function.module.triple).create_target_machine(cpu=cpu, features=features, opt=3)
+    text = machine.emit_assembly(llvm.parse_assembly(str(function.module)))
+    lines = (line.strip() for line in text.splitlines() if line.startswith("\t"))
+    return [line for line in lines if not line.startswith(".")]
