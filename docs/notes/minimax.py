@@ -27,6 +27,7 @@ from mpmath import (
     mpf,
     nint,
     pi,
+    polyval,
     sqrt,
 )
 
@@ -35,15 +36,22 @@ mp.dps = 45
 
 def remez(f, powers, low, high, weight, points=400):
     """(coefficients, largest weighted error)"""
-    size = len(powers)
-    grid = [(low + high) / 2 - (high - low) / 2 * cos(pi * i / points) for i in range(points + 1)]
-    grid = [x for x in grid if abs(x) > (high - low) / 500]  # at 0 there is nothing to fit
+    grid = [x for x in chebyshev(low, high, points) if abs(x) > (high - low) / 500]  # at 0 there is nothing to fit
     # With this sign weighted powers do not change theirs at 0, so that the errors of the best fit alternate.
     sign = [-1 if x < 0 and powers[0] % 2 else 1 for x in grid]
     weights = [s * abs(weight(x)) for s, x in zip(sign, grid, strict=True)]
     rows = [[w * x**k for k in powers] for w, x in zip(weights, grid, strict=True)]
-    goal = [w * f(x) for w, x in zip(weights, grid, strict=True)]
-    chosen = [round((len(grid) - 1) * (1 - float(cos(pi * i / size))) / 2) for i in range(size + 1)]
+    return exchange(rows, [w * f(x) for w, x in zip(weights, grid, strict=True)])
+
+
+def chebyshev(low, high, points):
+    return [(low + high) / 2 - (high - low) / 2 * cos(pi * i / points) for i in range(points + 1)]
+
+
+def exchange(rows, goal):
+    """(coefficients, largest error) of the best sum of the columns of `rows`."""
+    size = len(rows[0])
+    chosen = [round((len(rows) - 1) * (1 - float(cos(pi * i / size))) / 2) for i in range(size + 1)]
     best = None
     for _ in range(40):
         system = matrix([[*rows[i], (-1) ** j] for j, i in enumerate(chosen)])
@@ -58,6 +66,37 @@ def remez(f, powers, low, high, weight, points=400):
         if len(chosen) < size + 1:
             break
     return best
+
+
+def quotient(f, degree, high, digits, points=600):
+    """(coefficients of P, of Q, exact error, rounded error): f(x) = P(x) / Q(x) on [0, high], relative to f.
+
+    P has this degree, Q one more and a leading 1, and P / Q is f at 0.  f Q - P is linear in the coefficients; it is
+    fitted again and again with the Q before as a part of the weight.
+    """
+    grid = chebyshev(mpf(0), mpf(high), points)[1:]
+    values = [f(x) for x in grid]
+    q = [mpf(1) for _ in grid]
+    for _ in range(12):
+        rows = [
+            [*(x**k / (v * d) for k in range(1, degree + 1)), *(-(x**k) / d for k in range(1, degree + 2))]
+            for x, v, d in zip(grid, values, q, strict=True)
+        ]
+        fitted, _ = exchange(rows, [(v - f(0)) / (v * d) for v, d in zip(values, q, strict=True)])
+        p_of, q_of = [f(0), *fitted[:degree]], [mpf(1), *fitted[degree:]]
+        q = [polyval(q_of[::-1], x) for x in grid]
+
+    def error(p_of, q_of):
+        found = (polyval(p_of[::-1], x) / polyval(q_of[::-1], x) / v - 1 for x, v in zip(grid, values, strict=True))
+        return max(map(abs, found))
+
+    rounded = [[round_to(c / fitted[-1], digits) for c in side] for side in (p_of, q_of)]
+    return *rounded, error(p_of, q_of), error(*rounded)
+
+
+def round_to(c, digits):
+    mantissa, exponent = frexp(c)
+    return ldexp(nint(ldexp(mantissa, digits)), exponent - digits)
 
 
 def alternating(error, count):
@@ -92,8 +131,7 @@ def fit(f, powers, low, high, weight, digits):
         first = first or error
         # from the sixth on, rounding is far below the error of the fit
         for k, c in zip(powers[i:], fitted[:1] if i < 5 else fitted, strict=False):
-            mantissa, exponent = frexp(c)
-            done.append((k, ldexp(nint(ldexp(mantissa, digits)), exponent - digits)))
+            done.append((k, round_to(c, digits)))
         if len(done) == len(powers):
             break
     grid = [x for x in (low + (high - low) * i / 2000 for i in range(2001)) if abs(x) > 1e-6]
@@ -111,6 +149,10 @@ def atanh_rest(z):
 
 def erf_ratio(z):
     return erf(sqrt(z)) / sqrt(z) if z else 2 / sqrt(pi)
+
+
+def tail_ratio(a):
+    return exp(a * a / 2) * erfc(a / sqrt(2)) / 2
 
 
 # name -> f, powers, interval, weight, digits
@@ -151,13 +193,20 @@ TABLES = {
     "exp2 32": (lambda r: mpf(2) ** r - 1, range(1, 6), -0.5, 0.5, lambda r: mpf(2) ** -r, 24),
     "exp2 64": (lambda r: mpf(2) ** r - 1, range(1, 12), -0.5, 0.5, lambda r: mpf(2) ** -r, 53),
 }
+# name -> f, degree of P, interval, digits
+QUOTIENTS = {
+    "tail 32": (tail_ratio, 4, 13.3, 24),
+    "tail 64": (tail_ratio, 10, 38, 53),
+}
 
 
 def main(names):
-    for name in names or TABLES:
-        coefficients, exact, rounded = fit(*TABLES[name])
+    for name in names or [*TABLES, *QUOTIENTS]:
+        found = fit(*TABLES[name]) if name in TABLES else quotient(*QUOTIENTS[name])
+        *tables, exact, rounded = found
         print(f"{name}: 2**{float(log(exact, 2)):.1f}, rounded 2**{float(log(rounded, 2)):.1f}")
-        print("    " + ", ".join(repr(float(c)) for c in coefficients), flush=True)
+        for coefficients in tables:
+            print("    " + ", ".join(repr(float(c)) for c in coefficients), flush=True)
 
 
 if __name__ == "__main__":

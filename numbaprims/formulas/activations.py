@@ -55,6 +55,9 @@ def gelu_tanh_argument(x: V) -> V:
     return x * mad(x * x, 0.044715 * k, k)
 
 
+#: Beyond, as far as a float is concerned, the sigmoid of that argument is 0 and 1: by bits of a float.
+GELU_TANH_RANGE = {32: (-10.7, 9.0), 64: (-21.6, 21.0)}
+
 #: kind -> (formula, how many of the parameters it takes)
 ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "identity": (lambda x: x, 0),

@@ -26,6 +26,7 @@ from numbaprims.formulas.value import (
     polynomial,
     power_of_2,
     scale,
+    scale_plus,
     select,
     to_float,
     with_sign_of,
@@ -45,6 +46,8 @@ from numbaprims.polynomials import (
     LOG2_E,
     LOG_F32,
     LOG_F64,
+    NORMAL_LARGEST,
+    TAIL,
     TANH_LARGEST,
 )
 
@@ -71,6 +74,13 @@ def exp_in_range(x: V) -> V:
     """e**x where |n| of 2**n is at most twice the range of exponents."""
     r, shifted = reduce(x)
     return scale(exp_of_rest(r), shifted)
+
+
+def exp_and_sum(x: V, c: float) -> tuple[V, V]:
+    """(e**x, e**x + c) in the same range, for a c near 1."""
+    r, shifted = reduce(x)
+    y = exp_of_rest(r)
+    return scale(y, shifted), scale_plus(y, shifted, c)
 
 
 def exp_value(x: V) -> V:
@@ -149,12 +159,12 @@ def log_value(x: V, quotient: Quotient[V]) -> V:
     return _log_cases(x, _log_of(m - 1.0, e, quotient), 0.0)
 
 
-def log1p_value(x: V, quotient: Quotient[V]) -> V:
-    """log(1 + x), with a small relative error near 0 too."""
+def log1p_value(x: V, quotient: Quotient[V], one_more: V | None = None) -> V:
+    """log(1 + x), with a small relative error near 0 too; x + 1 may be given."""
     mantissa = MANTISSA[x.width]
     # 1 + x = (1 + f) 2**e with e taken from the rounded sum and f from x itself, rounded once. 4 / 2**e is a normal
     # number for every e; 1 / 2**e is not.
-    _, e = _split(bits(x + 1.0))
+    _, e = _split(bits(x + 1.0 if one_more is None else one_more))
     power = from_bits(float_bits(4.0, x.width) - e)
     f = mad(power, x * 0.25, mad(power, 0.25, -1.0))
     result = _log_cases(x, _log_of(f, to_float(e >> mantissa), quotient), -1.0)
@@ -162,7 +172,7 @@ def log1p_value(x: V, quotient: Quotient[V]) -> V:
     return select(magnitude(x) < 1e-30, x, result)
 
 
-# ---------------------------------------------------------------- erf and powers
+# ---------------------------------------------------------------- erf, the normal distribution, powers
 
 
 def erf_value(x: V) -> V:
@@ -176,6 +186,31 @@ def erf_value(x: V) -> V:
     far = with_sign_of(mad(power_of_2(shifted, -1.0), polynomial(r, EXP2[width]), 1.0), x)
     near = mad(x, polynomial(x * x, ERF_NEAR[width]), x)
     return select(a < border, near, far)
+
+
+def gaussian_parts(a: V) -> tuple[V, V]:
+    """(y, SHIFTER + n) with e**(-a**2 / 2) = y 2**n, for |a| up to NORMAL_LARGEST."""
+    high, low = LN2[a.width]
+    shifter = SHIFTER[a.width]
+    shifted = mad(a * (-0.5 * LOG2_E), a, shifter)
+    n = shifted - shifter
+    # a**2 + 2 n ln 2: n times the upper part of ln 2 is exact, and so is a**2 until it is added where that is fused;
+    # a square rounded before would cost a**2 / 4 units in the last place
+    r = mad(n, 2.0 * low, mad(a, a, n * (2.0 * high)))
+    return polynomial(r, [c * (-0.5) ** k for k, c in enumerate((1.0, 1.0, *EXP[a.width]))]), shifted
+
+
+def normal_distribution(x: V, gaussian: Callable[[V], V], quotient: Quotient[V]) -> tuple[V, V]:
+    """(Phi(x), e**(-x**2 / 2)) of the normal distribution Phi, with a small relative error far below 0 too.
+
+    W. J. Cody, Rational Chebyshev approximations for the error function, 1969: Phi(-a) / e**(-a**2 / 2) is a quotient
+    of polynomials, here with positive coefficients, so that nothing cancels.
+    """
+    a = at_most(magnitude(x), NORMAL_LARGEST[x.width])
+    e = gaussian(a)
+    above, below = TAIL[x.width]
+    tail = quotient(e * polynomial(a, above), polynomial(a, below))
+    return select(x < 0.0, tail, 1.0 - tail), e
 
 
 def power_cases(base: V, exponent: V, size: V) -> V:

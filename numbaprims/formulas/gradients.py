@@ -1,6 +1,7 @@
 """dx of the kinds of activation whose gradient is arithmetic alone, from dy and from what it reads, x or y.
 
-Comparisons are written so that at a kink the same side counts as in torch, and so that NaN gives what it gives there.
+Comparisons are written so that at a kink the same side counts as in torch, and so that NaN gives what it gives in
+torch's vector code (which differs from its scalar code): NaN, but for slopes that are constant on both sides of a kink.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ def leaky_relu(dy: V, x: V, slope: V) -> V:
 
 
 def between(dy: V, x: V, least: Any, most: V) -> V:
-    """dy inside of (least, most), 0 outside."""
-    return select(x <= least, 0.0, select(x >= most, 0.0, dy))
+    """dy inside of (least, most), 0 elsewhere."""
+    return select(x > least, select(x < most, dy, 0.0), 0.0)
 
 
 def clipped_relu(dy: V, x: V, alpha: V) -> V:
@@ -38,7 +39,7 @@ def hard_sigmoid(dy: V, x: V) -> V:
 
 def hard_swish(dy: V, x: V) -> V:
     middle = dy * mad(x, 1.0 / 3.0, 0.5)
-    return select(x <= -3.0, 0.0, select(x < 3.0, middle, dy))
+    return select(x <= -3.0, 0.0, select(x >= 3.0, dy, middle))
 
 
 def absolute(dy: V, x: V) -> V:

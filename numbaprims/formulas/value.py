@@ -69,15 +69,16 @@ class Value(ABC):
         """As `magnitude`."""
         return from_bits(bits(self) & ((1 << (self.width - 1)) - 1))
 
-    def scaled(self, shifted: Self) -> Self:
-        """As `scale`."""
+    def scaled(self, shifted: Self, plus: Any = None) -> Self:
+        """As `scale`, and with a summand as `scale_plus`."""
         # Two factors, because 2**n need not be a normal number. The upper half of the shifter's bits is 0 modulo what
         # the shift to the exponent drops.
         width, mantissa = self.width, MANTISSA[self.width]
         half = bits(shifted).shifted_right(1)
         first = (half << mantissa) + float_bits(1.0, width)
         second = ((bits(shifted) - half) << mantissa) + float_bits(1.0, width)
-        return (self * from_bits(first)) * from_bits(second)
+        product, factor = self * from_bits(first), from_bits(second)
+        return product * factor if plus is None else mad(product, factor, plus)
 
     # ------------------------------------------------------------ operators
 
@@ -145,6 +146,10 @@ class Value(ABC):
     def equals(self, other: Any) -> Self:
         """Where the two are equal; like every comparison nowhere that either is NaN."""
         return self._compare("==", other)
+
+    def not_above(self, other: Any) -> Self:
+        """Where it is not larger, NaN being nowhere larger."""
+        return self.new(self.builder.fcmp_unordered("<=", self.value, self.like(other).value))
 
 
 V = TypeVar("V", bound=Value)
@@ -249,3 +254,8 @@ def scale(x: V, shifted: V) -> V:
     |n| must not exceed twice the range of exponents (252 in float32).
     """
     return x.scaled(shifted)
+
+
+def scale_plus(x: V, shifted: V, plus: Any) -> V:
+    """x * 2**n + a number that is large beside subnormal ones: the bits of a sum with `scale`, which is a product."""
+    return x.scaled(shifted, plus)

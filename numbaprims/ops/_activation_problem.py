@@ -13,6 +13,7 @@ from numpy import ndarray
 from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
+from numbaprims.ops._activation_errors import ACTIVATION_ERRORS
 from numbaprims.shapes import element_strides
 
 #: Kinds of kernels that are not in the table of kinds -> the kind that they compute.
@@ -52,6 +53,10 @@ class ActivationProblem(Problem):
     """Names of the arrays that take part, results first; `loops` has them in this order."""
     loops: Loops = dataclasses.field(compare=False)
 
+    @property
+    def empty(self) -> bool:
+        return self.n == 0
+
     def flops(self) -> float:
         return float(self.n)
 
@@ -63,6 +68,13 @@ class ActivationProblem(Problem):
             loops = zip(self.loops.shape, strides, strict=True)
             total += math.prod(length for length, stride in loops if stride)
         return float(total * size)
+
+    def roundings(self) -> int:
+        kind = self.kind if self.kind in ACTIVATION_ERRORS else SPECIAL[self.kind]
+        if kind == "prelu" and self.direction != "forward":
+            return self.n  # the call also makes the gradient of the weight, a sum
+        errors = ACTIVATION_ERRORS[kind]
+        return math.ceil(max(errors.forward, errors.backward, errors.reference)) + 1
 
     def bench_command(self) -> str:
         kind = SPECIAL.get(self.kind, self.kind)
@@ -204,7 +216,7 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     low, high = (0.1, 4.0) if kind in ("log", "sqrt", "power") else (-4.0, 4.0)
     outer = max(1, p.n // max(p.inner, 1))
 
-    def array(*shape: int) -> Any:
+    def array(*shape: int, low: float = low, high: float = high) -> Any:
         """x of this shape; what lies between its rows, or its elements, follows from the layout."""
         if p.layout == "strided" and "weight" not in p.operands:
             return examples.array((*shape[:-1], 2 * shape[-1] + 2), p.dtype, low=low, high=high)[..., :-2:2]
@@ -230,4 +242,10 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         return "activation", (x, kind), {**words, **({"out": x} if p.in_place else {})}
     dy = array(outer, p.inner) if kind == "glu" else array(*shape)
     over = {"out": x if kind == "glu" else dy} if p.in_place else {}
-    return "activation_backward", (dy, x, array(*shape) if "y" in p.operands else None, kind), {**words, **over}
+    low, high = _OF_Y.get(kind, (low, high))
+    y = array(*shape, low=low, high=high) if "y" in p.operands else None
+    return "activation_backward", (dy, x, y, kind), {**words, **over}
+
+
+#: Values that a result can have, for the gradients that are computed from it.
+_OF_Y = {"sigmoid": (0.02, 0.98), "tanh": (-0.98, 0.98), "exp": (0.02, 4.0)}

@@ -280,7 +280,7 @@ def hard_swish(x: Any, *, out: Any = None) -> Any:
 
 @documented
 def hard_swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
-    """Gradient of `hard_swish`: ``dx = 0 if x <= -3 else dy * (x / 3 + 1 / 2) if x < 3 else dy``.
+    """Gradient of `hard_swish`: ``dx = 0 if x <= -3 else dy if x >= 3 else dy * (x / 3 + 1 / 2)``.
 
     Example:
         >>> import numpy as np, numbaprims

@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
     "silu": Kind("x*sigmoid(x)", "dy*s*(1 + x*(1 - s)), s = sigmoid(x)"),
     "mish": Kind("x*tanh(log(1 + exp(x)))", "dy*(t + x*sigmoid(x)*(1 - t*t)), t = tanh(log(1 + exp(x)))"),
     "hard_sigmoid": Kind("min(max(x + 3, 0), 6)/6", "dy/6 if -3 < x < 3 else 0"),
-    "hard_swish": Kind("x*min(max(x + 3, 0), 6)/6", "0 if x <= -3 else dy*(x/3 + 1/2) if x < 3 else dy"),
+    "hard_swish": Kind("x*min(max(x + 3, 0), 6)/6", "0 if x <= -3 else dy if x >= 3 else dy*(x/3 + 1/2)"),
     "hard_tanh": Kind(
         "min(max(x, min_val), max_val)",
         "dy if min_val < x < max_val else 0",

@@ -13,7 +13,7 @@ import numpy as np
 
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE, resolve
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -27,17 +27,18 @@ def _softplus(x: np.ndarray) -> np.ndarray:
 
 
 def _elu(x: np.ndarray, alpha: float) -> np.ndarray:
-    return np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
+    return np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x)))
 
 
 def _celu(x: np.ndarray, alpha: float) -> np.ndarray:
-    return np.where(x <= 0, alpha * np.expm1(np.where(x <= 0, x, 0) / alpha), x)
+    return np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x) / alpha))
 
 
 def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
+    # (1 + tanh u) / 2 = sigmoid 2u and (1 + erf u) / 2 = erfc(-u) / 2, which do not cancel far below 0
     if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+        return x * _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return 0.5 * x * _erfc(-x / math.sqrt(2))
 
 
 def _prelu(x: np.ndarray, weight: Any) -> np.ndarray:
@@ -47,7 +48,7 @@ def _prelu(x: np.ndarray, weight: Any) -> np.ndarray:
 def _per_channel(weight: Any, ndim: int) -> np.ndarray:
     """Shape prelu's weight (C,) so that it runs along dimension 1 of x (or is one number for all of it)."""
     weight = np.asarray(weight, np.float64)
-    return weight.reshape(-1, *(1,) * (ndim - 2)) if weight.size > 1 else weight.reshape(())
+    return weight.reshape(()) if weight.size == 1 else weight.reshape(-1, *(1,) * (ndim - 2))
 
 
 def _threshold(x: np.ndarray, threshold: float, value: float) -> np.ndarray:
@@ -93,11 +94,11 @@ _FORWARD: dict[str, Callable[..., np.ndarray]] = {
 
 def _gelu_slope(x: np.ndarray, approximate: str) -> np.ndarray:
     if approximate == "tanh":
-        k = math.sqrt(2 / math.pi)
-        t = np.tanh(k * (x + 0.044715 * x**3))
-        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x)
+        k = 2 * math.sqrt(2 / math.pi)
+        v = k * (x + 0.044715 * x**3)
+        return _sigmoid(v) + x * _sigmoid(v) * _sigmoid(-v) * k * (1 + 3 * 0.044715 * x * x)
     density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    return 0.5 * (1 + _erf(x / math.sqrt(2))) + x * density
+    return 0.5 * _erfc(-x / math.sqrt(2)) + x * density
 
 
 def _silu_slope(x: np.ndarray) -> np.ndarray:
@@ -116,10 +117,10 @@ _SLOPE: dict[str, Callable[..., np.ndarray]] = {
     "relu": lambda x: np.where(x <= 0, 0.0, 1.0),
     "leaky_relu": lambda x, negative_slope: np.where(x > 0, 1.0, negative_slope),
     "prelu": lambda x, weight: np.where(x > 0, 1.0, _per_channel(weight, x.ndim)),
-    "clipped_relu": lambda x, alpha: np.where((x <= 0) | (x >= alpha), 0.0, 1.0),
-    "elu": lambda x, alpha: np.where(x <= 0, alpha * np.exp(np.minimum(x, 0)), 1.0),
-    "selu": lambda x: SELU_SCALE * np.where(x <= 0, SELU_ALPHA * np.exp(np.minimum(x, 0)), 1.0),
-    "celu": lambda x, alpha: np.where(x <= 0, np.exp(np.where(x <= 0, x, 0) / alpha), 1.0),
+    "clipped_relu": lambda x, alpha: np.where((x > 0) & (x < alpha), 1.0, 0.0),
+    "elu": lambda x, alpha: np.where(x > 0, 1.0, alpha * np.exp(np.minimum(x, 0))),
+    "selu": lambda x: SELU_SCALE * np.where(x > 0, 1.0, SELU_ALPHA * np.exp(np.minimum(x, 0))),
+    "celu": lambda x, alpha: np.where(x > 0, 1.0, np.exp(np.where(x > 0, 0, x) / alpha)),
     "sigmoid": lambda x: _sigmoid(x) * _sigmoid(-x),
     "tanh": lambda x: 1 - np.tanh(x) ** 2,
     "softplus": lambda x, beta, threshold: np.where(beta * x > threshold, 1.0, _sigmoid(beta * x)),
@@ -130,8 +131,8 @@ _SLOPE: dict[str, Callable[..., np.ndarray]] = {
     "silu": _silu_slope,
     "mish": _mish_slope,
     "hard_sigmoid": lambda x: np.where((x > -3) & (x < 3), 1 / 6, 0.0),
-    "hard_swish": lambda x: np.where(x <= -3, 0.0, np.where(x < 3, x / 3 + 0.5, 1.0)),
-    "hard_tanh": lambda x, min_val, max_val: np.where((x <= min_val) | (x >= max_val), 0.0, 1.0),
+    "hard_swish": lambda x: np.where(x <= -3, 0.0, np.where(x >= 3, 1.0, x / 3 + 0.5)),
+    "hard_tanh": lambda x, min_val, max_val: np.where((x > min_val) & (x < max_val), 1.0, 0.0),
     "exp": np.exp,
     "log": lambda x: 1 / x,
     "sqrt": lambda x: 0.5 / np.sqrt(x),
@@ -166,6 +167,6 @@ def activation_backward(dy: np.ndarray, x: np.ndarray, kind: str, **parameters: 
 
 def _prelu_dweight(dy: np.ndarray, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     each = np.where(x > 0, 0.0, x * dy)
-    if weight.size > 1:
+    if weight.size != 1:
         each = each.sum(axis=tuple(axis for axis in range(x.ndim) if axis != 1))
-    return (each if weight.size > 1 else each.sum()).reshape(weight.shape)
+    return (each if weight.size != 1 else each.sum()).reshape(weight.shape)

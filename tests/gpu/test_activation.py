@@ -269,6 +269,22 @@ def test_choice(gpu):
     assert numbaprims.explain("prelu", x, weight).chosen.solver == "rows"
 
 
+def test_nan_as_the_hardware_writes_it(gpu):
+    """All bits of the mantissa: an exponent that is added to them must not make a number of it."""
+    nan, one = np.full(64, 0x7FFFFFFF, np.uint32).view(np.float32), np.ones(64, np.float32)
+    for kind in ("elu", "selu", "celu", "softplus", "silu", "mish", "gelu", "hard_swish"):
+        dx = numbaprims.activation_backward(to_device(one), to_device(nan), None, kind).to_host()
+        assert np.isnan(dx).all(), kind
+    assert np.isnan(numbaprims.glu(to_device(np.concatenate([one, nan])), 0).to_host()).all()
+
+
+def test_negative_zero_stays(gpu):
+    zero = np.full(64, -0.0, np.float32)
+    for kind in ("elu", "selu", "celu", "softsign", "gelu", "silu", "mish", "tanh"):
+        y = numbaprims.activation(to_device(zero), kind).to_host()
+        assert (y == 0).all() and np.signbit(y).all(), kind
+
+
 def test_every_kind_has_code():
     everything = set(KINDS) - {"glu"} | set(SPECIAL)
     assert set(formulas.FORWARD) == set(gradients.BACKWARD) == everything

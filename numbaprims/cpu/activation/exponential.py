@@ -15,24 +15,25 @@ import numpy as np
 
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.lookup import SIZE, has_lookup, lookup, scale_by_floor
-from numbaprims.formulas.elementary import exp_value, expm1_value
-from numbaprims.formulas.value import SHIFTER, at_least, at_most, between, bits, from_bits, mad, negative
+from numbaprims.formulas import elementary
+from numbaprims.formulas.elementary import exp_in_range, expm1_value, gaussian_parts
+from numbaprims.formulas.value import SHIFTER, at_least, at_most, between, bits, from_bits, mad, negative, scale
+from numbaprims.polynomials import EXP_RANGE
 
 LOG2_E = math.log2(math.e)
 LN2 = float(np.float32(math.log(2.0)))
 # the two parts of ln 2, of which n times the upper one is exact
 LN2_PARTS = (0.693145751953125, 1.428606765330187e-06)
+# the same with 12 bits in the upper one, for an n up to 152 in sixteenths
+LN2_SHORT = (0.693115234375, 3.1946184945309236e-05)
 
 # (e**r - 1 - r) / r**2, minimax relative to e**r on |r| <= ln(2) / 32: 2**-29.2
 _C2, _C3 = 0.5000161528587341, 0.166667178273201
 
-# e**x is infinite above and 0 below
-_LOWEST, _HIGHEST = -104.0, 89.0
-
 _EXACT = np.exp2(np.arange(SIZE) / SIZE)
 _ROUNDED = _EXACT.astype(np.float32)
 _POWERS = _ROUNDED.tolist()
-_LOST = ((_EXACT - _ROUNDED) / _ROUNDED).tolist()
+_LOST = [-0.0, *((_EXACT - _ROUNDED) / _ROUNDED).tolist()[1:]]  # e**-0 - 1 is -0
 # The powers less j / 16 in their mantissas: an integer i = 16 n + j shifted by 19 has n in the exponent and j
 # / 16 in the mantissa, so that the sum of its bits with those of entry j is 2**(i / 16).
 _LESS_FRACTION = (_ROUNDED.view(np.int32) - (np.arange(SIZE, dtype=np.int32) << 19)).view(np.float32).tolist()
@@ -45,16 +46,38 @@ def _rest(r: Value, factor: float) -> Value:
     return mad(mad(r, _C3 * factor**3, _C2 * factor**2), r, factor)
 
 
+def _in_range(x: Value, factor: float, highest: float | None) -> tuple[Value, float]:
+    """(z, its factor) of e**(factor x), between what that is 0 below and infinite above, or `highest`."""
+    if not has_lookup(x) and factor < 0:
+        x, factor = negative(x), 1.0  # before it is compared: LLVM makes two instructions of each of these otherwise
+    lowest, limit = EXP_RANGE[x.width]
+    limit = limit if highest is None else highest
+    return (between(x, (lowest, limit)) if factor > 0 else at_most(at_least(x, -limit), -lowest)), factor
+
+
 def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: bool = False) -> Value:
     """e**(factor x), or e**highest where that is less: 0, subnormal and infinite where it should be.
 
     `factor` is 1 or -1. `exact` is 1 ULP everywhere; without it 1.6 ULP as far as 20 and 5 ULP at the ends.
     """
+    z, factor = _in_range(x, factor, highest)
+    return _by_lookup(z, factor, exact) if has_lookup(z) else exp_in_range(z)
+
+
+def exp_and_sum(x: Value, c: float, factor: float = 1.0, highest: float | None = None) -> tuple[Value, Value]:
+    """(e**(factor x), e**(factor x) + c) for a c near 1, as `exp`."""
+    return exp_and_sum_in_range(*_in_range(x, factor, highest), c)
+
+
+def exp_and_sum_in_range(x: Value, factor: float, c: float) -> tuple[Value, Value]:
+    """The same where e**(factor x) is finite and factor x at least what it is 0 below; without a table factor is 1."""
     if not has_lookup(x):
-        x = x if factor > 0 else negative(x)
-        return exp_value(x if highest is None else at_most(x, highest))
-    limit = _HIGHEST if highest is None else highest
-    x = between(x, (_LOWEST, limit)) if factor > 0 else at_most(at_least(x, -limit), -_LOWEST)
+        return elementary.exp_and_sum(x, c)
+    e = _by_lookup(x, factor)
+    return e, e + c
+
+
+def _by_lookup(x: Value, factor: float, exact: bool = False) -> Value:
     shifter = SHIFTER[32] / SIZE
     shifted = mad(x, factor * LOG2_E, shifter)
     n = shifted - shifter
@@ -64,6 +87,18 @@ def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: b
         r = mad(n, -LN2 * factor, x)
     power = lookup(_POWERS, bits(shifted))
     return scale_by_floor(mad(power, _rest(r, factor) * r, power), n)
+
+
+def gaussian(a: Value) -> Value:
+    """e**(-a**2 / 2) for |a| up to NORMAL_LARGEST, 1 ULP: as `gaussian_parts`, by sixteenths."""
+    if not has_lookup(a):
+        return scale(*gaussian_parts(a))
+    shifter = SHIFTER[32] / SIZE
+    shifted = mad(a * (-0.5 * LOG2_E), a, shifter)
+    n = shifted - shifter
+    r = mad(n, 2.0 * LN2_SHORT[1], mad(a, a, n * (2.0 * LN2_SHORT[0])))
+    power = lookup(_POWERS, bits(shifted))
+    return scale_by_floor(mad(power, _rest(r, -0.5) * r, power), n)
 
 
 def _parts_of_expm1(x: Value, factor: float, table: list[float]) -> tuple[Value, Value]:
@@ -81,7 +116,7 @@ def expm1(x: Value, factor: float = 1.0) -> Value:
     if not has_lookup(x):
         return expm1_value(x if factor == 1.0 else x * factor)
     power, rest = _parts_of_expm1(x, factor, _LESS_FRACTION)
-    return mad(power, rest, power - 1.0)
+    return mad(power, rest, negative(1.0 - power))  # -0 of -0
 
 
 def expm1_to_infinity(x: Value) -> Value:
@@ -89,6 +124,6 @@ def expm1_to_infinity(x: Value) -> Value:
     if not has_lookup(x):
         return expm1_value(x)
     # half of it, because 2**n may be one more than exponents reach; e**-40 is nothing beside 1
-    power, rest = _parts_of_expm1(between(x, (-40.0, _HIGHEST)), 1.0, _HALVED)
-    half = mad(power, rest, power - 0.5)
+    power, rest = _parts_of_expm1(between(x, (-40.0, EXP_RANGE[32][1])), 1.0, _HALVED)
+    half = mad(power, rest, negative(0.5 - power))
     return half + half

@@ -7,25 +7,25 @@ CPU's own.
 from __future__ import annotations
 
 from numbaprims.cpu.activation import functions
-from numbaprims.cpu.activation.exponential import exp, expm1, expm1_to_infinity
+from numbaprims.cpu.activation.exponential import exp, exp_and_sum, expm1, expm1_to_infinity
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value
 from numbaprims.formulas.activations import ARITHMETIC, Formula, gelu_tanh_argument, leaky_relu
-from numbaprims.formulas.value import at_least, at_most, between, mad, magnitude, negative, select, with_sign_of
+from numbaprims.formulas.value import at_most, between, mad, magnitude, select, with_sign_of
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
 
 def expm1_below_0(x: Value) -> Value:
-    """e**min(x, 0) - 1."""
-    # e**-40 is below half a unit in the last place of 1 in both types
-    return expm1(between(x, (-40.0, 0.0)))
+    """e**x - 1 for x <= 0."""
+    # e**-40 is below half a unit in the last place of 1 in both types. Not at most 0: LLVM makes 0 of a half -0 so.
+    return expm1(between(x, (-40.0, 1.0)))
 
 
-def exp_minus(x: Value) -> Value:
-    """e**-x."""
-    return exp(x, -1.0)
+def one_and_exp_minus(x: Value) -> Value:
+    """1 + e**-x."""
+    return exp_and_sum(x, 1.0, -1.0)[1]
 
 
 def softsign(x: Value) -> Value:
@@ -46,11 +46,11 @@ def celu(x: Value, alpha: Value) -> Value:
 
 
 def sigmoid(x: Value) -> Value:
-    return 1.0 / (exp_minus(x) + 1.0)
+    return 1.0 / one_and_exp_minus(x)
 
 
 def silu(x: Value) -> Value:
-    return x / (exp_minus(x) + 1.0)
+    return x / one_and_exp_minus(x)
 
 
 def tanh(x: Value) -> Value:
@@ -62,16 +62,14 @@ def tanh(x: Value) -> Value:
 
 
 def softplus_1(x: Value) -> Value:
-    # log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)
-    y = at_least(x, 0.0) + functions.log1p_of_fraction(exp(negative(magnitude(x))))
+    y = functions.softplus(x)
     # e**-20 is nothing beside 20 in float32
     return y if x.width == 32 else select(x > 20.0, x, y)
 
 
 def softplus(x: Value, beta: Value, limit: Value) -> Value:
     z = x * beta
-    y = at_least(z, 0.0) + functions.log1p_of_fraction(exp(negative(magnitude(z))))
-    return select(z > limit, x, y / beta)
+    return select(z > limit, x, functions.softplus(z) / beta)
 
 
 def power(x: Value, alpha: Value, beta: Value, gamma: Value) -> Value:
@@ -79,23 +77,22 @@ def power(x: Value, alpha: Value, beta: Value, gamma: Value) -> Value:
 
 
 def gelu(x: Value) -> Value:
-    return x * functions.normal_distribution(x)
+    return x * functions.normal_distribution(x)[0]
 
 
 def gelu_tanh(x: Value) -> Value:
     # (1 + tanh u) / 2 = sigmoid 2u
-    return x / (exp_minus(gelu_tanh_argument(x)) + 1.0)
+    return x / one_and_exp_minus(gelu_tanh_argument(x))
 
 
 def mish(x: Value) -> Value:
     # tanh(log(1 + e)) = w / (w + 2) with w = e (e + 2), which is 1 in all its digits long before e**20
-    e = exp(x, highest=20.0)
-    w = mad(e, e, e + e)
-    return x * (w / (w + 2.0))
+    e, two_more = exp_and_sum(x, 2.0, highest=20.0)
+    return x * ((e * two_more) / mad(e, two_more, 2.0))
 
 
 def glu(x: Value, gate: Value) -> Value:
-    return x / (exp_minus(gate) + 1.0)
+    return x / one_and_exp_minus(gate)
 
 
 #: kind -> (formula, how many of the parameters it takes)

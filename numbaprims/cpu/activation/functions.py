@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from numbaprims.cpu import target
-from numbaprims.cpu.activation.tables import half_normal, log1p_ratio, piecewise
+from numbaprims.cpu.activation.exponential import exp_and_sum, gaussian
+from numbaprims.cpu.activation.tables import log1p_ratio, piecewise
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.log import log1p_value, log_value
-from numbaprims.cpu.simd.math.lookup import SIZE, exponent, has_lookup, lookup, mantissa
+from numbaprims.cpu.simd.math.lookup import exponent, has_lookup, lookup, mantissa
 from numbaprims.cpu.simd.memory import declare, suffix
-from numbaprims.formulas import value
-from numbaprims.formulas.elementary import erf_value
-from numbaprims.formulas.value import at_most, bits, mad, magnitude, polynomial, with_sign_of
+from numbaprims.formulas import elementary, value
+from numbaprims.formulas.value import at_least, bits, mad, magnitude, negative, polynomial
 
 # Numbers next to 1 / m in the middle of 16 parts of [3/4, 3/2), those above 1 first: two that touch 1 are 1
 # itself, and of the others the logarithm is a float32 to within 2**-11 of its last place.
@@ -58,14 +58,15 @@ def nearest(x: Value) -> Value:
     return value.nearest(x)
 
 
-def log1p_of_fraction(u: Value) -> Value:
-    """log(1 + u) for 0 <= u <= 1, with a small relative error."""
-    return u * piecewise(u, *log1p_ratio()) if has_lookup(u) else log1p_value(u)
+def softplus(x: Value) -> Value:
+    """log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)."""
+    e, one_more = exp_and_sum(negative(magnitude(x)), 1.0)
+    positive = at_least(x, 0.0)
+    if has_lookup(x):
+        return mad(e, piecewise(e, *log1p_ratio()), positive)
+    return positive + log1p_value(e, one_more)
 
 
-def normal_distribution(x: Value) -> Value:
-    """The normal distribution with an absolute error of 2**-24; 0 far below 0."""
-    if not has_lookup(x):
-        return mad(erf_value(x * math.sqrt(0.5)), 0.5, 0.5)
-    step, rows = half_normal()
-    return with_sign_of(piecewise(at_most(magnitude(x), (SIZE - 1) * step), step, rows), x) + 0.5
+def normal_distribution(x: Value) -> tuple[Value, Value]:
+    """(Phi(x), e**(-x**2 / 2))."""
+    return elementary.normal_distribution(x, gaussian, Value.__truediv__)

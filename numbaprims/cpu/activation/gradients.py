@@ -8,28 +8,24 @@ from __future__ import annotations
 import math
 
 from numbaprims.cpu.activation import functions
-from numbaprims.cpu.activation.exponential import exp
-from numbaprims.cpu.activation.formulas import exp_minus
+from numbaprims.cpu.activation.exponential import exp, exp_and_sum_in_range
+from numbaprims.cpu.activation.formulas import sigmoid as _sigmoid
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
-from numbaprims.formulas.activations import Formula, gelu_tanh_argument
+from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
 from numbaprims.formulas.gradients import ARITHMETIC
-from numbaprims.formulas.value import at_least, between, mad, magnitude, select
+from numbaprims.formulas.value import between, mad, magnitude, select
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
-# e**x below is next to nothing, and e**-x is not infinite yet.
-_LOWEST = {32: -85.0, 64: -700.0}
-
-
-def _sigmoid(x: Value) -> Value:
-    return 1.0 / (exp_minus(x) + 1.0)
+# e**x is 0 at the lower one, and not infinite yet at the upper one, where 1 / (1 + e**x) is next to nothing.
+_RANGE = {32: (-104.0, 85.0), 64: (-746.0, 700.0)}
 
 
 def _sigmoid_and_rest(x: Value) -> tuple[Value, Value]:
-    """(s, 1 - s) of s = sigmoid x, both with small relative errors; x must not be so low that e**-x is infinite."""
-    e = exp_minus(x)
-    s = 1.0 / (e + 1.0)
-    return s, e * s
+    """(s, 1 - s) of s = sigmoid x in the range, both with small relative errors."""
+    e, one_more = exp_and_sum_in_range(x, 1.0, 1.0)
+    rest = 1.0 / one_more
+    return e * rest, rest
 
 
 def _exp_below_0(x: Value) -> Value:
@@ -43,16 +39,16 @@ def softsign(dy: Value, x: Value) -> Value:
 
 
 def elu(dy: Value, x: Value, alpha: Value) -> Value:
-    return select(x <= 0.0, (dy * alpha) * _exp_below_0(x), dy)
+    return select(x.not_above(0.0), (dy * alpha) * _exp_below_0(x), dy)
 
 
 def selu(dy: Value, x: Value) -> Value:
     scaled = dy * SELU_SCALE
-    return select(x <= 0.0, (scaled * SELU_ALPHA) * _exp_below_0(x), scaled)
+    return select(x.not_above(0.0), (scaled * SELU_ALPHA) * _exp_below_0(x), scaled)
 
 
 def celu(dy: Value, x: Value, alpha: Value) -> Value:
-    return select(x <= 0.0, dy * exp(x / alpha), dy)
+    return select(x.not_above(0.0), dy * exp(x / alpha), dy)
 
 
 def softplus(dy: Value, x: Value, beta: Value, limit: Value) -> Value:
@@ -71,39 +67,35 @@ def power(dy: Value, x: Value, alpha: Value, beta: Value, gamma: Value) -> Value
 
 
 def gelu(dy: Value, x: Value) -> Value:
-    density = exp((x * x) * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
-    return dy * mad(x, density, functions.normal_distribution(x))
+    below, e = functions.normal_distribution(x)
+    return dy * mad(x, e * (1.0 / math.sqrt(2.0 * math.pi)), below)
 
 
 def gelu_tanh(dy: Value, x: Value) -> Value:
-    # with s = sigmoid v, v = 2 sqrt(2 / pi) (x + 0.044715 x**3): s + x s (1 - s) v'.  From 9 on (21 in float64) s is as
-    # good as 1 or 0, and e**-v not infinite yet.
-    limit = 9.0 if x.width == 32 else 21.0
+    # with s = sigmoid v, v = 2 sqrt(2 / pi) (x + 0.044715 x**3): s + x s (1 - s) v'
     k = 2.0 * math.sqrt(2.0 / math.pi)
-    z = between(x, (-limit, limit))
+    z = between(x, GELU_TANH_RANGE[x.width])
     s, rest = _sigmoid_and_rest(gelu_tanh_argument(z))
     slope = mad(z * z, 3.0 * 0.044715 * k, k)
     return dy * mad((z * slope) * rest, s, s)
 
 
 def silu(dy: Value, x: Value) -> Value:
-    z = at_least(x, _LOWEST[x.width])
+    z = between(x, _RANGE[x.width])
     s, rest = _sigmoid_and_rest(z)
     return dy * mad(z * rest, s, s)
 
 
 def mish(dy: Value, x: Value) -> Value:
     # e = e**x, w = e (e + 2): tanh(log(1 + e)) = w / (w + 2) and its derivative is 4 e (1 + e) / (w + 2)**2
-    z = between(x, (_LOWEST[x.width], 20.0))
-    e = exp(z)
-    w = mad(e, e, e + e)
-    r = 1.0 / (w + 2.0)
-    rest = ((z * 4.0) * mad(e, e, e)) * r
-    return dy * ((w + rest) * r)
+    z = between(x, (_RANGE[x.width][0], 24.0))
+    e, two_more = exp_and_sum_in_range(z, 1.0, 2.0)
+    r = 1.0 / mad(e, two_more, 2.0)
+    return dy * (mad((z * 4.0) * mad(e, e, e), r, e * two_more) * r)
 
 
 def glu(dy: Value, x: Value, gate: Value) -> tuple[Value, Value]:
-    s, rest = _sigmoid_and_rest(at_least(gate, _LOWEST[gate.width]))
+    s, rest = _sigmoid_and_rest(between(gate, _RANGE[gate.width]))
     first = dy * s
     return first, (first * x) * rest
 

@@ -6,9 +6,10 @@ others'.
 
 `streaming` is for results beyond the caches.  A plain store reads the line that it will overwrite, a third of
 the traffic of y = f(x); a streaming store does not, but needs whole lines.  So a run begins with the elements
-up to a line of `out`.  The stores stand in the loop that computes, because there the arithmetic of some steps
-runs while memory moves the others: a kernel that first computes 8 KiB into the first-level cache and then
-writes them past it reached 60 to 75 % of a copy, this one 94 to 99 %.
+up to a line of `out`, or where a step is shorter than a line (f16 with AVX2) to a multiple of the step.  The
+stores stand in the loop that computes, because there the arithmetic of some steps runs while memory moves the
+others: a kernel that first computes 8 KiB into the first-level cache and then writes them past it reached 60 to
+75 % of a copy, this one 94 to 99 %.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def _ahead(source, i, size, W, streaming):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _to_line(out, i, most, size, streaming):  # type: ignore[no-untyped-def]
-    """How many elements, at most `most`, come before the first line of `out` at i or after it."""
-    return min((-(address_of(out) // size) - i) % (LINE // size), most) if streaming else 0
+def _to_line(out, i, most, size, W, streaming):  # type: ignore[no-untyped-def]
+    """How many elements, at most `most` and fewer than a step, come before streaming stores can begin."""
+    return min((-(address_of(out) // size) - i) % min(LINE // size, W), most) if streaming else 0
 
 
 @functools.cache
@@ -77,7 +78,7 @@ def make_forward(kind: str, dtype: str, W: int, streaming: bool = False) -> Rang
         p0, p1, p2 = args.p0, args.p1, args.p2
         i = lo * args.tile
         end = min(hi * args.tile, args.n)
-        part = _to_line(out, i, end - i, size, streaming)
+        part = _to_line(out, i, end - i, size, W, streaming)
         while i < end:
             if part > 0:
                 store_narrow_first(out, i, part, forward_of(kind, load_wide_first(x, i, part, W), p0, p1, p2))
@@ -105,7 +106,7 @@ def make_binary(kind: str, dtype: str, W: int, streaming: bool = False) -> Range
         other = advance(args.gate, args.half) if gated else args.weight
         i = lo * args.tile
         end = min(hi * args.tile, args.n)
-        part = _to_line(out, i, end - i, size, streaming)
+        part = _to_line(out, i, end - i, size, W, streaming)
         while i < end:
             if part > 0:
                 a, b = load_wide_first(x, i, part, W), load_wide_first(other, i, part, W)
@@ -136,7 +137,7 @@ def make_backward(kind: str, dtype: str, W: int, reads: str, streaming: bool = F
         p0, p1, p2 = args.p0, args.p1, args.p2
         i = lo * args.tile
         end = min(hi * args.tile, args.n)
-        part = _to_line(out, i, end - i, size, streaming)
+        part = _to_line(out, i, end - i, size, W, streaming)
         while i < end:
             if part > 0:
                 a, b = load_wide_first(dy, i, part, W), load_wide_first(saved, i, part, W)
@@ -166,7 +167,7 @@ def make_prelu_backward(dtype: str, W: int, streaming: bool = False) -> RangeKer
         out, dy, x, weight = args.out, args.dy, args.x, args.weight
         i = lo * args.tile
         end = min(hi * args.tile, args.n)
-        part = _to_line(out, i, end - i, size, streaming)
+        part = _to_line(out, i, end - i, size, W, streaming)
         while i < end:
             if part > 0:
                 a, b = load_wide_first(dy, i, part, W), load_wide_first(x, i, part, W)

@@ -18,9 +18,6 @@ SLOT, IS_OUT, OFFSET, OPERAND = 0, 1, 2, 3
 
 HALF_SLOT = ARGS.slot("half")
 
-# Operands of the widest call, the gradient of glu: dx in two halves, dy, x in two halves.
-MOST_OPERANDS = 5
-
 
 def make_plan(
     operands: Sequence[str],

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.activation.arguments import ARGS
 from numbaprims.cpu.activation.plan import (
     IS_OUT,
     LOOPS,
-    MOST_OPERANDS,
     OPERANDS,
     SLOT,
     TILE_A,
@@ -42,9 +42,10 @@ from numbaprims.cpu.simd import (
     store_word,
 )
 
-# Elements of a block that is gathered: five operands of float64 take 40 KiB of stack, two of float32, the
-# common case, use 8 KiB of the first-level cache.
+# Elements of a block that is gathered, and bytes of stack for those of all operands: five of float64 have 512 in each,
+# two of float32, the common case, use 8 KiB of the first-level cache.
 BLOCK = 1024
+STACK = 24 << 10
 # Elements of a run that is used where it lies.
 RUN = 8192
 # A shorter run is gathered together with others: to call the kernel takes some 10 ns.
@@ -52,7 +53,11 @@ SHORTEST_RUN = 256
 # Edge of a gathered block whose operands are contiguous along different loops: 32 elements of 4 bytes are two
 # cache lines, so that each line of a transposed operand is used in full while it is near.
 EDGE = 32
-_STACK = MOST_OPERANDS * BLOCK
+
+
+def gathered(operands: int, size: int) -> int:
+    """Elements of a gathered block of so many operands."""
+    return min(BLOCK, STACK // (operands * size) // EDGE * EDGE)
 
 
 def plan_rows(problem: Any) -> tuple[np.ndarray, int, int]:
@@ -62,12 +67,13 @@ def plan_rows(problem: Any) -> tuple[np.ndarray, int, int]:
     lengths = [shape[axis] if axis >= 0 else 1 for axis in order]
     steps = [[operand[axis] if axis >= 0 else 0 for axis in order] for operand in strides]
     a, b = lengths[-2:]
+    block = gathered(len(problem.operands), DTYPES[problem.dtype].itemsize)
     if all(operand[-1] == 1 for operand in steps):
-        tile_a, tile_b = (1, min(b, RUN)) if b >= SHORTEST_RUN else (min(a, BLOCK // b), b)
+        tile_a, tile_b = (1, min(b, RUN)) if b >= SHORTEST_RUN else (min(a, block // b), b)
     else:
         tile_b = min(b, EDGE)
-        tile_a = min(a, BLOCK // tile_b)
-        tile_b = min(b, BLOCK // tile_a)
+        tile_a = min(a, block // tile_b)
+        tile_b = min(b, block // tile_a)
     tiles = -(-a // tile_a) * -(-b // tile_b) * int(np.prod(lengths[:-2], dtype=np.int64))
     return make_plan(problem.operands, lengths, steps, offsets, (tile_a, tile_b)), tiles, tile_a * tile_b
 
@@ -111,8 +117,7 @@ def _scatter(target, buffer, na, nb, sa, sb):  # type: ignore[no-untyped-def]
 def make_rows(size: int) -> RangeKernel:
     """Blocks of elements of `size` bytes through the kernel at `args.compute`."""
     elem = f"u{8 * size}"
-    buffer_bytes = 8 * BLOCK
-    stack = _STACK
+    stack, words = STACK, STACK // 8
 
     @range_kernel("activation_rows", ARGS.types(), spec=(size, stack))
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -123,7 +128,8 @@ def make_rows(size: int) -> RangeKernel:
         a, b = load_word(loop_a, 0), load_word(loop_b, 0)
         blocks_a, blocks_b = (a + tile_a - 1) // tile_a, (b + tile_b - 1) // tile_b
         bases, addresses = stack_words(8), stack_words(8)
-        buffers = stack_words(stack)
+        buffers = stack_words(words)
+        buffer_bytes = stack // operands // 64 * 64
         block = stack_words(80)
         store_bases(args, plan, bases, size)
         store_parameters(args, block)

@@ -35,18 +35,6 @@ def log1p_ratio() -> tuple[float, Rows]:
     return step, tuple(tuple(row.tolist()) for row in rows)
 
 
-@functools.cache
-def half_normal() -> tuple[float, Rows]:
-    """(step, rows) of the normal distribution less 1/2 for 0 <= x <= 15 steps, where it is 1/2: 2**-27."""
-    step = 91 / 256  # its products with small integers are exact
-    half = step / 2
-    rows = [
-        _fit(lambda x: 0.5 * math.erf(x * math.sqrt(0.5)), j * step, half if j else 0.0, half, 5) for j in range(SIZE)
-    ]
-    rows[-1][0] = 0.5  # at the end exactly: gelu is 0 far below 0
-    return step, tuple(tuple(row.tolist()) for row in rows)
-
-
 def piecewise(x: Value, step: float, rows: Rows) -> Value:
     """The tabled function of 0 <= x <= 15 steps."""
     shifted = mad(x, 1.0 / step, SHIFTER[32])

@@ -7,15 +7,14 @@ the one of IEEE 754.
 
 from __future__ import annotations
 
-import math
-
 from numbaprims.formulas.activations import ARITHMETIC, Formula, gelu_tanh_argument, leaky_relu
-from numbaprims.formulas.elementary import erf_value, exp_value, expm1_value
+from numbaprims.formulas.elementary import exp_value, expm1_value
 from numbaprims.formulas.value import at_most, mad, magnitude, nearest, select
 from numbaprims.gpu.device.math import (
     divide_value,
-    exp_normal_value,
+    exp_and_sum_value,
     log_value,
+    normal_distribution,
     power_value,
     quotient_value,
     sigmoid_and_rest,
@@ -29,8 +28,8 @@ from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
 
 def expm1_below_0(x: Value) -> Value:
-    """e**min(x, 0) - 1."""
-    return expm1_value(at_most(x, 0.0))
+    """e**x - 1 for x <= 0; as on the CPU not at most 0, lest -0 become 0."""
+    return expm1_value(at_most(x, 1.0))
 
 
 def softsign(x: Value) -> Value:
@@ -70,13 +69,8 @@ def power(x: Value, alpha: Value, beta: Value, gamma: Value) -> Value:
     return power_value(mad(beta, x, alpha), gamma)
 
 
-def normal_distribution(x: Value) -> Value:
-    """The normal distribution with an absolute error of half a unit in the last place of 1; 0 far below 0."""
-    return mad(erf_value(x * math.sqrt(0.5)), 0.5, 0.5)
-
-
 def gelu(x: Value) -> Value:
-    return x * normal_distribution(x)
+    return x * normal_distribution(x)[0]
 
 
 def gelu_tanh(x: Value) -> Value:
@@ -86,9 +80,8 @@ def gelu_tanh(x: Value) -> Value:
 
 def mish(x: Value) -> Value:
     # tanh(log(1 + e)) = w / (w + 2) with w = e (e + 2), which is 1 in all its digits long before e**20
-    e = exp_value(at_most(x, 20.0)) if x.width == 64 else exp_normal_value(at_most(x, 20.0))
-    w = mad(e, e, e + e)
-    return x * quotient_value(w, w + 2.0)
+    e, two_more = exp_and_sum_value(at_most(x, 20.0), 2.0)
+    return x * quotient_value(e * two_more, mad(e, two_more, 2.0))
 
 
 def glu(x: Value, gate: Value) -> Value:

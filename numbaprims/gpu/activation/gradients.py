@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import math
 
-from numbaprims.formulas.activations import Formula, gelu_tanh_argument
+from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
 from numbaprims.formulas.elementary import exp_value
 from numbaprims.formulas.gradients import ARITHMETIC
 from numbaprims.formulas.value import at_most, between, mad, magnitude, select
-from numbaprims.gpu.activation.formulas import normal_distribution
-from numbaprims.gpu.device.math import divide_value, exp_normal_value, power_value, reciprocal_value, sigmoid_and_rest
+from numbaprims.gpu.device.math import (
+    divide_value,
+    exp_and_sum_value,
+    exp_normal_value,
+    normal_distribution,
+    power_value,
+    reciprocal_value,
+    sigmoid_and_rest,
+)
 from numbaprims.gpu.device.value import Value
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
-# e**x below is next to nothing: there the slopes are what they are at infinity.
-_LOWEST = {32: -85.0, 64: -700.0}
+# e**x below counts as 0: there the slopes are what they are at infinity.
+_LOWEST = {32: -88.0, 64: -746.0}
 
 
 def _exp_below_0(x: Value) -> Value:
@@ -32,16 +39,16 @@ def softsign(dy: Value, x: Value) -> Value:
 
 
 def elu(dy: Value, x: Value, alpha: Value) -> Value:
-    return select(x <= 0.0, (dy * alpha) * _exp_below_0(x), dy)
+    return select(x.not_above(0.0), (dy * alpha) * _exp_below_0(x), dy)
 
 
 def selu(dy: Value, x: Value) -> Value:
     scaled = dy * SELU_SCALE
-    return select(x <= 0.0, (scaled * SELU_ALPHA) * _exp_below_0(x), scaled)
+    return select(x.not_above(0.0), (scaled * SELU_ALPHA) * _exp_below_0(x), scaled)
 
 
 def celu(dy: Value, x: Value, alpha: Value) -> Value:
-    return select(x <= 0.0, dy * exp_value(divide_value(x, alpha)), dy)
+    return select(x.not_above(0.0), dy * exp_value(divide_value(x, alpha)), dy)
 
 
 def softplus(dy: Value, x: Value, beta: Value, limit: Value) -> Value:
@@ -60,16 +67,14 @@ def power(dy: Value, x: Value, alpha: Value, beta: Value, gamma: Value) -> Value
 
 
 def gelu(dy: Value, x: Value) -> Value:
-    density = exp_normal_value((x * x) * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
-    return dy * mad(x, density, normal_distribution(x))
+    below, e = normal_distribution(x)
+    return dy * mad(x, e * (1.0 / math.sqrt(2.0 * math.pi)), below)
 
 
 def gelu_tanh(dy: Value, x: Value) -> Value:
-    # with s = sigmoid v, v = 2 sqrt(2 / pi) (x + 0.044715 x**3): s + x s (1 - s) v'.  From 9 on (21 in float64) s is as
-    # good as 1 or 0.
-    limit = 9.0 if x.width == 32 else 21.0
+    # with s = sigmoid v, v = 2 sqrt(2 / pi) (x + 0.044715 x**3): s + x s (1 - s) v'
     k = 2.0 * math.sqrt(2.0 / math.pi)
-    z = between(x, (-limit, limit))
+    z = between(x, GELU_TANH_RANGE[x.width])
     s, rest = sigmoid_and_rest(gelu_tanh_argument(z))
     slope = mad(z * z, 3.0 * 0.044715 * k, k)
     return dy * mad((z * slope) * s, rest, s)
@@ -84,12 +89,10 @@ def silu(dy: Value, x: Value) -> Value:
 
 def mish(dy: Value, x: Value) -> Value:
     # e = e**x, w = e (e + 2): tanh(log(1 + e)) = w / (w + 2) and its derivative is 4 e (1 + e) / (w + 2)**2
-    z = between(x, (_LOWEST[x.width], 20.0))
-    e = exp_normal_value(z)
-    w = mad(e, e, e + e)
-    r = reciprocal_value(w + 2.0)
-    rest = ((z * 4.0) * mad(e, e, e)) * r
-    return dy * ((w + rest) * r)
+    z = between(x, (_LOWEST[x.width], 24.0))
+    e, two_more = exp_and_sum_value(z, 2.0)
+    r = reciprocal_value(mad(e, two_more, 2.0))
+    return dy * (mad((z * 4.0) * mad(e, e, e), r, e * two_more) * r)
 
 
 def glu(dy: Value, x: Value, gate: Value) -> tuple[Value, Value]:

@@ -18,9 +18,11 @@ from typing import Any
 from numbaprims.formulas import elementary
 from numbaprims.formulas.elementary import (
     erf_value,
+    exp_and_sum,
     exp_of_rest,
     exp_value,
     expm1_value,
+    gaussian_parts,
     mantissa_and_exponent,
     power_cases,
     reduce,
@@ -29,6 +31,7 @@ from numbaprims.formulas.value import (
     MANTISSA,
     SHIFTER,
     at_least,
+    at_most,
     between,
     bits,
     from_bits,
@@ -38,9 +41,11 @@ from numbaprims.formulas.value import (
     polynomial,
     scale,
     select,
+    with_sign_of,
 )
 from numbaprims.gpu.device.emit import intrinsic, types
 from numbaprims.gpu.device.value import Value, approximate, scale_normal
+from numbaprims.polynomials import EXP_RANGE
 
 # ---------------------------------------------------------------- division and roots
 
@@ -74,7 +79,8 @@ def divide_value(a: Value, b: Value) -> Value:
     q = a * r
     # Where an operand or q is infinite or b is 0, the remainder is NaN or infinite, and q is right.
     rest = mad(negative(b), q, a)
-    return select(magnitude(rest) < math.inf, mad(rest, r, q), q)
+    # a rest of 0 would make -0 a 0
+    return with_sign_of(select(magnitude(rest) < math.inf, mad(rest, r, q), q), q)
 
 
 def sqrt_value(x: Value) -> Value:
@@ -101,7 +107,28 @@ def exp_normal_value(x: Value) -> Value:
     """e**x, 0 where that is subnormal, at most e**88 (e**709): the third of a factor, for sums with 1."""
     limits = _NORMAL_RANGE[x.width]
     r, shifted = reduce(between(x, limits))
-    return select(x < limits[0], 0.0, scale_normal(exp_of_rest(r), shifted))
+    # What is below the range, and NaN, whose bits the sum would make finite (0x7fffffff of the hardware).
+    return select(x >= limits[0], scale_normal(exp_of_rest(r), shifted), at_least(x, 0.0))
+
+
+def exp_and_sum_value(x: Value, c: float) -> tuple[Value, Value]:
+    """(e**x, e**x + c) for x up to 88 and a c near 1; in float32 e**x is 0 below 2**-126."""
+    if x.width == 32:
+        e = exp_normal_value(x)
+        return e, e + c
+    return exp_and_sum(at_least(x, EXP_RANGE[64][0]), c)
+
+
+def gaussian_value(a: Value) -> Value:
+    """e**(-a**2 / 2), 0 where that is subnormal, for |a| up to NORMAL_LARGEST."""
+    y, shifted = gaussian_parts(a)
+    below = a <= {32: 13.2, 64: 37.6}[a.width]
+    return select(below, scale_normal(y, shifted), at_most(a, 0.0))
+
+
+def normal_distribution(x: Value) -> tuple[Value, Value]:
+    """(Phi(x), e**(-x**2 / 2)) of the normal distribution Phi."""
+    return elementary.normal_distribution(x, gaussian_value, quotient_value)
 
 
 def tanh_value(x: Value) -> Value:
@@ -111,9 +138,8 @@ def tanh_value(x: Value) -> Value:
 
 def sigmoid_and_rest(x: Value) -> tuple[Value, Value]:
     """(s, 1 - s) of s = 1 / (1 + e**-x), both with small relative errors; in float32 they are 0 below 2**-126."""
-    z = negative(magnitude(x))
-    e = exp_normal_value(z) if x.width == 32 else exp_value(z)
-    r = reciprocal_value(e + 1.0)
+    e, one_more = exp_and_sum_value(negative(magnitude(x)), 1.0)
+    r = reciprocal_value(one_more)
     low = e * r
     below = x < 0.0
     return select(below, low, r), select(below, r, low)
@@ -121,8 +147,8 @@ def sigmoid_and_rest(x: Value) -> tuple[Value, Value]:
 
 def sigmoid_value(x: Value) -> Value:
     """1 / (1 + e**-x) from e**-|x|, which does not overflow and may be subnormal."""
-    e = exp_value(negative(magnitude(x)))
-    r = reciprocal_value(e + 1.0)
+    e, one_more = exp_and_sum(at_least(negative(magnitude(x)), EXP_RANGE[x.width][0]), 1.0)
+    r = reciprocal_value(one_more)
     # the remainder holds what rounding e + 1 took: 1 - r is exact, r being at least 1/2
     r = mad(mad(negative(e), r, 1.0 - r), r, r)
     return select(x < 0.0, e * r, r)

@@ -1,0 +1,125 @@
+"""Relative errors of every kind from -50 to 50 and around 0, in units in the last place: no tail is left out.
+
+Where a result is subnormal, the unit is the smallest number. Where two terms of a gradient cancel, it is that of the
+terms. Stated beside the kinds: what else is not held.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from test_activation import CASES, OF_Y, has_fma, quiet as quiet, run_both
+
+from numbaprims.reference import activation as reference
+
+#: kind -> most units of y and of dx, whatever the instructions are; `allowed` has what else is not held
+MOST = {
+    "identity": (0, 0.5),
+    "relu": (0, 0.5),
+    "leaky_relu": (0.5, 0.5),
+    "clipped_relu": (0, 0.5),
+    "elu": (3.5, 5),
+    "selu": (3.5, 5),
+    "celu": (3.5, 5.5),
+    "sigmoid": (4.5, 2.5),
+    "tanh": (3.5, 2),
+    "softplus": (5, 6.5),
+    "softsign": (1.5, 4.5),
+    "abs": (0, 0.5),
+    "power": (2.5, 4),
+    "gelu": (5.5, 6),
+    "gelu_tanh": (4, 6),
+    "silu": (4, 6),
+    "mish": (4.5, 7),
+    "hard_sigmoid": (1.5, 1.5),
+    "hard_swish": (2.5, 2),
+    "hard_tanh": (0, 0.5),
+    "exp": (1.2, 0.5),
+    "log": (1.3, 0.5),
+    "sqrt": (0.5, 1),
+    "square": (0.5, 0.5),
+    "round": (0, 0),
+    "clip": (0, 0.5),
+    "threshold": (0, 0.5),
+}
+#: Gradients that are 0 between these, of terms of the size of dy.
+ROOTS = {
+    "gelu": (-2.2, -0.3),
+    "gelu_tanh": (-2.2, -0.3),
+    "silu": (-2.6, -0.6),
+    "mish": (-2.6, -0.6),
+    "hard_swish": (-3, 0),
+}
+
+
+def points():
+    dense = np.concatenate([np.linspace(-50, 50, 100_001), np.linspace(-14, 0, 50_001)])
+    small = np.exp2(np.linspace(-149, 5, 20_001))
+    return np.concatenate([dense, small, -small]).astype(np.float32)
+
+
+def units(found, exact, terms=0.0):
+    """|found - exact| in units of the last place of `exact`, or of terms that are larger."""
+    size = np.clip(np.maximum(np.abs(exact), terms), 2.0**-126, 2.0**127)
+    error = np.abs(found - exact) / (np.exp2(np.floor(np.log2(size))) * 2.0**-23)
+    same = (found == exact) | (np.isnan(found) & np.isnan(exact))
+    return np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+
+
+def allowed(name, x, exact, most):
+    """The units that an error may have."""
+    size = np.abs(x)
+    if name == "gelu":
+        # Phi and the density are subnormal before their products with x are
+        most = most + np.where(np.abs(exact) < 2.0**-122, 12, 0)
+        # x**2 / 2 is an exponent, and rounded before
+        return most if has_fma() else most + size * size / 2
+    if name == "gelu_tanh":
+        # the exponent v = 1.6 x + 0.07 x**3 has three rounded terms; results are 0 where e**-v is infinite
+        most = most + 3 * (1.6 * size + 0.0714 * size**3)
+        return np.where(np.abs(exact) < 2.0**-122, np.inf, most)
+    if name == "softplus":  # whose slope is 0 there too
+        return np.where(np.abs(exact) < 2.0**-126, np.inf, most)
+    return most
+
+
+@pytest.mark.parametrize(("kind", "parameters"), CASES)
+def test_units_in_the_last_place(kind, parameters, rng):
+    name = "gelu_tanh" if "approximate" in parameters else kind
+    x = points()
+    dy = (rng.choice([-1, 1], x.shape) * rng.uniform(0.5, 2, x.shape)).astype(np.float32)
+    y, dx = run_both(x, dy, "f32", kind, parameters)
+    wide = x.astype(np.float64), dy.astype(np.float64)
+    exact = reference.activation(wide[0], kind, **parameters)
+    if kind in OF_Y:
+        slope = OF_Y[kind](wide[1], y.astype(np.float64))
+    else:
+        slope = reference.activation_backward(wide[1], wide[0], kind, **parameters)
+    low, high = ROOTS.get(name, (0, 0))
+    cancels = (x > low) & (x < high) if has_fma() or kind != "tanh" else np.isfinite(x)  # 1 - y * y
+    terms = np.where(cancels, np.abs(dy), 0.0)
+    for found, want, most, least in ((y, exact, MOST[name][0], 0.0), (dx, slope, MOST[name][1], terms)):
+        want = np.where(np.abs(want) > math.nextafter(2.0**128, 0), np.copysign(np.inf, want), want)
+        error = units(found.astype(np.float64), want, least)
+        over = error - allowed(name, wide[0], want, most)
+        at = int(np.argmax(over))
+        assert over[at] <= 0, f"{error[at]:.2f} units at {x[at]!r}: {found[at]!r}, not {want[at]!r}"
+
+
+def test_gelu_in_float64(rng):
+    """To the last normal result, against 40 digits: the definition in float64 has x**2 / 2 units itself."""
+    mpmath = pytest.importorskip("mpmath")
+    x = np.concatenate([rng.uniform(-37.4, 5, 300), rng.uniform(-2, 2, 100), [-37.4, -8.3]])
+    y, dx = run_both(x, np.ones_like(x), "f64", "gelu", {})
+    with mpmath.workdps(40):
+        numbers = [mpmath.mpf(float(z)) for z in x]
+        below = [mpmath.erfc(-z / mpmath.sqrt(2)) / 2 for z in numbers]
+        density = [mpmath.exp(-z * z / 2) / mpmath.sqrt(2 * mpmath.pi) for z in numbers]
+        values = [z * p for z, p in zip(numbers, below, strict=True)]
+        slopes = [p + z * d for z, p, d in zip(numbers, below, density, strict=True)]
+        for found, exact in ((y, values), (dx, slopes)):
+            error = np.array([float(abs(mpmath.mpf(float(f)) - e)) for f, e in zip(found, exact, strict=True)])
+            size = np.abs(np.array([float(e) for e in exact]))
+            size = np.where((x > -2.2) & (x < -0.3), np.maximum(size, 1.0 if found is dx else 0.0), size)
+            worst = error / np.spacing(size) - (0 if has_fma() else x * x / 2)
+            assert worst.max() <= 6, (worst.max(), x[worst.argmax()])
