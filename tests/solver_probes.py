@@ -1,6 +1,10 @@
-"""Calls among which every solver of a stem finds one that it takes: (function, arguments, keywords)."""
+"""Calls among which every solver of a stem finds one that it takes: (function, arguments, keywords); and one of each
+public function."""
 
 import numpy as np
+
+import numbaprims
+from numbaprims.ops.activation_kinds import ALIASES, KINDS
 
 
 def ones(*shape, dtype=np.float32):
@@ -50,3 +54,25 @@ CONV_ARGUMENTS = {
         ones(1, 4, 6, 6, dtype=np.uint8), 0.5, 3, ones(5, 4, 3, 3, dtype=np.int8), 0.25, 0, 0.1, np.uint8(7)
     ),
 }  # fmt: skip
+
+NO_PROBLEM = ("config", "explain", "find", "tune", "share_cpus")
+FUNCTIONS = [name for name in numbaprims._LAZY if name not in NO_PROBLEM]
+
+
+def arguments(name):
+    """Arguments of a public function that it takes."""
+    x, y = np.full((4, 6), 0.5, np.float32), np.full(6, 0.5, np.float32)
+    if name in ("gemm", "linear"):
+        return (x, x.T) if name == "gemm" else (x, x, np.ones(4, np.float32))
+    if name in ("gemv", "ger"):
+        return (x, y) if name == "gemv" else (y, y)
+    if "conv" in name:
+        return CONV_ARGUMENTS[name]
+    if name.startswith("activation"):
+        return (x, "gelu") if name == "activation" else (x, x, x, "gelu")
+    kind = name.removesuffix("_backward")
+    extra = {"prelu": (np.full(6, 0.1, np.float32),), "threshold": (0.5, 1.0)}.get(kind, ())
+    if kind == name:
+        return (x, *extra)
+    saved = (x,) if KINDS[ALIASES.get(kind, (kind,))[0]].reads else ()
+    return (x[:, :3] if kind == "glu" else x, *saved, *extra)

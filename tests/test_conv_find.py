@@ -76,8 +76,39 @@ def test_plans_are_found_too(tmp_path):
     assert {f.algorithm for f in found} >= {"naive"}
 
 
+def test_plans_are_held_to_the_definition():
+    """With device="reference" a plan computes by it: a check of prepared weights is none of a solver with itself."""
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((2, 40, 9, 9)).astype(np.float32), rng.standard_normal((8, 40, 3, 3)).astype(np.float32)
+    bias, a = rng.standard_normal(8).astype(np.float32), rng.standard_normal((5, 9)).astype(np.float32)
+    plan = numbaprims.conv.plan(x.shape, w, padding=1, bias=bias, activation="relu")
+    product = numbaprims.gemm.plan(w[0, 0], trans_b=True, alpha=0.3, bias=w[0, 0, 0])
+    with numbaprims.config(device="reference"):
+        by_definition = numbaprims.conv(x, w, bias, padding=1, activation="relu")
+        out = np.empty_like(by_definition)
+        assert plan(x, out=out) is out and np.array_equal(out, by_definition) and np.array_equal(plan(x), out)
+        again = numbaprims.gemm(a[:, :3], w[0, 0], trans_b=True, alpha=0.3, bias=w[0, 0, 0])
+        assert np.array_equal(product(a[:, :3]), again)
+    assert not np.array_equal(plan(x), by_definition), "kernels round"
+    problem = next(iter(plan._bound.values()))[0].problem
+    found = numbaprims.find(problem, store=False, check=True)
+    assert all(f.error > 0 and not f.wrong for f in found if f.measured)
+
+
 def test_conv_find():
     x, w = np.ones((1, 4, 9, 9), np.float32), np.ones((4, 4, 3, 3), np.float32)
     found = numbaprims.conv.find(x, w, padding=1, store=False, check=True)
     assert [f.seconds for f in found] == sorted(f.seconds for f in found)
     assert all(f.error is not None and f.error < 1e-4 for f in found if f.measured)
+
+
+def test_empty_problems_are_explained():
+    """Nothing of them is run; without channels the result is zero, by definition too."""
+    x, w, dy = (np.empty(shape, np.float32) for shape in ((0, 3, 8, 8), (4, 3, 3, 3), (0, 4, 6, 6)))
+    numbaprims.explain("conv", x, w)
+    numbaprims.explain("conv_backward_data", dy, w, x.shape)
+    numbaprims.explain("conv_backward_bias", np.empty((3, 0, 6, 6), np.float32))
+    for device in ("auto", "reference"):
+        with numbaprims.config(device=device):
+            y = numbaprims.conv(np.empty((2, 0, 8, 8), np.float32), np.empty((4, 0, 3, 3), np.float32))
+        np.testing.assert_array_equal(y, np.zeros((2, 4, 6, 6)))

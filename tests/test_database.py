@@ -15,64 +15,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from database_user import KINDS, anew, chosen, in_force, key, record, result_is_right
 
 import numbaprims
-from numbaprims.dispatch import call, registry
+from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
-from numbaprims.tuning import database, records, trouble
-from numbaprims.tuning.records import Record
+from numbaprims.tuning import database, records
 from numbaprims.tuning.user_file import Database
 
 pytestmark = pytest.mark.cpu
 ROOT = Path(numbaprims.__file__).resolve().parent.parent
-X = np.ones(24, np.float32)
-KINDS = ("register_block", "row_block", "naive")  # solvers of ger
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """Troubles are said again, launchers are chosen again, nothing stays open."""
-    monkeypatch.setattr(trouble, "_said", set())
-    call.forget()
-    yield
-    call.forget()
-    for path in list(_opened):
-        found = database._database(path)
-        if found is not None:
-            found.close()
-    _opened.clear()
-    database._database.cache_clear()
-    database._shipped.cache_clear()
-
-
-_opened: set[str] = set()
+    with anew(monkeypatch):
+        yield
 
 
 @pytest.fixture
 def user(tmp_path):
-    """A user database in force: (path, the object)."""
-    path = tmp_path / "of user" / "tuning.sqlite"
-    _opened.add(str(path))
-    with numbaprims.config(database=path):
+    with in_force(tmp_path / "of user" / "tuning.sqlite") as path:
         yield path
-
-
-def key(problem=None):
-    return records.key_of(problem or problem_of("ger", X, X), registry.target("cpu"))
-
-
-def record(solver="naive", seconds=1e-6, version=1, config=None, **changes):
-    return Record(solver, version, config or {}, seconds, 2, "toolchain", **changes)
-
-
-def chosen():
-    """(solver, rule) of a call of ger."""
-    table = numbaprims.explain("ger", X, X)
-    return table.chosen.solver, table.rule
-
-
-def result_is_right():
-    return (numbaprims.ger(X, X) == 1).all()
 
 
 # ---------------------------------------------------------------- what is chosen
@@ -86,17 +50,16 @@ def test_order_of_the_rules(user, tmp_path, monkeypatch):
     shipped = tmp_path / "shipped.jsonl"
     monkeypatch.setattr(database, "shipped_file", lambda family: str(shipped))
 
-    def ship(solver, fingerprint):
-        line = {
-            "schema": 1,
-            **dataclasses.replace(key(), fingerprint=fingerprint).document(),
-            **record(solver).document(),
-        }
-        shipped.write_text(json.dumps(line) + "\n")
+    def ship(solver, fingerprint, error=0.0):
+        entry = dataclasses.replace(key(), fingerprint=fingerprint), record(solver, error=error)
+        shipped.write_text(json.dumps({"schema": 1, **entry[0].document(), **entry[1].document()}) + "\n")
         database._shipped.cache_clear()
 
     ship(other, "znver9-another")
     assert chosen() == (other, "shipped database, another machine of the family")
+    ship(other, target.fingerprint, error=None)
+    with pytest.warns(RuntimeWarning, match="1 of its records were not checked"):
+        assert chosen() == (before, "least estimated time")
     ship("naive", target.fingerprint)
     assert chosen() == ("naive", "shipped database")
     own = database.user()
@@ -250,7 +213,7 @@ def test_a_bad_file_costs_one_warning_and_the_estimate_decides(user, spoil, says
         connection = sqlite3.connect(user)
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
         connection.close()
-        assert tables == ({"records"} if spoil is spoil_foreign else {"records", "trials"}), "it was left alone"
+        assert tables == ({"records"} if spoil is spoil_foreign else {"records", "tried"}), "it was left alone"
 
 
 def test_an_empty_file_is_a_new_one(user):
@@ -426,53 +389,3 @@ def test_threads_and_a_forked_child_share_it(user):
         env = dict(os.environ, PYTHONPATH=str(ROOT))
         done = subprocess.run([sys.executable, "-c", code, str(user)], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-
-
-# ---------------------------------------------------------------- files of JSON lines
-
-
-def test_export_and_import_are_inverse(user, tmp_path):
-    own = database.user()
-    own.store(key(), [record("naive"), record("row_block", 2e-6)])
-    own.store(dataclasses.replace(key(), stem="gemm"), [record("blocked", config={"mr": 3, "way": "wide"})])
-    file = tmp_path / "times.jsonl"
-    assert database.export_file(file) == 3 and database.export_file(tmp_path / "one", stem="gemm") == 1
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {line["stem"] for line in lines} == {"ger", "gemm"} and all(line["schema"] == 1 for line in lines)
-    assert all(isinstance(line["problem"], dict) and line["problem"]["m"] == 24 for line in lines), "people can read it"
-    before = list(own.everything())
-    other = tmp_path / "other.sqlite"
-    _opened.add(str(other))
-    with numbaprims.config(database=other):
-        assert database.import_file(file) == 3
-        assert list(database.user().everything()) == before
-        assert chosen() == ("naive", "user database")
-
-
-def test_lines_that_are_no_records_are_named(user, tmp_path):
-    good = json.dumps({"schema": 1, **key().document(), **record("naive").document()})
-    lines = [
-        good,
-        "",
-        "{",
-        good.replace('"schema": 1', '"schema": 7'),
-        good.replace('"naive"', "null"),
-        "[1]",
-        "\udcff",
-    ]
-    file = tmp_path / "times.jsonl"
-    file.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
-    with pytest.warns(RuntimeWarning) as caught:
-        assert database.import_file(file) == 1
-    assert sorted(str(w.message).split(": ")[1] for w in caught) == [f"line {n} is not used" for n in (3, 4, 5, 6, 7)]
-    assert chosen() == ("naive", "user database")
-    with pytest.raises(OSError):
-        database.import_file(tmp_path / "nowhere")
-
-
-def test_shipped_files_are_whole():
-    for file in Path(database.shipped_file("x")).parent.glob("*.jsonl"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            entries = list(database.parse(file.read_text().splitlines(), str(file)))
-        assert entries and all(database.shipped_file(k.family) == str(file) for k, _ in entries)

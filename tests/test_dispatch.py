@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from helpers import FLOATS, has_module, in_library, input_layouts, lay_out, out_layouts, sizes
 from hypothesis import given, strategies as st
-from solver_probes import CONV_ARGUMENTS, PROBES
+from solver_probes import FUNCTIONS, NO_PROBLEM, PROBES, arguments
 
 import numbaprims
 from numbaprims.bench import cases, command
@@ -25,17 +25,11 @@ from numbaprims.dispatch import call, choose as choosing, registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Solver, default_config
-from numbaprims.ops.activation_kinds import ALIASES, KINDS
+from numbaprims.ops.activation_kinds import KINDS
 
 STEMS = [stem for stem in cases.STEMS if importlib.util.find_spec(f"numbaprims.cpu.{stem}")]
 SOLVERS = [(stem, solver) for stem in STEMS for solver in registry.solvers(stem, "cpu")]
 EACH_SOLVER = pytest.mark.parametrize("stem, solver", SOLVERS, ids=[f"{stem}-{s.name}" for stem, s in SOLVERS])
-NO_PROBLEM = ("config", "explain", "find", "tune", "share_cpus")
-FUNCTIONS = [
-    name
-    for name, home in numbaprims._LAZY.items()
-    if name not in NO_PROBLEM and importlib.util.find_spec(f"numbaprims.{home}")
-]
 
 
 # ---------------------------------------------------------------- the choice
@@ -183,25 +177,6 @@ def test_a_look_up_takes_no_lock():
 # ---------------------------------------------------------------- explain
 
 
-def arguments(name):
-    """Arguments of a public function that it takes."""
-    x, y = np.full((4, 6), 0.5, np.float32), np.full(6, 0.5, np.float32)
-    if name in ("gemm", "linear"):
-        return (x, x.T) if name == "gemm" else (x, x, np.ones(4, np.float32))
-    if name in ("gemv", "ger"):
-        return (x, y) if name == "gemv" else (y, y)
-    if "conv" in name:
-        return CONV_ARGUMENTS[name]
-    if name.startswith("activation"):
-        return (x, "gelu") if name == "activation" else (x, x, x, "gelu")
-    kind = name.removesuffix("_backward")
-    extra = {"prelu": (np.full(6, 0.1, np.float32),), "threshold": (0.5, 1.0)}.get(kind, ())
-    if kind == name:
-        return (x, *extra)
-    saved = (x,) if KINDS[ALIASES.get(kind, (kind,))[0]].reads else ()
-    return (x[:, :3] if kind == "glu" else x, *saved, *extra)
-
-
 @pytest.fixture
 def nothing_runs(monkeypatch):
     """No solver may be bound: explaining compiles and runs nothing."""
@@ -264,6 +239,18 @@ def test_explain_raises_what_the_call_would_raise(nothing_runs):
                 function(*args, **kwargs)
 
 
+@pytest.mark.parametrize("asking", [numbaprims.explain, numbaprims.find])
+def test_a_wrong_call_is_named_as_the_user_knows_it(asking):
+    x = np.ones((3, 3), np.float32)
+    for words, args, kwargs in (
+        (r"gemm: missing a required argument: 'b'; give the arguments of the call, gemm\(a, b, c=None, ", (x,), {}),
+        (r"gemm: too many positional arguments; ", (x, x, x), {}),
+        (r"gemm: got an unexpected keyword argument 'foo'; ", (x, x), {"foo": 3}),
+    ):
+        with pytest.raises(TypeError, match=f"^{words}"):
+            asking("gemm", *args, **kwargs)
+
+
 def test_explain_honours_a_forced_solver(nothing_runs):
     a = np.ones((4, 6), np.float32)
     with numbaprims.config(algorithm={"gemv": "naive"}):
@@ -279,10 +266,14 @@ def test_a_table_can_be_read(toys, monkeypatch):
     toys(Stub("fast & small", 2.5e-6), Stub("slow", 3.0), Stub("none", 0.0, "m < 3, see <why>"))
     from numbaprims.ops import gemv
 
-    monkeypatch.setitem(gemv.PROBLEMS, "gemv", lambda x: Toy())
-    table = numbaprims.explain("gemv", 0)
+    monkeypatch.setitem(gemv.PROBLEMS, "gemv", lambda a, x: Toy())
+    table = numbaprims.explain("gemv", 0, 0)
     lines = str(table).splitlines()
-    assert repr(table) == str(table)
+    assert repr(table) == str(table) == table.table()
+    assert lines[:2] == ["numbaprims bench toy", "chosen: fast & small (least estimated time)"]
+    assert lines[3].startswith("*  fast & small  2.5 us") and "measured" not in lines[2]
+    assert lines[-1] == "refused: none: m < 3, see <why>"
+    lines = table.table(wide=True).splitlines()
     assert lines[:2] == ["Toy <1 & 2>", "chosen: fast & small (least estimated time)"]
     heading, *rows = lines[2:]
     assert heading.split()[:2] == ["solver", "estimate"] and len(rows) == 3
@@ -296,6 +287,14 @@ def test_a_table_can_be_read(toys, monkeypatch):
     assert html.escape("m < 3, see <why>") in page and "<why>" not in page and "fast &amp; small" in page
     with pytest.raises(KeyError, match="no solver 'nope'; there are fast & small, slow, none"):
         table["nope"]
+
+
+def test_explain_takes_a_problem_as_find_does():
+    problem = numbaprims.explain("ger", np.ones(29, np.float32), np.ones(29, np.float32)).problem
+    table = numbaprims.explain(problem, measure=True, device="cpu")
+    assert table.problem is problem and all(row.measured for row in table if row.refusal is None)
+    with pytest.raises(TypeError, match="explain takes a problem alone"):
+        numbaprims.explain(problem, 3)
 
 
 def test_measured_times_come_from_each_solver_and_out_is_left_alone(monkeypatch):

@@ -1,6 +1,7 @@
 """``numbaprims tune``: the best config of every solver for the shapes of a suite, kept in the tuning database."""
 
 import argparse
+import functools
 import sys
 from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import Any
@@ -19,10 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sampler", choices=("order", "optuna"), default="order", help="all configs, or a quarter that optuna draws")
     add("--again", action="store_true", help="also time what an earlier run has timed")
     add("--export", metavar="FILE", help="write the database as JSON lines, after tuning if there is anything to tune")
+    add("--check", action="store_true", help="export only what computes the right thing here: for files that ship")
     add("--import", dest="import_file", metavar="FILE", help="first add the records of such a file to the database")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from numbaprims.dispatch import ship
     from numbaprims.tuning import database
 
     try:
@@ -35,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         if wanted:
             _tune(wanted, arguments)
         if arguments.export:
-            print(f"{database.export_file(arguments.export)} records written to {arguments.export}")
+            only = functools.partial(ship.checked, device=arguments.device) if arguments.check else iter
+            print(f"{database.export_file(arguments.export, only=only)} records written to {arguments.export}")
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         print(f"numbaprims tune: {error}", file=sys.stderr)
         return 2

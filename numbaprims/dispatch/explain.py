@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import math
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from numbaprims import arrays, settings
 from numbaprims.device_arrays import device_of
-from numbaprims.dispatch import call, choose as _choose
+from numbaprims.dispatch import call, choose as _choose, examples, tables
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config
 
@@ -70,11 +72,34 @@ class Explanation:
             for row in self.rows
         ]
 
+    def table(self, *, wide: bool = False) -> str:
+        """The table as text that fits the terminal: the problem as its benchmark's command, paths inside the package,
+        refusals below. `wide`: a line for each solver and every field of the problem, as long as it takes."""
+        chosen = f"chosen: {self.chosen.solver} ({self.rule})"
+        if wide:
+            return "\n".join([f"{self.problem}", chosen, tables.aligned(self.HEADINGS, self._cells())])
+        width = tables.terminal_width()
+        able = [
+            (*cells[:5], f"{tables.short_path(row.source)}:{row.line}")
+            for row, cells in zip(self.rows, self._cells(), strict=True)
+            if row.refusal is None
+        ]
+        refused: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.refusal is not None:
+                refused.setdefault(row.refusal, []).append(row.solver)
+        lines = [f"refused: {', '.join(names)}: {refusal}" for refusal, names in refused.items()]
+        return "\n".join(
+            [
+                tables.command_text(self.problem.bench_command(), width),
+                *textwrap.wrap(chosen, width),
+                tables.fitted(self.HEADINGS[:6], able, width, ("config", "source")),
+                *(textwrap.fill(line, width, subsequent_indent="    ") for line in lines),
+            ]
+        )
+
     def __str__(self) -> str:
-        table = [self.HEADINGS, *self._cells()]
-        widths = [max(len(line[i]) for line in table) for i in range(len(self.HEADINGS))]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
-        return "\n".join([f"{self.problem}", f"chosen: {self.chosen.solver} ({self.rule})", *lines])
+        return self.table()
 
     __repr__ = __str__
 
@@ -102,27 +127,42 @@ def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) ->
     package = importlib.import_module("numbaprims")
     # numpy.exp has a public name too
     if name not in package._LAZY or function not in (name, getattr(package, name)):
-        raise ValueError(f"explain: {name!r} is not a public function of numbaprims")
+        raise ValueError(f"{name!r} is not a public function of numbaprims")
     # the module that a name is imported from, not the file that its function stands in
     problems = getattr(importlib.import_module(f"numbaprims.{package._LAZY[name]}"), "PROBLEMS", {})
     if name not in problems:
-        raise ValueError(f"explain: {name!r} poses no problem to the dispatcher")
+        raise ValueError(f"{name!r} poses no problem to the dispatcher")
+    public = getattr(package, name)
+    try:
+        inspect.signature(public).bind(*args, **kwargs)
+    except TypeError as error:  # in the words of the public function
+        plain = (p.replace(annotation=p.empty) for p in inspect.signature(public).parameters.values())
+        words = ", ".join(map(str, plain))
+        raise TypeError(f"{name}: {error}; give the arguments of the call, {name}({words})") from None
     problem: Problem = problems[name](*args, **kwargs)
     return problem
 
 
-def explain(function: str | Callable[..., Any], *args: Any, measure: bool = False, **kwargs: Any) -> Explanation:
+def explain(
+    function: str | Callable[..., Any] | Problem,
+    *args: Any,
+    measure: bool = False,
+    device: str | None = None,
+    **kwargs: Any,
+) -> Explanation:
     """Say what a call would do, without doing it: every solver, its estimate or its refusal, and the choice.
 
     Args:
-        function: a public function or its name, ``numbaprims.gemm`` or ``"gemm"``.
+        function: a public function or its name, ``numbaprims.gemm`` or ``"gemm"``; or a problem alone.
         *args: the arguments of the call; arrays are looked at, not computed with.
         measure: also run each solver that can, on scratch arrays, and report its time.
+        device: where a problem runs ("cpu", "cuda"); a call's arrays say it themselves.
         **kwargs: the keyword arguments of the call.
 
     Returns:
         A table-like object: rows with solver, estimate, measured time, config, source file and line. The time is the
-        one that this process has measured, else that of the tuning database.
+        one that this process has measured, else that of the tuning database. As text it fits the terminal;
+        ``explain(...).table(wide=True)`` has every field of the problem and a line for each solver.
 
     Raises:
         ValueError: the function is not one of ours, or the call itself would raise it.
@@ -133,8 +173,7 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
         >>> numbaprims.explain("gemm", a, a).chosen.refusal is None
         True
     """
-    problem = problem_of(function, *args, **kwargs)
-    device = device_of_call(args, kwargs)
+    problem, device = problem_and_device("explain", function, args, kwargs, device)
     state = settings.current()
     choice = _choose.choose(problem, device, state.algorithm)
     reference = state.device == "reference"
@@ -142,7 +181,11 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
     for candidate in choice.candidates:
         name = candidate.solver.name
         if measure and candidate.refusal is None:
-            _known[(device, problem.key(), name)] = _time(function, problem.stem, name, device, args, kwargs)
+            if isinstance(function, Problem):
+                made = examples.example_call(problem.stem, problem).on(device)
+            else:
+                made = examples.Call(function, args, kwargs)
+            _known[(device, problem.key(), name)] = _time(made, problem.stem, name, device)
         source, line = candidate.solver.source()
         rows.append(
             Row(
@@ -163,6 +206,21 @@ def explain(function: str | Callable[..., Any], *args: Any, measure: bool = Fals
     return Explanation(problem, choice.rule, tuple(rows))
 
 
+def problem_and_device(
+    asking: str,
+    function: str | Callable[..., Any] | Problem,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    device: str | None,
+) -> tuple[Problem, str]:
+    """The problem that is given, or that of a call, and where it runs."""
+    if not isinstance(function, Problem):
+        return problem_of(function, *args, **kwargs), device or device_of_call(args, kwargs)
+    if args or kwargs:
+        raise TypeError(f"{asking} takes a problem alone, or a function with the arguments of its call")
+    return function, device or call.device_of(arrays.NUMPY)
+
+
 def device_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The device that a call of these arguments would run on."""
     for value in (*args, *kwargs.values()):
@@ -172,14 +230,7 @@ def device_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return call.device_of(arrays.NUMPY)
 
 
-def _time(
-    function: str | Callable[..., Any],
-    stem: str,
-    solver: str,
-    device: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> float:
+def _time(made: examples.Call, stem: str, solver: str, device: str) -> float:
     """Seconds of the call with one solver; its result goes to an array of its own, not to the caller's `out`."""
     from numbaprims.dispatch import registry
     from numbaprims.tuning.timing import Schedule, measure_one
@@ -189,12 +240,9 @@ def _time(
         # so many launches at a time that the device does not wait for the host
         schedule = Schedule(resolution=1e-3)
 
-    if isinstance(function, str):
-        function = getattr(importlib.import_module("numbaprims"), function)
-    call: Any = function
-    own = {name: value for name, value in kwargs.items() if name != "out"}
+    own = made._replace(kwargs={name: value for name, value in made.kwargs.items() if name != "out"})
     with settings.config(algorithm={stem: solver}):
-        return float(measure_one(lambda: call(*args, **own), schedule, clock=clock).seconds)
+        return float(measure_one(lambda: own(), schedule, clock=clock).seconds)
 
 
 # Times that this process has measured, by device, problem and solver.

@@ -11,13 +11,15 @@ import dataclasses
 import importlib
 import math
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from numbaprims import arrays, settings
-from numbaprims.dispatch import call as _call, choose as _choose, examples, registry
-from numbaprims.dispatch.explain import device_of_call, problem_of, seconds_text
+from numbaprims import settings
+from numbaprims.dispatch import call as _call, choose as _choose, examples, registry, tables
+from numbaprims.dispatch.check import check_of
+from numbaprims.dispatch.explain import problem_and_device, seconds_text
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config, Solver
 from numbaprims.tuning import database, records, turns
@@ -49,18 +51,25 @@ class Finding:
     workspace: int
     """Bytes of scratch memory."""
     error: float | None = None
-    """Largest difference from the reference, relative to the largest value of it; None if not asked for."""
+    """Largest difference from the reference, relative to the largest value of it; None if not asked for, infinite for
+    NaN."""
     note: str = ""
     """How the time was found where it was not measured in full: "a glance", "not begun: ...", "user database",
-    "estimate", "failed: ..."."""
+    "estimate", "failed: ..."; or "wrong: ...", which is not timed."""
 
     @property
     def measured(self) -> bool:
         """Whether `seconds` is a time that was taken now."""
         return self.note in ("", GLANCED)
 
+    @property
+    def wrong(self) -> bool:
+        """Whether the result was found to be further from the reference than rounding explains."""
+        return self.note.startswith(WRONG)
+
 
 GLANCED = "a glance"
+WRONG, FAILED = "wrong: ", "failed: "
 
 
 class Findings(list[Finding]):
@@ -75,7 +84,10 @@ class Findings(list[Finding]):
 
     @property
     def best(self) -> Finding:
-        """The fastest."""
+        """The fastest; RuntimeError where no solver computes the problem, or none gives the right result."""
+        if not self or self[0].note.startswith((WRONG, FAILED)):
+            notes = "".join(f"; {f.algorithm}: {f.note}" for f in self)
+            raise RuntimeError(f"no solver of {self.problem.stem} is right{notes}")
         return self[0]
 
     def _cells(self) -> list[tuple[str, ...]]:
@@ -93,15 +105,16 @@ class Findings(list[Finding]):
             for f in self
         ]
 
-    def table(self) -> str:
-        """The findings as a table, without the problem."""
-        table = [self.HEADINGS, *self._cells()]
-        widths = [max(len(line[i]) for line in table) for i in range(len(self.HEADINGS))]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in table]
-        return "\n".join(lines)
+    def table(self, *, wide: bool = False) -> str:
+        """The findings as text that fits the terminal, or as wide as it comes, below the command of the benchmark."""
+        if wide:
+            return f"{self.problem}\n{tables.aligned(self.HEADINGS, self._cells())}"
+        width = tables.terminal_width()
+        head = tables.command_text(self.problem.bench_command(), width)
+        return f"{head}\n{tables.fitted(self.HEADINGS, self._cells(), width, ('note', 'config', 'solver'))}"
 
     def __str__(self) -> str:
-        return f"{self.problem}\n{self.table()}"
+        return self.table()
 
     __repr__ = __str__
 
@@ -131,17 +144,18 @@ def find(
         function: a problem; or a public function or its name, with the arguments of the call.
         *args: the arguments of the call; arrays are looked at, not computed with.
         mode: "normal" times all solvers; "fast" times none and gives what the databases say, else the estimates;
-            "hybrid" gives what the databases say, else times; "trust_verify" times the stored winner again, and all
-            of them where its time has grown by half, or where nothing is stored.
+            "hybrid" gives what the databases say, else times; "trust_verify" checks and times the stored winner again,
+            and all of them where it is wrong or its time has grown by half, or where nothing is stored.
         device: where a Problem runs ("cpu", "cuda"); a call's arrays say it themselves.
-        check: also compare each result with the float64 reference.
+        check: also compare each result with the float64 reference. A solver that is further from it than rounding
+            explains is marked, warned of, never the best and never stored. "trust_verify" always does.
         workspace_limit: bytes of scratch memory that a solver may need; default `config(solver_workspace=...)`.
         store: keep the times in the user's database, which later calls of the problem choose by.
         **kwargs: the keyword arguments of the call.
 
     Returns:
         A list of findings, the fastest first: algorithm, config, seconds, workspace, error. A solver that is three
-        times slower than the best is timed by a few calls; none is left out.
+        times slower than the best is timed by a few calls; none is left out. Those that fail or are wrong come last.
 
     Raises:
         ValueError: the function is not one of ours, the mode is unknown, or the call itself would raise it.
@@ -156,13 +170,7 @@ def find(
     """
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-    if isinstance(function, Problem):
-        if args or kwargs:
-            raise TypeError("find takes a problem alone, or a function with the arguments of its call")
-        problem, place = function, device or _call.device_of(arrays.NUMPY)
-    else:
-        problem = problem_of(function, *args, **kwargs)
-        place = device_of_call(args, kwargs) if device is None else device
+    problem, place = problem_and_device("find", function, args, kwargs, device)
     found = _choose.candidates(problem, place, workspace_limit=workspace_limit)
     if mode != "normal":
         known = _stored(problem, place, found, workspace_limit)
@@ -170,6 +178,7 @@ def find(
             return known or _estimated(problem, place, found)
         if known and (mode == "hybrid" or _holds(problem, place, known)):
             return known
+    check = check or mode == "trust_verify"
     return search(problem, place, found, check=check, store=store, workspace_limit=workspace_limit)
 
 
@@ -189,29 +198,46 @@ def search(
     able.sort(key=lambda c: c.estimate)
     items = [(c.solver, c.config, c.estimate) for c in able]
     result = Findings(problem, device, time_items(problem, device, items, check=check))
+    versions = {c.solver.name: c.solver.version for c in able}
     if store:
-        versions = {c.solver.name: c.solver.version for c in able}
         limited = workspace_limit is not None or settings.current().solver_workspace is not None
-        keep(problem, target, [(f, versions[f.algorithm]) for f in result if f.measured], replace=not limited)
+        keep(problem, target, [(f, versions[f.algorithm]) for f in result], everything=not limited)
+    for finding in result:
+        if finding.wrong:
+            warn_of(problem, finding.algorithm, finding.config, finding.note)
     return result
 
 
-def keep(problem: Problem, target: Any, timed: Sequence[tuple[Finding, int]], *, replace: bool = True) -> bool:
+def warn_of(problem: Problem, solver: str, config: Config, note: str) -> None:
+    """Warn of a solver whose result is wrong."""
+    warnings.warn(
+        f"{problem.stem}:{solver} {dict(config)} is {note}. It is not stored; please report it: "
+        f"{problem.bench_command()}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def keep(problem: Problem, target: Any, found: Sequence[tuple[Finding, int]], *, everything: bool = True) -> bool:
     """Put measured times into the user's database and let later calls choose anew; False if nothing was kept.
 
-    Without `replace`, those of other solvers stay: a limit had left them out.
+    What is stored of solvers that were not measured now goes, above all of those that are wrong. Without `everything`,
+    solvers that were not asked stay: a limit had left them out.
     """
     own = database.user()
     done = False
-    if own is not None and timed:
+    timed = [(finding, version) for finding, version in found if finding.measured]
+    if own is not None and (timed or any(finding.wrong for finding, _ in found)):
         try:
             key = records.key_of(problem, target)
         except TypeError as error:
             warn_once(own.path, str(error))
         else:
             threads = threads_now()
-            found = [record_of(finding, version, threads) for finding, version in timed]
-            done = own.store(key, found) if replace else own.add((key, record) for record in found)
+            done = own.store(
+                key, [record_of(finding, version, threads) for finding, version in timed],
+                solvers=None if everything else [finding.algorithm for finding, _ in found],
+            )  # fmt: skip
     _call.forget()
     return done
 
@@ -249,7 +275,7 @@ def time_items(
     with turns.turn(device):
         host = examples.example_call(problem.stem, problem)
         call = host.on(device)
-        expected = _reference(host) if check else None
+        checked = check_of(problem, host) if check else None
         trials: list[tuple[int, Callable[[], Any], Any]] = []
         first: dict[int, float] = {}
         errors: dict[int, float] = {}
@@ -264,11 +290,14 @@ def time_items(
                 call = examples.example_call(problem.stem, problem).on(device)  # in place: the operands are used up
             try:
                 launch, result = capture(problem, device, call, solver, config)
-                if expected is not None:  # now: repeated launches change what is computed in place
-                    errors[number] = _error(result, expected)
+                if checked is not None:  # now: repeated launches change what is computed in place
+                    errors[number], why = checked(solver, result, device)
+                    if why is not None:
+                        notes[number] = WRONG + why
+                        continue
                 first[number] = _glance(launch, clock, max(GLANCE, TIME_BOX * best if best < math.inf else 0.0))
             except Exception as error:  # one solver that fails must not cost the others their turn
-                notes[number] = f"failed: {type(error).__name__}: {error}"
+                notes[number] = f"{FAILED}{type(error).__name__}: {error}"
                 continue
             if first[number] < best:
                 best = first[number]
@@ -287,7 +316,7 @@ def time_items(
         elif number in first:
             seconds, note = first[number], GLANCED
         else:
-            seconds = math.inf if note.startswith("failed") else estimate * pace
+            seconds = math.inf if note.startswith((WRONG, FAILED)) else estimate * pace
         bytes_ = solver.workspace(problem, target, config)
         found.append(Finding(solver.name, config, seconds, bytes_, errors.get(number), note))
     return found
@@ -331,40 +360,6 @@ def _now(clock: Any) -> float:
     return float(clock.now()) if clock is not None else perf_counter()
 
 
-def _reference(call: examples.Call) -> list[Any]:
-    """What the reference makes of a call, in a copy of what it writes to."""
-    import copy
-
-    with settings.config(device="reference"):
-        return _float64(copy.deepcopy(call)())
-
-
-def _float64(result: Any) -> list[Any]:
-    """The arrays of a result as float64 of NumPy."""
-    import numpy as np
-
-    found = []
-    for x in result if isinstance(result, tuple) else (result,):
-        if hasattr(x, "to_host"):
-            x = x.to_host()
-        elif hasattr(x, "double"):
-            x = x.double().cpu().numpy()
-        found.append(np.asarray(x).astype(np.float64))
-    return found
-
-
-def _error(result: Any, expected: list[Any]) -> float:
-    """Largest difference, relative to the largest value."""
-    import numpy as np
-
-    worst = 0.0
-    for got, want in zip(_float64(result), expected, strict=True):
-        if want.size:
-            scale = float(np.abs(want).max()) or 1.0
-            worst = max(worst, float(np.abs(got - want).max()) / scale)
-    return worst
-
-
 # ---------------------------------------------------------------- without timing everything
 
 
@@ -404,10 +399,10 @@ def _estimated(problem: Problem, device: str, found: Sequence[_choose.Candidate]
 
 
 def _holds(problem: Problem, device: str, known: Findings) -> bool:
-    """Whether the stored winner still takes the time that is stored."""
+    """Whether the stored winner is right, and still takes the time that is stored."""
     best = known.best
     solver = next(s for s in registry.solvers(problem.stem, device) if s.name == best.algorithm)
-    again = time_items(problem, device, [(solver, best.config, best.seconds)], schedule=_VERIFY)[0]
+    again = time_items(problem, device, [(solver, best.config, best.seconds)], check=True, schedule=_VERIFY)[0]
     return again.measured and again.seconds <= (1 + TOLERANCE) * best.seconds
 
 

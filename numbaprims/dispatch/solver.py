@@ -24,6 +24,8 @@ class Solver:
     """Stored in databases, never renamed or reused."""
     version: ClassVar[int] = 1
     """Raised when its configs or its results change."""
+    amplification: ClassVar[int] = 1
+    """How much larger than those of the plain sum its rounding errors may be."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         """None when it can and is right; else one sentence for the user."""
@@ -66,7 +68,9 @@ class Solver:
 def _source_of(cls: Any) -> tuple[str, int]:
     """A class's file and line; once, because Python parses the file for it (20 ms)."""
     try:
-        return inspect.getsourcefile(cls) or "?", inspect.getsourcelines(cls)[1]
+        lines, first = inspect.getsourcelines(cls)  # from its decorators on
+        below = next(at for at, line in enumerate(lines) if line.lstrip().startswith("class "))
+        return inspect.getsourcefile(cls) or "?", first + below
     except (OSError, TypeError):  # made in a notebook or a shell: a class has no file there, but its methods do
         code = cls.bind.__code__
         return code.co_filename, code.co_firstlineno

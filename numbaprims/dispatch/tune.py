@@ -83,6 +83,8 @@ def tune(
 ) -> Outcomes:
     """Time the configs of every solver for some problems, and keep the best in the user's tuning database.
 
+    Every result is compared with the float64 reference first: a config that is wrong is warned of and never kept.
+
     Args:
         problems: a problem or several, as `numbaprims.explain(...).problem` gives them.
         executor: where the timings run; None is this process. Timings on one device take turns, so a pool of
@@ -110,7 +112,13 @@ def tune(
         >>> outcome.seconds > 0
         True
     """
-    wanted = [problems] if isinstance(problems, Problem) else list(problems)
+    wanted = [problems] if isinstance(problems, Problem | str) or not isinstance(problems, Iterable) else list(problems)
+    for problem in wanted:
+        if not isinstance(problem, Problem):
+            raise TypeError(
+                f"problems: {problem!r} given; tune takes what numbaprims.explain(function, ...).problem gives, as "
+                f"find does with find(function, ...); `numbaprims tune` takes sizes"
+            )
     place = device or _call.device_of(arrays.NUMPY)
     own = database.user()
     runs = [_Run(problem, place, own, sampler, again) for problem in wanted]
@@ -200,7 +208,7 @@ class _Run:
         self._key: records.Key | None = None
         self._facts: dict[str, Any] = {}
         self._estimated: tuple[str, str] | None = None
-        self._stored = False
+        self._stored = self._wrong = False
 
     def jobs(self) -> Iterator[dict[str, Any]]:
         """Jobs, one at a time: `take` the result of each before the next."""
@@ -244,6 +252,10 @@ class _Run:
                 for (solver, config), seconds in zip(self._batch.items, times, strict=True)
             ]
             self._own.add_trials(self._key, timed)
+        for (solver, config), note in zip(self._batch.items, result["wrong"], strict=True):
+            if note:
+                self._wrong = True
+                _find.warn_of(self.problem, solver, config, note)
 
     def _begin(self, result: dict[str, Any]) -> None:
         options = [Option(o["solver"], o["version"], o["estimate"], tuple(o["configs"])) for o in result["options"]]
@@ -274,15 +286,16 @@ class _Run:
 
     def keep(self) -> None:
         """Store the best config of each solver; once, and only where something was timed or nothing is stored."""
-        if self._stored or self._own is None or self.walk is None or self._key is None or not self.best():
+        if self._stored or self._own is None or self.walk is None or self._key is None:
+            return
+        if not self.best() and not self._wrong:
             return
         self._stored = True
         if self.walk.new or not any(which == "" for which, _ in self._own.lookup(self._key)):
             best = [self._record(solver, config, seconds) for seconds, (solver, config) in self.walk.best_of_each()]
-            if settings.current().solver_workspace is None:
-                self._own.store(self._key, best)
-            else:  # the times of solvers that a limit left out stay
-                self._own.add((self._key, record) for record in best)
+            # under a limit, the times of solvers that it left out stay
+            limited = settings.current().solver_workspace is not None
+            self._own.store(self._key, best, solvers=list(self._versions) if limited else None)
 
     def outcome(self) -> Outcome | None:
         best = self.best()
@@ -366,5 +379,8 @@ def _time(problem: Problem, target: Any, job: dict[str, Any]) -> dict[str, Any]:
                 solver.bind(problem, target, config)
             except Exception:
                 continue  # it fails again when it is timed, and is noted there
-    found = _find.time_items(problem, job["device"], items, schedule=Schedule(**job["schedule"]))
-    return {"seconds": [f.seconds if f.measured else None for f in found]}
+    found = _find.time_items(problem, job["device"], items, check=True, schedule=Schedule(**job["schedule"]))
+    return {
+        "seconds": [f.seconds if f.measured else None for f in found],
+        "wrong": [f.note if f.wrong else "" for f in found],
+    }

@@ -8,13 +8,14 @@ problem only; where there is no file, sqlite is not even imported.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
 
 from numbaprims import settings
-from numbaprims.tuning.records import RELATED, SCHEMA, Key, Record
+from numbaprims.tuning.records import RELATED, SCHEMA, Key, Record, load
 from numbaprims.tuning.trouble import warn_once
 
 if TYPE_CHECKING:
@@ -89,50 +90,80 @@ def _shipped(family: str) -> tuple[str, _Shipped]:
     path = shipped_file(family)
     found: _Shipped = {}
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open(path, "rb") as file:
+            entries = list(parse(lines_of(file), path))
     except FileNotFoundError:
         return path, found
-    except (OSError, ValueError) as error:
+    except OSError as error:
         warn_once(path, f"it cannot be read ({error}); estimates are used instead")
         return path, found
-    for key, record in parse(lines, path):
+    unchecked = 0
+    for key, record in entries:
+        if record.error is None:
+            unchecked += 1
+            continue
         place = found.setdefault((key.stem, key.problem, key.settings), {})
         place.setdefault(key.fingerprint, []).append(record)
+    if unchecked:
+        warn_once(path, f"{unchecked} of its records were not checked (tune --export FILE --check) and are not used")
     return path, found
 
 
 # ---------------------------------------------------------------- files of JSON lines
 
 
-def parse(lines: Iterable[str], name: str) -> Iterator[tuple[Key, Record]]:
-    """The entries of an exported file; a line that is none costs a warning that names it."""
+LINE_LIMIT = 1 << 16
+"""Bytes of a line; a record takes one thousand."""
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that exceeds the limit no more than one byte beyond it."""
+    while line := file.readline(LINE_LIMIT + 1):
+        yield line
+        while len(line) > LINE_LIMIT and not line.endswith(b"\n"):
+            line = file.readline(LINE_LIMIT + 1)  # the rest, up to the next line
+
+
+def parse(lines: Iterable[bytes], name: str) -> Iterator[tuple[Key, Record]]:
+    """The entries of an exported file, which a stranger may have written.
+
+    A line that is none is passed over; one warning at the end says how many, and what is wrong with the first.
+    """
+    bad, first = 0, ""
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
         try:
-            document = json.loads(line)
+            if not line.strip():
+                continue
+            if len(line) > LINE_LIMIT:
+                raise ValueError(f"it is longer than {LINE_LIMIT} bytes")
+            document = load(line.decode())
             key, record = Key.of_document(document), Record.of_document(document)
-            if document.get("schema") != SCHEMA:
-                raise ValueError(f"its schema is {document.get('schema')!r}; this release knows {SCHEMA}")
+            schema = document.get("schema")
+            if schema != SCHEMA or isinstance(schema, bool):
+                raise ValueError(f"its schema is {schema!r}; this release knows {SCHEMA}")
         except ValueError as error:
-            warn_once(name, f"line {number} is not used: {error}")
+            bad, first = bad + 1, first or f"line {number}: {str(error)[:200]}"
             continue
         yield key, record
+    if bad:
+        warn_once(name, f"{bad} line{'s are' if bad > 1 else ' is'} not used; {first}")
 
 
-def export_file(path: str | os.PathLike[str], stem: str | None = None) -> int:
+def export_file(
+    path: str | os.PathLike[str],
+    stem: str | None = None,
+    only: Callable[[Iterable[tuple[Key, Record]]], Iterable[tuple[Key, Record]]] = iter,
+) -> int:
     """Write the user's database as JSON lines, one record a line; give their number.
+
+    `only` says which of them: `numbaprims.dispatch.ship.checked` for a file that is to ship.
 
     Raises:
         OSError: the file cannot be written.
     """
     own = user()
-    lines = [
-        json.dumps({"schema": SCHEMA, **key.document(), **record.document()})
-        for key, record in (own.everything() if own else ())
-        if stem in (None, key.stem)
-    ]
+    entries = [(key, record) for key, record in (own.everything() if own else ()) if stem in (None, key.stem)]
+    lines = [json.dumps({"schema": SCHEMA, **key.document(), **record.document()}) for key, record in only(entries)]
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in lines)
     return len(lines)
@@ -141,12 +172,19 @@ def export_file(path: str | os.PathLike[str], stem: str | None = None) -> int:
 def import_file(path: str | os.PathLike[str]) -> int:
     """Add the records of an exported file to the user's database, in the place of those it has; give their number.
 
-    A line that is no record costs a warning. Whether a config suits its solver is looked at when it is used.
+    Lines that are no records are passed over, with one warning. Whether a config suits its solver is looked at when it
+    is used.
 
     Raises:
         OSError: the file cannot be read.
     """
-    with open(path, encoding="utf-8", errors="replace") as file:
-        entries = list(parse(file, os.fspath(path)))
-    own = user()
-    return len(entries) if own is not None and own.add(entries) else 0
+    own, count = user(), 0
+    with open(path, "rb") as file:
+        entries = parse(lines_of(file), os.fspath(path))
+        while some := list(itertools.islice(entries, IMPORT)):
+            count += len(some) if own is not None and own.add(some) else 0
+    return count
+
+
+IMPORT = 10_000
+"""Records that are held in memory at a time."""

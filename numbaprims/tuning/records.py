@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import importlib
 import json
-import math
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +53,7 @@ class Key:
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")
         for name in ("stem", "fingerprint", "family"):
-            if not isinstance(document.get(name), str) or not document[name]:
+            if not _is_text(document.get(name)) or not document[name]:
                 raise ValueError(f"its {name} is {document.get(name)!r}, not a string")
         for name in ("problem", "settings"):
             if not isinstance(document.get(name), dict):
@@ -75,10 +74,12 @@ class Record:
     seconds: float
     threads: int
     toolchain: str
+    error: float | None = None
+    """Of a record that ships: the largest difference from the float64 definition, relative to the largest value."""
 
     def document(self) -> dict[str, Any]:
         """The record as it stands in a line of an exported file."""
-        return dataclasses.asdict(self)
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
     @classmethod
     def of_document(cls, document: Any) -> Record:
@@ -86,15 +87,62 @@ class Record:
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")
         values: dict[str, Any] = {field.name: document.get(field.name) for field in dataclasses.fields(cls)}
-        for name, kind in (("solver", str), ("version", int), ("config", dict), ("threads", int), ("toolchain", str)):
-            if not isinstance(values[name], kind) or isinstance(values[name], bool):
+        config, seconds, error = values["config"], values["seconds"], values["error"]
+        for name, known in (
+            ("solver", _is_text),
+            ("version", _is_whole),
+            ("threads", _is_whole),
+            ("toolchain", _is_text),
+        ):
+            if not known(values[name]):
                 raise ValueError(f"its {name} is {values[name]!r}")
-        if not all(isinstance(k, str) and isinstance(v, (int, str)) for k, v in values["config"].items()):
-            raise ValueError(f"its config is {values['config']!r}; tunables are whole numbers and words")
-        seconds = values["seconds"]
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        if not isinstance(config, dict) or not all(
+            _is_text(k) and (_is_whole(v) or _is_text(v)) for k, v in config.items()
+        ):
+            raise ValueError(f"its config is {config!r}; tunables are whole numbers and words")
+        if not _is_number(seconds) or not 0 < seconds < LARGEST:
             raise ValueError(f"its seconds are {seconds!r}")
-        return cls(**{**values, "seconds": float(seconds)})
+        if error is not None and (not _is_number(error) or not 0 <= error < LARGEST):
+            raise ValueError(f"its error is {error!r}")
+        return cls(**{**values, "seconds": float(seconds), "error": None if error is None else float(error)})
+
+
+# What a file says may be anything; a database takes integers of 64 bits and text that UTF-8 can write.
+LARGEST = 2**63
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -LARGEST <= value < LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def load(text: str) -> Any:
+    """The value of JSON that a stranger may have written; ValueError for what is none, has more parts than any record
+    (Python cannot read what nests deep), or two fields of a name.
+
+    >>> load("[" * 100_000)
+    Traceback (most recent call last):
+    ValueError: it has more than 100 lists and objects
+    """
+    if not isinstance(text, str):
+        raise ValueError("it is no text")
+    if text.count("[") + text.count("{") > 100:
+        raise ValueError("it has more than 100 lists and objects")
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("it has two fields of a name")
+    return found
 
 
 def dump(value: Any) -> str:

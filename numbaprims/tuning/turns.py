@@ -16,11 +16,12 @@ _lock = threading.RLock()
 
 
 def lock_file(device: str) -> str | None:
-    """The file that processes of this machine lock for a turn on a device; None where no directory is known."""
+    """The file that processes of this machine lock for a turn on a device; None where no directory is known, or what
+    lies there could be somebody else's."""
     from numbaprims import kernel_cache
 
     folder = os.path.dirname(str(kernel_cache.directory()))
-    if not os.path.isabs(folder):
+    if not os.path.isabs(folder) or kernel_cache.untrusted(folder):  # a lock file is opened for writing
         return None
     words = f"timing-{socket.gethostname()}-{device}"
     return os.path.join(folder, "".join(c if c.isalnum() or c in "-_." else "_" for c in words) + ".lock")
@@ -34,8 +35,10 @@ def turn(device: str) -> Iterator[None]:
         if path is not None:
             import filelock
 
+            from numbaprims import kernel_cache
+
             try:
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                kernel_cache.make_private(os.path.dirname(path))
                 stack.enter_context(filelock.FileLock(path, timeout=PATIENCE, is_singleton=True))
             except (OSError, NotImplementedError, filelock.Timeout):
                 pass  # a read-only home: its own threads still take turns

@@ -8,18 +8,18 @@ file systems.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from numbaprims.tuning.records import RELATED, SCHEMA, Key, Record, dump
+from numbaprims.kernel_cache import make_private
+from numbaprims.tuning.records import RELATED, SCHEMA, Key, Record, dump, load
 from numbaprims.tuning.trouble import warn_once
 
 APPLICATION = 0x6E707274  # "nprt": tells our file from another sqlite database
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS records (
     PRIMARY KEY (stem, problem, settings, fingerprint, solver)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS families ON records (stem, problem, settings, family);
-CREATE TABLE IF NOT EXISTS trials (
+DROP TABLE IF EXISTS trials;  -- of releases that did not check results
+CREATE TABLE IF NOT EXISTS tried (
     stem TEXT, problem TEXT, settings TEXT, fingerprint TEXT, solver TEXT, version INTEGER, config TEXT,
     threads INTEGER, seconds REAL, toolchain TEXT, written REAL,
     PRIMARY KEY (stem, problem, settings, fingerprint, solver, version, config, threads)
@@ -76,7 +77,7 @@ class Database:
             if row[0] != key.fingerprint:
                 others.setdefault(row[0], []).append(row)
         # of several machines the one that was measured last
-        for group in sorted(others.values(), key=lambda group: max(row[7] or 0 for row in group), reverse=True):
+        for group in sorted(others.values(), key=lambda group: max(_written(row[7]) for row in group), reverse=True):
             if records := self._records(group):
                 found.append((RELATED, records))
         return found
@@ -88,16 +89,18 @@ class Database:
                 "solver": solver, "version": version, "seconds": seconds, "threads": threads, "toolchain": toolchain,
             }  # fmt: skip
             try:
-                found.append(Record.of_document({**document, "config": json.loads(config)}))
+                found.append(Record.of_document({**document, "config": load(config)}))
             except (TypeError, ValueError) as error:
                 warn_once(self.path, f"an entry of solver {solver!r} is not used: {error}")
         return found
 
     def trials(self, key: Key, threads: int) -> dict[tuple[str, int, str], float]:
         """(solver, version, config as canonical JSON) -> seconds, of all that `tune` has tried on this CPU; infinite
-        for what failed, or was too slow to be begun."""
+        for what failed, was wrong, or too slow to be begun."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name='tried'", ()):  # made before results were checked
+            return {}
         rows = self._read(
-            "SELECT solver, version, config, seconds FROM trials"
+            "SELECT solver, version, config, seconds FROM tried"
             " WHERE stem=? AND problem=? AND settings=? AND fingerprint=? AND threads=?",
             (key.stem, key.problem, key.settings, key.fingerprint, threads),
         )
@@ -117,10 +120,10 @@ class Database:
             values = dict(zip(("solver", "version", "config", "seconds", "threads", "toolchain"), row[5:], strict=True))
             try:
                 document = {"stem": row[0], "fingerprint": row[3], "family": row[4]}
-                document |= {"problem": json.loads(row[1]), "settings": json.loads(row[2])}
+                document |= {"problem": load(row[1]), "settings": load(row[2])}
                 yield (
                     Key.of_document(document),
-                    Record.of_document({**values, "config": json.loads(values["config"])}),
+                    Record.of_document({**values, "config": load(values["config"])}),
                 )
             except (TypeError, ValueError) as error:
                 warn_once(self.path, f"an entry is left out: {error}")
@@ -199,19 +202,21 @@ class Database:
             raise ValueError(f"its schema is {version}, of a later release; this one knows {SCHEMA}")
 
     # ------------------------------------------------------------ writing
-    def store(self, key: Key, found: list[Record]) -> bool:
-        """Replace what is known of a key on this CPU; False where it could be kept in this process's memory only.
+    def store(self, key: Key, found: list[Record], *, solvers: Collection[str] | None = None) -> bool:
+        """Replace what is known of a key on this CPU (of some solvers, if they are named); False where it could be kept
+        in this process's memory only.
 
         All of a key's records are replaced at once: they were measured together, and are compared with each other.
         """
-        kept = self._write(
-            [("DELETE FROM records WHERE stem=? AND problem=? AND settings=? AND fingerprint=?", [_place(key)])]
-            + [(_INSERT_RECORD, [_row(key, record) for record in found])]
-        )
+        place = "DELETE FROM records WHERE stem=? AND problem=? AND settings=? AND fingerprint=?"
+        old = (place, [_place(key)]) if solvers is None else (
+            f"{place} AND solver=?", [(*_place(key), solver) for solver in solvers]
+        )  # fmt: skip
+        kept = self._write([old, (_INSERT_RECORD, [_row(key, record) for record in found])])
         with self._lock:
-            self._kept.pop(key, None)
+            others = [r for r in self._kept.pop(key, []) if solvers is not None and r.solver not in solvers]
             if not kept:
-                self._kept[key] = list(found)
+                self._kept[key] = [*others, *found]
         return kept
 
     def add_trials(self, key: Key, found: list[Record]) -> bool:
@@ -229,7 +234,7 @@ class Database:
             )
             for r in found
         ]
-        return self._write([("INSERT OR REPLACE INTO trials VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)])
+        return self._write([("INSERT OR REPLACE INTO tried VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)])
 
     def add(self, entries: Iterable[tuple[Key, Record]]) -> bool:
         """Add records one by one, each in the place of its key's and solver's; False as for `store`."""
@@ -263,7 +268,7 @@ class Database:
         return False
 
     def _writer(self) -> sqlite3.Connection:
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(self.path))
         return sqlite3.connect(self.path, timeout=WRITE_SECONDS, isolation_level=None)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -287,6 +292,10 @@ class Database:
             self.path, f"it is corrupt ({error}) and was renamed to {os.path.basename(aside)}; a new one is begun"
         )
         return True
+
+
+def _written(value: Any) -> float:
+    return value if isinstance(value, (int, float)) else 0.0
 
 
 _INSERT_RECORD = "INSERT OR REPLACE INTO records VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
