@@ -16,19 +16,22 @@ kernels still compile, they are only not kept.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from numbaprims import kernel_files, settings
-from numbaprims.kernel_files import Entry, clear, directory, entries, size
+from numbaprims.kernel_files import Entry, clear, directory, entries, make_private, size, untrusted
 from numbaprims.source_digest import NotStable, closure_digest, function_token
 
 __all__ = [
+    "CodeCache",
     "Entry",
     "KernelCache",
     "clear",
@@ -38,10 +41,12 @@ __all__ = [
     "directory",
     "entries",
     "install_unique_symbols",
+    "make_private",
     "size",
     "statistics",
     "thread_mask",
     "unavailable",
+    "untrusted",
 ]
 
 # The largest kernels compile in about 4 s; a lock that is held for longer than this is taken for dead.
@@ -251,7 +256,7 @@ class KernelCache:
 
     def reduce(self, result: Any) -> bytes | None:
         """A compiled kernel as bytes; None if it cannot be kept."""
-        if result.library.has_dynamic_globals or any(not lifted.can_cache for lifted in result.lifted or ()):
+        if not _can_be_kept(result):
             return None
         parts = _parts()
         return parts.dumps((_external_symbols(result), tuple(result.reload_init), parts.reduce(result)))
@@ -302,6 +307,9 @@ class KernelCache:
     def _usable_key(self, sig: Any) -> bytes | None:
         if not self._enabled or not settings.current().cache:
             return None
+        _, why = kernel_files.place(settings.current().cache_dir)
+        if why and "place" not in _warned:
+            _warn("place", why)
         return self.key(sig)
 
     def key(self, sig: Any) -> bytes | None:
@@ -370,6 +378,28 @@ class KernelCache:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+
+class CodeCache(KernelCache):
+    """The cache of a C function that is called by pointer alone: its file holds machine code and names, no pickle."""
+
+    def rebuild(self, payload: bytes, target_context: Any) -> Any:
+        head, _, code = payload.partition(b"\n")
+        name, wrapper, symbols, size = json.loads(head)
+        _provide(_parts(), target_context, symbols)
+        library = target_context.codegen().unserialize_library((name, "object", (code[:size], code[size:])))
+        return SimpleNamespace(library=library, fndesc=SimpleNamespace(llvm_cfunc_wrapper_name=wrapper))
+
+    def reduce(self, result: Any) -> bytes | None:
+        if not _can_be_kept(result) or result.reload_init or result.environment.consts:
+            return None
+        name, _, (code, bitcode) = result.library.serialize_using_object_code()
+        head = [name, result.fndesc.llvm_cfunc_wrapper_name, _external_symbols(result), len(code)]
+        return b"%s\n%s%s" % (json.dumps(head).encode(), code, bitcode)
+
+
+def _can_be_kept(result: Any) -> bool:
+    return not result.library.has_dynamic_globals and all(lifted.can_cache for lifted in result.lifted or ())
 
 
 def _external_symbols(cres: Any) -> tuple[str, ...]:

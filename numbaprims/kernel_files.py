@@ -1,17 +1,19 @@
 """The files of the kernel cache: where they lie, how one is written, checked, locked, listed and thrown away.
 
 One file holds one kernel. Its name is the digest of its key, the whole key stands in it, and a checksum
-over key and payload is verified before anybody unpickles the payload. Files appear by ``os.replace``, so
+over key and payload is verified before anybody looks at the payload. Files appear by ``os.replace``, so
 that a reader sees a whole file or none. There is no index that two processes could overwrite.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import stat
 import struct
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +21,9 @@ from typing import Any, NamedTuple
 
 from numbaprims import settings
 
-__all__ = ["Entry", "Lock", "clear", "directory", "entries", "file_name", "read", "size", "trim", "write"]
+__all__ = ["Entry", "Lock", "clear", "directory", "entries", "file_name", "place", "read", "size", "trim", "write"]
 
-SCHEMA = 2  # raised when the layout of a file or of a key changes
+SCHEMA = 3  # raised when the layout of a file or of a key changes
 SUFFIX = ".npk"
 LEFT_SECONDS = 600.0  # a temporary or lock file of this age belongs to no living compilation
 _MAGIC = b"numbaprims kernel\n"
@@ -31,12 +33,23 @@ _START = len(_MAGIC) + _HEAD.size
 
 # ---------------------------------------------------------------------------------------------- directories
 def directory() -> Path:
-    """The user's directory of compiled kernels. It need not exist."""
-    return Path(_user_directory(settings.current().cache_dir))
+    """The user's directory of compiled kernels, or the private one in its place. It need not exist."""
+    return Path(place(settings.current().cache_dir)[0])
 
 
 @functools.cache
-def _user_directory(chosen: str | None) -> str:
+def place(chosen: str | None) -> tuple[str, str]:
+    """(the directory of kernels, why it is not the one that was chosen or ""); looked at once a process."""
+    wanted = _below(chosen)
+    why = untrusted(wanted) if os.path.isabs(wanted) else ""
+    if why:
+        for other in (_below(None), os.path.join(tempfile.gettempdir(), f"numbaprims-{_user()}", "kernels")):
+            if os.path.isabs(other) and not untrusted(other):
+                return other, f"{why}, so that kernels in {wanted} could be anybody's; they are kept in {other}"
+    return wanted, ""
+
+
+def _below(chosen: str | None) -> str:
     if chosen is None:
         import platformdirs
 
@@ -44,24 +57,79 @@ def _user_directory(chosen: str | None) -> str:
     return os.path.join(chosen, "kernels")
 
 
-def _check_owner(path: str) -> None:
-    """Raise PermissionError if somebody else could have put machine code into this directory."""
-    if not hasattr(os, "getuid"):
-        return
-    info, me = os.stat(path), os.getuid()
-    if info.st_mode & stat.S_IWOTH:
-        raise PermissionError(f"{path} can be written by everybody")
-    # root inside a container often works on a directory that the host's user mounted there, and named it.
-    if info.st_uid not in (me, 0) and not (me == 0 and settings.current().cache_dir):
-        raise PermissionError(f"{path} belongs to another user")
+# Machine code is code: who may write it, or rename a directory above it, decides what this process runs.
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else -1
+
+
+def _distrust(path: str, info: os.stat_result, sticky: bool = False) -> str:
+    """Why somebody else may have written this, or may replace what lies in it; "" if nobody but this user and root."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    if info.st_uid not in (0, _user()):
+        return f"{path} belongs to another user"
+    others = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not stat.S_ISLNK(info.st_mode)
+    if others and not (sticky and info.st_mode & stat.S_ISVTX):  # in /tmp everybody renames his own only
+        return f"{path} can be written by {'everybody' if info.st_mode & stat.S_IWOTH else 'its group'}"
+    return ""
+
+
+def untrusted(path: str) -> str:
+    """Why code in a directory could be somebody else's, by every step on the way to it, through symbolic links too; ""
+    if it could not. What does not exist yet will be made by this user alone."""
+    steps, here, links = path.split(os.sep)[::-1], os.sep, 0
+    try:
+        why = _distrust(here, os.lstat(here), sticky=True)
+        while steps and not why:
+            name = steps.pop()
+            if name in ("", os.curdir):
+                continue
+            if name == os.pardir:
+                here = os.path.dirname(here)
+                continue
+            at = os.path.join(here, name)
+            info = os.lstat(at)
+            why = _distrust(at, info, sticky=any(steps))
+            if not stat.S_ISLNK(info.st_mode):
+                here = at
+                continue
+            links += 1
+            if links > 40:
+                return f"{path} has too many symbolic links"
+            target = os.readlink(at)
+            here = os.sep if os.path.isabs(target) else here
+            steps += target.split(os.sep)[::-1]
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return str(error)
+    return why
+
+
+@functools.cache
+def _trust(path: str) -> None:
+    """Raise PermissionError where `untrusted` has a reason; a directory that passes is not looked at again."""
+    os.stat(path)
+    why = untrusted(path)
+    if why:
+        raise PermissionError(why)
 
 
 def prepare(path: str) -> None:
     """Make the directory, for this user alone; OSError if it cannot be made or trusted."""
     if not os.path.isabs(path):  # a home directory that could not be found out
         raise FileNotFoundError(f"no directory for {path}; set NUMBAPRIMS_CACHE_DIR")
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    _check_owner(path)
+    make_private(path)
+    _trust(path)
+
+
+def make_private(path: str) -> None:
+    """Make a directory and those above it that are missing, each for this user alone: `os.makedirs` leaves the upper
+    ones to the umask."""
+    if path and not os.path.isdir(path):
+        make_private(os.path.dirname(path))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 # ---------------------------------------------------------------------------------------------- one file
@@ -96,9 +164,13 @@ def read(folder: str, file: str, key: bytes) -> bytes | None:
 
     Raises OSError if the file cannot be read or its directory not be trusted, ValueError if it is not whole.
     """
+    path = os.path.join(folder, file)
     try:
-        with open(os.path.join(folder, file), "rb") as stream:
-            _check_owner(folder)
+        _trust(folder)
+        with open(path, "rb") as stream:
+            why = _distrust(path, os.fstat(stream.fileno()))
+            if why:
+                raise PermissionError(why)
             return unpack(stream.read(), key)
     except (FileNotFoundError, NotADirectoryError):
         return None

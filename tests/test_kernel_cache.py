@@ -4,64 +4,14 @@ import os
 import pickle
 import stat
 import time
-import warnings
 from pathlib import Path
 
 import numba
 import pytest
 from hypothesis import given, strategies as st
-from numba import types
-from numba.core.ccallback import CFunc
+from kernel_disk import SIGNATURE, look_again, make
 
 from numbaprims import kernel_cache, kernel_files, settings
-
-SIGNATURE = types.int64(types.int64)
-
-
-class Disk:
-    """A cache directory of one test, and what the cache warned of."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.folder = root / "kernels"
-        self.warned: list[str] = []
-
-    @property
-    def files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.npk"))
-
-    def use(self, scale: int = 3) -> str:
-        """Compile or load a kernel, check what it computes, and say which of the two happened."""
-        before = kernel_cache.statistics()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            kernel = make(scale)
-            with kernel_cache.compile_lock(kernel._cache):
-                kernel.compile()
-        assert kernel.ctypes(5) == 5 * scale
-        self.warned = [str(w.message) for w in caught]
-        after = kernel_cache.statistics()
-        done = [name for name in ("hits", "saves") if after[name] > before[name]]
-        return " ".join(done) or "compiled"
-
-
-def make(scale: int) -> CFunc:
-    def times(x):
-        return x * scale
-
-    times.__name__ = times.__qualname__ = f"times_{scale}"
-    kernel = CFunc(times, (SIGNATURE.args, SIGNATURE.return_type), {}, {})
-    kernel._cache = kernel_cache.KernelCache(times, "times", (scale,), {})
-    return kernel
-
-
-@pytest.fixture
-def disk(tmp_path, monkeypatch):
-    old = settings._default
-    monkeypatch.setattr(kernel_cache, "_warned", set())
-    settings.set_defaults(cache_dir=tmp_path)
-    yield Disk(tmp_path)
-    settings._default = old
 
 
 # ---------------------------------------------------------------------------------- parts of Numba
@@ -238,10 +188,12 @@ def test_whole_file_with_a_payload_that_means_nothing(disk):
     disk.use()
     [path] = disk.files
     key = make(3)._cache.key(SIGNATURE)
-    for payload in (b"", b"not a pickle", pickle.dumps(()), pickle.dumps((1, 2, 3)), pickle.dumps(None)):
+    names = b'["f", "g", ["no_such_symbol"], 3]\n\0\0\0'
+    for payload in (b"", b"not JSON", b"{}", b"[1, 2, 3]\n", b"[" * 99_999, names, pickle.dumps(Bomb())):
         path.write_bytes(kernel_files.pack(key, payload))
         assert disk.use() == "saves"
         assert disk.use() == "hits"
+    assert not Bomb.exploded, "a kernel's file is not unpickled, whatever is in it"
 
 
 class Bomb:
@@ -325,18 +277,10 @@ def test_full_disk_leaves_nothing_behind(disk):
     assert disk.use() == "saves"
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs POSIX permissions")
-def test_directory_that_everybody_can_write_is_not_trusted(disk):
-    disk.use()
-    disk.folder.chmod(0o777)
-    assert disk.use() == "compiled" and any("by everybody" in text for text in disk.warned)
-    disk.folder.chmod(0o700)
-    assert disk.use() == "hits"
-
-
 def test_relative_directory_is_not_made(disk, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kernel_files, "_user_directory", lambda chosen: "~/.cache/numbaprims/kernels")
+    monkeypatch.setattr(kernel_files, "_below", lambda chosen: "~/.cache/numbaprims/kernels")
+    look_again()
     assert disk.use() == "compiled" and len(disk.warned) == 1
     assert list(tmp_path.iterdir()) == []
 
