@@ -51,6 +51,56 @@ def test_unknown_command_is_refused():
     assert "benhc" in done.stderr and "bench" in done.stderr
 
 
+def test_no_command_lists_the_commands(capsys: pytest.CaptureFixture):
+    assert cli.main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n    {name}" in shown for name in cli.COMMANDS)
+
+
+def test_explain_names_a_problem_as_find_does(capsys: pytest.CaptureFixture):
+    words = "conv --n 1 --c 64 --hw 56 --k 64 --rs 3 --pad 1".split()
+    assert cli.main(["explain", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "chosen: " in shown and "refused: depthwise: " in shown and max(map(len, shown.splitlines())) <= 80
+    assert cli.main(["explain", *words, "--wide"]) == 0
+    assert "ConvProblem(direction='forward', n=1, c=64" in capsys.readouterr().out
+    assert cli.main(["explain", "ger", "--m", "9", "--n", "9", "--measure"]) == 0
+    assert " measured " in capsys.readouterr().out
+    assert cli.main(["explain", "gemm", "--m", "9", "--n", "9"]) == 2
+    assert "numbaprims explain: --k missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words, said", [
+    ("find gemm --m -1 --n 2 --k 2", "argument --m: '-1' given, allowed are whole numbers from 1"),
+    ("explain gemm --m 0 --n 2 --k 2", "argument --m: '0' given, allowed are whole numbers from 1"),
+    ("tune conv --n 1 --c 4 --hw 8 --k 4 --rs x", "argument --rs: 'x' given, allowed are whole numbers from 1"),
+    ("bench conv --n 1 --c 4 --h 8 --w 8 --k 4 --r 3 --s 3 --groups -2", "argument --groups: '-2' given"),
+    ("find conv --n 1 --c 4 --hw 8 --k 4 --rs 3 --stride 0", "stride: '0' given, allowed are one number or 2 from 1"),
+    ("find conv --n 1 --c 4 --hw 8 --k 4 --rs 3 --dilation x", "dilation: 'x' given, allowed are one number or 2"),
+    ("find conv --n 1 --c 4 --d 4 --z 1 --hw 8 --k 4 --rs 3 --stride 0x1x1", "stride: '0x1x1' given"),
+    ("find conv --n 1 --c 4 --hw 8 --k 4 --rs 3 --padding=-1", "padding: '-1' given, allowed are one number or 2"),
+])  # fmt: skip
+def test_a_wrong_size_is_named(words: str, said: str, capsys: pytest.CaptureFixture):
+    try:
+        assert cli.main(words.split()) == 2
+    except SystemExit as stopped:
+        assert stopped.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_kernels_run_where_the_users_own_functions_do_not_compile(tmp_path: Path):
+    code = (
+        "import numba, numpy as np, numbaprims\nx = np.ones((4, 4), np.float32)\n"
+        "f = numba.njit(lambda a: numbaprims.gemm(a, a))\n"
+        "print(type(f).__name__, f(x)[0, 0], numbaprims.relu(x)[0, 0], numba.config.DISABLE_JIT)"
+    )
+    env = dict(os.environ, PYTHONPATH=str(SOURCE), NUMBA_DISABLE_JIT="1")
+    for cache in (os.environ["NUMBAPRIMS_CACHE_DIR"], str(tmp_path)):  # loaded, and compiled
+        env["NUMBAPRIMS_CACHE_DIR"] = cache
+        used = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert used.stdout.split() == ["function", "4.0", "1.0", "1"], used.stderr
+
+
 def test_info_tells_the_truth():
     done = command("info", "--json", OPENBLAS_CORETYPE="Haswell", NUMBAPRIMS_THREADS="1")
     assert done.returncode == 0, done.stderr

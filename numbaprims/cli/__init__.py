@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": ("numbaprims.nn.demo", "train a digit classifier on this library, beside the same run on NumPy"),
     "bench": ("numbaprims.bench.command", "time a primitive against the roofline and the rivals installed"),
     "reproduce": ("numbaprims.cli.reproduce", "measure a table or figure of a paper again"),
+    "explain": ("numbaprims.cli.explain", "show every solver of a problem: its estimate or why not, and the choice"),
     "find": ("numbaprims.cli.find", "time every solver of a problem, and remember the fastest"),
     "tune": ("numbaprims.cli.tune", "find the best config of every solver for a suite of shapes"),
     "warmup": ("numbaprims.cli.warmup", "compile kernels into the cache ahead of their first use"),
@@ -28,12 +29,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="numbaprims", description="Deep-learning primitives in pure Python.")
     parser.add_argument("--version", action="version", version=f"numbaprims {numbaprims.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    commands = parser.add_subparsers(dest="command", metavar="command")
     for name, (module, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if words[:1] == [name]:
             import_module(module).add_arguments(command)
     arguments = parser.parse_args(words)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
     try:
         return import_module(COMMANDS[arguments.command][0]).run(arguments)
     except KeyboardInterrupt:

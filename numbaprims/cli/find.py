@@ -7,14 +7,9 @@ from numbaprims.cli import problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    stems = parser.add_subparsers(dest="stem", required=True, metavar="|".join(problems.STEMS))
-    for stem in problems.STEMS:
-        one = stems.add_parser(stem, help=f"a problem of {stem}")
-        problems.add_arguments(one)
+    for one in problems.add_stems(parser):
         one.add_argument("--mode", choices=("normal", "fast", "hybrid", "trust_verify"), default="normal")
-        one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where kernels run")
         one.add_argument("--check", action="store_true", help="compare each result with the float64 reference")
-        one.add_argument("--workspace", metavar="BYTES", help="scratch memory that a solver may need (64M)")
         one.add_argument("--no-store", action="store_true", help="leave the tuning database as it is")
 
 
@@ -31,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
                     check=arguments.check,
                     store=not arguments.no_store,
                 )
-                print(f"{problem.bench_command()}\n{found.table()}\n", flush=True)
+                print(f"{found}\n", flush=True)
     except (ValueError, TypeError, RuntimeError) as error:
         print(f"numbaprims find: {error}", file=sys.stderr)
         return 2

@@ -1,12 +1,30 @@
-"""Options that name problems, shared by ``numbaprims find`` and ``numbaprims tune``; they are those of
+"""Options that name problems, shared by ``numbaprims explain``, ``find`` and ``tune``; they are those of
 ``numbaprims bench``, and sizes may also be given one by one."""
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",)}
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
+
+
+def positive(text: str) -> int:
+    from numbaprims.bench import command
+
+    return command.positive(text)
+
+
+def add_stems(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A parser for a problem of each stem, with where and in how much memory it runs."""
+    stems = parser.add_subparsers(dest="stem", required=True, metavar="|".join(STEMS))
+    for stem in STEMS:
+        one = stems.add_parser(stem, help=f"a problem of {stem}")
+        add_arguments(one)
+        one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where kernels run")
+        one.add_argument("--workspace", metavar="BYTES", help="scratch memory that a solver may need (64M)")
+        yield one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,16 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one problem: gemm --m --n --k, gemv and ger --m --n, activation --n, conv all but --m"
     )
     for name in ("m", *_IMAGE):
-        sizes.add_argument(f"--{name}", type=int, metavar=name.upper())
-    sizes.add_argument("--hw", type=int, metavar="H", help="conv: a square image, for --h and --w")
-    sizes.add_argument("--rs", type=int, metavar="R", help="conv: a square filter, for --r and --s")
+        sizes.add_argument(f"--{name}", type=positive, metavar=name.upper())
+    sizes.add_argument("--hw", type=positive, metavar="H", help="conv: a square image, for --h and --w")
+    sizes.add_argument("--rs", type=positive, metavar="R", help="conv: a square filter, for --r and --s")
     form = parser.add_argument_group("its form")
     for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):
         form.add_argument(*names, default=default, metavar="2|2x1", help=f"conv: default {default}")
-    form.add_argument("--groups", type=int, default=1, metavar="G", help="conv: default 1")
+    form.add_argument("--groups", type=positive, default=1, metavar="G", help="conv: default 1")
     form.add_argument("--direction", metavar="forward,data,weight", help="conv: default forward")
     form.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="conv: of its arrays")
-    form.add_argument("--batch", type=int, metavar="N", help="gemm: so many products; conv: so many images of a suite")
+    form.add_argument(
+        "--batch", type=positive, metavar="N", help="gemm: so many products; conv: so many images of a suite"
+    )
     form.add_argument("--trans-a", "--trans", action="store_true", help="gemm, gemv: the matrix is stored transposed")
     form.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
     form.add_argument("--bias", action="store_true", help="gemm, conv: add a bias")
