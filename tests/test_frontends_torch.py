@@ -336,8 +336,18 @@ def test_a_tensor_that_requires_grad_is_still_refused_by_numbaprims():
 def test_torch_func():
     x = torch.randn(4, dtype=torch.float64)
     torch.testing.assert_close(torch.func.grad(lambda x: nbt.tanh(x).sum())(x), 1 - x.tanh() ** 2)
-    with pytest.raises(TypeError, match="no plain CPU memory"):
-        torch.func.vmap(nbt.tanh)(x[None])
+    for function in (nbt.tanh, numbaprims.tanh):
+        with pytest.raises(TypeError, match=r"x is a float64 tensor \(4,\) inside torch.vmap .* pass the whole"):
+            torch.func.vmap(function)(x[None])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated")
+def test_a_trace_would_keep_the_numbers_of_one_call():
+    x = torch.randn(3, 3)
+    for function in (nbt.relu, numbaprims.relu, lambda x: numbaprims.gemm(x, x), lambda x: numbaprims.gemv(x, x[0])):
+        function(x)
+        with pytest.raises(TypeError, match=r" is traced by torch.jit.trace, .* use torch.compile"):
+            torch.jit.trace(function, (x,))
 
 
 def test_autocast():

@@ -137,3 +137,36 @@ def test_a_stack_and_the_matrix_of_its_rows_keep_their_shapes():
     for _ in range(3):
         assert numbaprims.gemm(stack, b, trans_b=True).shape == (2, 3, 7)
         assert numbaprims.gemm(stack.reshape(6, 5), b, trans_b=True).shape == (6, 7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_repeated_call_with_more_than_a_product_takes_the_short_way(dtype, monkeypatch):
+    """A dense layer and an update in place find their launcher as a plain product does, and are checked as it is."""
+    from numbaprims.ops import gemm as module
+
+    rng = np.random.default_rng(21)
+    a, b, c = (rng.integers(-4, 5, (6, 6)).astype(dtype) for _ in range(3))
+    bias, out = np.arange(6, dtype=dtype), np.empty((6, 6), dtype)
+
+    def calls():
+        relu = np.maximum(a @ b.T + bias, 0)
+        np.testing.assert_array_equal(numbaprims.linear(a, b, bias, activation="relu"), relu)
+        np.testing.assert_array_equal(numbaprims.linear(a, b, bias, out=out), a @ b.T + bias)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, c=c, beta=2.0), a @ b + 2 * c)
+        np.testing.assert_array_equal(
+            numbaprims.gemm(a, b, c=c, beta=0.5, bias=bias[:, None]), a @ b + c / 2 + bias[:, None]
+        )
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, c=c[0], beta=1.0, out=out), a @ b + c[0])
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, c="not read", activation="abs"), np.abs(a @ b))
+        np.copyto(out, c)
+        np.testing.assert_array_equal(numbaprims.gemm(a, b, alpha=-1.0, c=out, beta=1.0, out=out), c - a @ b)
+
+    calls()
+    monkeypatch.setattr(module, "_gemm", lambda *given: pytest.fail("the long way"))
+    calls()
+    monkeypatch.undo()
+    for words in ({"out": bias}, {"out": c}, {"out": out, "bias": out[0]}):
+        with pytest.raises(ValueError, match="shares memory|shape"):
+            numbaprims.gemm(a, b, **{"c": c[::-1], "beta": 1.0, "bias": bias, **words})
+    leaky = [numbaprims.linear(a, b, bias, activation=("leaky_relu", {"negative_slope": s})) for s in (0.5, 0.25)]
+    np.testing.assert_array_equal(leaky[1], np.where(leaky[0] < 0, leaky[0] / 2, leaky[0]))

@@ -52,7 +52,9 @@ def test_every_config_gives_the_exact_product(case, rng):
             with numbaprims.settings.trial(trial):
                 assert np.array_equal(numbaprims.gemm(a, b, **words), want), (solver.name, config)
     if case == "tiles":
-        assert min(count["blocked"], count["private"], count["direct"]) >= 6, "there is something to choose from"
+        # the 16 registers of AVX2 and SSE hold one tile, of 6 x 2 vectors: blocks differ in their sizes only
+        least = 6 if target.isa in ("avx512", "neon") else 2
+        assert min(count["blocked"], count["private"], count["direct"]) >= least, "there is something to choose from"
 
 
 def test_sizes_that_mean_the_same_come_once():

@@ -153,6 +153,15 @@ def test_a_is_out(solver, layout):
         assert_close(w, expected, k=2)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_is_out_again_and_again(dtype):
+    """New arrays of one kind: the first call, those that find its launcher, and those of native code."""
+    for _ in range(5):
+        w, x, y = (caller_array(np.full(shape, 2.0), dtype) for shape in ((3, 17), (3,), (17,)))
+        assert numbaprims.ger(x, y, a=w, out=w) is w
+        np.testing.assert_array_equal(to_float64(w), np.full((3, 17), 6.0))
+
+
 def test_without_out_a_is_left_alone():
     x, y = np.ones(4, np.float32), np.ones(5, np.float32)
     for a in (np.ones((4, 5), np.float32), np.ones((5, 4), np.float32).T):
@@ -186,7 +195,9 @@ def test_strided_calls_allocate_only_their_workspace():
     rng = np.random.default_rng(5)
     x, y = rng.standard_normal(600).astype(np.float32)[::2], rng.standard_normal(800).astype(np.float32)[::-2]
     for out in (np.zeros((600, 800), np.float32)[::2, ::2], np.zeros((400, 300), np.float32).T):
-        numbaprims.ger(x, y, a=out, out=out)  # compiles, and grows the workspace
+        for _ in range(3):  # compiles, grows the workspace, is known to native code
+            out[...] = 0
+            numbaprims.ger(x, y, a=out, out=out)
         tracemalloc.start()
         numbaprims.ger(x, y, a=out, out=out)
         peak = tracemalloc.get_traced_memory()[1]

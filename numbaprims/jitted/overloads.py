@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from numba.core import compiler_lock
-from numba.core.errors import TypingError
 from numba.extending import overload
 
 from numbaprims.jitted.table import BY_KIND, ROWS
@@ -68,7 +67,10 @@ def _stub(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
 
     def build(given: dict[str, Any]) -> Callable[..., Any]:
         if name not in ROWS and name not in BY_KIND:
-            raise TypingError(f"numbaprims.{name} cannot be called inside @njit; call it outside")
+            # no TypingError: that one Numba buries in "No implementation of function ..."
+            raise TypeError(
+                f"numbaprims.{name} cannot be called inside @njit; call it outside, or in a block of numba.objmode"
+            )
         made: Callable[..., Any] = importlib.import_module("numbaprims.jitted.build").build(name, parameters, given)
         return made
 

@@ -11,6 +11,7 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch import call
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._gemm_problem import GemmProblem, Posed, example_call, inputs_of, pose, scalar
+from numbaprims.ops.gemv import may_write
 
 _launchers = call.Launchers()
 _known_calls = KnownCalls()
@@ -68,49 +69,72 @@ def gemm(
     References:
         Goto and van de Geijn, Anatomy of high-performance matrix multiplication, TOMS 34(3), 2008.
     """
+    key: Any = None
     if (
-        type(a) is _ndarray
-        and type(b) is _ndarray
-        and c is None
-        and bias is None
-        and activation is None
-        and out_dtype is None
-        and type(alpha) is float
-        and type(beta) is float
-        and beta == 0.0
-    ):
+        type(a) is _ndarray and type(b) is _ndarray and out_dtype is None
+        and type(alpha) is float and type(beta) is float and (out is None or type(out) is _ndarray)
+    ):  # fmt: skip
         state = _current()
         kind = (trans_a, trans_b, alpha == 1.0, state.key)
-        known = _known(kind)
-        if known is not None and not state.verbose:
-            if out is not None:
-                if known[0](known[1], out, a, b, alpha, 0.0, 0.0):
-                    return out
-            elif a.ndim == 2 and b.ndim == 2 and a.dtype.kind == "f":
-                result = _empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
-                if known[0](known[1], result, a, b, alpha, 0.0, 0.0):
-                    return result
-        key: Any = (
+        if beta == 0.0:
+            c = None  # as in BLAS: it is not read
+        plain = beta == 0.0 and bias is None and activation is None
+        if plain:
+            known = _known(kind)
+            if known is not None and not state.verbose:
+                if out is not None:
+                    if known[0](known[1], out, a, b, alpha, 0.0, 0.0):
+                        return out
+                elif a.ndim == 2 and b.ndim == 2 and a.dtype.kind == "f":
+                    result = _empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
+                    if known[0](known[1], result, a, b, alpha, 0.0, 0.0):
+                        return result
+        key = (
             a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, kind,
-            None if out is None else (type(out), out.shape, out.strides, out.dtype),
+            None if out is None else (out.shape, out.strides, out.dtype),
+            None if plain else _extras(c, bias, beta, activation),
         )  # fmt: skip
-        bound = _launchers.get(key)
-        if bound is not None and (out is None or _fast_out(out, a, b)):
+        bound = None if key[-1] is _NOT_KEPT else _launchers.get(key)
+        if bound is not None and (out is None or _fast_out(out, a, b, c, bias)):
             result = _empty(bound.shape, bound.extra) if out is None else out
-            bound.launch(result, a, b, f0=alpha)
+            if plain:
+                bound.launch(result, a, b, f0=alpha)
+            else:
+                p = bound.problem.activation.values()
+                bound.launch(result, a, b, c, bias, f0=alpha, f1=beta, f2=p[0], f3=p[1], f4=p[2])
             if state.verbose:
                 call.log_call(bound)
-            elif not bound.known:
+            elif plain and not bound.known:
                 _known_calls.add(kind, bound, ((0, result), (1, a), (2, b)))
             return result
-    else:
-        key = None
+        if key[-1] is _NOT_KEPT:
+            key = None
     return _gemm(a, b, c, alpha, beta, trans_a, trans_b, bias, activation, out, out_dtype, key)
 
 
-def _fast_out(out: Any, a: ndarray, b: ndarray) -> bool:
+_NOT_KEPT = object()
+
+
+def _extras(c: Any, bias: Any, beta: float, activation: Any) -> Any:
+    """The part of a call's key that says what is added to the product; `_NOT_KEPT` for other than NumPy's arrays and
+    plain names of activations."""
+    if not (c is None or type(c) is _ndarray) or not (bias is None or type(bias) is _ndarray):
+        return _NOT_KEPT
+    if activation is not None and type(activation) is not str:
+        return _NOT_KEPT
+    return (
+        beta == 0.0, activation, None if c is None else (c.shape, c.strides, c.dtype),
+        None if bias is None else (bias.shape, bias.strides, bias.dtype),
+    )  # fmt: skip
+
+
+def _fast_out(out: Any, a: ndarray, b: ndarray, c: ndarray | None, bias: ndarray | None) -> bool:
     """Whether `out`, of the right type, shape and strides already, can be written with no further check."""
-    return out.flags.writeable and not np.may_share_memory(out, a) and not np.may_share_memory(out, b)
+    return (
+        may_write(out, a, b)
+        and (c is None or c is out or may_write(out, c, c))
+        and (bias is None or may_write(out, bias, bias))
+    )
 
 
 def _gemm(
@@ -139,8 +163,7 @@ def _gemm(
             result, storage = library.empty(bound.shape, bound.dtype)
         else:
             result = out
-            if not storage.flags.writeable:
-                raise ValueError("out is read-only; give a writable array")
+            arrays.check_writable(out, storage)
             arrays.check_overlap(storage, inputs_of(*views[:4]))
         p = bound.problem.activation.values()
         bound.launch(storage, *views[:4], f0=alpha, f1=beta, f2=p[0], f3=p[1], f4=p[2])
@@ -240,13 +263,16 @@ def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out
         array([[3.],
                [3.]], dtype=float32)
     """
-    if getattr(x, "ndim", 2) == 1:
-        result = gemm(
-            x[None, :], weight, trans_b=True, bias=bias, activation=activation,
-            out=None if out is None else out[None, :],
-        )  # fmt: skip
-        return result[0] if out is None else out
-    return gemm(x, weight, trans_b=True, bias=bias, activation=activation, out=out)
+    rows, result = _rows(x, out)
+    result = gemm(rows, weight, trans_b=True, bias=bias, activation=activation, out=result)
+    return out if out is not None else result if rows is x else result[0]
+
+
+def _rows(x: Any, out: Any) -> tuple[Any, Any]:
+    """linear's x and out as gemm takes them: a vector is a row."""
+    if getattr(x, "ndim", 2) != 1:
+        return x, out
+    return x[None, :], None if out is None else out[None, :]
 
 
 def _gemm_problem(
@@ -257,7 +283,8 @@ def _gemm_problem(
 
 
 def _linear_problem(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out: Any = None) -> GemmProblem:
-    return _gemm_problem(x, weight, trans_b=True, bias=bias, activation=activation, out=out)
+    rows, result = _rows(x, out)
+    return _gemm_problem(rows, weight, trans_b=True, bias=bias, activation=activation, out=result)
 
 
 PROBLEMS = {"gemm": _gemm_problem, "linear": _linear_problem}

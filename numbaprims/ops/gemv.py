@@ -44,12 +44,19 @@ class GemvProblem(Problem):
     has_y: bool
     strides: Strides = dataclasses.field(compare=False)
 
+    @property
+    def empty(self) -> bool:
+        return self.m == 0
+
     def flops(self) -> float:
         return 2.0 * self.m * self.n
 
     def bytes_moved(self) -> float:
         vectors = self.n + self.m * (2 if self.has_y else 1)
         return float((self.m * self.n + vectors) * arrays.DTYPES[self.dtype].itemsize)
+
+    def roundings(self) -> int:
+        return self.n + 4
 
     def bench_command(self) -> str:
         # a column-ordered op(A) is what `trans` makes of a C-ordered matrix

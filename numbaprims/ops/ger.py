@@ -43,12 +43,19 @@ class GerProblem(Problem):
     in_place: bool = dataclasses.field(default=False, compare=False)
     """Whether A is out itself: kernels then need no address of A."""
 
+    @property
+    def empty(self) -> bool:
+        return 0 in (self.m, self.n)
+
     def flops(self) -> float:
         return (2.0 if self.has_a else 1.0) * self.m * self.n
 
     def bytes_moved(self) -> float:
         matrices = 2 if self.has_a else 1
         return float((matrices * self.m * self.n + self.m + self.n) * arrays.DTYPES[self.dtype].itemsize)
+
+    def roundings(self) -> int:
+        return 3
 
     def bench_command(self) -> str:
         rows, columns = (self.n, self.m) if self.order == "column" else (self.m, self.n)
@@ -220,6 +227,8 @@ def _pose(x: Any, y: Any, a: Any, out: Any) -> _Posed:
         if added is not None:
             inputs.append((added, "a", True))
         arrays.check_overlap(target, inputs)
+        if a is out:
+            added = target  # of one array of halves there are two views by now, and in place is what is one
     return _Posed(column, row, added, target, dtype, library)
 
 

@@ -1,0 +1,101 @@
+"""What a first call refuses, a call whose kind is known refuses too, in the same words and before it writes."""
+
+import copy
+import inspect
+
+import numpy as np
+import pytest
+from solver_probes import FUNCTIONS, arguments
+
+import numbaprims
+from numbaprims.dispatch import call
+
+WITH_OUT = [name for name in FUNCTIONS if "out" in inspect.signature(getattr(numbaprims, name)).parameters]
+
+
+# gelu's gradient follows from x alone
+NOT_READ = {("activation_backward", 2)}
+
+
+def misaligned(x):
+    room = np.zeros(x.nbytes + 1, np.uint8)
+    view = room[1:].view(x.dtype).reshape(x.shape)
+    view[...] = x
+    return view
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+def swapped(x):
+    return x.astype(x.dtype.newbyteorder())
+
+
+def repeated(x):
+    """All of its elements are one."""
+    return np.lib.stride_tricks.as_strided(np.zeros_like(x), x.shape, (0,) * x.ndim)
+
+
+def cast(given, dtype):
+    return tuple(x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for x in given)
+
+
+def refusal(name, args, out):
+    try:
+        getattr(numbaprims, name)(*args, out=out)
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def bad_calls(name, args, result):
+    """(what, arguments, out) of calls that differ from a good one in one thing."""
+    yield "read-only out", args, read_only(result)
+    if result.itemsize > 1:
+        yield "misaligned out", args, misaligned(result)
+        yield "out of another byte order", args, swapped(result)
+    yield "out of another shape", args, result[..., :0]
+    yield "out of another dtype", args, result.astype(np.float64 if result.dtype != np.float64 else np.float32)
+    yield "out of a list", args, result.tolist()
+    if result.size > 1:
+        yield "out of one element", args, repeated(result)
+    for i, x in enumerate(args):
+        if not isinstance(x, np.ndarray) or (name, i) in NOT_READ:
+            continue
+        others = args[:i], args[i + 1 :]
+        if x.itemsize > 1:
+            yield f"argument {i} of another byte order", (*others[0], swapped(x), *others[1]), result
+        yield f"argument {i} masked", (*others[0], np.ma.masked_array(x), *others[1]), result
+        yield f"argument {i} is a list", (*others[0], x.tolist(), *others[1]), result
+        if x.dtype == result.dtype:
+            room = np.zeros(x.size + result.size + 1, x.dtype)
+            mine = room[: x.size].reshape(x.shape)
+            mine[...] = x
+            yield (
+                f"out overlaps argument {i}",
+                (*others[0], mine, *others[1]),
+                room[1 : 1 + result.size].reshape(result.shape),
+            )
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("name", WITH_OUT)
+def test_a_known_call_refuses_what_a_first_one_does(name, dtype):
+    args, function = cast(arguments(name), dtype), getattr(numbaprims, name)
+    results = function(*args)
+    result = np.array(results[0] if isinstance(results, tuple) else results, order="C")  # prelu's is for the first
+    call.forget()
+    bad = list(bad_calls(name, args, result))
+    cold = [refusal(name, given, out) for _, given, out in bad]
+    for _ in range(3):  # the third goes through native code, where there is any
+        function(*args, out=np.empty_like(result))
+        function(*args)
+    for (what, given, out), said in zip(bad, cold, strict=True):
+        before = copy.deepcopy(out)
+        assert said != "accepted", f"{what} is accepted by a first call"
+        assert refusal(name, given, out) == said, what
+        np.testing.assert_array_equal(out, before, f"{what}: out was written to")
