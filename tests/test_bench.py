@@ -278,6 +278,11 @@ def test_the_probes_do_what_they_are_counted_for():
     call, flops = roofline.fma_peak("f64")
     call()
     assert flops > 1e6
+    x = np.ones(6144, np.float32)
+    for pages in (False, True):
+        call, sums, amount = roofline.cache_reader(x, pages=pages)
+        call()
+        assert (sums == sums[0]).all() and 4 * sums.sum() == amount >= 4 * (roofline.CACHED_BYTES - x.nbytes)
 
 
 def test_the_way_from_core_to_core_and_back():
@@ -292,28 +297,16 @@ def test_the_way_from_core_to_core_and_back():
         assert found is None or threads.count() == 2 and 1e-8 < found < 1e-2
 
 
-def test_no_multiply_add_of_the_peak_is_optimised_away():
-    from numbaprims.cpu import roofline, target
+@pytest.mark.parametrize("kind", ["bf16", "u8s8"])
+def test_the_peak_of_narrow_types_is_measured(kind):
+    """That nothing of it is optimised away: tests/cpu/test_named_cpus.py."""
+    from numbaprims.cpu import roofline
 
-    if not target.current().has_fma:
-        pytest.skip("this CPU has no FMA")
-    assembly = roofline.make_fma_chains("f32", target.current().vector_bytes // 4, 7).inspect_asm()
-    fused = [line for line in assembly.splitlines() if "fmadd" in line or "fmla" in line]
-    assert len(fused) >= roofline.CHAINS
-
-
-@pytest.mark.parametrize("kind, mnemonic", [("bf16", "vdpbf16ps"), ("u8s8", "vpdpbusd")])
-def test_the_peak_of_narrow_types_is_that_of_their_instruction(kind, mnemonic):
-    from numbaprims.cpu import roofline, target
-
-    if not roofline.has_dot(kind) or not target.current().isa == "avx512":
-        pytest.skip(f"this CPU has no {mnemonic} on 64-byte registers")
+    if not roofline.has_dot(kind):
+        pytest.skip(f"this CPU has no instruction for {kind}")
     call, operations = roofline.dot_peak(kind)
     call()
     assert operations > 1e6
-    kernel = roofline.make_dot_chains(kind, 16, roofline.dot_feature(kind, 16), 7)
-    lines = [line for line in kernel.inspect_asm().splitlines() if mnemonic in line]
-    assert len(lines) >= roofline.CHAINS
 
 
 # Targets, tables, results ----------------------------------------------------------------------------
@@ -406,6 +399,18 @@ def test_the_command_measures_without_the_caps(document):
         assert set(entry["rivals"]) == {n for n in ("numpy", "torch", "scipy") if n in found["versions"]}
         assert entry["label"] in printed
     assert found["rooflines"]["1"]["fma_f32"] > 0
+
+
+def test_each_level_of_memory_has_a_roof(document):
+    from numbaprims.cpu import target
+
+    levels, cpu = document[0]["rooflines"]["1"]["levels"], target.current()
+    caches = [("L1", cpu.l1d), ("L2", cpu.l2), ("L3", cpu.l3), ("memory", None)]
+    assert [(level["name"], level["bytes"]) for level in levels] == [cache for cache in caches if cache[1] != 0]
+    rates = [level["read"] for level in levels]
+    assert rates[0] > rates[1] > rates[-1] > 0, "the nearer, the faster"
+    assert levels[-1]["read"] == document[0]["rooflines"]["1"]["read"]
+    assert f"(L1 {rates[0]:.0f}, L2 {rates[1]:.0f}" in document[1]
 
 
 def test_the_plot_has_labelled_axes(document, tmp_path):

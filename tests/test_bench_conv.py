@@ -321,7 +321,7 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path, monkeypatch)
     given = options(*words, "--shapes", "1x8x8x8x8x1x1,1x8x8x8x16x1x1")
     document = {"machine": {"l3": 1, "slug": "here"}, "schema": results.SCHEMA, "commit": "abc", "date": "today"}
     summary = {"fma_f32": 1.0, "fma_f64": 1.0, "fma_bf16": 1.0, "fma_int8": 1.0, "read": 1.0, "copy": 1.0,
-               "copy_form": "", "update": 1.0}  # fmt: skip
+               "copy_form": "", "update": 1.0, "levels": []}  # fmt: skip
     monkeypatch.setattr(session.Roofline, "summary", lambda self: summary)
     measured = session.run_case
 

@@ -23,6 +23,13 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
+def positive(text: str) -> int:
+    """A size of the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1")
+    return int(text)
+
+
 def _dtypes(text: str) -> list[str]:
     allowed = ("f32", "f64", "bf16", "f16", "int8")
     found = ["int8" if word == "i8" else word for word in _words(text)]
@@ -82,10 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("n", "images"), ("c", "input channels"), ("h", "rows"), ("w", "columns"), ("k", "filters"),
         ("r", "rows of a filter"), ("s", "columns of a filter"), ("d", "depth of a volume"), ("z", "depth of a filter"),
     ):  # fmt: skip
-        conv.add_argument(f"--{name}", type=int, metavar=name.upper(), help=f"one layer: {meaning}")
+        conv.add_argument(f"--{name}", type=positive, metavar=name.upper(), help=f"one layer: {meaning}")
     for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):
         conv.add_argument(*names, default=default, metavar="2|2x1", help=f"one layer: default {default}")
-    conv.add_argument("--groups", type=int, default=1, metavar="G", help="one layer: default 1")
+    conv.add_argument("--groups", type=positive, default=1, metavar="G", help="one layer: default 1")
     parser.add_argument("--removed", type=_words, default=None, help=argparse.SUPPRESS)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 from numbaprims.bench.table import RIVALS
@@ -44,21 +46,44 @@ def _under_the_roof(axes: Any, document: dict[str, Any], records: list[dict[str,
         axes.scatter(x, y, s=18, color=colour, label=label)
         roof = document["rooflines"][str(count)]
         low, high = min(x) * 0.8, max(x) * 1.25
-        if compute:
-            steps = [low * (high / low) ** (i / 100) for i in range(101)]
-            axes.plot(steps, [min(roof["fma_f32"], roof["read"] * s) for s in steps], color=colour, linewidth=1)
-        else:
-            axes.plot([low, high], [roof["read"]] * 2, color=colour, linewidth=1)
+        for name, begin, end, rate in _levels(roof):
+            if compute:
+                _roof(axes, low, high, name, rate, roof["fma_f32"], colour)
+            elif begin < high and end > low:
+                ends = max(begin, low), min(end, high)
+                axes.plot(ends, [rate] * 2, color=colour, linewidth=1)
+                axes.annotate(name, (ends[0], rate), (2, 2), textcoords="offset points", color=colour, fontsize=7)
+        if not compute:
             axes.plot([low, high], [roof["copy"]] * 2, color=colour, linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("operations per byte of the operands (flop/B)" if compute else "memory touched by a call (B)")
     axes.set_ylabel("speed (GFLOP/s)" if compute else "speed (GB/s)")
     axes.set_title(
-        "lines: f32 FMA peak and memory bandwidth" if compute else "lines: read (solid) and copy (dashed) from memory"
+        "lines: f32 FMA peak, reading from each level of memory"
+        if compute
+        else "lines: reading from each level of memory; copying (dashed)"
     )
     axes.grid(True, which="both", alpha=0.2)
     axes.legend()
+
+
+def _levels(roof: dict[str, Any]) -> Iterator[tuple[str, float, float, float]]:
+    """(name, from how many bytes, to how many, GB/s of reading) of each level of memory; results of before the levels
+    were measured have the memory alone."""
+    begin = 0.0
+    for level in roof.get("levels") or [{"name": "memory", "bytes": None, "read": roof["read"]}]:
+        end = math.inf if level["bytes"] is None else float(level["bytes"])
+        yield level["name"], begin, end, level["read"]
+        begin = max(begin, end)
+
+
+def _roof(axes: Any, low: float, high: float, name: str, rate: float, peak: float, colour: str) -> None:
+    """One level's roof: its bandwidth times the operations per byte, up to the peak."""
+    ridge = min(max(peak / rate, low), high)
+    axes.plot([low, ridge, high], [min(peak, rate * s) for s in (low, ridge, high)], color=colour, linewidth=1)
+    if rate * low < peak:
+        axes.annotate(name, (low, rate * low), (0, 6), textcoords="offset points", color=colour, fontsize=7)
 
 
 def _speedups(axes: Any, records: list[dict[str, Any]], stem: str) -> None:

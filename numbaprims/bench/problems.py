@@ -7,6 +7,7 @@ from typing import Any
 
 from numbaprims.bench.cases import DTYPES, STEMS, Case, load_suites, stem_module
 from numbaprims.bench.operands import Operand
+from numbaprims.bench.stems import conv_suites
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dispatch.problem import Problem
 
@@ -97,8 +98,7 @@ def convolution(
     rank, kind = len(x) - 2, DTYPES[dtype]
     words: dict[str, Any] = {"groups": groups, "layout": layout}
     for name, text in steps.items():
-        values = tuple(int(word) for word in text.split("x"))
-        words[name] = values * rank if len(values) == 1 else values
+        words[name] = conv_suites.steps(text, rank, name)
     weight = (weight[0], weight[1] // groups, *weight[2:])
 
     def image(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,10 +4,11 @@
     ... written by this module ...
     <!-- end -->
 
-What may stand in the marker: targets, machine, call, start; a primitive and a suite ("gemm square"), or "means" (of all
-its suites), "targets", "choice" (conv's solvers, as `--regret` timed them); "figure NAME". The numbers come from
-benchmarks/results/<machine>/<subject>.json, which `numbaprims bench ... --save` writes, and from figures/NAME.json
-beside it, which `numbaprims reproduce ... --save` does.
+What may stand in the marker: headlines, chart FILE.svg (drawn beside the page), targets, machine, call, start; a
+primitive and a suite ("gemm square"), or "means" (of all its suites), "targets", "choice" (conv's solvers, as
+`--regret` timed them); "figure NAME". The numbers come from benchmarks/results/<machine>/<subject>.json, which
+`numbaprims bench ... --save` writes, and from figures/NAME.json beside it, which `numbaprims reproduce ... --save`
+does.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import argparse
 import re
 import statistics
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numbaprims.bench import figures, results, table
+from numbaprims.bench import chart, figures, results, table, targets
 
 Runs = dict[str, dict[str, Any]]  # subject -> document, of one machine
 
+CHART = "chart"  # begins the name of a picture
 FIGURE = "figure"  # begins the subject of what `numbaprims reproduce` measured
+_PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 _BLOCK = re.compile(r"(<!-- generated:bench ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -49,6 +53,11 @@ def rewrite(text: str, machines: dict[str, Runs]) -> str:
 
 def tables(name: str, machines: dict[str, Runs]) -> str:
     """The tables of one marker, one for each machine that has results."""
+    word, _, file = name.partition(" ")
+    if name == "headlines":
+        return _headlines(columns(machines)) + "\n"
+    if word == CHART and file.endswith(".svg"):
+        return f"![Speed of each class of primitives over its rivals: the numbers are in the table]({_address(file)})\n"
     make = _maker(name)
     parts = []
     for machine, runs in machines.items():
@@ -58,14 +67,44 @@ def tables(name: str, machines: dict[str, Runs]) -> str:
     return "\n".join(parts) if parts else "No results have been recorded yet.\n"
 
 
+def columns(machines: dict[str, Runs]) -> dict[str, dict[str, targets.Reached]]:
+    """ "CPU, N threads" -> headline -> what was reached, of every machine that has results for one."""
+    found = {}
+    for runs in machines.values():
+        rows = [row for run in runs.values() for row in run.get("targets", [])]
+        for threads, column in targets.headlines(rows).items():
+            machine = max(runs.values(), key=lambda run: run["date"])["machine"]
+            cpu = " ".join(re.sub(r"\(R\)|\(TM\)|@.*", " ", machine["cpu"]).split())
+            found[f"{cpu} ({machine['llvm']}, {machine['cpus']} CPUs), {threads} thread{'s' * (threads > 1)}"] = column
+    return found
+
+
+def _headlines(found: dict[str, dict[str, targets.Reached]]) -> str:
+    def cell(reached: targets.Reached | None) -> str:
+        if reached is None:
+            return ""
+        text = table.number(reached.value, "x")
+        return f"**{text}**" if reached.missed else text
+
+    rows = [[title, *(cell(column.get(title)) for column in found.values())] for title in targets.HEADLINES]
+    return markdown(["f32", *found], rows)
+
+
+def _address(file: str) -> str:
+    """Where a page finds its picture: PyPI knows no files of the repository, only addresses."""
+    project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"] if _PROJECT.exists() else {}
+    repository = project.get("urls", {}).get("Repository")
+    return f"{repository}/raw/HEAD/{file}?sanitize=true" if repository else file
+
+
 def _maker(name: str) -> Callable[[Runs], str]:
-    fixed = {"targets": _targets, "machine": _machine, "call": _call, "start": _start}
+    fixed = {"targets": _goals, "machine": _machine, "call": _call, "start": _start}
     if name in fixed:
         return fixed[name]
     stem, _, suite = name.partition(" ")
     if stem == FIGURE and suite in figures.names():
         return lambda runs: _figure(runs, suite)
-    special = {"means": _means, "targets": _targets, "choice": _choice}
+    special = {"means": _means, "targets": _goals, "choice": _choice}
     if stem in table.RIVALS and suite in special:
         return lambda runs: special[suite](_only(runs, stem))
     if stem in table.RIVALS and suite:
@@ -106,7 +145,7 @@ def _choice(runs: Runs) -> str:
     return markdown(head, rows, left=4) if rows else ""
 
 
-def _targets(runs: Runs) -> str:
+def _goals(runs: Runs) -> str:
     rows = []
     for document in runs.values():
         for row in document.get("targets", []):
@@ -233,15 +272,20 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.write or options.check:
         path = Path(name)
         before = path.read_text(encoding="utf-8")
-        after = rewrite(before, machines)
-        if before == after:
-            continue
-        if options.write:
-            path.write_text(after, encoding="utf-8")
-            print(f"{name}: written")
-        else:
-            stale += 1
-            print(f"{name}: stale; python -m numbaprims.bench.report --write {name}", file=sys.stderr)
+        wanted = {path: rewrite(before, machines)}
+        for _, marker, *_ in _BLOCK.findall(before):
+            word, _, file = marker.strip().partition(" ")
+            if word == CHART:
+                wanted[path.parent / file] = chart.svg(columns(machines))
+        for one, text in wanted.items():
+            if one.exists() and one.read_text(encoding="utf-8") == text:
+                continue
+            if options.write:
+                one.write_text(text, encoding="utf-8")
+                print(f"{one}: written")
+            else:
+                stale += 1
+                print(f"{one}: stale; python -m numbaprims.bench.report --write {name}", file=sys.stderr)
     return 1 if stale else 0
 
 

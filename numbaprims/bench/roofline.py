@@ -14,6 +14,7 @@ from numbaprims.tuning.timing import Schedule, measure
 # Larger than the caches of one core's reach, so that streams of this size come from memory.
 STREAM_BYTES = 256 << 20
 _QUICK = Schedule(rounds=5, min_rounds=3, time_limit=2.0)
+_LEVEL = Schedule(block=6e-3, settle=2e-3, rounds=3)
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,29 @@ class Roofline:
             setattr(self, name, held)
         return held[:count]
 
+    def levels(self) -> list[dict[str, Any]]:
+        """Reading from each cache, the nearest first: its name, the bytes that all threads have of it, GB/s.
+
+        Every thread reads half of it; of one that others may share a quarter, but more than the second level holds.
+        """
+        from numbaprims.cpu import roofline, target, threads
+
+        cpu, count = target.current(), threads.count()
+        third = min(cpu.l3 // 2, max(cpu.l3 // 4, 2 * cpu.l2))
+        caches = [("L1", cpu.l1d // 2, cpu.l1d * count), ("L2", cpu.l2 // 2, cpu.l2 * count), ("L3", third, cpu.l3)]
+        caches = [cache for cache in caches if cache[1]]
+        probes = {
+            (name, pages): roofline.cache_reader(self._buffer("_source", size // 4), pages=pages)
+            for name, size, _ in caches
+            for pages in (False, True)
+        }
+        times = measure({f"{name} {pages}": call for (name, pages), (call, _, _) in probes.items()}, _LEVEL)
+        rates = {key: amount / times["{} {}".format(*key)].best / 1e9 for key, (_, _, amount) in probes.items()}
+        return [
+            {"name": name, "bytes": whole, "read": max(rates[name, False], rates[name, True])}
+            for name, _, whole in caches
+        ]
+
     @staticmethod
     def round_trip() -> float | None:
         """Seconds from one core to another and back now; None on one thread."""
@@ -127,4 +151,5 @@ class Roofline:
         found: dict[str, Any] = {name: probe.amount / times[name].seconds / 1e9 for name, probe in probes.items()}
         rates = {form: probe.amount / times[form].seconds / 1e9 for form, probe in copies.items()}
         best = max(rates, key=lambda form: rates[form])
-        return {**found, "copy": rates[best], "copy_form": best, "copies": rates}
+        levels = [*self.levels(), {"name": "memory", "bytes": None, "read": found["read"]}]
+        return {**found, "copy": rates[best], "copy_form": best, "copies": rates, "levels": levels}

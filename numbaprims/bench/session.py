@@ -60,9 +60,10 @@ def _more(options: Namespace) -> tuple[str, ...]:
 
 
 def _describe(summary: dict[str, Any]) -> str:
+    caches = ", ".join(f"{level['name']} {level['read']:.0f}" for level in summary["levels"][:-1])
     return (
         f"FMA peak {summary['fma_f32']:.0f} GFLOP/s f32, {summary['fma_f64']:.0f} f64, "
         f"{summary['fma_bf16']:.0f} bf16, {summary['fma_int8']:.0f} int8; read "
-        f"{summary['read']:.1f} GB/s, copy {summary['copy']:.1f} ({summary['copy_form']}), "
+        f"{summary['read']:.1f} GB/s ({caches}), copy {summary['copy']:.1f} ({summary['copy_form']}), "
         f"update {summary['update']:.1f}"
     )

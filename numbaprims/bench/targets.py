@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numbaprims.bench.results import geometric_mean
 
@@ -349,3 +349,37 @@ def summarise(records: list[Record]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+# What a reader wants to know first: one target for each class of primitives.
+HEADLINES = {
+    "gemm, square, over NumPy (OpenBLAS)": ("gemm", "f32, square 256-4096, over NumPy (OpenBLAS)"),
+    "gemm, skinny and odd, over the best rival": ("gemm", "f32, skinny and odd, over the best rival"),
+    "gemv, over the better of NumPy and torch": ("gemv", "f32, gemv and gemv^T, over the better of NumPy and torch"),
+    "ger, over the better of NumPy and torch": ("ger", "f32, over the better of NumPy and torch"),
+    "exp, tanh, gelu and the like, over torch": ("activation", "f32, exp-like, 16 Ki to 1 Mi, over torch"),
+    "relu, clip and the like, over torch": ("activation", "f32, cheap, 64 Ki to 1 Mi, over torch"),
+    "conv, ResNet-50 and VGG-16, over the best": ("conv", "f32, ResNet-50 and VGG-16, over the best rival"),
+    "conv, depthwise, over torch": ("conv", "f32, depthwise 3x3, 5x5, over torch NCHW"),
+    "conv, gradient of the data, over torch": ("conv", "f32, data gradient, over torch"),
+    "conv, gradient of the weight, over torch": ("conv", "f32, weight gradient, over torch"),
+}
+
+
+class Reached(NamedTuple):
+    """What a run reached of a target."""
+
+    value: float
+    missed: bool
+    """Whether it is below the floor."""
+
+
+def headlines(rows: Iterable[dict[str, Any]]) -> dict[int, dict[str, Reached]]:
+    """threads -> headline -> what was reached, of the rows that `summarise` makes."""
+    titles = {target: title for title, target in HEADLINES.items()}
+    found: dict[int, dict[str, Reached]] = {}
+    for row in rows:
+        title = titles.get((row["stem"], row["name"]))
+        if title is not None:
+            found.setdefault(row["threads"], {})[title] = Reached(row["value"], row["verdict"].startswith("MISSED"))
+    return dict(sorted(found.items()))

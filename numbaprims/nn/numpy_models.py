@@ -45,19 +45,20 @@ class NumpyMLP:
         """Take one step of gradient descent on a batch, as `MLP.train_step`."""
         return self.step(x, labels, rate)[0]
 
-    def step(self, x: np.ndarray, labels: np.ndarray, rate: float) -> tuple[float, np.ndarray]:
-        """The loss, and its gradient by x."""
+    def step(
+        self, x: np.ndarray, labels: np.ndarray, rate: float, *, dx: bool = False
+    ) -> tuple[float, np.ndarray | None]:
+        """The loss, and its gradient by x where that is asked for."""
         outputs = self._forward(x)
         loss, delta = softmax_cross_entropy_by(np.exp, np.log, outputs.pop(), labels)
         for i in range(len(self.weights) - 1, -1, -1):
             below = outputs[i]
-            back = delta @ self.weights[i]
-            if i:
-                back *= _SLOPE[self.activation](below)
+            back = delta @ self.weights[i] if i or dx else None
             self.weights[i] -= rate * (delta.T @ below)
             self.biases[i] -= rate * delta.sum(axis=0)
-            delta = back
-        return loss, delta
+            if i:
+                delta = back * _SLOPE[self.activation](below)
+        return loss, back
 
 
 class NumpyCNN:
@@ -87,8 +88,9 @@ class NumpyCNN:
     def train_step(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
         """Take one step of gradient descent on a batch, as `CNN.train_step`."""
         columns, outputs = self._forward(x)
-        loss, back = self.head.step(outputs[-1].reshape(len(x), -1), labels, rate)
-        back = back.reshape(outputs[-1].shape)
+        loss, dx = self.head.step(outputs[-1].reshape(len(x), -1), labels, rate, dx=True)
+        assert dx is not None
+        back = dx.reshape(outputs[-1].shape)
         for i in range(len(self.layers) - 1, -1, -1):
             layer, weight = self.layers[i], self.weights[i].reshape(self.layers[i].outputs, -1)
             delta = back * _SLOPE[self.activation](outputs[i + 1])

@@ -71,7 +71,9 @@ def _layers(options: Namespace) -> list[tuple[str, Layer]]:
 def _given(sizes: tuple[tuple[str, int], ...], options: Namespace) -> Layer:
     fields: dict[str, Any] = dict(sizes)
     rank = 3 if "d" in fields else 2
-    fields |= {name: conv_suites.steps(getattr(options, name), rank) for name in ("stride", "padding", "dilation")}
+    fields |= {
+        name: conv_suites.steps(getattr(options, name), rank, name) for name in ("stride", "padding", "dilation")
+    }
     layer = Layer(**fields, groups=options.groups)
     if layer.c % layer.groups or layer.k % layer.groups:
         raise ValueError(f"groups: {layer.groups} given, allowed are divisors of {layer.c} and of {layer.k} channels")

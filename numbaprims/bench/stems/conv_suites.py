@@ -62,8 +62,8 @@ class Layer:
         return self.groups == self.c > 1
 
 
-def steps(value: int | str | Sequence[int], dimensions: int = 2) -> Steps:
-    """2, "2", "2x1" or "2,1", [2, 1] as numbers for (rows, columns), or for three dimensions.
+def steps(value: int | str | Sequence[int], dimensions: int = 2, name: str = "padding") -> Steps:
+    """2, "2", "2x1" or "2,1", [2, 1] as numbers for (rows, columns), or for three dimensions; 0 is a padding only.
 
     >>> steps("2x1"), steps(3)
     ((2, 1), (3, 3))
@@ -71,10 +71,16 @@ def steps(value: int | str | Sequence[int], dimensions: int = 2) -> Steps:
     words = (
         value.replace("x", ",").split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
     )
-    numbers = tuple(int(word) for word in words)
-    if len(numbers) not in (1, dimensions) or min(numbers) < 0:
+    try:
+        numbers = tuple(int(word) for word in words)
+    except ValueError:
+        numbers = ()
+    least = 0 if name == "padding" else 1
+    if len(numbers) not in (1, dimensions) or min(numbers) < least:
         allowed = "x".join("21221"[:dimensions])
-        raise ValueError(f"{value!r} given, allowed are one number or {dimensions}, as in 2 or {allowed}")
+        raise ValueError(
+            f"{name}: {value!r} given, allowed are one number or {dimensions} from {least}, as in 2 or {allowed}"
+        )
     return numbers * dimensions if len(numbers) == 1 else numbers
 
 
