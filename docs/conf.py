@@ -19,7 +19,7 @@ extensions = [
     "myst_nb",
     "from_source",
 ]
-exclude_patterns = ["_build", "_ext", "notes", "jupyter_execute"]
+exclude_patterns = ["_build", "_ext", "_templates", "notes", "jupyter_execute"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say which arrays and types
@@ -56,4 +56,6 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
 }
+templates_path = ["_templates"]
+html_sidebars = {"index": [], "**": ["all-pages"]}
 html_show_sourcelink = False
