@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from assembly import kernel_assembly
 
 import numbaprims
 from numbaprims.dispatch import registry
@@ -20,6 +21,7 @@ def rank_one(tmp_path, monkeypatch):
     code = next(block for block in blocks if "class RankOne" in block)
     path = tmp_path / "rank_one.py"
     path.write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     spec = importlib.util.spec_from_file_location("rank_one", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "rank_one", module)
@@ -50,8 +52,6 @@ def test_the_page_makes_a_solver(rank_one):
     assert "k is 2" in numbaprims.explain("gemm", np.ones((4, 2)), np.ones((2, 4)))["rank_one"].refusal
 
 
-def test_its_kernel_stores_vectors(rank_one):
-    target = registry.target("cpu")
-    asm = rank_one.make_rank_one("f32", target.vector_bytes // 4).inspect_asm()
-    register = {64: "zmm", 32: "ymm", 16: "xmm" if target.arch == "x86_64" else "v"}[target.vector_bytes]
-    assert register in asm
+@pytest.mark.parametrize(("cpu", "width", "register"), [("znver5", 16, "zmm"), ("x86-64-v3", 8, "ymm")])
+def test_its_kernel_stores_vectors(rank_one, cpu, width, register):
+    assert register in kernel_assembly(cpu, rank_one.make_rank_one, "f32", width)
