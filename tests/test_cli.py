@@ -64,6 +64,8 @@ def test_explain_names_a_problem_as_find_does(capsys: pytest.CaptureFixture):
     assert "chosen: " in shown and "refused: depthwise: " in shown and max(map(len, shown.splitlines())) <= 80
     assert cli.main(["explain", *words, "--wide"]) == 0
     assert "ConvProblem(direction='forward', n=1, c=64" in capsys.readouterr().out
+    assert cli.main(["explain", "ger", "--m", "9", "--n", "9", "--phases"]) == 0
+    assert "phases:\n  ger" in capsys.readouterr().out
     assert cli.main(["explain", "ger", "--m", "9", "--n", "9", "--measure"]) == 0
     assert " measured " in capsys.readouterr().out
     assert cli.main(["explain", "gemm", "--m", "9", "--n", "9"]) == 2

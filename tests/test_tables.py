@@ -28,6 +28,17 @@ def test_what_is_printed_fits_the_terminal(name, columns, monkeypatch):
     assert str(table.problem) in table.table(wide=True) and str(table.problem) in found.table(wide=True)
 
 
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_phases_of_the_chosen_solver_are_listed(name):
+    table = numbaprims.explain(name, *arguments(name), phases=True)
+    kernels = [phase.kernel.name for run in table.program.runs for phase in run.phases]
+    listed = str(table).partition("phases:\n")[2]
+    assert kernels and all(f"  {kernel}: " in listed for kernel in kernels)
+    assert listed in table.table(wide=True)
+    assert "phases:" not in str(numbaprims.explain(name, *arguments(name)))
+
+
 def test_cells_break_between_words_and_only_then_inside():
     row = ("direct", "mr=8, nv=2, kc=192", "cpu/gemm/solvers.py:284")
     headings = ("solver", "config", "source")

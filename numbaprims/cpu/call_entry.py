@@ -13,20 +13,11 @@ import functools
 
 from numba import types
 
-from numbaprims.cpu.drivers import _ARGS_WORDS, _HEADER, _INTS, _PHASE_WORDS, _PHASES, _STEPS
+from numbaprims.cpu.drivers import CALL_WORDS
+from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd.arguments import (
-    ARRAY_SLOTS,
-    FLOAT_SLOT,
-    FLOAT_SLOTS,
-    INT_SLOT,
-    STEP_SLOT,
-    Arguments,
-    call_range,
-    load_word,
-    stack_words,
-    store_word,
-)
+from numbaprims.cpu.program import INTERPRET, SCRATCH
+from numbaprims.cpu.simd.arguments import Arguments, call_range, load_word, stack_words, store_word
 from numbaprims.cpu.simd.call_sites import (
     ARRAYS_AT,
     FLOATS_AT,
@@ -42,14 +33,13 @@ from numbaprims.cpu.simd.call_sites import (
 )
 
 # Words of a record: this head; the key; of each array whether it must be the result itself, and the bytes that it
-# takes, counted from its first element; then the launches: a program, an array and an offset for each slot, and for
-# each float whether it is the call's, and its value where it is not.
+# takes, counted from its first element; then the launches: a program, how many words of its call are set, and of each
+# which one, to what array or float of this call (or to none), and bytes from there or the word itself.
 R_HASH, R_KEYS, R_ARRAYS, R_LAUNCHES, R_SCRATCH, R_KEY = 0, 1, 2, 3, 4, 5
 RELATION = 3
-L_SLOTS, L_FLOATS = 1, 1 + 2 * (ARRAY_SLOTS - 1)
-LAUNCH = L_FLOATS + 2 * FLOAT_SLOTS
-NO_ARRAY = -1
-
+L_PROGRAM, L_WORDS, LAUNCH = 0, 1, 2
+W_WORD, W_FROM, W_VALUE, WORD = 0, 1, 2, 3
+NOTHING, FLOAT = -1, 1 << 16
 # Scratch memory on the stack; more than that is malloc's, whose blocks stay in the process after the first.
 _STACK_WORDS = 2048
 ALIGN = 64
@@ -111,7 +101,8 @@ def make_entry() -> RangeKernel:
             store_word(block, STATUS, 1)
             return
         store_word(block, STATUS, 0)
-        words = stack_words(_ARGS_WORDS)
+        call = stack_words(CALL_WORDS)
+        words = call + 8 * C_WORDS
         scratch = stack_words(_STACK_WORDS)
         needed = load_word(record, R_SCRATCH)
         allocated = 0
@@ -120,29 +111,20 @@ def make_entry() -> RangeKernel:
             scratch = (allocated + ALIGN - 1) // ALIGN * ALIGN
         launch = record + 8 * (R_KEY + load_word(record, R_KEYS) + RELATION * load_word(record, R_ARRAYS))
         for _ in range(load_word(record, R_LAUNCHES)):
-            for slot in range(ARRAY_SLOTS - 1):
-                which = load_word(launch, L_SLOTS + 2 * slot)
-                address = 0
-                if which != NO_ARRAY:
-                    address = load_word(block, ARRAYS_AT + which) + load_word(launch, L_SLOTS + 2 * slot + 1)
-                store_word(words, slot, address)
-            store_word(words, ARRAY_SLOTS - 1, scratch)
-            for i in range(FLOAT_SLOTS):
-                value = load_word(launch, L_FLOATS + 2 * i + 1)
-                if load_word(launch, L_FLOATS + 2 * i) != 0:
-                    value = load_word(block, FLOATS_AT + i)
-                store_word(words, FLOAT_SLOT + i, value)
-            program = load_word(launch, 0)
-            ints = load_word(program, _INTS)
-            for i in range(ints):
-                store_word(words, INT_SLOT + i, load_word(program, _HEADER + i))
-            phases = program + 8 * (_HEADER + ints)
-            for step in range(load_word(program, _STEPS)):
-                store_word(words, STEP_SLOT, step)
-                for phase in range(load_word(program, _PHASES)):
-                    at = _PHASE_WORDS * phase
-                    call_range(load_word(phases, at), words, 0, 0, load_word(phases, at + 1))
+            program = load_word(launch, L_PROGRAM)
+            store_word(call, C_PROGRAM, program)
+            store_word(words, SCRATCH, scratch)
+            count = load_word(launch, L_WORDS)
             launch += 8 * LAUNCH
+            for _word in range(count):
+                which, value = load_word(launch, W_FROM), load_word(launch, W_VALUE)
+                if which >= FLOAT:
+                    value = load_word(block, FLOATS_AT + which - FLOAT)
+                elif which != NOTHING:
+                    value += load_word(block, ARRAYS_AT + which)
+                store_word(words, load_word(launch, W_WORD), value)
+                launch += 8 * WORD
+            call_range(load_word(program, INTERPRET), call, 0, 1, 0)
         if allocated != 0:
             _free(allocated)
 

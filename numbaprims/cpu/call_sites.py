@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims import settings
-from numbaprims.cpu.call_entry import ALIGN, NO_ARRAY, R_HASH, make_entry
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.simd.arguments import ARRAY_SLOTS, FLOAT_SLOTS
+from numbaprims.cpu.call_entry import ALIGN, FLOAT, NOTHING, R_HASH, make_entry
+from numbaprims.cpu.program import ARRAYS, Program, array as word_of
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, FLOAT_SLOTS
 from numbaprims.cpu.simd.call_sites import (
     ARRAYS_AT,
     FLOATS_AT,
@@ -112,8 +112,7 @@ def _frozen(array: np.ndarray, writeable: bool) -> np.ndarray:
 class _Launch(NamedTuple):
     """A launch that was recorded."""
 
-    program: Program
-    scratch: int
+    program: Program | None
     arrays: tuple[Any, ...]
     floats: tuple[float, ...]
 
@@ -127,16 +126,16 @@ class Recording:
     def choice(self, problem: Any) -> None:
         """The solver is chosen as ever."""
 
-    def launcher(self, program: Program, scratch: int) -> Callable[..., None]:
-        """In the place of the launcher that would run a program."""
+    def wrap(self, launch: Any, rule: str) -> Callable[..., None]:
+        """In the place of a launcher that would run a program."""
 
-        def record(*arrays: Any, **floats: float) -> None:
-            slots, numbers = arrays[: ARRAY_SLOTS - 1], list(arrays[ARRAY_SLOTS - 1 :])
-            numbers += [0.0] * (FLOAT_SLOTS - len(numbers))
+        def record(*given: Any, more: Sequence[Any] = (), **floats: float) -> None:
+            numbers = [*given[ARRAYS:], *[0.0] * FLOAT_SLOTS][:FLOAT_SLOTS]
             for name, value in floats.items():
                 numbers[int(name[1:])] = value
-            padded = slots + (None,) * (ARRAY_SLOTS - 1 - len(slots))
-            self.launches.append(_Launch(program, scratch, padded, tuple(map(float, numbers))))
+            arrays = (*given[:ARRAYS], *[None] * (ARRAYS - len(given)), *more)
+            program = getattr(launch, "program", None)  # a solver of the user's may run something else
+            self.launches.append(_Launch(program, arrays, tuple(map(float, numbers))))
 
         return record
 
@@ -239,7 +238,10 @@ class Site:
         """The words of a record; None for what was not launched by programs on the arrays of the call alone."""
         if not recording.launches and any(x.size for x in stand_ins[: self._results]):
             return None
-        scratch = max((launch.scratch for launch in recording.launches), default=0)
+        programs = [launch.program for launch in recording.launches if launch.program is not None]
+        if len(programs) < len(recording.launches):
+            return None
+        scratch = max((program.shared + program.worker for program in programs), default=0)
         words = [digest, len(keys), len(operands), len(recording.launches), scratch, *keys]
         for operand, same in zip(operands, relations, strict=True):
             words += [int(same), *operand.extent()]
@@ -247,20 +249,21 @@ class Site:
         for x, operand in zip(stand_ins, operands, strict=True):
             low, high = operand.extent()
             places.append((x.ctypes.data + low, x.ctypes.data + high, x.ctypes.data))
-        for launch in recording.launches:
-            words.append(launch.program.address)
-            for array in launch.arrays:
-                which, offset = NO_ARRAY, 0
+        for launch, program in zip(recording.launches, programs, strict=True):
+            words += [program.address, len(launch.arrays) + FLOAT_SLOTS]
+            for number, array in enumerate(launch.arrays):
+                which, offset = NOTHING, 0
                 if array is not None and array.size:
                     data = array.ctypes.data
                     inside = [i for i, (low, high, _) in enumerate(places) if low <= data < high]
                     if not inside:
                         return None
                     which, offset = inside[0], data - places[inside[0]][2]
-                words += [which, offset]
+                words += [word_of(number).word, which, offset]
             for i, value in enumerate(launch.floats):
-                words += [int(i < self._floats), struct.unpack("q", struct.pack("d", value))[0]]
-        self._kept += [launch.program for launch in recording.launches]
+                bits = struct.unpack("q", struct.pack("d", value))[0]
+                words += [FLOAT_SLOT + i, FLOAT + i if i < self._floats else NOTHING, bits]
+        self._kept += programs
         return np.array(words, np.int64)
 
     # ------------------------------------------------------------------ the table

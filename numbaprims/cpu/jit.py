@@ -19,7 +19,6 @@ from numba.core.ccallback import CFunc
 from numba.core.typing import signature
 
 from numbaprims import kernel_cache
-from numbaprims.cpu.simd.arguments import ArgsType
 
 config: Any = _config  # its names are made as Numba starts
 _DISABLED = bool(config.DISABLE_JIT)
@@ -66,7 +65,7 @@ class RangeKernel:
     """A kernel of a factory, compiled (or loaded from the kernel cache) at the first use of `address`."""
 
     def __init__(
-        self, function: Callable[..., None], name: str, args: ArgsType, spec: tuple[Any, ...], room: int = 0
+        self, function: Callable[..., None], name: str, args: types.Type, spec: tuple[Any, ...], room: int = 0
     ) -> None:
         _check_closure(function, name)
         # Unique names: Numba links by mangled name, and two specialisations of one factory would collide.
@@ -113,7 +112,7 @@ class RangeKernel:
 
 
 def range_kernel(
-    name: str, args: ArgsType, spec: tuple[Any, ...], room: int = 0
+    name: str, args: types.Type, spec: tuple[Any, ...], room: int = 0
 ) -> Callable[[Callable[..., None]], RangeKernel]:
     """Make a factory's inner function a range kernel.  `spec` must hold everything that its code depends on.
 

@@ -20,24 +20,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from numbaprims.cpu import threads
-from numbaprims.cpu.drivers import (
-    _ARGS_WORDS,
-    _HEADER,
-    _INTS,
-    _PHASE_WORDS,
-    _PHASES,
-    _data_word,
-)
+from numbaprims.cpu.drivers import CALL_WORDS, data_word
+from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.simd.arguments import (
-    FLOAT_SLOT,
-    INT_SLOT,
-    call_range,
-    float_bits,
-    load_word,
-    stack_words,
-    store_word,
-)
+from numbaprims.cpu.program import INTERPRET
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 from numbaprims.cpu.simd.objects import OBJECT, object_address
 
 # Words of a record: the program, how many arrays; then of each array these, its lengths, and its strides.
@@ -57,7 +44,7 @@ MOST_RECORDS = 16
 def _readable() -> bool:
     """Whether array objects lie in memory as `_matches` reads them."""
     probe = np.empty((5, 7, 3), np.float32)[::2, ::-1]
-    data = _data_word()
+    data = data_word()
 
     def word(at: int) -> int:
         return ctypes.c_int64.from_address(id(probe) + 8 * (data + at)).value
@@ -100,8 +87,8 @@ def _data_if_known(array, record, data_word, ndarray_type):  # type: ignore[no-u
 
 
 @register_jitable
-def _fits(record, args, h0, h1, h2, data_word, ndarray_type):  # type: ignore[no-untyped-def]
-    """Whether the arrays lie as the record says, and to each other too; writes their addresses into `args`."""
+def _fits(record, words, h0, h1, h2, data_word, ndarray_type):  # type: ignore[no-untyped-def]
+    """Whether the arrays lie as the record says, and to each other too; sets their words of the call."""
     at = record + 8 * _HEAD
     data0 = low0 = high0 = 0
     for k in range(load_word(record, _ARRAYS)):
@@ -116,7 +103,7 @@ def _fits(record, args, h0, h1, h2, data_word, ndarray_type):  # type: ignore[no
                 return False
         elif low < high0 and low0 < high:
             return False
-        store_word(args, load_word(at, _SLOT), data)
+        store_word(words, load_word(at, _SLOT), data)
         at += 8 * (_FIXED + 2 * load_word(at, _NDIM))
     return True
 
@@ -127,30 +114,26 @@ def driver() -> Any:
 
     Array 0 is the result.
     """
-    data_word = _data_word()
+    word = data_word()
 
     def launch_known(table, a0, a1, a2, f0, f1, f2):  # type: ignore[no-untyped-def]
         h0, h1, h2 = object_address(a0), object_address(a1), object_address(a2)
-        args = stack_words(_ARGS_WORDS)
+        call = stack_words(CALL_WORDS)
+        words = call + 8 * C_WORDS
         ndarray_type = load_word(table, 1)
         for index in range(load_word(table, 0)):
             record = load_word(table, 2 + index)
-            if _fits(record, args, h0, h1, h2, data_word, ndarray_type):
-                store_word(args, FLOAT_SLOT, float_bits(f0))
-                store_word(args, FLOAT_SLOT + 1, float_bits(f1))
-                store_word(args, FLOAT_SLOT + 2, float_bits(f2))
+            if _fits(record, words, h0, h1, h2, word, ndarray_type):
                 program = load_word(record, _PROGRAM)
-                ints = load_word(program, _INTS)
-                for i in range(ints):
-                    store_word(args, INT_SLOT + i, load_word(program, _HEADER + i))
-                phases = program + 8 * (_HEADER + ints)
-                for phase in range(load_word(program, _PHASES)):
-                    at = _PHASE_WORDS * phase
-                    call_range(load_word(phases, at), args, 0, 0, load_word(phases, at + 1))
+                store_word(call, C_PROGRAM, program)
+                store_word(words, FLOAT_SLOT, float_bits(f0))
+                store_word(words, FLOAT_SLOT + 1, float_bits(f1))
+                store_word(words, FLOAT_SLOT + 2, float_bits(f2))
+                call_range(load_word(program, INTERPRET), call, 0, 1, 0)
                 return 1
         return 0
 
-    launch_known.__name__ = launch_known.__qualname__ = f"launch_known_{data_word}"
+    launch_known.__name__ = launch_known.__qualname__ = f"launch_known_{word}"
     entry = compile_entry(launch_known, _signature())
     try:
         # the C function itself: the types of the arguments need not be looked up
@@ -177,12 +160,14 @@ def make_record(launch: Any, operands: Sequence[tuple[int, np.ndarray]]) -> np.n
 
     The caller has checked that the result shares memory with an operand only where both are the same elements.
     """
-    most = getattr(launch, "most_workers", None)  # of what needs no scratch memory
-    if most is None or not 1 < len(operands) <= MOST_ARRAYS or not _readable():
+    program = getattr(launch, "program", None)
+    if program is None or program.shared or program.worker:
         return None
-    if most > 1 and threads.default_threads() > 1:
+    if not 1 < len(operands) <= MOST_ARRAYS or not _readable():
         return None
-    words = [launch.program.address, len(operands)]
+    if program.most_workers > 1 and threads.default_threads() > 1:
+        return None
+    words = [program.address, len(operands)]
     result = operands[0][1]
     begin, end = _extent(result)
     for slot, array in operands:

@@ -1,14 +1,16 @@
-"""Launchers: what a solver's `bind` returns; calling one runs the problem's program on the caller's arrays."""
+"""Launchers: calling one runs a program on the caller's arrays."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims import settings, workspace
+from numbaprims import workspace
 from numbaprims.cpu import threads
-from numbaprims.cpu.drivers import Program, parallel_driver, serial_driver
+from numbaprims.cpu.drivers import MOST_FURTHER, parallel_driver, serial_driver
+from numbaprims.cpu.program import Program
 
 
 def _entry(driver: Any) -> Any:
@@ -30,131 +32,59 @@ def _parallel() -> Any:
     return _entry(parallel_driver())
 
 
-def make_launcher(
-    program: Program, *, parallel: bool = True, shared: int = 0, per_worker: int = 0
-) -> Callable[..., None]:
-    """A function `launch(array0, ..., array6, f0, ..., f5)`; the order of arrays is that of the stem's Arguments.
+def make_launcher(program: Program) -> Callable[..., None]:
+    """A function `launch(array0, ..., array6, f0, ..., f5, more=())`; the order of arrays is that of the program's.
 
-    `shared` and `per_worker` are bytes of scratch memory; kernels see it as the array in slot 7, the shared part
-    first, then one part for each worker.  `None` stands for an array that the problem does not have.
+    `None` stands for an array that the problem does not have; `more` are those after the seventh.
     """
-    recorder: Callable[[Program, int], Callable[..., None]] | None
-    recorder = getattr(settings.current().trial, "launcher", None)
-    if recorder is not None:  # a call from a user's compiled code, which runs the program itself (call_sites.py)
-        return recorder(program, shared + per_worker)
     serial = _serial()
-    address = program.address
-    most = program.most_workers if parallel else 1
-
-    if most <= 1 and not (shared or per_worker):
-
-        def launch_plain(  # type: ignore[no-untyped-def]
-            a0,
-            a1=None,
-            a2=None,
-            a3=None,
-            a4=None,
-            a5=None,
-            a6=None,
-            f0=0.0,
-            f1=0.0,
-            f2=0.0,
-            f3=0.0,
-            f4=0.0,
-            f5=0.0,
-        ):
-            serial(
-                address, 1, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, f0, f1, f2, f3, f4, f5
-            )  # fmt: skip
-
-        launch_plain.program = program  # type: ignore[attr-defined]
-        launch_plain.most_workers = 1  # type: ignore[attr-defined]
-        return launch_plain
+    address, most, scratch = program.address, program.most_workers, program.shared + program.worker
 
     def launch(  # type: ignore[no-untyped-def]
-        a0,
-        a1=None,
-        a2=None,
-        a3=None,
-        a4=None,
-        a5=None,
-        a6=None,
-        f0=0.0,
-        f1=0.0,
-        f2=0.0,
-        f3=0.0,
-        f4=0.0,
-        f5=0.0,
-    ):
+        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
+        more=None,
+    ):  # fmt: skip
         workers = 1
         if most > 1:
             workers = min(most, threads.count())
             if workers > 1 and not threads.parallel_allowed():
                 workers = 1
-        if workers > 1:
-            try:
-                _launch(
-                    serial, address, threads.enter(workers), shared, per_worker,
-                    (id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)), f0, f1, f2, f3, f4, f5,
-                )  # fmt: skip
-            finally:
-                threads.leave()
-        elif shared or per_worker:
-            _launch(
-                serial, address, 1, shared, per_worker,
-                (id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)), f0, f1, f2, f3, f4, f5,
-            )  # fmt: skip
-        else:
+        if workers == 1 and not scratch and more is None:
             serial(
-                address, 1, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, f0, f1, f2, f3, f4, f5
+                address, 1, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, 0, f0, f1, f2, f3, f4, f5
             )  # fmt: skip
+            return
+        further: Any = None
+        if more is not None:
+            if len(more) > MOST_FURTHER:
+                raise ValueError(f"{7 + len(more)} arrays; a program takes at most {7 + MOST_FURTHER}")
+            further = (ctypes.c_int64 * (1 + len(more)))(len(more), *map(id, more))
+        handles = id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)
+        floats = 0 if further is None else ctypes.addressof(further), f0, f1, f2, f3, f4, f5
+        if workers == 1:
+            _run(program, serial, 1, handles, floats)
+            return
+        try:
+            workers = threads.enter(workers)
+            if workers == 1:
+                _run(program, serial, 1, handles, floats)
+                return
+            threads.initialise()
+            driver = _parallel()
+            with threads.region_lock():
+                _run(program, driver, workers, handles, floats)
+        finally:
+            threads.leave()
 
     launch.program = program  # type: ignore[attr-defined]
-    if not (shared or per_worker):
-        launch.most_workers = most  # type: ignore[attr-defined]
     return launch
 
 
-def _launch(
-    serial: Any,
-    address: int,
-    workers: int,
-    shared: int,
-    per_worker: int,
-    handles: tuple[int, ...],
-    f0: float,
-    f1: float,
-    f2: float,
-    f3: float,
-    f4: float,
-    f5: float,
-) -> None:
+def _run(program: Program, driver: Any, workers: int, handles: tuple[int, ...], floats: tuple[float, ...]) -> None:
     """With scratch memory for so many workers."""
-    size = shared + per_worker * workers
+    size = program.shared + program.worker * workers
     if size:
         with workspace.borrow(size) as scratch:
-            _run(serial, address, workers, handles, id(scratch), f0, f1, f2, f3, f4, f5)
+            driver(program.address, workers, *handles, id(scratch), *floats)
     else:
-        _run(serial, address, workers, handles, 0, f0, f1, f2, f3, f4, f5)
-
-
-def _run(
-    serial: Any,
-    address: int,
-    workers: int,
-    handles: tuple[int, ...],
-    scratch: int,
-    f0: float,
-    f1: float,
-    f2: float,
-    f3: float,
-    f4: float,
-    f5: float,
-) -> None:
-    if workers <= 1:
-        serial(address, 1, *handles, scratch, f0, f1, f2, f3, f4, f5)
-        return
-    threads.initialise()
-    driver = _parallel()
-    with threads.region_lock():
-        driver(address, workers, *handles, scratch, f0, f1, f2, f3, f4, f5)
+        driver(program.address, workers, *handles, 0, *floats)

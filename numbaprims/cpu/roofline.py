@@ -11,9 +11,9 @@ import numpy as np
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu import target, threads
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
@@ -270,7 +270,7 @@ def round_trip() -> float | None:
     words = np.zeros(64, np.int64)
     start = -words.ctypes.data % 128 // 8
     block = words[start : start + 32]
-    launch = make_launcher(Program([ROUNDS, 1], [(make_round_trips(), 2, 1)]))
+    launch = make_launcher(Program.of(ARGS, {"count": ROUNDS, "piece": 1}, [(make_round_trips(), 2, 1)]))
     found = []
     for _ in range(3):  # the first wakes the threads up
         block[:] = 0
@@ -300,7 +300,7 @@ def fma_peak(dtype: str) -> tuple[Call, float]:
     x = np.full(CHAINS_AT + CHAINS * width, 0.5, kind)  # the chains converge: no overflow, no denormals
     x[1] = 0.25
     out = np.zeros(FMA_TILES, kind)
-    launch = make_launcher(Program([1, 1], [(kernel, FMA_TILES, 1)]))
+    launch = make_launcher(Program.of(ARGS, {"count": 1, "piece": 1}, [(kernel, FMA_TILES, 1)]))
     return lambda: launch(out, x), 2.0 * width * CHAINS * STEPS * FMA_TILES
 
 
@@ -321,23 +321,24 @@ def dot_peak(kind: str) -> tuple[Call, float]:
     width, group = target.current().vector_bytes // 4, DOTS[kind][3]
     x = np.zeros(CHAINS * target.current().vector_bytes, np.uint8)  # zeros: no overflow of the sums
     out = np.zeros(FMA_TILES, np.int32)
-    launch = make_launcher(Program([1, 1], [(kernel, FMA_TILES, 1)]))
+    launch = make_launcher(Program.of(ARGS, {"count": 1, "piece": 1}, [(kernel, FMA_TILES, 1)]))
     return lambda: launch(out, x, x), 2.0 * width * group * CHAINS * STEPS * FMA_TILES
 
 
-def _stream(kernel: RangeKernel, out: np.ndarray, x: np.ndarray, *more: int) -> Call:
+def _stream(kernel: RangeKernel, out: np.ndarray, x: np.ndarray, **more: int) -> Call:
     piece = PIECE_BYTES // x.itemsize
     tiles = -(-x.size // piece)
     chunk = -(-tiles // CHUNKS)
-    program = Program([x.size, piece, *more], [(kernel, tiles, chunk)])
-    launch = make_launcher(program, parallel=x.nbytes >= PARALLEL_BYTES)
+    ints = {"count": x.size, "piece": piece, **more}
+    phases = [(kernel, tiles, chunk)]
+    launch = make_launcher(Program.of(READ_ARGS if more else ARGS, ints, phases, parallel=x.nbytes >= PARALLEL_BYTES))
     return lambda: launch(out, x)
 
 
 def reader(x: np.ndarray, *, pages: bool = False) -> tuple[Call, np.ndarray]:
     """(a call that reads the float32 array x, the sums of its pieces); in order, or two pages at a time."""
     sums = np.zeros(-(-x.nbytes // PIECE_BYTES), x.dtype)
-    return _stream(_read(pages), sums, x, PIECE_BYTES // x.itemsize, 1), sums
+    return _stream(_read(pages), sums, x, apart=PIECE_BYTES // x.itemsize, passes=1), sums
 
 
 def cache_reader(x: np.ndarray, *, pages: bool = False) -> tuple[Call, np.ndarray, float]:
@@ -345,7 +346,8 @@ def cache_reader(x: np.ndarray, *, pages: bool = False) -> tuple[Call, np.ndarra
     passes = max(1, CACHED_BYTES // x.nbytes)
     tiles = 4 * threads.count()
     sums = np.zeros(tiles, x.dtype)
-    launch = make_launcher(Program([x.size, x.size, 0, passes], [(_read(pages), tiles, 1)]))
+    ints = {"count": x.size, "piece": x.size, "passes": passes}
+    launch = make_launcher(Program.of(READ_ARGS, ints, [(_read(pages), tiles, 1)]))
     return lambda: launch(sums, x), sums, float(tiles * passes * x.nbytes)
 
 

@@ -115,8 +115,8 @@ def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, library: Libra
     choice = _choose.choose(problem, device, state.algorithm)
     target = registry.target(device)
     launch = choice.solver.bind(problem, target, choice.config)
-    if choice.rule == _choose.BEING_TIMED:
-        launch = state.trial.recorder(launch)
+    if state.trial is not None:
+        launch = state.trial.wrap(launch, choice.rule)
     if device != library.device and library.device == "cpu":
         from numbaprims.dispatch.staging import staged
 

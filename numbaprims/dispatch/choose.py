@@ -78,8 +78,10 @@ class Trial:
             raise Posed(problem)
         return Choice(self._solver, self._config, BEING_TIMED, ())
 
-    def recorder(self, launch: Launcher) -> Launcher:
-        """A launcher that remembers its first arguments."""
+    def wrap(self, launch: Launcher, rule: str) -> Launcher:
+        """A launcher that remembers its first arguments, where it is the one to be timed."""
+        if rule != BEING_TIMED:
+            return launch
 
         def recorded(*given: Any, **floats: float) -> None:
             with self._lock:

@@ -12,7 +12,7 @@ from typing import Any
 
 from numbaprims import arrays, settings
 from numbaprims.device_arrays import device_of
-from numbaprims.dispatch import call, choose as _choose, examples, tables
+from numbaprims.dispatch import call, choose as _choose, examples, registry, tables
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config
 
@@ -36,10 +36,12 @@ class Explanation:
 
     HEADINGS = ("", "solver", "estimate", "measured", "config", "source", "why not")
 
-    def __init__(self, problem: Problem, rule: str, rows: tuple[Row, ...]) -> None:
+    def __init__(self, problem: Problem, rule: str, rows: tuple[Row, ...], program: Any = None) -> None:
         self.problem = problem
         self.rule = rule
         self.rows = rows
+        self.program = program
+        """What the chosen solver runs, with ``phases=True``."""
 
     @property
     def chosen(self) -> Row:
@@ -77,7 +79,7 @@ class Explanation:
         refusals below. `wide`: a line for each solver and every field of the problem, as long as it takes."""
         chosen = f"chosen: {self.chosen.solver} ({self.rule})"
         if wide:
-            return "\n".join([f"{self.problem}", chosen, tables.aligned(self.HEADINGS, self._cells())])
+            return "\n".join([f"{self.problem}", chosen, tables.aligned(self.HEADINGS, self._cells()), *self._phases()])
         width = tables.terminal_width()
         able = [
             (*cells[:5], f"{tables.short_path(row.source)}:{row.line}")
@@ -95,8 +97,12 @@ class Explanation:
                 *textwrap.wrap(chosen, width),
                 tables.fitted(self.HEADINGS[:6], able, width, ("config", "source")),
                 *(textwrap.fill(line, width, subsequent_indent="    ") for line in lines),
+                *self._phases(),
             ]
         )
+
+    def _phases(self) -> list[str]:
+        return [] if self.program is None else ["phases:", textwrap.indent(str(self.program), "  ")]
 
     def __str__(self) -> str:
         return self.table()
@@ -147,6 +153,7 @@ def explain(
     function: str | Callable[..., Any] | Problem,
     *args: Any,
     measure: bool = False,
+    phases: bool = False,
     device: str | None = None,
     **kwargs: Any,
 ) -> Explanation:
@@ -156,6 +163,7 @@ def explain(
         function: a public function or its name, ``numbaprims.gemm`` or ``"gemm"``; or a problem alone.
         *args: the arguments of the call; arrays are looked at, not computed with.
         measure: also run each solver that can, on scratch arrays, and report its time.
+        phases: also compile the chosen solver's kernels and list what it runs (on the CPU).
         device: where a problem runs ("cpu", "cuda"); a call's arrays say it themselves.
         **kwargs: the keyword arguments of the call.
 
@@ -203,7 +211,10 @@ def explain(
         source = str(importlib.import_module(f"numbaprims.reference.{problem.stem}").__file__)
         rows.append(Row("reference", True, None, math.inf, None, {}, source, 1))
         return Explanation(problem, 'asked for by device="reference": the definition, in float64', tuple(rows))
-    return Explanation(problem, choice.rule, tuple(rows))
+    program = None
+    if phases and hasattr(choice.solver, "program"):
+        program = choice.solver.program(problem, registry.target(device), choice.config)
+    return Explanation(problem, choice.rule, tuple(rows), program)
 
 
 def problem_and_device(

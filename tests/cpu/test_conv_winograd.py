@@ -22,9 +22,9 @@ from numbaprims.cpu.conv.winograd import (
     pieces,
 )
 from numbaprims.cpu.conv.winograd.solvers import with_ones
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
     Arguments,
     lanes,
@@ -52,7 +52,8 @@ ARGS = Arguments(arrays=("out", "a", "b"), ints=("n", "m"))
 
 
 def run(kernel, out, a, b=None, ints=(0, 0)):
-    make_launcher(Program(list(ints), [(kernel, 1, 1)]), parallel=False)(out, a, b)
+    ints = dict(zip(ARGS.ints, ints, strict=True))
+    make_launcher(Program.of(ARGS, ints, [(kernel, 1, 1)]))(out, a, b)
 
 
 def problem_of(x, w, direction="forward", **window):

@@ -13,9 +13,10 @@ from hypothesis import given, strategies as st
 import numbaprims
 from numbaprims import kernel_cache, workspace
 from numbaprims.cpu import drivers, threads
-from numbaprims.cpu.drivers import PER_WORKER, Phase, Program, parallel_driver, serial_driver
+from numbaprims.cpu.drivers import parallel_driver, serial_driver
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import MOST_WORDS, PER_WORKER, Bind, Block, Part, Phase, Program, Run, array, join, scratch
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
@@ -32,6 +33,10 @@ ARGS = Arguments(arrays=ARRAYS, floats=("p", "q", "r", "s", "t", "u"), ints=("n"
 TYPES = ARGS.types(out="i64", a="i64")
 GUARD = 48
 MOST = numba.config.NUMBA_NUM_THREADS
+
+
+def program_of(ints, phases, **more):
+    return Program.of(ARGS, dict(zip(ARGS.ints, ints, strict=False)), phases, **more)
 
 
 def make_count(times: int) -> RangeKernel:
@@ -170,17 +175,17 @@ def mixed(a, steps):
     parallel=st.booleans(),
 )
 def test_every_tile_is_done_once(first, second, steps, workers, parallel):
-    program = Program([], [(ONCE, *first), (TWICE, *second)], steps=steps)
+    program = program_of([], [(ONCE, *first), (TWICE, *second)], steps=steps, parallel=parallel)
     out, visits = np.zeros(300 + 2 * GUARD, np.int64), np.zeros(16, np.int64)
     with numbaprims.config(threads=workers):
-        make_launcher(program, parallel=parallel)(out, visits)
+        make_launcher(program)(out, visits)
     expected = np.zeros_like(out)
     expected[GUARD : GUARD + first[0]] += steps
     expected[GUARD : GUARD + second[0]] += 2 * steps
     np.testing.assert_array_equal(out, expected)
     assert not visits[workers:].any(), "a worker that was not asked for"
     if not parallel:
-        assert visits[0] == 2 * steps, "all tiles of a phase in one call"
+        assert visits[0] == steps * bool(first[0]) + steps * bool(second[0]), "all tiles of a phase in one call"
 
 
 @pytest.mark.parametrize("tiles", [0, 1, 2])
@@ -189,9 +194,9 @@ def test_every_tile_is_done_once(first, second, steps, workers, parallel):
 def test_few_tiles(tiles, chunk, workers):
     """The smallest programs, through both drivers whatever the launcher would choose."""
     for driver in (serial_driver(), parallel_driver()):
-        program = Program([], [(ONCE, tiles, chunk)])
+        program = program_of([], [(ONCE, tiles, chunk)])
         out, visits = np.zeros(2 + 2 * GUARD, np.int64), np.zeros(16, np.int64)
-        driver(program.address, workers, id(out), id(visits), *[0] * 6, *[0] * 6)
+        driver(program.address, workers, id(out), id(visits), *[0] * 7, *[0] * 6)
         assert len(driver.signatures) == 1, "ints for floats are converted, and nothing is compiled for them"
         np.testing.assert_array_equal(out[GUARD:-GUARD], [1] * tiles + [0] * (2 - tiles))
         assert not out[:GUARD].any() and not out[-GUARD:].any() and not visits[8:].any()
@@ -201,7 +206,7 @@ def test_few_tiles(tiles, chunk, workers):
 @pytest.mark.parametrize("n, chunks, steps", [(8, (1, 1), 5), (97, (1, 10), 4), (4000, (60, 33), 7)])
 def test_a_phase_waits_for_the_one_before_and_steps_are_counted(n, chunks, steps, workers):
     start = np.random.default_rng(n).integers(0, 1000, n)
-    program = Program([n, 0, 0], [(THERE, n, chunks[0]), (BACK, n, chunks[1])], steps=steps)
+    program = program_of([n, 0, 0], [(THERE, n, chunks[0]), (BACK, n, chunks[1])], steps=steps)
     run = make_launcher(program)
     for _ in range(5):
         out, a = np.empty(n, np.int64), start.copy()
@@ -214,62 +219,55 @@ def test_a_phase_waits_for_the_one_before_and_steps_are_counted(n, chunks, steps
 @pytest.mark.parametrize("workers", [1, 2, 16, 17, 40])
 @pytest.mark.parametrize("tiles, chunk", [(3, 1), (40, 1), (41, 2), (1000, 7)])
 def test_every_tile_once_with_more_workers_than_queues_or_chunks(tiles, chunk, workers, one_queue):
-    program = Program([], [Phase(ONCE, tiles, chunk, one_queue)])
+    program = program_of([], [Phase(ONCE, tiles, chunk, one_queue)])
     out, visits = np.zeros(tiles + 2 * GUARD, np.int64), np.zeros(64, np.int64)
-    parallel_driver()(program.address, workers, id(out), id(visits), *[0] * 6, *[0] * 6)
+    parallel_driver()(program.address, workers, id(out), id(visits), *[0] * 7, *[0] * 6)
     assert (out[GUARD:-GUARD] == 1).all() and not out[:GUARD].any() and not out[-GUARD:].any()
-    assert visits.sum() == -(-tiles // chunk) and not visits[workers:].any()
+    assert visits.sum() == (-(-tiles // chunk) if workers > 1 else 1) and not visits[workers:].any()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
 def test_a_phase_for_the_workers_is_one_call_that_names_them_all(workers):
     for driver, found in ((serial_driver(), 1), (parallel_driver(), workers)):
-        program = Program([], [(ONCE, 1, PER_WORKER), (ONCE, 5, 1)], steps=2)
+        program = program_of([], [(ONCE, 1, PER_WORKER), (ONCE, 5, 1)], steps=2)
         out, visits = np.zeros(8 + 2 * GUARD, np.int64), np.zeros(64, np.int64)
-        driver(program.address, workers, id(out), id(visits), *[0] * 6, *[0] * 6)
+        driver(program.address, workers, id(out), id(visits), *[0] * 7, *[0] * 6)
         expected = 2 * ((np.arange(8) < found).astype(int) + (np.arange(8) < 5))
         np.testing.assert_array_equal(out[GUARD:-GUARD], expected)
 
 
 def test_a_phase_for_the_workers_has_one_tile():
     with pytest.raises(ValueError, match="there is one"):
-        Program([], [(ONCE, 2, PER_WORKER)])
+        program_of([], [(ONCE, 2, PER_WORKER)])
 
 
 def test_as_many_workers_as_chunks_at_most():
-    assert Program([], [(ONCE, 10, 3), (ONCE, 4, 1)]).most_workers == 4
-    assert Program([], [(ONCE, 10, 0)]).most_workers == 10
-    assert Program([], []).most_workers == 1
-
-
-def test_more_ints_than_slots_are_refused():
-    """They would be written over the step, the counter of tiles, and past the end of the block."""
-    Program(range(48), [(ONCE, 1, 1)])
-    with pytest.raises(ValueError, match="49 ints; a kernel takes at most 48"):
-        Program(range(49), [(ONCE, 1, 1)])
+    assert program_of([], [(ONCE, 10, 3), (ONCE, 4, 1)]).most_workers == 4
+    assert program_of([], [(ONCE, 10, 0)]).most_workers == 10
+    assert program_of([], []).most_workers == 1
 
 
 @pytest.mark.parametrize(
     "threads_allowed, phases, options, calls",
     [
         (8, [(4, 4), (3, 8)], {}, 2),  # one chunk each
-        (8, [(4, 4)], {"per_worker": 64}, 1),
+        (8, [(4, 4)], {"worker": 64}, 1),
         (8, [(4, 1)], {"parallel": False}, 1),
         (8, [(4, 1)], {"parallel": False, "shared": 64}, 1),
         (1, [(4, 1)], {}, 1),
-        (1, [(4, 1)], {"per_worker": 64}, 1),
+        (1, [(4, 1)], {"worker": 64}, 1),
         (2, [(4, 1), (4, 3), (2, 2)], {}, 4 + 2 + 1),
-        (2, [(4, 1)], {"per_worker": 64}, 4),
+        (2, [(4, 1)], {"worker": 64}, 4),
     ],
 )
 def test_threads_are_woken_for_more_than_one_chunk_only(threads_allowed, phases, options, calls):
     """The serial driver gives a kernel all tiles in one call, the parallel one a chunk in each."""
     out, visits = np.zeros(12 + GUARD, np.int64), np.zeros(8, np.int64)
-    program = Program([], [(ONCE, tiles, chunk) for tiles, chunk in phases])
+    program = program_of([], [(ONCE, tiles, chunk) for tiles, chunk in phases], **options)
     if threads_allowed > MOST:
         pytest.skip("Numba was started with fewer threads")
     with numbaprims.config(threads=threads_allowed):
-        make_launcher(program, **options)(out, visits)
+        make_launcher(program)(out, visits)
     assert visits.sum() == calls and out.sum() == sum(tiles for tiles, _ in phases)
 
 
@@ -278,7 +276,7 @@ def test_the_users_number_of_threads_is_left_as_it_was():
     try:
         numba.set_num_threads(min(3, MOST))
         with numbaprims.config(threads=2):
-            make_launcher(Program([], [(ONCE, 50, 1)]))(out, visits)
+            make_launcher(program_of([], [(ONCE, 50, 1)]))(out, visits)
         assert numba.get_num_threads() == min(3, MOST)
     finally:
         numba.set_num_threads(MOST)
@@ -287,9 +285,9 @@ def test_the_users_number_of_threads_is_left_as_it_was():
 def test_eight_threads_at_once():
     """One launcher, with scratch memory of its own for each call, from eight Python threads."""
     n, steps, runs = 300, 3, 15
-    mix = make_launcher(Program([n, 0, 0], [(THERE, n, 20), (BACK, n, 20)], steps=steps))
+    mix = make_launcher(program_of([n, 0, 0], [(THERE, n, 20), (BACK, n, 20)], steps=steps))
     there, back = make_reverse(False), make_reverse(True)
-    reverse = make_launcher(Program([n, 0, 0], [(there, n, 20), (back, n, 20)]), shared=8 * n)
+    reverse = make_launcher(program_of([n, 0, 0], [(there, n, 20), (back, n, 20)], shared=8 * n))
     barrier, failed = threading.Barrier(8), []
 
     def work(seed):
@@ -325,8 +323,8 @@ def test_scratch_is_borrowed_for_as_many_workers_as_run(monkeypatch, workers):
     monkeypatch.setattr(workspace, "borrow", lambda size: asked.append(size) or borrow(size))
     out, visits = np.zeros(20 + GUARD, np.int64), np.zeros(8, np.int64)
     with numbaprims.config(threads=workers):
-        make_launcher(Program([], [(ONCE, 20, 1)]), shared=1000, per_worker=300)(out, visits)
-        make_launcher(Program([], [(ONCE, 20, 1)]))(out, visits)
+        make_launcher(program_of([], [(ONCE, 20, 1)], shared=1000, worker=300))(out, visits)
+        make_launcher(program_of([], [(ONCE, 20, 1)]))(out, visits)
     assert asked == [1000 + 300 * min(workers, MOST)]
 
 
@@ -337,9 +335,10 @@ def test_scratch_of_workers_is_their_own_and_the_shared_part_is_common():
     with numbaprims.config(threads=workers):
         assert threads.count() == workers
         shared, own = 64, 1024  # words: 8 KiB a worker, which is more than the block is rounded up by
-        program = Program([shared, own, workers], [(make_clear(), 1, 1), (make_meet(), workers, 1)])
+        phases = [(make_clear(), 1, 1), (make_meet(), workers, 1)]
+        program = program_of([shared, own, workers], phases, shared=8 * shared, worker=8 * own)
         out, visits = np.zeros(workers, np.int64), np.zeros(8, np.int64)
-        make_launcher(program, shared=8 * shared, per_worker=8 * own)(out, visits)
+        make_launcher(program)(out, visits)
     # each waits for all, so no worker can have had two tiles
     assert out.tolist() == [1] * workers, "-1: another worker wrote into it; -2: the others did not come"
     assert visits[:workers].tolist() == [1] * workers and not visits[workers:].any()
@@ -373,7 +372,7 @@ def given_arrays():
 @pytest.mark.parametrize("kind", ["serial", "scratch", "parallel"])
 def test_arguments_arrive_bit_for_bit(kind):
     tiles = 2 if kind == "parallel" else 1
-    run = make_launcher(Program(INTS, [(DUMP, tiles, 1)]), shared=4096 if kind == "scratch" else 0)
+    run = make_launcher(program_of(INTS, [(DUMP, tiles, 1)], shared=4096 if kind == "scratch" else 0))
     arrays, out = given_arrays(), np.full(17, -1)
     assert kind != "parallel" or run.program.most_workers == 2
     with numbaprims.config(threads=2):
@@ -387,7 +386,7 @@ def test_arguments_arrive_bit_for_bit(kind):
 
 
 def test_what_is_not_given_is_null_and_zero():
-    for program in (Program([1, 2, 3], [(DUMP, 1, 1)]), Program([1, 2, 3], [(DUMP, 2, 1)])):
+    for program in (program_of([1, 2, 3], [(DUMP, 1, 1)]), program_of([1, 2, 3], [(DUMP, 2, 1)])):
         out = np.full(17, -1)
         with numbaprims.config(threads=2):
             make_launcher(program)(out)
@@ -395,8 +394,8 @@ def test_what_is_not_given_is_null_and_zero():
 
 
 def test_other_scalars_are_converted_and_compile_nothing():
-    run = make_launcher(Program(INTS, [(DUMP, 1, 1)]))
-    both = make_launcher(Program(INTS, [(DUMP, 2, 1)]))
+    run = make_launcher(program_of(INTS, [(DUMP, 1, 1)]))
+    both = make_launcher(program_of(INTS, [(DUMP, 2, 1)]))
     with numbaprims.config(threads=2):
         for launcher in (run, both):
             out = np.full(17, -1)
@@ -412,23 +411,126 @@ def test_other_scalars_are_converted_and_compile_nothing():
 
 
 def test_the_data_pointer_of_an_array_is_found_where_it_is():
-    assert drivers._data_word() in range(2, 8)
+    assert drivers.data_word() in range(2, 8)
     x = np.arange(10.0)[3:]
     words = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 8).from_address(id(x)))
-    assert words[drivers._data_word()] == x.ctypes.data
+    assert words[drivers.data_word()] == x.ctypes.data
 
 
-@pytest.mark.parametrize("parallel, scratch", [(True, 0), (False, 0), (False, 64)])
-def test_a_launcher_keeps_its_program_alive(parallel, scratch):
+@pytest.mark.parametrize("parallel, room", [(True, 0), (False, 0), (False, 64)])
+def test_a_launcher_keeps_its_program_alive(parallel, room):
     table = np.arange(5)
-    program, kept = Program([], [(ONCE, 4, 1)], keep=(table,)), weakref.ref(table)
-    run = make_launcher(program, parallel=parallel, shared=scratch)
+    program, kept = program_of([], [(ONCE, 4, 1)], keep=(table,), parallel=parallel, shared=room), weakref.ref(table)
+    run = make_launcher(program)
     del program, table
     gc.collect()
     assert kept() is not None
     del run
     gc.collect()
     assert kept() is None
+
+
+# ---------------------------------------------------------------- bound words, further arrays, joined programs
+
+MANY = tuple(f"x{i}" for i in range(11))
+WIDE = Arguments(arrays=("out", *MANY), floats=("p",), ints=tuple(f"i{i}" for i in range(60)))
+
+
+def make_wide():
+    """out[step] = the sum of the first elements of all arrays, each times its number, the last integer, and p."""
+
+    @range_kernel("test_wide", WIDE.types(out="i64", **{name: "i64" for name in MANY}), spec=())
+    def wide(args, worker, lo, hi):
+        for i in range(lo, hi):
+            total = load_scalar(args.x0, i) + 2 * load_scalar(args.x1, i) + 3 * load_scalar(args.x2, i)
+            total += 4 * load_scalar(args.x3, i) + 5 * load_scalar(args.x4, i) + 6 * load_scalar(args.x5, i)
+            total += 7 * load_scalar(args.x6, i) + 8 * load_scalar(args.x7, i) + 9 * load_scalar(args.x8, i)
+            total += 10 * load_scalar(args.x9, i) + 11 * load_scalar(args.x10, i)
+            store_scalar(args.out, i, total + 1000 * args.i59 + int(args.p) + 100000 * args.step)
+
+    return wide
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_arrays_and_integers_without_limit_bound_word_by_word(workers):
+    """Eleven inputs and sixty integers; out and the first input move on with each step."""
+    n, steps = 30, 3
+    binds = {"out": Bind(0, stride=8 * n), "x0": array(1)._replace(stride=8), "p": Bind(8)}
+    binds |= {name: array(2 + i, 8 * (i == 4)) for i, name in enumerate(MANY[1:])}
+    block = Block(WIDE, {"i59": 7, "i3": 1}, binds)
+    program = Program((Run((Phase(make_wide(), n, 4),), (block,), steps),))
+    rng = np.random.default_rng(0)
+    arrays, out = [rng.integers(0, 100, n + steps) for _ in MANY], np.zeros((steps, n), np.int64)
+    with numbaprims.config(threads=workers):
+        make_launcher(program)(out, *arrays[:6], f0=5.0, more=arrays[6:])
+    moved = [x[1:] if i == 5 else x for i, x in enumerate(arrays)]
+    for step in range(steps):
+        first = arrays[0][step : step + n]
+        rest = sum((i + 1) * x[:n] for i, x in enumerate(moved) if i)
+        np.testing.assert_array_equal(out[step], first + rest + 7005 + 100000 * step)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="7 floats; a kernel takes at most 6"):
+        Arguments(arrays=("out",), floats=tuple("abcdefg"))
+    with pytest.raises(ValueError, match="must differ"):
+        Arguments(arrays=("out", "step"))
+    blocks = (Block(ARGS, {}),) * (MOST_WORDS // ARGS.words + 1)
+    with pytest.raises(ValueError, match=f"words of arguments; a run has at most {MOST_WORDS}"):
+        Program((Run((Phase(ONCE, 1, 1),), blocks),))
+    with pytest.raises(ValueError, match="40 arrays; a program takes at most 31"):
+        make_launcher(program_of([], [(ONCE, 1, 1)]))(*[np.zeros(1)] * 7, more=[np.zeros(1)] * 33)
+    with pytest.raises(KeyError):
+        program_of([], [(ONCE, 1, 1)], steps=1).of(ARGS, {"unknown": 1}, [(ONCE, 1, 1)])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_joined_programs_run_one_after_another(workers):
+    """Each on arrays of its own choice, handing on through scratch memory, with scratch memory of their own behind."""
+    n = 97
+    there, back = (program_of([n], [(make_reverse(b), n, 9)], shared=8 * n) for b in (False, True))
+    both = program_of([n], [(make_reverse(False), n, 9), (make_reverse(True), n, 9)], shared=8 * n)
+    mix = program_of([n], [(THERE, n, 5), (BACK, n, 5)], steps=2)
+    a = np.random.default_rng(1).integers(0, 1000, n)
+    first, second = a.copy(), a.copy()
+    out = np.zeros(n, np.int64)
+    joined = join(
+        [
+            Part(mix, [array(0), array(1)], []),
+            Part(both, [scratch(8), array(1)], []),  # an element into what they hand on
+            Part(both, [array(0), scratch(8)], []),
+            Part(mix, [array(2), array(0)], []),
+        ],
+        shared=8 * n + 8,
+    )
+    assert joined.shared >= 2 * 8 * n and len(joined.runs) == 4
+    with numbaprims.config(threads=workers):
+        make_launcher(joined)(out, first, np.zeros(n, np.int64))
+    want = mixed(second, 2)
+    np.testing.assert_array_equal(first, want)
+    np.testing.assert_array_equal(out, mixed(want, 2))
+    with numbaprims.config(threads=workers):
+        make_launcher(join([Part(there, [None, array(1)], []), Part(back, [array(0)], [])]))(out, a)
+    np.testing.assert_array_equal(out, a[::-1])
+
+
+def test_floats_of_a_part_are_constants_or_those_of_the_call():
+    dump = program_of(INTS, [(DUMP, 1, 1)])
+    out = np.full(17, -1)
+    arrays = [array(0), array(2), None, array(1, 16)]
+    make_launcher(join([Part(dump, arrays, [0.5, 3, 0])]))(out, out[3:], out[5:], f0=1.5, f3=2.5)
+    start = out.ctypes.data
+    assert out[:8].tolist() == [start, start + 40, 0, start + 24 + 16, 0, 0, 0, 0]
+    assert out[8:14].tobytes() == struct.pack("=6d", 0.5, 2.5, 1.5, 0, 0, 0) and out[14:].tolist() == INTS
+
+
+def test_a_program_prints_what_it_runs():
+    program = program_of([], [(ONCE, 10, 3), Phase(TWICE, 1, PER_WORKER)], steps=2, shared=64)
+    assert str(program).splitlines() == [
+        "2 times:", "  test_count: 10 tiles, 3 at a time", "  test_count: once for all workers",
+        "scratch: 64 bytes shared, 0 a worker",
+    ]  # fmt: skip
+    assert str(program_of([], [(ONCE, 1, 1)])) == "test_count: 1 tiles\nin the calling thread"
 
 
 # ---------------------------------------------------------------- kernels

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from numbaprims.cpu import target as cpu
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import Arguments, erf, exp, expm1, lanes, load, log, log1p, sigmoid, store, tanh
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +135,8 @@ def float64_points(rng, count=40000):
 @functools.cache
 def functions(dtype, W):
     """A call (x) -> results of all NAMES, a row each, by one kernel over vectors of W lanes."""
-    args_type = Arguments(arrays=("out", "x"), ints=("n",)).types(out=dtype, x=dtype)
+    arguments = Arguments(arrays=("out", "x"), ints=("n",))
+    args_type = arguments.types(out=dtype, x=dtype)
 
     @range_kernel("simd_math", args_type, spec=(dtype, W))
     def kernel(args, worker, lo, hi):
@@ -153,7 +154,8 @@ def functions(dtype, W):
     def call(x):
         padded = np.resize(x, -(-x.size // W) * W)
         out = np.full((len(NAMES), padded.size), np.nan, x.dtype)
-        make_launcher(Program([padded.size], [(kernel, padded.size // W, 1 << 10)]))(out, padded)
+        phases = [(kernel, padded.size // W, 1 << 10)]
+        make_launcher(Program.of(arguments, {"n": padded.size}, phases))(out, padded)
         return out[:, : x.size]
 
     return call

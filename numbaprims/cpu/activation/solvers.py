@@ -7,11 +7,10 @@ from typing import Any
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.activation import kernels, naive, prelu, rows
 from numbaprims.cpu.activation.arguments import ARGS
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import RangeKernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 # Elements of a tile.  Contiguous tiles are a multiple of every vector and page; some 2 us of the cheapest
 # kinds.
@@ -107,10 +106,10 @@ class _Elementwise(Solver):
         return None
 
 
-def _launcher(
+def _program(
     problem: Any, kernel: RangeKernel, compute: RangeKernel | None, n: int, tile: int, tiles: int, work:
     float, plan: Any = None, half: int = 0,
-) -> Launcher:  # fmt: skip
+) -> Program:  # fmt: skip
     """`work`: seconds that one core takes."""
     ints = {"n": n, "tile": tile, "half": half}
     if compute is not None:
@@ -119,8 +118,8 @@ def _launcher(
         ints["plan"] = plan.ctypes.data
     # a few us of work for each chunk that a worker takes
     chunk = max(1, min(tiles // 8, int(5e-6 * tiles / work)))
-    program = Program([ints.get(name, 0) for name in ARGS.ints], [(kernel, tiles, chunk)], keep=(plan, compute))
-    return make_launcher(program, parallel=work > 2.5 * PARALLEL_LAUNCH)
+    parallel = work > 2.5 * PARALLEL_LAUNCH
+    return Program.of(ARGS, ints, [(kernel, tiles, chunk)], keep=(plan, compute), parallel=parallel)
 
 
 class Vector(_Elementwise):
@@ -137,11 +136,11 @@ class Vector(_Elementwise):
     def estimate(self, problem: Any, target: Any) -> float:
         return SERIAL_LAUNCH + max(arithmetic_seconds(problem, target), memory_seconds(problem, target))
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         work = self.estimate(problem, target)
         tiles = -(-problem.n // TILE)
         kernel = compute_kernel(problem, target, self.streaming)
-        return _launcher(problem, kernel, None, problem.n, TILE, tiles, work, half=contiguous_half(problem))
+        return _program(problem, kernel, None, problem.n, TILE, tiles, work, half=contiguous_half(problem))
 
 
 class Stream(Vector):
@@ -173,11 +172,11 @@ class Rows(_Elementwise):
             work += len(problem.operands) * problem.n * 1e-9  # gathered and scattered
         return float(SERIAL_LAUNCH + work + problem.n / block * 20e-9)
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         plan, tiles, tile = rows.plan_rows(problem)
         kernel = rows.make_rows(DTYPES[problem.dtype].itemsize)
         compute = compute_kernel(problem, target)
-        return _launcher(problem, kernel, compute, problem.n, tile, tiles, self.estimate(problem, target), plan)
+        return _program(problem, kernel, compute, problem.n, tile, tiles, self.estimate(problem, target), plan)
 
 
 class ChannelSums(Solver):
@@ -191,8 +190,8 @@ class ChannelSums(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         return 2 * SERIAL_LAUNCH + memory_seconds(problem, target) + problem.loops.shape[0] * 5e-9
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        return _bind_sums(problem, target, self.estimate(problem, target), problem.layout)
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        return _sums(problem, target, self.estimate(problem, target), problem.layout)
 
 
 class Naive(Solver):
@@ -203,17 +202,17 @@ class Naive(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         return float(SERIAL_LAUNCH + 100e-9 * problem.n)
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.direction == "weight":
-            return _bind_sums(problem, target, self.estimate(problem, target), "strided")
+            return _sums(problem, target, self.estimate(problem, target), "strided")
         kernel = naive.make_elements(DTYPES[problem.dtype].itemsize)
         plan, tiles = naive.plan_elements(problem), -(-problem.n // naive.TILE)
         compute = compute_kernel(problem, target)
         work = self.estimate(problem, target)
-        return _launcher(problem, kernel, compute, problem.n, naive.TILE, tiles, work, plan)
+        return _program(problem, kernel, compute, problem.n, naive.TILE, tiles, work, plan)
 
 
-def _bind_sums(problem: Any, target: Any, work: float, layout: str) -> Launcher:
+def _sums(problem: Any, target: Any, work: float, layout: str) -> Program:
     dtype = problem.dtype
     compute = DTYPES[dtype].accumulate
     size = DTYPES[dtype].itemsize
@@ -232,13 +231,10 @@ def _bind_sums(problem: Any, target: Any, work: float, layout: str) -> Launcher:
     ints = {"n": each, "tile": tile, "plan": plan.ctypes.data, "channels": channels}
     chunk = max(1, min(tiles // 8, int(5e-6 * tiles / work)))
     combine = prelu.make_combine(dtype, compute)
-    program = Program(
-        [ints.get(name, 0) for name in ARGS.ints],
-        [(sums, tiles, chunk), (combine, channels, 4096)],
-        keep=(plan,),
-    )
-    shared = -(-each // tile) * channels * DTYPES[compute].itemsize
-    return make_launcher(program, parallel=work > 2.5 * PARALLEL_LAUNCH, shared=shared)
+    return Program.of(
+        ARGS, ints, [(sums, tiles, chunk), (combine, channels, 4096)], keep=(plan,),
+        parallel=work > 2.5 * PARALLEL_LAUNCH, shared=-(-each // tile) * channels * DTYPES[compute].itemsize,
+    )  # fmt: skip
 
 
 SOLVERS = (Vector(), Stream(), Rows(), ChannelSums(), Naive())

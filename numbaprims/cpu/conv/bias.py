@@ -12,10 +12,9 @@ from typing import Any
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
 from numbaprims.cpu.conv.long import in_parts
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
@@ -36,7 +35,7 @@ from numbaprims.cpu.simd import (
     store_scalar,
     zeros,
 )
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 # run: pixels that have one common step; piece: pixels of a run that are summed at a time; pieces: of each run;
 # slice_pieces: pieces (of all runs) of a slice, whose sums of all channels lie together: sums[slice][k].
@@ -237,7 +236,7 @@ class Sums(Solver):
             "slices": ceil_div(all_pieces, slice_pieces), "pixel_step": step,
         }  # fmt: skip
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, acc = problem, problem.accumulate
         W = lanes(acc, target.vector_bytes)
         cut = self._cut(p)
@@ -250,6 +249,6 @@ class Sums(Solver):
             phases = [(make_planes(p.y_dtype, acc, W), tiles, ceil_div(tiles, 32))]
         blocks = ceil_div(p.k, W)
         phases.append((make_end(p.y_dtype, acc, W), blocks, blocks))
-        program = Program([values[name] for name in SUMS.ints], phases, keep=(table,))
         nbytes = round_up(self.workspace(p, target, config), 64)
-        return make_launcher(program, parallel=p.bytes_moved() > PARALLEL_BYTES, shared=nbytes)
+        parallel = p.bytes_moved() > PARALLEL_BYTES
+        return Program.of(SUMS, values, phases, keep=(table,), parallel=parallel, shared=nbytes)

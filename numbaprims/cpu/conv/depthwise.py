@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv.depthwise_work import Work, pixels_time, pixels_work, rows_time, rows_work
+from numbaprims.cpu.conv.depthwise_work import packed_bytes, pixels_program, pixels_time, rows_program, rows_time
 from numbaprims.cpu.conv.long import in_parts
-from numbaprims.cpu.launch import make_launcher
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.program import Program
+from numbaprims.cpu.solver import Config, Solver, run
 
 
 def neighbours(problem: Any) -> tuple[bool, bool]:
@@ -65,21 +65,15 @@ class Depthwise(Solver):
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         if form(problem) != "pixels":
             return None
-        work = pixels_work(problem, target, only_pack=True)
-        packed = np.zeros(work.packed + 64, np.uint8)
+        packed = np.zeros(packed_bytes(problem, target) + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        make_launcher(work.program, parallel=False)(packed, None, weights, None, None, packed)
+        run(pixels_program(problem, target, False, only_pack=True), packed, None, weights, None, None, packed)
         return packed
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        work = self._work(problem, target)
-        return work.shared + work.worker
+        program = self.program(problem, target, config)
+        return program.shared + program.worker
 
-    @staticmethod
-    def _work(problem: Any, target: Any) -> Work:
-        return rows_work(problem, target) if form(problem) == "rows" else pixels_work(problem, target)
-
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        work = self._work(problem, target)
-        parallel = self.estimate(problem, target) > 15e-6
-        return make_launcher(work.program, parallel=parallel, shared=work.shared, per_worker=work.worker)
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        make = rows_program if form(problem) == "rows" else pixels_program
+        return make(problem, target, self.estimate(problem, target) > 15e-6)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from numbaprims.cpu.conv import depthwise_pixels, depthwise_rows
 from numbaprims.cpu.conv.arguments import itemsize
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.simd.arguments import Arguments
 
 SLACK = 256  # bytes behind panels, which may be written a vector past their end
 BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the first-level cache
@@ -24,15 +23,6 @@ BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the fi
 PLANE, ROW, ROW_TAP = 20e-9, 0.3e-9, 0.22e-9
 VECTOR, VECTOR_TAP, VECTOR_LOAD = 0.6e-9, 0.12e-9, 0.45e-9
 FAR_L3, FAR_MEMORY = 1 / 80e9, 1 / 14e9  # a byte of x or y beyond the second-level and the third-level cache
-
-
-class Work(NamedTuple):
-    """A program and the bytes of scratch memory that it needs; `packed` bytes hold the weights of a plan."""
-
-    program: Program
-    shared: int = 0
-    worker: int = 0
-    packed: int = 0
 
 
 def sides(problem: Any) -> tuple[Any, ...]:
@@ -84,11 +74,6 @@ def common(problem: Any, target: Any, room: int, none: np.ndarray) -> dict[str, 
     }  # fmt: skip
 
 
-def words(arguments: Arguments, values: dict[str, int]) -> list[int]:
-    """Integers in the order of a kernel's arguments."""
-    return [values[name] for name in arguments.ints]
-
-
 def waits(problem: Any) -> bool:
     """Whether sums wait elsewhere for the activation, because the result's type is narrower than theirs."""
     return bool(problem.activation.kind != "identity" and problem.out_dtype != problem.accumulate)
@@ -124,7 +109,7 @@ def rows_time(problem: Any, target: Any) -> float:
     return float(1e-6 + p.n * p.k * each + far_time(p, target))
 
 
-def rows_work(problem: Any, target: Any) -> Work:
+def rows_program(problem: Any, target: Any, parallel: bool) -> Program:
     """Planes whose rows are contiguous."""
     p = problem
     in_size, out_size = sides(p)[:2]
@@ -132,7 +117,7 @@ def rows_work(problem: Any, target: Any) -> Work:
     RT, W, _ = rows_tile(p, target)
     room = round_up(out_size[1] * out_size[2] * itemsize(p.accumulate), 64) if waits(p) else 0
     none = np.zeros(in_size[2] * itemsize(p.in_dtype), np.uint8)
-    ints = words(depthwise_rows.ARGS, common(p, target, room, none))
+    ints = depthwise_rows.ARGS.of(common(p, target, room, none))
     if p.direction == "weight":
         kernel, count = depthwise_rows.make_gradient(p.in_dtype, p.accumulate, RT, R, S, SH, SW, W), p.k
     else:
@@ -140,7 +125,8 @@ def rows_work(problem: Any, target: Any) -> Work:
             p.in_dtype, p.accumulate, RT, R, S, SH, SW, W, int(p.has_c), int(room > 0), int(p.direction == "data")
         )  # fmt: skip
         count = p.n * p.k
-    return Work(Program(ints, [(kernel, count, ceil_div(count, 32))], keep=(none,)), worker=room)
+    phases = [(kernel, count, ceil_div(count, 32))]
+    return Program.of(depthwise_rows.ARGS, ints, phases, keep=(none,), parallel=parallel, worker=room)
 
 
 def pixels_tile(problem: Any, target: Any) -> tuple[int, int, int, int]:
@@ -167,7 +153,13 @@ def pixels_time(problem: Any, target: Any) -> float:
     return float(1.5e-6 + vectors * each + pack + far_time(p, target))
 
 
-def pixels_work(problem: Any, target: Any, only_pack: bool = False) -> Work:
+def packed_bytes(problem: Any, target: Any) -> int:
+    """Of the weights as `pixels_program` reads them."""
+    W = vector(problem, target, problem.k)
+    return int(ceil_div(problem.k, W) * problem.taps * W * itemsize(problem.accumulate)) + SLACK
+
+
+def pixels_program(problem: Any, target: Any, parallel: bool, only_pack: bool = False) -> Program:
     """Images whose channels are neighbours; `only_pack` for the weights of a plan."""
     p, acc = problem, problem.accumulate
     out_size = sides(p)[1]
@@ -176,7 +168,6 @@ def pixels_work(problem: Any, target: Any, only_pack: bool = False) -> Work:
     RT, QT, rows, _ = pixels_tile(p, target)
     panels = ceil_div(p.k, W)
     size = itemsize(acc)
-    packed = panels * R * S * W * size + SLACK
     room = out_size[2] * p.k * size * RT * (SH if spread else 1) if waits(p) else 0
     none = np.zeros(W * 8, np.uint8)
     values = common(p, target, round_up(room, 64), none) | {
@@ -197,8 +188,15 @@ def pixels_work(problem: Any, target: Any, only_pack: bool = False) -> Work:
             ),
             (depthwise_pixels.make_sum_strips(p.out_dtype, acc, R, S, W), panels, ceil_div(panels, 4)),
         ]
-        program = Program(words(depthwise_pixels.ARGS, values), phases, keep=(none,))
-        return Work(program, shared=values["strips"] * panels * R * S * W * size)
+        shared = values["strips"] * panels * R * S * W * size
+        return Program.of(
+            depthwise_pixels.ARGS,
+            depthwise_pixels.ARGS.of(values),
+            phases,
+            keep=(none,),
+            parallel=parallel,
+            shared=shared,
+        )
     count = p.n * values["down"]
     values["pack"] = make_pack(p.in_dtype, acc, W, W).address
     kernel = depthwise_pixels.make_pixels(
@@ -209,7 +207,9 @@ def pixels_work(problem: Any, target: Any, only_pack: bool = False) -> Work:
     if only_pack or not p.prepared:
         pack = (depthwise_pixels.make_pack_weights(p.in_dtype, acc, R * S, W), panels, ceil_div(panels, 4))
         phases = [pack] if only_pack else [pack, *phases]
-        shared = round_up(packed, 64)
+        shared = round_up(packed_bytes(p, target), 64)
     values["shared_bytes"] = shared
-    program = Program(words(depthwise_pixels.ARGS, values), phases, keep=(none,))
-    return Work(program, shared, values["worker_bytes"], packed)
+    return Program.of(
+        depthwise_pixels.ARGS, depthwise_pixels.ARGS.of(values), phases, keep=(none,), parallel=parallel, shared=shared,
+        worker=values["worker_bytes"],
+    )  # fmt: skip

@@ -10,8 +10,8 @@ from numbaprims.cpu.conv.depthwise import neighbours
 from numbaprims.cpu.conv.direct_layout import Form, Pixels, Planes
 from numbaprims.cpu.conv.direct_weight_layout import Gradient
 from numbaprims.cpu.conv.long import in_parts
-from numbaprims.cpu.launch import make_launcher
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.program import Program
+from numbaprims.cpu.solver import Config, Solver, run
 
 MOST_CHANNELS = 8
 """Of a group, for the weight's gradient: with more, vectors along the channels (weight_gemm) are full."""
@@ -70,11 +70,8 @@ class Direct(Solver):
         layout = layout_of(problem, target)
         packed = np.zeros(layout.packed + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        make_launcher(layout.program(only_pack=True), parallel=False)(packed, None, weights, None, None, packed)
+        run(layout.program(only_pack=True), packed, None, weights, None, None, packed)
         return packed
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        layout = layout_of(problem, target)
-        worker = layout.copy_bytes + layout.room
-        parallel = layout.estimate() > 15e-6
-        return make_launcher(layout.program(), parallel=parallel, shared=layout.shared, per_worker=worker)
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        return layout_of(problem, target).program()

@@ -9,12 +9,12 @@ import numpy as np
 
 from numbaprims.cpu.conv import direct_pixels, direct_planes
 from numbaprims.cpu.conv.arguments import itemsize
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import RangeKernel
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.taps import PLACE
 
@@ -174,8 +174,11 @@ class Form(abc.ABC):
             count = p.groups * self.panels
             pack = (direct_planes.make_pack_filters(p.w_dtype, self.acc, width, self.W), count, ceil_div(count, 8))
             phases = [pack] if only_pack else [pack, *phases]
-        words = [int(values.get(name, 0)) for name in direct_planes.ARGS.ints]
-        return Program(words, phases, keep=(self.taps, self.w_taps, keep))
+        return Program.of(
+            direct_planes.ARGS, values, phases, keep=(self.taps, self.w_taps, keep),
+            parallel=not only_pack and self.estimate() > 15e-6, shared=self.shared,
+            worker=self.copy_bytes + self.room,
+        )  # fmt: skip
 
     @abc.abstractmethod
     def program(self, only_pack: bool = False) -> Program:

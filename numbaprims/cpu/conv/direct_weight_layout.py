@@ -8,8 +8,8 @@ import numpy as np
 
 from numbaprims.cpu.conv import direct_weight
 from numbaprims.cpu.conv.direct_layout import COPY, Phases
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd.taps_gradient import PIXELS
 
 READ_DY = 0.03e-9  # seconds an element of dy takes, read from afar
@@ -125,5 +125,7 @@ class Gradient(Phases):
         kernel = direct_weight.make_gradient(p.in_dtype, self.acc, self.MR, self.NT, self.W, self.SW)
         end = direct_weight.make_gradient_end(self.acc, p.out_dtype, self.MR, self.NT, self.W)
         phases = [(kernel, self.slices * p.groups, 1), (end, p.k, max(8, ceil_div(p.k, 16)))]
-        words = [int(values[name]) for name in direct_weight.ARGS.ints]
-        return Program(words, phases, keep=(self.taps, self.pixels, places))
+        return Program.of(
+            direct_weight.ARGS, values, phases, keep=(self.taps, self.pixels, places),
+            parallel=self.estimate() > 15e-6, shared=self.shared, worker=self.copy_bytes + self.room,
+        )  # fmt: skip

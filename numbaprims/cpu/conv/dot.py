@@ -23,15 +23,14 @@ from numbaprims.cpu.conv.dot_kernels import (
     make_turn,
 )
 from numbaprims.cpu.conv.weight import box
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS, SIGN_BITS, SLACK
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver, run
 
 # Vectors of filters of a tile -> its pixels, each of which needs a register for its address.
 ROWS = {4: 6, 3: 8, 2: 8, 1: 8}
@@ -189,7 +188,11 @@ class ImplicitGemmDot(Solver):
                 phases = []
             boxes = ceil_div(p.n, ints["box_n"]) * ints["chunks_o"] * ints["chunks_p"]
             phases.append((make_drive(), boxes * p.groups * ints["k_blocks"], 1))
-        return Program([ints.get(name, 0) for name in DOT.ints], phases, keep=keep), ints
+        program = Program.of(
+            DOT, DOT.of(ints), phases, keep=keep, parallel=not only_pack and problem.flops() > PARALLEL_FLOPS,
+            shared=ints["shared_bytes"], worker=round_up(ints["worker_bytes"], 64),
+        )  # fmt: skip
+        return program, ints
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         ints, packed, _ = self._cut(problem, target, config)
@@ -199,12 +202,8 @@ class ImplicitGemmDot(Solver):
         program, ints = self._program(problem, target, config, only_pack=True)
         packed = np.zeros(ints["packed_bytes"] + SLACK + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        make_launcher(program, parallel=False)(packed, None, weights, None, None, packed)
+        run(program, packed, None, weights, None, None, packed)
         return packed
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        program, ints = self._program(problem, target, config, only_pack=False)
-        return make_launcher(
-            program, parallel=problem.flops() > PARALLEL_FLOPS, shared=ints["shared_bytes"],
-            per_worker=round_up(ints["worker_bytes"], 64),
-        )  # fmt: skip
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        return self._program(problem, target, config, only_pack=False)[0]

@@ -17,11 +17,10 @@ from numbaprims.cpu.conv.implicit import HEIGHTS, Layout, lay_out
 from numbaprims.cpu.conv.implicit_passes import Pass, along
 from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, make_pack_driver
-from numbaprims.cpu.drivers import Phase, Program
 from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.gemm.finish import make_finish
-from numbaprims.cpu.launch import make_launcher
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.program import Phase, Program
+from numbaprims.cpu.solver import Config, Solver
 
 SLACK = 1024
 
@@ -139,7 +138,7 @@ class Im2col(Solver):
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return lay_out(ColumnLayout, problem, target, config).pack(target, weights)
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         layout = lay_out(ColumnLayout, problem, target, config)
         planes = problem.n * problem.c
         phases = [Phase(make_planes(), layout.count("tiles"), 1, one_queue=True)]
@@ -151,5 +150,4 @@ class Im2col(Solver):
         if not problem.prepared and not layout.private:
             tiles = layout.count("pack_tiles")
             phases.insert(0, Phase(make_pack_driver(), tiles, max(1, tiles // 8)))
-        program = Program(layout.ints(layout.kernels(target)), phases, keep=(*layout.keep, layout.words))
-        return make_launcher(program, parallel=layout.parallel, shared=layout.shared, per_worker=layout.worker)
+        return layout.program(target, phases, (*layout.keep, layout.words))

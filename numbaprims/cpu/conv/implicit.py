@@ -19,14 +19,13 @@ from numbaprims.cpu.conv.implicit_planes import make_planes
 from numbaprims.cpu.conv.implicit_tiles import AT, IMPLICIT, make_pack_driver
 from numbaprims.cpu.conv.implicit_turn import make_stage_last, make_turn
 from numbaprims.cpu.conv.implicit_weights import make_pack_weights
-from numbaprims.cpu.drivers import PER_WORKER, Phase, Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import PER_WORKER, Phase, Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver, run
 
 SLACK = 1024  # bytes behind a part of the workspace: vectors may reach past its end
 PARALLEL_FLOPS = 2e6
@@ -169,10 +168,10 @@ class Layout:
         """The table, a row for each pass."""
         return self.table.reshape(len(self.walks), -1)
 
-    def ints(self, kernels: dict[str, int]) -> list[int]:
+    def ints(self, kernels: dict[str, int]) -> dict[str, int]:
         """The integers of IMPLICIT."""
         p = self.problem
-        values = kernels | {
+        return kernels | {
             "table": int(self.table.ctypes.data), "passes": len(self.walks), "has_c": int(p.has_c),
             "has_bias": int(p.bias), "bias_step": p.strides.bias, "in_size": DTYPES[self.in_dtype].itemsize,
             "w_size": DTYPES[p.w_dtype].itemsize, "out_size": DTYPES[p.out_dtype].itemsize, "acc_size": self.size,
@@ -182,7 +181,6 @@ class Layout:
             "packed_at": self.packed_at, "private": int(self.private), "held_at": self.held_at,
             "parts_at": self.parts_at,
         }  # fmt: skip
-        return [values.get(name, 0) for name in IMPLICIT.ints]
 
     def count(self, name: str) -> int:
         """A word of the table, summed over the passes."""
@@ -215,13 +213,21 @@ class Layout:
             "multiply": make_multiply(acc, self.MR, self.NV, W).address,
         }  # fmt: skip
 
+    def program(self, target: Any, phases: list[Phase], keep: tuple[Any, ...]) -> Program:
+        """Phases whose arguments are those of IMPLICIT."""
+        return Program.of(
+            IMPLICIT, self.ints(self.kernels(target)), phases, keep=keep, parallel=self.parallel, shared=self.shared,
+            worker=self.worker,
+        )  # fmt: skip
+
     def pack(self, target: Any, weights: Any) -> np.ndarray:
         """The panels of the weights, for plans."""
         packed = np.zeros(self.panel_bytes + SLACK, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
         tiles = self.count("pack_tiles")
-        program = Program(self.ints(self.kernels(target)), [(make_pack_driver(), tiles, 1)], keep=self.keep)
-        make_launcher(program, parallel=False)(packed, None, weights, None, None, packed)
+        ints, phases = self.ints(self.kernels(target)), [(make_pack_driver(), tiles, 1)]
+        program = Program.of(IMPLICIT, ints, phases, keep=self.keep, parallel=False)
+        run(program, packed, None, weights, None, None, packed)
         return packed
 
 
@@ -300,7 +306,7 @@ class ImplicitGemm(Solver):
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return lay_out(Layout, problem, target, config).pack(target, weights)
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         layout = lay_out(Layout, problem, target, config)
         tiles = layout.count("tiles")
         phases = [Phase(make_planes(), tiles, 1, one_queue=True)]
@@ -309,8 +315,7 @@ class ImplicitGemm(Solver):
         if not problem.prepared and not layout.private:
             tiles = layout.count("pack_tiles")
             phases.insert(0, Phase(make_pack_driver(), tiles, max(1, tiles // 8)))
-        program = Program(layout.ints(layout.kernels(target)), phases, keep=layout.keep)
-        return make_launcher(program, parallel=layout.parallel, shared=layout.shared, per_worker=layout.worker)
+        return layout.program(target, phases, layout.keep)
 
 
 class Gemm1x1(ImplicitGemm):

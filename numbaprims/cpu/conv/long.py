@@ -6,7 +6,6 @@ with the pixels of all images.  A part has whole images; of an image that is lar
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
 import types
@@ -15,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims import workspace
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu import parts
-from numbaprims.cpu.gemm.long import bind_sum
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.cpu.gemm.long import end_sum
+from numbaprims.cpu.program import Part, Program, array, join, scratch
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dispatch.solver import default_config
 
 MOST = 4 * parts.TERMS
 """Pixels of a part: no solver adds all of them one after the other."""
@@ -76,7 +76,7 @@ def _as_part(problem: Any) -> Any:
 
 
 def _sum(problem: Any) -> Any:
-    """What `bind_sum` is told of the result: products of r x s, or of k x 1."""
+    """What `end_sum` is told of the result: products of r x s, or of k x 1."""
     p, w, c = problem, problem.strides.w, problem.strides.c
     batch: tuple[int, ...] = ()
     size: tuple[int, ...] = (p.k, 1)
@@ -96,14 +96,6 @@ def _sum(problem: Any) -> Any:
     )  # fmt: skip
 
 
-def _shifted(x: Any, elements: int) -> Any:
-    """An array that begins so many elements further, whatever the strides; only its address is read."""
-    if x is None or elements == 0:
-        return x
-    memory: Any = (ctypes.c_uint8 * 1).from_address(x.ctypes.data + elements * x.itemsize)
-    return np.frombuffer(memory, np.uint8)
-
-
 def _able(solver: Solver, problem: Any, target: Any) -> Solver:
     """The solver, or the best one for a part that it does not take."""
     from numbaprims.cpu.conv import SOLVERS
@@ -121,44 +113,37 @@ def _elements(problem: Any) -> int:
 
 def in_parts(cls: type[Solver]) -> type[Solver]:
     """Let a solver of gradients take any number of pixels: many in parts."""
-    bind, scratch = cls.bind, cls.workspace
+    program, room = cls.program, cls.workspace
 
-    @functools.wraps(scratch)
+    @functools.wraps(room)
     def workspace_of(self: Any, problem: Any, target: Any, config: Config) -> int:
         if not is_long(problem):
-            return scratch(self, problem, target, config)
+            return room(self, problem, target, config)
         bytes_ = []
         for part, _, _ in _cut(_as_part(problem)):
             solver = _able(self, part, target)
             bytes_.append(solver.workspace(part, target, default_config(solver, part, target)))
         return max(bytes_, default=0) + len(bytes_) * _elements(problem) * DTYPES[problem.accumulate].itemsize
 
-    @functools.wraps(bind)
-    def bind_parts(self: Any, problem: Any, target: Any, config: Config) -> Launcher:
+    @functools.wraps(program)
+    def in_parts(self: Any, problem: Any, target: Any, config: Config) -> Program:
         if not is_long(problem):
-            return bind(self, problem, target, config)
-        size, runs = _elements(problem), []
-        bound: dict[Any, Launcher] = {}
+            return program(self, problem, target, config)
+        step = _elements(problem) * DTYPES[problem.accumulate].itemsize
+        steps: list[Part] = []
+        made: dict[Any, Program] = {}
         for part, x, y in _cut(_as_part(problem)):
             key = part.n, part.x_size, part.y_size, part.padding
-            if key not in bound:
+            if key not in made:
                 solver = _able(self, part, target)
-                bound[key] = solver.bind(part, target, default_config(solver, part, target))
-            runs.append((bound[key], x, y))
-        end = bind_sum(_sum(problem), target, len(runs))
-        itemsize = DTYPES[problem.accumulate].itemsize
+                made[key] = solver.program(part, target, default_config(solver, part, target))
+            first = array(1, y * DTYPES[problem.y_dtype].itemsize)
+            second = array(2, x * DTYPES[problem.x_dtype].itemsize)
+            steps.append(Part(made[key], [scratch(len(steps) * step), first, second], [1.0]))
+        count = len(steps)
+        end = end_sum(_sum(problem), target, count)
+        steps.append(Part(end, [array(0), None, None, array(3), None, scratch()], range(5)))
+        return join(steps, shared=count * step)
 
-        def launch(  # type: ignore[no-untyped-def]
-            out, first, second=None, c=None, bias=None, packed=None, spare=None,
-            f0=1.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
-        ):  # fmt: skip
-            with workspace.borrow(max(1, len(runs) * size * itemsize)) as room:
-                for index, (run, x, y) in enumerate(runs):
-                    part = _shifted(room, index * size * itemsize)
-                    run(part, _shifted(first, y), _shifted(second, x), None, None, None, None, f0=1.0)
-                end(out, None, None, c, None, room, None, f0, f1, f2, f3, f4, f5)
-
-        return launch
-
-    cls.workspace, cls.bind = workspace_of, bind_parts  # type: ignore[method-assign]
+    cls.workspace, cls.program = workspace_of, in_parts  # type: ignore[method-assign]
     return cls

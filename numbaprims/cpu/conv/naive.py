@@ -9,10 +9,9 @@ import numpy as np
 
 from numbaprims.cpu.conv.arguments import ARGS, WORD, bias_dtype, geometry_table
 from numbaprims.cpu.conv.long import in_parts
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
     advance,
     load_scalar,
@@ -23,7 +22,7 @@ from numbaprims.cpu.simd import (
     store_narrow_scalar,
     store_scalar,
 )
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 N, C, K, GROUP_C, GROUP_K = (WORD[name] for name in ("n", "c", "k", "group_c", "group_k"))
 X_SIZE, KERNEL, Y_SIZE = WORD["x_d"], WORD["k_d"], WORD["y_d"]
@@ -259,7 +258,7 @@ class Naive(Solver):
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, acc = problem, problem.accumulate
         if p.direction == "forward":
             kernel = make_forward(
@@ -280,6 +279,5 @@ class Naive(Solver):
             "geometry": int(table.ctypes.data), "activation": activation_address(p, target), "has_c": int(p.has_c),
             "has_bias": int(p.bias), "bias_step": p.strides.bias,
         }  # fmt: skip
-        ints = [values.get(name, 0) for name in ARGS.ints]
-        program = Program(ints, [(kernel, rows, max(1, min(16, rows // 8)))], keep=(table,))
-        return make_launcher(program, parallel=self.estimate(p, target) > 20e-6)
+        phases = [(kernel, rows, max(1, min(16, rows // 8)))]
+        return Program.of(ARGS, values, phases, keep=(table,), parallel=self.estimate(p, target) > 20e-6)

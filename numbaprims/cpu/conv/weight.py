@@ -19,14 +19,13 @@ from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight_arguments import DRIVE, END_WORDS
 from numbaprims.cpu.conv.weight_drive import make_drive, make_end_drive
 from numbaprims.cpu.conv.weight_kernels import make_end, make_multiply, make_patches
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS, SLACK
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 # MR of a tile with 32 registers of 64 bytes, the best first.
 HEIGHTS = (12, 13, 14, 10, 8)
@@ -264,7 +263,7 @@ class WeightGemm(Solver):
         in_out = along and even and p.out_dtype == p.accumulate and not p.has_c and not p.scaled
         return places, way, in_out
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
         ints, shared, keep = self._ints(p, target, config)
         slices = ceil_div(ints["chunks"], ints["slice_chunks"])
@@ -272,7 +271,7 @@ class WeightGemm(Solver):
         phases = [(make_drive(), tiles, 1)]
         if not ints["sums_in_out"] and not ints["fused"]:
             phases.append((make_end_drive(), p.k, max(1, 4096 // (p.group_c * p.taps), ceil_div(p.k, 32))))
-        program = Program([ints[name] for name in DRIVE.ints], phases, keep=keep)
-        return make_launcher(
-            program, parallel=p.flops() > PARALLEL_FLOPS, shared=shared, per_worker=ints["worker_bytes"]
-        )
+        return Program.of(
+            DRIVE, ints, phases, keep=keep, parallel=p.flops() > PARALLEL_FLOPS, shared=shared,
+            worker=ints["worker_bytes"],
+        )  # fmt: skip

@@ -9,21 +9,20 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims import workspace
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight import gather_lanes
 from numbaprims.cpu.conv.weight_arguments import PATCHES
 from numbaprims.cpu.conv.weight_kernels import make_patches
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import SOLVERS as GEMM
 from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import Arguments, address_of, call_range, lanes, load_word, stack_words, store_word
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dispatch.solver import default_config
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
 from numbaprims.ops.epilogue import IDENTITY
 
@@ -137,10 +136,18 @@ class Im2colWeight(Solver):
         return float(3e-6 + 1.22 * p.n * each)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        rooms = []
+        for has_c in (False, True):
+            product = self._product(problem, self._width(problem, target), has_c)
+            solver = self._best(product, target)
+            rooms.append(solver.workspace(product, target, default_config(solver, product, target)))
+        return self._matrix_bytes(problem, target) + max(rooms)
+
+    def _matrix_bytes(self, problem: Any, target: Any) -> int:
         p = problem
         return int(p.groups * p.pixels * self._width(p, target) * DTYPES[p.accumulate].itemsize) + 64
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
         width, size = self._width(p, target), DTYPES[p.accumulate].itemsize
         W = lanes(p.accumulate, target.vector_bytes)
@@ -151,21 +158,16 @@ class Im2colWeight(Solver):
             "in_size": size, "out_size": size, "width": width, "run": p.kernel[2],
         }  # fmt: skip
         lines = p.groups * p.y_size[0] * p.y_size[1]
-        program = Program([values[name] for name in COLUMNS.ints], [(make_columns(), lines, 4)], keep=(table,))
-        columns = make_launcher(program, parallel=p.flops() > PARALLEL_FLOPS)
+        columns = Program.of(COLUMNS, values, [(make_columns(), lines, 4)], keep=(table,))
         products = []
         for has_c in (False, True):
             product = self._product(p, width, has_c)
             solver = self._best(product, target)
-            products.append(solver.bind(product, target, default_config(solver, product, target)))
-        nbytes = self.workspace(p, target, config)
-
-        def launch(  # type: ignore[no-untyped-def]
-            out, dy, x, c=None, bias=None, packed=None, extra=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-        ):
-            with workspace.borrow(nbytes) as matrix:
-                for n in range(p.n):
-                    columns(matrix, x[n : n + 1])
-                    products[min(n, 1)](out, dy[n : n + 1], matrix, out if n else None, f0=1.0, f1=1.0)
-
-        return launch
+            products.append(solver.program(product, target, default_config(solver, product, target)))
+        parts = []
+        for n in range(p.n):
+            dy = array(1, n * p.strides.y[0] * DTYPES[p.y_dtype].itemsize)
+            x = array(2, n * p.strides.x[0] * DTYPES[p.x_dtype].itemsize)
+            parts.append(Part(columns, [scratch(), x], []))
+            parts.append(Part(products[min(n, 1)], [array(0), dy, scratch(), array(0) if n else None], [1.0, 1.0]))
+        return join(parts, shared=self._matrix_bytes(p, target), parallel=p.flops() > PARALLEL_FLOPS)

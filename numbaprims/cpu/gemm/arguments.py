@@ -90,10 +90,3 @@ def common_ints(problem: Any, offsets: np.ndarray, activation: int) -> dict[str,
         "c_size": size[problem.out_dtype], "sum_size": DTYPES[problem.accumulate].itemsize,
         "offsets": int(offsets.ctypes.data), "activation": activation,
     }  # fmt: skip
-
-
-def int_words(values: dict[str, int]) -> list[int]:
-    """The integers in the order of ARGS, zero where a solver has no use for one."""
-    unknown = set(values) - set(ARGS.ints)
-    assert not unknown, unknown
-    return [values.get(name, 0) for name in ARGS.ints]

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
-from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.blocked import finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
     address_of,
     advance,
@@ -35,7 +34,7 @@ from numbaprims.cpu.simd import (
     tile_inner,
     tile_reduce_store,
 )
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 # Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
 ROWS = {1: 8, 2: 8, 4: 6, 8: 3}
@@ -167,7 +166,7 @@ class Inner(Solver):
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         return sum(self._bytes(problem, config))
 
-    def bind(self, problem: Any, target: Any, config: Config, column: int = 0) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config, column: int = 0) -> Program:
         """`column`: where the problem's columns begin in B, C and out (the bias begins with them)."""
         acc = problem.accumulate
         size = DTYPES[acc].itemsize
@@ -192,5 +191,7 @@ class Inner(Solver):
             problem.a_dtype, problem.out_dtype, bias_dtype(problem), acc, size, int(config["r"]), int(config["c"]), W,
             x_is_a,
         )  # fmt: skip
-        program = Program(int_words(ints), [(kernel, problem.batch * ints["m_blocks"], 1)], keep=(offsets,))
-        return make_launcher(program, parallel=problem.flops() > 1e6, per_worker=ints["worker_bytes"])
+        phases = [(kernel, problem.batch * ints["m_blocks"], 1)]
+        return Program.of(
+            ARGS, ints, phases, keep=(offsets,), parallel=problem.flops() > 1e6, worker=ints["worker_bytes"]
+        )

@@ -13,18 +13,16 @@ import functools
 import itertools
 from typing import Any
 
-from numbaprims import workspace
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu import parts
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.blocked import finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.parts import add_parts
+from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import address_of, lanes, load_word, pointer_from_address, store_first
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 
 def is_long(problem: Any) -> bool:
@@ -58,8 +56,8 @@ def make_add_parts(acc: str, W: int) -> RangeKernel:
     return gemm_add_parts
 
 
-def bind_sum(problem: Any, target: Any, count: int) -> Launcher:
-    """A launcher that ends a product from `count` parts of it, given as `packed`."""
+def end_sum(problem: Any, target: Any, count: int) -> Program:
+    """What ends a product from `count` parts of it, given as `packed`."""
     W = lanes(problem.accumulate, target.vector_bytes)
     offsets = batch_offsets(problem)
     ints = common_ints(problem, offsets, activation_address(problem, target)) | {
@@ -68,7 +66,7 @@ def bind_sum(problem: Any, target: Any, count: int) -> Launcher:
     }
     rows = problem.batch * problem.m
     tiles = [(make_add_parts(problem.accumulate, W), rows, max(1, rows // 32))]
-    return make_launcher(Program(int_words(ints), tiles, keep=(offsets,)), parallel=problem.m * problem.n > 1 << 16)
+    return Program.of(ARGS, ints, tiles, keep=(offsets,), parallel=problem.m * problem.n > 1 << 16)
 
 
 def _parts(problem: Any) -> list[Any]:
@@ -109,33 +107,27 @@ def _parts(problem: Any) -> list[Any]:
 
 def in_parts(cls: type[Solver]) -> type[Solver]:
     """Let a solver of products take any k: a long one in parts."""
-    bind, scratch = cls.bind, cls.workspace
+    program, room = cls.program, cls.workspace
 
-    @functools.wraps(scratch)
+    @functools.wraps(room)
     def workspace_of(self: Any, problem: Any, target: Any, config: Config) -> int:
         if not is_long(problem):
-            return scratch(self, problem, target, config)
-        return part_bytes(problem) + max(scratch(self, part, target, config) for part in _parts(problem))
+            return room(self, problem, target, config)
+        return part_bytes(problem) + max(room(self, part, target, config) for part in _parts(problem))
 
-    @functools.wraps(bind)
-    def bind_parts(self: Any, problem: Any, target: Any, config: Config, **more: Any) -> Launcher:
+    @functools.wraps(program)
+    def in_parts(self: Any, problem: Any, target: Any, config: Config, **more: Any) -> Program:
         if not is_long(problem):
-            return bind(self, problem, target, config, **more)
-        runs = [bind(self, part, target, config) for part in _parts(problem)]
-        end = bind_sum(problem, target, -(-problem.k // parts.TERMS))
-        size = part_bytes(problem)
+            return program(self, problem, target, config, **more)
+        steps = [
+            Part(program(self, part, target, config), [scratch(), array(1), array(2)], [1.0])
+            for part in _parts(problem)
+        ]
+        end = end_sum(problem, target, -(-problem.k // parts.TERMS))
+        steps.append(Part(end, [array(0), None, None, array(3), array(4), scratch()], range(5)))
+        return join(steps, shared=part_bytes(problem))
 
-        def launch(  # type: ignore[no-untyped-def]
-            out, a, b, c=None, bias=None, packed=None, spare=None, f0=1.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-        ):
-            with workspace.borrow(size) as room:
-                for run in runs:
-                    run(room, a, b, f0=1.0)
-                end(out, a, b, c, bias, room, None, f0, f1, f2, f3, f4, f5)
-
-        return launch
-
-    cls.workspace, cls.bind = workspace_of, bind_parts  # type: ignore[method-assign]
+    cls.workspace, cls.program = workspace_of, in_parts  # type: ignore[method-assign]
     return cls
 
 

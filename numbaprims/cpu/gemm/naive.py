@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
     advance,
     load_scalar,
@@ -21,7 +20,7 @@ from numbaprims.cpu.simd import (
     store_narrow_scalar,
     store_scalar,
 )
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 
 @functools.cache
@@ -71,12 +70,12 @@ class Naive(Solver):
         # a scalar multiply-add with its conversions, strided reads of B: 4 to 12 ns each were measured
         return 1e-6 + problem.flops() * 2e-9 + 4e-9 * problem.batch * problem.m * problem.n
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         offsets = batch_offsets(problem)
         kernel = make_naive(
             problem.a_dtype, problem.b_dtype, problem.out_dtype, bias_dtype(problem), problem.accumulate
         )
         ints = common_ints(problem, offsets, activation_address(problem, target))
         rows = problem.batch * problem.m
-        program = Program(int_words(ints), [(kernel, rows, max(1, min(64, rows // 8)))], keep=(offsets,))
-        return make_launcher(program, parallel=self.estimate(problem, target) > 20e-6)
+        phases = [(kernel, rows, max(1, min(64, rows // 8)))]
+        return Program.of(ARGS, ints, phases, keep=(offsets,), parallel=self.estimate(problem, target) > 20e-6)

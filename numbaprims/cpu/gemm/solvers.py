@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import blocked, cost
-from numbaprims.cpu.gemm.arguments import batch_offsets, bias_dtype, common_ints, int_words
+from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.dot import make_multiply_dot, make_pack_groups
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
@@ -18,10 +17,10 @@ from numbaprims.cpu.gemm.long import in_parts, is_long
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.gemm.variants import variants
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver, run
 
 SLACK = 256  # bytes behind a packed block: panels may be written a vector past their end
 SIGN_BITS = -0x7F7F7F80  # 0x80808080 as int32: XOR of four signed bytes with it adds 128 to each
@@ -186,7 +185,7 @@ class Blocked(_Packed):
             + cost.far_time(problem, target, "packed")
         )
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         offsets = batch_offsets(problem)
         ints = self._ints(problem, target, config, offsets)
         panels = ints["nc"] // ints["nr"]
@@ -202,13 +201,10 @@ class Blocked(_Packed):
             (blocked.make_shared(), ints["m_blocks"] * groups, 1),
         ]
         steps = problem.batch * ints["n_blocks"] * ints["k_blocks"]
-        program = Program(int_words(ints), phases, steps=steps, keep=(offsets,))
-        return make_launcher(
-            program,
-            parallel=problem.flops() > PARALLEL_FLOPS,
-            shared=ints["shared_bytes"],
-            per_worker=ints["worker_bytes"],
-        )
+        return Program.of(
+            ARGS, ints, phases, steps=steps, keep=(offsets,), parallel=problem.flops() > PARALLEL_FLOPS,
+            shared=ints["shared_bytes"], worker=ints["worker_bytes"],
+        )  # fmt: skip
 
 
 @in_parts
@@ -245,13 +241,15 @@ class Private(_Packed):
             + cost.far_time(problem, target, "packed", b_packings)
         )
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         offsets = batch_offsets(problem)
         ints = self._ints(problem, target, config, offsets)
         ints["worker_bytes"] = self.workspace(problem, target, config)
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
-        program = Program(int_words(ints), [(blocked.make_private(), tiles, 1)], keep=(offsets,))
-        return make_launcher(program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"])
+        return Program.of(
+            ARGS, ints, [(blocked.make_private(), tiles, 1)], keep=(offsets,),
+            parallel=problem.flops() > PARALLEL_FLOPS, worker=ints["worker_bytes"],
+        )  # fmt: skip
 
 
 class Prepacked(Private):
@@ -280,9 +278,8 @@ class Prepacked(Private):
         elements = ints["k_blocks"] * (ints["kc"] + ints["k_extra"]) * round_up(problem.n, ints["nr"])
         packed = np.zeros(elements * ints["panel_size"] + SLACK + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        program = Program(int_words(ints), [(blocked.make_prepare(), ints["k_blocks"], 1)], keep=(offsets,))
-        launch = make_launcher(program, parallel=False)
-        launch(packed, None, weights, None, None, packed)
+        phases = [(blocked.make_prepare(), ints["k_blocks"], 1)]
+        run(Program.of(ARGS, ints, phases, keep=(offsets,), parallel=False), packed, None, weights, None, None, packed)
         return packed
 
 
@@ -379,7 +376,7 @@ class Direct(Solver):
             + cost.far_time(problem, target, "packed" if panels else "direct", m_blocks)
         )
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         acc = problem.accumulate
         W = lanes(acc, target.vector_bytes)
         MR, NV, packed_a = int(config["mr"]), int(config["nv"]), bool(config["packed_a"])
@@ -398,5 +395,7 @@ class Direct(Solver):
             "finish": finish, "sums_in_out": int(in_out),
         } | self._blocks(problem, target, config)  # fmt: skip
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
-        program = Program(int_words(ints), [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,))
-        return make_launcher(program, parallel=problem.flops() > PARALLEL_FLOPS, per_worker=ints["worker_bytes"])
+        return Program.of(
+            ARGS, ints, [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,),
+            parallel=problem.flops() > PARALLEL_FLOPS, worker=ints["worker_bytes"],
+        )  # fmt: skip

@@ -11,12 +11,16 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import cost
+from numbaprims.cpu.gemm.arguments import bias_dtype
 from numbaprims.cpu.gemm.inner import Inner
 from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.gemm.solvers import Blocked, Direct, Private
+from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dispatch.solver import default_config
 
 MOST = 4
 """Columns left over at most: 256x196x2304 (4 left) gained 5 %, 1000x100x1000 (4 left) 16 %."""
@@ -70,18 +74,12 @@ class Split(Solver):
             self.rest.workspace(right, target, default_config(self.rest, right, target)),
         )
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         left, right = self._parts(problem, target)
         solver = self.whole[str(config["whole"])]
-        first = solver.bind(left, target, default_config(solver, left, target))
-        last = self.rest.bind(right, target, default_config(self.rest, right, target), column=left.n)
-        cut_bias = problem.bias == "n"
-
-        def launch(  # type: ignore[no-untyped-def]
-            out, a, b, c=None, bias=None, packed=None, spare=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-        ):
-            first(out, a, b, c, bias, packed, spare, f0, f1, f2, f3, f4, f5)
-            end = bias[left.n :] if cut_bias else bias
-            last(out, a, b, c, end, packed, spare, f0, f1, f2, f3, f4, f5)
-
-        return launch
+        first = solver.program(left, target, default_config(solver, left, target))
+        last = self.rest.program(right, target, default_config(self.rest, right, target), column=left.n)
+        shift = problem.strides.bias * left.n * DTYPES[bias_dtype(problem)].itemsize if problem.bias == "n" else 0
+        arrays = [array(number) for number in range(4)]
+        parts = [Part(first, [*arrays, array(4)], range(5)), Part(last, [*arrays, array(4, shift)], range(5))]
+        return join(parts)

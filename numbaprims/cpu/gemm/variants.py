@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from numbaprims.cpu.gemm.cost import ceil_div
-from numbaprims.dispatch.solver import Config
+from numbaprims.cpu.solver import Config
 
 
 def variants(problem: Any, config: Config, choices: Mapping[str, Sequence[int]]) -> Iterator[Config]:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cpu import gemv
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.program import Part, Program, array, join
+from numbaprims.cpu.solver import Config, Solver
 from numbaprims.shapes import walk_order
 
 
@@ -94,18 +95,10 @@ class Vector(Solver):
         solver = self._best(product, target)
         return solver.workspace(product, target, next(iter(solver.configs(product, target))))
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         product = _product(problem)
         solver = self._best(product, target)
-        run = solver.bind(product, target, next(iter(solver.configs(product, target))))
-        column = problem.n == 1
-
-        def launch(  # type: ignore[no-untyped-def]
-            out, a, b, c=None, bias=None, packed=None, spare=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-        ):
-            if column:
-                run(out, a, b, c, None, None, None, f0, f1)
-            else:
-                run(out, b, a, c, None, None, None, f0, f1)
-
-        return launch
+        program = solver.program(product, target, next(iter(solver.configs(product, target))))
+        if problem.n == 1:
+            return program
+        return join([Part(program, [array(0), array(2), array(1), array(3)], [0, 1])])

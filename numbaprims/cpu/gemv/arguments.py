@@ -46,10 +46,3 @@ def walk(problem: Any) -> dict[str, int]:
 def accumulate(dtype: str) -> str:
     """The type in which the products of a storage type are summed."""
     return DTYPES[dtype].accumulate
-
-
-def int_words(values: dict[str, int]) -> list[int]:
-    """The integers in the order of ARGS, zero where a kernel has no use for one."""
-    unknown = set(values) - set(ARGS.ints)
-    assert not unknown, unknown
-    return [values.get(name, 0) for name in ARGS.ints]

@@ -16,13 +16,12 @@ import abc
 from typing import Any, NamedTuple
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.gemv.arguments import accumulate, int_words, walk
+from numbaprims.cpu.gemv.arguments import ARGS, accumulate, walk
 from numbaprims.cpu.gemv.finish import make_combine, make_pack
 from numbaprims.cpu.jit import RangeKernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 ALIGN = 64
 TILE_BYTES = 262144
@@ -85,7 +84,7 @@ class Blocked(Solver, abc.ABC):
         W = lanes(accumulate(problem.dtype), target.vector_bytes)
         return self._shared(problem, self.cut(problem, target, W))[1]
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         W = lanes(accumulate(problem.dtype), target.vector_bytes)
         cut = self.cut(problem, target, W)
         sums, shared = self._shared(problem, cut)
@@ -102,8 +101,8 @@ class Blocked(Solver, abc.ABC):
             phases.insert(0, (make_pack(problem.dtype), 1, 1))
         if combines(problem, cut):
             phases.append((make_combine(problem.dtype, W), -(-problem.m // W), COMBINE_ELEMENTS // W))
-        program = Program(int_words(ints), phases)
-        return make_launcher(program, parallel=problem.bytes_moved() >= PARALLEL_BYTES, shared=shared)
+        parallel = problem.bytes_moved() >= PARALLEL_BYTES
+        return Program.of(ARGS, ints, phases, parallel=parallel, shared=shared)
 
 
 def packs_x(problem: Any) -> bool:

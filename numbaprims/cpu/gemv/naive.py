@@ -6,12 +6,11 @@ import functools
 from typing import Any
 
 from numbaprims.cpu import parts
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.gemv.arguments import ARGS, accumulate, int_words, walk
+from numbaprims.cpu.gemv.arguments import ARGS, accumulate, walk
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import advance, load_wide_scalar, scalar, store_narrow_scalar
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 TILE = 64
 """Rows that a worker takes at a time."""
@@ -52,6 +51,6 @@ class Naive(Solver):
         # one dependent addition a term: 4 cycles at 3 GHz
         return 0.5e-6 + problem.m * problem.n * 1.3e-9
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        program = Program(int_words(walk(problem)), [(make_naive(problem.dtype, parts.TERMS), problem.m, TILE)])
-        return make_launcher(program, parallel=problem.m * problem.n >= 1 << 15)
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        phases = [(make_naive(problem.dtype, parts.TERMS), problem.m, TILE)]
+        return Program.of(ARGS, walk(problem), phases, parallel=problem.m * problem.n >= 1 << 15)

@@ -41,10 +41,3 @@ def walk(problem: Any) -> tuple[dict[str, int], bool]:
         ints |= {"out_start": -last, "out_cs": 1, "a_start": last * ints["a_cs"], "a_cs": -ints["a_cs"]}
         ints |= {"y_start": last * ints["y_step"], "y_step": -ints["y_step"]}
     return ints, swapped
-
-
-def int_words(values: dict[str, int]) -> list[int]:
-    """The integers in the order of ARGS, zero where a kernel has no use for one."""
-    unknown = set(values) - set(ARGS.ints)
-    assert not unknown, unknown
-    return [values.get(name, 0) for name in ARGS.ints]

@@ -13,13 +13,12 @@ import functools
 from typing import Any
 
 from numbaprims.arrays import DTYPES
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.ger.arguments import ARGS, int_words, walk
+from numbaprims.cpu.ger.arguments import ARGS, walk
 from numbaprims.cpu.ger.rows import make_pack, make_rows
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.cpu.simd import advance, lanes, load_wide_scalar, scalar, store_narrow_scalar
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 Y_BYTES = 8192
 """A tile's part of y at most. Two rows of it, and four pages at a time, pass through the first-level cache: 128 x 8192
@@ -51,8 +50,7 @@ class _Rows(Solver):
             return "a and out are not contiguous along the same dimension, in the same direction"
         return None
 
-    def _launcher(self, problem: Any, form: int, stream: bool, ints: dict[str, int], target: Any) -> Launcher:
-        swapped = problem.order == "column"
+    def _program(self, problem: Any, form: int, stream: bool, ints: dict[str, int], target: Any) -> Program:
         dtype = DTYPES[problem.dtype]
         W = lanes(dtype.accumulate, target.vector_bytes)
         down = -(-ints["m"] // ints["height"])
@@ -62,22 +60,18 @@ class _Rows(Solver):
         if shared:
             ints["y_packed"] = 1
             phases.insert(0, (make_pack(problem.dtype), 1, 1))
-        program = Program(int_words(ints), phases)
-        launch = make_launcher(program, parallel=problem.bytes_moved() >= PARALLEL_BYTES, shared=shared)
-        return _swap(launch) if swapped else launch
+        parallel = problem.bytes_moved() >= PARALLEL_BYTES
+        program = Program.of(ARGS, ints, phases, parallel=parallel, shared=shared)
+        return _swap(program) if problem.order == "column" else program
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         ints, _ = walk(problem)
         return 0 if ints["y_step"] == 1 or ints["n"] <= 1 else ints["n"] * DTYPES[problem.dtype].itemsize
 
 
-def _swap(launch: Launcher) -> Launcher:
-    """A launcher of the transposed problem, whose x is our y."""
-
-    def launch_swapped(out: Any, x: Any, y: Any, a: Any, b: Any, c: Any, d: Any, alpha: float) -> None:
-        launch(out, y, x, a, b, c, d, alpha)
-
-    return launch_swapped
+def _swap(program: Program) -> Program:
+    """The program of the transposed problem, whose x is our y."""
+    return join([Part(program, [array(0), array(2), array(1), array(3)], [0])])
 
 
 class RegisterBlock(_Rows):
@@ -88,7 +82,7 @@ class RegisterBlock(_Rows):
     def estimate(self, problem: Any, target: Any) -> float:
         return 0.5e-6 + problem.bytes_moved() / bytes_a_second(problem, target)
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, _ = walk(problem)
         size = DTYPES[problem.dtype].itemsize
         across = -(-ints["n"] * size // Y_BYTES)
@@ -98,7 +92,7 @@ class RegisterBlock(_Rows):
         ints |= {"across": across, "width": width, "height": max(1, TILE_BYTES // moved)}
         stream = not problem.has_a and problem.bytes_moved() > max(target.l2, target.l3)
         pairs = problem.m * problem.n * size <= target.l3 / 4
-        return self._launcher(problem, 2 if pairs else 1, stream, ints, target)
+        return self._program(problem, 2 if pairs else 1, stream, ints, target)
 
 
 class RowBlock(_Rows):
@@ -114,11 +108,11 @@ class RowBlock(_Rows):
     def estimate(self, problem: Any, target: Any) -> float:
         return 0.5e-6 + problem.bytes_moved() / (0.8 * bytes_a_second(problem, target))
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, _ = walk(problem)
         row = ints["n"] * DTYPES[problem.dtype].itemsize
         ints |= {"across": 1, "width": ints["n"], "height": max(1, TILE_BYTES // row)}
-        return self._launcher(problem, 0, False, ints, target)
+        return self._program(problem, 0, False, ints, target)
 
 
 @functools.cache
@@ -158,10 +152,10 @@ class Naive(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         return 0.5e-6 + problem.m * problem.n * 1e-9
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, swapped = walk(problem)
         ints["across"] = -(-ints["n"] // NAIVE_BLOCK)
         tiles = -(-ints["m"] // NAIVE_BLOCK) * ints["across"]
-        program = Program(int_words(ints), [(make_naive(problem.dtype), tiles, 64)])
-        launch = make_launcher(program, parallel=problem.m * problem.n >= 1 << 15)
-        return _swap(launch) if swapped else launch
+        parallel = problem.m * problem.n >= 1 << 15
+        program = Program.of(ARGS, ints, [(make_naive(problem.dtype), tiles, 64)], parallel=parallel)
+        return _swap(program) if swapped else program

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -23,26 +25,27 @@ _WORD = ir.IntType(64)
 
 
 class Arguments:
-    """The names of a stem's kernel arguments: arrays in the slots from 0, floats (f64) from 8, ints from 16."""
+    """The names of a kernel's arguments: arrays in the slots from 0, floats (f64) from 8, ints from 16.
+
+    Arrays after the eighth and ints after the 48th have slots behind the step's.
+    """
 
     def __init__(self, arrays: tuple[str, ...], floats: tuple[str, ...] = (), ints: tuple[str, ...] = ()) -> None:
-        for names, most, what in (
-            (arrays, ARRAY_SLOTS, "arrays"),
-            (floats, FLOAT_SLOTS, "floats"),
-            (ints, INT_SLOTS, "ints"),
-        ):
-            if len(names) > most:
-                raise ValueError(f"{len(names)} {what}; a kernel takes at most {most}")
+        if len(floats) > FLOAT_SLOTS:
+            raise ValueError(f"{len(floats)} floats; a kernel takes at most {FLOAT_SLOTS}")
         self.arrays, self.floats, self.ints = arrays, floats, ints
-        self._slots = {name: i for i, name in enumerate(arrays)}
-        self._slots |= {name: FLOAT_SLOT + i for i, name in enumerate(floats)}
-        self._slots |= {name: INT_SLOT + i for i, name in enumerate(ints)}
-        if len(self._slots) != len(arrays) + len(floats) + len(ints) or "step" in self._slots:
+        self._slots = _slots(arrays, floats, ints)
+        self.words = max(*self._slots.values(), STEP_SLOT) + 1
+        if len(self._slots) != len(arrays) + len(floats) + len(ints) + 1:
             raise ValueError("argument names must differ from one another and from 'step'")
 
     def slot(self, name: str) -> int:
         """The slot of an argument."""
         return self._slots[name]
+
+    def of(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Their integers among the values of several kinds of arguments."""
+        return {name: values[name] for name in self.ints if name in values}
 
     def types(self, **elements: str) -> ArgsType:
         """The Numba type of a block whose arrays have these element types; others are bytes ("u8")."""
@@ -62,16 +65,22 @@ class ArgsType(types.Type):
 
     def slot_and_type(self, name: str) -> tuple[int, Any] | None:
         """Where an argument is kept, and the Numba type that reading it gives."""
-        for i, (array, elem) in enumerate(self.arrays):
-            if array == name:
-                return i, Pointer(elem)
-        if name in self.floats:
-            return FLOAT_SLOT + self.floats.index(name), types.float64
-        if name in self.ints:
-            return INT_SLOT + self.ints.index(name), types.int64
-        if name == "step":
-            return STEP_SLOT, types.int64
-        return None
+        slot = _slots(tuple(array for array, _ in self.arrays), self.floats, self.ints).get(name)
+        if slot is None:
+            return None
+        elements = dict(self.arrays)
+        if name in elements:
+            return slot, Pointer(elements[name])
+        return slot, types.float64 if name in self.floats else types.int64
+
+
+@functools.cache
+def _slots(arrays: tuple[str, ...], floats: tuple[str, ...], ints: tuple[str, ...]) -> dict[str, int]:
+    behind = iter(range(STEP_SLOT + 1, STEP_SLOT + 1 + len(arrays) + len(ints)))
+    slots = {name: i if i < ARRAY_SLOTS else next(behind) for i, name in enumerate(arrays)}
+    slots |= {name: FLOAT_SLOT + i for i, name in enumerate(floats)}
+    slots |= {name: INT_SLOT + i if i < INT_SLOTS else next(behind) for i, name in enumerate(ints)}
+    return slots | {"step": STEP_SLOT}
 
 
 @register_model(ArgsType)

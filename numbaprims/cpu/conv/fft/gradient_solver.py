@@ -7,6 +7,7 @@ from typing import Any
 
 from numbaprims import fourier
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.fft.gradient import make_back, make_correlate, make_square_phase
 from numbaprims.cpu.conv.fft.solvers import LEAST, NV, common_refusal, sizes
 from numbaprims.cpu.conv.fft.transform_in import make_input
@@ -15,12 +16,11 @@ from numbaprims.cpu.conv.winograd import driver, gradient
 from numbaprims.cpu.conv.winograd.solvers import filter_order, form_of, launch_ints, table_and_pieces
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.weights import DENSE
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
 from numbaprims.cpu.gemm.finish import activation_address
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 # Bytes of the spectra of one block of tiles: 2 to 10 MB took the same time, 20 a tenth to twice as much more.
 BLOCK_BYTES = 5 << 20
@@ -155,7 +155,7 @@ class FftWeight(Solver):
         _, shared, worker = self._places(self._words(problem, target, config)[0], W)
         return shared + worker
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         words, mine = self._words(problem, target, config)
         W = lanes(problem.accumulate, target.vector_bytes)
         where, shared, worker = self._places(words, W)
@@ -167,5 +167,7 @@ class FftWeight(Solver):
         ]
         ints = launch_ints(table, problem, activation_address(problem, target))
         steps = words["groups"] * words["blocks"]
-        program = Program(ints, phases, steps=steps, keep=(table, places, other, none))
-        return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
+        return Program.of(
+            ARGS, ints, phases, steps=steps, keep=(table, places, other, none), parallel=problem.flops() > 2e6,
+            shared=shared, worker=worker,
+        )  # fmt: skip

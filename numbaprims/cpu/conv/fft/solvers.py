@@ -9,6 +9,7 @@ import numpy as np
 
 from numbaprims import fourier, settings
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.fft.products import make_products
 from numbaprims.cpu.conv.fft.transform_in import make_input
 from numbaprims.cpu.conv.fft.transform_out import make_output
@@ -17,13 +18,12 @@ from numbaprims.cpu.conv.winograd import driver
 from numbaprims.cpu.conv.winograd.cost import L3, MEMORY
 from numbaprims.cpu.conv.winograd.solvers import form_of, launch_ints
 from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver, run
 
 SIZES = (16, 32)
 NV = 2
@@ -193,15 +193,17 @@ class Fft(Solver):
         places, _, worker = driver.worker_words(0, words["weights_room"])
         table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
         tiles = words["groups"] * words["panels"]
-        program = Program(launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table,))
-        make_launcher(program, parallel=tiles > 1, per_worker=worker)(packed, None, weights, None, None, packed)
+        ints, phases = launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)]
+        run(Program.of(ARGS, ints, phases, keep=(table,), worker=worker), packed, None, weights, None, None, packed)
         return packed
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         words = self._words(problem, target, config)
         places, shared, worker, _ = self._places(problem, words)
         table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
         phases = [] if problem.prepared else [(driver.make_weight_phase(), words["groups"] * words["panels"], 1)]
         phases += driver.tile_phases(words)
-        program = Program(launch_ints(table, problem, activation_address(problem, target)), phases, keep=(table,))
-        return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
+        ints = launch_ints(table, problem, activation_address(problem, target))
+        return Program.of(
+            ARGS, ints, phases, keep=(table,), parallel=problem.flops() > 2e6, shared=shared, worker=worker
+        )

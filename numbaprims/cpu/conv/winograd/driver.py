@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.drivers import PER_WORKER
 from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.program import PER_WORKER
 from numbaprims.cpu.simd import (
     address_of,
     call_range,

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from numbaprims.arrays import DTYPES
+from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.fused import make_chunk_products, make_fused, make_fused_weights
 from numbaprims.cpu.conv.winograd.pieces import Axis, whole
 from numbaprims.cpu.conv.winograd.products import ahead
 from numbaprims.cpu.conv.winograd.solvers import R, Winograd, launch_ints, table_and_pieces, table_words
 from numbaprims.cpu.conv.winograd.table import Pose, pose
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
 from numbaprims.cpu.gemm.finish import activation_address
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher
+from numbaprims.cpu.solver import Config, run
 
 # Bytes of the result's channels whose sums a block keeps, and of the channels that are transformed at once: with what
 # plans prepared, and with filters that are transformed for each block, whose transforms take 40 kB.
@@ -139,18 +139,22 @@ class WinogradFused(Winograd):
         packed = packed[-packed.ctypes.data % 64 :]
         where, _, worker = driver.worker_words(0, words["weights_room"])
         table, places = self._table(problem, words | where)
-        program = Program(launch_ints(table, problem, 0), [(make_fused_weights(), tiles, 1)], keep=(table, places))
-        make_launcher(program, parallel=tiles > 1, per_worker=worker)(packed, None, weights, None, None, packed)
+        program = Program.of(
+            ARGS, launch_ints(table, problem, 0), [(make_fused_weights(), tiles, 1)], keep=(table, places),
+            worker=worker,
+        )  # fmt: skip
+        run(program, packed, None, weights, None, None, packed)
         return packed
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         words = self._words(pose(problem), target, problem, config)
         where, _, worker = self._layout(problem, words)
         table, places = self._table(problem, words | where)
         tiles = words["groups"] * ceil_div(words["panels"], words["some_panels"]) * words["blocks"]
         ints = launch_ints(table, problem, activation_address(problem, target))
-        program = Program(ints, [(make_fused(), tiles, 1)], keep=(table, places))
-        return make_launcher(program, parallel=problem.flops() > 2e6, per_worker=worker)
+        return Program.of(
+            ARGS, ints, [(make_fused(), tiles, 1)], keep=(table, places), parallel=problem.flops() > 2e6, worker=worker
+        )
 
 
 def both(m: int) -> tuple[Axis, Axis]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program, transposed
+from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.winograd import cost, driver, gradient
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
@@ -23,12 +24,11 @@ from numbaprims.cpu.conv.winograd.solvers import (
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, make_input
 from numbaprims.cpu.conv.winograd.weights import DENSE
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
 from numbaprims.cpu.gemm.finish import activation_address
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver
 
 NV = 2
 FEW_TILES = 16
@@ -163,7 +163,7 @@ class WinogradWeight(Solver):
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         return sum(self._places(self._words(problem, target, config)[0])[1:])
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         q = forward_pose(problem)
         words, mine = self._words(problem, target, config)
         where, shared, worker = self._places(words)
@@ -182,5 +182,7 @@ class WinogradWeight(Solver):
         ]
         keep: tuple[np.ndarray, ...] = (table, places, other, zeros)
         ints = launch_ints(table, problem, activation_address(problem, target))
-        launched = Program(ints, phases, steps=q.groups * words["blocks"], keep=keep)
-        return make_launcher(launched, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
+        return Program.of(
+            ARGS, ints, phases, steps=q.groups * words["blocks"], keep=keep, parallel=problem.flops() > 2e6,
+            shared=shared, worker=worker,
+        )  # fmt: skip

@@ -18,13 +18,12 @@ from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLACES, PLANES, STRIDED, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
 from numbaprims.cpu.conv.winograd.weights import DENSE, STRIDED as ANY_ORDER, TURNED, make_weights
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.jit import RangeKernel
-from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.cpu.solver import Config, Solver, run
 
 R = 3
 MOST_TAPS = 196  # 14 x 14: W filters of W channels take 200 kB of a worker's part of the workspace
@@ -78,13 +77,12 @@ def table_and_pieces(words: dict[str, int], firsts: tuple[tuple[int, ...], ...])
     return np.array([words.get(name, 0) for name in TABLE], np.int64), places
 
 
-def launch_ints(table: np.ndarray, problem: Any, activation: int) -> list[int]:
+def launch_ints(table: np.ndarray, problem: Any, activation: int) -> dict[str, int]:
     """What a driver takes beside arrays and factors."""
-    values = {
+    return {
         "geometry": int(table.ctypes.data), "activation": activation, "has_c": int(problem.has_c),
         "has_bias": int(problem.bias), "bias_step": problem.strides.bias,
     }  # fmt: skip
-    return [values.get(name, 0) for name in ARGS.ints]
 
 
 def table_words(
@@ -241,18 +239,18 @@ class Winograd(Solver):
         where, _, worker = driver.worker_words(0, words["weights_room"])
         table, places = self._table(problem, words | where)
         tiles = q.groups * words["panels"]
-        program = Program(
-            launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places)
-        )
-        launch = make_launcher(program, parallel=tiles > 1, per_worker=worker)
-        launch(packed, None, weights, None, None, packed)
+        program = Program.of(
+            ARGS, launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places),
+            worker=worker,
+        )  # fmt: skip
+        run(program, packed, None, weights, None, None, packed)
         return packed
 
     def _table(self, problem: Any, words: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
         h, w = self.axes(problem)
         return table_and_pieces(words, (h.firsts, w.firsts))
 
-    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
         q = pose(problem)
         words = self._words(q, target, problem, config)
         where, shared, worker = self._layout(problem, words)
@@ -260,8 +258,9 @@ class Winograd(Solver):
         phases = [] if problem.prepared else [(driver.make_weight_phase(), q.groups * words["panels"], 1)]
         phases += driver.tile_phases(words)
         ints = launch_ints(table, problem, activation_address(problem, target))
-        program = Program(ints, phases, keep=(table, places))
-        return make_launcher(program, parallel=problem.flops() > 2e6, shared=shared, per_worker=worker)
+        return Program.of(
+            ARGS, ints, phases, keep=(table, places), parallel=problem.flops() > 2e6, shared=shared, worker=worker
+        )
 
 
 class _Square(Winograd):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from numbaprims.cpu.drivers import Program
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import address_of, load_word, store_word
 from numbaprims.cpu.simd.arguments import Arguments
 
@@ -27,7 +27,7 @@ def make_mix():
 
 def launcher(rounds):
     """launch(out, a): out[i] = `rounds` steps of a linear generator from a[i], one tile each."""
-    return make_launcher(Program([rounds], [(make_mix(), TILES, 4)]))
+    return make_launcher(Program.of(ARGS, {"rounds": rounds}, [(make_mix(), TILES, 4)]))
 
 
 def data(seed=0):

@@ -1,0 +1,290 @@
+"""Programs: what a call runs, as data that can be printed, joined and run by one interpreter (interpreter.py).
+
+A program is *runs* of *phases*.  A phase is a kernel over all its tiles and begins when the one before has ended on
+every worker; a run takes its phases in order, `steps` times.  A phase's arguments are a *block* of 8-byte words: the
+integers that its solver has set, and words that are bound to those of the call: the addresses of its arrays and of its
+scratch memory, and its floats.
+
+    words of a call: 0 to 6 arrays, 7 the scratch memory, 8 to 13 floats, from 14 on further arrays
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numbaprims.cpu.jit import RangeKernel
+from numbaprims.cpu.simd.arguments import (
+    ARRAY_SLOTS,
+    FLOAT_SLOT,
+    FLOAT_SLOTS,
+    INT_SLOT,
+    INT_SLOTS,
+    Arguments,
+)
+
+ARRAYS = ARRAY_SLOTS - 1
+"""Arrays that a call gives by itself; further ones come as a list."""
+SCRATCH = ARRAY_SLOTS - 1
+"""The word of a call that is the address of its scratch memory: first what is shared, then each worker's part."""
+FURTHER = FLOAT_SLOT + FLOAT_SLOTS
+"""The word of the eighth array."""
+
+PER_WORKER = -1
+"""As the chunk of a phase of one tile: one worker runs it, with all workers as its range of tiles."""
+
+# Words of a program: this head (with id(None), which is not the same in every process), then its runs.
+INTERPRET, NONE, RUNS, RUN = range(4)
+# Of a run.
+R_PHASES, R_STEPS, R_CHUNKS, R_PHASE, R_BLOCKS, R_BLOCK, RUN_WORDS = range(7)
+# Of a phase; `one` says whether there is one queue for all workers.
+H_KERNEL, H_TILES, H_CHUNK, H_CHUNKS, H_ONE, H_ARGS, PHASE_WORDS = range(7)
+# Of a block: where it lies among a worker's arguments, how many words of the call it begins with, words that are fixed
+# (from which on, how many, where they stand), and those that are bound, the ones that move from step to step first.
+B_ARGS, B_WHOLE, B_FIRST, B_FIXED, B_WORDS, B_BINDS, B_MOVES, B_BIND, BLOCK_WORDS = range(9)
+# Of a bound word: words[of the call] + offset + step * stride; a null pointer stays one.
+W_SLOT, W_WORD, W_OFFSET, W_STRIDE, BIND_WORDS = range(5)
+
+#: Words of arguments that a run may have: they lie on the stack of each worker.
+MOST_WORDS = 256
+
+
+class Phase(NamedTuple):
+    """A kernel over all its tiles."""
+
+    kernel: RangeKernel
+    tiles: int
+    chunk: int
+    """Tiles that are taken at a time; or `PER_WORKER`."""
+    one_queue: bool = False
+    """Whether workers take the next chunk of all: for few tiles of different sizes that keep nothing for the next."""
+    block: int = 0
+    """Which of the run's blocks it takes its arguments from."""
+
+
+class Bind(NamedTuple):
+    """What a word of arguments is set to: a word of the call, or bytes from where that points to."""
+
+    word: int
+    offset: int = 0
+    stride: int = 0
+    """Bytes further at each step."""
+
+
+class Block(NamedTuple):
+    """Arguments of phases, by name; what is neither fixed nor bound is 0."""
+
+    args: Arguments
+    fixed: Mapping[str, int | float]
+    binds: Mapping[str, Bind] | None = None
+    """None: the arrays, scratch memory and floats of the call in their order."""
+
+    def assemble(self, at: int) -> tuple[list[int], list[int], list[int]]:
+        """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""
+        slots: dict[int, int] = {}
+        for name, value in self.fixed.items():
+            bits = struct.unpack("q", struct.pack("d", value))[0] if name in self.args.floats else int(value)
+            slots[self.args.slot(name)] = bits
+        first = INT_SLOT if self.binds is None else 0
+        assert all(slot >= first for slot in slots), self.fixed
+        end = max((*slots, *(self.args.slot(name) for name in self.args.ints)), default=first - 1) + 1
+        end = max(end, first, *(self.args.slot(name) + 1 for name in self.binds or ()))
+        binds = sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0)
+        bound = [word for name, bind in binds for word in (self.args.slot(name), *bind)]
+        moves = sum(bind.stride != 0 for _, bind in binds)
+        head = [8 * at, FURTHER if self.binds is None else 0, first, end - first, len(binds), moves]
+        return head, [slots.get(slot, 0) for slot in range(first, end)], bound
+
+
+class Run(NamedTuple):
+    """Phases in their order, `steps` times."""
+
+    phases: tuple[Phase, ...]
+    blocks: tuple[Block, ...]
+    steps: int = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """What a call runs.
+
+    `shared` and `worker` are bytes of scratch memory, of all workers and of each; `keep` is what its integers point to.
+    Without `parallel` one thread runs it, whoever calls.
+    """
+
+    runs: tuple[Run, ...]
+    shared: int = 0
+    worker: int = 0
+    parallel: bool = True
+    keep: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        args: Arguments,
+        ints: Mapping[str, int],
+        phases: Iterable[Phase | tuple[RangeKernel, int, int]],
+        *,
+        steps: int = 1,
+        **more: Any,
+    ) -> Program:
+        """One run whose phases have their arguments in common: the call's arrays and floats, and these integers."""
+        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints),), steps),), **more)
+
+    def __post_init__(self) -> None:
+        words = self._assemble()
+        object.__setattr__(self, "_words", words)
+        object.__setattr__(self, "address", int(words.ctypes.data))
+
+    address: int = dataclasses.field(init=False, repr=False, default=0)
+
+    @property
+    def most_workers(self) -> int:
+        """More workers than chunks would only wake threads for nothing."""
+        if not self.parallel:
+            return 1
+        chunks = [_chunks(phase) for run in self.runs for phase in run.phases]
+        return max(chunks, default=1)
+
+    def _assemble(self) -> np.ndarray:
+        """The words that the interpreter reads; addresses in them point into themselves."""
+        from numbaprims.cpu.interpreter import make_interpreter
+
+        runs = [run for run in self.runs if run.steps and any(phase.tiles for phase in run.phases)]
+        heads, body = [make_interpreter().address, id(None), len(runs)], list[int]()
+        start, places = RUN + RUN_WORDS * len(runs), []
+
+        def put(words: Sequence[int]) -> int:
+            place = start + len(body)
+            body.extend(words)
+            return place
+
+        for run in runs:
+            at, blocks, args = 0, [], []
+            for block in run.blocks:
+                head, fixed, bound = block.assemble(at)
+                blocks += [*head[:4], 8 * put(fixed), *head[4:], 8 * put(bound)]
+                args.append(8 * at)
+                at += max(block.args.words, head[2] + head[3])
+            if at > MOST_WORDS:
+                raise ValueError(f"{at} words of arguments; a run has at most {MOST_WORDS}")
+            phases, chunks = [], 0
+            for phase in run.phases:
+                if phase.chunk == PER_WORKER and phase.tiles != 1:
+                    raise ValueError(f"{phase.tiles} tiles for each worker; there is one")
+                if phase.tiles:
+                    tiles = phase.tiles if phase.chunk != PER_WORKER else PER_WORKER
+                    own = _chunks(phase)
+                    phases += [phase.kernel.address, tiles, max(1, phase.chunk), own]
+                    phases += [int(phase.one_queue), args[phase.block]]
+                    chunks += own
+            count = len(phases) // PHASE_WORDS
+            block_at, phase_at = put(blocks), put(phases)
+            heads += [count, run.steps, chunks, 8 * phase_at, len(run.blocks), 8 * block_at]
+            places.append((block_at, len(run.blocks)))
+        words = np.array([*heads, *body], np.int64)
+        base = int(words.ctypes.data)
+        for index, (block_at, count) in enumerate(places):
+            words[RUN + RUN_WORDS * index + np.array([R_PHASE, R_BLOCK])] += base
+            for number in range(count):
+                words[block_at + BLOCK_WORDS * number + np.array([B_WORDS, B_BIND])] += base
+        return words
+
+    def __str__(self) -> str:
+        lines = []
+        for run in self.runs:
+            indent = ""
+            if run.steps != 1:
+                lines.append(f"{run.steps} times:")
+                indent = "  "
+            for phase in run.phases:
+                cut = "once for all workers" if phase.chunk == PER_WORKER else f"{phase.tiles} tiles"
+                if 1 < phase.chunk < phase.tiles:
+                    cut += f", {phase.chunk} at a time"
+                lines.append(f"{indent}{phase.kernel.name}: {cut}" + (", one queue" if phase.one_queue else ""))
+        if self.shared or self.worker:
+            lines.append(f"scratch: {self.shared} bytes shared, {self.worker} a worker")
+        if self.most_workers == 1:
+            lines.append("in the calling thread")
+        return "\n".join(lines)
+
+
+def _chunks(phase: Phase) -> int:
+    return 1 if phase.chunk == PER_WORKER else -(-phase.tiles // max(1, phase.chunk))
+
+
+class Part(NamedTuple):
+    """A program as a part of another: what its arrays and floats are there."""
+
+    program: Program
+    arrays: Sequence[Bind | None]
+    """Of its arrays, in order; None for one that it does not have."""
+    floats: Sequence[int | float]
+    """An int is the number of a float of the call, a float a constant."""
+
+
+def scratch(offset: int = 0) -> Bind:
+    """So many bytes into the scratch memory of the joined program."""
+    return Bind(SCRATCH, offset)
+
+
+def array(number: int, offset: int = 0) -> Bind:
+    """So many bytes into an array of the call."""
+    return Bind(number if number < ARRAYS else FURTHER + number - ARRAYS, offset)
+
+
+def join(parts: Iterable[Part], *, shared: int = 0, parallel: bool = True, keep: tuple[Any, ...] = ()) -> Program:
+    """One program that runs others, one after another.
+
+    `shared` bytes at the start of its scratch memory are for what they hand on; their own scratch memory lies behind,
+    all in the same place.
+    """
+    runs: list[Run] = []
+    parts = list(parts)
+    shared = -(-shared // 64) * 64
+    for part in parts:
+        for run in part.program.runs:
+            blocks = tuple(_bound(block, part, shared) for block in run.blocks)
+            runs.append(run._replace(blocks=blocks))
+    programs = [part.program for part in parts]
+    return Program(
+        tuple(runs),
+        shared=shared + max((program.shared for program in programs), default=0),
+        worker=max((program.worker for program in programs), default=0),
+        parallel=parallel and any(program.parallel for program in programs),
+        keep=(*keep, *programs),
+    )
+
+
+def _bound(block: Block, part: Part, own: int) -> Block:
+    """A block whose words of the part's call are words of the joined one."""
+    binds: dict[str, Bind] = {}
+    fixed: dict[str, int | float] = dict(block.fixed)
+    given = block.binds
+    if given is None:
+        names = (*block.args.arrays, *block.args.floats)
+        given = {name: Bind(block.args.slot(name)) for name in names}
+    for name, bind in given.items():
+        word = bind.word
+        if word == SCRATCH:
+            binds[name] = bind._replace(offset=own + bind.offset)
+        elif FLOAT_SLOT <= word < FURTHER:
+            number = word - FLOAT_SLOT
+            value = part.floats[number] if number < len(part.floats) else 0.0
+            if isinstance(value, int):
+                binds[name] = Bind(FLOAT_SLOT + value)
+            else:
+                fixed[name] = value
+        else:
+            number = word if word < ARRAYS else word - FURTHER + ARRAYS
+            target = part.arrays[number] if number < len(part.arrays) else None
+            if target is not None:
+                binds[name] = Bind(target.word, target.offset + bind.offset, target.stride + bind.stride)
+    return Block(block.args, fixed, binds)
+
+
+assert INT_SLOTS <= MOST_WORDS

@@ -1,0 +1,28 @@
+"""The contract of a solver on the CPU: it says what to run as a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import Program
+from numbaprims.dispatch import solver as _solver
+from numbaprims.dispatch.solver import Config, Launcher
+
+__all__ = ["Config", "Program", "Solver", "run"]
+
+
+class Solver(_solver.Solver):
+    """One way to compute one primitive on the CPU."""
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        """Compile or load the kernels; the program takes the problem's arrays, outputs first."""
+        raise NotImplementedError
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        return make_launcher(self.program(problem, target, config))
+
+
+def run(program: Program, *arrays: Any) -> None:
+    """Run a program once: the packing of a plan's weights."""
+    make_launcher(program)(*arrays)
