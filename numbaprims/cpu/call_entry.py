@@ -16,7 +16,7 @@ from numba import types
 from numbaprims.cpu.drivers import CALL_WORDS
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.program import INTERPRET, SCRATCH
+from numbaprims.cpu.program import ALONE, SCRATCH
 from numbaprims.cpu.simd.arguments import Arguments, call_range, load_word, stack_words, store_word
 from numbaprims.cpu.simd.call_sites import (
     ARRAYS_AT,
@@ -124,7 +124,7 @@ def make_entry() -> RangeKernel:
                     value += load_word(block, ARRAYS_AT + which)
                 store_word(words, load_word(launch, W_WORD), value)
                 launch += 8 * WORD
-            call_range(load_word(program, INTERPRET), call, 0, 1, 0)
+            call_range(load_word(program, ALONE), call, 0, 1, 0)
         if allocated != 0:
             _free(allocated)
 

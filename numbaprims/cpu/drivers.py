@@ -18,7 +18,7 @@ from numba.extending import register_jitable
 
 from numbaprims.cpu.interpreter import C_PROGRAM, C_SHARED, C_WORDS, LINE, SHARED_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.program import FURTHER, INTERPRET, NONE
+from numbaprims.cpu.program import ALONE, FURTHER, NONE, TOGETHER
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 
 #: Arrays of a call after the seventh.
@@ -86,7 +86,7 @@ def serial_driver() -> Any:
     def launch_serial(program, workers, h0, h1, h2, h3, h4, h5, h6, h7, further, f0, f1, f2, f3, f4, f5):  # type: ignore[no-untyped-def]
         call = stack_words(CALL_WORDS)
         fill(call, program, h0, h1, h2, h3, h4, h5, h6, h7, further, f0, f1, f2, f3, f4, f5)
-        call_range(load_word(program, INTERPRET), call, 0, 1, 0)
+        call_range(load_word(program, ALONE), call, 0, 1, 0)
 
     launch_serial.__name__ = launch_serial.__qualname__ = f"launch_serial_{data_word()}"
     return compile_entry(launch_serial, _DRIVER_SIGNATURE)
@@ -104,7 +104,9 @@ def parallel_driver() -> Any:
         for i in range(0, SHARED_WORDS, LINE):
             store_word(shared, i, 0)
         store_word(call, C_SHARED, shared)
-        interpret = load_word(program, INTERPRET)
+        interpret = load_word(program, TOGETHER)
+        if interpret == 0:  # it has no chunk for a second worker
+            workers, interpret = 1, load_word(program, ALONE)
         mask = _get_thread_mask()
         _set_thread_mask(min(workers, mask))
         for worker in numba.prange(workers):

@@ -34,6 +34,7 @@ from numbaprims.cpu.program import (
     B_WORDS,
     BIND_WORDS,
     BLOCK_WORDS,
+    FIXED,
     H_ARGS,
     H_CHUNK,
     H_CHUNKS,
@@ -56,6 +57,7 @@ from numbaprims.cpu.program import (
     W_SLOT,
     W_STRIDE,
     W_WORD,
+    WHOLE,
 )
 from numbaprims.cpu.simd.arguments import STEP_SLOT, call_range, load_word, stack_words, store_word
 from numbaprims.cpu.simd.atomics import (
@@ -161,20 +163,26 @@ def bind(words, block, args, step, count):  # type: ignore[no-untyped-def]
 @helper
 def fill(words, block, args, step):  # type: ignore[no-untyped-def]
     """All words of a block."""
-    for i in range(load_word(block, B_WHOLE)):
-        store_word(args, i, load_word(words, i))
-    fixed, first = load_word(block, B_WORDS), load_word(block, B_FIRST)
-    for i in range(load_word(block, B_FIXED)):
-        store_word(args, first + i, load_word(fixed, i))
+    if load_word(block, B_WHOLE) != 0 and args != words:
+        for i in range(WHOLE):
+            store_word(args, i, load_word(words, i))
+    fixed, to = load_word(block, B_WORDS), args + 8 * load_word(block, B_FIRST)
+    for _ in range(load_word(block, B_FIXED)):
+        # loops of one word become calls of memcpy, which took 40 ns of a call
+        for i in range(FIXED):
+            store_word(to, i, load_word(fixed, i))
+        fixed += 8 * FIXED
+        to += 8 * FIXED
     bind(words, block, args, step, load_word(block, B_BINDS))
 
 
 @functools.cache
-def make_interpreter() -> RangeKernel:
-    """`interpret(call, worker, workers, 0)`: a worker's part of a call; with one worker there are no atomics."""
+def make_interpreter(alone: bool) -> RangeKernel:
+    """`interpret(call, worker, workers, 0)`: a worker's part of a call; the whole of it where it is `alone`."""
 
-    @range_kernel("interpret", types.int64, spec=(MOST_WORDS, QUEUES, SPIN))
-    def interpret(call, worker, workers, unused):  # type: ignore[no-untyped-def]
+    @range_kernel("interpret", types.int64, spec=(alone, MOST_WORDS, QUEUES, SPIN))
+    def interpret(call, worker, team, unused):  # type: ignore[no-untyped-def]
+        workers = 1 if alone else team
         program = load_word(call, C_PROGRAM)
         words = call + 8 * C_WORDS
         done = load_word(call, C_SHARED)
@@ -187,32 +195,36 @@ def make_interpreter() -> RangeKernel:
             phases, steps = load_word(run, R_PHASES), load_word(run, R_STEPS)
             phase_at, block_at = load_word(run, R_PHASE), load_word(run, R_BLOCK)
             blocks, chunks_of_step = load_word(run, R_BLOCKS), load_word(run, R_CHUNKS)
-            step = 0
-            if workers > 1:  # who comes late leaves out the steps that are over
+            step, base = 0, own
+            if not alone:  # who comes late leaves out the steps that are over
                 over = finished(done, lines) - before
                 if over > 0:
                     step = min(steps, over // chunks_of_step)
             before += step * chunks_of_step
             turn += step * phases
+            if alone and blocks == 1 and load_word(block_at, B_WHOLE) != 0:
+                # the arguments begin with the words of the call as they stand; to copy them took 20 ns, since vectors
+                # are loaded before the single words that were stored there have left the core
+                base = words
             if step < steps:
                 for b in range(blocks):
                     block = block_at + 8 * BLOCK_WORDS * b
-                    fill(words, block, own + load_word(block, B_ARGS), step)
+                    fill(words, block, base + load_word(block, B_ARGS), step)
             first = step
             while step < steps:
                 for b in range(blocks):
                     block = block_at + 8 * BLOCK_WORDS * b
-                    args = own + load_word(block, B_ARGS)
+                    args = base + load_word(block, B_ARGS)
                     if step != first:
                         bind(words, block, args, step, load_word(block, B_MOVES))
                     store_word(args, STEP_SLOT, step)
                 for p in range(phases):
                     phase = phase_at + 8 * PHASE_WORDS * p
                     kernel, tiles = load_word(phase, H_KERNEL), load_word(phase, H_TILES)
-                    args = own + load_word(phase, H_ARGS)
+                    args = base + load_word(phase, H_ARGS)
                     if tiles == PER_WORKER:
                         tiles = workers
-                    if workers == 1:
+                    if alone:
                         call_range(kernel, args, 0, 0, tiles)
                     else:
                         chunks = load_word(phase, H_CHUNKS)

@@ -23,7 +23,7 @@ from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.program import INTERPRET
+from numbaprims.cpu.program import ALONE
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 from numbaprims.cpu.simd.objects import OBJECT, object_address
 
@@ -129,7 +129,7 @@ def driver() -> Any:
                 store_word(words, FLOAT_SLOT, float_bits(f0))
                 store_word(words, FLOAT_SLOT + 1, float_bits(f1))
                 store_word(words, FLOAT_SLOT + 2, float_bits(f2))
-                call_range(load_word(program, INTERPRET), call, 0, 1, 0)
+                call_range(load_word(program, ALONE), call, 0, 1, 0)
                 return 1
         return 0
 

@@ -5,7 +5,7 @@ every worker; a run takes its phases in order, `steps` times.  A phase's argumen
 integers that its solver has set, and words that are bound to those of the call: the addresses of its arrays and of its
 scratch memory, and its floats.
 
-    words of a call: 0 to 6 arrays, 7 the scratch memory, 8 to 13 floats, from 14 on further arrays
+    words of a call: 0 to 6 arrays, 7 the scratch memory, 8 to 13 floats, from FURTHER on further arrays
 """
 
 from __future__ import annotations
@@ -31,26 +31,32 @@ ARRAYS = ARRAY_SLOTS - 1
 """Arrays that a call gives by itself; further ones come as a list."""
 SCRATCH = ARRAY_SLOTS - 1
 """The word of a call that is the address of its scratch memory: first what is shared, then each worker's part."""
-FURTHER = FLOAT_SLOT + FLOAT_SLOTS
+WHOLE = FLOAT_SLOT + FLOAT_SLOTS
+"""Words of a call that may be the first words of arguments as they stand, which need the room behind them."""
+MOST_WORDS = 256
+"""Words of arguments that a run may have: they lie on the stack of each worker."""
+FURTHER = MOST_WORDS
 """The word of the eighth array."""
 
 PER_WORKER = -1
 """As the chunk of a phase of one tile: one worker runs it, with all workers as its range of tiles."""
 
-# Words of a program: this head (with id(None), which is not the same in every process), then its runs.
-INTERPRET, NONE, RUNS, RUN = range(4)
+# Words of a program: this head (the interpreters for one worker and for several; id(None), which is not the same in
+# every process), then its runs.
+ALONE, TOGETHER, NONE, RUNS, RUN = range(5)
 # Of a run.
 R_PHASES, R_STEPS, R_CHUNKS, R_PHASE, R_BLOCKS, R_BLOCK, RUN_WORDS = range(7)
 # Of a phase; `one` says whether there is one queue for all workers.
 H_KERNEL, H_TILES, H_CHUNK, H_CHUNKS, H_ONE, H_ARGS, PHASE_WORDS = range(7)
-# Of a block: where it lies among a worker's arguments, how many words of the call it begins with, words that are fixed
-# (from which on, how many, where they stand), and those that are bound, the ones that move from step to step first.
+# Of a block: where it lies among a worker's arguments, whether it begins with the words of the call, words that are
+# fixed (from which on, how many times FIXED of them, where they stand), and those that are bound, the ones that move
+# from step to step first.
 B_ARGS, B_WHOLE, B_FIRST, B_FIXED, B_WORDS, B_BINDS, B_MOVES, B_BIND, BLOCK_WORDS = range(9)
 # Of a bound word: words[of the call] + offset + step * stride; a null pointer stays one.
 W_SLOT, W_WORD, W_OFFSET, W_STRIDE, BIND_WORDS = range(5)
 
-#: Words of arguments that a run may have: they lie on the stack of each worker.
-MOST_WORDS = 256
+#: Fixed words that are written at a time.
+FIXED = 8
 
 
 class Phase(NamedTuple):
@@ -96,8 +102,9 @@ class Block(NamedTuple):
         binds = sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0)
         bound = [word for name, bind in binds for word in (self.args.slot(name), *bind)]
         moves = sum(bind.stride != 0 for _, bind in binds)
-        head = [8 * at, FURTHER if self.binds is None else 0, first, end - first, len(binds), moves]
-        return head, [slots.get(slot, 0) for slot in range(first, end)], bound
+        pieces = -(-(end - first) // FIXED)
+        head = [8 * at, int(self.binds is None), first, pieces, len(binds), moves]
+        return head, [slots.get(slot, 0) for slot in range(first, first + FIXED * pieces)], bound
 
 
 class Run(NamedTuple):
@@ -150,12 +157,20 @@ class Program:
         chunks = [_chunks(phase) for run in self.runs for phase in run.phases]
         return max(chunks, default=1)
 
+    @property
+    def many(self) -> bool:
+        """Whether it takes more arrays than seven."""
+        blocks = [block for run in self.runs for block in run.blocks]
+        return any(bind.word >= FURTHER for block in blocks for bind in (block.binds or {}).values())
+
     def _assemble(self) -> np.ndarray:
         """The words that the interpreter reads; addresses in them point into themselves."""
         from numbaprims.cpu.interpreter import make_interpreter
 
         runs = [run for run in self.runs if run.steps and any(phase.tiles for phase in run.phases)]
-        heads, body = [make_interpreter().address, id(None), len(runs)], list[int]()
+        heads, body = [make_interpreter(True).address, 0, id(None), len(runs)], list[int]()
+        if self.most_workers > 1:
+            heads[TOGETHER] = make_interpreter(False).address
         start, places = RUN + RUN_WORDS * len(runs), []
 
         def put(words: Sequence[int]) -> int:
@@ -169,7 +184,7 @@ class Program:
                 head, fixed, bound = block.assemble(at)
                 blocks += [*head[:4], 8 * put(fixed), *head[4:], 8 * put(bound)]
                 args.append(8 * at)
-                at += max(block.args.words, head[2] + head[3])
+                at += max(block.args.words, head[2] + len(fixed))
             if at > MOST_WORDS:
                 raise ValueError(f"{at} words of arguments; a run has at most {MOST_WORDS}")
             phases, chunks = [], 0
@@ -272,7 +287,7 @@ def _bound(block: Block, part: Part, own: int) -> Block:
         word = bind.word
         if word == SCRATCH:
             binds[name] = bind._replace(offset=own + bind.offset)
-        elif FLOAT_SLOT <= word < FURTHER:
+        elif FLOAT_SLOT <= word < WHOLE:
             number = word - FLOAT_SLOT
             value = part.floats[number] if number < len(part.floats) else 0.0
             if isinstance(value, int):

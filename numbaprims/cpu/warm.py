@@ -14,6 +14,8 @@ STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 _DRIVERS = (
     ("numbaprims.cpu.drivers:serial_driver", ()),
     ("numbaprims.cpu.drivers:parallel_driver", ()),
+    ("numbaprims.cpu.interpreter:make_interpreter", (True,)),
+    ("numbaprims.cpu.interpreter:make_interpreter", (False,)),
     ("numbaprims.cpu.call_entry:make_entry", ()),
 )
 

@@ -223,7 +223,7 @@ def test_every_tile_once_with_more_workers_than_queues_or_chunks(tiles, chunk, w
     out, visits = np.zeros(tiles + 2 * GUARD, np.int64), np.zeros(64, np.int64)
     parallel_driver()(program.address, workers, id(out), id(visits), *[0] * 7, *[0] * 6)
     assert (out[GUARD:-GUARD] == 1).all() and not out[:GUARD].any() and not out[-GUARD:].any()
-    assert visits.sum() == (-(-tiles // chunk) if workers > 1 else 1) and not visits[workers:].any()
+    assert visits.sum() == -(-tiles // chunk) and not visits[workers:].any()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
@@ -479,7 +479,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=f"words of arguments; a run has at most {MOST_WORDS}"):
         Program((Run((Phase(ONCE, 1, 1),), blocks),))
     with pytest.raises(ValueError, match="40 arrays; a program takes at most 31"):
-        make_launcher(program_of([], [(ONCE, 1, 1)]))(*[np.zeros(1)] * 7, more=[np.zeros(1)] * 33)
+        make_launcher(program_of([], [(ONCE, 1, 1)], shared=8))(*[np.zeros(1)] * 7, more=[np.zeros(1)] * 33)
     with pytest.raises(KeyError):
         program_of([], [(ONCE, 1, 1)], steps=1).of(ARGS, {"unknown": 1}, [(ONCE, 1, 1)])
 
