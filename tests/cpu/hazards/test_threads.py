@@ -67,6 +67,46 @@ def test_first_call_from_eight_python_threads(run_script, layer):
     assert found == [[0] * 8, layer]
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"OMP_THREAD_LIMIT": "1"},  # one thread for the four that a region asks for
+        {"OMP_THREAD_LIMIT": "3"},
+        {"NUMBA_NUM_THREADS": "32", "NUMBAPRIMS_THREADS": "32"},  # more than cores, and than queues
+        {"NUMBA_NUM_THREADS": "32", "NUMBAPRIMS_THREADS": "32", "OMP_WAIT_POLICY": "passive"},
+        {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "32", "NUMBAPRIMS_THREADS": "32"},
+    ],
+    ids=lambda environment: ",".join(f"{name}={value}" for name, value in environment.items()),
+)
+def test_a_region_with_other_threads_than_it_asked_for(run_script, layer, environment):
+    """A worker that never comes, or comes when all is done, is not waited for."""
+    found = run_script(
+        """
+        import json
+        from toy import ranges
+        print(json.dumps([ranges.Check(rounds)(40).wrong for rounds in (0, 20, 500)]))
+        """,
+        **on(layer) | environment,
+    )
+    assert found == [0, 0, 0]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_a_region_on_one_core(run_script, layer):
+    found = run_script(
+        """
+        import json, os
+        from toy import ranges
+        check = ranges.Check()
+        check(3)
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        print(json.dumps(check(40).wrong))
+        """,
+        **on(layer),
+    )
+    assert found == 0
+
+
 FORK = """
     import json, os, sys, threading, time
     from toy import ranges
