@@ -91,20 +91,17 @@ class Block(NamedTuple):
 
     def assemble(self, at: int) -> tuple[list[int], list[int], list[int]]:
         """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""
-        slots: dict[int, int] = {}
+        slot, floats, whole = self.args.slot, self.args.floats, self.binds is None
+        first = INT_SLOT if whole else 0
+        fixed = [0] * (-(-(self.args.used - first) // FIXED) * FIXED)
         for name, value in self.fixed.items():
-            bits = struct.unpack("q", struct.pack("d", value))[0] if name in self.args.floats else int(value)
-            slots[self.args.slot(name)] = bits
-        first = INT_SLOT if self.binds is None else 0
-        assert all(slot >= first for slot in slots), self.fixed
-        end = max((*slots, *(self.args.slot(name) for name in self.args.ints)), default=first - 1) + 1
-        end = max(end, first, *(self.args.slot(name) + 1 for name in self.binds or ()))
-        binds = sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0)
-        bound = [word for name, bind in binds for word in (self.args.slot(name), *bind)]
-        moves = sum(bind.stride != 0 for _, bind in binds)
-        pieces = -(-(end - first) // FIXED)
-        head = [8 * at, int(self.binds is None), first, pieces, len(binds), moves]
-        return head, [slots.get(slot, 0) for slot in range(first, first + FIXED * pieces)], bound
+            fixed[slot(name) - first] = _bits(value) if name in floats else int(value)
+        bound: list[int] = []
+        moves = 0
+        for name, bind in sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0):
+            bound += (slot(name), *bind)
+            moves += bind.stride != 0
+        return [8 * at, int(whole), first, len(fixed) // FIXED, len(self.binds or ()), moves], fixed, bound
 
 
 class Run(NamedTuple):
@@ -168,46 +165,49 @@ class Program:
         from numbaprims.cpu.interpreter import make_interpreter
 
         runs = [run for run in self.runs if run.steps and any(phase.tiles for phase in run.phases)]
-        heads, body = [make_interpreter(True).address, 0, id(None), len(runs)], list[int]()
+        words = [make_interpreter(True).address, 0, id(None), len(runs), *[0] * (RUN_WORDS * len(runs))]
         if self.most_workers > 1:
-            heads[TOGETHER] = make_interpreter(False).address
-        start, places = RUN + RUN_WORDS * len(runs), []
+            words[TOGETHER] = make_interpreter(False).address
+        addresses = list[int]()  # of words that are places of others
 
-        def put(words: Sequence[int]) -> int:
-            place = start + len(body)
-            body.extend(words)
-            return place
+        def put(more: Sequence[int], *pointers: int) -> int:
+            place = len(words)
+            words.extend(more)
+            addresses.extend(place + pointer for pointer in pointers)
+            return 8 * place
 
-        for run in runs:
-            at, blocks, args = 0, [], []
+        for index, run in enumerate(runs):
+            at, blocks, args = 0, list[int](), []
             for block in run.blocks:
                 head, fixed, bound = block.assemble(at)
-                blocks += [*head[:4], 8 * put(fixed), *head[4:], 8 * put(bound)]
+                blocks += [*head[:4], put(fixed), *head[4:], put(bound)]
                 args.append(8 * at)
                 at += max(block.args.words, head[2] + len(fixed))
             if at > MOST_WORDS:
                 raise ValueError(f"{at} words of arguments; a run has at most {MOST_WORDS}")
-            phases, chunks = [], 0
+            phases, chunks = list[int](), 0
             for phase in run.phases:
                 if phase.chunk == PER_WORKER and phase.tiles != 1:
                     raise ValueError(f"{phase.tiles} tiles for each worker; there is one")
                 if phase.tiles:
                     tiles = phase.tiles if phase.chunk != PER_WORKER else PER_WORKER
                     own = _chunks(phase)
-                    phases += [phase.kernel.address, tiles, max(1, phase.chunk), own]
-                    phases += [int(phase.one_queue), args[phase.block]]
+                    phases += (phase.kernel.address, tiles, max(1, phase.chunk), own)
+                    phases += (int(phase.one_queue), args[phase.block])
                     chunks += own
-            count = len(phases) // PHASE_WORDS
-            block_at, phase_at = put(blocks), put(phases)
-            heads += [count, run.steps, chunks, 8 * phase_at, len(run.blocks), 8 * block_at]
-            places.append((block_at, len(run.blocks)))
-        words = np.array([*heads, *body], np.int64)
-        base = int(words.ctypes.data)
-        for index, (block_at, count) in enumerate(places):
-            words[RUN + RUN_WORDS * index + np.array([R_PHASE, R_BLOCK])] += base
-            for number in range(count):
-                words[block_at + BLOCK_WORDS * number + np.array([B_WORDS, B_BIND])] += base
-        return words
+            starts = [BLOCK_WORDS * number for number in range(len(run.blocks))]
+            block_at = put(blocks, *(start + word for start in starts for word in (B_WORDS, B_BIND)))
+            head_at = RUN + RUN_WORDS * index
+            words[head_at : head_at + RUN_WORDS] = (
+                len(phases) // PHASE_WORDS, run.steps, chunks, put(phases), len(run.blocks), block_at
+            )  # fmt: skip
+            addresses += (head_at + R_PHASE, head_at + R_BLOCK)
+        made = np.empty(len(words), np.int64)
+        base = int(made.ctypes.data)
+        for place in addresses:
+            words[place] += base
+        made[:] = words
+        return made
 
     def __str__(self) -> str:
         lines = []
@@ -226,6 +226,11 @@ class Program:
         if self.most_workers == 1:
             lines.append("in the calling thread")
         return "\n".join(lines)
+
+
+def _bits(value: float) -> int:
+    """Of a float64."""
+    return int(struct.unpack("q", struct.pack("d", value))[0])
 
 
 def _chunks(phase: Phase) -> int:

@@ -36,6 +36,8 @@ class Arguments:
         self.arrays, self.floats, self.ints = arrays, floats, ints
         self._slots = _slots(arrays, floats, ints)
         self.words = max(*self._slots.values(), STEP_SLOT) + 1
+        #: Words up to the last of them but the step.
+        self.used = max((self._slots[name] + 1 for name in (*arrays, *ints)), default=0)
         if len(self._slots) != len(arrays) + len(floats) + len(ints) + 1:
             raise ValueError("argument names must differ from one another and from 'step'")
 
