@@ -183,7 +183,7 @@ MUTANTS = {
     "no barrier before the tree": ("        barrier()\n        if t < 32", "        if t < 32"),
     "no barrier in the warp": ("                warp_barrier()\n                half =", "                half ="),
     "no barrier before the halving": ("            warp_barrier()\n            half =", "            half ="),
-    "the listing's own test of i": ("i < n:\n            product", "i < n + THREADS:\n            product"),
+    "the listing's own test of i": ("i < end:\n                product", "i < end + THREADS:\n                product"),
     "one fold less": ("while i >= 32", "while i > 63"),
     "not cleared": ("        buff[t] = number(0.0)\n", ""),
 }

@@ -10,12 +10,14 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import common_values
 from numbaprims.gpu.conv.direct import MOST_CHANNELS, MOST_TAPS, WIDEST
 from numbaprims.gpu.conv.direct_kernel import THREADS, WARPS, Window
 from numbaprims.gpu.conv.direct_weight_kernel import (
     COLUMNS,
+    PIXELS,
     Slots,
     instructions,
     make_direct_weight,
@@ -92,7 +94,9 @@ class DirectWeight(Solver):
         turns, tiles = self._turns(problem, slots), self._tiles(problem, slots)
         wanted = ceil_div(WANTED_BLOCKS, problem.groups * tiles[0] * tiles[1])
         one = 4 * problem.k * room_of_sums(problem)
-        wanted = max(1, min(wanted, turns // LEAST_TURNS, MOST_WORKSPACE // one))
+        # a thread adds four pixels of each row of its slice
+        terms = turns * slots.lines // slots.slices * PIXELS
+        wanted = max(1, min(wanted, turns // LEAST_TURNS, MOST_WORKSPACE // one), ceil_div(terms, parts.TERMS))
         each = ceil_div(turns, wanted)
         return ceil_div(turns, each), each
 

@@ -123,12 +123,14 @@ def make_drain(
 
 
 REDUCE_THREADS = 128
+FEW = 1024
+"""Chunks that are added in order."""
 
 
 @functools.cache
 def make_reduce(dtype: str, out_dtype: str, activation: str, order: str, rows_are_u: bool) -> GpuKernel:
     """The second kernel of a product whose k is cut: one element of the result a thread, the sums of all chunks added
-    from the first to the last; workspace is [group][chunk][row][room]."""
+    from the first to the last, FEW by themselves; workspace is [group][chunk][row][room]."""
     acc = DTYPES[dtype].accumulate
     S = local_sums(acc)
     finish = make_finish(dtype, out_dtype, acc, activation, 1)
@@ -157,9 +159,14 @@ def make_reduce(dtype: str, out_dtype: str, activation: str, order: str, rows_ar
             x[0] = S(0)
             between = I64(rows) * room
             at = I64(group) * chunks * between + I64(own) * room + column
-            for _ in range(chunks):
-                x[0] = x[0] + workspace[at]
-                at += between
+            left = chunks
+            while left > 0:
+                total = S(0)
+                for _ in range(min(left, I32(FEW))):
+                    total = total + workspace[at]
+                    at += between
+                x[0] = x[0] + total
+                left = I32(left - FEW)
             u, v = (own, column) if rows_are_u else (column, own)
             plain, d, h, w = digits(v, v_c, v_d, v_h, v_w)
             at_out = I64(group) * o_group + u * o_u + plain * o_c + d * o_d + h * o_h + w * o_w

@@ -8,6 +8,7 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.conv.arguments import LARGEST, common_values, operand_dtypes
 from numbaprims.gpu.conv.ending import REDUCE_THREADS, make_reduce
 from numbaprims.gpu.conv.implicit_kernel import make_implicit, shared_bytes
@@ -27,7 +28,6 @@ MOST_PHASES = 64
 #: Blocks that fill a large GPU; a constant, because chunks must not depend on the GPU: results would.
 WANTED_BLOCKS = 264
 LEAST_CHUNK = 256
-MOST_WORKSPACE = 256 << 20
 
 
 def rows_are_u(problem: Any, product: Product) -> bool:
@@ -52,16 +52,19 @@ def ways(problem: Any, product: Product) -> tuple[str, str]:
     return ("o" if product.plain.u == 1 else "k"), gathered
 
 
-def chunks_of(problem: Any, product: Product) -> tuple[int, int]:
-    """How many chunks k is cut into, and how long one is: by the problem only."""
+def chunks_of(problem: Any, product: Product, at_once: int = 1) -> tuple[int, int]:
+    """How many chunks k is cut into, and how long one is: by the problem only.
+
+    None of a weight's gradient, a sum over all pixels, is longer than one sum may be where instructions add `at_once`
+    terms; the others are sums over the channels and taps of a group.
+    """
     k = product.k.length
     if problem.direction == "data" and max(problem.stride) > 1:
         return 1, round_up(max(1, k), 64)
     tiles = problem.groups * ceil_div(product.u, 64) * ceil_div(product.v.length, 64)
-    wanted = max(1, min(ceil_div(WANTED_BLOCKS, tiles), k // LEAST_CHUNK))
-    wanted = max(1, min(wanted, MOST_WORKSPACE // max(1, workspace_bytes(problem, product, 1))))
-    chunk = round_up(ceil_div(max(1, k), wanted), 64)
-    return ceil_div(max(1, k), chunk), chunk
+    wanted = min(ceil_div(WANTED_BLOCKS, tiles), k // LEAST_CHUNK)
+    most = parts.longest(problem, at_once) if problem.direction == "weight" else max(1, k)
+    return parts.chunks_of(k, wanted, workspace_bytes(problem, product, 1), most)
 
 
 def workspace_bytes(problem: Any, product: Product, chunks: int) -> int:
@@ -176,7 +179,7 @@ class ImplicitGemm(Solver):
             return "half precisions are multiplied on tensor cores"
         if self._blocks(problem, "16x128") >= 2**31:
             return "there are more tiles than one launch may have blocks"
-        return None
+        return parts.too_many(self.workspace(problem, target, {}), problem)
 
     def _blocks(self, problem: Any, tile: str) -> int:
         size, product = TILES[tile], products(problem)[0]

@@ -8,6 +8,7 @@ from typing import Any
 from numbaprims import settings
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import common_values
 from numbaprims.gpu.conv.mma_kernel import make_implicit_mma, shared_bytes
@@ -71,6 +72,11 @@ def is_matrix(problem: Any, product: Product, pointer: int) -> bool:
     return lies and pointer % PIECE == 0 and all(value % per_piece == 0 for value in starts)
 
 
+def chunks_of(problem: Any, product: Product) -> tuple[int, int]:
+    """How many chunks k is cut into, and how long one is; an instruction adds the terms of 32 bytes at once."""
+    return implicit.chunks_of(problem, product, tile_k(problem.in_dtype) // 2)
+
+
 class ImplicitMma(Solver):
     """Tensor cores by mma.sync: float16, bfloat16, and float32 as tfloat32 where it is allowed."""
 
@@ -88,7 +94,7 @@ class ImplicitMma(Solver):
             return "it would round float32 to the 10 bits of tfloat32; config(allow_tf32=True) allows that"
         if min(product.u for product in products(problem)) == 0:
             return "there is nothing to multiply"
-        return None
+        return parts.too_many(self.workspace(problem, target, {}) if problem.direction == "weight" else 0, problem)
 
     def _tiles(self, problem: Any, target: Any, product: Product) -> list[str]:
         if staged(problem, gather_form(problem, product, 0), plain_form(problem, product, 0)):
@@ -97,7 +103,7 @@ class ImplicitMma(Solver):
 
     def _seconds(self, problem: Any, target: Any, tile: str, made: list[Product]) -> float:
         shape, product = TILES[tile], made[0]
-        chunks, _ = implicit.chunks_of(problem, product)
+        chunks, _ = chunks_of(problem, product)
         rate = target.peak(problem.in_dtype, tf32=True) * EFFICIENCY[tile]
         forms = gather_form(problem, product, 0), plain_form(problem, product, 0)
         rate *= (HOPPER if target.capability >= (9, 0) else 1) * min(FORMS.get(form, 1.0) for form in forms)
@@ -127,7 +133,7 @@ class ImplicitMma(Solver):
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         needed = 0
         for product in products(problem):
-            chunks, _ = implicit.chunks_of(problem, product)
+            chunks, _ = chunks_of(problem, product)
             sums = implicit.workspace_bytes(problem, product, chunks) if chunks > 1 else 0
             packed = packed_bytes(problem, product) if problem.direction != "weight" else 0
             needed = max(needed, packed + sums)
@@ -161,7 +167,7 @@ class ImplicitMma(Solver):
     ) -> tuple[list[Step], int]:  # fmt: skip
         """The steps of one product: the plain matrix is packed, tiles are multiplied, chunks added up."""
         p, shape = problem, TILES[tile]
-        chunks, chunk = implicit.chunks_of(p, product)
+        chunks, chunk = chunks_of(p, product)
         by_u = implicit.rows_are_u(p, product)
         activation = compiled_kind(p.activation.kind)
         v_order, k_order = implicit.orders(p)

@@ -10,6 +10,7 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.activation.dispatch import forward_of
 from numbaprims.gpu.conv.arguments import common_types, common_values, operand_dtypes
 from numbaprims.gpu.device.memory import advance, narrow, widen
@@ -211,11 +212,11 @@ def make_data(y: str, out: str, activation: str) -> GpuKernel:
 
 @functools.cache
 def make_weight(y: str, out: str, activation: str) -> GpuKernel:
-    """One element of the weight's gradient a thread; rows of y are summed by themselves, since sums of as many terms
-    as there are pixels lose half of their digits."""
+    """One element of the weight's gradient a thread; rows of y, `terms` of them, and so many of these sums are each
+    summed by themselves, since sums of as many terms as there are pixels lose half of their digits."""
     S = register_type(DTYPES[y].accumulate)
     end = make_end(y, out, activation, False)
-    signature = types.void(*common_types(y, y, out), *(types.int64,) * (len(GEOMETRY) + 1))
+    signature = types.void(*common_types(y, y, out), *(types.int64,) * (len(GEOMETRY) + 2))
 
     @gpu_kernel("conv_naive_weight", signature, spec=(y, out, activation), threads=THREADS)
     def naive_weight(  # type: ignore[no-untyped-def]
@@ -223,7 +224,7 @@ def make_weight(y: str, out: str, activation: str) -> GpuKernel:
         elements, k, groups, group_c, group_k, x_d, x_h, x_w, z, r, s, y_d, y_h, y_w, step_d, step_h, step_w,
         gap_d, gap_h, gap_w, pad_d, pad_h, pad_w, xs_n, xs_c, xs_d, xs_h, xs_w, ws_k, ws_c, ws_z, ws_r, ws_s,
         ys_n, ys_k, ys_d, ys_h, ys_w, cs_0, cs_1, cs_2, cs_3, cs_4,
-        batch,
+        batch, terms,
     ):  # fmt: skip
         number = I64(block_index()) * THREADS + I64(thread_index())
         stride = I64(grid_size()) * THREADS
@@ -234,7 +235,8 @@ def make_weight(y: str, out: str, activation: str) -> GpuKernel:
             rest, zz = split(rest, z)
             channel, own = split(rest, group_c)
             group, _ = split(channel, group_k)
-            total[0] = S(0)
+            total[0] = part = S(0)
+            rows = I64(0)
             for n in range(batch):
                 x_at = n * xs_n + (group * group_c + own) * xs_c
                 y_at = n * ys_n + channel * ys_k
@@ -243,13 +245,19 @@ def make_weight(y: str, out: str, activation: str) -> GpuKernel:
                     for p in range(y_h):
                         h = p * step_h - pad_h + rr * gap_h
                         if d >= 0 and d < x_d and h >= 0 and h < x_h:
-                            row = S(0)
-                            for q in range(y_w):
-                                v = q * step_w - pad_w + ss * gap_w
-                                if v >= 0 and v < x_w:
-                                    value = widen(first[y_at + o * ys_d + p * ys_h + q * ys_w], y)
-                                    row = S(row + value * widen(second[x_at + d * xs_d + h * xs_h + v * xs_w], y))
-                            total[0] = S(total[0] + row)
+                            q = I64(0)
+                            while q < y_w:
+                                row, last = S(0), min(y_w, q + terms)
+                                while q < last:
+                                    v = q * step_w - pad_w + ss * gap_w
+                                    if v >= 0 and v < x_w:
+                                        value = widen(first[y_at + o * ys_d + p * ys_h + q * ys_w], y)
+                                        row = S(row + value * widen(second[x_at + d * xs_d + h * xs_h + v * xs_w], y))
+                                    q += 1
+                                part, rows = S(part + row), rows + 1
+                                if rows == terms:
+                                    total[0], part, rows = S(total[0] + part), S(0), I64(0)
+            total[0] = S(total[0] + part)
             end(
                 total, out_, channel * ws_k + own * ws_c + zz * ws_z + rr * ws_r + ss * ws_s, c,
                 channel * cs_0 + own * cs_1 + zz * cs_2 + rr * cs_3 + ss * cs_4, bias, has_c, has_bias, code,
@@ -262,27 +270,32 @@ def make_weight(y: str, out: str, activation: str) -> GpuKernel:
 
 @functools.cache
 def make_bias(y: str) -> GpuKernel:
-    """The sum of one channel of y a thread."""
+    """The sum of one channel of y a thread, cut as that of a weight's gradient is."""
     S = register_type(DTYPES[y].accumulate)
-    signature = types.void(types.CPointer(STORAGE[y]), types.CPointer(STORAGE[y]), *(types.int64,) * 11)
+    signature = types.void(types.CPointer(STORAGE[y]), types.CPointer(STORAGE[y]), *(types.int64,) * 12)
 
     @gpu_kernel("conv_naive_bias", signature, spec=(y,), threads=THREADS)
     def naive_bias(  # type: ignore[no-untyped-def]
-        out, first, channels, batch, y_d, y_h, y_w, ys_n, ys_k, ys_d, ys_h, ys_w, out_step
+        out, first, channels, batch, y_d, y_h, y_w, ys_n, ys_k, ys_d, ys_h, ys_w, out_step, terms
     ):
         channel = I64(block_index()) * THREADS + I64(thread_index())
         stride = I64(grid_size()) * THREADS
         while channel < channels:
-            total = S(0)
+            total, part, rows = S(0), S(0), I64(0)
             for n in range(batch):
                 for o in range(y_d):
                     for p in range(y_h):
-                        row = S(0)
                         at = n * ys_n + channel * ys_k + o * ys_d + p * ys_h
-                        for q in range(y_w):
-                            row = S(row + widen(first[at + q * ys_w], y))
-                        total = S(total + row)
-            out[channel * out_step] = narrow(total, y)
+                        q = I64(0)
+                        while q < y_w:
+                            row, last = S(0), min(y_w, q + terms)
+                            while q < last:
+                                row = S(row + widen(first[at + q * ys_w], y))
+                                q += 1
+                            part, rows = S(part + row), rows + 1
+                            if rows == terms:
+                                total, part, rows = S(total + part), S(0), I64(0)
+            out[channel * out_step] = narrow(S(total + part), y)
             channel += stride
 
     return naive_bias
@@ -317,7 +330,7 @@ class Naive(Solver):
         elements = results(p)
         blocks = max(1, min(ceil_div(elements, THREADS), BLOCKS * target.multiprocessors))
         if p.direction == "bias":
-            own = (p.k, p.n, *p.y_size, *p.strides.y, p.strides.w[0])
+            own = (p.k, p.n, *p.y_size, *p.strides.y, p.strides.w[0], parts.TERMS)
             return make_launcher(
                 [step(make_bias(p.y_dtype), blocks, lambda arrays, _, __: (arrays[0].pointer, arrays[1].pointer, *own))]
             )
@@ -332,7 +345,7 @@ class Naive(Solver):
 
             return make_launcher([step(kernel, blocks, values)])
         kernel = make_data(first, out, activation) if p.direction == "data" else make_weight(first, out, activation)
-        tail = numbers if p.direction == "data" else (*numbers, p.n)
+        tail = numbers if p.direction == "data" else (*numbers, p.n, parts.TERMS)
         return make_launcher([step(kernel, blocks, lambda arrays, floats, _: (*common(arrays, floats), *tail))])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from numbaprims import settings
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_steps, ceil_div, fits_int32, round_up, vector_length
@@ -30,7 +31,6 @@ COPY_EFFICIENCY = {16: 1.0, 8: 0.9, 4: 0.75, 0: 0.3}
 WANTED_BLOCKS = 132
 #: No chunk is shorter: the sums of one are written and read again, 8 bytes for each output.
 LEAST_CHUNK = 256
-MOST_WORKSPACE = 256 << 20
 
 
 def layout_of(dtype: str, outer: int, along_k: int, extent: int, k: int) -> str:
@@ -95,6 +95,11 @@ def tensor_core_refusal(problem: Any, target: Any) -> str | None:
     return None
 
 
+def longest(problem: Any) -> int:
+    """Terms of one sum: an instruction adds those of 32 bytes (16 of halves) at once."""
+    return parts.longest(problem, tile_k(problem.a_dtype) // 2)
+
+
 def workspace_bytes(problem: Any, chunks: int) -> int:
     """The sums of all chunks, 4 bytes each, rows rounded up to whole vectors."""
     return int(problem.batch * chunks * problem.m * round_up(problem.n, vector_length(problem.accumulate)) * 4)
@@ -120,7 +125,7 @@ class Mma(Solver):
         tile = TILES["64x64"]
         if problem.batch * ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n) >= 2**31:
             return "there are more tiles than one launch may have blocks"
-        return None
+        return parts.too_long(min(problem.k, self._chunks(turned)[1]), longest(problem))
 
     def _chunks(self, problem: Any) -> tuple[int, int]:
         """How many chunks k is cut into, and how long one is."""
@@ -165,8 +170,9 @@ class Mma(Solver):
         return min(self._seconds(problem, target, name) for name in self._tiles(target))
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        problem, _ = rows_first(problem)
         chunks, _ = self._chunks(problem)
-        return workspace_bytes(rows_first(problem)[0], chunks) if chunks > 1 else 0
+        return workspace_bytes(problem, chunks) if chunks > 1 else 0
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         problem, turned = rows_first(problem)
@@ -220,10 +226,8 @@ class MmaSplitK(Mma):
 
     def _chunks(self, problem: Any) -> tuple[int, int]:
         tiles = problem.batch * ceil_div(problem.m, 128) * ceil_div(problem.n, 128)
-        wanted = max(1, min(ceil_div(WANTED_BLOCKS, tiles), problem.k // LEAST_CHUNK))
-        wanted = max(1, min(wanted, MOST_WORKSPACE // max(1, workspace_bytes(problem, 1))))
-        chunk = round_up(ceil_div(max(1, problem.k), wanted), 64)
-        return ceil_div(max(1, problem.k), chunk), chunk
+        wanted = min(ceil_div(WANTED_BLOCKS, tiles), problem.k // LEAST_CHUNK)
+        return parts.chunks_of(problem.k, wanted, workspace_bytes(problem, 1), longest(problem))
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         refusal = super().why_not(problem, target)
@@ -234,4 +238,4 @@ class MmaSplitK(Mma):
             return "k is too short, the tiles too many or their sums too large to compute chunks of k side by side"
         if problem.batch * problem.m * chunks >= 2**31 or problem.batch * problem.m * problem.n >= 2**36:
             return "there are too many sums to keep"
-        return None
+        return parts.too_many(workspace_bytes(rows_first(problem)[0], chunks), problem)

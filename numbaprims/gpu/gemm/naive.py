@@ -18,7 +18,7 @@ THREADS = ROWS * COLUMNS
 
 @functools.cache
 def make_naive(a_dtype: str, b_dtype: str, out_dtype: str, activation: str) -> GpuKernel:
-    """One element of out a thread: 2 k loads, k multiply-adds.
+    """One element of out a thread: 2 k loads, k multiply-adds, the sum of every `terms` of them by itself.
 
     A block is 8 rows of 32 columns, a warp 32 neighbours of one row: its loads of a are one, those of b neighbours
     where b's rows have unit stride.
@@ -26,13 +26,13 @@ def make_naive(a_dtype: str, b_dtype: str, out_dtype: str, activation: str) -> G
     acc = DTYPES[a_dtype].accumulate
     finish = make_finish(a_dtype, out_dtype, acc, activation, 1)
     I32, I64, U32, S = types.int32, types.int64, types.uint32, register_type(a_dtype)
-    signature = types.void(*common_types(a_dtype, b_dtype, out_dtype, acc), types.int32, types.int32)
+    signature = types.void(*common_types(a_dtype, b_dtype, out_dtype, acc), *(types.int32,) * 3)
 
     @gpu_kernel("gemm_naive", signature, spec=(a_dtype, b_dtype, out_dtype, activation), threads=THREADS, registers=64)
     def gemm_naive(  # type: ignore[no-untyped-def]
         out, a, b, c, bias, offsets, m, n, k, a_rs, a_cs, b_rs, b_cs, out_rs, out_cs, c_rs, c_cs, bias_step,
         a_bs, b_bs, out_bs, c_bs, has_c, bias_axis, activation, flags, alpha, beta, p0, p1, p2,
-        row_blocks, column_blocks,
+        row_blocks, column_blocks, terms,
     ):  # fmt: skip
         block, t = U32(block_index()), U32(thread_index())
         row = quotient(block, U32(column_blocks))
@@ -50,9 +50,17 @@ def make_naive(a_dtype: str, b_dtype: str, out_dtype: str, activation: str) -> G
             at_b += I64(j) * b_cs
             x = cuda.local.array(1, S)
             x[0] = S(0)
-            for p in range(k):
-                left = widen(a[at_a + I64(p) * a_cs], a_dtype)
-                x[0] = S(x[0] + left * widen(b[at_b + I64(p) * b_rs], b_dtype))
+            first = I32(0)
+            while first < k:
+                length = I32(min(I32(k - first), terms))
+                total = S(0)
+                for p in range(length):
+                    left = widen(a[at_a + I64(p) * a_cs], a_dtype)
+                    total = S(total + left * widen(b[at_b + I64(p) * b_rs], b_dtype))
+                x[0] = S(x[0] + total)
+                at_a += I64(length) * a_cs
+                at_b += I64(length) * b_rs
+                first = I32(first + length)
             finish(
                 x, i, j, advance(out, at_out), advance(c, at_c), bias, n, out_rs, out_cs, c_rs, c_cs, bias_step,
                 has_c, bias_axis, activation, flags, alpha, beta, p0, p1, p2,

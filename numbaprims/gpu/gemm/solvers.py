@@ -7,6 +7,7 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import ceil_div, fits_int32, round_up, vector_length
@@ -119,10 +120,10 @@ class _Tiles(Solver):
         return make_gemm_launcher(problem, make_form)
 
 
-def _too_large(problem: Any) -> str | None:
+def _too_large(problem: Any, chunks: int = 1) -> str | None:
     if not fits_int32(problem):
         return TOO_LARGE
-    blocks = problem.batch * ceil_div(problem.m, 16) * ceil_div(problem.n, 16)
+    blocks = problem.batch * chunks * ceil_div(problem.m, 16) * ceil_div(problem.n, 16)
     return "there are more tiles than one launch may have blocks" if blocks >= 2**31 else None
 
 
@@ -134,7 +135,7 @@ class Tiled(_Tiles):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.a_dtype in INTEGERS:
             return "it computes in floating point; integer products are dp4a's"
-        return _too_large(problem)
+        return parts.too_long(problem.k, parts.longest(problem)) or _too_large(problem)
 
 
 class Dp4a(_Tiles):
@@ -152,12 +153,10 @@ class Dp4a(_Tiles):
 WANTED_BLOCKS = 264
 #: No chunk is shorter: the sums of one are written and read again, 8 bytes for each output.
 LEAST_CHUNK = 128
-#: Scratch memory that is not exceeded.
-MOST_WORKSPACE = 256 << 20
 
 
 class SplitK(_Tiles):
-    """Few tiles and a long k: k in chunks side by side, whose sums a second kernel adds in a fixed order."""
+    """Few tiles, or a k of any length: k in chunks side by side, whose sums a second kernel adds in a fixed order."""
 
     name = "split_k"
 
@@ -169,15 +168,12 @@ class SplitK(_Tiles):
             return "there are tiles enough to fill a GPU, or their sums are too large to keep for several chunks"
         if problem.batch * problem.m * chunks >= 2**31 or problem.batch * problem.m * problem.n >= 2**36:
             return "there are too many sums to keep"
-        return _too_large(problem)
+        return parts.too_many(workspace_bytes(problem, chunks), problem) or _too_large(problem, chunks)
 
     def _chunks(self, problem: Any) -> tuple[int, int]:
         tiles = problem.batch * ceil_div(problem.m, 64) * ceil_div(problem.n, 64)
-        wanted = max(1, min(ceil_div(WANTED_BLOCKS, tiles), problem.k // LEAST_CHUNK))
-        one = max(1, workspace_bytes(problem, 1))
-        wanted = max(1, min(wanted, MOST_WORKSPACE // one))
-        chunk = round_up(ceil_div(max(1, problem.k), wanted), 64)
-        return ceil_div(max(1, problem.k), chunk), chunk
+        wanted = min(ceil_div(WANTED_BLOCKS, tiles), problem.k // LEAST_CHUNK)
+        return parts.chunks_of(problem.k, wanted, workspace_bytes(problem, 1), parts.longest(problem))
 
     def _seconds(self, problem: Any, target: Any, tile: str) -> float:
         chunks, _ = self._chunks(problem)
@@ -209,7 +205,7 @@ class Naive(Solver):
         grid = problem.batch * row_blocks * column_blocks
 
         def make_form(pointers: Pointers, common: Common) -> Form:
-            own = (row_blocks, column_blocks)
+            own = (row_blocks, column_blocks, parts.TERMS)
             return Form([step(kernel, grid, lambda arrays, floats, scratch: (*common(arrays, floats), *own))])
 
         return make_gemm_launcher(problem, make_form)

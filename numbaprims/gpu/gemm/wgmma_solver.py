@@ -14,7 +14,7 @@ import numpy as np
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
-from numbaprims.gpu import driver as seam
+from numbaprims.gpu import driver as seam, parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_of, ceil_div
@@ -23,6 +23,7 @@ from numbaprims.gpu.gemm.mma_solvers import (
     INTEGERS,
     Mma,
     layouts,
+    longest,
     rows_first,
     tensor_core_refusal,
     turned_launcher,
@@ -125,7 +126,7 @@ class Wgmma(Solver):
             refusal = Shape(problem, operand, "64x128").refusal(name)
             if refusal is not None:
                 return refusal
-        return None
+        return parts.too_long(problem.k, longest(problem))
 
     def _seconds(self, problem: Any, target: Any, name: str) -> float:
         tile = TILES[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from numbaprims.gpu import parts
 from numbaprims.gpu.device.packs import lanes
 
 THREADS = 256
@@ -56,9 +57,10 @@ class Cut(NamedTuple):
         return self.across * self.chunks
 
 
-def _chunks(n: int, wanted: int, least: int, multiple: int) -> tuple[int, int]:
-    """(length, how many) of chunks of n terms, each of `least` or more and a multiple of `multiple`."""
-    count = max(1, min(wanted, n // least, MOST_CHUNKS))
+def _chunks(n: int, wanted: int, least: int, multiple: int, adders: int) -> tuple[int, int]:
+    """(length, how many) of chunks of n terms, each a multiple of `multiple`, of `least` or more, and of no more than
+    so many accumulators add."""
+    count = max(1, min(wanted, n // least, MOST_CHUNKS), -(-n // (adders * parts.TERMS)))
     length = max(multiple, -(-n // (count * multiple)) * multiple)
     return length, max(1, -(-n // length))
 
@@ -71,7 +73,7 @@ def cut(problem: Any) -> Cut:
         groups = THREADS // side
         across = -(-m // (side * P))
         # 16 terms for each group of lanes at least: its sums are then a small part of what it reads
-        length, chunks = _chunks(n, -(-BLOCKS // across), 16 * groups, 4 * groups)
+        length, chunks = _chunks(n, -(-BLOCKS // across), 16 * groups, 4 * groups, groups)
         return Cut(0, side, 1, across, length, chunks)
     many = m >= 16 * BLOCKS  # half of the blocks already where a warp takes four rows
     if n <= 16 * P:
@@ -81,7 +83,7 @@ def cut(problem: Any) -> Cut:
     else:
         rows, side, warps = 4 if m >= 2 * BLOCKS else 1, 32, WARPS
     across = -(-m // (rows * THREADS // (side * warps)))
-    if warps == 1:
-        return Cut(rows, side, 1, across, max(n, 1), 1)
-    length, chunks = _chunks(n, -(-BLOCKS // across), 4 * THREADS * P, THREADS * P)
+    width = side * warps
+    wanted = -(-BLOCKS // across) if warps > 1 else 1
+    length, chunks = _chunks(n, wanted, 4 * width * P, width * P, width)
     return Cut(rows, side, warps, across, length, chunks)

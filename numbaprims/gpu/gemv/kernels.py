@@ -252,13 +252,14 @@ def make_row_block(dtype: str) -> GpuKernel:
 
     Its lines: 1, `buff` is zero; 2 to 10, thread i adds the terms i, i + N M, i + 2 N M, ... to buff[i]; 11 to 16, the
     first warp adds buff[i] to buff[i mod N] for i from N M - 1 down to N; 17 to 23, it halves the range log2 N times;
-    24, y[j] is buff[0].  Three things are not as printed:
+    24, y[j] is buff[0].  Four things are not as printed:
 
     - Line 9 tests i against size(A[j]) after it has stepped, and line 5 leaves the loop out where i is at most N M, so
       that threads past the end of a short row would read behind it in lines 3 and 4: here i is tested before each load.
     - Nothing stands between lines 10 and 11, or between the steps of the loop from 18 on.  Warps ran in lockstep when
       this was written; now the block needs a barrier before line 11, and the warp one after each step.
     - Line 19 lets i run to 2^n itself, one too many, and line 23 the loop one step past n = 1.
+    - A thread adds its terms of `length` elements at a time by themselves, so that errors do not grow with n.
 
     The transposed product, their gNewGemvf^T, is the same with the strides of op(A): loads are n elements apart then.
     """
@@ -274,11 +275,15 @@ def make_row_block(dtype: str) -> GpuKernel:
         buff[t] = number(0.0)
         i = t
         while i < n:
-            product = widen(x[types.int64(i) * x_step], dtype) * widen(
-                a[types.int64(j) * a_rs + types.int64(i) * a_cs], dtype
-            )
-            buff[t] += product
-            i = types.uint32(i + THREADS)
+            part = number(0.0)
+            end = types.uint32(i + min(length, types.uint32(n - i)))
+            while i < end:
+                product = widen(x[types.int64(i) * x_step], dtype) * widen(
+                    a[types.int64(j) * a_rs + types.int64(i) * a_cs], dtype
+                )
+                part += product
+                i = types.uint32(i + THREADS)
+            buff[t] += part
         barrier()
         if t < 32:
             i = types.uint32(t + THREADS - 32)
@@ -300,7 +305,7 @@ def make_row_block(dtype: str) -> GpuKernel:
 
 @functools.cache
 def make_naive(dtype: str) -> GpuKernel:
-    """One output a thread, one term after the other, wherever they lie."""
+    """One output a thread, one term after the other, wherever they lie; every `length` of them by themselves."""
     number = REGISTER[dtype]
 
     @gpu_kernel("gemv_naive", signature(dtype), spec=(dtype,), threads=THREADS, registers=40)
@@ -310,9 +315,14 @@ def make_naive(dtype: str) -> GpuKernel:
         i = types.uint32(block_index() * THREADS + thread_index())
         if i < m:
             total = number(0.0)
-            for j in range(n):
-                k = types.int64(j)
-                total += widen(a[types.int64(i) * a_rs + k * a_cs], dtype) * widen(x[k * x_step], dtype)
+            first = types.uint32(0)
+            while first < n:
+                part = number(0.0)
+                for j in range(min(length, types.uint32(n - first))):
+                    k = types.int64(first + j)
+                    part += widen(a[types.int64(i) * a_rs + k * a_cs], dtype) * widen(x[k * x_step], dtype)
+                total += part
+                first = types.uint32(first + length)
             deliver(out, y, scratch, alpha, beta, i, m, 0, 1, has_y, y_step, out_step, total, dtype)
 
     return kernel

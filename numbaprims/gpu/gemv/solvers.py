@@ -8,6 +8,7 @@ from typing import Any
 
 from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.gpu import parts
 from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.gemv.arguments import THREADS, Cut, cut, walk
 from numbaprims.gpu.gemv.kernels import make_columns, make_combine, make_naive, make_row_block, make_rows
@@ -105,8 +106,8 @@ def _wide(problem: Any) -> bool:
     return columns and ints["a_start"] % V == 0 and problem.m >= V
 
 
-def _one_block_each(problem: Any) -> Cut:
-    return Cut(1, 32, THREADS // 32, 1, max(problem.n, 1), 1)
+def _one_block_each(length: int) -> Cut:
+    return Cut(1, 32, THREADS // 32, 1, length, 1)
 
 
 class RowBlock(Solver):
@@ -128,7 +129,7 @@ class RowBlock(Solver):
         return float(LAUNCH + max(moved / target.bandwidth, waiting))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        values = _values(problem, _one_block_each(problem))
+        values = _values(problem, _one_block_each(THREADS * parts.TERMS))
         return make_launcher([step(make_row_block(problem.dtype), problem.m, values)])
 
 
@@ -143,7 +144,7 @@ class Naive(Solver):
         return float(2 * LAUNCH + chain + SECTOR * problem.m * problem.n / (0.8 * target.bandwidth))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        values = _values(problem, _one_block_each(problem))
+        values = _values(problem, _one_block_each(parts.TERMS))
         return make_launcher([step(make_naive(problem.dtype), -(-problem.m // THREADS), values)])
 
 
