@@ -11,8 +11,8 @@ from numbaprims import settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.solver import Launcher
 
-OUTPUTS = (0, 6)
-"""Positions of a launcher's arrays that are written: the result, and the activation stem's second half of one."""
+OUTPUTS = {"activation": (0, 6)}
+"""Positions of a launcher's arrays that are written, where it is not the first alone: glu's gradient has two halves."""
 
 
 def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None]) -> Launcher:
@@ -21,6 +21,7 @@ def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None])
     Arrays that are one and the same on the host are one on the device, so that a result may overwrite an operand.
     """
     index = registry.split(device)[1]
+    outputs = OUTPUTS.get(stem, (0,))
 
     def launch_staged(*given: Any, **floats: float) -> None:
         memory = registry.memory()
@@ -28,10 +29,10 @@ def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None])
         there: dict[tuple[Any, ...], Any] = {}
         moved = 0
         # inputs first: what is also the result is copied then
-        for position in (1, 2, 3, 4, 5, *OUTPUTS):
+        for position in (*(p for p in range(1, 7) if p not in outputs), *outputs):
             x = given[position] if position < len(given) else None
             if isinstance(x, np.ndarray) and _place(x) not in there:
-                read = position not in OUTPUTS
+                read = position not in outputs
                 moved += x.nbytes * read
                 there[_place(x)] = memory.storage_view(memory.to_device(x, device=index, stream=stream, copy=read))
         arguments = [there[_place(x)] if isinstance(x, np.ndarray) else x for x in given]

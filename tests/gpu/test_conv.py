@@ -122,6 +122,29 @@ def test_quantized(gpu, kind, zeros):
     assert len(np.unique(wanted)) > 20
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_quantized_arrays_of_the_host(gpu, layout):
+    """Scales and zero points, which are an operand behind the activation's second result, are copied too."""
+    rng = np.random.default_rng(5)
+    case = Case((2, 3, 6, 7), (5, 3, 3, 2), padding=1)
+    x, w = (rng.integers(-90, 90, size, np.int8) for size in (case.x, case.w))
+    zeros, scales = rng.integers(-5, 6, 5, np.int8), rng.uniform(0.01, 0.02, 5).astype(np.float32)
+    x, w = to_layout(x, layout), np.ascontiguousarray(w)
+    calls = (
+        lambda: numbaprims.conv_integer(x, w, x_zero_point=3, weight_zero_point=zeros, padding=1, layout=layout),
+        lambda: numbaprims.qlinear_conv(
+            x, 0.02, 3, w, scales, zeros, np.float32(0.05), np.int8(4), padding=1, layout=layout
+        ),
+    )
+    for call in calls:
+        with numbaprims.config(device="cuda"):
+            got = call()
+        with numbaprims.config(device="cpu"):
+            wanted = call()
+        assert isinstance(got, np.ndarray) and len(np.unique(wanted)) > 20
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_bias_gradient(gpu):
     rng = np.random.default_rng(5)
     for shape, layout in (((3, 5, 7, 9), "NCHW"), ((2, 3, 4, 37), "NHWC"), ((40, 33), None)):

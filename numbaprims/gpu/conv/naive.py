@@ -129,8 +129,9 @@ def make_forward(x: str, w: str, out: str, activation: str, zeros: bool, requant
             group, _ = split(channel, group_k)
             factor, zero, w_zero = F32(0.0), F32(0.0), S(0)
             if quantized:
-                factor, zero = extra[channel], extra[2 * k + channel]
                 w_zero = S(extra[k + channel])
+            if requantized:
+                factor, zero = extra[channel], extra[2 * k + channel]
             d0, h0, w0 = o * step_d - pad_d, p * step_h - pad_h, q * step_w - pad_w
             total[0] = S(0)
             for i in range(group_c):
