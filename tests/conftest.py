@@ -15,6 +15,8 @@ import pytest
 # machine's own can be tested; kernels ask for their count at each call.
 os.environ.setdefault("NUMBA_NUM_THREADS", "8")
 _kept_cache = os.environ.get("NUMBAPRIMS_TEST_CACHE_DIR")
+if "PYTEST_XDIST_WORKER" in os.environ:  # one directory for all processes of a run
+    _kept_cache = os.environ["NUMBAPRIMS_CACHE_DIR"]
 _session_cache = None if _kept_cache else tempfile.TemporaryDirectory(prefix="numbaprims-test-cache-")
 os.environ["NUMBAPRIMS_CACHE_DIR"] = _kept_cache or _session_cache.name
 # What a test chooses may not depend on what another one has timed; the tests of the database name one of their own.

@@ -116,7 +116,7 @@ pytest_in_root() {
         mount --rbind /dev "$1/dev"
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 NUMBAPRIMS_TEST_CACHE_DIR=/kernels \
             chroot "$1" /usr/bin/sh -c \
-            "cd /checkout && shift && exec python3 -m pytest \"\$@\"" sh "$@"' sh "$root" "$@"
+            "cd /checkout && shift && exec python3 -m pytest -n 0 \"\$@\"" sh "$@"' sh "$root" "$@"
 }
 
 if [ -z "$all" ]; then

@@ -181,6 +181,6 @@ def test_taps_of_pixels(elem, pixels, short):
 @pytest.mark.parametrize("name", WIDTHS)
 def test_widths(name):
     """The same with the vectors of narrower targets."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env=os.environ | WIDTHS[name], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-8000:]

@@ -209,6 +209,6 @@ def test_refusals():
 @pytest.mark.parametrize("name", WIDTHS)
 def test_widths(name):
     """The tiles, and one whole gradient, with the vectors of narrower targets."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", "not f16"]
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", "not f16"]
     done = subprocess.run(command, env=os.environ | WIDTHS[name], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-8000:]

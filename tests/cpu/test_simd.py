@@ -318,7 +318,7 @@ def test_transpose(elem):
 def other_widths():
     """This folder's tests at the other widths, both at once."""
     files = sorted(str(p) for p in Path(__file__).parent.glob("test_simd*.py") if p.name != "test_simd_math.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", *files]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
     started = {name: subprocess.Popen(command, env=os.environ | WIDTHS[name], **streams) for name in WIDTHS}
     yield started
