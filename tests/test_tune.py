@@ -412,7 +412,9 @@ def test_resnet50_names_its_convolutions(user, monkeypatch):
 
 # The command, which in the middle of its work says so and waits: no clock decides where the signal meets it.
 HELD = """
-import sys, time
+import signal, sys, time
+# a shell that starts its jobs in the background has them ignore the signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from numbaprims import cli
 from numbaprims.dispatch import tune
 real, done = tune.run_job, []

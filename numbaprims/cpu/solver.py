@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 from numbaprims.cpu.launch import make_launcher
@@ -12,12 +13,12 @@ from numbaprims.dispatch.solver import Config, Launcher
 __all__ = ["Config", "Program", "Solver", "run"]
 
 
-class Solver(_solver.Solver):
+class Solver(_solver.Solver, abc.ABC):
     """One way to compute one primitive on the CPU."""
 
+    @abc.abstractmethod
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         """Compile or load the kernels; the program takes the problem's arrays, outputs first."""
-        raise NotImplementedError
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         return make_launcher(self.program(problem, target, config))

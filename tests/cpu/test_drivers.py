@@ -1,4 +1,4 @@
-"""The two drivers, programs and launchers, on toy kernels whose every word is known."""
+"""The two drivers and launchers, on toy kernels whose every word is known."""
 
 import gc
 import struct
@@ -9,159 +9,32 @@ import numba
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from toy_ranges import (
+    BACK,
+    DUMP,
+    GUARD,
+    INTS,
+    ONCE,
+    THERE,
+    TWICE,
+    TYPES,
+    make_clear,
+    make_count,
+    make_meet,
+    make_reverse,
+    mixed,
+    program_of,
+)
 
 import numbaprims
 from numbaprims import kernel_cache, workspace
 from numbaprims.cpu import drivers, threads
 from numbaprims.cpu.drivers import parallel_driver, serial_driver
-from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
-from numbaprims.cpu.program import MOST_WORDS, PER_WORKER, Bind, Block, Part, Phase, Program, Run, array, join, scratch
-from numbaprims.cpu.simd import (
-    Arguments,
-    address_of,
-    atomic_add_word,
-    float_bits,
-    load_scalar,
-    load_word,
-    store_scalar,
-    store_word,
-)
+from numbaprims.cpu.program import PER_WORKER, Phase
 
-ARRAYS = ("out", "a", "b", "c", "d", "e", "f", "scratch")
-ARGS = Arguments(arrays=ARRAYS, floats=("p", "q", "r", "s", "t", "u"), ints=("n", "m", "k"))
-TYPES = ARGS.types(out="i64", a="i64")
-GUARD = 48
 MOST = numba.config.NUMBA_NUM_THREADS
-
-
-def program_of(ints, phases, **more):
-    return Program.of(ARGS, dict(zip(ARGS.ints, ints, strict=False)), phases, **more)
-
-
-def make_count(times: int) -> RangeKernel:
-    """out[tile + GUARD] += times, a[worker] += 1: atomically, so that nothing done twice is lost."""
-
-    @range_kernel("test_count", TYPES, spec=(times,))
-    def count(args, worker, lo, hi):
-        atomic_add_word(address_of(args.a) + 8 * worker, 1)
-        for tile in range(lo, hi):
-            atomic_add_word(address_of(args.out) + 8 * (tile + GUARD), times)
-
-    return count
-
-
-def make_dump() -> RangeKernel:
-    """Everything that a kernel is given, as bits."""
-
-    @range_kernel("test_dump", TYPES, spec=())
-    def dump(args, worker, lo, hi):
-        out = args.out
-        store_scalar(out, 0, address_of(args.out))
-        store_scalar(out, 1, address_of(args.a))
-        store_scalar(out, 2, address_of(args.b))
-        store_scalar(out, 3, address_of(args.c))
-        store_scalar(out, 4, address_of(args.d))
-        store_scalar(out, 5, address_of(args.e))
-        store_scalar(out, 6, address_of(args.f))
-        store_scalar(out, 7, address_of(args.scratch))
-        store_scalar(out, 8, float_bits(args.p))
-        store_scalar(out, 9, float_bits(args.q))
-        store_scalar(out, 10, float_bits(args.r))
-        store_scalar(out, 11, float_bits(args.s))
-        store_scalar(out, 12, float_bits(args.t))
-        store_scalar(out, 13, float_bits(args.u))
-        store_scalar(out, 14, args.n)
-        store_scalar(out, 15, args.m)
-        store_scalar(out, 16, args.k)
-
-    return dump
-
-
-@helper
-def wrapped(i, n):
-    return i - n if i >= n else i
-
-
-def make_mix(back: bool) -> RangeKernel:
-    """out from a, or a from out: a neighbour's value times 3 (5 on the way back) plus the step, modulo 1000003."""
-    factor, far = (5, 7) if back else (3, 1)
-
-    @range_kernel("test_mix", TYPES, spec=(back,))
-    def mix(args, worker, lo, hi):
-        for i in range(lo, hi):
-            j = wrapped(i + far, args.n)
-            if back:
-                store_scalar(args.a, i, (load_scalar(args.out, j) * factor + args.step) % 1000003)
-            else:
-                store_scalar(args.out, i, (load_scalar(args.a, j) * factor + args.step) % 1000003)
-
-    return mix
-
-
-def make_meet() -> RangeKernel:
-    """Fill this worker's scratch with the tile's number, wait for k workers, and see whether the number is there still.
-
-    out[tile]: 1 if it was, -1 if not, -2 if the others did not come.  a[worker] counts visits.  n and m are the
-    words of the shared part and of each worker's; word 0 of the shared part counts the workers.
-    """
-
-    @range_kernel("test_meet", TYPES, spec=())
-    def meet(args, worker, lo, hi):
-        shared = address_of(args.scratch)
-        own = shared + 8 * (args.n + args.m * worker)
-        atomic_add_word(address_of(args.a) + 8 * worker, 1)
-        for tile in range(lo, hi):
-            for i in range(args.m):
-                store_word(own, i, tile)
-            atomic_add_word(shared, 1)
-            waited = 0
-            while atomic_add_word(shared, 0) < args.k and waited < 1 << 27:
-                waited += 1
-            found = 1
-            for i in range(args.m):
-                if load_word(own, i) != tile:
-                    found = -1
-            store_scalar(args.out, tile, -2 if waited == 1 << 27 else found)
-
-    return meet
-
-
-def make_clear() -> RangeKernel:
-    """The first word of the scratch memory becomes 0."""
-
-    @range_kernel("test_clear", TYPES, spec=())
-    def clear(args, worker, lo, hi):
-        store_word(address_of(args.scratch), 0, 0)
-
-    return clear
-
-
-def make_reverse(back: bool) -> RangeKernel:
-    """The shared scratch from a; then out from the shared scratch, back to front."""
-
-    @range_kernel("test_reverse", TYPES, spec=(back,))
-    def reverse(args, worker, lo, hi):
-        shared = address_of(args.scratch)
-        for i in range(lo, hi):
-            if back:
-                store_scalar(args.out, i, load_word(shared, args.n - 1 - i))
-            else:
-                store_word(shared, i, load_scalar(args.a, i))
-
-    return reverse
-
-
-ONCE, TWICE, DUMP = make_count(1), make_count(2), make_dump()
-THERE, BACK = make_mix(False), make_mix(True)
-
-
-def mixed(a, steps):
-    """What `steps` steps of THERE and BACK make of a."""
-    for step in range(steps):
-        out = (np.roll(a, -1) * 3 + step) % 1000003
-        a = (np.roll(out, -7) * 5 + step) % 1000003
-    return a
 
 
 # ---------------------------------------------------------------- tiles, phases, steps, workers
@@ -357,7 +230,6 @@ FLOATS = [
         0x3FB9_9999_9999_999A,  # 0.1
     )
 ]
-INTS = [2**62, -(2**63), 2**53 + 1]
 
 
 def given_arrays():
@@ -428,109 +300,6 @@ def test_a_launcher_keeps_its_program_alive(parallel, room):
     del run
     gc.collect()
     assert kept() is None
-
-
-# ---------------------------------------------------------------- bound words, further arrays, joined programs
-
-MANY = tuple(f"x{i}" for i in range(11))
-WIDE = Arguments(arrays=("out", *MANY), floats=("p",), ints=tuple(f"i{i}" for i in range(60)))
-
-
-def make_wide():
-    """out[step] = the sum of the first elements of all arrays, each times its number, the last integer, and p."""
-
-    @range_kernel("test_wide", WIDE.types(out="i64", **{name: "i64" for name in MANY}), spec=())
-    def wide(args, worker, lo, hi):
-        for i in range(lo, hi):
-            total = load_scalar(args.x0, i) + 2 * load_scalar(args.x1, i) + 3 * load_scalar(args.x2, i)
-            total += 4 * load_scalar(args.x3, i) + 5 * load_scalar(args.x4, i) + 6 * load_scalar(args.x5, i)
-            total += 7 * load_scalar(args.x6, i) + 8 * load_scalar(args.x7, i) + 9 * load_scalar(args.x8, i)
-            total += 10 * load_scalar(args.x9, i) + 11 * load_scalar(args.x10, i)
-            store_scalar(args.out, i, total + 1000 * args.i59 + int(args.p) + 100000 * args.step)
-
-    return wide
-
-
-@pytest.mark.parametrize("workers", [1, 2, 8])
-def test_arrays_and_integers_without_limit_bound_word_by_word(workers):
-    """Eleven inputs and sixty integers; out and the first input move on with each step."""
-    n, steps = 30, 3
-    binds = {"out": Bind(0, stride=8 * n), "x0": array(1)._replace(stride=8), "p": Bind(8)}
-    binds |= {name: array(2 + i, 8 * (i == 4)) for i, name in enumerate(MANY[1:])}
-    block = Block(WIDE, {"i59": 7, "i3": 1}, binds)
-    program = Program((Run((Phase(make_wide(), n, 4),), (block,), steps),))
-    rng = np.random.default_rng(0)
-    arrays, out = [rng.integers(0, 100, n + steps) for _ in MANY], np.zeros((steps, n), np.int64)
-    with numbaprims.config(threads=workers):
-        make_launcher(program)(out, *arrays[:6], f0=5.0, more=arrays[6:])
-    moved = [x[1:] if i == 5 else x for i, x in enumerate(arrays)]
-    for step in range(steps):
-        first = arrays[0][step : step + n]
-        rest = sum((i + 1) * x[:n] for i, x in enumerate(moved) if i)
-        np.testing.assert_array_equal(out[step], first + rest + 7005 + 100000 * step)
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="7 floats; a kernel takes at most 6"):
-        Arguments(arrays=("out",), floats=tuple("abcdefg"))
-    with pytest.raises(ValueError, match="must differ"):
-        Arguments(arrays=("out", "step"))
-    blocks = (Block(ARGS, {}),) * (MOST_WORDS // ARGS.words + 1)
-    with pytest.raises(ValueError, match=f"words of arguments; a run has at most {MOST_WORDS}"):
-        Program((Run((Phase(ONCE, 1, 1),), blocks),))
-    with pytest.raises(ValueError, match="40 arrays; a program takes at most 31"):
-        make_launcher(program_of([], [(ONCE, 1, 1)], shared=8))(*[np.zeros(1)] * 7, more=[np.zeros(1)] * 33)
-    with pytest.raises(KeyError):
-        program_of([], [(ONCE, 1, 1)], steps=1).of(ARGS, {"unknown": 1}, [(ONCE, 1, 1)])
-
-
-@pytest.mark.parametrize("workers", [1, 2, 8])
-def test_joined_programs_run_one_after_another(workers):
-    """Each on arrays of its own choice, handing on through scratch memory, with scratch memory of their own behind."""
-    n = 97
-    there, back = (program_of([n], [(make_reverse(b), n, 9)], shared=8 * n) for b in (False, True))
-    both = program_of([n], [(make_reverse(False), n, 9), (make_reverse(True), n, 9)], shared=8 * n)
-    mix = program_of([n], [(THERE, n, 5), (BACK, n, 5)], steps=2)
-    a = np.random.default_rng(1).integers(0, 1000, n)
-    first, second = a.copy(), a.copy()
-    out = np.zeros(n, np.int64)
-    joined = join(
-        [
-            Part(mix, [array(0), array(1)], []),
-            Part(both, [scratch(8), array(1)], []),  # an element into what they hand on
-            Part(both, [array(0), scratch(8)], []),
-            Part(mix, [array(2), array(0)], []),
-        ],
-        shared=8 * n + 8,
-    )
-    assert joined.shared >= 2 * 8 * n and len(joined.runs) == 4
-    with numbaprims.config(threads=workers):
-        make_launcher(joined)(out, first, np.zeros(n, np.int64))
-    want = mixed(second, 2)
-    np.testing.assert_array_equal(first, want)
-    np.testing.assert_array_equal(out, mixed(want, 2))
-    with numbaprims.config(threads=workers):
-        make_launcher(join([Part(there, [None, array(1)], []), Part(back, [array(0)], [])]))(out, a)
-    np.testing.assert_array_equal(out, a[::-1])
-
-
-def test_floats_of_a_part_are_constants_or_those_of_the_call():
-    dump = program_of(INTS, [(DUMP, 1, 1)])
-    out = np.full(17, -1)
-    arrays = [array(0), array(2), None, array(1, 16)]
-    make_launcher(join([Part(dump, arrays, [0.5, 3, 0])]))(out, out[3:], out[5:], f0=1.5, f3=2.5)
-    start = out.ctypes.data
-    assert out[:8].tolist() == [start, start + 40, 0, start + 24 + 16, 0, 0, 0, 0]
-    assert out[8:14].tobytes() == struct.pack("=6d", 0.5, 2.5, 1.5, 0, 0, 0) and out[14:].tolist() == INTS
-
-
-def test_a_program_prints_what_it_runs():
-    program = program_of([], [(ONCE, 10, 3), Phase(TWICE, 1, PER_WORKER)], steps=2, shared=64)
-    assert str(program).splitlines() == [
-        "2 times:", "  test_count: 10 tiles, 3 at a time", "  test_count: once for all workers",
-        "scratch: 64 bytes shared, 0 a worker",
-    ]  # fmt: skip
-    assert str(program_of([], [(ONCE, 1, 1)])) == "test_count: 1 tiles\nin the calling thread"
 
 
 # ---------------------------------------------------------------- kernels
