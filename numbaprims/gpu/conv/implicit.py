@@ -246,7 +246,7 @@ class ImplicitGemm(Solver):
         activation = compiled_kind(p.activation.kind)
         v_order, k_order = orders(p)
         kernel = make_implicit(
-            p.in_dtype, p.out_dtype, tile, *ways(p, product), v_order, k_order, by_u, product.source_size[0] == 1,
+            p.in_dtype, p.out_dtype, tile, *ways(p, product), v_order, k_order, by_u, p.planar,
             "switch" if chunks > 1 else activation, chunks > 1,
         )  # fmt: skip
         bu, bv = (size.bm, size.bn) if by_u else (size.bn, size.bm)

@@ -179,7 +179,7 @@ class ImplicitMma(Solver):
             # of an array that begins elsewhere than the tile was chosen for
             tile, shape = "64x64", TILES["64x64"]
         kernel = make_implicit_mma(
-            p.in_dtype, p.out_dtype, tile, plain, form, v_order, k_order, by_u, product.source_size[0] == 1,
+            p.in_dtype, p.out_dtype, tile, plain, form, v_order, k_order, by_u, p.planar,
             "switch" if chunks > 1 else activation, chunks > 1,
         )  # fmt: skip
         steps: list[Step] = []
