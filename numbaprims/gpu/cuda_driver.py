@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,27 @@ class CudaError(RuntimeError):
     """What the CUDA driver reported."""
 
 
+def _inside(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a method with the device's context current in this thread, and leave the thread as it was.
+
+    Others change the current context at any time (torch.cuda.set_device, numba-cuda's `gpus[1]`), so it is looked at
+    in each call; where it is ours already, as torch and CuPy leave it, that is all.
+    """
+
+    @functools.wraps(method)
+    def inside(self: Any, *arguments: Any) -> Any:
+        cu = self._cu
+        if int(self._call(cu.cuCtxGetCurrent())) == self._context:
+            return method(self, *arguments)
+        self._call(cu.cuCtxPushCurrent(self._context))
+        try:
+            return method(self, *arguments)
+        finally:
+            self._call(cu.cuCtxPopCurrent())
+
+    return inside
+
+
 class CudaDriver(Driver):
     """One GPU of this machine."""
 
@@ -71,9 +92,7 @@ class CudaDriver(Driver):
             raise NoGpu(f"device {device} is not there; this machine has {count} GPUs")
         self.device = device
         self._handle = self._call(cu.cuDeviceGet(device))
-        self._context = self._call(cu.cuDevicePrimaryCtxRetain(self._handle))
-        self._alone = count == 1
-        self._thread = threading.local()
+        self._context = int(self._call(cu.cuDevicePrimaryCtxRetain(self._handle)))
         self._types: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._modules: list[Any] = []
         self.target = self._describe()
@@ -87,19 +106,7 @@ class CudaDriver(Driver):
             raise CudaError(f"{status.name}: {text.decode() if isinstance(text, bytes) else text}")
         return result[1] if len(result) == 2 else result[1:]
 
-    def _enter(self) -> None:
-        """Make the device's context current in this thread.
-
-        With one GPU it stays so once it was, 0.05 us. With several, others change it at any time
-        (torch.cuda.set_device), so it is looked at.
-        """
-        if self._alone and getattr(self._thread, "entered", False):
-            return
-        cu = self._cu
-        if int(self._call(cu.cuCtxGetCurrent())) != int(self._context):
-            self._call(cu.cuCtxSetCurrent(self._context))
-        self._thread.entered = True
-
+    @_inside
     def _describe(self) -> GpuTarget:
         cu = self._cu
         attribute = cu.CUdevice_attribute
@@ -109,7 +116,6 @@ class CudaDriver(Driver):
                 self._call(cu.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), self._handle))
             )
 
-        self._enter()
         name = self._call(cu.cuDeviceGetName(128, self._handle))
         _, memory = self._call(cu.cuMemGetInfo())
         return GpuTarget(
@@ -128,8 +134,8 @@ class CudaDriver(Driver):
         )
 
     # -------------------------------------------------------------- the six functions
+    @_inside
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:
-        self._enter()
         cu = self._cu
         module = self._call(cu.cuModuleLoadData(cubin))
         self._modules.append(module)  # a module that is collected takes its functions along
@@ -139,6 +145,7 @@ class CudaDriver(Driver):
             self._call(cu.cuFuncSetAttribute(function, key, dynamic_shared))
         return function
 
+    @_inside
     def launch(
         self,
         function: Any,
@@ -152,21 +159,20 @@ class CudaDriver(Driver):
         types = self._types.get(kinds)
         if types is None:
             types = self._types[kinds] = tuple(_CTYPES[kind] for kind in kinds)
-        self._enter()
         (status,) = self._cu.cuLaunchKernel(function, *grid, *block, shared, stream, (values, types), 0)
         if status:
             self._call((status,))
 
+    @_inside
     def alloc(self, nbytes: int, stream: int) -> int:
-        self._enter()
         return int(self._call(self._cu.cuMemAllocAsync(max(1, nbytes), stream)))
 
+    @_inside
     def free(self, pointer: int, stream: int) -> None:
-        self._enter()
         self._call(self._cu.cuMemFreeAsync(pointer, stream))
 
+    @_inside
     def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
-        self._enter()
         cu = self._cu
         if isinstance(destination, ndarray):
             self._call(cu.cuMemcpyDtoHAsync(destination.__array_interface__["data"][0], source, nbytes, stream))
@@ -177,8 +183,8 @@ class CudaDriver(Driver):
             return
         self._call(cu.cuStreamSynchronize(stream))
 
+    @_inside
     def synchronise(self, stream: int) -> None:
-        self._enter()
         self._call(self._cu.cuStreamSynchronize(stream))
 
     def tensor_map(
@@ -214,20 +220,19 @@ class EventClock:
     sleep = staticmethod(time.sleep)
 
     def __init__(self, driver: CudaDriver) -> None:
-        self._driver = driver
-        self._cu = driver._cu
+        self._cu, self._context, self._call = driver._cu, driver._context, driver._call
         self._start, self._event = self._make(), self._make()
         self._record(self._start)
 
+    @_inside
     def _make(self) -> Any:
-        self._driver._enter()
-        return self._driver._call(self._cu.cuEventCreate(0))
+        return self._call(self._cu.cuEventCreate(0))
 
+    @_inside
     def _record(self, event: Any) -> None:
-        self._driver._enter()
-        self._driver._call(self._cu.cuEventRecord(event, 0))
-        self._driver._call(self._cu.cuEventSynchronize(event))
+        self._call(self._cu.cuEventRecord(event, 0))
+        self._call(self._cu.cuEventSynchronize(event))
 
     def now(self) -> float:
         self._record(self._event)
-        return float(self._driver._call(self._cu.cuEventElapsedTime(self._start, self._event))) / 1e3
+        return float(self._call(self._cu.cuEventElapsedTime(self._start, self._event))) / 1e3

@@ -73,25 +73,37 @@ class Bindings(types.SimpleNamespace):
 
     def __init__(self, devices=1):
         super().__init__()
-        self.calls = []
+        self.calls, self.entered = [], []  # what is done with contexts is noted apart
         self.answers = {
             "cuDeviceGetCount": devices, "cuDeviceGet": Handle(3), "cuDevicePrimaryCtxRetain": Handle(1000),
-            "cuDeviceGetName": b"NVIDIA H200\0\0", "cuMemGetInfo": (1, 141 << 30), "cuCtxGetCurrent": Handle(0),
+            "cuDeviceGetName": b"NVIDIA H200\0\0", "cuMemGetInfo": (1, 141 << 30),
             "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocAsync": Handle(4096),
             "cuGetErrorString": b"an illegal memory access was encountered",
         }  # fmt: skip
         self.fails: dict[str, int] = {}
+        self.contexts: list[int] = []  # this thread's stack
+        self.hooks = {
+            "cuCtxPushCurrent": self.contexts.append, "cuCtxPopCurrent": lambda: self.contexts.pop(),
+            "cuCtxSetCurrent": self._replace,
+        }  # fmt: skip
         prefix = "CU_DEVICE_ATTRIBUTE_"
         self.CUdevice_attribute = types.SimpleNamespace(**{prefix + name: name for name in self.ATTRIBUTES})
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
+
+    def _replace(self, context):
+        self.contexts[-1:] = [context]
 
     def __getattr__(self, name):
         if not name.startswith("cu"):
             raise AttributeError(name)
 
         def call(*arguments):
-            self.calls.append((name, *arguments))
+            (self.entered if name.startswith("cuCtx") else self.calls).append((name, *arguments))
             status = Status(self.fails.get(name, 0))
+            if name == "cuCtxGetCurrent":
+                return status, Handle(self.contexts[-1] if self.contexts else 0)
+            if name in self.hooks:
+                self.hooks[name](*arguments[: 1 if name.startswith("cuCtx") else 0])
             if name == "cuDeviceGetAttribute":
                 return status, self.ATTRIBUTES[arguments[0]]
             if name not in self.answers:
@@ -159,18 +171,26 @@ def test_memory_goes_by_the_stream(cu):
     assert cu.calls[-1] == ("cuStreamSynchronize", 5)
 
 
-def test_the_context_is_looked_at_as_often_as_needed(cu):
+@pytest.mark.parametrize("before", [[], [7], [7, 1000], [1000]])
+def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     gpu = cuda_driver.CudaDriver()
-    assert cu.names().count("cuCtxSetCurrent") == 1
-    for _ in range(3):
-        gpu.alloc(4, 0)
-    assert cu.names().count("cuCtxGetCurrent") == 1, "with one GPU once in a thread"
-    cu.answers["cuDeviceGetCount"] = 2
-    second = cuda_driver.CudaDriver(1)
-    asked = cu.names().count("cuCtxGetCurrent")
-    for _ in range(3):
-        second.alloc(4, 0)
-    assert cu.names().count("cuCtxGetCurrent") == asked + 3, "with two GPUs others may have changed it"
+    assert cu.contexts == []
+    for _ in range(2):
+        cu.contexts[:] = before  # others change it between any two calls, with one GPU too
+        seen = []
+        cu.hooks["cuLaunchKernel"] = lambda: seen.append(cu.contexts[-1])  # noqa: B023
+        gpu.launch(1, (1, 1, 1), (1, 1, 1), 0, 0, (), ())
+        assert seen == [1000] and cu.contexts == before
+        cu.fails["cuStreamSynchronize"] = 700
+        with pytest.raises(cuda_driver.CudaError):
+            gpu.synchronise(0)
+        assert cu.contexts == before
+        gpu.clock()
+        assert cu.contexts == before
+    cu.contexts[:] = [1000]
+    cu.entered.clear()
+    gpu.alloc(4, 0)
+    assert cu.entered == [("cuCtxGetCurrent",)], "where it is ours, looking is all"
 
 
 def test_time_is_the_devices(cu):
