@@ -103,7 +103,8 @@ class Bindings(types.SimpleNamespace):
             if name == "cuCtxGetCurrent":
                 return status, Handle(self.contexts[-1] if self.contexts else 0)
             if name in self.hooks:
-                self.hooks[name](*arguments[: 1 if name.startswith("cuCtx") else 0])
+                answer = self.hooks[name](*arguments)
+                return (status,) if answer is None else (status, answer)
             if name == "cuDeviceGetAttribute":
                 return status, self.ATTRIBUTES[arguments[0]]
             if name not in self.answers:
@@ -178,7 +179,7 @@ def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     for _ in range(2):
         cu.contexts[:] = before  # others change it between any two calls, with one GPU too
         seen = []
-        cu.hooks["cuLaunchKernel"] = lambda: seen.append(cu.contexts[-1])  # noqa: B023
+        cu.hooks["cuLaunchKernel"] = lambda *_: seen.append(cu.contexts[-1])  # noqa: B023
         gpu.launch(1, (1, 1, 1), (1, 1, 1), 0, 0, (), ())
         assert seen == [1000] and cu.contexts == before
         cu.fails["cuStreamSynchronize"] = 700
@@ -200,6 +201,24 @@ def test_time_is_the_devices(cu):
     cu.calls.clear()
     assert clock.now() == 2.5e-3
     assert cu.names() == ["cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"]
+
+
+def test_time_is_as_fine_after_an_hour(cu):
+    """The driver tells the milliseconds between two events as a float32."""
+    gpu = cuda_driver.CudaDriver()
+    events, recorded, time = iter((8, 9)), {}, 0.0
+    cu.hooks["cuEventCreate"] = lambda flags: next(events)
+    cu.hooks["cuEventRecord"] = lambda event, stream: recorded.__setitem__(event, time)
+    cu.hooks["cuEventElapsedTime"] = lambda first, last: float(np.float32(1e3 * (recorded[last] - recorded[first])))
+    clock = gpu.clock()
+    time = 3600.0
+    before = clock.now()
+    for kernel in range(1, 100):
+        time = 3600.0 + kernel * 5e-6
+        assert clock.now() - before == pytest.approx(kernel * 5e-6, rel=1e-3)
+
+
+def test_time_of_a_stand_in_is_the_hosts():
     emulated = Plain()
     emulated.synchronise = lambda stream: None
     assert emulated.clock().now() > 0
