@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numbaprims import settings
 from numbaprims.arrays import DTYPES, LONG_NAMES, Library, describe, refuse_dtype, torch_library
 
 _STORAGE = {name: kind.storage for name, kind in DTYPES.items()}
+_AS_IT_IS = nullcontext()
 
 
 class Flags:
@@ -230,8 +232,21 @@ class DeviceLibrary(Library):
         chosen = settings.current().stream
         return self.current_stream() if chosen is None else stream_address(chosen)
 
+    def ordered(self) -> AbstractContextManager[Any]:
+        """Where memory of a call is allocated: under the stream of the settings, if they name one.
+
+        A library gives memory out again in the order of the stream that it was allocated under; under another than
+        the call's, scratch memory would be somebody else's while kernels still use it.
+        """
+        chosen = settings.current().stream
+        return _AS_IT_IS if chosen is None else self.under(stream_address(chosen))
+
+    def under(self, stream: int) -> AbstractContextManager[Any]:
+        """Make a stream the library's current one."""
+        return _AS_IT_IS
+
     def scratch(self, nbytes: int) -> tuple[int, Any]:
-        """(pointer, owner): memory for work on the current stream, given back with the owner."""
+        """(pointer, owner): memory for work on the call's stream, given back with the owner."""
         owner = self.allocate((nbytes,), (1,), "u8")
         return self.pointer_of(owner), owner
 
@@ -270,10 +285,12 @@ class _Torch(DeviceLibrary):
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
         size = DTYPES[dtype].itemsize
         steps = tuple(stride // size for stride in strides)
-        return self._empty_strided(shape, steps, dtype=self._dtypes[dtype], device=self._at)
+        with self.ordered():
+            return self._empty_strided(shape, steps, dtype=self._dtypes[dtype], device=self._at)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
-        tensor = self._empty(shape, dtype=self._dtypes[dtype], device=self._at)
+        with self.ordered():
+            tensor = self._empty(shape, dtype=self._dtypes[dtype], device=self._at)
         return self._view(tensor, shape, c_strides(shape, DTYPES[dtype].itemsize), dtype)
 
     def pointer_of(self, x: Any) -> int:
@@ -282,6 +299,11 @@ class _Torch(DeviceLibrary):
     def current_stream(self) -> int:
         return int(self._stream(self.index))
 
+    def under(self, stream: int) -> AbstractContextManager[Any]:
+        cuda = sys.modules["torch"].cuda
+        context: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=self._at))
+        return context
+
 
 class _Cupy(DeviceLibrary):
     name = "cupy"
@@ -289,7 +311,7 @@ class _Cupy(DeviceLibrary):
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
         cupy = sys.modules["cupy"]
         kind = _named_dtype(dtype)
-        with cupy.cuda.Device(self.index):
+        with cupy.cuda.Device(self.index), self.ordered():
             memory = cupy.cuda.alloc(max(1, math.prod(shape) * kind.itemsize))
             return cupy.ndarray(shape, kind, memptr=memory, strides=strides)
 
@@ -297,14 +319,21 @@ class _Cupy(DeviceLibrary):
         return int(x.data.ptr)
 
     def current_stream(self) -> int:
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+        return int(sys.modules["cupy"].cuda.get_current_stream(self.index).ptr)
+
+    def under(self, stream: int) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.ExternalStream(stream)
+        return context
 
 
 class _Numba(DeviceLibrary):
     name = "numba"
 
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        return sys.modules["numba.cuda"].device_array(shape, _named_dtype(dtype), strides)
+        cuda = sys.modules["numba.cuda"]
+        # neither knows of streams: allocating and giving back wait for the device
+        with cuda.gpus[self.index]:
+            return cuda.device_array(shape, _named_dtype(dtype), strides)
 
     def pointer_of(self, x: Any) -> int:
         return int(x.__cuda_array_interface__["data"][0])
@@ -339,15 +368,18 @@ def own_library(index: int) -> DeviceLibrary:
 
 
 def stream_address(stream: Any) -> int:
-    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int."""
+    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int.
+
+    0 is the default stream, which CUDA calls 1 too where 0 could mean none.
+    """
     if isinstance(stream, int):
-        return stream
+        return 0 if stream == 1 else stream
     if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
+        return stream_address(int(stream.__cuda_stream__()[1]))
     for name in ("cuda_stream", "ptr", "handle"):
         value = getattr(stream, name, None)
         if value is not None:
-            return int(getattr(value, "value", value) or 0)
+            return stream_address(int(getattr(value, "value", value) or 0))
     raise TypeError(
         f"stream is {stream!r}; it must be a stream of torch, CuPy, numba.cuda or cuda.core, or its address"
     )
@@ -366,7 +398,8 @@ def enter_tensor(x: Any, name: str, dtype: str | None) -> tuple[DeviceView, str,
     size = storage.itemsize
     owner = None
     if x.is_neg():
-        x = owner = x.resolve_neg()  # a copy, which is not the caller's memory
+        with library.ordered():
+            x = owner = x.resolve_neg()  # a copy, which is not the caller's memory
     shape, steps = tuple(x.shape), x.stride()
     strides = tuple([step * size for step in steps])
     return DeviceView(x.data_ptr(), shape, strides, storage, library, owner is None, owner), dtype, library

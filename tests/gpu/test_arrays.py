@@ -414,7 +414,7 @@ def cupy(gpu, monkeypatch):
     module.ndarray = Array
     module.cuda = types.SimpleNamespace(
         alloc=lambda nbytes: empty((nbytes,), np.uint8), Device=Device,
-        get_current_stream=lambda: types.SimpleNamespace(ptr=33),
+        get_current_stream=lambda index: types.SimpleNamespace(ptr=33),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "cupy", module)
     device_arrays._libraries.clear()
@@ -435,6 +435,75 @@ def test_cupy_arrays_give_cupy_arrays(cupy, gpu, toy_ger, monkeypatch):
     assert type(got) is cupy.ndarray and got.shape == (4, 4) and got.strides == (16, 4) and streams == [33]
     np.testing.assert_array_equal(got.kept.view(np.uint8).to_host().view(np.float32).reshape(4, 4),
                                   np.outer(values, values))  # fmt: skip
+
+
+@pytest.fixture(params=["torch", "cupy"])
+def library(request, monkeypatch):
+    """A library of device arrays, as far as allocating goes: `given` notes the stream of each allocation."""
+    name, given, current = request.param, [], [33]
+
+    class Under:
+        def __init__(self, stream, device=None):
+            self.ptr = stream
+
+        def __enter__(self):
+            current.append(self.ptr)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    class Array:
+        def __init__(self, *_, **__):
+            self.data = types.SimpleNamespace(ptr=4096)
+
+    module = types.ModuleType(name)
+    module.cuda = types.SimpleNamespace(
+        ExternalStream=Under, stream=lambda stream: stream, Device=lambda index: Under(current[-1]),
+        alloc=lambda nbytes: given.append(current[-1]), get_current_stream=lambda index: Under(30 + index),
+    )  # fmt: skip
+    module.empty = module.empty_strided = lambda *_, **__: (
+        given.append(current[-1]) or types.SimpleNamespace(data_ptr=lambda: 4096)
+    )
+    module.ndarray, module.device = Array, lambda kind, index: (kind, index)
+    module._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 30 + index)
+    for long in arrays.LONG_NAMES.values():
+        setattr(module, long, long)
+    monkeypatch.setitem(sys.modules, name, module)
+    kind = {"torch": device_arrays._Torch, "cupy": device_arrays._Cupy}[name]
+    return types.SimpleNamespace(of=kind(3), given=given, current=current)
+
+
+def test_memory_of_a_call_is_allocated_under_its_stream(library):
+    """Else the library gives scratch memory to others while kernels of the call still use it."""
+    like = np.empty((3, 2), np.float32).T
+    for chosen, stream in [(None, 33), (79, 79), (Stream(), 77), (1, 0), (33, 33)]:
+        with numbaprims.config(stream=chosen):
+            library.of.empty((2, 3), "f32")
+            library.of.empty_like(like, "f32")
+            _pointer, _owner = library.of.scratch(100)
+            assert library.of.stream() == stream
+        assert library.given == [stream] * 3 and library.current == [33]
+        library.given.clear()
+
+
+def test_results_for_numba_lie_on_the_device_of_its_arrays(monkeypatch):
+    entered = []
+
+    class Gpu:
+        def __init__(self, index):
+            self.index = index
+
+        def __enter__(self):
+            entered.append(self.index)
+
+        def __exit__(self, *_):
+            entered.pop()
+
+    module = types.ModuleType("numba.cuda")
+    module.gpus = {2: Gpu(2)}
+    module.device_array = lambda shape, dtype, strides: (tuple(entered), shape, dtype, strides)
+    monkeypatch.setitem(sys.modules, "numba.cuda", module)
+    assert device_arrays._Numba(2).allocate((3,), (4,), "f32") == ((2,), (3,), np.float32, (4,)) and not entered
 
 
 def test_views_answer_what_checks_ask(gpu):
