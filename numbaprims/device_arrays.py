@@ -232,6 +232,19 @@ class DeviceLibrary(Library):
         chosen = settings.current().stream
         return self.current_stream() if chosen is None else stream_address(chosen)
 
+    def follow(self, name: str, producer: Any) -> None:
+        """Let a call begin after what the producer's stream holds, as version 3 of the interface asks for.
+
+        Events order the two, so that the host waits for nothing and a capture goes on.
+        """
+        if producer == 0:
+            raise ValueError(f"{name} says it is written on stream 0, which its interface forbids: 1 or 2 is meant")
+        ours, theirs = self.stream(), stream_address(producer)
+        if ours != theirs:
+            from importlib import import_module
+
+            import_module("numbaprims.gpu.driver").current(self.index).follow(ours, theirs)
+
     def ordered(self) -> AbstractContextManager[Any]:
         """Where memory of a call is allocated: under the stream of the settings, if they name one.
 
@@ -411,6 +424,7 @@ def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
     entered = getattr(x, "entered", None)
     if entered is not None and entered[0] is not None:
         _check_device(name, entered[2])
+        x.memory.use(settings.current().stream)
         return entered
     facts = x.__cuda_array_interface__
     if facts.get("version", 0) < 2:
@@ -432,6 +446,9 @@ def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
     view = DeviceView(int(pointer or 0), shape, strides, _STORAGE[dtype], library, writeable)
     if entered is not None:
         x.entered = (view, dtype, library)
+        x.memory.use(settings.current().stream)
+    elif facts.get("stream") is not None:
+        library.follow(name, facts["stream"])
     return view, dtype, library
 
 

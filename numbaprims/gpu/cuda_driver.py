@@ -187,6 +187,16 @@ class CudaDriver(Driver):
     def synchronise(self, stream: int) -> None:
         self._call(self._cu.cuStreamSynchronize(stream))
 
+    @_inside
+    def follow(self, stream: int, other: int) -> None:
+        cu = self._cu
+        event = self._call(cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
+        try:
+            self._call(cu.cuEventRecord(event, other))
+            self._call(cu.cuStreamWaitEvent(stream, event, 0))
+        finally:
+            self._call(cu.cuEventDestroy(event))  # the driver keeps it until it has come
+
     def tensor_map(
         self,
         pointer: int,

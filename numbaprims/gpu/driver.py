@@ -80,6 +80,10 @@ class Driver:
         """Wait until everything on the stream has ended; raise what went wrong in it."""
         raise self._missing("synchronise")
 
+    def follow(self, stream: int, other: int) -> None:
+        """Let what is given to `stream` from now on begin after what `other` holds now."""
+        self.synchronise(other)
+
     def tensor_map(
         self,
         pointer: int,

@@ -18,13 +18,19 @@ from numbaprims.gpu import driver as seam
 class _Memory:
     """An allocation; it is given back when the last array over it is gone."""
 
-    __slots__ = ("__weakref__", "driver", "nbytes", "pointer")
+    __slots__ = ("__weakref__", "driver", "nbytes", "pointer", "stream")
 
     def __init__(self, driver: seam.Driver, nbytes: int, stream: int) -> None:
         self.driver = driver
         self.nbytes = nbytes
+        self.stream: int | None = stream
+        """Where it may still be written; None: nowhere."""
         self.pointer = driver.alloc(max(1, nbytes), stream)
         weakref.finalize(self, driver.free, self.pointer, stream)
+
+    def use(self, stream: Any) -> None:
+        """Note the stream (None: the default one) of a call that takes an array over the memory."""
+        self.stream = 0 if stream is None else stream_address(stream)
 
 
 class DeviceArray:
@@ -92,7 +98,7 @@ class DeviceArray:
             "typestr": self.dtype.str,
             "data": (self.pointer, False),
             "version": 3,
-            "stream": None,
+            "stream": None if self.memory.stream is None else self.memory.stream or 1,
         }
 
     def _view(self, like: ndarray, base: int) -> DeviceArray:
@@ -200,6 +206,7 @@ def to_device(x: Any, *, device: int = 0, stream: Any = 0, copy: bool = True) ->
     memory = _Memory(driver, high - low, where)
     if copy and high > low:
         driver.copy(memory.pointer, _span(source, low, high), high - low, where)
+        memory.stream = None  # the copy has ended
     return DeviceArray(memory, memory.pointer - low, source.shape, source.strides, source.dtype, driver)
 
 

@@ -295,6 +295,47 @@ def test_any_cuda_array_interface_enters(gpu, toy_ger, version):
     np.testing.assert_array_equal(got.to_host(), np.outer(hx[::2], hy))
 
 
+def test_a_producers_stream_is_waited_for(gpu, toy_ger, monkeypatch):
+    """Version 3: the array may be written until what its stream holds has ended."""
+    said, launch = [], gpu.launch
+    monkeypatch.setattr(gpu, "follow", lambda *streams: said.append(streams))
+    monkeypatch.setattr(gpu, "launch", lambda *given: (said.append(given[4]), launch(*given)))
+    _, x = on_device(4)
+    for stream, chosen, wanted in [
+        (None, None, [0]), (1, None, [0]), (2, None, [(0, 2), 0]), (91, None, [(0, 91), 0]),
+        (None, 77, [77]), (1, 77, [(77, 0), 77]), (77, 77, [77]), (2, 2, [2]),
+    ]:  # fmt: skip
+        with numbaprims.config(stream=chosen):
+            for _ in range(2):  # the second call takes the short way
+                numbaprims.ger(Interface(x, stream=stream), Interface(x))
+                assert said == wanted
+                said.clear()
+    with pytest.raises(ValueError, match="x says it is written on stream 0, which its interface forbids"):
+        numbaprims.ger(Interface(x, stream=0), x)
+    out = empty((4, 4), np.float32)
+    numbaprims.ger(x, x, out=Interface(out, stream=91))
+    assert said[-1] == 0 and set(said[:-1]) == {(0, 91)}, "the result is not written while others still read it"
+
+
+def test_our_arrays_tell_the_stream_they_are_written_on(gpu, toy_ger):
+    _, x = on_device(4)
+
+    def told(array):
+        return array.__cuda_array_interface__["stream"]
+
+    assert told(x) is None, "a copy from the host has ended"
+    assert told(empty((3,), np.float32, stream=5)) == 5 and told(empty((3,), np.float32)) == 1
+    result = numbaprims.ger(x, x)
+    assert told(result) == told(result[1:].T) == 1, "0 is forbidden"
+    with numbaprims.config(stream=Stream()):
+        assert told(numbaprims.ger(x, x)) == 77
+        assert told(result) == 1
+        numbaprims.ger(x, x, out=result)
+        assert told(result) == told(result[0]) == 77
+    numbaprims.ger(x, x, out=result)
+    assert told(result) == 1
+
+
 def test_what_an_interface_may_not_be(gpu):
     _, x = on_device(4, 4)
     for change, words in [

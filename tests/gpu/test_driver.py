@@ -88,6 +88,7 @@ class Bindings(types.SimpleNamespace):
         }  # fmt: skip
         prefix = "CU_DEVICE_ATTRIBUTE_"
         self.CUdevice_attribute = types.SimpleNamespace(**{prefix + name: name for name in self.ATTRIBUTES})
+        self.CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=types.SimpleNamespace(value=2))
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
 
     def _replace(self, context):
@@ -222,6 +223,19 @@ def test_time_of_a_stand_in_is_the_hosts():
     emulated = Plain()
     emulated.synchronise = lambda stream: None
     assert emulated.clock().now() > 0
+
+
+def test_a_stream_follows_another_by_an_event(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.answers["cuEventCreate"] = Handle(8)
+    cu.calls.clear()
+    gpu.follow(5, 7)
+    assert cu.calls == [("cuEventCreate", 2), ("cuEventRecord", 8, 7), ("cuStreamWaitEvent", 5, 8, 0),
+                        ("cuEventDestroy", 8)]  # fmt: skip
+    cu.fails["cuEventRecord"] = 700
+    with pytest.raises(cuda_driver.CudaError):
+        gpu.follow(5, 7)
+    assert "cuStreamWaitEvent" not in cu.names()[4:] and cu.names()[-1] == "cuEventDestroy"
 
 
 def test_errors_of_the_driver_come_in_words(cu):
