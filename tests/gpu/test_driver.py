@@ -77,8 +77,8 @@ class Bindings(types.SimpleNamespace):
         self.answers = {
             "cuDeviceGetCount": devices, "cuDeviceGet": Handle(3), "cuDevicePrimaryCtxRetain": Handle(1000),
             "cuDeviceGetName": b"NVIDIA H200\0\0", "cuMemGetInfo": (1, 141 << 30),
-            "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocAsync": Handle(4096),
-            "cuGetErrorString": b"an illegal memory access was encountered",
+            "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocFromPoolAsync": Handle(4096),
+            "cuMemPoolCreate": Handle(77), "cuGetErrorString": b"an illegal memory access was encountered",
         }  # fmt: skip
         self.fails: dict[str, int] = {}
         self.contexts: list[int] = []  # this thread's stack
@@ -88,6 +88,11 @@ class Bindings(types.SimpleNamespace):
         }  # fmt: skip
         prefix = "CU_DEVICE_ATTRIBUTE_"
         self.CUdevice_attribute = types.SimpleNamespace(**{prefix + name: name for name in self.ATTRIBUTES})
+        self.CUmemPoolProps = lambda: types.SimpleNamespace(location=types.SimpleNamespace())
+        self.CUmemAllocationType = types.SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED="pinned")
+        self.CUmemLocationType = types.SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE="device")
+        self.CUmemPool_attribute = types.SimpleNamespace(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD="threshold")
+        self.cuuint64_t = Handle
         self.CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=types.SimpleNamespace(value=2))
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
 
@@ -153,9 +158,20 @@ def test_more_shared_memory_is_asked_for(cu):
     assert ("cuFuncSetAttribute", 66, "shared", 100_000) in cu.calls
 
 
+def test_memory_is_kept_in_a_pool_of_our_own(cu):
+    cu.answers["cuDeviceGetCount"] = 3
+    cuda_driver.CudaDriver(2)
+    (made, wanted), (changed, pool, key, threshold) = cu.calls[-2:]
+    assert made == "cuMemPoolCreate" and wanted.allocType == "pinned"
+    assert vars(wanted.location) == {"type": "device", "id": 2}
+    assert (changed, pool, key) == ("cuMemPoolSetAttribute", 77, "threshold")
+    assert type(threshold) is Handle and threshold == (141 << 30) // 16, "the bindings take no int here"
+    assert "cuDeviceGetDefaultMemPool" not in cu.names()
+
+
 def test_memory_goes_by_the_stream(cu):
     gpu = cuda_driver.CudaDriver()
-    assert gpu.alloc(0, 5) == 4096 and cu.calls[-1] == ("cuMemAllocAsync", 1, 5)
+    assert gpu.alloc(0, 5) == 4096 and cu.calls[-1] == ("cuMemAllocFromPoolAsync", 1, 77, 5)
     gpu.free(4096, 5)
     assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
     host = np.zeros(4, np.float32)
