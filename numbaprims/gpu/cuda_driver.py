@@ -7,6 +7,7 @@ cuda.core 1.7 to 3.1 us.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import time
@@ -95,6 +96,10 @@ class CudaDriver(Driver):
         self._context = int(self._call(cu.cuDevicePrimaryCtxRetain(self._handle)))
         self._types: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._modules: list[Any] = []
+        self._unused: collections.deque[tuple[int, ...]] = collections.deque()
+        """Memory whose last array went during a capture: (pointer, streams)."""
+        self._of_graphs: set[int] = set()
+        """Memory allocated in a capture: it is the graph's."""
         self.target = self._describe()
         self._pool = self._make_pool()
 
@@ -183,11 +188,34 @@ class CudaDriver(Driver):
 
     @_inside
     def alloc(self, nbytes: int, stream: int) -> int:
-        return int(self._call(self._cu.cuMemAllocFromPoolAsync(max(1, nbytes), self._pool, stream)))
+        for _ in range(len(self._unused)):
+            self.free(*self._unused.popleft())
+        pointer = int(self._call(self._cu.cuMemAllocFromPoolAsync(max(1, nbytes), self._pool, stream)))
+        (self._of_graphs.add if self._captured(stream) else self._of_graphs.discard)(pointer)
+        return pointer
 
     @_inside
-    def free(self, pointer: int, stream: int) -> None:
+    def free(self, pointer: int, stream: int, *others: int) -> None:
+        captured = self._captured(stream, *others)
+        if pointer in self._of_graphs:
+            self._of_graphs.discard(pointer)
+            if not captured:
+                return  # the graph's, which writes it again when it is launched again
+        elif captured:
+            # The graph would take the free in, or the wait for another stream, and fail.
+            self._unused.append((pointer, stream, *others))
+            return
+        for other in others:
+            self.follow(stream, other)
         self._call(self._cu.cuMemFreeAsync(pointer, stream))
+
+    def _captured(self, *streams: int) -> bool:
+        """Whether one of the streams is in a capture, or the default stream (the query then fails) would spoil one."""
+        for stream in streams:
+            failed, state = self._cu.cuStreamIsCapturing(stream)
+            if failed or int(state):
+                return True
+        return False
 
     @_inside
     def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:

@@ -65,8 +65,11 @@ class Driver:
         """Device memory, in the order of the stream; a pointer, aligned to 256 bytes.  At least one byte is given."""
         raise self._missing("alloc")
 
-    def free(self, pointer: int, stream: int) -> None:
-        """Give memory of `alloc` back, in the order of the stream."""
+    def free(self, pointer: int, stream: int, *others: int) -> None:
+        """Give memory of `alloc` back, in the order of the stream, after what `others` hold.
+
+        Finalizers call it, so it may come at any time, in any thread, and while any stream is captured.
+        """
         raise self._missing("free")
 
     def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:

@@ -1,7 +1,9 @@
 """Arrays in device memory: whose they are, what is refused, and the road of a call through the real dispatcher."""
 
+import gc
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -66,6 +68,25 @@ def test_memory_is_given_back_with_the_last_view(gpu):
     assert freed == []
     del row
     assert freed == [pointer]
+
+
+def test_memory_is_given_back_after_the_streams_it_was_used_on(gpu, toy_ger, monkeypatch):
+    freed = []
+    monkeypatch.setattr(gpu, "free", lambda *given: freed.append(given))
+    _, x = on_device(4)
+    out, stream = empty((4, 4), np.float32, stream=80), Stream()
+    alive, pointer = weakref.ref(stream), out.pointer
+    for chosen in (stream, 79, None, stream):
+        with numbaprims.config(stream=chosen):
+            numbaprims.ger(x, x, out=out[:, ::-1])
+    del stream, chosen
+    assert alive() is not None, "a stream that is destroyed can't be waited for"
+    freed.clear()
+    del out
+    assert freed == [(pointer, 80, 77, 79, 0)]
+    del x
+    gc.collect()
+    assert [streams for _, *streams in freed[1:]] == [[0, 77, 79]] and alive() is None
 
 
 # ---------------------------------------------------------------- calls

@@ -80,6 +80,7 @@ class Bindings(types.SimpleNamespace):
             "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocFromPoolAsync": Handle(4096),
             "cuMemPoolCreate": Handle(77), "cuGetErrorString": b"an illegal memory access was encountered",
         }  # fmt: skip
+        self.answers["cuStreamIsCapturing"] = 0
         self.fails: dict[str, int] = {}
         self.contexts: list[int] = []  # this thread's stack
         self.hooks = {
@@ -171,7 +172,7 @@ def test_memory_is_kept_in_a_pool_of_our_own(cu):
 
 def test_memory_goes_by_the_stream(cu):
     gpu = cuda_driver.CudaDriver()
-    assert gpu.alloc(0, 5) == 4096 and cu.calls[-1] == ("cuMemAllocFromPoolAsync", 1, 77, 5)
+    assert gpu.alloc(0, 5) == 4096 and ("cuMemAllocFromPoolAsync", 1, 77, 5) in cu.calls
     gpu.free(4096, 5)
     assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
     host = np.zeros(4, np.float32)
@@ -239,6 +240,54 @@ def test_time_of_a_stand_in_is_the_hosts():
     emulated = Plain()
     emulated.synchronise = lambda stream: None
     assert emulated.clock().now() > 0
+
+
+def test_memory_is_given_back_after_its_last_use_on_any_stream(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.answers["cuEventCreate"] = Handle(8)
+    cu.calls.clear()
+    gpu.free(4096, 5, 7, 9)
+    done = [call for call in cu.calls if call[0] != "cuStreamIsCapturing"]
+    after = [("cuEventCreate", 2), ("cuEventRecord", 8, None), ("cuStreamWaitEvent", 5, 8, 0), ("cuEventDestroy", 8)]
+    assert done == [tuple(other if part is None else part for part in call) for other in (7, 9) for call in after] + [
+        ("cuMemFreeAsync", 4096, 5)]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["its stream", "another stream", "the default stream beside it"])
+def test_finalizers_stay_out_of_a_capture(cu, how):
+    gpu = cuda_driver.CudaDriver()
+    captured = {"its stream": {5}, "another stream": {7}, "the default stream beside it": set()}[how]
+    cu.hooks["cuStreamIsCapturing"] = lambda stream: int(stream in captured)
+    cu.answers["cuMemAllocFromPoolAsync"] = Handle(8192)
+    cu.fails["cuStreamIsCapturing"] = 700 if not captured else 0  # as CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+    cu.calls.clear()
+    gpu.free(4096, 5, 7)
+    assert set(cu.names()) == {"cuStreamIsCapturing"}, "which may be called in a capture"
+    gpu.alloc(64, 3)
+    assert "cuMemFreeAsync" not in cu.names(), "it still goes on"
+    captured.clear()
+    cu.fails.clear()
+    cu.calls.clear()
+    gpu.alloc(64, 3)
+    names = cu.names()
+    assert names.index("cuStreamWaitEvent") < names.index("cuMemFreeAsync") < names.index("cuMemAllocFromPoolAsync")
+    gpu.alloc(64, 3)
+    assert cu.calls.count(("cuMemFreeAsync", 4096, 5)) == 1
+
+
+def test_memory_allocated_in_a_capture_is_the_graphs(cu):
+    gpu = cuda_driver.CudaDriver()
+    captured = {5}
+    cu.hooks["cuStreamIsCapturing"] = lambda stream: int(stream in captured)
+    gpu.free(gpu.alloc(64, 5), 5)
+    assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5), "scratch memory: a node of the graph"
+    result = gpu.alloc(64, 5)
+    captured.clear()
+    cu.calls.clear()
+    gpu.free(result, 5)
+    assert set(cu.names()) == {"cuStreamIsCapturing"}
+    gpu.free(gpu.alloc(64, 5), 5)  # the same address, out of the pool
+    assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
 
 
 def test_a_stream_follows_another_by_an_event(cu):

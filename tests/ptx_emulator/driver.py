@@ -102,7 +102,7 @@ class EmulatedDriver(Driver):
         with self._lock:
             return self.memory.allocate(nbytes)
 
-    def free(self, pointer: int, stream: int) -> None:
+    def free(self, pointer: int, stream: int, *others: int) -> None:
         with self._lock:
             self.memory.free(pointer)
 
