@@ -12,7 +12,8 @@ from numpy import ndarray
 
 from numbaprims import settings
 from numbaprims.arrays import LONG_NAMES
-from numbaprims.device_arrays import DeviceLibrary, DeviceView, c_strides, stream_address
+from numbaprims.device_arrays import DeviceLibrary, stream_address
+from numbaprims.device_views import DeviceView, c_strides
 from numbaprims.gpu import driver as seam
 
 
