@@ -319,12 +319,14 @@ def enter_dlpack(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
         raise TypeError(f"{name} lives on DLPack device {int(kind)}:{index}; CPUs and CUDA devices are known")
     library = own_library(int(index))
     _check_device(name, library)
-    tensor = dlpack.open_tensor(x, library.stream())
+    tensor, capsule = dlpack.open_tensor(x, library.stream())
     if tensor.dtype not in DTYPES:
         raise TypeError(f"{name} is a {describe(x)} of {tensor.dtype}; dtypes are {', '.join(LONG_NAMES.values())}")
     size = DTYPES[tensor.dtype].itemsize
     strides = tuple(step * size for step in tensor.steps)
-    view = DeviceView(tensor.pointer, tensor.shape, strides, _STORAGE[tensor.dtype], library, not tensor.readonly)
+    view = DeviceView(
+        tensor.pointer, tensor.shape, strides, _STORAGE[tensor.dtype], library, not tensor.readonly, capsule
+    )
     return view, tensor.dtype, library
 
 

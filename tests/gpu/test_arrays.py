@@ -287,6 +287,17 @@ def test_dlpack_alone_enters(gpu, dtype):
         arrays.enter(OnlyDlpack(np.zeros(3, np.complex128)), "x")
 
 
+def test_a_capsule_lives_as_long_as_the_views_of_it(gpu):
+    """Not as long as the array, which would collect one a call."""
+    x = OnlyDlpack(np.zeros((3, 4), np.float32))
+    counts = [sys.getrefcount(x.array)]
+    view = arrays.enter(x, "x")[0].T
+    counts.append(sys.getrefcount(x.array))
+    del view
+    counts.append(sys.getrefcount(x.array))
+    assert counts[1] > counts[0] == counts[2]
+
+
 @needs_torch
 def test_dlpack_reads_both_versions_of_a_capsule():
     import torch
