@@ -8,10 +8,11 @@ cuda.core 1.7 to 3.1 us.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class CudaDriver(Driver):
         self._context = int(self._call(cu.cuDevicePrimaryCtxRetain(self._handle)))
         self._types: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._modules: list[Any] = []
-        self._unused: collections.deque[tuple[int, ...]] = collections.deque()
+        self._unused: collections.deque[tuple[int, Collection[int]]] = collections.deque()
         """Memory whose last array went during a capture: (pointer, streams)."""
         self._of_graphs: set[int] = set()
         """Memory allocated in a capture: it is the graph's."""
@@ -188,23 +189,26 @@ class CudaDriver(Driver):
 
     @_inside
     def alloc(self, nbytes: int, stream: int) -> int:
-        for _ in range(len(self._unused)):
-            self.free(*self._unused.popleft())
+        if self._unused:
+            with contextlib.suppress(IndexError):  # another thread has taken them
+                for _ in range(len(self._unused)):
+                    self.free(*self._unused.popleft())
         pointer = int(self._call(self._cu.cuMemAllocFromPoolAsync(max(1, nbytes), self._pool, stream)))
         (self._of_graphs.add if self._captured(stream) else self._of_graphs.discard)(pointer)
         return pointer
 
     @_inside
-    def free(self, pointer: int, stream: int, *others: int) -> None:
-        captured = self._captured(stream, *others)
+    def free(self, pointer: int, streams: Collection[int]) -> None:
+        captured = self._captured(*streams)
         if pointer in self._of_graphs:
             self._of_graphs.discard(pointer)
             if not captured:
                 return  # the graph's, which writes it again when it is launched again
         elif captured:
             # The graph would take the free in, or the wait for another stream, and fail.
-            self._unused.append((pointer, stream, *others))
+            self._unused.append((pointer, streams))
             return
+        stream, *others = streams
         for other in others:
             self.follow(stream, other)
         self._call(self._cu.cuMemFreeAsync(pointer, stream))

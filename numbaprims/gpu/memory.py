@@ -31,17 +31,13 @@ class _Memory:
         """Where it was allocated, and then all others where it was used. As they were given: a stream of CuPy is
         destroyed with its object, and one that is gone can't be waited for."""
         self.pointer = driver.alloc(max(1, nbytes), self.use(stream))
-        weakref.finalize(self, _give_back, driver, self.pointer, self.streams)
+        weakref.finalize(self, driver.free, self.pointer, self.streams)
 
     def use(self, stream: Any) -> int:
         """Note the stream (None: the default one) of a call that takes an array over the memory; its address."""
         self.stream = address = 0 if stream is None else stream_address(stream)
         self.streams.setdefault(address, stream)
         return address
-
-
-def _give_back(driver: seam.Driver, pointer: int, streams: dict[int, Any]) -> None:
-    driver.free(pointer, *streams)
 
 
 class DeviceArray:

@@ -4,6 +4,7 @@ import ctypes
 import subprocess
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def test_what_a_driver_lacks_is_named():
         ("load", ("", b"", "", 0)),
         ("launch", (None, (1, 1, 1), (1, 1, 1), 0, 0, (), ())),
         ("alloc", (1, 0)),
-        ("free", (1, 0)),
+        ("free", (1, [0])),
         ("copy", (1, 2, 3, 0)),
         ("synchronise", (0,)),
     ]:
@@ -173,7 +174,7 @@ def test_memory_is_kept_in_a_pool_of_our_own(cu):
 def test_memory_goes_by_the_stream(cu):
     gpu = cuda_driver.CudaDriver()
     assert gpu.alloc(0, 5) == 4096 and ("cuMemAllocFromPoolAsync", 1, 77, 5) in cu.calls
-    gpu.free(4096, 5)
+    gpu.free(4096, [5])
     assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
     host = np.zeros(4, np.float32)
     address = host.ctypes.data
@@ -246,11 +247,15 @@ def test_memory_is_given_back_after_its_last_use_on_any_stream(cu):
     gpu = cuda_driver.CudaDriver()
     cu.answers["cuEventCreate"] = Handle(8)
     cu.calls.clear()
-    gpu.free(4096, 5, 7, 9)
+    gpu.free(4096, [5, 7, 9])
     done = [call for call in cu.calls if call[0] != "cuStreamIsCapturing"]
     after = [("cuEventCreate", 2), ("cuEventRecord", 8, None), ("cuStreamWaitEvent", 5, 8, 0), ("cuEventDestroy", 8)]
     assert done == [tuple(other if part is None else part for part in call) for other in (7, 9) for call in after] + [
         ("cuMemFreeAsync", 4096, 5)]  # fmt: skip
+
+
+class Kept:
+    """The object of a stream."""
 
 
 @pytest.mark.parametrize("how", ["its stream", "another stream", "the default stream beside it"])
@@ -261,10 +266,14 @@ def test_finalizers_stay_out_of_a_capture(cu, how):
     cu.answers["cuMemAllocFromPoolAsync"] = Handle(8192)
     cu.fails["cuStreamIsCapturing"] = 700 if not captured else 0  # as CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
     cu.calls.clear()
-    gpu.free(4096, 5, 7)
+    streams = {5: Kept(), 7: None}
+    alive = weakref.ref(streams[5])
+    gpu.free(4096, streams)
+    del streams
     assert set(cu.names()) == {"cuStreamIsCapturing"}, "which may be called in a capture"
     gpu.alloc(64, 3)
     assert "cuMemFreeAsync" not in cu.names(), "it still goes on"
+    assert alive() is not None, "a stream that is destroyed can't be waited for"
     captured.clear()
     cu.fails.clear()
     cu.calls.clear()
@@ -272,21 +281,21 @@ def test_finalizers_stay_out_of_a_capture(cu, how):
     names = cu.names()
     assert names.index("cuStreamWaitEvent") < names.index("cuMemFreeAsync") < names.index("cuMemAllocFromPoolAsync")
     gpu.alloc(64, 3)
-    assert cu.calls.count(("cuMemFreeAsync", 4096, 5)) == 1
+    assert cu.calls.count(("cuMemFreeAsync", 4096, 5)) == 1 and alive() is None
 
 
 def test_memory_allocated_in_a_capture_is_the_graphs(cu):
     gpu = cuda_driver.CudaDriver()
     captured = {5}
     cu.hooks["cuStreamIsCapturing"] = lambda stream: int(stream in captured)
-    gpu.free(gpu.alloc(64, 5), 5)
+    gpu.free(gpu.alloc(64, 5), [5])
     assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5), "scratch memory: a node of the graph"
     result = gpu.alloc(64, 5)
     captured.clear()
     cu.calls.clear()
-    gpu.free(result, 5)
+    gpu.free(result, [5])
     assert set(cu.names()) == {"cuStreamIsCapturing"}
-    gpu.free(gpu.alloc(64, 5), 5)  # the same address, out of the pool
+    gpu.free(gpu.alloc(64, 5), [5])  # the same address, out of the pool
     assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
 
 

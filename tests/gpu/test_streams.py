@@ -49,7 +49,7 @@ def test_a_call_with_out_allocates_and_waits_for_nothing(gpu, toy_ger, monkeypat
 
 def test_memory_is_given_back_after_the_streams_it_was_used_on(gpu, toy_ger, monkeypatch):
     freed = []
-    monkeypatch.setattr(gpu, "free", lambda *given: freed.append(given))
+    monkeypatch.setattr(gpu, "free", lambda pointer, streams: freed.append((pointer, *streams)))
     _, x = on_device(4)
     out, stream = empty((4, 4), np.float32, stream=80), Stream()
     alive, pointer = weakref.ref(stream), out.pointer
