@@ -86,7 +86,6 @@ class Bindings(types.SimpleNamespace):
         self.contexts: list[int] = []  # this thread's stack
         self.hooks = {
             "cuCtxPushCurrent": self.contexts.append, "cuCtxPopCurrent": lambda: self.contexts.pop(),
-            "cuCtxSetCurrent": self._replace,
         }  # fmt: skip
         prefix = "CU_DEVICE_ATTRIBUTE_"
         self.CUdevice_attribute = types.SimpleNamespace(**{prefix + name: name for name in self.ATTRIBUTES})
@@ -97,9 +96,6 @@ class Bindings(types.SimpleNamespace):
         self.cuuint64_t = Handle
         self.CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=types.SimpleNamespace(value=2))
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
-
-    def _replace(self, context):
-        self.contexts[-1:] = [context]
 
     def __getattr__(self, name):
         if not name.startswith("cu"):
