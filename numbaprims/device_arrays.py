@@ -1,7 +1,5 @@
-"""Arrays in the memory of a GPU: whose they are, and the views of them that checks and kernels see.
+"""Arrays in the memory of a GPU: whose they are, and the way in.
 
-The checks of `ops` are written for NumPy arrays: they ask for shapes, strides and flags, transpose, slice and
-broadcast. A `DeviceView` answers all that without an element being read, so device arrays take the same road.
 Nothing here needs a GPU or its packages: whoever has an array of torch, CuPy or numba-cuda has imported them.
 """
 
@@ -9,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,190 +15,10 @@ from numpy import ndarray
 
 from numbaprims import settings
 from numbaprims.arrays import DTYPES, LONG_NAMES, Library, describe, refuse_dtype, torch_library
+from numbaprims.device_views import DeviceView, c_strides, dense_strides
 
 _STORAGE = {name: kind.storage for name, kind in DTYPES.items()}
-
-
-class Flags:
-    """What `ndarray.flags` tells, as far as checks ask."""
-
-    __slots__ = ("_view",)
-    owndata = False  # a view does not know who else has the memory
-
-    def __init__(self, view: DeviceView) -> None:
-        self._view = view
-
-    @property
-    def writeable(self) -> bool:
-        return self._view.writeable
-
-    @property
-    def aligned(self) -> bool:
-        return True  # `enter` lets nothing else in
-
-    @property
-    def behaved(self) -> bool:
-        return self._view.writeable
-
-    @property
-    def c_contiguous(self) -> bool:
-        view = self._view
-        return view.size == 0 or all(
-            length == 1 or have == want
-            for length, have, want in zip(view.shape, view.strides, c_strides(view.shape, view.itemsize), strict=True)
-        )
-
-
-class DeviceView:
-    """Pointer, shape, strides in bytes and storage dtype of an array in device memory."""
-
-    __slots__ = ("_bounds", "dtype", "itemsize", "origin", "owner", "pointer", "shape", "strides", "writeable")
-
-    def __init__(
-        self,
-        pointer: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: np.dtype,
-        library: DeviceLibrary,
-        writeable: bool = True,
-        owner: Any = None,
-    ) -> None:
-        self.pointer = pointer
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
-        self.itemsize = dtype.itemsize
-        self.origin = library
-        self.writeable = writeable
-        self.owner = owner  # of memory that is not the caller's
-        self._bounds: tuple[int, int] | None = None
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Addresses of the first byte and of the one past the last; equal where there are none."""
-        if self._bounds is None:
-            low, high = self.pointer, self.pointer + self.itemsize
-            for length, stride in zip(self.shape, self.strides, strict=True):
-                if length == 0:
-                    high = low = self.pointer
-                    break
-                if stride < 0:
-                    low += stride * (length - 1)
-                else:
-                    high += stride * (length - 1)
-            self._bounds = (low, high)
-        return self._bounds
-
-    @property
-    def flags(self) -> Flags:
-        return Flags(self)
-
-    @property
-    def T(self) -> DeviceView:  # noqa: N802 (NumPy's name)
-        return self._like(self.shape[::-1], self.strides[::-1])
-
-    def _like(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> DeviceView:
-        return DeviceView(self.pointer + offset, shape, strides, self.dtype, self.origin, self.writeable, self.owner)
-
-    def shadow(self) -> ndarray:
-        """A NumPy array at our address: for arithmetic on addresses alone, since reading it would end the process."""
-
-        class Nowhere:
-            __array_interface__ = {
-                "shape": self.shape,
-                "strides": self.strides,
-                "typestr": self.dtype.str,
-                "data": (self.pointer or self.itemsize, False),
-                "version": 3,
-            }
-
-        return np.asarray(Nowhere())
-
-    def _through(self, change: Callable[[ndarray], ndarray]) -> DeviceView:
-        """The view that NumPy makes of us."""
-        base = self.shadow()
-        result = change(base)
-        start = base.__array_interface__["data"][0]
-        return self._like(result.shape, result.strides, result.__array_interface__["data"][0] - start)
-
-    def swapaxes(self, first: int, second: int) -> DeviceView:
-        return self._through(lambda x: x.swapaxes(first, second))
-
-    def __getitem__(self, index: Any) -> DeviceView:
-        whole = index if isinstance(index, tuple) else (index,)
-        return self._through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
-
-    def reshape(self, *shape: Any) -> DeviceView:
-        """With other dimensions of length 1; ValueError for any other shape, which could need a copy."""
-        wanted = list(shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape)
-        if -1 in wanted:
-            wanted[wanted.index(-1)] = self.size // max(1, -math.prod(wanted))
-        lengths = [length for length in self.shape if length != 1]
-        if [length for length in wanted if length != 1] != lengths:
-            raise ValueError(f"a view of shape {self.shape} takes the shape {tuple(wanted)} by a copy only")
-        steps = iter([step for length, step in zip(self.shape, self.strides, strict=True) if length != 1])
-        return self._like(tuple(wanted), tuple(next(steps) if n != 1 else self.itemsize for n in wanted))
-
-    def fill(self, value: int) -> None:
-        """Write zeros (nothing else); waits for them. Only sums over nothing come here."""
-        assert value == 0 and self.flags.c_contiguous
-        from importlib import import_module
-
-        import_module("numbaprims.gpu.memory").write(self, np.zeros(self.nbytes, np.uint8))
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """The functions of NumPy that look at addresses and shapes only."""
-        if function not in (np.may_share_memory, np.shares_memory, np.broadcast_to):
-            return NotImplemented
-        if function is np.broadcast_to:
-            view: DeviceView = args[0]
-            return view._through(lambda x: np.broadcast_to(x, *args[1:], **kwargs))
-        first, second = args
-        if not (isinstance(first, DeviceView) and isinstance(second, DeviceView)):
-            return False  # one of them lies on the host
-        (low, high), (start, end) = first.bounds, second.bounds
-        if high <= start or end <= low or low == high or start == end:
-            return False
-        return True if function is np.may_share_memory else function(first.shadow(), second.shadow(), **kwargs)
-
-    def __repr__(self) -> str:
-        return f"<{self.dtype} view {self.shape} at {self.pointer:#x} on {self.origin.device}>"
-
-
-def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Strides in bytes of a C-contiguous array."""
-    strides = []
-    for length in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= max(1, length)
-    return tuple(reversed(strides))
-
-
-def dense_strides(view: Any) -> tuple[int, ...]:
-    """Strides of a new array without gaps whose dimensions lie in the order of `view`'s, as np.empty_like has it."""
-    order = sorted(range(view.ndim), key=lambda axis: (-abs(view.strides[axis]), axis))
-    strides = [0] * view.ndim
-    step = view.itemsize
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= max(1, view.shape[axis])
-    return tuple(strides)
-
-
-# ---------------------------------------------------------------- libraries
+_AS_IT_IS = nullcontext()
 
 
 class DeviceLibrary(Library):
@@ -230,8 +48,34 @@ class DeviceLibrary(Library):
         chosen = settings.current().stream
         return self.current_stream() if chosen is None else stream_address(chosen)
 
+    def follow(self, name: str, producer: Any) -> None:
+        """Let a call begin after what the producer's stream holds, as version 3 of the interface asks for.
+
+        Events order the two, so that the host waits for nothing and a capture goes on.
+        """
+        if producer == 0:
+            raise ValueError(f"{name} says it is written on stream 0, which its interface forbids: 1 or 2 is meant")
+        ours, theirs = self.stream(), stream_address(producer)
+        if ours != theirs:
+            from importlib import import_module
+
+            import_module("numbaprims.gpu.driver").current(self.index).follow(ours, theirs)
+
+    def ordered(self) -> AbstractContextManager[Any]:
+        """Where memory of a call is allocated: under the stream of the settings, if they name one.
+
+        A library gives memory out again in the order of the stream that it was allocated under; under another than
+        the call's, scratch memory would be somebody else's while kernels still use it.
+        """
+        chosen = settings.current().stream
+        return _AS_IT_IS if chosen is None else self.under(stream_address(chosen))
+
+    def under(self, stream: int) -> AbstractContextManager[Any]:
+        """Make a stream the library's current one."""
+        return _AS_IT_IS
+
     def scratch(self, nbytes: int) -> tuple[int, Any]:
-        """(pointer, owner): memory for work on the current stream, given back with the owner."""
+        """(pointer, owner): memory for work on the call's stream, given back with the owner."""
         owner = self.allocate((nbytes,), (1,), "u8")
         return self.pointer_of(owner), owner
 
@@ -270,10 +114,12 @@ class _Torch(DeviceLibrary):
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
         size = DTYPES[dtype].itemsize
         steps = tuple(stride // size for stride in strides)
-        return self._empty_strided(shape, steps, dtype=self._dtypes[dtype], device=self._at)
+        with self.ordered():
+            return self._empty_strided(shape, steps, dtype=self._dtypes[dtype], device=self._at)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
-        tensor = self._empty(shape, dtype=self._dtypes[dtype], device=self._at)
+        with self.ordered():
+            tensor = self._empty(shape, dtype=self._dtypes[dtype], device=self._at)
         return self._view(tensor, shape, c_strides(shape, DTYPES[dtype].itemsize), dtype)
 
     def pointer_of(self, x: Any) -> int:
@@ -282,6 +128,11 @@ class _Torch(DeviceLibrary):
     def current_stream(self) -> int:
         return int(self._stream(self.index))
 
+    def under(self, stream: int) -> AbstractContextManager[Any]:
+        cuda = sys.modules["torch"].cuda
+        context: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=self._at))
+        return context
+
 
 class _Cupy(DeviceLibrary):
     name = "cupy"
@@ -289,7 +140,7 @@ class _Cupy(DeviceLibrary):
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
         cupy = sys.modules["cupy"]
         kind = _named_dtype(dtype)
-        with cupy.cuda.Device(self.index):
+        with cupy.cuda.Device(self.index), self.ordered():
             memory = cupy.cuda.alloc(max(1, math.prod(shape) * kind.itemsize))
             return cupy.ndarray(shape, kind, memptr=memory, strides=strides)
 
@@ -297,14 +148,21 @@ class _Cupy(DeviceLibrary):
         return int(x.data.ptr)
 
     def current_stream(self) -> int:
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+        return int(sys.modules["cupy"].cuda.get_current_stream(self.index).ptr)
+
+    def under(self, stream: int) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.ExternalStream(stream)
+        return context
 
 
 class _Numba(DeviceLibrary):
     name = "numba"
 
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        return sys.modules["numba.cuda"].device_array(shape, _named_dtype(dtype), strides)
+        cuda = sys.modules["numba.cuda"]
+        # neither knows of streams: allocating and giving back wait for the device
+        with cuda.gpus[self.index]:
+            return cuda.device_array(shape, _named_dtype(dtype), strides)
 
     def pointer_of(self, x: Any) -> int:
         return int(x.__cuda_array_interface__["data"][0])
@@ -339,15 +197,18 @@ def own_library(index: int) -> DeviceLibrary:
 
 
 def stream_address(stream: Any) -> int:
-    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int."""
+    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int.
+
+    0 is the default stream, which CUDA calls 1 too where 0 could mean none.
+    """
     if isinstance(stream, int):
-        return stream
+        return 0 if stream == 1 else stream
     if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
+        return stream_address(int(stream.__cuda_stream__()[1]))
     for name in ("cuda_stream", "ptr", "handle"):
         value = getattr(stream, name, None)
         if value is not None:
-            return int(getattr(value, "value", value) or 0)
+            return stream_address(int(getattr(value, "value", value) or 0))
     raise TypeError(
         f"stream is {stream!r}; it must be a stream of torch, CuPy, numba.cuda or cuda.core, or its address"
     )
@@ -366,7 +227,8 @@ def enter_tensor(x: Any, name: str, dtype: str | None) -> tuple[DeviceView, str,
     size = storage.itemsize
     owner = None
     if x.is_neg():
-        x = owner = x.resolve_neg()  # a copy, which is not the caller's memory
+        with library.ordered():
+            x = owner = x.resolve_neg()  # a copy, which is not the caller's memory
     shape, steps = tuple(x.shape), x.stride()
     strides = tuple([step * size for step in steps])
     return DeviceView(x.data_ptr(), shape, strides, storage, library, owner is None, owner), dtype, library
@@ -378,6 +240,7 @@ def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
     entered = getattr(x, "entered", None)
     if entered is not None and entered[0] is not None:
         _check_device(name, entered[2])
+        x.memory.use(settings.current().stream)
         return entered
     facts = x.__cuda_array_interface__
     if facts.get("version", 0) < 2:
@@ -399,6 +262,9 @@ def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
     view = DeviceView(int(pointer or 0), shape, strides, _STORAGE[dtype], library, writeable)
     if entered is not None:
         x.entered = (view, dtype, library)
+        x.memory.use(settings.current().stream)
+    elif facts.get("stream") is not None:
+        library.follow(name, facts["stream"])
     return view, dtype, library
 
 
@@ -453,12 +319,14 @@ def enter_dlpack(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
         raise TypeError(f"{name} lives on DLPack device {int(kind)}:{index}; CPUs and CUDA devices are known")
     library = own_library(int(index))
     _check_device(name, library)
-    tensor = dlpack.open_tensor(x, library.stream())
+    tensor, capsule = dlpack.open_tensor(x, library.stream())
     if tensor.dtype not in DTYPES:
         raise TypeError(f"{name} is a {describe(x)} of {tensor.dtype}; dtypes are {', '.join(LONG_NAMES.values())}")
     size = DTYPES[tensor.dtype].itemsize
     strides = tuple(step * size for step in tensor.steps)
-    view = DeviceView(tensor.pointer, tensor.shape, strides, _STORAGE[tensor.dtype], library, not tensor.readonly)
+    view = DeviceView(
+        tensor.pointer, tensor.shape, strides, _STORAGE[tensor.dtype], library, not tensor.readonly, capsule
+    )
     return view, tensor.dtype, library
 
 

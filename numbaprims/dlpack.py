@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import Any, NamedTuple
 
 CPU, CUDA = 1, 2
@@ -57,27 +56,17 @@ _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.argtypes, _pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
 
-def open_tensor(x: Any, stream: int) -> Opened:
-    """Ask an array for its capsule, in the order of a stream, and read it.
+def open_tensor(x: Any, stream: int) -> tuple[Opened, Any]:
+    """Ask an array for its capsule, in the order of a stream; what it says, and the capsule.
 
-    The capsule is left unused, so its own destructor gives the memory back; it is kept as long as the array lives,
-    or, where the array can't be watched, is let go at once: the array itself holds its memory through the call.
+    The capsule is left unused, so its own destructor gives the memory back; whoever reads the memory keeps it.
     """
     # 1 is DLPack's word for the default stream, whose address is 0
     try:
         capsule = x.__dlpack__(stream=stream or 1, max_version=(1, 0))
     except TypeError:  # a producer from before version 1
         capsule = x.__dlpack__(stream=stream or 1)
-    opened = read(capsule)
-    try:
-        weakref.finalize(x, _keep, capsule)
-    except TypeError:
-        pass
-    return opened
-
-
-def _keep(capsule: Any) -> None:
-    """Nothing: the arguments of a finalizer live as long as what it watches."""
+    return read(capsule), capsule
 
 
 def read(capsule: Any) -> Opened:

@@ -19,7 +19,7 @@ STEMS = ("gemm", "gemv", "ger", "activation", "conv")
 
 KERNELS_NEED = {
     "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom", "fourier",
-    "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays",
+    "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays", "device_views",
     # plain data: what a solver that poses an inner product needs
     "ops._gemm_problem", "ops.epilogue",
 }  # fmt: skip
@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "settings": set(),
     "shapes": set(),
     "arrays": {"settings", "shapes", "device_arrays"},  # late, once an array of a GPU was seen
-    "device_arrays": {"arrays", "settings", "dlpack"},  # and gpu.memory, late and by path
+    "device_arrays": {"arrays", "device_views", "settings", "dlpack"},  # and gpu.memory, late and by path
+    "device_views": set(),
     "dlpack": set(),
     "workspace": {"settings"},
     "polynomials": set(),

@@ -7,10 +7,12 @@ cuda.core 1.7 to 3.1 us.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import ctypes
 import functools
-import threading
 import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,27 @@ class CudaError(RuntimeError):
     """What the CUDA driver reported."""
 
 
+def _inside(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a method with the device's context current in this thread, and leave the thread as it was.
+
+    Others change the current context at any time (torch.cuda.set_device, numba-cuda's `gpus[1]`), so it is looked at
+    in each call; where it is ours already, as torch and CuPy leave it, that is all.
+    """
+
+    @functools.wraps(method)
+    def inside(self: Any, *arguments: Any) -> Any:
+        cu = self._cu
+        if int(cu.cuCtxGetCurrent()[1] or 0) == self._context:
+            return method(self, *arguments)
+        self._call(cu.cuCtxPushCurrent(self._context))
+        try:
+            return method(self, *arguments)
+        finally:
+            self._call(cu.cuCtxPopCurrent())
+
+    return inside
+
+
 class CudaDriver(Driver):
     """One GPU of this machine."""
 
@@ -71,12 +94,15 @@ class CudaDriver(Driver):
             raise NoGpu(f"device {device} is not there; this machine has {count} GPUs")
         self.device = device
         self._handle = self._call(cu.cuDeviceGet(device))
-        self._context = self._call(cu.cuDevicePrimaryCtxRetain(self._handle))
-        self._alone = count == 1
-        self._thread = threading.local()
+        self._context = int(self._call(cu.cuDevicePrimaryCtxRetain(self._handle)))
         self._types: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._modules: list[Any] = []
+        self._unused: collections.deque[tuple[int, Collection[int]]] = collections.deque()
+        """Memory whose last array went during a capture: (pointer, streams)."""
+        self._of_graphs: set[int] = set()
+        """Memory allocated in a capture: it is the graph's."""
         self.target = self._describe()
+        self._pool = self._make_pool()
 
     # -------------------------------------------------------------- helpers
     def _call(self, result: tuple[Any, ...]) -> Any:
@@ -87,19 +113,7 @@ class CudaDriver(Driver):
             raise CudaError(f"{status.name}: {text.decode() if isinstance(text, bytes) else text}")
         return result[1] if len(result) == 2 else result[1:]
 
-    def _enter(self) -> None:
-        """Make the device's context current in this thread.
-
-        With one GPU it stays so once it was, 0.05 us. With several, others change it at any time
-        (torch.cuda.set_device), so it is looked at.
-        """
-        if self._alone and getattr(self._thread, "entered", False):
-            return
-        cu = self._cu
-        if int(self._call(cu.cuCtxGetCurrent())) != int(self._context):
-            self._call(cu.cuCtxSetCurrent(self._context))
-        self._thread.entered = True
-
+    @_inside
     def _describe(self) -> GpuTarget:
         cu = self._cu
         attribute = cu.CUdevice_attribute
@@ -109,7 +123,6 @@ class CudaDriver(Driver):
                 self._call(cu.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), self._handle))
             )
 
-        self._enter()
         name = self._call(cu.cuDeviceGetName(128, self._handle))
         _, memory = self._call(cu.cuMemGetInfo())
         return GpuTarget(
@@ -127,9 +140,26 @@ class CudaDriver(Driver):
             warp=ask("WARP_SIZE"),
         )
 
+    @_inside
+    def _make_pool(self) -> Any:
+        """A pool of our own, that keeps up to 1/16 of the device's memory for the next call.
+
+        The device's default pool keeps nothing: all that is free in it goes back to the system whenever anything is
+        waited for, and the next call asks the system anew. Its threshold is not ours to raise, others share it.
+        """
+        cu = self._cu
+        wanted = cu.CUmemPoolProps()
+        wanted.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        wanted.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        wanted.location.id = self.device
+        pool = self._call(cu.cuMemPoolCreate(wanted))
+        key = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self._call(cu.cuMemPoolSetAttribute(pool, key, cu.cuuint64_t(self.target.memory // 16)))
+        return pool
+
     # -------------------------------------------------------------- the six functions
+    @_inside
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:
-        self._enter()
         cu = self._cu
         module = self._call(cu.cuModuleLoadData(cubin))
         self._modules.append(module)  # a module that is collected takes its functions along
@@ -139,6 +169,7 @@ class CudaDriver(Driver):
             self._call(cu.cuFuncSetAttribute(function, key, dynamic_shared))
         return function
 
+    @_inside
     def launch(
         self,
         function: Any,
@@ -152,21 +183,46 @@ class CudaDriver(Driver):
         types = self._types.get(kinds)
         if types is None:
             types = self._types[kinds] = tuple(_CTYPES[kind] for kind in kinds)
-        self._enter()
         (status,) = self._cu.cuLaunchKernel(function, *grid, *block, shared, stream, (values, types), 0)
         if status:
             self._call((status,))
 
+    @_inside
     def alloc(self, nbytes: int, stream: int) -> int:
-        self._enter()
-        return int(self._call(self._cu.cuMemAllocAsync(max(1, nbytes), stream)))
+        if self._unused:
+            with contextlib.suppress(IndexError):  # another thread has taken them
+                for _ in range(len(self._unused)):
+                    self.free(*self._unused.popleft())
+        pointer = int(self._call(self._cu.cuMemAllocFromPoolAsync(max(1, nbytes), self._pool, stream)))
+        (self._of_graphs.add if self._captured(stream) else self._of_graphs.discard)(pointer)
+        return pointer
 
-    def free(self, pointer: int, stream: int) -> None:
-        self._enter()
+    @_inside
+    def free(self, pointer: int, streams: Collection[int]) -> None:
+        captured = self._captured(*streams)
+        if pointer in self._of_graphs:
+            self._of_graphs.discard(pointer)
+            if not captured:
+                return  # the graph's, which writes it again when it is launched again
+        elif captured:
+            # The graph would take the free in, or the wait for another stream, and fail.
+            self._unused.append((pointer, streams))
+            return
+        stream, *others = streams
+        for other in others:
+            self.follow(stream, other)
         self._call(self._cu.cuMemFreeAsync(pointer, stream))
 
+    def _captured(self, *streams: int) -> bool:
+        """Whether one of the streams is in a capture, or the default stream (the query then fails) would spoil one."""
+        for stream in streams:
+            failed, state = self._cu.cuStreamIsCapturing(stream)
+            if failed or int(state):
+                return True
+        return False
+
+    @_inside
     def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
-        self._enter()
         cu = self._cu
         if isinstance(destination, ndarray):
             self._call(cu.cuMemcpyDtoHAsync(destination.__array_interface__["data"][0], source, nbytes, stream))
@@ -174,12 +230,24 @@ class CudaDriver(Driver):
             self._call(cu.cuMemcpyHtoDAsync(destination, source.__array_interface__["data"][0], nbytes, stream))
         else:
             self._call(cu.cuMemcpyDtoDAsync(destination, source, nbytes, stream))
-            return
+            return  # in the order of the stream, as a kernel
+        # To the host: its reader has no stream.  From there: the source may be pinned, and is then read after this
+        # returns, while its owner writes into it; and arrays sent once (tables, weights) are read on any stream.
         self._call(cu.cuStreamSynchronize(stream))
 
+    @_inside
     def synchronise(self, stream: int) -> None:
-        self._enter()
         self._call(self._cu.cuStreamSynchronize(stream))
+
+    @_inside
+    def follow(self, stream: int, other: int) -> None:
+        cu = self._cu
+        event = self._call(cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
+        try:
+            self._call(cu.cuEventRecord(event, other))
+            self._call(cu.cuStreamWaitEvent(stream, event, 0))
+        finally:
+            self._call(cu.cuEventDestroy(event))  # the driver keeps it until it has come
 
     def tensor_map(
         self,
@@ -214,20 +282,24 @@ class EventClock:
     sleep = staticmethod(time.sleep)
 
     def __init__(self, driver: CudaDriver) -> None:
-        self._driver = driver
-        self._cu = driver._cu
-        self._start, self._event = self._make(), self._make()
-        self._record(self._start)
+        self._cu, self._context, self._call = driver._cu, driver._context, driver._call
+        self._last, self._next = self._make(), self._make()
+        self._seconds = 0.0
+        self._record(self._last)
 
+    @_inside
     def _make(self) -> Any:
-        self._driver._enter()
-        return self._driver._call(self._cu.cuEventCreate(0))
+        return self._call(self._cu.cuEventCreate(0))
 
+    @_inside
     def _record(self, event: Any) -> None:
-        self._driver._enter()
-        self._driver._call(self._cu.cuEventRecord(event, 0))
-        self._driver._call(self._cu.cuEventSynchronize(event))
+        self._call(self._cu.cuEventRecord(event, 0))
+        self._call(self._cu.cuEventSynchronize(event))
 
     def now(self) -> float:
-        self._record(self._event)
-        return float(self._driver._call(self._cu.cuEventElapsedTime(self._start, self._event))) / 1e3
+        # The driver gives float32 milliseconds: 0.004 us of 65 ms, but 8 us of 65 s.  So only the time since the last
+        # reading is asked for, and summed in float64.
+        self._record(self._next)
+        self._seconds += self._call(self._cu.cuEventElapsedTime(self._last, self._next)) / 1e3
+        self._last, self._next = self._next, self._last
+        return self._seconds

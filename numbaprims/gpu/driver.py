@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,8 +65,12 @@ class Driver:
         """Device memory, in the order of the stream; a pointer, aligned to 256 bytes.  At least one byte is given."""
         raise self._missing("alloc")
 
-    def free(self, pointer: int, stream: int) -> None:
-        """Give memory of `alloc` back, in the order of the stream."""
+    def free(self, pointer: int, streams: Collection[int]) -> None:
+        """Give memory of `alloc` back, in the order of the first stream, after what the others hold.
+
+        Finalizers call it, so it may come at any time, in any thread, and while any stream is captured. `streams` may
+        be a dict that keeps the streams' objects alive; it is kept as long as they are needed.
+        """
         raise self._missing("free")
 
     def copy(self, destination: Any, source: Any, nbytes: int, stream: int) -> None:
@@ -79,6 +83,10 @@ class Driver:
     def synchronise(self, stream: int) -> None:
         """Wait until everything on the stream has ended; raise what went wrong in it."""
         raise self._missing("synchronise")
+
+    def follow(self, stream: int, other: int) -> None:
+        """Let what is given to `stream` from now on begin after what `other` holds now."""
+        self.synchronise(other)
 
     def tensor_map(
         self,

@@ -10,21 +10,34 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from numbaprims import settings
 from numbaprims.arrays import LONG_NAMES
-from numbaprims.device_arrays import DeviceLibrary, DeviceView, c_strides, stream_address
+from numbaprims.device_arrays import DeviceLibrary, stream_address
+from numbaprims.device_views import DeviceView, c_strides
 from numbaprims.gpu import driver as seam
 
 
 class _Memory:
     """An allocation; it is given back when the last array over it is gone."""
 
-    __slots__ = ("__weakref__", "driver", "nbytes", "pointer")
+    __slots__ = ("__weakref__", "driver", "nbytes", "pointer", "stream", "streams")
 
-    def __init__(self, driver: seam.Driver, nbytes: int, stream: int) -> None:
+    def __init__(self, driver: seam.Driver, nbytes: int, stream: Any) -> None:
         self.driver = driver
         self.nbytes = nbytes
-        self.pointer = driver.alloc(max(1, nbytes), stream)
-        weakref.finalize(self, driver.free, self.pointer, stream)
+        self.stream: int | None = None
+        """Where it may still be written; None: nowhere."""
+        self.streams: dict[int, Any] = {}
+        """Where it was allocated, and then all others where it was used. As they were given: a stream of CuPy is
+        destroyed with its object, and one that is gone can't be waited for."""
+        self.pointer = driver.alloc(max(1, nbytes), self.use(stream))
+        weakref.finalize(self, driver.free, self.pointer, self.streams)
+
+    def use(self, stream: Any) -> int:
+        """Note the stream (None: the default one) of a call that takes an array over the memory; its address."""
+        self.stream = address = 0 if stream is None else stream_address(stream)
+        self.streams.setdefault(address, stream)
+        return address
 
 
 class DeviceArray:
@@ -92,7 +105,7 @@ class DeviceArray:
             "typestr": self.dtype.str,
             "data": (self.pointer, False),
             "version": 3,
-            "stream": None,
+            "stream": None if self.memory.stream is None else self.memory.stream or 1,
         }
 
     def _view(self, like: ndarray, base: int) -> DeviceArray:
@@ -184,7 +197,7 @@ def empty(shape: tuple[int, ...], dtype: Any, *, device: int = 0, stream: Any = 
 def _allocate(
     driver: seam.Driver, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, stream: Any
 ) -> DeviceArray:
-    memory = _Memory(driver, math.prod(shape) * dtype.itemsize, stream_address(stream))
+    memory = _Memory(driver, math.prod(shape) * dtype.itemsize, stream)
     return DeviceArray(memory, memory.pointer, shape, strides, dtype, driver)
 
 
@@ -197,9 +210,10 @@ def to_device(x: Any, *, device: int = 0, stream: Any = 0, copy: bool = True) ->
     low, high = _extent(source)
     driver = seam.current(device)
     where = stream_address(stream)
-    memory = _Memory(driver, high - low, where)
+    memory = _Memory(driver, high - low, stream)
     if copy and high > low:
         driver.copy(memory.pointer, _span(source, low, high), high - low, where)
+        memory.stream = None  # the copy has ended
     return DeviceArray(memory, memory.pointer - low, source.shape, source.strides, source.dtype, driver)
 
 
@@ -254,7 +268,7 @@ class _Own(DeviceLibrary):
     def allocate(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> DeviceArray:
         if dtype == "bf16" and "ml_dtypes" not in sys.modules:
             raise TypeError("NumPy has no bfloat16 of its own; import ml_dtypes, or use torch tensors")
-        return _allocate(self._driver, shape, strides, np.dtype(LONG_NAMES[dtype]), self.stream())
+        return _allocate(self._driver, shape, strides, np.dtype(LONG_NAMES[dtype]), settings.current().stream)
 
     def pointer_of(self, x: DeviceArray) -> int:
         return x.pointer

@@ -5,19 +5,15 @@ import types
 
 import numpy as np
 import pytest
+from gpu.helpers import Interface, on_device
 from helpers import has_module
 
 import numbaprims
-from numbaprims import arrays, device_arrays, dlpack, settings
+from numbaprims import arrays, device_arrays, device_views, dlpack, settings
 from numbaprims.gpu import driver, target
 from numbaprims.gpu.memory import DeviceArray, empty, to_device
 
 needs_torch = pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")
-
-
-def on_device(*shape: int, dtype=np.float32, seed: int = 0) -> tuple[np.ndarray, DeviceArray]:
-    values = np.random.default_rng(seed).integers(-9, 9, size=shape, endpoint=True).astype(dtype)
-    return values, to_device(values)
 
 
 # ---------------------------------------------------------------- our own arrays
@@ -236,55 +232,7 @@ def test_without_a_gpu_the_words_are_clear(monkeypatch, toy_ger):
         numbaprims.ger(x, x)
 
 
-# ---------------------------------------------------------------- streams
-
-
-class Stream:
-    cuda_stream = 77
-
-
-class CoreStream:
-    def __cuda_stream__(self):
-        return (0, 78)
-
-
-def test_a_call_runs_on_the_stream_of_the_settings(gpu, toy_ger, monkeypatch):
-    streams = []
-    launch = gpu.launch
-    monkeypatch.setattr(gpu, "launch", lambda *given: (streams.append(given[4]), launch(*given)))
-    _, x = on_device(4)
-    numbaprims.ger(x, x)
-    for stream in (Stream(), CoreStream(), 79, types.SimpleNamespace(handle=types.SimpleNamespace(value=80))):
-        with numbaprims.config(stream=stream):
-            numbaprims.ger(x, x)
-    assert streams == [0, 77, 78, 79, 80]
-    with pytest.raises(TypeError, match="stream is .*; it must be a stream of torch"):
-        device_arrays.stream_address(object())
-
-
-def test_a_call_with_out_allocates_and_waits_for_nothing(gpu, toy_ger, monkeypatch):
-    """So that it can be captured in a CUDA graph."""
-    _, x = on_device(4)
-    out = empty((4, 4), np.float32)
-    numbaprims.ger(x, x, out=out)
-    for name in ("alloc", "copy", "synchronise", "load"):
-        monkeypatch.setattr(gpu, name, lambda *_, name=name: pytest.fail(f"{name} was called"))
-    numbaprims.ger(x, x, out=out)
-
-
 # ---------------------------------------------------------------- other libraries
-
-
-class Interface:
-    """An array of a library that nobody knows."""
-
-    def __init__(self, array: DeviceArray, version: int = 3, readonly: bool = False, **change):
-        facts = {
-            "shape": array.shape, "typestr": array.dtype.str, "data": (array.pointer, readonly), "version": version,
-            "strides": None if array.strides == device_arrays.c_strides(array.shape, array.itemsize) else array.strides,
-        }  # fmt: skip
-        self.__cuda_array_interface__ = facts | change
-        self.shape, self.dtype, self.kept = array.shape, array.dtype, array
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -337,6 +285,17 @@ def test_dlpack_alone_enters(gpu, dtype):
     assert library.device == "emulated:0" and x.how == {"stream": 1, "max_version": (1, 0)}
     with pytest.raises(TypeError, match="DLPack type 5 of 128 bits"):
         arrays.enter(OnlyDlpack(np.zeros(3, np.complex128)), "x")
+
+
+def test_a_capsule_lives_as_long_as_the_views_of_it(gpu):
+    """Not as long as the array, which would collect one a call."""
+    x = OnlyDlpack(np.zeros((3, 4), np.float32))
+    counts = [sys.getrefcount(x.array)]
+    view = arrays.enter(x, "x")[0].T
+    counts.append(sys.getrefcount(x.array))
+    del view
+    counts.append(sys.getrefcount(x.array))
+    assert counts[1] > counts[0] == counts[2]
 
 
 @needs_torch
@@ -414,7 +373,7 @@ def cupy(gpu, monkeypatch):
     module.ndarray = Array
     module.cuda = types.SimpleNamespace(
         alloc=lambda nbytes: empty((nbytes,), np.uint8), Device=Device,
-        get_current_stream=lambda: types.SimpleNamespace(ptr=33),
+        get_current_stream=lambda index: types.SimpleNamespace(ptr=33),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "cupy", module)
     device_arrays._libraries.clear()
@@ -467,7 +426,7 @@ def test_views_answer_what_checks_ask(gpu):
         np.sum(view)
     for order in (view, view.T, view[:, ::-1]):
         like_order = np.lib.stride_tricks.as_strided(like, order.shape, [abs(s) for s in order.strides])
-        assert device_arrays.dense_strides(order) == np.empty_like(like_order).strides
+        assert device_views.dense_strides(order) == np.empty_like(like_order).strides
 
 
 def test_settings_stay_as_they_were():

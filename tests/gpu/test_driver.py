@@ -4,6 +4,7 @@ import ctypes
 import subprocess
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def test_what_a_driver_lacks_is_named():
         ("load", ("", b"", "", 0)),
         ("launch", (None, (1, 1, 1), (1, 1, 1), 0, 0, (), ())),
         ("alloc", (1, 0)),
-        ("free", (1, 0)),
+        ("free", (1, [0])),
         ("copy", (1, 2, 3, 0)),
         ("synchronise", (0,)),
     ]:
@@ -73,16 +74,27 @@ class Bindings(types.SimpleNamespace):
 
     def __init__(self, devices=1):
         super().__init__()
-        self.calls = []
+        self.calls, self.entered = [], []  # what is done with contexts is noted apart
         self.answers = {
             "cuDeviceGetCount": devices, "cuDeviceGet": Handle(3), "cuDevicePrimaryCtxRetain": Handle(1000),
-            "cuDeviceGetName": b"NVIDIA H200\0\0", "cuMemGetInfo": (1, 141 << 30), "cuCtxGetCurrent": Handle(0),
-            "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocAsync": Handle(4096),
-            "cuGetErrorString": b"an illegal memory access was encountered",
+            "cuDeviceGetName": b"NVIDIA H200\0\0", "cuMemGetInfo": (1, 141 << 30),
+            "cuModuleLoadData": Handle(55), "cuModuleGetFunction": Handle(66), "cuMemAllocFromPoolAsync": Handle(4096),
+            "cuMemPoolCreate": Handle(77), "cuGetErrorString": b"an illegal memory access was encountered",
         }  # fmt: skip
+        self.answers["cuStreamIsCapturing"] = 0
         self.fails: dict[str, int] = {}
+        self.contexts: list[int] = []  # this thread's stack
+        self.hooks = {
+            "cuCtxPushCurrent": self.contexts.append, "cuCtxPopCurrent": lambda: self.contexts.pop(),
+        }  # fmt: skip
         prefix = "CU_DEVICE_ATTRIBUTE_"
         self.CUdevice_attribute = types.SimpleNamespace(**{prefix + name: name for name in self.ATTRIBUTES})
+        self.CUmemPoolProps = lambda: types.SimpleNamespace(location=types.SimpleNamespace())
+        self.CUmemAllocationType = types.SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED="pinned")
+        self.CUmemLocationType = types.SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE="device")
+        self.CUmemPool_attribute = types.SimpleNamespace(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD="threshold")
+        self.cuuint64_t = Handle
+        self.CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=types.SimpleNamespace(value=2))
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
 
     def __getattr__(self, name):
@@ -90,8 +102,13 @@ class Bindings(types.SimpleNamespace):
             raise AttributeError(name)
 
         def call(*arguments):
-            self.calls.append((name, *arguments))
+            (self.entered if name.startswith("cuCtx") else self.calls).append((name, *arguments))
             status = Status(self.fails.get(name, 0))
+            if name == "cuCtxGetCurrent":
+                return status, Handle(self.contexts[-1] if self.contexts else 0)
+            if name in self.hooks:
+                answer = self.hooks[name](*arguments)
+                return (status,) if answer is None else (status, answer)
             if name == "cuDeviceGetAttribute":
                 return status, self.ATTRIBUTES[arguments[0]]
             if name not in self.answers:
@@ -139,10 +156,21 @@ def test_more_shared_memory_is_asked_for(cu):
     assert ("cuFuncSetAttribute", 66, "shared", 100_000) in cu.calls
 
 
+def test_memory_is_kept_in_a_pool_of_our_own(cu):
+    cu.answers["cuDeviceGetCount"] = 3
+    cuda_driver.CudaDriver(2)
+    (made, wanted), (changed, pool, key, threshold) = cu.calls[-2:]
+    assert made == "cuMemPoolCreate" and wanted.allocType == "pinned"
+    assert vars(wanted.location) == {"type": "device", "id": 2}
+    assert (changed, pool, key) == ("cuMemPoolSetAttribute", 77, "threshold")
+    assert type(threshold) is Handle and threshold == (141 << 30) // 16, "the bindings take no int here"
+    assert "cuDeviceGetDefaultMemPool" not in cu.names()
+
+
 def test_memory_goes_by_the_stream(cu):
     gpu = cuda_driver.CudaDriver()
-    assert gpu.alloc(0, 5) == 4096 and cu.calls[-1] == ("cuMemAllocAsync", 1, 5)
-    gpu.free(4096, 5)
+    assert gpu.alloc(0, 5) == 4096 and ("cuMemAllocFromPoolAsync", 1, 77, 5) in cu.calls
+    gpu.free(4096, [5])
     assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
     host = np.zeros(4, np.float32)
     address = host.ctypes.data
@@ -159,18 +187,26 @@ def test_memory_goes_by_the_stream(cu):
     assert cu.calls[-1] == ("cuStreamSynchronize", 5)
 
 
-def test_the_context_is_looked_at_as_often_as_needed(cu):
+@pytest.mark.parametrize("before", [[], [7], [7, 1000], [1000]])
+def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     gpu = cuda_driver.CudaDriver()
-    assert cu.names().count("cuCtxSetCurrent") == 1
-    for _ in range(3):
-        gpu.alloc(4, 0)
-    assert cu.names().count("cuCtxGetCurrent") == 1, "with one GPU once in a thread"
-    cu.answers["cuDeviceGetCount"] = 2
-    second = cuda_driver.CudaDriver(1)
-    asked = cu.names().count("cuCtxGetCurrent")
-    for _ in range(3):
-        second.alloc(4, 0)
-    assert cu.names().count("cuCtxGetCurrent") == asked + 3, "with two GPUs others may have changed it"
+    assert cu.contexts == []
+    for _ in range(2):
+        cu.contexts[:] = before  # others change it between any two calls, with one GPU too
+        seen = []
+        cu.hooks["cuLaunchKernel"] = lambda *_: seen.append(cu.contexts[-1])  # noqa: B023
+        gpu.launch(1, (1, 1, 1), (1, 1, 1), 0, 0, (), ())
+        assert seen == [1000] and cu.contexts == before
+        cu.fails["cuStreamSynchronize"] = 700
+        with pytest.raises(cuda_driver.CudaError):
+            gpu.synchronise(0)
+        assert cu.contexts == before
+        gpu.clock()
+        assert cu.contexts == before
+    cu.contexts[:] = [1000]
+    cu.entered.clear()
+    gpu.alloc(4, 0)
+    assert cu.entered == [("cuCtxGetCurrent",)], "where it is ours, looking is all"
 
 
 def test_time_is_the_devices(cu):
@@ -180,9 +216,96 @@ def test_time_is_the_devices(cu):
     cu.calls.clear()
     assert clock.now() == 2.5e-3
     assert cu.names() == ["cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime"]
+
+
+def test_time_is_as_fine_after_an_hour(cu):
+    """The driver tells the milliseconds between two events as a float32."""
+    gpu = cuda_driver.CudaDriver()
+    events, recorded, time = iter((8, 9)), {}, 0.0
+    cu.hooks["cuEventCreate"] = lambda flags: next(events)
+    cu.hooks["cuEventRecord"] = lambda event, stream: recorded.__setitem__(event, time)
+    cu.hooks["cuEventElapsedTime"] = lambda first, last: float(np.float32(1e3 * (recorded[last] - recorded[first])))
+    clock = gpu.clock()
+    time = 3600.0
+    before = clock.now()
+    for kernel in range(1, 100):
+        time = 3600.0 + kernel * 5e-6
+        assert clock.now() - before == pytest.approx(kernel * 5e-6, rel=1e-3)
+
+
+def test_time_of_a_stand_in_is_the_hosts():
     emulated = Plain()
     emulated.synchronise = lambda stream: None
     assert emulated.clock().now() > 0
+
+
+def test_memory_is_given_back_after_its_last_use_on_any_stream(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.answers["cuEventCreate"] = Handle(8)
+    cu.calls.clear()
+    gpu.free(4096, [5, 7, 9])
+    done = [call for call in cu.calls if call[0] != "cuStreamIsCapturing"]
+    after = [("cuEventCreate", 2), ("cuEventRecord", 8, None), ("cuStreamWaitEvent", 5, 8, 0), ("cuEventDestroy", 8)]
+    assert done == [tuple(other if part is None else part for part in call) for other in (7, 9) for call in after] + [
+        ("cuMemFreeAsync", 4096, 5)]  # fmt: skip
+
+
+class Kept:
+    """The object of a stream."""
+
+
+@pytest.mark.parametrize("how", ["its stream", "another stream", "the default stream beside it"])
+def test_finalizers_stay_out_of_a_capture(cu, how):
+    gpu = cuda_driver.CudaDriver()
+    captured = {"its stream": {5}, "another stream": {7}, "the default stream beside it": set()}[how]
+    cu.hooks["cuStreamIsCapturing"] = lambda stream: int(stream in captured)
+    cu.answers["cuMemAllocFromPoolAsync"] = Handle(8192)
+    cu.fails["cuStreamIsCapturing"] = 700 if not captured else 0  # as CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+    cu.calls.clear()
+    streams = {5: Kept(), 7: None}
+    alive = weakref.ref(streams[5])
+    gpu.free(4096, streams)
+    del streams
+    assert set(cu.names()) == {"cuStreamIsCapturing"}, "which may be called in a capture"
+    gpu.alloc(64, 3)
+    assert "cuMemFreeAsync" not in cu.names(), "it still goes on"
+    assert alive() is not None, "a stream that is destroyed can't be waited for"
+    captured.clear()
+    cu.fails.clear()
+    cu.calls.clear()
+    gpu.alloc(64, 3)
+    names = cu.names()
+    assert names.index("cuStreamWaitEvent") < names.index("cuMemFreeAsync") < names.index("cuMemAllocFromPoolAsync")
+    gpu.alloc(64, 3)
+    assert cu.calls.count(("cuMemFreeAsync", 4096, 5)) == 1 and alive() is None
+
+
+def test_memory_allocated_in_a_capture_is_the_graphs(cu):
+    gpu = cuda_driver.CudaDriver()
+    captured = {5}
+    cu.hooks["cuStreamIsCapturing"] = lambda stream: int(stream in captured)
+    gpu.free(gpu.alloc(64, 5), [5])
+    assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5), "scratch memory: a node of the graph"
+    result = gpu.alloc(64, 5)
+    captured.clear()
+    cu.calls.clear()
+    gpu.free(result, [5])
+    assert set(cu.names()) == {"cuStreamIsCapturing"}
+    gpu.free(gpu.alloc(64, 5), [5])  # the same address, out of the pool
+    assert cu.calls[-1] == ("cuMemFreeAsync", 4096, 5)
+
+
+def test_a_stream_follows_another_by_an_event(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.answers["cuEventCreate"] = Handle(8)
+    cu.calls.clear()
+    gpu.follow(5, 7)
+    assert cu.calls == [("cuEventCreate", 2), ("cuEventRecord", 8, 7), ("cuStreamWaitEvent", 5, 8, 0),
+                        ("cuEventDestroy", 8)]  # fmt: skip
+    cu.fails["cuEventRecord"] = 700
+    with pytest.raises(cuda_driver.CudaError):
+        gpu.follow(5, 7)
+    assert "cuStreamWaitEvent" not in cu.names()[4:] and cu.names()[-1] == "cuEventDestroy"
 
 
 def test_errors_of_the_driver_come_in_words(cu):

@@ -279,7 +279,7 @@ def test_kernels_cannot_use_what_was_freed():
     result = np.zeros(64, np.uint32)
     emulated.copy(result, pointer, 256, 0)
     np.testing.assert_array_equal(result, np.arange(64))
-    emulated.free(pointer, 0)
+    emulated.free(pointer, [0])
     with pytest.raises(MemoryFault):
         start(entry)
     with pytest.raises(ValueError):

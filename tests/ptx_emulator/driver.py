@@ -9,6 +9,7 @@ is raised by `launch`, not later.
 """
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -102,7 +103,7 @@ class EmulatedDriver(Driver):
         with self._lock:
             return self.memory.allocate(nbytes)
 
-    def free(self, pointer: int, stream: int) -> None:
+    def free(self, pointer: int, streams: Collection[int]) -> None:
         with self._lock:
             self.memory.free(pointer)
 
