@@ -28,13 +28,11 @@ import functools
 import numpy as np
 
 import numbaprims as nbp
-from numbaprims.cpu.drivers import Program
-from numbaprims.cpu.ger.arguments import ARGS, int_words, walk
+from numbaprims.cpu.ger.arguments import ARGS, walk
 from numbaprims.cpu.jit import range_kernel
-from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.simd import advance, lanes, load_first, load_scalar, scalar, splat, store_first
+from numbaprims.cpu.solver import Program, Solver
 from numbaprims.dispatch import registry
-from numbaprims.dispatch.solver import Solver
 
 ARGS.arrays, ARGS.floats, ARGS.ints  # noqa: B018
 
@@ -80,10 +78,10 @@ class Bands(Solver):
     def estimate(self, problem, target):
         return 0.5e-6 + problem.bytes_moved() / 40e9
 
-    def bind(self, problem, target, config):
+    def program(self, problem, target, config):
         kernel = make_bands(problem.dtype, lanes(problem.dtype, target.vector_bytes))
-        program = Program(int_words(walk(problem)[0]), [(kernel, problem.m, max(1, problem.m // 8))])
-        return make_launcher(program, parallel=problem.bytes_moved() > 1e6)
+        phases = [(kernel, problem.m, max(1, problem.m // 8))]  # so many rows, so many of them at a time
+        return Program.of(ARGS, walk(problem)[0], phases, parallel=problem.bytes_moved() > 1e6)
 
 
 registry.register("ger", Bands())
@@ -121,7 +119,7 @@ x, y = rng.standard_normal(1000, dtype=np.float32), rng.standard_normal(1000, dt
 nbp.find("ger", x, y, store=False)
 
 # %%
-nbp.explain("ger", x, y)
+nbp.explain("ger", x, y, phases=True)
 
 # %%
 registry.unregister("ger", "bands")

@@ -74,10 +74,13 @@ def test_taken_back_it_is_forgotten():
         registry.unregister("ger", "mine")
 
 
-def test_a_class_without_a_file_says_where_its_bind_stands():
+@pytest.mark.parametrize("method", ["program", "bind"])
+def test_a_class_without_a_file_says_where_its_method_stands(method):
     """As in a notebook on Python 3.11, where inspect finds no source of a class."""
     scope = {"__name__": "__main__", "Naive": Naive}
-    text = "class Cell(Naive):\n    name = 'cell'\n\n    def bind(self, *a):\n        return super().bind(*a)\n"
+    text = (
+        f"class Cell(Naive):\n    name = 'cell'\n\n    def {method}(self, *a):\n        return super().{method}(*a)\n"
+    )
     exec(compile(text, "<cell 1>", "exec"), scope)
     registry.register("ger", scope["Cell"]())
     try:

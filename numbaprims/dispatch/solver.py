@@ -72,7 +72,8 @@ def _source_of(cls: Any) -> tuple[str, int]:
         below = next(at for at, line in enumerate(lines) if line.lstrip().startswith("class "))
         return inspect.getsourcefile(cls) or "?", first + below
     except (OSError, TypeError):  # made in a notebook or a shell: a class has no file there, but its methods do
-        code = cls.bind.__code__
+        own = vars(cls)
+        code = own.get("program", own.get("bind", cls.bind)).__code__
         return code.co_filename, code.co_firstlineno
 
 
