@@ -8,7 +8,7 @@ from helpers import assert_exact, caller_array, solver_names, to_float64
 
 import numbaprims
 import numbaprims.jitted
-from numbaprims.cpu import parts
+from numbaprims.cpu import parts, target
 from numbaprims.cpu.conv import long
 from numbaprims.dispatch import call
 
@@ -137,7 +137,8 @@ def test_errors_do_not_grow_with_the_length(stem, solver):
         with numbaprims.config(algorithm={stem: solver}):
             got = getattr(numbaprims, stem)(*given)
         assert np.abs(got - k * term).max() <= 1e-3 * k * term, (solver, got)
-        if solver != "naive":
+        # four lanes add 2**16 terms of a part in order, which costs 5e-4; wider ones a half or a quarter of them
+        if solver != "naive" and target.current().vector_bytes > 16:
             assert np.abs(got - k * term).max() <= 1e-4 * k * term, (solver, got)
 
 
