@@ -23,7 +23,6 @@ from numbaprims.cpu.simd.arguments import (
     FLOAT_SLOT,
     FLOAT_SLOTS,
     INT_SLOT,
-    INT_SLOTS,
     Arguments,
 )
 
@@ -305,6 +304,3 @@ def _bound(block: Block, part: Part, own: int) -> Block:
             if target is not None:
                 binds[name] = Bind(target.word, target.offset + bind.offset, target.stride + bind.stride)
     return Block(block.args, fixed, binds)
-
-
-assert INT_SLOTS <= MOST_WORDS
