@@ -5,43 +5,20 @@ Importing this package loads neither NumPy nor Numba: a public name is imported 
 
 from sys import modules as _modules
 
+from numbaprims.stems import PUBLIC as _PUBLIC
+
 __version__ = "0.1.0"
 
-_KINDS = (
-    "identity", "relu", "leaky_relu", "prelu", "clipped_relu", "relu6", "elu", "selu", "celu", "sigmoid",
-    "tanh", "softplus", "softsign", "abs", "power", "gelu", "silu", "swish", "mish", "hard_sigmoid",
-    "hard_swish", "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
-)  # fmt: skip
-
-# Public name -> the module that defines it. Written out, so that dir() imports nothing.
+# Public name -> the module that defines it; a table, so that dir() imports nothing.
 _LAZY = {
-    "gemm": "ops.gemm",
-    "linear": "ops.gemm",
-    "gemv": "ops.gemv",
-    "ger": "ops.ger",
-    **dict.fromkeys(
-        (
-            "conv",
-            "conv_backward_data",
-            "conv_backward_weight",
-            "conv_backward_bias",
-            "conv_transpose",
-            "conv_transpose_backward_data",
-            "conv_transpose_backward_weight",
-        ),
-        "ops.conv",
-    ),  # fmt: skip
+    **{name: f"ops.{stem}" for stem, names in _PUBLIC.items() for name in names},
     "conv_integer": "ops.conv_quantized",
     "qlinear_conv": "ops.conv_quantized",
-    "activation": "ops.activation",
-    "activation_backward": "ops.activation",
     "explain": "dispatch.explain",
     "find": "dispatch.find",
     "tune": "dispatch.tune",
     "share_cpus": "dispatch.scaling",
     "config": "settings",
-    **dict.fromkeys(_KINDS, "ops.activation"),
-    **{f"{kind}_backward": "ops.activation" for kind in _KINDS},
 }
 
 # Without abs and round: `from numbaprims import *` must not replace the built-in functions.

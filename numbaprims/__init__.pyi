@@ -69,6 +69,11 @@ from numbaprims.ops.activation import (
     threshold as threshold,
     threshold_backward as threshold_backward,
 )
+from numbaprims.ops.batch_norm import (
+    batch_norm as batch_norm,
+    batch_norm_backward as batch_norm_backward,
+    batch_norm_train as batch_norm_train,
+)
 from numbaprims.ops.conv import (
     conv as conv,
     conv_backward_bias as conv_backward_bias,
@@ -85,6 +90,32 @@ from numbaprims.ops.conv_quantized import (
 from numbaprims.ops.gemm import gemm as gemm, linear as linear
 from numbaprims.ops.gemv import gemv as gemv
 from numbaprims.ops.ger import ger as ger
+from numbaprims.ops.pooling import (
+    adaptive_avg_pool as adaptive_avg_pool,
+    adaptive_avg_pool_backward as adaptive_avg_pool_backward,
+    adaptive_max_pool as adaptive_max_pool,
+    adaptive_max_pool_backward as adaptive_max_pool_backward,
+    avg_pool as avg_pool,
+    avg_pool_backward as avg_pool_backward,
+    global_avg_pool as global_avg_pool,
+    global_avg_pool_backward as global_avg_pool_backward,
+    global_max_pool as global_max_pool,
+    global_max_pool_backward as global_max_pool_backward,
+    lp_pool as lp_pool,
+    lp_pool_backward as lp_pool_backward,
+    max_pool as max_pool,
+    max_pool_backward as max_pool_backward,
+)
+from numbaprims.ops.softmax import (
+    log_softmax as log_softmax,
+    log_softmax_backward as log_softmax_backward,
+    nll_loss as nll_loss,
+    nll_loss_backward as nll_loss_backward,
+    softmax as softmax,
+    softmax_backward as softmax_backward,
+    softmax_cross_entropy as softmax_cross_entropy,
+    softmax_cross_entropy_backward as softmax_cross_entropy_backward,
+)
 from numbaprims.settings import config as config
 
 __version__: str

@@ -290,7 +290,7 @@ print(*sorted(set(sys.modules) - before))
     # Without site, which may load typing and others before us.
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    ours = {"__future__", "_contextvars", "itertools", "numbaprims", "numbaprims.settings"}
+    ours = {"__future__", "_contextvars", "itertools", "numbaprims", "numbaprims.settings", "numbaprims.stems"}
     at_every_start = {
         "os",
         "os.path",

@@ -5,8 +5,10 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-STEMS = ("gemm", "gemv", "ger", "activation", "conv")
-_SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",)}
+from numbaprims.stems import STEMS
+
+_SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",), "softmax": ("m", "n"),
+          "batch_norm": ("n", "c", "h", "w"), "pooling": ("n", "c", "h", "w", "r", "s")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 
 
@@ -33,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shapes", metavar="SUITE|MxNxK,...", help="suites or shapes, as of numbaprims bench")
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
-        "one problem: gemm --m --n --k, gemv and ger --m --n, activation --n, conv all but --m"
+        "one problem: gemm --m --n --k; gemv, ger, softmax --m --n; activation --n; batch_norm --n --c --h --w; "
+        "pooling that and --r --s; conv all but --m"
     )
     for name in ("m", *_IMAGE):
         sizes.add_argument(f"--{name}", type=positive, metavar=name.upper())
@@ -41,19 +44,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument("--rs", type=positive, metavar="R", help="conv: a square filter, for --r and --s")
     form = parser.add_argument_group("its form")
     for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):
-        form.add_argument(*names, default=default, metavar="2|2x1", help=f"conv: default {default}")
+        form.add_argument(*names, default=default, metavar="2|2x1", help=f"conv, pooling: default {default}")
     form.add_argument("--groups", type=positive, default=1, metavar="G", help="conv: default 1")
     form.add_argument("--direction", metavar="forward,data,weight", help="conv: default forward")
-    form.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="conv: of its arrays")
     form.add_argument(
-        "--batch", type=positive, metavar="N", help="gemm: so many products; conv: so many images of a suite"
+        "--layout", choices=("NCHW", "NHWC"), default="NCHW", help="conv, batch_norm, pooling: of its arrays"
+    )
+    form.add_argument(
+        "--batch",
+        type=positive,
+        metavar="N",
+        help="gemm: so many products; conv, batch_norm, pooling: so many images of a suite",
     )
     form.add_argument("--trans-a", "--trans", action="store_true", help="gemm, gemv: the matrix is stored transposed")
     form.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
     form.add_argument("--bias", action="store_true", help="gemm, conv: add a bias")
     form.add_argument("--activation", metavar="KIND", help="gemm, conv: fuse an activation")
-    form.add_argument("--kind", metavar="KIND,...", help="activation: these kinds only")
-    form.add_argument("--backward", action="store_true", help="activation: the gradient")
+    form.add_argument("--kind", metavar="KIND,...", help="activation, softmax, ...: these kinds only")
+    form.add_argument("--backward", action="store_true", help="activation, softmax, pooling: the gradient")
+    form.add_argument("--across", action="store_true", help="softmax: rows lie side by side")
+    form.add_argument("--ceil", action="store_true", help="pooling: a last window may reach out of the padding")
 
 
 def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
@@ -70,10 +80,13 @@ def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
     for name in ("shapes", "direction", "activation", "kind", "batch"):
         if getattr(given, name) is not None:
             words += [f"--{name}", str(getattr(given, name))]
-    words += [f"--{name.replace('_', '-')}" for name in ("trans_a", "trans_b", "bias", "backward") if vars(given)[name]]
-    if stem == "conv":
-        for name in ("stride", "padding", "dilation", "groups", "layout"):
-            words += [f"--{name}", str(getattr(given, name))]
+    words += [
+        f"--{name.replace('_', '-')}"
+        for name in ("trans_a", "trans_b", "bias", "backward", "across", "ceil")
+        if vars(given)[name]
+    ]
+    for name in ("stride", "padding", "dilation", "groups", "layout"):
+        words += [f"--{name}", str(getattr(given, name))]
     sizes = _sizes(stem, given)
     if sizes and stem == "conv":
         for name, value in sizes.items():
@@ -97,10 +110,10 @@ def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
     if not found:
         return {}
     wanted = _SIZES.get(stem, _IMAGE)
-    if stem == "conv":
+    if "c" in wanted:
         found.setdefault("n", 1)
-        if not {"d", "z"} & set(found):
-            wanted = tuple(name for name in _IMAGE if name not in ("d", "z"))
+    if stem == "conv" and not {"d", "z"} & set(found):
+        wanted = tuple(name for name in _IMAGE if name not in ("d", "z"))
     missing = [f"--{name}" for name in wanted if name not in found]
     strange = [f"--{name}" for name in found if name not in wanted]
     if missing or strange:

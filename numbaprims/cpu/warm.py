@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from time import perf_counter
 
-STEMS = ("gemm", "gemv", "ger", "activation", "conv")
+from numbaprims.stems import ENGINES, STEMS
 
 _DRIVERS = (
     ("numbaprims.cpu.drivers:serial_driver", ()),
@@ -31,7 +31,7 @@ def specs(stems: Iterable[str] = STEMS) -> list[Spec]:
     for stem in stems:
         if stem not in STEMS:
             raise ValueError(f"stem {stem!r} is not one of {', '.join(STEMS)}")
-        wanted.update(dict.fromkeys(import_module(f"numbaprims.cpu.{stem}").warm_specs()))
+        wanted.update(dict.fromkeys(import_module(f"numbaprims.cpu.{ENGINES.get(stem, stem)}").warm_specs()))
     return list(wanted)
 
 

@@ -7,12 +7,13 @@ import importlib
 from typing import Any
 
 from numbaprims.dispatch.solver import Solver
+from numbaprims.stems import ENGINES, STEMS
 
 
 @functools.cache
 def _stem(stem: str, kind: str) -> Any:
     """The module of a stem's kernels for a kind of device ("cpu", "gpu")."""
-    name = f"numbaprims.{kind}.{stem}"
+    name = f"numbaprims.{kind}.{ENGINES.get(stem, stem)}"
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -46,7 +47,7 @@ def register(stem: str, solver: Solver, device: str = "cpu") -> None:
     """Let dispatch know a solver of your own, from now on and in this process; estimates decide when it is taken.
 
     Args:
-        stem: the primitive: "gemm", "gemv", "ger", "activation", "conv".
+        stem: the primitive: one of `numbaprims.stems.STEMS`.
         solver: its `name` is new, or that of one registered before, whose place it takes (a notebook's cell run again).
         device: "cpu", or "cuda" for GPUs.
 
@@ -98,7 +99,7 @@ def _own(stem: str, device: str) -> tuple[Solver, ...]:
     try:
         return tuple(_stem(stem, kind).SOLVERS)
     except (ModuleNotFoundError, AttributeError):
-        raise ValueError(f"stem {stem!r} is not one that has solvers: gemm, gemv, ger, activation, conv") from None
+        raise ValueError(f"stem {stem!r} is not one that has solvers: {', '.join(STEMS)}") from None
 
 
 def _choose_anew() -> None:

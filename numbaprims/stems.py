@@ -1,0 +1,32 @@
+"""The public functions of each stem, and who makes its kernels: what the package gives out, and every list of stems,
+follow from these tables."""
+
+KINDS = (
+    "identity", "relu", "leaky_relu", "prelu", "clipped_relu", "relu6", "elu", "selu", "celu", "sigmoid",
+    "tanh", "softplus", "softsign", "abs", "power", "gelu", "silu", "swish", "mish", "hard_sigmoid",
+    "hard_swish", "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
+)  # fmt: skip
+
+#: stem -> the functions of ``numbaprims/ops/<stem>.py``
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "gemm": ("gemm", "linear"),
+    "gemv": ("gemv",),
+    "ger": ("ger",),
+    "activation": ("activation", "activation_backward", *KINDS, *(f"{kind}_backward" for kind in KINDS)),
+    "conv": (
+        "conv", "conv_backward_data", "conv_backward_weight", "conv_backward_bias", "conv_transpose",
+        "conv_transpose_backward_data", "conv_transpose_backward_weight",
+    ),
+    "softmax": (
+        "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "softmax_cross_entropy",
+        "softmax_cross_entropy_backward", "nll_loss", "nll_loss_backward",
+    ),
+    "batch_norm": ("batch_norm", "batch_norm_train", "batch_norm_backward"),
+    "pooling": tuple(
+        f"{name}_pool{way}" for way in ("", "_backward")
+        for name in ("max", "avg", "lp", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
+    ),
+}  # fmt: skip
+STEMS = tuple(PUBLIC)
+#: Stems whose kernels an engine makes from formulas; the others have a folder of their own.
+ENGINES = {"softmax": "reduce", "batch_norm": "reduce", "pooling": "windows"}
