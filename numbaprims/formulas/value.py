@@ -102,6 +102,8 @@ class Value(ABC):
     def __add__(self, other: Any) -> Self:
         return self._emit("fadd", "add", self, other)
 
+    __radd__ = __add__
+
     def __sub__(self, other: Any) -> Self:
         return self._emit("fsub", "sub", self, other)
 
@@ -110,6 +112,8 @@ class Value(ABC):
 
     def __mul__(self, other: Any) -> Self:
         return self._emit("fmul", "mul", self, other)
+
+    __rmul__ = __mul__
 
     def __and__(self, other: Any) -> Self:
         return self._emit("", "and_", self, other)

@@ -1,0 +1,445 @@
+"""Formulas with reductions as graphs: a formula is run once, with `Node`s, and what it returns says what to emit.
+
+A node holds the *name* of a function ("exp"); each machine has a table from names to functions over its own `Value`.
+Whatever the length of such a function, it is one node: only reductions mean something to an engine.  Their results
+are *uniform*, one value for each row.  A reduction ends a *pass* over the row: `level` of a node is the first pass that
+can compute it.
+
+As everywhere, no product is an operand of ``+`` or ``-``: what a compiler would fuse in one pass and not in another
+gives two means of one row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from numbaprims.formulas import value
+from numbaprims.formulas.value import mad as mad_of, select as select_of
+
+Operand = Any
+"""A `Node` or a number."""
+
+#: Functions -> operations that they are counted as, a division as 8.
+COSTS = {
+    "add": 1, "sub": 1, "mul": 1, "div": 8, "mad": 1, "negative": 1, "magnitude": 1, "at_most": 1, "at_least": 1,
+    "less": 1, "greater": 1, "less_equal": 1, "greater_equal": 1, "equals": 1, "is_nan": 1, "select": 1,
+    "reciprocal": 8, "sqrt": 8, "exp": 12, "log": 14,
+}  # fmt: skip
+
+#: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp" and "log".
+COMMON: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "mad": lambda a, b, c: mad_of(a, b, c) if isinstance(a, value.Value) else mad_of(b, a, c),
+    "negative": value.negative,
+    "magnitude": value.magnitude,
+    "at_most": value.at_most,
+    "at_least": value.at_least,
+    "less": lambda a, b: a < b,
+    "greater": lambda a, b: a > b,
+    "less_equal": lambda a, b: a <= b,
+    "greater_equal": lambda a, b: a >= b,
+    "equals": lambda a, b: a.equals(b),
+    "is_nan": lambda a: a.new(a.builder.fcmp_unordered("uno", a.value, a.value)),
+    "select": value.select,
+}
+
+#: Reductions -> the values of one, which `part` nodes stand for:
+#: "sum"; "max" (NaN where any is); "top" (the largest that is no NaN, -inf of none);
+#: "moments": an anchor near the mean, the rest of the mean, the variance;
+#: "exp_sum": the top, and the sum of exp(x - top).
+PARTS = {"sum": 1, "max": 1, "top": 1, "moments": 3, "exp_sum": 2}
+
+#: Inputs by kind: an element each; the same row for all rows; a value for each row; a number of the call.
+KINDS = ("row", "along", "one", "number")
+
+
+class Node:
+    """A value of a formula.
+
+    `op` is a name of COSTS, or: "input" (its index), "constant" (the number), "length", "position", a reduction, or
+    "part" (a reduction and which of its values).
+    """
+
+    __slots__ = ("args", "cost", "level", "op", "uniform")
+
+    def __init__(self, op: str, args: tuple[Any, ...], uniform: bool, level: int) -> None:
+        self.op, self.args, self.uniform, self.level = op, args, uniform, level
+        #: Operations for an element, those of what it is computed from included.
+        self.cost: int = COSTS.get(op, 0) + sum(node.cost for node in self.operands if not node.uniform)
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        """Nodes that it is computed from."""
+        return tuple(arg for arg in self.args if isinstance(arg, Node))
+
+    def __add__(self, other: Operand) -> Node:
+        return _apart("add", self, other)
+
+    def __radd__(self, other: Operand) -> Node:
+        return _apart("add", self, other)
+
+    def __sub__(self, other: Operand) -> Node:
+        return _apart("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Node:
+        return _apart("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Node:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Node:
+        return apply("mul", self, other)
+
+    def __truediv__(self, other: Operand) -> Node:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Node:
+        return apply("div", other, self)
+
+    def __lt__(self, other: Operand) -> Node:
+        return apply("less", self, other)
+
+    def __gt__(self, other: Operand) -> Node:
+        return apply("greater", self, other)
+
+    def __le__(self, other: Operand) -> Node:
+        return apply("less_equal", self, other)
+
+    def __ge__(self, other: Operand) -> Node:
+        return apply("greater_equal", self, other)
+
+    def __repr__(self) -> str:
+        return f"{self.op}({', '.join(map(repr, self.args))})"
+
+
+_tracing = threading.local()
+
+
+def _node(op: str, args: tuple[Any, ...], uniform: bool, level: int) -> Node:
+    """The same text twice is one node."""
+    trace: dict[Any, Node] = _tracing.nodes
+    key = (op, *(id(arg) if isinstance(arg, Node) else (type(arg), arg) for arg in args))
+    if key not in trace:
+        trace[key] = Node(op, args, uniform, level)
+    return trace[key]
+
+
+def apply(op: str, *args: Operand) -> Node:
+    """A function of nodes and numbers."""
+    nodes = [arg for arg in args if isinstance(arg, Node)]
+    if not nodes:
+        raise TypeError(f"{op} of numbers alone")
+    return _node(op, args, all(node.uniform for node in nodes), max(node.level for node in nodes))
+
+
+def _apart(op: str, *args: Operand) -> Node:
+    if any(isinstance(arg, Node) and arg.op == "mul" for arg in args):
+        raise TypeError("a product is an operand of + or -; write mad")
+    return apply(op, *args)
+
+
+def _lifted(op: str, doc: str) -> Callable[..., Node]:
+    def function(*args: Operand) -> Node:
+        return apply(op, *args)
+
+    function.__name__, function.__doc__ = op, doc
+    return function
+
+
+exp = _lifted("exp", "e**x.")
+log = _lifted("log", "The natural logarithm.")
+sqrt = _lifted("sqrt", "The square root.")
+reciprocal = _lifted("reciprocal", "1 / x.")
+mad = _lifted("mad", "a * b + c.")
+select = _lifted("select", "a where the condition holds, else b; one of the two may be a number.")
+at_most = _lifted("at_most", "The smaller of the two; NaN in x stays.")
+at_least = _lifted("at_least", "The larger of the two; NaN in x stays.")
+magnitude = _lifted("magnitude", "|x|.")
+negative = _lifted("negative", "-x.")
+equals = _lifted("equals", "Where the two are equal.")
+is_nan = _lifted("is_nan", "Where it is NaN.")
+
+
+def constant(number: float) -> Node:
+    """A number as a uniform value."""
+    return _node("constant", (float(number),), True, 0)
+
+
+def position() -> Node:
+    """The index of an element along the reduced axes, as a float."""
+    return _node("position", (), False, 0)
+
+
+def length() -> Node:
+    """How many elements are reduced, as a float."""
+    return _node("length", (), True, 0)
+
+
+# ---------------------------------------------------------------- reductions
+
+
+def _reduced(kind: str, x: Node) -> tuple[Node, ...]:
+    found = _node(kind, (x,), True, x.level + 1)
+    return tuple(_node("part", (found, k), True, found.level) for k in range(PARTS[kind]))
+
+
+def reduce_sum(x: Node) -> Node:
+    """The sum of a row."""
+    return _reduced("sum", x)[0]
+
+
+def reduce_max(x: Node) -> Node:
+    """The largest element; NaN where any is."""
+    return _reduced("max", x)[0]
+
+
+def reduce_top(x: Node) -> Node:
+    """The largest element that is not NaN: for shifts, where NaN comes through another way."""
+    return _reduced("top", x)[0]
+
+
+def reduce_mean(x: Node) -> Node:
+    """The mean of a row."""
+    return reduce_sum(x) / length()
+
+
+def moments(x: Node) -> tuple[Node, Node, Node]:
+    """(anchor, rest, variance) of a row, whose mean is anchor + rest.
+
+    One float32 of 1e4 is 5e-4 off: what is subtracted from elements is the anchor and then the rest.
+    """
+    anchor, rest, variance = _reduced("moments", x)
+    return anchor, rest, variance
+
+
+def exp_sum(x: Node) -> tuple[Node, Node]:
+    """(top, sum of exp(x - top)): in one pass, or in two that can keep the exponentials (see `trace`)."""
+    if _tracing.online:
+        top, total = _reduced("exp_sum", x)
+        return top, total
+    top = reduce_top(x)
+    return top, reduce_sum(exp(x - top))
+
+
+# ---------------------------------------------------------------- partial reductions become one
+
+
+def shares(count: Any, count_b: Any, table: Mapping[str, Callable[..., Any]]) -> tuple[Any, Any]:
+    """What `merge` takes of the numbers of elements of two runs: the second's share, and its product with the first's.
+
+    The first has 0, and `identity` as its parts, to begin with.
+    """
+    inverse = table["reciprocal"](count + count_b)
+    share = count_b * inverse
+    return share, share * (count * inverse)
+
+
+def merge(
+    kind: str,
+    share: Any,
+    both: Any,
+    parts: Sequence[Any],
+    parts_b: Sequence[Any],
+    table: Mapping[str, Callable[..., Any]],
+) -> list[Any]:
+    """The parts of a reduction of two runs of elements as one's, over a machine's `Value`s; see `shares`."""
+    if kind == "sum":
+        return [parts[0] + parts_b[0]]
+    if kind in ("max", "top"):
+        return [larger(kind, parts[0], parts_b[0])]
+    if kind == "exp_sum":
+        (top, total), (top_b, total_b) = parts, parts_b
+        highest = larger("top", top, top_b)
+        return [highest, mad_of(total, table["exp"](top - highest), total_b * table["exp"](top_b - highest))]
+    # Chan's update. The anchor stays that of the first run, and the rest follows: the difference of two means of 1e4
+    # in float32 spoiled the variance (2.6e-4 instead of 2e-6).
+    (anchor, rest, var), (anchor_b, rest_b, var_b) = parts, parts_b
+    anchor = select_of(both > 0.0, anchor, anchor_b)
+    d = (anchor_b - anchor) + (rest_b - rest)
+    return [anchor, mad_of(d, share, rest), mad_of(d * d, both, mad_of(var_b - var, share, var))]
+
+
+def larger(kind: str, a: Any, b: Any) -> Any:
+    """The larger of two Values, a being of a reduction "max" or "top" that b continues."""
+    found = select_of(b > a, b, a)
+    return select_of(COMMON["is_nan"](b), b, found) if kind == "max" else found
+
+
+def identity(kind: str, lowest: float) -> list[float]:
+    """The parts of no elements; `lowest` is the smallest finite number."""
+    # exp(-inf - -inf) would be NaN, of which a row that begins with -inf could not get rid
+    return {"sum": [0.0], "max": [float("-inf")], "top": [float("-inf")], "exp_sum": [lowest, 0.0]}.get(kind, [0.0] * 3)
+
+
+def moments_of(anchor: Any, inverse: Any, total: Any, squares: Any) -> list[Any]:
+    """The parts of "moments" from 1 / count and the sums of x - anchor and of (x - anchor)**2.
+
+    The squared distance of the mean of m elements of n from that of all is at most n / m variances, so what cancels
+    below is bounded whatever the data, if a run is some hundred times as long as what its anchor is the mean of.
+    """
+    rest = total * inverse
+    return [anchor, rest, value.at_least(mad_of(rest, value.negative(rest), squares * inverse), 0.0)]
+
+
+# ---------------------------------------------------------------- graphs
+
+
+class Pass(NamedTuple):
+    """One walk over a row."""
+
+    reductions: tuple[Node, ...]
+    """That end with it."""
+    outputs: tuple[int, ...]
+    """Results of kind "row" that it writes: all of them the last one, so that a result may lie where an input does."""
+
+
+class Graph:
+    """A traced formula, cut into passes."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        operands: Sequence[tuple[str, str]],
+        results: Sequence[tuple[str, str]],
+        online: bool,
+    ) -> None:
+        self.operands, self.results = tuple(operands), tuple(results)
+        with _trace(online):
+            self.inputs = tuple(
+                _node("input", (i,), kind in ("one", "number"), 0) for i, (_, kind) in enumerate(self.operands)
+            )
+            found = function(*self.inputs)
+        self.outputs: tuple[Node, ...] = found if isinstance(found, tuple) else (found,)
+        for node, (name, kind) in zip(self.outputs, self.results, strict=True):
+            if node.uniform != (kind == "one"):
+                raise TypeError(
+                    f"{name} is of kind {kind!r}, and one value {'a row' if node.uniform else 'an element'}"
+                )
+        self.nodes = tuple(_below(self.outputs))
+        reductions = [node for node in self.nodes if node.op in PARTS]
+        last = max(
+            [node.args[0].level for node in reductions] + [node.level for node in self.outputs if not node.uniform]
+        )
+        rows = tuple(k for k, node in enumerate(self.outputs) if not node.uniform)
+        self.passes = tuple(
+            Pass(tuple(node for node in reductions if node.args[0].level == p), rows if p == last else ())
+            for p in range(last + 1)
+        )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of all that an engine sees of it."""
+        number = {id(node): str(i) for i, node in enumerate(self.nodes)}
+        words = [
+            f"{node.op} {[number[id(arg)] if isinstance(arg, Node) else repr(arg) for arg in node.args]}"
+            for node in self.nodes
+        ]
+        words += [str(self.operands), str(self.results), *(number[id(node)] for node in self.outputs)]
+        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+
+    @functools.cached_property
+    def operations(self) -> int:
+        """For one element of a row, each value counted once."""
+        each = sum(COSTS.get(node.op, 0) for node in self.nodes if not node.uniform)
+        return max(1, each + sum(PARTS[node.op] for node in self.nodes if node.op in PARTS))
+
+    @property
+    def reductions(self) -> tuple[Node, ...]:
+        """Pass by pass."""
+        return tuple(node for each in self.passes for node in each.reductions)
+
+    def roots(self, p: int) -> tuple[Node, ...]:
+        """What pass p needs of each element: what is reduced and what is written."""
+        reductions, outputs = self.passes[p]
+        return (*(node.args[0] for node in reductions), *(self.outputs[k] for k in outputs))
+
+    def kept(self, dear: int) -> dict[Node, int]:
+        """Values of an element that a pass computes and a later one takes from there -> the pass.
+
+        What more than `dear` operations and loads give again is kept, the rest is computed again.
+        """
+        found: dict[Node, int] = {}
+        computed: dict[Node, int] = {}
+
+        def look(node: Node, p: int) -> None:
+            if node.uniform or node.op in ("input", "position"):
+                return
+            if computed.setdefault(node, p) < p and node.cost > dear:
+                found[node] = computed[node]
+            else:
+                for operand in node.operands:
+                    look(operand, p)
+
+        for p in range(len(self.passes)):
+            for root in self.roots(p):
+                look(root, p)
+        return found
+
+    def reads(self, p: int, kept: Mapping[Node, int]) -> tuple[Node, ...]:
+        """Nodes that pass p takes as they are: inputs, values that earlier passes kept, and uniform ones."""
+        return tuple(node for node, taken in self._visited(p, kept).items() if taken)
+
+    def computed(self, p: int, kept: Mapping[Node, int]) -> tuple[Node, ...]:
+        """Nodes that pass p computes of each element."""
+        return tuple(node for node, taken in self._visited(p, kept).items() if not taken)
+
+    def _visited(self, p: int, kept: Mapping[Node, int]) -> dict[Node, bool]:
+        """What pass p needs of each element -> whether it takes that as it is."""
+        found: dict[Node, bool] = {}
+
+        def look(node: Node) -> None:
+            if node not in found:
+                found[node] = node.uniform or node.op in ("input", "position") or kept.get(node, p) < p
+                if not found[node]:
+                    for operand in node.operands:
+                        look(operand)
+
+        for root in self.roots(p):
+            look(root)
+        return found
+
+    def may_share(self, result: int, operand: int) -> bool:
+        """Whether a result may lie where an operand of the same kind lies, element for element.
+
+        Rows are written in the last pass, each element after it was read.  Of values for each row that is so too, but
+        those that the last pass takes may already have been written over by a phase of its own before it.
+        """
+        kind = self.results[result][1]
+        if self.operands[operand][1] != kind:
+            return False
+        if kind == "row":
+            return True
+        rows = [node for node in self.outputs if not node.uniform]
+        return self.inputs[operand] not in set(_below(rows))
+
+
+def _below(roots: Iterable[Node]) -> Iterator[Node]:
+    """The nodes that others are computed from, before those."""
+    seen: set[Node] = set()
+
+    def look(node: Node) -> Iterator[Node]:
+        if node not in seen:
+            seen.add(node)
+            for operand in node.operands:
+                yield from look(operand)
+            yield node
+
+    for root in roots:
+        yield from look(root)
+
+
+@contextlib.contextmanager
+def _trace(online: bool) -> Iterator[None]:
+    before = getattr(_tracing, "nodes", None), getattr(_tracing, "online", False)
+    _tracing.nodes, _tracing.online = {}, online
+    try:
+        yield
+    finally:
+        _tracing.nodes, _tracing.online = before

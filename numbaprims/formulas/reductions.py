@@ -1,0 +1,275 @@
+"""Softmax, batch normalisation, cross entropy: formulas with reductions, by name.
+
+An operand is "name:kind": "row", an element of each row; "along", one row that all rows share; "one", a value of each
+row; "number", one of the call.  Arrays stand before numbers.  A target is the index of a class, as a float.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numbaprims.formulas.graph import (
+    Graph,
+    Node,
+    at_least,
+    constant,
+    equals,
+    exp,
+    exp_sum,
+    length,
+    log,
+    mad,
+    moments,
+    negative,
+    position,
+    reciprocal,
+    reduce_mean,
+    reduce_sum,
+    select,
+    sqrt,
+)
+
+
+class Formula(NamedTuple):
+    """A function of nodes, and what it takes and gives: (name, kind) of each."""
+
+    function: Callable[..., Any]
+    operands: tuple[tuple[str, str], ...]
+    results: tuple[tuple[str, str], ...]
+
+
+FORMULAS: dict[str, Formula] = {}
+
+
+def formula(operands: str, results: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: a formula by the name of its function."""
+
+    def kinds(text: str) -> tuple[tuple[str, str], ...]:
+        words = (word.partition(":") for word in text.split())
+        return tuple((name, kind) for name, _, kind in words)
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        FORMULAS[function.__name__] = Formula(function, kinds(operands), kinds(results))
+        return function
+
+    return add
+
+
+@functools.cache
+def graph_of(name: str, online: bool = False) -> Graph:
+    """The graph of a formula; `online`: sums of exponentials in one pass."""
+    return Graph(*FORMULAS[name], online)
+
+
+# ---------------------------------------------------------------- softmax
+
+
+@formula("x:row", "y:row")
+def softmax(x: Node) -> Node:
+    top, total = exp_sum(x)
+    # a division for each element costs 20 to 35 %
+    return exp(x - top) * reciprocal(total)
+
+
+@formula("x:row", "y:row")
+def log_softmax(x: Node) -> Node:
+    top, total = exp_sum(x)
+    return (x - top) - log(total)
+
+
+@formula("dy:row y:row", "dx:row")
+def softmax_backward(dy: Node, y: Node) -> Node:
+    return y * (dy - reduce_sum(dy * y))
+
+
+@formula("dy:row y:row", "dx:row")
+def log_softmax_backward(dy: Node, y: Node) -> Node:
+    return mad(exp(y), negative(reduce_sum(dy)), dy)
+
+
+@formula("x:row", "sum:one")
+def total(x: Node) -> Node:
+    return reduce_sum(x)
+
+
+@formula("x:row count:row", "mean:one")
+def weighted_mean(x: Node, count: Node) -> Node:
+    """Of terms that were multiplied by what they count."""
+    return reduce_sum(x) / reduce_sum(count)
+
+
+@formula("dy:one count:row", "g:one")
+def weighted_mean_backward(dy: Node, count: Node) -> Node:
+    return dy / reduce_sum(count)
+
+
+# ---------------------------------------------------------------- batch normalisation: a row is a channel
+
+
+@formula("x:row scale:one shift:one mean:one var:one eps:number", "y:row")
+def batch_norm(x: Node, scale: Node, shift: Node, mean: Node, var: Node, eps: Node) -> Node:
+    return mad(x - mean, reciprocal(sqrt(var + eps)) * scale, shift)
+
+
+@formula("scale:row var:row eps:number", "factor:row")
+def batch_norm_factor(scale: Node, var: Node, eps: Node) -> Node:
+    return reciprocal(sqrt(var + eps)) * scale
+
+
+@formula("x:row scale:along shift:along mean:along", "y:row")
+def batch_norm_along(x: Node, scale: Node, shift: Node, mean: Node) -> Node:
+    """Where parameters lie beside one another, in rows of channels: `scale` is the factor, taken once for all rows."""
+    return mad(x - mean, scale, shift)
+
+
+def _trained(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, Node, Node, Node]:
+    """(y, mean, inverse standard deviation, variance)"""
+    anchor, rest, var = moments(x)
+    inv = reciprocal(sqrt(var + eps))
+    factor = inv * scale
+    return mad(x - anchor, factor, mad(negative(rest), factor, shift)), anchor + rest, inv, var
+
+
+@formula("x:row scale:one shift:one eps:number", "y:row mean:one inv_std:one")
+def batch_norm_train(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, ...]:
+    return _trained(x, scale, shift, eps)[:3]
+
+
+@formula(
+    "x:row scale:one shift:one running_mean:one running_var:one momentum:number eps:number",
+    "y:row mean:one inv_std:one new_mean:one new_var:one",
+)
+def batch_norm_train_running(
+    x: Node, scale: Node, shift: Node, running_mean: Node, running_var: Node, momentum: Node, eps: Node
+) -> tuple[Node, ...]:
+    y, mean, inv, var = _trained(x, scale, shift, eps)
+    stays, n = 1.0 - momentum, length()
+    unbiased = var * (n / at_least(n - 1.0, 1.0))
+    return y, mean, inv, mad(running_mean, stays, momentum * mean), mad(running_var, stays, momentum * unbiased)
+
+
+@formula("dy:row x:row scale:one saved_mean:one saved_inv_std:one", "dx:row dscale:one dshift:one")
+def batch_norm_backward(dy: Node, x: Node, scale: Node, mean: Node, inv: Node) -> tuple[Node, ...]:
+    d = x - mean
+    dshift, dscale = reduce_sum(dy), reduce_sum(dy * d) * inv
+    factor = scale * inv
+    each = negative(factor) / length()
+    return mad(dy, factor, mad(d, dscale * inv * each, dshift * each)), dscale, dshift
+
+
+@formula("dy:row x:row scale:one mean:one var:one eps:number", "dx:row dscale:one dshift:one")
+def batch_norm_backward_fixed(dy: Node, x: Node, scale: Node, mean: Node, var: Node, eps: Node) -> tuple[Node, ...]:
+    """Of `batch_norm`, whose mean and variance do not follow x."""
+    inv = reciprocal(sqrt(var + eps))
+    return dy * (scale * inv), reduce_sum(dy * (x - mean)) * inv, reduce_sum(dy)
+
+
+# ---------------------------------------------------------------- cross entropy: a row has an element for each class
+
+
+def _picked(x: Node, target: Node) -> Node:
+    """The element of the target's class; 0 where there is no such class."""
+    return reduce_sum(select(equals(position(), target), x, 0.0))
+
+
+def _smoothed(loss: Node, even: Node, smoothing: Node) -> Node:
+    """The loss of the target and that of all classes alike, weighted; without smoothing the latter may be infinite."""
+    return select(smoothing > 0.0, mad(even, smoothing, loss * (1.0 - smoothing)), loss)
+
+
+@formula("x:row target:one smoothing:number ignore:number", "loss:one count:one log_sum_exp:one")
+def cross_entropy(x: Node, target: Node, smoothing: Node, ignore: Node) -> tuple[Node, ...]:
+    top, total = exp_sum(x)
+    log_total = log(total)
+    loss = log_total - (_picked(x, target) - top)
+    even = log_total - (reduce_mean(x) - top)
+    ignored = equals(target, ignore)
+    counts = select(ignored, 0.0, constant(1.0))
+    return select(ignored, 0.0, _smoothed(loss, even, smoothing)), counts, top + log_total
+
+
+@formula("x:row target:one weight:along smoothing:number ignore:number", "loss:one count:one log_sum_exp:one")
+def cross_entropy_weighted(x: Node, target: Node, weight: Node, smoothing: Node, ignore: Node) -> tuple[Node, ...]:
+    top, total = exp_sum(x)
+    log_total = log(total)
+    own, every = _picked(weight, target), reduce_sum(weight)
+    loss = own * (log_total - (_picked(x, target) - top))
+    even = mad(every, top + log_total, negative(reduce_sum(x * weight))) / length()
+    ignored = equals(target, ignore)
+    return select(ignored, 0.0, _smoothed(loss, even, smoothing)), select(ignored, 0.0, own), top + log_total
+
+
+@formula("x:row target:row smoothing:number", "loss:one count:one log_sum_exp:one")
+def cross_entropy_soft(x: Node, target: Node, smoothing: Node) -> tuple[Node, ...]:
+    top, total = exp_sum(x)
+    lse = top + log(total)
+    q = mad(target, 1.0 - smoothing, smoothing / length())
+    return mad(reduce_sum(q), lse, negative(reduce_sum(x * q))), constant(1.0), lse
+
+
+@formula("x:row target:row weight:along smoothing:number", "loss:one count:one log_sum_exp:one")
+def cross_entropy_soft_weighted(x: Node, target: Node, weight: Node, smoothing: Node) -> tuple[Node, ...]:
+    top, total = exp_sum(x)
+    lse = top + log(total)
+    q = mad(target, 1.0 - smoothing, smoothing / length()) * weight
+    return mad(reduce_sum(q), lse, negative(reduce_sum(x * q))), constant(1.0), lse
+
+
+@formula("x:row target:one log_sum_exp:one g:one smoothing:number ignore:number", "dx:row")
+def cross_entropy_backward(x: Node, target: Node, lse: Node, g: Node, smoothing: Node, ignore: Node) -> Node:
+    even = smoothing / length()
+    wanted = select(equals(position(), target), even + (1.0 - smoothing), even)
+    return (exp(x - lse) - wanted) * select(equals(target, ignore), 0.0, g)
+
+
+@formula("x:row target:one log_sum_exp:one g:one weight:along smoothing:number ignore:number", "dx:row")
+def cross_entropy_weighted_backward(
+    x: Node, target: Node, lse: Node, g: Node, weight: Node, smoothing: Node, ignore: Node
+) -> Node:
+    even = smoothing / length()
+    own = _picked(weight, target) * (1.0 - smoothing)
+    wanted = mad(weight, even, select(equals(position(), target), own, 0.0))
+    share = mad(reduce_sum(weight), even, own)
+    return mad(exp(x - lse), share, negative(wanted)) * select(equals(target, ignore), 0.0, g)
+
+
+@formula("x:row target:row log_sum_exp:one g:one smoothing:number", "dx:row")
+def cross_entropy_soft_backward(x: Node, target: Node, lse: Node, g: Node, smoothing: Node) -> Node:
+    q = mad(target, 1.0 - smoothing, smoothing / length())
+    return mad(exp(x - lse), reduce_sum(q), negative(q)) * g
+
+
+@formula("x:row target:row log_sum_exp:one g:one weight:along smoothing:number", "dx:row")
+def cross_entropy_soft_weighted_backward(
+    x: Node, target: Node, lse: Node, g: Node, weight: Node, smoothing: Node
+) -> Node:
+    q = mad(target, 1.0 - smoothing, smoothing / length()) * weight
+    return mad(exp(x - lse), reduce_sum(q), negative(q)) * g
+
+
+@formula("x:row target:one ignore:number", "loss:one count:one")
+def nll_loss(x: Node, target: Node, ignore: Node) -> tuple[Node, ...]:
+    """x: logarithms of probabilities."""
+    ignored = equals(target, ignore)
+    counts = select(ignored, 0.0, constant(1.0))
+    return select(ignored, 0.0, negative(_picked(x, target))), counts
+
+
+@formula("x:row target:one weight:along ignore:number", "loss:one count:one")
+def nll_loss_weighted(x: Node, target: Node, weight: Node, ignore: Node) -> tuple[Node, ...]:
+    own, ignored = _picked(weight, target), equals(target, ignore)
+    return select(ignored, 0.0, negative(_picked(x, target)) * own), select(ignored, 0.0, own)
+
+
+@formula("target:one g:one ignore:number", "dx:row")
+def nll_loss_backward(target: Node, g: Node, ignore: Node) -> Node:
+    taken = select(equals(target, ignore), 0.0, negative(g))
+    return select(equals(position(), target), taken, 0.0)
+
+
+@formula("target:one g:one weight:along ignore:number", "dx:row")
+def nll_loss_weighted_backward(target: Node, g: Node, weight: Node, ignore: Node) -> Node:
+    taken = select(equals(target, ignore), 0.0, negative(g))
+    return select(equals(position(), target), weight * taken, 0.0)
