@@ -1,0 +1,284 @@
+"""A traced formula as vector code: its values, what is summed up, and its passes over a row.
+
+Uniform values (one a row) are vectors of 16 bytes where lanes lie along the row, all alike: a division of 16 lanes
+takes 16 cycles, and there is one for each row.  They stand in front of a pass's loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from numbaprims.cpu.reduce.memory import I32, I64, Memory, Place, Region, number
+from numbaprims.cpu.reduce.stores import Stores
+from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums
+from numbaprims.cpu.reduce.variant import CHUNKS, INNER, SEGMENTS, Variant
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT
+from numbaprims.cpu.simd.lanes import reduce_value
+from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.memory import first_lanes_value, masked_store_value, vector_at
+from numbaprims.formulas.graph import PARTS, Node, identity, merge, shares
+
+
+class Emitter(Memory):
+    """Emits rows of one variant."""
+
+    def __init__(self, builder: Any, variant: Variant, args: Any, worker: Any) -> None:
+        super().__init__(builder, variant, args, worker)
+        self.stores, self.sums = Stores(self), Sums(self)
+        #: Of the row: uniform values, parts of reductions among them; the same in all lanes; what is in registers.
+        self.uniforms: dict[Node, Value] = {}
+        self.wide: dict[Node, Value] = {}
+        self.resident: list[Place] = []
+
+    def enter_row(self, tile: Any) -> None:
+        super().enter_row(tile)
+        self.uniforms, self.wide, self.resident = {}, {}, []
+
+    # ---------------------------------------------------------------- values
+
+    def uniform(self, node: Node) -> Value:
+        """A value of the row; where it is first asked for must come before all its uses."""
+        if node not in self.uniforms:
+            self.uniforms[node] = self._uniform(node)
+        return self.uniforms[node]
+
+    def _uniform(self, node: Node) -> Value:
+        b, vector = self.b, self.row_vector
+        if node.op == "constant":
+            return self.fixed(node.args[0], vector)
+        if node.op == "length":
+            return self.to_rows(self.count(b.mul(self.plan(INNER), self.plan(SEGMENTS))))
+        if node.op == "input":
+            i = node.args[0]
+            kinds = [kind for _, kind in self.graph.operands]
+            before = [kind == "number" for kind in kinds[:i]]
+            if kinds[i] == "number":
+                given = self.word(FLOAT_SLOT + sum(before), ir.DoubleType())
+                return self.splat(self.computed(given, "f64"), vector)
+            slot = self.outs + i - sum(before)
+            dtype = self.arrays[slot].dtype
+            if self.across and self.arrays[slot].kind != "flat":
+                return Value(b, self.load_vector(self.pointers[slot], number(0), self.lane_mask, dtype))
+            return self.splat(self.load_scalar(self.pointers[slot], number(0), dtype), vector)
+        return TABLE[node.op](*(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args))
+
+    def prepare(self, p: int) -> None:
+        """What pass p takes of the row, in front of its loops."""
+        for node in self.graph.reads(p, self.kept):
+            if node.uniform and node not in self.wide:
+                value = self.uniform(node)
+                if self.along:
+                    first = ir.Constant(ir.VectorType(I32, self.v.W), [0] * self.v.W)
+                    value = Value(self.b, self.b.shuffle_vector(value.value, value.value, first))
+                self.wide[node] = value
+
+    def value(self, node: Node, p: int, place: Place) -> Value:
+        """A node at a place, in pass p."""
+        if node.uniform:
+            return self.wide[node]
+        if node not in place.known:
+            place.known[node] = self._value(node, p, place)
+        return place.known[node]
+
+    def _value(self, node: Node, p: int, place: Place) -> Value:
+        if node.op == "input":
+            return self._element(self._slot(node), place, p == 0 or self.v.role != "rows")
+        if node.op == "position":
+            b = self.b
+            flat = b.add(b.mul(self.segment_index, self.plan(INNER)), place.i)
+            start = self.splat(b.sitofp(flat, self.element), self.vector)
+            if not self.along:
+                return start
+            return start + Value(b, ir.Constant(self.vector, [float(lane) for lane in range(self.v.W)]))
+        if self.kept.get(node, p) < p:
+            pointer, index = self._kept_at(node, place)
+            return Value(self.b, self.load_vector(pointer, index, place.mask, self.v.compute))
+        return TABLE[node.op](*(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args))
+
+    def _slot(self, node: Node) -> int:
+        """The array of an input that is no number; numbers come last."""
+        return self.outs + int(node.args[0])
+
+    def anchor(self, node: Node, p: int, region: Region) -> Value:
+        """A number near the mean of a region: that of its first vectors, or its first element."""
+        b, W = self.b, self.v.W
+        self.enter_segment(region.segment)
+        if not self.along:
+            found = self.value(node.args[0], p, Place(region.inner, None, {}))
+        else:
+            total = self.fixed(0.0, self.vector)
+            for u in range(self.v.U):
+                mask = first_lanes_value(b, b.sub(region.count, number(u * W)), W)
+                value = self.value(node.args[0], p, Place(b.add(region.inner, number(u * W)), mask, {}))
+                total = total + value.new(b.select(mask, value.value, value.like(0.0).value))
+            first = self.splat(reduce_value(b, total.value, b.fadd), self.row_vector)
+            found = first / self.count(self._least(region.count, number(self.v.U * W)))
+        finite = TABLE["less"](TABLE["magnitude"](found), float("inf"))
+        return TABLE["select"](finite, found, 0.0)
+
+    # ---------------------------------------------------------------- passes
+
+    def run_pass(self, p: int) -> None:
+        """A pass over the whole row."""
+        reductions = self.graph.passes[p].reductions
+        length = self.count(self.b.mul(self.plan(INNER), self.plan(SEGMENTS)))
+        moments = any(node.op == "moments" for node in reductions)
+        if self.v.registers or not reductions or (self.along and not moments):
+            self.set_parts(reductions, self.run_region(p, self.whole(), length))
+            return
+
+        # Of chunks, in their order: they stay in a cache, and one lane does not add up all of a long row.
+        def one(state: list[Any]) -> list[Any]:
+            region, count = self.chunk(state[0])
+            found = self.run_region(p, region, count)
+            merged = self.merged(reductions, state[1:], count, [part for parts in found for part in parts])
+            return [self.b.add(state[0], number(1)), *merged]
+
+        self.prepare(p)
+        state = repeat(self.b, self.plan(CHUNKS), [number(0), *self.nothing(reductions)], one, "chunk")
+        self.set_parts(reductions, self.by_node(reductions, [Value(self.b, value) for value in state[2:]]))
+
+    def nothing(self, reductions: Sequence[Node]) -> list[Any]:
+        """(count, parts) of no chunk."""
+        parts = [x for node in reductions for x in identity(node.op, LOWEST[self.v.compute])]
+        return [self.fixed(0.0, self.narrow).value, *(self.fixed(x, self.row_vector).value for x in parts)]
+
+    def merged(
+        self, reductions: Sequence[Node], state: Sequence[Any], count: Value, parts: Sequence[Value]
+    ) -> list[Any]:
+        """(count, parts) with those of the next chunk."""
+        before, *values = (Value(self.b, value) for value in state)
+        share, both = (self.to_rows(value) for value in shares(before, count, TABLE))
+        found = [before + count]
+        pairs = zip(self.by_node(reductions, values), self.by_node(reductions, parts), strict=True)
+        for node, (a, c) in zip(reductions, pairs, strict=True):
+            found += merge(node.op, share, both, a, c, TABLE)
+        return [value.value for value in found]
+
+    @staticmethod
+    def by_node(reductions: Sequence[Node], parts: Sequence[Value]) -> list[list[Value]]:
+        values = iter(parts)
+        return [[next(values) for _ in range(PARTS[node.op])] for node in reductions]
+
+    def set_parts(self, reductions: Sequence[Node], parts: Sequence[Sequence[Value]]) -> None:
+        """Results of reductions, for what is computed from now on."""
+        for node in self.graph.nodes:
+            if node.op == "part" and node.args[0] in reductions:
+                self.uniforms[node] = parts[reductions.index(node.args[0])][node.args[1]]
+
+    def run_region(self, p: int, region: Region, count: Value) -> list[list[Value]]:
+        """Pass p over a region: the parts of each of its reductions."""
+        reductions = self.graph.passes[p].reductions
+        self.prepare(p)
+        anchors = [self.anchor(node, p, region) if node.op == "moments" else None for node in reductions]
+        wide = [
+            self.splat(self.first(anchor), self.vector) if anchor is not None and self.along else anchor
+            for anchor in anchors
+        ]
+        start = self.sums.empty(reductions)
+        lengths = [len(acc) for acc in start]
+
+        def step(state: list[Any], places: Sequence[Place]) -> list[Any]:
+            """Accumulators after some places."""
+            values, found = iter(Value(self.b, value) for value in state), []
+            for node, length, anchor in zip(reductions, lengths, wide, strict=True):
+                acc = [next(values) for _ in range(length)]
+                self.sums.accumulate(node, p, acc, places, anchor)
+                found += acc
+            for place in places:
+                for node in self.kept:
+                    if self.kept[node] == p:
+                        pointer, index = self._kept_at(node, place)
+                        value = self.value(node, p, place).value
+                        if place.mask is None:
+                            self.b.store(value, vector_at(self.b, pointer, index, self.vector)).align = 1
+                        else:
+                            masked_store_value(self.b, pointer, index, place.mask, value)
+                for k in self.graph.passes[p].outputs:
+                    self.stores.put(k, place, self.value(self.graph.outputs[k], p, place))
+            return [value.value for value in found]
+
+        flat = [value.value for acc in start for value in acc]
+        found = self.stores.around(p, lambda: self._segments(p, region, flat, step))
+        values = iter(Value(self.b, value) for value in found)
+        parts = []
+        for node, length, anchor in zip(reductions, lengths, anchors, strict=True):
+            parts.append(self.sums.finish(node, [next(values) for _ in range(length)], anchor, count))
+        return parts
+
+    def _segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+        run = self._along if self.along else self._elements
+        if self.v.reduced == 1:
+            return run(p, region, state, step)
+
+        def one(state: list[Any]) -> list[Any]:
+            self.enter_segment(state[0])
+            return [self.b.add(state[0], number(1)), *run(p, region, state[1:], step)]
+
+        return repeat(self.b, region.segments, [region.segment, *state], one, "segment")[1:]
+
+    def _elements(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+        """One element after the other, U at a time."""
+        b, U = self.b, self.v.U
+
+        def some(count: int) -> Callable[[list[Any]], list[Any]]:
+            def emit(state: list[Any]) -> list[Any]:
+                places = [Place(b.add(state[0], number(u)), self.lane_mask, {}) for u in range(count)]
+                return [b.add(state[0], number(count)), *step(state[1:], places)]
+
+            return emit
+
+        state = repeat(b, b.sdiv(region.count, number(U)), [region.inner, *state], some(U), "elements")
+        if U > 1:
+            left = b.sub(b.add(region.inner, region.count), state[0])
+            state = repeat(b, left, state, some(1), "element")
+        return state[1:]
+
+    def _along(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+        """U vectors at a time, then one, then what is left, by a mask."""
+        b, W, U = self.b, self.v.W, self.v.U
+        if self.v.registers:
+            return self._in_registers(region, state, step)
+        end = b.add(region.inner, region.count)
+
+        def some(count: int) -> Callable[[list[Any]], list[Any]]:
+            def emit(state: list[Any]) -> list[Any]:
+                places = [Place(b.add(state[0], number(u * W)), None, {}) for u in range(count)]
+                return [b.add(state[0], number(count * W)), *step(state[1:], places)]
+
+            return emit
+
+        def part(count: Any) -> Callable[[list[Any]], list[Any]]:
+            def emit(state: list[Any]) -> list[Any]:
+                place = Place(state[0], first_lanes_value(b, count(state[0]), W), {})
+                return [b.add(state[0], count(state[0])), *step(state[1:], [place])]
+
+            return emit
+
+        state = [region.inner, *state]
+        head = self.stores.head(p, region)
+        if head is not None:
+            state = repeat(b, b.zext(b.icmp_signed(">", head, number(0)), I64), state, part(lambda _: head), "head")
+        state = repeat(b, b.sdiv(b.sub(end, state[0]), number(U * W)), state, some(U), "vectors")
+        if U > 1:
+            state = repeat(b, b.sdiv(b.sub(end, state[0]), number(W)), state, some(1), "vector")
+        left = b.zext(b.icmp_signed("<", state[0], end), I64)
+        return repeat(b, left, state, part(lambda i: b.sub(end, i)), "tail")[1:]
+
+    def _in_registers(self, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+        """The whole row side by side; what is known of it stays known in the next pass."""
+        b, W, count = self.b, self.v.W, self.v.registers
+        if not self.resident:
+            mask = first_lanes_value(b, b.sub(region.count, number((count - 1) * W)), W)
+            self.resident = [Place(number(u * W), mask if u == count - 1 else None, {}) for u in range(count)]
+        return step(state, self.resident)
+
+    def store_uniforms(self) -> None:
+        """Results of which a row has one."""
+        for k, node in enumerate(self.graph.outputs):
+            if node.uniform:
+                self.stores.put_uniform(k, self.uniform(node))

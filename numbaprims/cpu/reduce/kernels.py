@@ -1,0 +1,177 @@
+"""Range kernels of formulas with reductions: whole rows, one pass over chunks of rows, and chunks merged.
+
+One intrinsic emits all of a range, so Numba types one call.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic
+
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.reduce.emit import Emitter
+from numbaprims.cpu.reduce.memory import number
+from numbaprims.cpu.reduce.variant import ARGS, CHUNKS, PARTS_AT, Variant
+from numbaprims.cpu.simd import stream_fence
+from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.memory import first_lanes_value, vector_at
+from numbaprims.cpu.simd.types import ELEMENTS
+from numbaprims.formulas.graph import PARTS
+
+
+class _Parts:
+    """Uniform values in scratch memory: of each row the merged ones, and of each chunk those of one pass."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.e = emitter
+        graph = emitter.graph
+        #: Of the merged values of a row: where those of each pass begin.
+        self.starts = [0]
+        for each in graph.passes:
+            self.starts.append(self.starts[-1] + sum(PARTS[node.op] for node in each.reductions))
+        self.reductions = graph.passes[emitter.v.at].reductions
+        self.width = self.starts[emitter.v.at + 1] - self.starts[emitter.v.at]
+
+    def _at(self, index: Any, values: int, first: int, k: int, start: Any) -> Any:
+        b, v = self.e.b, self.e.v
+        size = ELEMENTS[v.compute][0] // 8 * v.stored_lanes
+        place = b.add(b.mul(index, number(values)), number(first + k))
+        return self.e.scratch(b.add(b.mul(place, number(size)), start), self.e.element)
+
+    def of_row(self, row: Any, p: int, k: int) -> Any:
+        return self._at(row, self.starts[-1], self.starts[p], k, number(0))
+
+    def of_chunk(self, row: Any, chunk: Any, k: int) -> Any:
+        b = self.e.b
+        index = b.add(b.mul(row, self.e.plan(CHUNKS)), chunk)
+        return self._at(index, self.width, 0, k, self.e.plan(PARTS_AT))
+
+    def load(self, pointer: Any) -> Value:
+        e = self.e
+        if not e.across:
+            return e.splat(e.b.load(pointer), e.row_vector)
+        return Value(e.b, e.load_vector(pointer, number(0), None, e.v.compute))
+
+    def store(self, pointer: Any, value: Value) -> None:
+        e = self.e
+        if e.across:
+            e.b.store(value.value, vector_at(e.b, pointer, number(0), e.vector)).align = 1
+        else:
+            e.b.store(e.first(value), pointer)
+
+    def load_rows(self, row: Any) -> None:
+        """Set the merged values of the passes before this one."""
+        for p, each in enumerate(self.e.graph.passes[: self.e.v.at]):
+            values = [self.load(self.of_row(row, p, k)) for k in range(self.starts[p + 1] - self.starts[p])]
+            self.e.set_parts(each.reductions, self.e.by_node(each.reductions, values))
+
+
+def _rows(emitter: Emitter, tile: Any) -> None:
+    """All passes over a row."""
+    emitter.enter_row(tile)
+    emitter.stores.begin_row()
+    for p in range(len(emitter.graph.passes)):
+        emitter.run_pass(p)
+    emitter.stores.end_row()
+    emitter.store_uniforms()
+
+
+def _part(emitter: Emitter, tile: Any) -> None:
+    """One pass over a chunk."""
+    b, parts = emitter.b, _Parts(emitter)
+    chunks = emitter.plan(CHUNKS)
+    row, chunk = b.sdiv(tile, chunks), b.srem(tile, chunks)
+    emitter.enter_row(row)
+    parts.load_rows(row)
+    region, count = emitter.chunk(chunk)
+    found = emitter.run_region(emitter.v.at, region, count)
+    for k, value in enumerate(part for each in found for part in each):
+        parts.store(parts.of_chunk(row, chunk, k), value)
+
+
+def _merge(emitter: Emitter, row: Any) -> None:
+    """The chunks of a row in their order; behind the last reduction the row's own results too."""
+    b, parts, p = emitter.b, _Parts(emitter), emitter.v.at
+    emitter.enter_row(row)
+    parts.load_rows(row)
+
+    def one(state: list[Any]) -> list[Any]:
+        _, count = emitter.chunk(state[0])
+        found = [parts.load(parts.of_chunk(row, state[0], k)) for k in range(parts.width)]
+        return [b.add(state[0], number(1)), *emitter.merged(parts.reductions, state[1:], count, found)]
+
+    state = repeat(b, emitter.plan(CHUNKS), [number(0), *emitter.nothing(parts.reductions)], one, "chunk")
+    found = [Value(b, value) for value in state[2:]]
+    emitter.set_parts(parts.reductions, emitter.by_node(parts.reductions, found))
+    for k, value in enumerate(found):
+        parts.store(parts.of_row(row, p, k), value)
+    if parts.starts[p + 1] == parts.starts[-1]:
+        emitter.store_uniforms()
+
+
+_ROLES = {"rows": _rows, "part": _part, "merge": _merge}
+
+
+@intrinsic(prefer_literal=True)
+def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any) -> Any:
+    """The tiles lo ... hi - 1 of a variant, given as its text."""
+    if not isinstance(variant, types.StringLiteral):
+        return None
+    chosen = Variant.parse(variant.literal_value)
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        b = builder
+        emitter = Emitter(b, chosen, values[1], values[2])
+        emitter.stores.open(context)
+        role, last = _ROLES[chosen.role], b.sub(values[4], number(1))
+
+        def one(state: list[Any]) -> list[Any]:
+            tile = state[0]
+            emitter.stores.ends = b.icmp_signed("==", tile, values[3]), b.icmp_signed("==", tile, last)
+            if not emitter.across:
+                role(emitter, tile)
+            else:
+                block = b.sdiv(tile, emitter.plan(CHUNKS)) if chosen.role == "part" else tile
+                left = emitter.lanes_left(block)
+                with b.if_else(b.icmp_signed(">=", left, number(chosen.W))) as (whole, some):
+                    with whole:
+                        emitter.lane_mask = None
+                        role(emitter, tile)
+                    with some:
+                        emitter.lane_mask = first_lanes_value(b, left, chosen.W)
+                        role(emitter, tile)
+            return [b.add(tile, number(1))]
+
+        repeat(b, b.sub(values[4], values[3]), [values[3]], one, "tile")
+        return context.get_dummy_value()
+
+    return types.void(variant, args, *[types.int64] * 3), codegen
+
+
+@functools.cache
+def make_kernel(variant: Variant) -> RangeKernel:
+    """The range kernel of a variant: a tile is a row (W rows across), or a chunk of one."""
+    text, streams = variant.text, variant.stores != "plain"
+
+    @range_kernel(f"reduce_{variant.role}", ARGS.types(), spec=(text,))
+    def reduce_rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        _emit(text, args, worker, lo, hi)
+        if streams:
+            stream_fence()
+
+    return reduce_rows
+
+
+def phase_variants(variant: Variant) -> list[Variant]:
+    """The kernels of a split over chunks: pass by pass one over all chunks, and one that merges them."""
+    found = []
+    for p, each in enumerate(variant.graph.passes):
+        stores = variant.stores if each.outputs else "plain"
+        found.append(variant._replace(role="part", at=p, stores=stores))
+        if each.reductions:
+            found.append(variant._replace(role="merge", at=p, stores="plain"))
+    return found

@@ -1,0 +1,339 @@
+"""The ways to compute a formula with reductions, and what each is estimated to take."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
+from numbaprims.cpu.reduce.variant import ARGS, DEAR, FLAT, MOST_ARRAYS, STAGED, Cut, Scratch, Variant, plan_of
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.graph import COSTS, Node
+from numbaprims.formulas.reductions import graph_of
+
+#: Vectors of a row that may stay in registers from pass to pass.
+MOST_REGISTERS = 8
+#: Elements of a chunk whose passes find it in a cache: 4,096 of float32 are 16 KiB.
+CHUNK = 4096
+#: Elements of a chunk of a row that several workers share.
+SPLIT = 16384
+#: Seconds that a phase takes to begin and to end.
+PHASE = 0.5e-6
+#: Rows that give every worker its part.
+ROWS_ENOUGH = 64
+#: Seconds of work that is handed to a worker at a time, at least.
+GRAIN = 5e-6
+#: Workers that should have something to do.
+WORKERS = 8
+#: Times that it takes to wake workers: less work is left to the calling thread.
+WORTH = 2.5
+#: Results leave past the caches where all operands take more than this part of the third-level one; others use it too.
+PAST = 4
+#: Cycles that one operation of a formula takes, for a vector.
+CYCLES = 0.5
+
+
+@functools.cache
+def _has_exponentials(formula: str) -> bool:
+    return any(node.op == "exp_sum" for node in graph_of(formula, True).nodes)
+
+
+class _Reduce(Solver):
+    """What the solvers have in common: the lanes of a vector, the cost, the program."""
+
+    lanes = "along"
+    layout = "rows"
+    online = False
+    stages = False
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.layout != self.layout:
+            what = "elements of a row" if self.layout == "rows" else "rows"
+            return f"its vectors hold neighbouring {what}, which do not lie side by side in every array"
+        if len(problem.arrays) > MOST_ARRAYS:
+            return f"{len(problem.arrays)} arrays; it takes at most {MOST_ARRAYS}"
+        return None
+
+    # ---------------------------------------------------------------- what a kernel is made for
+
+    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
+        """(lanes of a vector, vectors side by side)"""
+        return lanes(_compute(problem), target.vector_bytes), 4
+
+    def registers(self, problem: Any, W: int) -> int:
+        return 0
+
+    def variant(self, problem: Any, target: Any, config: Config, role: str) -> Variant:
+        W, U = self.vector(problem, target)
+        registers = self.registers(problem, W)
+        online = self.online and _has_exponentials(problem.formula)
+        return Variant(
+            formula=problem.formula, online=int(online), dtypes=",".join(map(_dtype, problem.arrays)),
+            compute=_compute(problem), lanes=self.lanes, W=W, U=min(U, registers) or U, registers=registers,
+            kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
+            ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
+            digest=graph_of(problem.formula, online).digest,
+        )  # fmt: skip
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        """Stores past the caches are the default for what does not fit in them."""
+        results = [k for k, each in enumerate(problem.arrays[: len(problem.results)]) if each.kind == "row"]
+        if self.lanes == "one" or not results:
+            return ({"stores": "plain"},)
+        size = DTYPES[problem.arrays[results[0]].dtype].itemsize
+        past = [] if self.registers(problem, self.vector(problem, target)[0]) else ["stream"]
+        kept, reduced = problem.strides[results[0]]
+        if self.stages and kept == (problem.n,) and reduced == (1,) and 64 <= problem.n * size <= STAGED:
+            past.insert(0, "stage")
+        steps = [step * size for step in (*kept, *reduced) if step != 1]
+        lines, long = (
+            all(step % 64 == 0 for step in steps),
+            self.lanes == "along" and problem.reduced[-1] * size >= 2048,
+        )
+        if long or (lines and not self.stages):
+            past.reverse()
+        large = problem.bytes_moved() > target.l3 / PAST and not problem.in_place
+        names = [*past, "plain"] if large and (lines or long) else ["plain", *past]
+        return tuple({"stores": name} for name in names)
+
+    # ---------------------------------------------------------------- what it takes
+
+    def row_bytes(self, problem: Any) -> float:
+        """Of what the passes over a row come back to."""
+        each = sum(DTYPES[array.dtype].itemsize for array in problem.arrays if array.kind == "row")
+        each += len(self._kept(problem)) * DTYPES[_compute(problem)].itemsize
+        return float(problem.n * each)
+
+    def _kept(self, problem: Any) -> Mapping[Node, int]:
+        return graph_of(problem.formula, self.online).kept(DEAR)
+
+    def further_bytes(self, problem: Any) -> float:
+        """That the passes after the first read of a row, and what is kept of it, whose writing costs more."""
+        graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
+        size, own = DTYPES[_compute(problem)].itemsize, DTYPES[problem.dtype].itemsize
+        total = 6 * len(kept) * size
+        for p in range(1, len(graph.passes)):
+            total += own * sum(node.op == "input" and not node.uniform for node in graph.reads(p, kept))
+        return float(problem.n * total)
+
+    def operations(self, problem: Any, U: int) -> float:
+        """For an element, with what passes compute again."""
+        graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
+        total = 0.0
+        for p, each in enumerate(graph.passes):
+            total += sum(COSTS.get(node.op, 0) for node in graph.computed(p, kept))
+            total += sum(COSTS["exp"] * (1 + 1 / U) + 3 if node.op == "exp_sum" else 1 for node in each.reductions)
+        return total
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        """What one core takes."""
+        rates, moved = target.rates, problem.bytes_moved()
+        row = self.row_bytes(problem) * self.rows_together(problem, target)
+        memory = moved / target.bandwidth(moved)
+        memory += problem.rows * self.further_bytes(problem) / target.bandwidth(min(row, moved))
+        width = lanes(_compute(problem), target.vector_bytes)
+        _, U = self.vector(problem, target)
+        vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
+        arithmetic = vectors * CYCLES * self.operations(problem, U) / rates.clock
+        return float(memory + arithmetic + self.overhead(problem, target))
+
+    def rows_together(self, problem: Any, target: Any) -> int:
+        """Rows that a pass walks before the next one begins."""
+        return self.vector(problem, target)[0] if self.lanes == "across" else 1
+
+    def most_lanes(self, problem: Any) -> int:
+        """Lanes that there is work for."""
+        return int(problem.kept[-1] if self.lanes == "across" else problem.reduced[-1])
+
+    def overhead(self, problem: Any, target: Any) -> float:
+        """Of beginning and ending each pass."""
+        passes = len(graph_of(problem.formula, self.online).passes)
+        cycles = 4 if self.registers(problem, self.vector(problem, target)[0]) else 15
+        return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # with fewer tiles than workers some of them have nothing to do, however many there are
+        idle = max(1.0, WORKERS / max(1, self.phase_tiles(problem, target)))
+        seconds = self.seconds(problem, target)
+        return float(target.rates.call + seconds * (idle if seconds > WORTH * target.rates.wake else 1))
+
+    def phase_tiles(self, problem: Any, target: Any) -> int:
+        return self.tiles(problem, self.vector(problem, target)[0])
+
+    # ---------------------------------------------------------------- programs
+
+    def tiles(self, problem: Any, W: int) -> int:
+        """Rows, or blocks of W of them."""
+        if self.lanes != "across":
+            return int(problem.rows)
+        return math.prod(problem.kept[:-1]) * -(-problem.kept[-1] // W)
+
+    def cut(self, problem: Any, target: Any) -> Cut:
+        return Cut.of(problem, CHUNK)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        variant = self.variant(problem, target, config, "rows")
+        cut, tiles = self.cut(problem, target), self.tiles(problem, variant.W)
+        return self.run(problem, target, [(variant, tiles)], cut, Scratch.of(variant, problem, tiles, 0))
+
+    def run(self, problem: Any, target: Any, phases: list[tuple[Variant, int]], cut: Cut, scratch: Scratch) -> Program:
+        """Phases of (kernel, tiles)."""
+        plan = plan_of(problem, cut, scratch)
+        work = self.seconds(problem, target)
+        made = []
+        for variant, tiles in phases:
+            # a few us of work for each chunk that a worker takes
+            chunk = max(1, min(tiles // 8, int(GRAIN * tiles / work)))
+            made.append(Phase(make_kernel(variant), tiles, chunk))
+        binds = None
+        if len(problem.arrays) > 7:
+            binds = {f"a{k}": array(k) for k in range(len(problem.arrays))} | {"scratch": Bind(ARGS.slot("scratch"))}
+            binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats}
+        block = Block(ARGS, {"plan": plan.ctypes.data}, binds)
+        return Program(
+            (Run(tuple(made), (block,)),), shared=scratch.shared, worker=scratch.worker,
+            parallel=work > WORTH * target.rates.wake, keep=(plan,),
+        )  # fmt: skip
+
+
+def _dtype(array: Any) -> str:
+    return str(array.dtype) + (FLAT if array.kind == "flat" else "")
+
+
+def _compute(problem: Any) -> str:
+    return DTYPES[problem.dtype].accumulate
+
+
+class Rows(_Reduce):
+    """A row after the other, vectors along it; short rows stay in registers between the passes."""
+
+    name = "rows"
+    stages = True
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if graph_of(problem.formula).kept(DEAR) and problem.n > 1 << 24:
+            return "what it keeps of a row between the passes takes more than 64 MB"
+        return super().why_not(problem, target)
+
+    def registers(self, problem: Any, W: int) -> int:
+        needed = -(-problem.n // W)
+        return needed if len(problem.reduced) == 1 and needed <= MOST_REGISTERS and not self.online else 0
+
+
+class Online(Rows):
+    """The largest element and the sum of exponentials in one pass: for rows beyond the second-level cache."""
+
+    name = "online"
+    online = True
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if not _has_exponentials(problem.formula):
+            return "the formula has no sum of exponentials"
+        return super().why_not(problem, target)
+
+
+class Across(_Reduce):
+    """Neighbouring rows side by side in a vector: for rows whose elements lie apart."""
+
+    name = "across"
+    lanes = "across"
+    layout = "across"
+
+    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
+        one, wide = lanes(_compute(problem), target.vector_bytes), problem.kept[-1]
+        most = one
+        while most < 4 * one and most < wide:
+            most *= 2
+        return most, 4 * one // most
+
+    def cut(self, problem: Any, target: Any) -> Cut:
+        W, _ = self.vector(problem, target)
+        return Cut.of(problem, 4 * CHUNK // W)
+
+
+class _Split(_Reduce):
+    """Chunks of rows by all workers, pass by pass; the chunks of a row are merged in their order."""
+
+    online = True
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.rows >= ROWS_ENOUGH and not graph_of(problem.formula, True).reductions:
+            return "the formula has no sums to merge, and there are rows enough to share out"
+        return super().why_not(problem, target)
+
+    def _kept(self, problem: Any) -> Mapping[Node, int]:
+        return {}
+
+    def rows_together(self, problem: Any, target: Any) -> int:
+        return int(problem.rows)
+
+    def overhead(self, problem: Any, target: Any) -> float:
+        graph = graph_of(problem.formula, True)
+        chunks = self.cut(problem, target).chunks(problem) * self.tiles(problem, self.vector(problem, target)[0])
+        return float(chunks * 40 * len(graph.reductions) / target.rates.clock + PHASE * len(graph.passes))
+
+    def phase_tiles(self, problem: Any, target: Any) -> int:
+        return super().phase_tiles(problem, target) * self.cut(problem, target).chunks(problem)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        variant = self.variant(problem, target, config, "part")
+        cut, rows = self.cut(problem, target), self.tiles(problem, variant.W)
+        chunks = cut.chunks(problem)
+        phases = [(each, rows * (chunks if each.role == "part" else 1)) for each in phase_variants(variant)]
+        return self.run(problem, target, phases, cut, Scratch.of(variant, problem, rows, chunks))
+
+
+class Split(_Split):
+    """Long rows in chunks, vectors along them."""
+
+    name = "split"
+
+    def cut(self, problem: Any, target: Any) -> Cut:
+        return Cut.of(problem, SPLIT)
+
+
+class SplitAcross(_Split):
+    """Long rows in chunks, neighbouring rows side by side."""
+
+    name = "split_across"
+    lanes = "across"
+    layout = "across"
+
+    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
+        one, wide = lanes(_compute(problem), target.vector_bytes), problem.kept[-1]
+        W = one
+        while W < 4 * one and W < wide:
+            W *= 2
+        return W, max(1, 4 * one // W)
+
+    def cut(self, problem: Any, target: Any) -> Cut:
+        W, _ = self.vector(problem, target)
+        return Cut.of(problem, max(64, SPLIT // W))
+
+
+class Naive(_Reduce):
+    """One element at a time, wherever it lies."""
+
+    name = "naive"
+    lanes = "one"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
+        return 16 // DTYPES[_compute(problem)].itemsize, 1
+
+    def cut(self, problem: Any, target: Any) -> Cut:
+        return Cut.of(problem, 64)
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        steps = problem.rows * problem.n
+        return float(steps * (5 + 2 * graph_of(problem.formula).operations) / target.rates.clock + 1e-9)
+
+
+SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Naive())

@@ -1,0 +1,171 @@
+"""What the code of a reduce kernel depends on, and what it reads of a problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_type_hints
+
+import numpy as np
+
+from numbaprims.cpu.simd import Arguments
+from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.graph import PARTS, Graph, Node
+from numbaprims.formulas.reductions import graph_of
+
+#: Arrays of a launch by number; the scratch memory has the slot that programs give it.
+MOST_ARRAYS = 15
+ARGS = Arguments(
+    arrays=(*(f"a{i}" for i in range(7)), "scratch", *(f"a{i}" for i in range(7, MOST_ARRAYS))),
+    floats=tuple(f"f{i}" for i in range(6)),
+    ints=("plan",),
+)
+
+#: Words of a plan: elements of the innermost reduced dimension, and how many runs of them a row has (segments);
+#: elements of the innermost kept dimension; elements and segments of a chunk, how many chunks a segment is cut into
+#: and how many there are; bytes of scratch memory in front of partial results, in front of those of workers, and of
+#: each worker.  Then the sizes of kept and of reduced dimensions and each array's strides along both.
+INNER, SEGMENTS, LANES, CHUNK, CHUNK_SEGMENTS, CUTS, CHUNKS, PARTS_AT, WORKERS_AT, WORKER_BYTES, SIZES = range(11)
+
+#: Behind the dtype of an array of one value for neighbouring rows.
+FLAT = "*"
+
+#: More operations and loads than this give a value of an earlier pass back at a higher price than memory does.
+DEAR = 4
+
+
+#: Bytes of a row, at most, that is written by way of a buffer.
+STAGED = 8192
+
+
+class Variant(NamedTuple):
+    """A kernel of a formula."""
+
+    formula: str
+    online: int
+    """Whether sums of exponentials are computed in one pass."""
+    dtypes: str
+    """Of the arrays of a launch, results first: "f32,f32"; with `FLAT` behind those of kind "flat"."""
+    compute: str
+    lanes: str
+    """What a vector holds: "along" the reduced axis, "across" it (neighbouring rows), or "one" element."""
+    W: int
+    """Lanes of a vector."""
+    U: int
+    """Vectors side by side."""
+    registers: int
+    """Vectors of a row that stays in registers from pass to pass; 0 if it does not."""
+    kept: int
+    """Dimensions that are kept, and that are reduced."""
+    reduced: int
+    stores: str
+    """How elements are written: "plain", "stream" past the caches, "stage" as well, by way of a buffer."""
+    ahead: int
+    """Bytes ahead of the first reading that are asked for; 0: none."""
+    role: str
+    """"rows": all passes over a row; "part": one pass over a chunk; "merge": the chunks of one pass."""
+    at: int = 0
+    """Which pass."""
+    digest: str = ""
+    """Of the graph."""
+
+    @property
+    def graph(self) -> Graph:
+        return graph_of(self.formula, bool(self.online))
+
+    @property
+    def keeps(self) -> Mapping[Node, int]:
+        """Values of elements that a pass puts into the worker's scratch memory for later ones -> the pass."""
+        return self.graph.kept(DEAR) if self.role == "rows" and self.lanes != "one" and not self.registers else {}
+
+    @property
+    def text(self) -> str:
+        return " ".join(str(word) for word in self)
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        kinds = get_type_hints(cls).values()
+        return cls(*(kind(word) for kind, word in zip(kinds, text.split(), strict=True)))
+
+    @property
+    def waits_in(self) -> int:
+        """The result in whose row the first kept value waits for the last pass, instead of in scratch memory; else -1.
+
+        Later passes read no operand there, so that the result may still be one.
+        """
+        graph, keeps = self.graph, self.keeps
+        if self.lanes != "along" or self.stores != "plain" or not keeps:
+            return -1
+        later = range(next(iter(keeps.values())) + 1, len(graph.passes))
+        if any(node.op == "input" and not node.uniform for p in later for node in graph.reads(p, keeps)):
+            return -1
+        dtypes = self.dtypes.split(",")
+        return next((k for k in graph.passes[-1].outputs if dtypes[k] == self.compute), -1)
+
+    @property
+    def stored_lanes(self) -> int:
+        """Lanes of a uniform value in scratch memory."""
+        return self.W if self.lanes == "across" else 1
+
+
+class Cut(NamedTuple):
+    """How a row is cut into chunks: elements of the innermost dimension, or whole runs of it."""
+
+    inner: int
+    segments: int
+
+    @classmethod
+    def of(cls, problem: Any, elements: int) -> Cut:
+        """Chunks of about so many elements, and alike."""
+        inner, segments = problem.reduced[-1], math.prod(problem.reduced[:-1])
+        if inner >= elements:
+            return cls(_even(inner, elements, 64), 1)
+        return cls(max(1, inner), _even(segments, max(1, elements // max(1, inner)), 1))
+
+    def chunks(self, problem: Any) -> int:
+        return -(-problem.reduced[-1] // self.inner) * -(-math.prod(problem.reduced[:-1]) // self.segments)
+
+
+def _even(n: int, most: int, multiple: int) -> int:
+    """The size of equal parts of n, at most about `most`, that is a multiple."""
+    each = -(-n // max(1, -(-n // most)))
+    return max(1, -(-each // multiple)) * multiple
+
+
+class Scratch(NamedTuple):
+    """Bytes of scratch memory: the merged results of rows and the parts of chunks, then what each worker keeps."""
+
+    parts_at: int
+    shared: int
+    worker: int
+
+    @classmethod
+    def of(cls, variant: Variant, problem: Any, tiles: int, chunks: int) -> Scratch:
+        graph, size = variant.graph, DTYPES[variant.compute].itemsize
+        if variant.role == "rows":
+            width = variant.W if variant.lanes == "across" else 1
+            rows = len(variant.keeps) - (variant.waits_in >= 0)
+            return cls(0, 0, _lines(rows * (problem.n * width + variant.W) * size))
+        value = size * variant.stored_lanes
+        state = sum(PARTS[node.op] for node in graph.reductions)
+        most = max(sum(PARTS[node.op] for node in each.reductions) for each in graph.passes)
+        parts_at = _lines(tiles * state * value)
+        return cls(parts_at, parts_at + _lines(tiles * chunks * most * value), 0)
+
+
+def _lines(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def plan_of(problem: Any, cut: Cut, scratch: Scratch) -> np.ndarray:
+    """The words that kernels read."""
+    words = [0] * SIZES
+    words[INNER], words[SEGMENTS] = problem.reduced[-1], math.prod(problem.reduced[:-1])
+    words[LANES] = problem.kept[-1]
+    words[CHUNK], words[CHUNK_SEGMENTS] = cut
+    words[CUTS], words[CHUNKS] = -(-problem.reduced[-1] // cut.inner), cut.chunks(problem)
+    words[PARTS_AT], words[WORKERS_AT], words[WORKER_BYTES] = scratch
+    words += [*problem.kept, *problem.reduced]
+    for kept, reduced in problem.strides:
+        words += [*kept, *reduced]
+    return np.array(words, np.int64)

@@ -1,0 +1,287 @@
+"""The reduce engine: every formula, layout, type and solver against definitions in float64."""
+
+import numpy as np
+import pytest
+from helpers import assert_near, to_float64
+from reduce_cases import Case, able, case, launched, solver
+
+import numbaprims
+from numbaprims.cpu import target
+from numbaprims.formulas.reductions import FORMULAS, graph_of
+
+#: (shape, reduced axes, layout of rows) -> the solvers that can.
+LAYOUTS = {
+    "short": ((9, 10), (1,), "C"),
+    "registers": ((5, 83), (1,), "C"),
+    "tails": ((7, 331), (1,), "C"),
+    "long": ((3, 20011), (1,), "C"),
+    "gaps": ((4, 5, 77), (2,), "gaps"),
+    "planes": ((3, 5, 7, 11), (0, 2, 3), "C"),
+    "planes with gaps": ((3, 4, 9, 70), (0, 2, 3), "gaps"),
+    "between": ((3, 21, 130), (1,), "C"),
+    "channels last": ((40, 37, 9, 3), (0, 2, 3), "last"),
+    "channels last, long": ((300, 70), (0,), "C"),
+    "apart": ((3, 50, 4), (1,), "apart"),
+    "one element": ((6, 1), (1,), "C"),
+    "everything": ((3, 50), (0, 1), "C"),
+}
+
+
+def check(of: Case, solvers: list[str] | None = None, units: float = 64.0, results: int = 9) -> None:
+    """Each solver that can, or those that are named; the first results.  Means are as exact as elements are large."""
+    for name in solvers or able(of.problem):
+        for config in solver(name).configs(of.problem, target.current()):
+            for guard in of.arrays[: len(of.wanted)]:
+                guard.array[...] = guard.blank()
+            launched(name, of, config=config)
+            for k, ((have, dtype), want) in enumerate(zip(of.results()[:results], of.wanted, strict=False)):
+                finite = np.abs(np.where(np.isfinite(want), want, 0.0))
+                least = 1.0 if "mean" in of.problem.arrays[k].name else 0.0
+                try:
+                    assert_near(have, want, dtype, units, max(least, finite.max()))
+                except AssertionError as error:
+                    raise AssertionError(f"{name} {config} {of.problem}: {error}") from None
+            assert all(guard.untouched() for guard in of.arrays[: len(of.wanted)]), f"{name} {config}: {of.problem}"
+
+
+# ---------------------------------------------------------------- the sweep: layouts and types
+
+
+SWEPT = ("softmax", "batch_norm_train_running", "batch_norm_backward")
+#: The unbiased variance of one element is not defined.
+SWEEP = [
+    *((name, layout, dtype) for name in SWEPT for layout in LAYOUTS for dtype in ("f32", "bf16")
+      if (name, layout) != ("batch_norm_train_running", "one element")),
+    *((name, layout, dtype) for name in SWEPT[:2] for layout in ("tails", "between", "planes")
+      for dtype in ("f64", "f16")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, layout, dtype", SWEEP)
+def test_layouts(name, layout, dtype):
+    shape, axes, memory = LAYOUTS[layout]
+    of = case(name, shape, axes, dtype, memory)
+    expected = {"rows": {"rows", "split"}, "across": {"across", "split_across"}, "strided": set()}[of.problem.layout]
+    assert expected < set(able(of.problem))
+    check(of)
+
+
+def test_layout_words():
+    """The layouts above are of all three kinds."""
+    found = {
+        layout: case("softmax", *LAYOUTS[layout][:2], "f32", LAYOUTS[layout][2]).problem.layout for layout in LAYOUTS
+    }
+    assert found["between"] == found["channels last"] == found["channels last, long"] == "across"
+    assert found["apart"] == "strided" and found["planes"] == found["short"] == "rows"
+
+
+@pytest.mark.parametrize("dtype", ("bf16", pytest.param("f32", marks=pytest.mark.slow)))  # test_contract.py has f32
+@pytest.mark.parametrize("layout", ("tails", "between"))
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas(name, layout, dtype):
+    shape, axes, memory = LAYOUTS[layout]
+    check(case(name, shape, axes, dtype, memory))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMULAS if "smoothing" in dict(FORMULAS[name].operands)])
+def test_no_smoothing(name):
+    check(case(name, (5, 40), (1,), "f32", smoothing=0.0), ["rows"])
+
+
+# ---------------------------------------------------------------- special values
+
+
+def special_rows(n: int) -> np.ndarray:
+    x = np.random.default_rng(3).normal(0, 3, (8, n))
+    x[1, n // 2], x[2], x[3, n - 1], x[4, : n - 1], x[5, 0] = np.nan, -np.inf, np.inf, -np.inf, -np.inf
+    x[6] = 1000.0
+    return x
+
+
+@pytest.mark.parametrize("n", (5, 40, 1003, 40000))
+@pytest.mark.parametrize("name", ("softmax", "log_softmax", "cross_entropy"))
+def test_nan_and_infinities(name, n):
+    """NaN where torch has it: rows with NaN, with inf, and of -inf alone."""
+    x = special_rows(n)
+    target = np.full((8, 1), n - 1)
+    of = case(name, x.shape, (1,), "f32", given={"x": x, "target": target}, smoothing=0.0)
+    assert np.isnan(of.wanted[0][1:4]).all() and np.isfinite(of.wanted[0][0]).all()
+    check(of, results=2)  # the logarithm of no sum at all may be -inf
+    swapped = case(name, (n, 8), (0,), "f32", given={"x": x.T, "target": target.T}, smoothing=0.0)
+    assert swapped.problem.layout == "across"
+    check(swapped, results=2)
+
+
+def test_a_class_of_probability_zero_costs_nothing_without_smoothing():
+    x = np.array([[1.0, -np.inf, 2.0], [1.0, 3.0, -np.inf]])
+    of = case("cross_entropy", (2, 3), (1,), "f32", given={"x": x, "target": np.array([[0], [2]])}, smoothing=0.0)
+    check(of, ["rows", "online", "naive"])
+    loss = of.arrays[0].array
+    assert loss[0, 0] == pytest.approx(np.log1p(np.e)) and loss[1, 0] == np.inf
+
+
+def test_ignored_rows_do_not_count():
+    target = np.array([[-100], [1], [-100]])
+    of = case("cross_entropy", (3, 20), (1,), "f32", given={"target": target})
+    check(of)
+    assert of.arrays[0].array[0, 0] == 0.0 and of.arrays[1].array.tolist() == [[0.0], [1.0], [0.0]]
+
+
+def test_max_takes_nan_and_top_drops_it():
+    from numbaprims.formulas import graph, reductions
+
+    reductions.FORMULAS["both_tops"] = reductions.Formula(
+        lambda x: (graph.reduce_max(x), graph.reduce_top(x)), (("x", "row"),), (("most", "one"), ("top", "one"))
+    )
+    try:
+        rows = np.random.default_rng(0).normal(0, 1, (4, 50))
+        rows[1, 7], rows[2], rows[3, :49] = np.nan, -np.inf, np.nan
+        top = [np.nanmax(row) if not np.isnan(row).all() else -np.inf for row in rows]
+        import reduce_cases
+
+        before = reduce_cases.defined
+        reduce_cases.defined = lambda name, a, axes, shape: (
+            np.max(a["x"], axes, keepdims=True), np.nanmax(a["x"], axes, keepdims=True)
+        )  # fmt: skip
+        try:
+            for x, axes in ((rows, (1,)), (rows.T.copy(), (0,))):
+                of = case("both_tops", x.shape, axes, "f64", given={"x": x})
+                assert np.array_equal(of.wanted[1].ravel(), top)
+                check(of)
+        finally:
+            reduce_cases.defined = before
+    finally:
+        del reductions.FORMULAS["both_tops"]
+        graph_of.cache_clear()
+
+
+# ---------------------------------------------------------------- accuracy
+
+
+@pytest.mark.parametrize("shape, axes, layout", (
+    ((5, 3000), (1,), "C"), ((8, 6, 23, 29), (0, 2, 3), "C"), ((60, 6, 5, 9), (0, 2, 3), "last"),
+    ((2, 100000), (1,), "C"),
+))  # fmt: skip
+def test_moments_far_from_zero(shape, axes, layout):
+    """A mean of 1e4 and a standard deviation of 1 in float32."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(1e4, 1, shape)
+    of = case("batch_norm_train", shape, axes, "f32", layout, given={"x": x})
+    check(of, [name for name in able(of.problem)], units=32.0)
+    variance = (1 / to_float64(of.arrays[2].array, "f32")) ** 2 - 1e-5
+    want = (1 / of.wanted[2]) ** 2 - 1e-5
+    np.testing.assert_allclose(variance, want, rtol=3e-6)
+
+
+def test_moments_with_an_outlier_in_front():
+    """The anchor is then far from the mean; chunks bound what cancels."""
+    x = np.random.default_rng(6).normal(0, 1, (2, 200000))
+    x[:, 0] = 1000.0
+    of = case("batch_norm_train", x.shape, (1,), "f32", given={"x": x})
+    for name in able(of.problem):
+        launched(name, of)
+        np.testing.assert_allclose(to_float64(of.arrays[2].array, "f32"), of.wanted[2], rtol=1e-4)
+
+
+def test_the_variance_of_equal_elements_is_zero():
+    for value in (0.1, 1e4, 3.3e-20):
+        of = case("batch_norm_train", (3, 77), (1,), "f32", given={"x": np.full((3, 77), value)}, eps=0.0625)
+        launched("rows", of)
+        assert np.all(of.arrays[2].array == 4.0)
+
+
+# ---------------------------------------------------------------- bits, places
+
+
+@pytest.mark.parametrize("layout", ("tails", "long", "planes with gaps", "channels last, long", "between", "apart"))
+@pytest.mark.parametrize("name", ("softmax", "batch_norm_train_running", "softmax_backward"))
+def test_bits_do_not_depend_on_the_number_of_workers(name, layout, monkeypatch):
+    shape, axes, memory = LAYOUTS[layout]
+    of = case(name, shape, axes, "f32", memory)
+    from numbaprims.cpu.reduce import solvers
+
+    monkeypatch.setattr(solvers, "GRAIN", 1e-9)  # small work is handed out too
+    monkeypatch.setattr(solvers, "WORTH", 0.0)
+    for solver_name in able(of.problem):
+        for config in solver(solver_name).configs(of.problem, target.current()):
+            found = []
+            for threads in (1, 2, 3):
+                with numbaprims.config(threads=threads):
+                    launched(solver_name, of, config=config)
+                found.append([array.tobytes() for array, _ in of.results()])
+            assert found[0] == found[1] == found[2], (solver_name, config)
+
+
+@pytest.mark.parametrize(
+    "name", ("softmax", "log_softmax", "softmax_backward", "batch_norm", "batch_norm_train_running")
+)
+@pytest.mark.parametrize("layout", ("short", "tails", "long", "planes", "between", "channels last, long", "apart"))
+def test_in_place(name, layout):
+    """The result where the first input lies, the running statistics where they were."""
+    shape, axes, memory = LAYOUTS[layout]
+    of = case(name, shape, axes, "f32", memory)
+    graph = graph_of(name)
+    assert graph.may_share(0, 0)
+    outs = len(of.wanted)
+    for solver_name in able(of.problem):
+        inputs = [each.array.copy(order="K") for each in of.arrays[outs:]]
+        arrays = [each.array for each in of.arrays]
+        for to, source in zip(arrays[outs:], inputs, strict=True):
+            to[...] = source
+        arrays[0] = arrays[outs]
+        if name == "batch_norm_train_running":
+            assert graph.may_share(3, 3) and graph.may_share(4, 4) and not graph.may_share(1, 1)
+            arrays[3:5] = arrays[outs + 3 : outs + 5]
+        launched(solver_name, of, arrays, config={"stores": "plain"})
+        for have, want in zip(arrays, of.wanted, strict=False):
+            assert_near(have, want, "f32", 64.0, max(1.0, np.abs(want).max()))
+        for to, source in zip(arrays[outs:], inputs, strict=True):
+            to[...] = source
+
+
+@pytest.mark.parametrize("offset", range(0, 16, 5))
+@pytest.mark.parametrize("dtype", ("f32", "bf16", "f64"))
+def test_streamed_wherever_the_result_begins(dtype, offset):
+    for shape, axes in (
+        ((6, 200), (1,)),
+        ((3, 700), (1,)),
+        ((9, 39), (1,)),
+        ((5, 64, 3, 8), (0, 2, 3)),
+        ((3, 64, 64), (1,)),
+    ):
+        of = case("batch_norm" if len(shape) == 4 else "softmax", shape, axes, dtype, offset=offset)
+        check(of)
+
+
+def test_nothing():
+    """No rows, and sums of no elements."""
+    for shape, sums in (((0, 5), []), ((4, 0), [0.0] * 4)):
+        of = case("total", shape, (1,), "f32")
+        assert of.problem.empty
+        launched("naive", of)
+        assert of.arrays[0].array.ravel().tolist() == sums and of.arrays[0].untouched()
+        launched("naive", case("softmax", shape, (1,), "f32"))
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def test_graphs():
+    """Passes, what is kept between them, how sums of exponentials are traced."""
+    two, one = graph_of("softmax"), graph_of("softmax", True)
+    assert [[node.op for node in each.reductions] for each in two.passes] == [["top"], ["sum"], []]
+    assert [[node.op for node in each.reductions] for each in one.passes] == [["exp_sum"], []]
+    assert [node.op for node in two.kept(4)] == ["exp"] and not graph_of("log_softmax").kept(4)
+    assert two.digest != one.digest and graph_of("softmax").digest == two.digest
+    assert graph_of("batch_norm").passes[0].outputs == (0,) and graph_of("total").operations == 1
+    assert len({graph_of(name).digest for name in FORMULAS}) == len(FORMULAS)
+
+
+def test_a_product_is_no_operand_of_a_sum():
+    from numbaprims.formulas.graph import Graph
+
+    for text in (lambda x: x * x + 1.0, lambda x: 1.0 - x * x):
+        with pytest.raises(TypeError, match="write mad"):
+            Graph(text, (("x", "row"),), (("y", "row"),), False)
+    with pytest.raises(TypeError, match="y is of kind 'one'"):
+        Graph(lambda x: x * x, (("x", "row"),), (("y", "one"),), False)
