@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 
 
 def to_float64(storage: np.ndarray, dtype: str) -> np.ndarray:
@@ -25,7 +25,8 @@ def from_float64(values: Any, dtype: str) -> np.ndarray:
         if dtype == "f16":
             return values.astype(np.float16).view(np.uint16)
         if dtype != "bf16":
-            return values.astype(DTYPES[dtype].storage)
+            storage = DTYPES[dtype].storage
+            return (np.rint(values) if storage.kind in "iu" else values).astype(storage)
         # Through float32 it would be rounded twice. bfloat16 has 8 digits, fewer below 2^-126.
         finite = np.where(np.isfinite(values), values, 0.0)
         quantum = np.exp2(np.maximum(np.frexp(finite)[1] - 8, -133).astype(np.float64))

@@ -162,6 +162,11 @@ min_number = _extreme("min_number", "The smaller; the other one where one is NaN
 max_number = _extreme("max_number", "The larger; the other one where one is NaN.", ">", True)
 
 
+def sqrt_value(builder: Any, value: Any) -> Any:
+    """The square roots of the lanes."""
+    return builder.call(declare(builder, f"llvm.sqrt.{suffix(value.type)}", value.type, [value.type]), [value])
+
+
 def _unary(name: str, doc: str, llvm_name: str) -> Any:
     def typer(typingctx, v):  # type: ignore[no-untyped-def]
         if not (isinstance(v, Vec) and kind_of(v) == "f"):

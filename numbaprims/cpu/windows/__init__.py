@@ -1,0 +1,16 @@
+"""Windows that slide over one to three dimensions: pooling, forward and backward.
+
+combine   the formulas as functions of vectors, and folds along a row
+arguments  what kernels take, where windows lie
+planes    a vector is a part of a row;  channels  channels of one place, or one element anywhere
+solvers   which there are, and what they are estimated to take
+"""
+
+from __future__ import annotations
+
+from numbaprims.cpu.windows.solvers import SOLVERS as SOLVERS
+
+
+def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
+    """Nothing: a kernel is made for one size of windows."""
+    return []

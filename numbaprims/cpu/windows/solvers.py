@@ -1,0 +1,232 @@
+"""The ways to slide windows, and what each is estimated to take."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from numbaprims.cpu.jit import RangeKernel
+from numbaprims.cpu.program import Part, Program, array, join, scratch
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.windows import channels, planes, whole
+from numbaprims.cpu.windows.arguments import ARGS, computed, kind_of, spatial, tables
+from numbaprims.dtypes import DTYPES
+
+# Seconds to enter the drivers; work that is worth other threads.
+LAUNCH, WORTH_THREADS = 0.6e-6, 10e-6
+# Tiles that are enough for any number of workers, where images and channels alone are fewer.
+TILES = 64
+# Taps along a row that are written out, and the largest stride by which a row is spread.
+MOST_TAPS, MOST_STRIDE = 32, 8
+# Rows of a window, or taps of a vector of channels, that are.
+MOST_UNROLLED = 16
+
+
+def _program(problem: Any, kernel: RangeKernel, tiles: int, work: float, worker: int = 0, **ints: int) -> Program:
+    """One phase; `work` is the seconds that one core takes."""
+    common, keep = tables(problem)
+    chunk = max(1, min(tiles // 8, int(5e-6 * tiles / work)))
+    return Program.of(
+        ARGS, {**common, **ints, "each": worker}, [(kernel, tiles, chunk)], keep=keep,
+        worker=worker, parallel=work > WORTH_THREADS,
+    )  # fmt: skip
+
+
+class _Windows(Solver):
+    def estimate(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        return float(LAUNCH + moved / target.bandwidth(moved) + self.arithmetic(problem, target))
+
+    def arithmetic(self, problem: Any, target: Any) -> float:
+        """Seconds: half a nanosecond a tap of a vector."""
+        return float(0.5e-9 * problem.flops() / self.lanes(problem, target))
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        """Of a register, in the type that is computed in."""
+        return lanes(computed(problem), target.vector_bytes)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p = problem
+        if p.direction == "forward" or p.op != "max" or p.indices:
+            return self.single(problem, target)
+        # the places are found again first
+        steps = self.contiguous(p)
+        out, _, x, dy, _ = p.strides
+        forward = dataclasses.replace(p, direction="forward", indices="i64", strides=(None, steps, x, None, None))
+        gradient = dataclasses.replace(p, indices="i64", strides=(out, steps, None, dy, None))
+        parts = [
+            Part(self.single(forward, target), [None, scratch(), array(2)], []),
+            Part(self.single(gradient, target), [array(0), scratch(), None, array(3)], []),
+        ]
+        return join(parts, shared=8 * p.n * p.c * math.prod(p.out))
+
+    def contiguous(self, problem: Any) -> tuple[int, ...]:
+        """Strides over (n, c, spatial...) of places that are found again."""
+        steps = [math.prod(problem.out[d + 1 :]) for d in range(len(problem.out))]
+        plane = math.prod(problem.out)
+        return (problem.c * plane, plane, *steps)
+
+    def single(self, problem: Any, target: Any) -> Program:
+        """The program of one direction."""
+        raise ValueError(f"{self.name} computes nothing")
+
+
+def _is_whole(p: Any) -> bool:
+    if any(o != 1 for o in p.out):
+        return False
+    return p.adaptive or (p.kernel == p.size and not any(p.before) and (p.op != "avg" or not any(p.after)))
+
+
+class Whole(_Windows):
+    """Global pooling: a plane of contiguous elements to one result, and an average's gradient."""
+
+    name = "whole"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        p = problem
+        if not _is_whole(p) or any(d > 1 for d in p.dilation):
+            return "the windows are not whole planes"
+        if p.indices or (p.direction == "backward" and p.op != "avg"):
+            return "it computes neither places nor gradients other than an average's"
+        return None if _planes(p) else "planes are not contiguous"
+
+    def single(self, problem: Any, target: Any) -> Program:
+        W = self.lanes(problem, target)
+        p, out, x = problem, problem.strides[0], problem.strides[2]
+        if p.direction == "forward":
+            kernel = whole.make_forward(kind_of(p), p.dtype, W, min(8, W))
+            even = out[:2] == (p.c, 1) and x[0] == p.c * x[1]
+        else:
+            kernel, even = whole.make_backward(p.dtype, W), False
+        return _program(p, kernel, p.n * p.c, self.estimate(p, target), even=even)
+
+
+def _planes(p: Any) -> bool:
+    """Whether every array's planes are contiguous."""
+    for index, steps in enumerate(p.strides):
+        if steps is None:
+            continue
+        sizes = p.size if index == 2 or (index == 0 and p.direction == "backward") else p.out
+        wanted = 1
+        for size, step in zip(reversed(sizes), reversed(steps[2:]), strict=True):
+            if size > 1 and step != wanted:
+                return False
+            wanted *= size
+    return True
+
+
+class Planes(_Windows):
+    """Contiguous planes, down the columns first."""
+
+    name = "planes"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if not _planes(problem):
+            return "planes are not contiguous"
+        if math.prod(problem.size) >= 2**31:
+            return "it counts the elements of a plane by 32 bits"
+        if self.taps(problem) and problem.before[-1] > (problem.kernel[-1] - 1) * problem.dilation[-1]:
+            return "a window is wholly in the padding"
+        return None
+
+    def arithmetic(self, problem: Any, target: Any) -> float:
+        vectors = problem.n * problem.c * math.prod(problem.out[:-1])
+        vectors *= -(-problem.out[-1] // self.lanes(problem, target))
+        kernel = problem.kernel
+        if problem.adaptive:
+            kernel = tuple(-(-size // out) for size, out in zip(problem.size, problem.out, strict=True))
+        return 0.7e-9 * vectors * sum(spatial(kernel, 1))
+
+    def taps(self, problem: Any) -> int:
+        """Of a row, where they are written out."""
+        p = problem
+        written = not p.adaptive and p.kernel[-1] <= MOST_TAPS and p.stride[-1] <= MOST_STRIDE
+        return int(p.kernel[-1]) if written else 0
+
+    def single(self, problem: Any, target: Any) -> Program:
+        p, work, register = problem, self.estimate(problem, target), self.lanes(problem, target)
+        kind, back = kind_of(p), p.direction == "backward"
+        size = 8 if computed(p) == "f64" else 4
+        images = p.n * p.c
+        if back and p.op == "max":
+            room = 0 if DTYPES[p.dtype].itemsize == size else -(-size * math.prod(p.size) // 64) * 64
+            return _program(p, planes.make_places(p.dtype, register), images, work, room)
+        taps, step = self.taps(p), p.stride[-1]
+        wide = max(p.size[-1], p.out[-1])
+        short = taps > 0 and wide <= 2 * register
+        W = register
+        if short:  # a row of 7 in 8 lanes
+            W = max(4, 1 << (wide - 1).bit_length())
+        if taps:
+            row = (taps, step, p.dilation[-1], p.before[-1])
+        else:
+            row = (0, 1, 1, 0)
+        if back:
+            kernel = planes.make_sums(kind, p.dtype, W, short, *row)
+        else:
+            deep, tall = spatial(p.kernel, 1)[:2]
+            usual = (deep, tall) if deep * tall <= MOST_UNROLLED else (0, 0)
+            values = p.strides[0] is not None
+            kernel = planes.make_forward(kind, p.dtype, W, short, *usual, *row, 2 if p.indices else 0, values)
+        pitch = row[3] + (row[0] + 1) * row[2] + max(p.size[-1], p.out[-1] * row[1]) + 2 * W * (row[1] + 1)
+        room = 0 if short else 2 * -(-size * (pitch + W) // 64) * 64
+        rows = math.prod((p.size if back else p.out)[:-1])
+        band = -(-rows // min(rows, max(1, TILES // images)))
+        bands = -(-rows // band)
+        return _program(p, kernel, images * bands, work, room, bands=bands, band=band, pitch=pitch)
+
+
+class Channels(_Windows):
+    """Channels that lie side by side: a vector is channels of one place."""
+
+    name = "channels"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if any(steps is not None and steps[1] != 1 for steps in problem.strides) and problem.c > 1:
+            return "channels do not lie side by side"
+        return "it counts the elements of a plane by 32 bits" if math.prod(problem.size) >= 2**31 else None
+
+    def vectors(self, problem: Any, target: Any) -> tuple[int, int, str]:
+        """(lanes of a step, of a wide step, type of places)"""
+        W = self.lanes(problem, target)
+        return W, W * (4 if problem.c >= 4 * W else 2 if problem.c >= 2 * W else 1), "i32"
+
+    def single(self, problem: Any, target: Any) -> Program:
+        p = problem
+        W, wide, place = self.vectors(p, target)
+        if p.direction == "forward":
+            usual = spatial(p.kernel, 1) if W > 1 and p.taps <= MOST_UNROLLED else (0, 0, 0)
+            kernel = channels.make_forward(
+                kind_of(p), p.dtype, W, wide, *usual, place, int(bool(p.indices)), p.strides[0] is not None
+            )
+        else:
+            kernel = channels.make_backward(kind_of(p), p.dtype, W, wide)
+        rows = p.n * math.prod((p.out if p.direction == "forward" else p.size)[:-1])
+        parts = max(1, min(p.c // wide, TILES // max(rows, 1)))
+        block = max(1, -(-p.c // (parts * wide)) * wide)
+        blocks = -(-p.c // block)
+        return _program(p, kernel, rows * blocks, self.estimate(p, target), blocks=blocks, block=block)
+
+    def contiguous(self, problem: Any) -> tuple[int, ...]:
+        steps = [problem.c * math.prod(problem.out[d + 1 :]) for d in range(len(problem.out))]
+        return (problem.c * math.prod(problem.out), 1, *steps)
+
+
+class Naive(Channels):
+    """One element at a time, wherever it lies."""
+
+    name = "naive"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def arithmetic(self, problem: Any, target: Any) -> float:
+        return 4e-9 * float(problem.flops()) + 10e-9 * problem.n * problem.c * math.prod(problem.out)
+
+    def vectors(self, problem: Any, target: Any) -> tuple[int, int, str]:
+        return 1, 1, "i32" if math.prod(problem.size) < 2**31 else "i64"
+
+
+SOLVERS = (Whole(), Planes(), Channels(), Naive())
