@@ -170,7 +170,7 @@ class GpuKernel:
         """Bytes of dynamic shared memory of a launch; more than 48 KiB is opted in for."""
         self.registers = registers
         """The budget that the compile gate holds; None stands for what the launch bounds allow."""
-        self.kinds = tuple(_kind(name, argument) for argument in signature.args)
+        self.kinds = tuple(kind for argument in signature.args for kind in _kinds(name, argument))
         self.entry = "_".join(["numbaprims", name, *(re.sub(r"\W", "_", str(part)) for part in spec)])
         self._images: dict[str, Image] = {}
         self._loaded: dict[int, Launched] = {}
@@ -329,7 +329,8 @@ def gpu_kernel(
 
     Args:
         name: what the kernel is called in the cache and in its PTX.
-        signature: ``types.void(...)`` of ``types.CPointer``, int32, uint32, int64, uint64, float32, float64.
+        signature: ``types.void(...)`` of ``types.CPointer``, int32, uint32, int64, uint64, float32, float64, and of
+            tuples of them, which a launch gives member by member.
         spec: everything of the factory's arguments that its code depends on.
         threads: threads of a block; launches always use them.
         blocks_per_sm: how many blocks a multiprocessor should hold at least; the compiler keeps to
@@ -344,14 +345,17 @@ def gpu_kernel(
     return decorate
 
 
-def _kind(name: str, argument: Any) -> str:
+def _kinds(name: str, argument: Any) -> tuple[str, ...]:
+    """Of a parameter; a tuple is as many parameters as it has members."""
+    if isinstance(argument, types.BaseTuple):
+        return tuple(kind for member in argument for kind in _kinds(name, member))
     if isinstance(argument, types.CPointer):
-        return "p"
+        return ("p",)
     if argument not in _KINDS:
         raise TypeError(
-            f"kernel {name} has a parameter of type {argument}; pointers and scalars of 32 or 64 bits may be"
+            f"kernel {name} has a parameter of type {argument}; pointers, scalars of 32 or 64 bits and tuples may be"
         )
-    return _KINDS[argument]
+    return (_KINDS[argument],)
 
 
 def _capability(arch: str) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from numbaprims.gpu import driver as seam
 from numbaprims.gpu.jit import GpuKernel
 
-#: (arrays, floats, scratch) -> the values of a kernel's parameters.  `arrays` are the seven of a launch, each a view
-#: with `pointer` or None; `floats` are its six; `scratch` is the address of the scratch memory, 0 without.
+#: (arrays, floats, scratch) -> the values of a kernel's parameters.  `arrays` are the seven or more of a launch, each
+#: a view with `pointer` or None; `floats` are its six; `scratch` is the address of the scratch memory, 0 without.
 Values = Callable[[tuple[Any, ...], tuple[float, ...], int], tuple[Any, ...]]
 
 
@@ -34,7 +34,9 @@ def step(kernel: GpuKernel, grid: int | tuple[int, ...], values: Values) -> Step
 
 
 def make_launcher(steps: Sequence[Step], *, scratch: int = 0) -> Callable[..., None]:
-    """A function `launch(array0, ..., array6, f0, ..., f5)`, as a CPU launcher is; the first array is written.
+    """A function `launch(array0, ..., array6, f0, ..., f5, more=())`, as a CPU launcher is; the first array is written.
+
+    `more` are the arrays after the seventh.
 
     `scratch` is bytes of memory for the steps' own use; it holds whatever was there.  The kernels are compiled now,
     and loaded at the first call on a device.
@@ -44,12 +46,13 @@ def make_launcher(steps: Sequence[Step], *, scratch: int = 0) -> Callable[..., N
     fixed = tuple(steps)
 
     def launch(  # type: ignore[no-untyped-def]
-        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-    ):
+        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
+        more=(),
+    ):  # fmt: skip
         library = a0.origin
         driver = seam.current(library.index)
         stream = library.stream()
-        given, floats = (a0, a1, a2, a3, a4, a5, a6), (f0, f1, f2, f3, f4, f5)
+        given, floats = (a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5)
         # the library gives the memory back in the order of its stream, so it may go when all is launched
         address, owner = library.scratch(scratch) if scratch else (0, None)
         for kernel, grid, values in fixed:
@@ -70,13 +73,14 @@ def _one(only: Step) -> Callable[..., None]:
     current = seam.current
 
     def launch(  # type: ignore[no-untyped-def]
-        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-    ):
+        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
+        more=(),
+    ):  # fmt: skip
         library = a0.origin
         driver = current(library.index)
         driver.launch(
             loaded(driver), grid, block, shared, library.stream(), kinds,
-            values((a0, a1, a2, a3, a4, a5, a6), (f0, f1, f2, f3, f4, f5), 0),
+            values((a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5), 0),
         )  # fmt: skip
 
     launch.steps = (only,)  # type: ignore[attr-defined]

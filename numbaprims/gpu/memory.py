@@ -11,9 +11,9 @@ import numpy as np
 from numpy import ndarray
 
 from numbaprims import settings
-from numbaprims.arrays import LONG_NAMES
 from numbaprims.device_arrays import DeviceLibrary, stream_address
 from numbaprims.device_views import DeviceView, c_strides
+from numbaprims.dtypes import LONG_NAMES
 from numbaprims.gpu import driver as seam
 
 

@@ -21,7 +21,7 @@ from numbaprims.gpu.target import KNOWN
 
 ARCHS = ("sm_80", "sm_90a")
 #: How many variants of each module a plain test run compiles, by folder: where one takes seconds. --slow takes all.
-FIRST = {"gemm": 3, "conv": 2}
+FIRST = {"gemm": 3, "conv": 2, "windows": 1, "reduce": 2}
 STATIC_SHARED = 48 * 1024
 REGISTER_FILE = 65536  # of a multiprocessor
 MOST_REGISTERS = 255  # of a thread
@@ -147,7 +147,7 @@ def _budget(kernel: Any) -> int:
 
 def _code(gate: Gate, image: Image, sass: Counter[str]) -> list[str]:
     wrong = []
-    double = "f64" in gate.spec
+    double = "f64" in (*gate.spec, *gate.kernel().spec)
     if re.search(r"\b(ld|st)\.local\b", image.ptx):
         wrong.append("PTX loads or stores local memory")
     if match := _PTX_GENERIC.search(image.ptx):

@@ -85,6 +85,38 @@ def test_kernel_runs(gpu):
         kernel.launch(4, (out.pointer, 512))
 
 
+@functools.cache
+def make_total(count: int):
+    """The sum of one element of each of `count` arrays, which are one parameter, times the members of another."""
+    pointers, factors = types.UniTuple(types.CPointer(F32), count), types.UniTuple(F32, count)
+
+    @gpu_kernel("test_total", types.void(types.CPointer(F32), pointers, factors), (count,), threads=32)
+    def total(out, arrays, by):
+        sum_ = F32(0)
+        for k in range(count):
+            sum_ += arrays[k][thread_index()] * by[k]
+        out[thread_index()] = sum_
+
+    return total
+
+
+def test_tuples_and_more_than_seven_arrays(gpu):
+    """A launcher takes ten arrays; tuples are given member by member."""
+    from numbaprims.gpu.launch import make_launcher, step
+    from numbaprims.gpu.memory import empty, storage_view, to_device
+
+    kernel = make_total(9)
+    assert kernel.kinds == ("p",) * 10 + ("f32",) * 9
+    given = [to_device(np.full(32, 10.0**-k, np.float32)) for k in range(9)]
+    by = tuple(float(k) for k in range(9))
+    first = step(kernel, 1, lambda a, f, s: (*(each.pointer for each in a), *by))
+    for steps in ([first], [first, first]):
+        out = empty((32,), np.float32)
+        views = [storage_view(each) for each in (out, *given)]
+        make_launcher(steps)(*views[:7], more=views[7:])
+        np.testing.assert_allclose(out.to_host(), sum(k * 10.0**-k for k in range(9)), rtol=1e-6)
+
+
 def test_more_than_48_kib_of_shared_memory(gpu):
     from numbaprims.gpu.memory import empty, to_device
 

@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Launcher
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.activation.kernels import THREADS, lanes
 from numbaprims.gpu.device.block import barrier, block_sum
 from numbaprims.gpu.device.memory import REGISTER, load_wide, narrow, widen

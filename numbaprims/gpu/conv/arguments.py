@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.gemm.activations import activation_code
 from numbaprims.gpu.gemm.arguments import bias_dtype, scalar_type
 from numbaprims.gpu.jit import STORAGE, types

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.depthwise_kernels import THREADS, make_depthwise, make_depthwise_weight

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.device.block import barrier, block_sum
 from numbaprims.gpu.device.memory import advance, widen

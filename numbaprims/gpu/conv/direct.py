@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import common_values
 from numbaprims.gpu.conv.depthwise import row_flags

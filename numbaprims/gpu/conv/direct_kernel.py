@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.depthwise_kernels import next_digit
 from numbaprims.gpu.device.copy import copy_async_partial, copy_commit, copy_wait, shared_address

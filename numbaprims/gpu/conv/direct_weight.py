@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import common_values

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import pointer
 from numbaprims.gpu.conv.depthwise_kernels import next_digit
 from numbaprims.gpu.conv.direct_kernel import THREADS, WARPS, Window, make_line, plane_deep, plane_flat

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types
 from numbaprims.gpu.conv.gather import DIGITS
 from numbaprims.gpu.device.memory import advance, load_vector, store_vector

@@ -15,8 +15,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv import im2col_products as made, implicit
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.gemm_1x1 import ranked

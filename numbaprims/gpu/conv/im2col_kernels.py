@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.depthwise_kernels import next_digit
 from numbaprims.gpu.device.memory import advance, load_vector, repeat, store_vector

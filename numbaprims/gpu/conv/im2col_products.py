@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.gemm_1x1 import merged
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up
 from numbaprims.ops._gemm_problem import GemmProblem, Strides, _order

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.conv.arguments import LARGEST, common_values, operand_dtypes
 from numbaprims.gpu.conv.ending import REDUCE_THREADS, make_reduce

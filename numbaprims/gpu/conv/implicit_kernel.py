@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types
 from numbaprims.gpu.conv.ending import make_drain
 from numbaprims.gpu.conv.gather import DIGITS, make_entry, make_fetch, store_entry

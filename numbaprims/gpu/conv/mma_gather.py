@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_async_partial
 from numbaprims.gpu.device.memory import load_vector, store_vector
 from numbaprims.gpu.gemm.tiles import PIECE, TILE_BYTES, make_operand

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims import settings
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import common_values

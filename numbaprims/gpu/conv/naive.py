@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.activation.dispatch import forward_of
 from numbaprims.gpu.conv.arguments import common_types, common_values, operand_dtypes

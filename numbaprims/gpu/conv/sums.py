@@ -13,8 +13,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.activation.sums import make_combine
 from numbaprims.gpu.conv.arguments import LARGEST, pointer
 from numbaprims.gpu.conv.gemm_1x1 import merged

@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import driver as seam
 from numbaprims.gpu.gemm import SOLVERS
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up

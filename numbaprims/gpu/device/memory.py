@@ -19,6 +19,7 @@ from numbaprims.gpu.device.emit import (
     I8,
     I16,
     I32,
+    I64,
     SHARED,
     asm,
     element_pointer,
@@ -42,12 +43,12 @@ REGISTER = {
 
 
 def _words(builder: Any, pointer: Any, nbytes: int, *, readonly: bool) -> Any:
-    """Load `nbytes` as one vector of float, double or int32, the only ones that are one instruction for certain."""
+    """Load `nbytes` as one vector of floats, int32 or int64, the only ones that are one instruction for certain."""
     element = pointer.type.pointee
     if readonly:
         pointer = read_only(builder, pointer)
-    if isinstance(element, (ir.FloatType, ir.DoubleType)) or nbytes < 4:
-        word, count = element, nbytes // (8 if isinstance(element, ir.DoubleType) else 4)
+    if isinstance(element, (ir.FloatType, ir.DoubleType)) or element == I64 or nbytes < 4:
+        word, count = element, nbytes // (4 if isinstance(element, ir.FloatType) else 8)
         if nbytes < 4:
             word, count = ir.IntType(8 * nbytes), 1
     else:

@@ -3,6 +3,9 @@ them.  Every operation on a pack goes from its first number to its last."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from numbaprims.formulas.value import mad
@@ -104,3 +107,41 @@ def _elementwise(name: str, doc: str, arity: int) -> Any:
 dot = _elementwise("dot", "number + the sum of the products of two packs, one after the other.", 3)
 scaled_sum = _elementwise("scaled_sum", "number * first + second, each rounded once.", 3)
 scaled = _elementwise("scaled", "number * first; `second` is not looked at.", 2)
+
+
+def packwise(result: Any = None) -> Callable[[Callable[..., Value]], Any]:
+    """Decorator: a function over Values becomes an intrinsic of packs, computed lane by lane.
+
+    Numbers among its operands serve every lane.  The result is of the first operand's type, or a pack of `result`.
+    """
+
+    def decorate(function: Callable[..., Value]) -> Any:
+        def typed(*operands: Any) -> Any:
+            given = [types.unliteral(operand) for operand in operands]
+            if not isinstance(given[0], types.UniTuple):
+                return None
+            count = len(given[0])
+            made = given[0] if result is None else types.UniTuple(result, count)
+
+            def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+                columns = [
+                    [Value(builder, v) for v in unpack(builder, arg, t)] for arg, t in zip(args, sig.args, strict=True)
+                ]
+                columns = [column if len(column) == count else column * count for column in columns]
+                values = [function(*lane).value for lane in zip(*columns, strict=True)]
+                return tuple_of(context, builder, made, values)
+
+            return made(*given), codegen
+
+        forms: dict[int, Any] = {
+            1: lambda typingctx, a: typed(a),
+            2: lambda typingctx, a, b: typed(a, b),
+            3: lambda typingctx, a, b, c: typed(a, b, c),
+            4: lambda typingctx, a, b, c, d: typed(a, b, c, d),
+            5: lambda typingctx, a, b, c, d, e: typed(a, b, c, d, e),
+        }
+        form: Any = functools.update_wrapper(forms[len(inspect.signature(function).parameters)], function, updated=())
+        del form.__wrapped__  # Numba would ask it for the parameters
+        return intrinsic(form)
+
+    return decorate

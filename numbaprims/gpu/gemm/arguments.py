@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.memory import REGISTER, STORAGE
 from numbaprims.gpu.gemm.activations import activation_code
 from numbaprims.gpu.jit import types

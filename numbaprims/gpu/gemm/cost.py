@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.gemm.arguments import ceil_div
 
 #: Seconds from one kernel to the next on a stream, and until the first block of k has arrived (two memory latencies).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.gemm.arguments import OFFSETS, Batch, batch_of, batch_steps, common_ints, out_vectors
 from numbaprims.gpu.launch import Step, make_launcher
 

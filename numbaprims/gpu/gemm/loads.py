@@ -33,7 +33,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_async, copy_async_partial
 from numbaprims.gpu.device.memory import STORAGE, advance, load_vector, opaque, store_vector, widen
 from numbaprims.gpu.gemm.sizes import padding

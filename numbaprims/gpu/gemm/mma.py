@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.block import barrier
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
 from numbaprims.gpu.device.memory import advance, store_vector

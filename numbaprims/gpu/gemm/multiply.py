@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.memory import load_vector
 from numbaprims.gpu.device.mma import dot4
 from numbaprims.gpu.gemm.arguments import vector_length

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.memory import advance, load_vector
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.gemm.arguments import OFFSETS, common_types, vector_length

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
 from numbaprims.gpu.device.memory import advance, opaque, store_vector
 from numbaprims.gpu.device.tile import quotient

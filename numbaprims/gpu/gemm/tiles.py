@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_async, copy_async_partial
 from numbaprims.gpu.device.memory import load_shared, store_shared
 from numbaprims.gpu.device.mma import ldmatrix, round_tf32

@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.block import barrier, barrier_of
 from numbaprims.gpu.device.copy import (
     fence_async,

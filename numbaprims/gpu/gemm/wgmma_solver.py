@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import driver as seam, parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind

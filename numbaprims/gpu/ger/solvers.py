@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.ger.arguments import walk
 from numbaprims.gpu.ger.kernels import ROWS, THREADS, make_naive, make_row_block, make_tile

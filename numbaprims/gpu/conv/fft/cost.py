@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.fft.domain import Cut, cuts, summed
 from numbaprims.gpu.conv.transformed import pose, ranked
 from numbaprims.gpu.conv.winograd.cost import END, sweep_seconds

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.transformed import Domain, Pose, batched_product, pose, slices
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up
 from numbaprims.ops._gemm_problem import GemmProblem

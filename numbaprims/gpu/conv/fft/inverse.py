@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from numbaprims import fourier
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.fft.tile import DECODE, corner, make_lanes, residents, room_of, threads_of, tiles_of
 from numbaprims.gpu.device.block import barrier

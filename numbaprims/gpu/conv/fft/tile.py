@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.jit import device_function, types
 

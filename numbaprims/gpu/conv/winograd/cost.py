@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.transformed import Domain, Pose, ranked
 from numbaprims.gpu.gemm import cost
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from numbaprims import settings
-from numbaprims.arrays import DTYPES
 from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.transformed import Depth, Domain, Pose, Stage, make_driver, multiply_step, pose, ranked, slices
 from numbaprims.gpu.conv.winograd import cost

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import Matrix, filtering, program, transposed
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import pointer
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.transforms import load_patch, store_spread, transform

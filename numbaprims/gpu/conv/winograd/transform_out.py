@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.winograd.transform_in import SPLIT, THREADS, registers, tile_corner
 from numbaprims.gpu.device.memory import advance, load_vector, opaque

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program, transposed
+from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import common_types, pointer
 from numbaprims.gpu.conv.winograd.transform_in import first_tap, pieces_of, registers, tile_first
 from numbaprims.gpu.device.memory import advance, opaque

@@ -1,0 +1,276 @@
+"""The solvers of the reduce engine on a GPU: softmax, batch normalisation, cross entropy and their gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dtypes import DTYPES
+from numbaprims.gpu.launch import Step, aligned, make_launcher, step
+from numbaprims.gpu.reduce.kernels import THREADS, Form, make_combine, make_fused, make_part
+from numbaprims.gpu.reduce.plans import Plan, key_of, plan_of
+
+LAUNCH = 3e-6
+HELD = 32
+"""Registers of a row that a thread keeps."""
+BLOCKS = 1024
+"""Blocks that chunks of long rows should make: some for each multiprocessor.  No GPU is asked: results would differ."""
+CHUNK = 4096
+"""Elements of a chunk at least, by all threads of a block."""
+_LIMIT = (1 << 31) - (1 << 20)
+_GRID = 65535
+
+
+def _power_of_2(n: int) -> int:
+    """The next one that is not less."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _width(problem: Any, plan: Plan) -> int:
+    """Elements of a pack: as many as lie side by side and aligned in every array, 16 bytes of the largest at most."""
+    long = [k for k, array in enumerate(problem.arrays) if array.kind in ("row", "along")]
+    V = 16 // max(DTYPES[problem.arrays[k].dtype].itemsize for k in long)
+    steps = [problem.reduced[-1]]
+    for k in long:
+        kept, reduced = problem.strides[k]
+        steps += [s for s, n in zip(kept, problem.kept, strict=True) if n > 1]
+        steps += [s for s, n in zip(reduced[:-1], problem.reduced[:-1], strict=True) if n > 1]
+    while any(s % V for s in steps):
+        V //= 2
+    return V
+
+
+def _loaded(plan: Plan, V: int) -> int:
+    """Packs that a thread loads at a time: up to 4 accesses, and no more than 16 numbers."""
+    if any(not plan.reads(p) for p in range(plan.passes)):
+        return 1
+    each = len(plan.reads(-1))
+    return max(1, min(4, 16 // (V * each)))
+
+
+def _rows_form(problem: Any, plan: Plan, V: int) -> Form:
+    """Threads of a row: as few as hold it in registers; a block that walks over it where that is too long."""
+    reads = all(plan.reads(p) for p in range(plan.passes))
+    packs, room = -(-problem.n // V), 0
+    if reads:
+        room = HELD // (V * len(plan.reads(-1)) * (DTYPES[plan.number].itemsize // 4))
+    facts = (len(problem.kept), len(problem.reduced), True, False)
+    for T in (min(32, _power_of_2(packs)), THREADS, 2 * THREADS):
+        K = _power_of_2(-(-packs // T))
+        if K <= room:
+            return Form(False, T, V, K, True, *facts)
+    return Form(False, THREADS if packs > 64 else 32, V, _loaded(plan, V), False, *facts)
+
+
+def _across_form(problem: Any, plan: Plan) -> Form:
+    warps = 8 if problem.n >= 32 else 2
+    return Form(True, warps, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), False, False)
+
+
+def _chunks(problem: Any, form: Form) -> tuple[int, int]:
+    """(how many chunks a row is cut into, elements of one)."""
+    least = CHUNK if not form.across else 32 * form.T
+    wanted = max(1, BLOCKS // -(-problem.rows // form.rows))
+    count = max(1, min(wanted, -(-problem.n // least), _GRID))
+    # a multiple of what all threads of a row take in a turn, which packs are whole in
+    turn = form.T * form.V * form.K
+    length = -(-problem.n // (count * turn)) * turn
+    return -(-problem.n // length), length
+
+
+class _Arguments:
+    """The values of a kernel's first parameters."""
+
+    def __init__(self, problem: Any, plan: Plan) -> None:
+        self.arrays, self.numbers = plan.arrays, max(1, plan.numbers)
+        kept, reduced = (tuple(s for array in problem.strides for s in array[which]) for which in (0, 1))
+        self.fixed = (*problem.kept, *kept, *problem.reduced, *reduced, problem.rows, problem.n)
+
+    def values(self, *further: Any) -> Callable[..., tuple[Any, ...]]:
+        """For a step; a function among `further` is called with the address of the scratch memory."""
+        count, numbers, fixed = self.arrays, self.numbers, self.fixed
+
+        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+            pointers = (array.pointer for array in arrays[:count])
+            last = (each(scratch) if callable(each) else each for each in further)
+            return (*pointers, *floats[:numbers], *fixed, *last)
+
+        return values
+
+
+def fused_launcher(problem: Any, form: Form) -> Launcher:
+    """One kernel."""
+    key = key_of(problem)
+    values = _Arguments(problem, plan_of(key)).values()
+    return make_launcher([step(make_fused(key, form), -(-problem.rows // form.rows), values)])
+
+
+def split_launcher(problem: Any, form: Form) -> Launcher:
+    """A kernel for each pass over chunks, and one that combines their states."""
+    key = key_of(problem)
+    plan = plan_of(key)
+    arguments, size = _Arguments(problem, plan), DTYPES[plan.number].itemsize
+    count, length = _chunks(problem, form)
+    states = (plan.place(plan.passes) - 1) * problem.rows * size
+    most = max(plan.state(p) for p in range(plan.passes)) * problem.rows * count * size
+    grid = (-(-problem.rows // form.rows), count)
+    steps: list[Step] = []
+
+    def chunks_at(scratch: int) -> int:
+        return scratch + states
+
+    def states_at(scratch: int) -> int:
+        return scratch
+
+    for p in range(plan.passes):
+        steps.append(step(make_part(key, form, p), grid, arguments.values(length, chunks_at, states_at)))
+        if p in plan.reduced:
+            blocks = -(-problem.rows // (THREADS // 32))
+            steps.append(step(make_combine(key, form, p), blocks, arguments.values(count, chunks_at, states_at)))
+    return make_launcher(steps, scratch=states + most)
+
+
+def _by_alignment(problem: Any, V: int, launcher: Callable[[int], Launcher]) -> Launcher:
+    """A launcher of packs where the arrays of a call allow them, else of single elements."""
+    make = functools.cache(launcher)
+    make(V)
+    if V == 1:
+        return make(1)
+    places = [
+        (k, V * DTYPES[array.dtype].itemsize)
+        for k, array in enumerate(problem.arrays)
+        if array.kind in ("row", "along")
+    ]
+
+    def launch(*arrays, more=(), **floats):  # type: ignore[no-untyped-def]
+        given = (*arrays[:7], *more)
+        whole = all(aligned(nbytes, given[k]) for k, nbytes in places)
+        make(V if whole else 1)(*arrays, more=more, **floats)
+
+    return launch
+
+
+def _too_far(problem: Any) -> str | None:
+    far = max((abs(s) for array in problem.strides for part in array for s in part), default=0)
+    if max(far, problem.rows, problem.n) >= _LIMIT:
+        return "its indices have 32 bits, and a size or a stride has more"
+    return None
+
+
+def _seconds(problem: Any, target: Any, form: Form, blocks: int, walks: int) -> float:
+    """A launch, and the bytes at the speed that so many blocks reach, of inputs once a walk over a row."""
+    plan = plan_of(key_of(problem))
+    row = sum(DTYPES[a.dtype].itemsize for a in problem.arrays[plan.results :] if a.kind == "row")
+    moved = problem.bytes_moved() + (walks - 1) * row * problem.rows * problem.n
+    busy = min(1.0, blocks * form.threads / (1024.0 * target.multiprocessors))
+    return float(LAUNCH + moved / (0.8 * target.bandwidth * busy * (0.7 if form.V == 1 else 1.0)))
+
+
+class _Reduce(Solver):
+    layout = ""
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.layout != self.layout:
+            return f"the arrays lie {problem.layout!r}; it takes {self.layout!r}"
+        if -(-problem.rows // 32) >= _LIMIT:
+            return "a grid has no room for its rows"
+        return _too_far(problem)
+
+
+class Rows(_Reduce):
+    """Contiguous rows: each by a few lanes, a warp or a block, in registers where it has room there."""
+
+    name = "rows"
+    layout = "rows"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        plan = plan_of(key_of(problem))
+        form = _rows_form(problem, plan, _width(problem, plan))
+        return _seconds(problem, target, form, -(-problem.rows // form.rows), 1 if form.held else plan.passes)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        plan = plan_of(key_of(problem))
+        width = _width(problem, plan)
+        return _by_alignment(problem, width, lambda V: fused_launcher(problem, _rows_form(problem, plan, V)))
+
+
+class Across(_Reduce):
+    """Neighbouring rows side by side: a lane for each, and the warps of a block share its elements."""
+
+    name = "across"
+    layout = "across"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        plan = plan_of(key_of(problem))
+        form = _across_form(problem, plan)
+        return _seconds(problem, target, form, -(-problem.rows // form.rows), plan.passes)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        return fused_launcher(problem, _across_form(problem, plan_of(key_of(problem))))
+
+
+class Split(_Reduce):
+    """Few long rows, in chunks by many blocks; the chunks' states are combined in a fixed order."""
+
+    name = "split"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.layout not in ("rows", "across"):
+            return "neither elements of a row nor neighbouring rows lie side by side"
+        if -(-problem.rows // 8) >= _LIMIT:
+            return "a grid has no room for its rows"
+        return _too_far(problem)
+
+    def _form(self, problem: Any, plan: Plan, V: int) -> Form:
+        if problem.layout == "across":
+            return _across_form(problem, plan)._replace(T=8)
+        return Form(
+            False, THREADS, V, _loaded(plan, V), False, len(problem.kept), len(problem.reduced), True, False
+        )  # fmt: skip
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        plan = plan_of(key_of(problem))
+        form = self._form(problem, plan, 1 if problem.layout == "across" else _width(problem, plan))
+        blocks = -(-problem.rows // form.rows) * _chunks(problem, form)[0]
+        launches = plan.passes + len(plan.reduced) - 1
+        return launches * LAUNCH + _seconds(problem, target, form, blocks, plan.passes)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        plan = plan_of(key_of(problem))
+        width = 1 if problem.layout == "across" else _width(problem, plan)
+        return _by_alignment(problem, width, lambda V: split_launcher(problem, self._form(problem, plan, V)))
+
+
+class Naive(Solver):
+    """A warp for each row, through any strides; refuses nothing."""
+
+    name = "naive"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def _form(self, problem: Any) -> Form:
+        plan = plan_of(key_of(problem))
+        return Form(False, 32, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), False, True)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # a sector of 32 bytes for each element
+        form = self._form(problem)
+        walks = 8 * plan_of(key_of(problem)).passes
+        return LAUNCH + _seconds(problem, target, form, -(-problem.rows // form.rows), walks)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        return fused_launcher(problem, self._form(problem))
+
+
+SOLVERS = (Rows(), Across(), Split(), Naive())
