@@ -58,14 +58,14 @@ def in_library(storage: np.ndarray, dtype: str, library: str = "numpy") -> Any:
             tensor = torch.from_numpy(storage)
         else:
             raise ValueError("torch has no read-only tensors")
-        return (
-            tensor.view({"f16": torch.float16, "bf16": torch.bfloat16}[dtype]) if dtype in ("f16", "bf16") else tensor
-        )
+        views = {"f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool}
+        return tensor.view(views[dtype]) if dtype in views else tensor
     if dtype == "bf16":
         import ml_dtypes
 
         return storage.view(ml_dtypes.bfloat16)
-    return storage.view(np.float16) if dtype == "f16" else storage
+    views_of = {"f16": np.float16, "bool": np.bool_}
+    return storage.view(views_of[dtype]) if dtype in views_of else storage
 
 
 def solver_names(stem: str) -> list[str]:

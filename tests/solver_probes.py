@@ -2,9 +2,13 @@
 public function."""
 
 import numpy as np
+from contract import CALLS, made
 
 import numbaprims
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
+from numbaprims.stems import PUBLIC
+
+STEM_OF = {name: stem for stem, names in PUBLIC.items() for name in names}
 
 
 def ones(*shape, dtype=np.float32):
@@ -40,6 +44,14 @@ PROBES = {
     ],
 }  # fmt: skip
 
+#: Those of the primitives that are formulas: the calls of the contract suite, in float32.
+FORMULAS = {}
+for _call in CALLS:
+    _args, _words = made(_call, "f32")
+    if _words.get("reduction", "mean") == "mean":  # what it is without being said
+        FORMULAS.setdefault(_call.function, (_args, _words))
+    PROBES.setdefault(STEM_OF[_call.function], []).append((_call.function, _args, _words))
+
 #: Arguments that each function of conv takes.
 CONV_ARGUMENTS = {
     "conv": (ones(1, 4, 6, 6), ones(5, 4, 3, 3)),
@@ -66,6 +78,8 @@ def arguments(name):
         return (x, x.T) if name == "gemm" else (x, x, np.ones(4, np.float32))
     if name in ("gemv", "ger"):
         return (x, y) if name == "gemv" else (y, y)
+    if name in FORMULAS:
+        return FORMULAS[name][0]
     if "conv" in name:
         return CONV_ARGUMENTS[name]
     if name.startswith("activation"):

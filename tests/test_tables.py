@@ -5,6 +5,7 @@ from solver_probes import FUNCTIONS, arguments
 
 import numbaprims
 from numbaprims.dispatch import tables
+from numbaprims.stems import ENGINES
 
 
 @pytest.mark.parametrize("columns", [40, 80, 130, None])
@@ -20,9 +21,8 @@ def test_what_is_printed_fits_the_terminal(name, columns, monkeypatch):
         assert max(map(len, lines)) <= most, f"{text}\nis wider than {most}"
         assert text.startswith(table.problem.bench_command().split(" --")[0])
     assert all(row.solver in str(table) and (row.refusal or "") in " ".join(str(table).split()) for row in table)
-    assert f" cpu/{table.problem.stem}/" in str(table) and "/numbaprims/" not in str(table), (
-        "paths begin inside the package"
-    )
+    folder = ENGINES.get(table.problem.stem, table.problem.stem)
+    assert f" cpu/{folder}/" in str(table) and "/numbaprims/" not in str(table), "paths begin inside the package"
     commands = str(table).replace(" \\\n   ", "").splitlines()
     assert commands[0] == table.problem.bench_command(), "a shell takes the lines as one command"
     assert str(table.problem) in table.table(wide=True) and str(table.problem) in found.table(wide=True)

@@ -18,9 +18,9 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 import numbaprims
-from numbaprims.arrays import LONG_NAMES
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
+from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import examples
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu import target, threads
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.launch import make_launcher
@@ -35,6 +34,7 @@ from numbaprims.cpu.simd import (
     stream_fence,
 )
 from numbaprims.cpu.simd.call_sites import publish_word, published_word
+from numbaprims.dtypes import DTYPES
 
 ARGS = Arguments(arrays=("out", "x", "y"), floats=("beta",), ints=("count", "piece"))
 READ_ARGS = Arguments(arrays=("out", "x"), ints=("count", "piece", "apart", "passes"))

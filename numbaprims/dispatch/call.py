@@ -97,9 +97,17 @@ def device_of(library: Library) -> str:
     return wanted
 
 
-def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, library: Library = NUMPY, extra: Any = None) -> Bound:
+def bind(
+    problem: Problem,
+    shape: tuple[int, ...],
+    dtype: str,
+    *,
+    library: Library = NUMPY,
+    extra: Any = None,
+    outputs: tuple[int, ...] = (0,),
+) -> Bound:
     """Choose a solver for `problem` on the device of its arrays, compile or load its kernels, and keep what a call
-    needs.
+    needs; `outputs` are the places of the results in a launch.
 
     Raises:
         NotImplementedError: the stem has no kernels for that device.
@@ -116,11 +124,11 @@ def bind(problem: Problem, shape: tuple[int, ...], dtype: str, *, library: Libra
     target = registry.target(device)
     launch = choice.solver.bind(problem, target, choice.config)
     if state.trial is not None:
-        launch = state.trial.wrap(launch, choice.rule)
+        launch = state.trial.wrap(launch, choice.rule, outputs)
     if device != library.device and library.device == "cpu":
         from numbaprims.dispatch.staging import staged
 
-        launch = staged(launch, device, problem.stem, log_line)
+        launch = staged(launch, device, problem.stem, log_line, outputs)
     if state.verbose >= 2:
         for candidate in choice.candidates:
             if candidate.refusal is not None:

@@ -60,10 +60,13 @@ class Trial:
     """One config to be timed: the next call that poses its problem is bound to it, and `call` then repeats the launch.
 
     It is put in force by ``settings.trial(...)``, whose key no other call shares, so that the launcher stays out of
-    everybody's way. Without a solver, the call is broken off by `Posed`, which brings the problem.
+    everybody's way. Without a solver, the call is broken off by `Posed`, which brings the problem; without a problem
+    too, by the first that is posed.
     """
 
-    def __init__(self, stem: str, problem: str, solver: Solver | None = None, config: Config | None = None) -> None:
+    def __init__(
+        self, stem: str = "", problem: str = "", solver: Solver | None = None, config: Config | None = None
+    ) -> None:
         self._wanted = (stem, problem)
         self._solver = solver
         self._config = config or {}
@@ -72,13 +75,15 @@ class Trial:
 
     def choice(self, problem: Problem) -> Choice | None:
         """The choice for a problem; None where another than that of the trial is posed."""
+        if not self._wanted[0]:
+            raise Posed(problem)
         if problem.stem != self._wanted[0] or records.dump(records.fields_of(problem)) != self._wanted[1]:
             return None
         if self._solver is None:
             raise Posed(problem)
         return Choice(self._solver, self._config, BEING_TIMED, ())
 
-    def wrap(self, launch: Launcher, rule: str) -> Launcher:
+    def wrap(self, launch: Launcher, rule: str, outputs: tuple[int, ...] = (0,)) -> Launcher:
         """A launcher that remembers its first arguments, where it is the one to be timed."""
         if rule != BEING_TIMED:
             return launch

@@ -11,36 +11,40 @@ from numbaprims import settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.solver import Launcher
 
-OUTPUTS = {"activation": (0, 6)}
-"""Positions of a launcher's arrays that are written, where it is not the first alone: glu's gradient has two halves."""
 
-
-def staged(launch: Launcher, device: str, stem: str, log: Callable[[str], None]) -> Launcher:
-    """A launcher that takes arrays of the host.  The first array is the result; its elements alone are copied back.
+def staged(
+    launch: Launcher, device: str, stem: str, log: Callable[[str], None], outputs: tuple[int, ...] = (0,)
+) -> Launcher:
+    """A launcher that takes arrays of the host.  `outputs` are the places of the results; they alone are copied back.
 
     Arrays that are one and the same on the host are one on the device, so that a result may overwrite an operand.
     """
     index = registry.split(device)[1]
-    outputs = OUTPUTS.get(stem, (0,))
 
-    def launch_staged(*given: Any, **floats: float) -> None:
+    def launch_staged(*given: Any, more: Any = (), **floats: float) -> None:
         memory = registry.memory()
         stream = memory.own_library(index).stream()
         there: dict[tuple[Any, ...], Any] = {}
         moved = 0
+        every = (*given, *(None,) * (7 - len(given)), *more)
         # inputs first: what is also the result is copied then
-        for position in (*(p for p in range(1, 7) if p not in outputs), *outputs):
-            x = given[position] if position < len(given) else None
+        for position in (*(p for p in range(len(every)) if p not in outputs), *outputs):
+            x = every[position]
             if isinstance(x, np.ndarray) and _place(x) not in there:
                 read = position not in outputs
                 moved += x.nbytes * read
                 there[_place(x)] = memory.storage_view(memory.to_device(x, device=index, stream=stream, copy=read))
-        arguments = [there[_place(x)] if isinstance(x, np.ndarray) else x for x in given]
-        launch(*arguments, **floats)
-        out = given[0]
-        np.copyto(out, memory.to_host(arguments[0].owner, stream))
+        arguments = [there[_place(x)] if isinstance(x, np.ndarray) else x for x in every]
+        if more:
+            launch(*arguments[:7], more=arguments[7:], **floats)
+        else:
+            launch(*arguments[: len(given)], **floats)
+        results = {_place(every[p]): every[p] for p in outputs if isinstance(every[p], np.ndarray)}
+        for place, out in results.items():
+            np.copyto(out, memory.to_host(there[place].owner, stream))
         if settings.current().verbose:
-            log(f"{stem}: {_size(moved)} copied to {device}, {_size(out.nbytes)} back")
+            back = sum(out.nbytes for out in results.values())
+            log(f"{stem}: {_size(moved)} copied to {device}, {_size(back)} back")
 
     return launch_staged
 

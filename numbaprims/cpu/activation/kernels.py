@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.activation.arguments import ARGS
 from numbaprims.cpu.activation.dispatch import (
     backward_of,
@@ -38,6 +37,7 @@ from numbaprims.cpu.simd import (
     store_stream,
     stream_fence,
 )
+from numbaprims.dtypes import DTYPES
 
 # Bytes of a cache line, and how far ahead of a step streaming kernels ask for theirs: the processor's own
 # prefetching ends at each page, and without this the costlier kinds reach 76 % of a copy instead of 96 %.

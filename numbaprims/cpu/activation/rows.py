@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.activation.arguments import ARGS
 from numbaprims.cpu.activation.plan import (
     IS_OUT,
@@ -41,6 +40,7 @@ from numbaprims.cpu.simd import (
     store_scalar,
     store_word,
 )
+from numbaprims.dtypes import DTYPES
 
 # Elements of a block that is gathered, and bytes of stack for those of all operands: five of float64 have 512 in each,
 # two of float32, the common case, use 8 KiB of the first-level cache.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.activation import kernels, naive, prelu, rows
 from numbaprims.cpu.activation.arguments import ARGS
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 # Elements of a tile.  Contiguous tiles are a multiple of every vector and page; some 2 us of the cheapest
 # kinds.

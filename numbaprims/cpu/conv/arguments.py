@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.simd.arguments import Arguments
+from numbaprims.dtypes import DTYPES
 
 # out = act(alpha sums + beta c + bias[channel]).  first, second: x and w forward, dy and w for the data gradient, dy
 # and x for the weight's.  packed: weights that a plan has prepared, or null.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
@@ -36,6 +35,7 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 # run: pixels that have one common step; piece: pixels of a run that are summed at a time; pieces: of each run;
 # slice_pieces: pieces (of all runs) of a slice, whose sums of all channels lie together: sums[slice][k].

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import bias_dtype, geometry_table
 from numbaprims.cpu.conv.dot_drive import DOT, make_drive, make_pack_drive
 from numbaprims.cpu.conv.dot_kernels import (
@@ -31,6 +30,7 @@ from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
 from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.dtypes import DTYPES
 
 # Vectors of filters of a tile -> its pixels, each of which needs a register for its address.
 ROWS = {4: 6, 3: 8, 2: 8, 1: 8}

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.gather import make_gather, make_stage
 from numbaprims.cpu.conv.implicit_blocks import PRIVATE, Costs, block_rows, choose, pitch, words
@@ -26,6 +25,7 @@ from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.program import PER_WORKER, Phase, Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.dtypes import DTYPES
 
 SLACK = 1024  # bytes behind a part of the workspace: vectors may reach past its end
 PARALLEL_FLOPS = 2e6

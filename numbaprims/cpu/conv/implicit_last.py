@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.implicit_tiles import (
     BY_ROWS,
     BYTES,
@@ -58,6 +57,7 @@ from numbaprims.cpu.simd import (
     tile_store,
     tile_zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 # total[pixel, column] = or += the sum over runs of a[unit * (places[pixel] + taps[t]) + p] times panels of b; t steps
 # by run_taps through window, each run is `run` long.  next: elements from a panel of b to the one that is read after

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.gather import STAGE, stage_row
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -29,6 +28,7 @@ from numbaprims.cpu.simd import (
     widen,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 
 @helper

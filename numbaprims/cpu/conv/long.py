@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu import parts
 from numbaprims.cpu.gemm.long import end_sum
 from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dispatch.solver import default_config
+from numbaprims.dtypes import DTYPES
 
 MOST = 4 * parts.TERMS
 """Pixels of a part: no solver adds all of them one after the other."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import geometry_table
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight_arguments import DRIVE, END_WORDS
@@ -26,6 +25,7 @@ from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS, SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 # MR of a tile with 32 registers of 64 bytes, the best first.
 HEIGHTS = (12, 13, 14, 10, 8)

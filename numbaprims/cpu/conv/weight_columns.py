@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight import gather_lanes
@@ -23,6 +22,7 @@ from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import Arguments, address_of, call_range, lanes, load_word, stack_words, store_word
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dispatch.solver import default_config
+from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
 from numbaprims.ops.epilogue import IDENTITY
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.simd.arguments import Arguments
+from numbaprims.dtypes import DTYPES
 
 # A whole product: out = act(alpha a b + beta c + bias).  Strides count elements: <matrix>_rs between rows, _cs
 # between columns; <matrix>_size is an element in bytes.

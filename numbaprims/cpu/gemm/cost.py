@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
+from numbaprims.dtypes import DTYPES
 
 CLOCK = 3.7e9
 # Seconds an element of a packed panel takes (read, write, and the read of it by the first tile).

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.blocked import finish
@@ -35,6 +34,7 @@ from numbaprims.cpu.simd import (
     tile_reduce_store,
 )
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 # Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
 ROWS = {1: 8, 2: 8, 4: 6, 8: 3}

@@ -13,7 +13,6 @@ import functools
 import itertools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu import parts
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.blocked import finish
@@ -23,6 +22,7 @@ from numbaprims.cpu.parts import add_parts
 from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import address_of, lanes, load_word, pointer_from_address, store_first
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 
 def is_long(problem: Any) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
@@ -21,6 +20,7 @@ from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
 from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.dtypes import DTYPES
 
 SLACK = 256  # bytes behind a packed block: panels may be written a vector past their end
 SIGN_BITS = -0x7F7F7F80  # 0x80808080 as int32: XOR of four signed bytes with it adds 128 to each

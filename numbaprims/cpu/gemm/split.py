@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import bias_dtype
 from numbaprims.cpu.gemm.inner import Inner
@@ -21,6 +20,7 @@ from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dispatch.solver import default_config
+from numbaprims.dtypes import DTYPES
 
 MOST = 4
 """Columns left over at most: 256x196x2304 (4 left) gained 5 %, 1000x100x1000 (4 left) 16 %."""

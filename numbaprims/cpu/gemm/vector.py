@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu import gemv
 from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 from numbaprims.shapes import walk_order
 
 

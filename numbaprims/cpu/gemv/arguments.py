@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.simd import Arguments
+from numbaprims.dtypes import DTYPES
 
 # out = alpha op(A) x + beta y, op(A) m x n. Starts, steps and strides count elements (a_rs between rows
 # of op(A)). The product is cut into `blocks` of `tile` outputs and `chunks` of `length` terms; tile t is

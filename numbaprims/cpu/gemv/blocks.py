@@ -15,13 +15,13 @@ from __future__ import annotations
 import abc
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate, walk
 from numbaprims.cpu.gemv.finish import make_combine, make_pack
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 ALIGN = 64
 TILE_BYTES = 262144

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.gemv.finish import deliver
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -33,6 +32,7 @@ from numbaprims.cpu.simd import (
     store_first,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 UNROLL = 8
 """Vectors of sums that the loop over four columns takes at once: 128 x 1024 runs at 183 GB/s, with two at 114."""

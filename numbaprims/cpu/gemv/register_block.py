@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import accumulate
 from numbaprims.cpu.gemv.blocks import (
     PARALLEL_BYTES,
@@ -22,6 +21,7 @@ from numbaprims.cpu.gemv.columns import (
 )
 from numbaprims.cpu.gemv.rows import MOST_ROWS, make_rows
 from numbaprims.cpu.gemv.strided import STRIDED_ROWS, make_strided
+from numbaprims.dtypes import DTYPES
 
 MOST_TILE_BYTES = 1 << 20
 """Where A gives eight tiles or more of this size; against 256 KiB it saves 5 % from the third-level cache on."""

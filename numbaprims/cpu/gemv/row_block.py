@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import accumulate
 from numbaprims.cpu.gemv.blocks import TILE_BYTES, Blocked, Cut, bytes_a_second, pieces
 from numbaprims.cpu.gemv.columns import PANEL_BYTES, make_panel
 from numbaprims.cpu.gemv.rows import MOST_ROWS, make_rows
+from numbaprims.dtypes import DTYPES
 
 
 class RowBlock(Blocked):

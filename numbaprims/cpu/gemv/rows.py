@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.gemv.finish import deliver, packed_x
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -22,6 +21,7 @@ from numbaprims.cpu.simd import (
     store_scalar,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 MOST_ROWS = 1024
 """Outputs of one tile at most; their sums lie on the stack."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.ger.arguments import ARGS
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -25,6 +24,7 @@ from numbaprims.cpu.simd import (
     store_stream,
     stream_fence,
 )
+from numbaprims.dtypes import DTYPES
 
 
 @helper

@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.ger.arguments import ARGS, walk
 from numbaprims.cpu.ger.rows import make_pack, make_rows
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.cpu.simd import advance, lanes, load_wide_scalar, scalar, store_narrow_scalar
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 Y_BYTES = 8192
 """A tile's part of y at most. Two rows of it, and four pages at a time, pass through the first-level cache: 128 x 8192

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.driver import own_part
 from numbaprims.cpu.conv.winograd.gradient import BACK, M_AT, PRODUCTS, M, open_step
@@ -34,6 +33,7 @@ from numbaprims.cpu.simd import (
     tile_multiply,
     tile_store,
 )
+from numbaprims.dtypes import DTYPES
 
 X_CHANNELS, OUT_CHANNELS, PANELS, BLOCKS, POSITIONS, TAPS_H, TAPS_W = (
     WORD[name] for name in ("x_channels", "out_channels", "panels", "blocks", "positions", "taps_h", "taps_w")

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims import fourier
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.fft.gradient import make_back, make_correlate, make_square_phase
 from numbaprims.cpu.conv.fft.solvers import LEAST, NV, common_refusal, sizes
@@ -21,6 +20,7 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 # Bytes of the spectra of one block of tiles: 2 to 10 MB took the same time, 20 a tenth to twice as much more.
 BLOCK_BYTES = 5 << 20

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from numbaprims import fourier, settings
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.fft.products import make_products
 from numbaprims.cpu.conv.fft.transform_in import make_input
@@ -24,6 +23,7 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.dtypes import DTYPES
 
 SIZES = (16, 32)
 NV = 2

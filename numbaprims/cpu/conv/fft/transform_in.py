@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import copy_row
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -27,6 +26,7 @@ from numbaprims.cpu.simd import (
     straight_line,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 V_STEP, V_BLOCK, V_TILE, V_PART, IN_H, IN_W = (
     WORD[name] for name in ("v_step", "v_block", "v_tile", "v_part", "in_h", "in_w")

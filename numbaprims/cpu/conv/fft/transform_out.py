@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_out import store_row
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
@@ -25,6 +24,7 @@ from numbaprims.cpu.simd import (
     straight_line,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 M_STEP, TILES_H, TILES_W, M_H, M_W = (WORD[name] for name in ("m_step", "tiles_h", "tiles_w", "m_h", "m_w"))
 OUT_CHANNELS, OUT_H, OUT_W = WORD["out_channels"], WORD["out_h"], WORD["out_w"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.gemm.finish import load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -22,6 +21,7 @@ from numbaprims.cpu.simd import (
     straight_line,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP = (
     WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step")

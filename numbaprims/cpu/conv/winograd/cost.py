@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.pieces import Axis
 from numbaprims.cpu.conv.winograd.table import Pose
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, span
 from numbaprims.cpu.simd import lanes
+from numbaprims.dtypes import DTYPES
 
 HEIGHTS = (14, 13, 12, 10, 8, 6, 4)
 # Blocks that there are at least where a smaller one costs nothing.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.fused import make_chunk_products, make_fused, make_fused_weights
@@ -21,6 +20,7 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, run
+from numbaprims.dtypes import DTYPES
 
 # Bytes of the result's channels whose sums a block keeps, and of the channels that are transformed at once: with what
 # plans prepared, and with filters that are transformed for each block, whose transforms take 40 kB.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.driver import open_call
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
@@ -37,6 +36,7 @@ from numbaprims.cpu.simd import (
     tile_multiply,
     tile_store,
 )
+from numbaprims.dtypes import DTYPES
 
 GROUPS, X_CHANNELS, OUT_CHANNELS, X_BLOCKS, C_BLOCKS, PANELS, PIECES, PIECES_W = (
     WORD[name]

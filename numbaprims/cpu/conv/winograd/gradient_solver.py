@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import filtering, program, transposed
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.long import in_parts
@@ -29,6 +28,7 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
 
 NV = 2
 FEW_TILES = 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import advance, load_word, tile_multiply_blocks, tile_store
+from numbaprims.dtypes import DTYPES
 
 ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step", "m_step", "u_step"))
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from numbaprims import settings
-from numbaprims.arrays import DTYPES
 from numbaprims.cook_toom import Matrix, filtering, program
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd import cost, driver
@@ -24,6 +23,7 @@ from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.dtypes import DTYPES
 
 R = 3
 MOST_TAPS = 196  # 14 x 14: W filters of W channels take 200 kB of a worker's part of the workspace

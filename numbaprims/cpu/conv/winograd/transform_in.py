@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.gemm.finish import load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -27,6 +26,7 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 PLANES, LAST, STRIDED = 0, 1, 2  # how channels lie: in planes, behind the pixels, or in any other way
 LINE = 64  # outputs along a line that the buffer holds: with 6 x 66 pixels of 64 bytes it takes 25 kB

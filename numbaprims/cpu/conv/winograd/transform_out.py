@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLANES, Plane
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
@@ -35,6 +34,7 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 M_STEP, TILES_H, TILES_W = WORD["m_step"], WORD["tiles_h"], WORD["tiles_w"]
 OUT_CHANNELS, OUT_H, OUT_W, FAR = (WORD[name] for name in ("out_channels", "out_h", "out_w", "far"))

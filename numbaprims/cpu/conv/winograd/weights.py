@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.arrays import DTYPES
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, Plane
 from numbaprims.cpu.gemm.finish import load_steps
@@ -23,6 +22,7 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
+from numbaprims.dtypes import DTYPES
 
 X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP, X_BLOCKS, PIECES, PIECES_W = (
     WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step", "x_blocks", "pieces", "pieces_w")

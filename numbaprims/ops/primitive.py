@@ -1,0 +1,264 @@
+"""The road of primitives that are formulas: a descriptor poses a call, and everything else is the same for all.
+
+A `Primitive` is made once for each public function.  What is its own is `pose`: from the storage of its arrays and its
+options to the shapes of its results and the problem.  Checks, keys, launchers, results, `out`, the float64 reference,
+`explain`, `find` and `tune` follow from it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+
+from numbaprims import arrays, settings
+from numbaprims.dispatch import call, registry
+from numbaprims.dispatch.choose import Posed, Trial
+from numbaprims.dispatch.known import KnownCalls
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dtypes import FLOATS, LONG_NAMES
+
+_current = settings.current
+_enter = arrays.enter
+_ndarray = ndarray
+_empty, _empty_like = np.empty, np.empty_like
+
+
+class Result(NamedTuple):
+    """A result of a call."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    like: int | None = None
+    """The input whose order in memory it takes; None for C order."""
+
+
+class Pose(NamedTuple):
+    """A checked call."""
+
+    results: tuple[Result, ...]
+    problem: Callable[[Sequence[Any]], Problem]
+    """From the storage of the results, which are not written."""
+    slots: tuple[int, ...] | None = None
+    """Which array of a launch each result and each given input is, -1 for none; None: they follow one another."""
+
+
+class Given(NamedTuple):
+    """The arrays of a call, as checks see them; None for those that are not given."""
+
+    arrays: tuple[Any, ...]
+    storages: tuple[Any, ...]
+    dtypes: tuple[str | None, ...]
+    names: tuple[str, ...]
+
+    def words(self, at: int) -> str:
+        """An argument in an error message: "x is a float32 array (3, 4)"."""
+        return f"{self.names[at]} is a {arrays.describe(self.arrays[at])}"
+
+
+class Primitive:
+    """A public function: ``primitive(arrays, options, numbers, out)``.
+
+    Args:
+        name: of the public function.
+        inputs: names of its arrays; in `others` those whose dtype need not be that of the first.
+        pose: checks a call and says what it gives; raises for what is wrong.
+        reference: the definition over float64 arrays: (arrays, options, numbers) -> array, or tuple of arrays.
+        dtypes: what the first array may be.
+        exact: the inputs that `out` may be, element for element.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: tuple[str, ...],
+        pose: Callable[[Given, tuple[Any, ...]], Pose],
+        reference: Callable[..., Any],
+        *,
+        dtypes: tuple[str, ...] = FLOATS,
+        others: tuple[str, ...] = (),
+        exact: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.inputs, self.dtypes = name, inputs, dtypes
+        self._pose, self._reference = pose, reference
+        self._others = tuple(inputs.index(other) for other in others)
+        self._exact = tuple(name in exact for name in inputs)
+        self._launchers = call.Launchers()
+        self._known_calls = KnownCalls()
+        self._known = self._known_calls.get
+        # the order of the arrays in `KnownCalls`, which knows up to three
+        self._small = len(inputs) <= 2
+
+    def __call__(
+        self, given: tuple[Any, ...], options: tuple[Any, ...] = (), numbers: tuple[float, ...] = (), out: Any = None
+    ) -> Any:
+        """Run a call; `out` is where its first result goes."""
+        state = _current()
+        first = given[0]
+        if self._small and not state.verbose:
+            known = self._known((options, state.key))
+            if known is not None and (out is not None or type(first) is _ndarray):
+                # what a result lies like was fixed when the call was told: another shape fits no record
+                result = _empty_like(first) if out is None else out
+                second = given[1] if len(given) == 2 else None
+                f0, f1, f2 = (*numbers, 0.0, 0.0, 0.0)[:3]
+                if known[0](known[1], result, first, second, f0, f1, f2):
+                    return result
+        storages: list[Any] = []
+        kinds: list[Any] = []
+        for x, name in zip(given, self.inputs, strict=True):
+            if x is None:
+                storages.append(None)
+                kinds.append(None)
+            else:
+                storage, dtype, library = _enter(x, name)
+                storages.append(storage)
+                kinds.append((dtype, storage.shape, storage.strides, library))
+        target = None if out is None else _enter(out, "out")
+        key = (options, state.key, *kinds, None if target is None else self._lies(target, storages))
+        bound = self._launchers.get(key)
+        if bound is None:
+            bound = self._bind(given, storages, kinds, options, out, key)
+        pose, library = bound.extra, kinds[0][3]
+        results, made = [], []
+        for index, (shape, dtype, like) in enumerate(pose.results):
+            if index == 0 and target is not None:
+                storage = arrays.check_out(out, shape, dtype, library=library)
+                self._check_overlap(storage, storages)
+                result = out
+            elif like is None:
+                result, storage = library.empty(shape, dtype)
+            else:
+                result, storage = library.empty_like(storages[like], dtype)
+            results.append(result)
+            made.append(storage)
+        if bound.launch is None or state.device == "reference":
+            self._define(storages, kinds, made, pose, options, numbers)
+        else:
+            self._launch(bound, made, [x for x in storages if x is not None], numbers)
+            if state.verbose:
+                call.log_call(bound)
+            elif not bound.known and self._small and pose.slots is None and library is arrays.NUMPY and len(made) == 1:
+                operands = ((0, results[0]), *((1 + at, x) for at, x in enumerate(given)))
+                self._known_calls.add((options, state.key), bound, operands)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # ---------------------------------------------------------------- the parts of a call
+
+    def _posed(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any
+    ) -> tuple[Pose, Problem]:
+        first, library = kinds[0][0], kinds[0][3]
+        if first not in self.dtypes:
+            words = ", ".join(LONG_NAMES[dtype] for dtype in self.dtypes)
+            raise TypeError(f"{self.inputs[0]} is a {arrays.describe(given[0])}; {self.name} takes {words}")
+        for at, kind in enumerate(kinds):
+            if kind is not None and (kind[3] is not library or (kind[0] != first and at not in self._others)):
+                arrays.require_same(given[0], self.inputs[0], given[at], self.inputs[at])
+        dtypes = tuple(None if kind is None else kind[0] for kind in kinds)
+        pose = self._pose(Given(given, tuple(storages), dtypes, self.inputs), options)
+        made = []
+        for index, (shape, dtype, like) in enumerate(pose.results):
+            if index == 0 and out is not None:
+                storage = arrays.check_out(out, shape, dtype, library=library)
+                self._check_overlap(storage, storages)
+            elif like is None:
+                storage = library.empty(shape, dtype)[1]
+            else:
+                storage = library.empty_like(storages[like], dtype)[1]
+            made.append(storage)
+        return pose, pose.problem(made)
+
+    def _bind(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any, key: Any
+    ) -> call.Bound:
+        pose, problem = self._posed(given, storages, kinds, options, out)
+        shape, dtype, _ = pose.results[0]
+        trial = _current().trial
+        if trial is not None and (problem.empty or _current().device == "reference"):
+            trial.choice(problem)  # these are never bound
+        if problem.empty or _current().device == "reference":
+            bound = call.Bound(None, problem, None, {}, "", shape, dtype, pose)  # type: ignore[arg-type]
+        else:
+            outputs = tuple(range(len(pose.results))) if pose.slots is None else pose.slots[: len(pose.results)]
+            bound = call.bind(problem, shape, dtype, library=kinds[0][3], extra=pose, outputs=outputs)
+        return self._launchers.put(key, bound)
+
+    def _check_overlap(self, out: Any, storages: list[Any]) -> None:
+        arrays.check_overlap(
+            out,
+            [
+                (x, name, exact)
+                for x, name, exact in zip(storages, self.inputs, self._exact, strict=True)
+                if x is not None
+            ],
+        )  # fmt: skip
+
+    def _lies(self, target: Any, storages: list[Any]) -> tuple[Any, ...]:
+        """What a launcher depends on of `out`: how it lies, and whether it lies where an input does."""
+        storage, dtype, library = target
+        shared = (x is not None and np.may_share_memory(storage, x) for x in storages)
+        return (dtype, storage.shape, storage.strides, library, *shared)
+
+    def _launch(self, bound: call.Bound, made: list[Any], inputs: list[Any], numbers: tuple[float, ...]) -> None:
+        operands = [*made, *inputs]
+        slots = bound.extra.slots
+        if slots is not None:
+            spread: list[Any] = [None] * (max(slots) + 1)
+            for slot, operand in zip(slots, operands, strict=True):
+                if slot >= 0:
+                    spread[slot] = operand
+            operands = spread
+        floats = dict(zip(("f0", "f1", "f2", "f3", "f4", "f5"), numbers, strict=False))
+        if len(operands) > 7:
+            floats["more"] = operands[7:]  # type: ignore[assignment]
+            operands = operands[:7]
+        bound.launch(*operands, **floats)
+
+    def _define(
+        self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any
+    ) -> None:
+        """By the definition in float64: ``config(device="reference")``, and calls with nothing to compute."""
+        from numbaprims.reference.convert import from_float64, to_float64
+
+        # on a GPU only calls with nothing to compute come here, whose results do not depend on elements
+        values = [
+            None if x is None else to_float64(x if isinstance(x, ndarray) else np.zeros(x.shape, x.dtype), kind[0])
+            for x, kind in zip(storages, kinds, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            found = self._reference(values, options, numbers)
+        for result, storage, value in zip(
+            pose.results, made, found if isinstance(found, tuple) else (found,), strict=True
+        ):
+            if storage.size:
+                _write(storage, from_float64(value, result.dtype))
+
+
+def _write(storage: Any, values: Any) -> None:
+    """Into an array of the host or of a GPU."""
+    if isinstance(storage, ndarray):
+        storage[...] = values
+    else:
+        registry.memory().write(storage, np.ascontiguousarray(values))
+
+
+def problems(*functions: Callable[..., Any]) -> dict[str, Callable[..., Problem]]:
+    """The table ``PROBLEMS`` of a module: what a call of each function poses first; nothing is computed."""
+
+    def of(function: Callable[..., Any]) -> Callable[..., Problem]:
+        @functools.wraps(function)
+        def problem(*args: Any, **kwargs: Any) -> Problem:
+            try:
+                with settings.trial(Trial()):
+                    function(*args, **kwargs)
+            except Posed as posed:
+                return posed.problem
+            raise ValueError(f"{function.__name__} poses no problem for these arguments")
+
+        return problem
+
+    return {function.__name__: of(function) for function in functions}

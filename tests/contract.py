@@ -1,0 +1,194 @@
+"""Calls of the primitives that are formulas, which the contract suite holds to one set of promises.
+
+A call is made for a dtype: arrays of float64 that stand in it are converted, integers stay as they are.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from helpers import from_float64, in_library, lay_out
+
+import numbaprims
+from numbaprims import arrays
+
+Made = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Call(NamedTuple):
+    """A public function with operands."""
+
+    function: str
+    label: str
+    make: Callable[[np.random.Generator], Made]
+    gradient: str = ""
+    """The function that is its gradient, by what `GRADIENTS` says."""
+    single: bool = True
+    """Whether it is one launch, which any solver may be forced to do."""
+    relative: bool = False
+    """Whether errors are relative to each element."""
+    k: int = 32
+    """Roundings behind an element, of sums that are not long."""
+
+    def __str__(self) -> str:
+        return f"{self.function}-{self.label}"
+
+
+CALLS: list[Call] = []
+
+
+def made(call: Call, dtype: str, library: str = "numpy", layout: str = "C", seed: int = 0) -> Made:
+    """(arguments, keywords) of a call in a dtype, its first arrays laid out."""
+    args, words = call.make(np.random.default_rng(seed))
+
+    def convert(x, layout="C"):
+        if not isinstance(x, np.ndarray):
+            return x
+        if x.dtype != np.float64:
+            return in_library(x, arrays.dtype_of(x), library)
+        return in_library(lay_out(from_float64(x, dtype), layout), dtype, library)
+
+    shape = args[0].shape
+    args = tuple(convert(x, layout if isinstance(x, np.ndarray) and x.shape == shape else "C") for x in args)
+    return args, {name: convert(x) for name, x in words.items()}
+
+
+def add(function: str, label: str, make: Callable[[np.random.Generator], Made], **more: Any) -> None:
+    CALLS.append(Call(function, label, make, **more))
+
+
+def _rows(shape: tuple[int, ...], arrays: int, **words: Any) -> Callable[[np.random.Generator], Made]:
+    return lambda rng: (tuple(rng.standard_normal(shape) for _ in range(arrays)), words)
+
+
+# ---------------------------------------------------------------- softmax and the losses
+
+#: Short rows, rows with tails, one element, long ones; the last axis, one in the middle, the first.
+_SOFTMAX = {
+    "short": ((5, 3), -1), "tail": ((7, 67), -1), "long": ((2, 5000), -1), "one": ((4, 1), 1),
+    "middle": ((3, 5, 37), 1), "first": ((33, 20), 0), "many": ((130, 10), -1), "vector": ((21,), 0),
+}  # fmt: skip
+for _label, (_shape, _axis) in _SOFTMAX.items():
+    add("softmax", _label, _rows(_shape, 1, axis=_axis), relative=True)
+    add("log_softmax", _label, _rows(_shape, 1, axis=_axis))
+    # of operands that are no probabilities the sums do not cancel
+    add("softmax_backward", _label, _rows(_shape, 2, axis=_axis), k=512)
+    add("log_softmax_backward", _label, _rows(_shape, 2, axis=_axis), k=512)
+
+
+def _classes(
+    shape: tuple[int, ...], *, soft: bool = False, weighted: bool = False, backward: bool = False, of: Any = np.int64,
+    **words: Any,
+) -> Callable[[np.random.Generator], Made]:  # fmt: skip
+    def make(rng: np.random.Generator) -> Made:
+        rows = (shape[0], *shape[2:])
+        x = rng.standard_normal(shape)
+        target: Any = rng.random(shape) if soft else rng.integers(0, shape[1], rows).astype(of)
+        if not soft:
+            target.flat[0] = words.get("ignore_index", -100)
+        more = {**words, **({"weight": rng.random(shape[1]) + 0.5} if weighted else {})}
+        if not backward:
+            return (x, target), more
+        dy = np.asarray(rng.standard_normal(rows if words.get("reduction") == "none" else ()))
+        return (dy, x, target), more
+
+    return make
+
+
+for _reduction in ("none", "mean", "sum"):
+    for _name, _words in {
+        "rows": {"shape": (9, 37)},
+        "images": {"shape": (2, 5, 3, 7), "weighted": True},
+        "int32": {"shape": (4, 70), "of": np.int32, "ignore_index": 3},
+    }.items():
+        _words = {**_words, "reduction": _reduction}
+        _single = _reduction == "none"
+        add("nll_loss", f"{_name}-{_reduction}", _classes(**_words), single=_single)
+        add(
+            "nll_loss_backward", f"{_name}-{_reduction}", _classes(**_words, backward=True), single=_reduction != "mean"
+        )
+        for _smoothing in (0.0, 0.1):
+            _more = {**_words, "label_smoothing": _smoothing}
+            _label = f"{_name}-{_reduction}-{_smoothing}"
+            add("softmax_cross_entropy", _label, _classes(**_more), single=_single)
+            add("softmax_cross_entropy_backward", _label, _classes(**_more, backward=True), single=False)
+    for _weighted in (False, True):
+        _more = {"shape": (6, 40), "soft": True, "weighted": _weighted, "reduction": _reduction, "label_smoothing": 0.2}
+        add("softmax_cross_entropy", f"soft-{_reduction}-{_weighted}", _classes(**_more), single=_reduction == "none")
+        _label = f"soft-{_reduction}-{_weighted}"
+        add("softmax_cross_entropy_backward", _label, _classes(**_more, backward=True), single=False)
+
+
+# ---------------------------------------------------------------- batch normalisation
+
+
+def _batch_norm(
+    function: str, shape: tuple[int, ...], mode: str = "spatial", layout: str = "NCHW", running: bool = False
+) -> Callable[[np.random.Generator], Made]:
+    def make(rng: np.random.Generator) -> Made:
+        channels = shape[-1] if layout == "NHWC" else shape[1]
+        of = (1, *shape[1:]) if mode == "per_activation" else (channels,)
+        x, parameters = rng.standard_normal(shape) + 1.0, [rng.random(of) + 0.5 for _ in range(4)]
+        words = {"mode": mode, "layout": layout}
+        if function == "batch_norm_backward":
+            return (rng.standard_normal(shape), x, *parameters[:3]), words
+        return (x, *(parameters if function == "batch_norm" or running else parameters[:2])), words
+
+    return make
+
+
+_SHAPES: dict[str, tuple[tuple[int, ...], str, str]] = {
+    "planes": ((3, 5, 9, 7), "spatial", "NCHW"), "pixels": ((3, 9, 7, 20), "spatial", "NHWC"),
+    "matrix": ((40, 37), "spatial", "NCHW"), "volume": ((2, 3, 4, 5, 6), "spatial", "NCHW"),
+    "one": ((1, 4, 1, 1), "spatial", "NCHW"), "each": ((6, 5, 3, 7), "per_activation", "NCHW"),
+    "large": ((2, 3, 70, 71), "spatial", "NCHW"), "sequence": ((2, 3, 100), "spatial", "NCHW"),
+}  # fmt: skip
+for _label, _of in _SHAPES.items():
+    for _name in ("batch_norm", "batch_norm_train", "batch_norm_backward"):
+        add(_name, _label, _batch_norm(_name, *_of), single=_name != "batch_norm", k=1024 if _label == "large" else 64)
+    add("batch_norm_train", f"{_label}-running", _batch_norm("batch_norm_train", *_of, running=True), k=64)
+
+
+# ---------------------------------------------------------------- pooling
+
+
+def _pool(
+    name: str, shape: tuple[int, ...], args: tuple[Any, ...], words: dict[str, Any]
+) -> tuple[Callable[[np.random.Generator], Made], Callable[[np.random.Generator], Made]]:
+    """(a call of a pooling, the call of its gradient)"""
+
+    def forward(rng: np.random.Generator) -> Made:
+        return (rng.standard_normal(shape), *args), words
+
+    def backward(rng: np.random.Generator) -> Made:
+        x = rng.standard_normal(shape)
+        y = getattr(numbaprims, name)(x, *args, **words)
+        dy, more = rng.standard_normal(y.shape), words
+        if name in ("adaptive_max_pool", "global_max_pool"):
+            return (dy, x), more
+        if name == "max_pool":
+            return (dy, x, *args), more
+        if name == "lp_pool":
+            return (dy, x, y, *args), more
+        spatial = shape[1:-1] if words.get("layout") == "NHWC" else shape[2:]
+        return (dy, spatial, *(args if name == "avg_pool" else ())), more
+
+    return forward, backward
+
+
+_POOLS: dict[str, tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = {
+    "plain": ((2, 3, 8, 12), (2,), {}), "planes": ((2, 3, 13, 21), (3,), {"stride": 2, "padding": 1}),
+    "pixels": ((2, 9, 7, 20), (3,), {"stride": 1, "padding": 1, "layout": "NHWC"}),
+    "ceil": ((1, 2, 10, 11), (3,), {"stride": 2, "ceil_mode": True, "padding": ((0, 1), (1, 0))}),
+}  # fmt: skip
+for _label, (_shape, _args, _words) in _POOLS.items():
+    for _name in ("max_pool", "avg_pool", "lp_pool"):
+        _forward, _backward = _pool(_name, _shape, _args, _words)
+        add(_name, _label, _forward)
+        add(f"{_name}_backward", _label, _backward)
+for _shape, _label, _words in (((2, 5, 7, 9), "planes", {}), ((2, 7, 9, 20), "pixels", {"layout": "NHWC"})):
+    for _name, _args in (("adaptive", ((3, 4),)), ("global", ())):
+        for _op in ("max", "avg"):
+            _forward, _backward = _pool(f"{_name}_{_op}_pool", _shape, _args, _words)
+            add(f"{_name}_{_op}_pool", _label, _forward)
+            add(f"{_name}_{_op}_pool_backward", _label, _backward)

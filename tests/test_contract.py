@@ -1,0 +1,308 @@
+"""What every primitive that is a formula promises: the table of calls stands in contract.py."""
+
+import inspect
+
+import numpy as np
+import pytest
+from contract import CALLS, Call, made
+from helpers import (
+    LAYOUTS,
+    NUMPY_FLOATS,
+    OUT_LAYOUTS,
+    assert_close,
+    assert_near,
+    has_module,
+    lay_out,
+    nan_filled,
+    printed_with_threads,
+    to_float64,
+)
+
+import numbaprims
+from numbaprims import arrays
+from numbaprims.dispatch import examples, registry
+from numbaprims.dispatch.explain import problem_of
+from numbaprims.stems import ENGINES, PUBLIC
+from numbaprims.tuning import records
+
+FUNCTIONS = sorted({call.function for call in CALLS})
+#: Those that can write to an array of the caller's: losses cannot.
+WRITING = [name for name in FUNCTIONS if "out" in inspect.signature(getattr(numbaprims, name)).parameters]
+#: The calls of one launch: any solver may be forced to make it.
+SINGLE = [call for call in CALLS if call.single]
+
+
+def of(function: str) -> Call:
+    """The first call of a function."""
+    return next(call for call in CALLS if call.function == function)
+
+
+def run(call: Call, args, words):
+    result = getattr(numbaprims, call.function)(*args, **words)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def expected(call: Call, args, words):
+    """The float64 definition of the very operands, before it is rounded to a dtype."""
+    wide = {}
+
+    def widen(x):
+        if not hasattr(x, "dtype"):
+            return x
+        storage, dtype, _ = arrays.enter(x, "x")
+        return wide.setdefault(id(x), storage if dtype in ("i64", "i32") else np.asarray(to_float64(storage, dtype)))
+
+    with numbaprims.config(device="reference"):
+        return run(call, tuple(map(widen, args)), {name: widen(x) for name, x in words.items() if name != "out"})
+
+
+def check(call: Call, results, wanted):
+    for have, want in zip(results, wanted, strict=True):
+        storage, dtype, _ = arrays.enter(have, "result")
+        if call.relative:
+            assert_near(storage, want, dtype, call.k)
+        else:
+            assert_close(storage, want, k=call.k, dtype=dtype, vacuous=not np.isfinite(want).all() or not want.any())
+
+
+def identify(calls):
+    return {"argvalues": calls, "ids": [str(call) for call in calls]}
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("call", **identify(SINGLE))
+def test_every_solver_gives_the_definition(call):
+    args, words = made(call, "f32")
+    wanted = expected(call, args, words)
+    problem = problem_of(call.function, *args, **words)
+    device = numbaprims.settings.current().device or "cpu"
+    took = 0
+    for solver in registry.solvers(problem.stem, device):
+        if solver.why_not(problem, registry.target(device)) is None:
+            took += 1
+            for config in solver.configs(problem, registry.target(device)):
+                with numbaprims.settings.trial(examples._choose.Trial(problem.stem, dumped(problem), solver, config)):
+                    check(call, run(call, args, words), wanted)
+    assert took >= 2 or problem.layout == "strided"
+
+
+def dumped(problem):
+    return records.dump(records.fields_of(problem))
+
+
+@pytest.mark.parametrize("call", **identify([call for call in CALLS if not call.single]))
+def test_calls_of_several_launches_give_the_definition(call):
+    args, words = made(call, "f32")
+    check(call, run(call, args, words), expected(call, args, words))
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in NUMPY_FLOATS if dtype != "f32"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_other_types(function, dtype):
+    call = of(function)
+    args, words = made(call, dtype, seed=1)
+    check(call, run(call, args, words), expected(call, args, words))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_any_layout(function, layout):
+    call = of(function)
+    args, words = made(call, "f32", layout=layout)
+    check(call, run(call, args, words), expected(call, args, words))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_values_that_are_no_numbers(function):
+    call = of(function)
+    args, words = made(call, "f32")
+    # an infinite gradient times p - q is NaN or not by the order of the factors
+    x = args[1 if function == "softmax_cross_entropy_backward" else 0]
+    for at, value in enumerate((np.nan, np.inf, -np.inf)):
+        x.reshape(-1)[at * 2 % x.size] = value
+    with np.errstate(all="ignore"):
+        for have, want in zip(run(call, args, words), expected(call, args, words), strict=True):
+            assert (np.isnan(have) == np.isnan(want)).all(), "NaN is where the definition has it"
+            assert (np.isinf(have) == np.isinf(want)).all()
+
+
+@pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_tensors_give_tensors(function):
+    import torch
+
+    call = of(function)
+    plain = run(call, *made(call, "f32"))
+    for have, want in zip(run(call, *made(call, "f32", "torch")), plain, strict=True):
+        assert type(have) is torch.Tensor
+        np.testing.assert_array_equal(have.numpy(), want)
+
+
+# ---------------------------------------------------------------- out
+
+
+@pytest.mark.parametrize("layout", OUT_LAYOUTS)
+@pytest.mark.parametrize("function", WRITING)
+def test_out_may_lie_anyhow(function, layout):
+    call = of(function)
+    args, words = made(call, "f32")
+    plain = run(call, args, words)
+    out = nan_filled(plain[0].shape, "f32", layout)
+    again = run(call, args, {**words, "out": out})
+    assert again[0] is out
+    check(call, again, [to_float64(x) for x in plain])
+
+
+@pytest.mark.parametrize("function", WRITING)
+def test_out_is_checked_before_it_is_written(function):
+    call = of(function)
+    args, words = made(call, "f32")
+    (plain, *_) = run(call, args, words)
+    for wrong, error in (
+        (np.full((*plain.shape, 2), 7, np.float32), ValueError),
+        (np.full(plain.shape, 7, np.float64), TypeError),
+        (lay_out(np.full(plain.shape, 7, np.float32), "readonly"), ValueError),
+    ):
+        with pytest.raises(error, match="out"):
+            run(call, args, {**words, "out": wrong})
+        assert (wrong == 7).all()
+    memory = np.zeros(args[0].size + plain.size, np.float32)
+    x, out = memory[: args[0].size].reshape(args[0].shape), memory[1 : 1 + plain.size].reshape(plain.shape)
+    x[...] = args[0]
+    before = memory.copy()
+    with pytest.raises(ValueError, match="memory"):
+        run(call, (x, *args[1:]), {**words, "out": out})
+    np.testing.assert_array_equal(memory, before)
+
+
+@pytest.mark.parametrize("function", ["softmax", "log_softmax", "softmax_backward", "log_softmax_backward"])
+def test_in_place_gives_the_same_bits(function):
+    for call in CALLS:
+        if call.function == function:
+            args, words = made(call, "f32")
+            (want,) = run(call, args, words)
+            for at in range(len(args)):
+                for view in (False, True):
+                    inputs = [x.copy() for x in args]
+                    run(call, inputs, {**words, "out": inputs[at][:] if view else inputs[at]})
+                    np.testing.assert_array_equal(inputs[at], want)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_cannot_be_computed_is_refused(function):
+    call = of(function)
+    args, words = made(call, "f32")
+    with pytest.raises(TypeError, match="takes float64, float32, float16, bfloat16"):
+        run(call, tuple(x.astype(np.int32) if getattr(x, "dtype", None) == np.float32 else x for x in args), words)
+    with pytest.raises(TypeError, match="must be"):
+        run(call, (args[0].tolist(), *args[1:]), words)
+    if len(args) > 1 and isinstance(args[1], np.ndarray):
+        with pytest.raises((TypeError, ValueError)):
+            run(call, (args[0], np.zeros((2, 3, 5), args[1].dtype), *args[2:]), words)
+
+
+# ---------------------------------------------------------------- choice, databases, threads
+
+
+@pytest.mark.parametrize("call", **identify(CALLS))
+def test_a_problem_is_posed_again_from_what_is_stored(call):
+    for layout in ("C", "padded", "sliced"):
+        args, words = made(call, "f32", layout=layout)
+        problem = problem_of(call.function, *args, **words)
+        again = examples.restore(problem.stem, examples.records.fields_of(problem))
+        assert again.key() == problem.key()
+
+
+@pytest.mark.parametrize("call", **identify(CALLS))
+def test_contiguous_operands_never_take_the_slow_way(call):
+    args, words = made(call, "f32")
+    if args[0].size < 64:
+        pytest.skip("it takes some ns whatever the way")
+    assert numbaprims.explain(call.function, *args, **words).chosen.solver != "naive"
+
+
+def test_bits_do_not_depend_on_threads():
+    script = """
+import hashlib, numpy as np, sys
+sys.path.insert(0, "tests")
+import numbaprims
+rng = np.random.default_rng(0)
+x, wide, image = (rng.standard_normal(s, np.float32) for s in ((3, 70000), (300, 1000), (8, 32, 40, 41)))
+one = np.ones(32, np.float32)
+found = [numbaprims.softmax(x), numbaprims.softmax(wide, axis=0), numbaprims.log_softmax(wide),
+         *numbaprims.batch_norm_train(image, one, one), numbaprims.batch_norm(image, one, one, one, one),
+         *numbaprims.batch_norm_train(image.reshape(-1, 32), one, one, layout="NHWC"),
+         *numbaprims.batch_norm_backward(image, image, one, one, one),
+         numbaprims.softmax_cross_entropy(wide, np.arange(300))]
+print(hashlib.sha256(b"".join(np.ascontiguousarray(y).tobytes() for y in found)).hexdigest())
+"""
+    assert len(printed_with_threads(script)) == 1
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def spatial(args, words):
+    """The sizes of x's planes."""
+    return args[0].shape[1:-1] if words.get("layout") == "NHWC" else args[0].shape[2:]
+
+
+#: Function -> (what differentiates it, from dy, the operands and the results; which operands that is for).
+GRADIENTS = {
+    "softmax": (lambda dy, args, y, words: numbaprims.softmax_backward(dy, y[0], **words), 1),
+    "log_softmax": (lambda dy, args, y, words: numbaprims.log_softmax_backward(dy, y[0], **words), 1),
+    "softmax_cross_entropy": (
+        lambda dy, args, y, words: numbaprims.softmax_cross_entropy_backward(dy, *args, **words), 1,
+    ),
+    "nll_loss": (lambda dy, args, y, words: numbaprims.nll_loss_backward(dy, *args, **words), 1),
+    "max_pool": (lambda dy, args, y, words: numbaprims.max_pool_backward(dy, *args, **words), 1),
+    "avg_pool": (
+        lambda dy, args, y, words: numbaprims.avg_pool_backward(dy, spatial(args, words), args[1], **words), 1,
+    ),
+    "lp_pool": (lambda dy, args, y, words: numbaprims.lp_pool_backward(dy, args[0], y[0], args[1], **words), 1),
+    "adaptive_max_pool": (lambda dy, args, y, words: numbaprims.adaptive_max_pool_backward(dy, args[0], **words), 1),
+    "global_max_pool": (lambda dy, args, y, words: numbaprims.global_max_pool_backward(dy, args[0], **words), 1),
+    "adaptive_avg_pool": (
+        lambda dy, args, y, words: numbaprims.adaptive_avg_pool_backward(dy, spatial(args, words), **words), 1,
+    ),
+    "global_avg_pool": (
+        lambda dy, args, y, words: numbaprims.global_avg_pool_backward(dy, spatial(args, words), **words), 1,
+    ),
+    "batch_norm_train": (
+        lambda dy, args, y, words: numbaprims.batch_norm_backward(dy, *args[:2], *y[1:3], **words), 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", **identify([call for call in CALLS if call.function in GRADIENTS]))
+def test_gradients_are_those_of_finite_differences(call):
+    args, words = made(call, "f64", seed=3)
+    rng = np.random.default_rng(4)
+    results = run(call, args, words)
+    backward, count = GRADIENTS[call.function]
+    dy = np.asarray(rng.standard_normal(results[0].shape))
+    found = backward(dy, args, results, words)
+    for at, dx in enumerate(found if isinstance(found, tuple) else (found,)):
+        step = rng.standard_normal(args[at].shape)
+        if call.function != "batch_norm_train" and call.function.startswith("nll"):
+            step = np.asarray(step)
+        eps = 1e-5
+
+        def loss(shift, at=at, step=step):
+            moved = (*args[:at], args[at] + shift * step, *args[at + 1 :])
+            return float((run(call, moved, words)[0] * dy).sum())
+
+        slope = (loss(eps) - loss(-eps)) / (2 * eps)
+        assert abs(slope - float((dx * step).sum())) <= 1e-6 * (1 + abs(slope)), f"operand {at}"
+    assert at + 1 == count
+
+
+def test_every_function_is_held_to_it():
+    assert sorted(name for stem in ENGINES for name in PUBLIC[stem]) == FUNCTIONS
+    with_gradient = {name for name in FUNCTIONS if f"{name}_backward" in FUNCTIONS}
+    assert with_gradient == {*GRADIENTS, "batch_norm"} - {"batch_norm_train"}
