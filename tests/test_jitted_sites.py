@@ -224,7 +224,7 @@ def test_init_is_light(tmp_path):
     )
     loaded, seconds = min((json.loads(run(code, tmp_path)) for _ in range(3)), key=lambda found: found[1])
     ours = [name for name in loaded if name.startswith("numbaprims")]
-    assert ours == ["numbaprims", "numbaprims.jitted"] and seconds < 0.02
+    assert ours == ["numbaprims", "numbaprims.jitted", "numbaprims.stems"] and seconds < 0.02
 
 
 def test_a_forked_child_goes_on(tmp_path):

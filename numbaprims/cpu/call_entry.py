@@ -34,12 +34,13 @@ from numbaprims.cpu.simd.call_sites import (
 
 # Words of a record: this head; the key; of each array whether it must be the result itself, and the bytes that it
 # takes, counted from its first element; then the launches: a program, how many words of its call are set, and of each
-# which one, to what array or float of this call (or to none), and bytes from there or the word itself.
-R_HASH, R_KEYS, R_ARRAYS, R_LAUNCHES, R_SCRATCH, R_KEY = 0, 1, 2, 3, 4, 5
+# which one, to what array or float of this call (to a temporary array or to none), and bytes from there or the word
+# itself.  Scratch memory begins with the temporary arrays, which hold what one launch leaves for the next.
+R_HASH, R_KEYS, R_ARRAYS, R_LAUNCHES, R_SCRATCH, R_TEMPORARY, R_KEY = 0, 1, 2, 3, 4, 5, 6
 RELATION = 3
 L_PROGRAM, L_WORDS, LAUNCH = 0, 1, 2
 W_WORD, W_FROM, W_VALUE, WORD = 0, 1, 2, 3
-NOTHING, FLOAT = -1, 1 << 16
+NOTHING, TEMPORARY, FLOAT = -1, 1 << 15, 1 << 16
 # Scratch memory on the stack; more than that is malloc's, whose blocks stay in the process after the first.
 _STACK_WORDS = 2048
 ALIGN = 64
@@ -113,13 +114,15 @@ def make_entry() -> RangeKernel:
         for _ in range(load_word(record, R_LAUNCHES)):
             program = load_word(launch, L_PROGRAM)
             store_word(call, C_PROGRAM, program)
-            store_word(words, SCRATCH, scratch)
+            store_word(words, SCRATCH, scratch + load_word(record, R_TEMPORARY))
             count = load_word(launch, L_WORDS)
             launch += 8 * LAUNCH
             for _word in range(count):
                 which, value = load_word(launch, W_FROM), load_word(launch, W_VALUE)
                 if which >= FLOAT:
                     value = load_word(block, FLOATS_AT + which - FLOAT)
+                elif which == TEMPORARY:
+                    value += scratch
                 elif which != NOTHING:
                     value += load_word(block, ARRAYS_AT + which)
                 store_word(words, load_word(launch, W_WORD), value)

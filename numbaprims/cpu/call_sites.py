@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import itertools
 import math
 import os
 import struct
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims import settings
-from numbaprims.cpu.call_entry import ALIGN, FLOAT, NOTHING, R_HASH, make_entry
+from numbaprims.cpu.call_entry import ALIGN, FLOAT, NOTHING, R_HASH, TEMPORARY, make_entry
 from numbaprims.cpu.program import ARRAYS, Program, array as word_of
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, FLOAT_SLOTS
 from numbaprims.cpu.simd.call_sites import (
@@ -76,10 +77,7 @@ class _Operand(NamedTuple):
 
     def extent(self) -> tuple[int, int]:
         """The bytes that it takes, counted from its first element: from, to.  An empty one lies beside everything."""
-        if 0 in self.shape:
-            return _EMPTY, -_EMPTY
-        steps = [(length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True)]
-        return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + self.size
+        return _extent(self.shape, self.strides, self.size)
 
     def is_aligned(self) -> bool:
         return self.kind.aligned and not any(x % self.size for x in (self.pointer, *self.strides))
@@ -104,6 +102,13 @@ class _Operand(NamedTuple):
         return _frozen(made, self.kind.writeable)
 
 
+def _extent(shape: Sequence[int], strides: Sequence[int], size: int) -> tuple[int, int]:
+    if 0 in shape:
+        return _EMPTY, -_EMPTY
+    steps = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + size
+
+
 def _frozen(array: np.ndarray, writeable: bool) -> np.ndarray:
     array.flags.writeable = writeable
     return array
@@ -115,6 +120,7 @@ class _Launch(NamedTuple):
     program: Program | None
     arrays: tuple[Any, ...]
     floats: tuple[float, ...]
+    outputs: tuple[int, ...]
 
 
 class Recording:
@@ -122,12 +128,20 @@ class Recording:
 
     def __init__(self) -> None:
         self.launches: list[_Launch] = []
+        self._unbound = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the launches are all of the call: what has no elements may be done by its definition."""
+        return bool(self.launches) and self._unbound == 0
 
     def choice(self, problem: Any) -> None:
         """The solver is chosen as ever."""
+        self._unbound += 1
 
-    def wrap(self, launch: Any, rule: str) -> Callable[..., None]:
+    def wrap(self, launch: Any, rule: str, outputs: tuple[int, ...]) -> Callable[..., None]:
         """In the place of a launcher that would run a program."""
+        self._unbound -= 1
 
         def record(*given: Any, more: Sequence[Any] = (), **floats: float) -> None:
             numbers = [*given[ARRAYS:], *[0.0] * FLOAT_SLOTS][:FLOAT_SLOTS]
@@ -135,7 +149,7 @@ class Recording:
                 numbers[int(name[1:])] = value
             arrays = (*given[:ARRAYS], *[None] * (ARRAYS - len(given)), *more)
             program = getattr(launch, "program", None)  # a solver of the user's may run something else
-            self.launches.append(_Launch(program, arrays, tuple(map(float, numbers))))
+            self.launches.append(_Launch(program, arrays, tuple(map(float, numbers)), outputs))
 
         return record
 
@@ -143,7 +157,8 @@ class Recording:
 class Site:
     """The records of one function for arguments of given types.
 
-    `call(arrays, floats, ints)` is the public call; the first `results` of the arrays are its results.
+    `call(arrays, floats, ints)` is the public call; the first `results` of the arrays are its results. Those that it
+    has no argument for, whose names begin with "=", are what it returns.
     """
 
     def __init__(
@@ -206,8 +221,9 @@ class Site:
             for operand, same in zip(operands, relations, strict=True):
                 stand_ins.append(stand_ins[0] if same else operand.stand_in())
             recording = Recording()
-            contextvars.Context().run(self._record, recording, stand_ins, floats, ints)
-            record = self._make_record(recording, operands, relations, stand_ins, words[HASH], keys)
+            returned = self._returned(contextvars.Context().run(self._record, recording, stand_ins, floats, ints))
+            placed = [made if made is not None else x for made, x in itertools.zip_longest(returned, stand_ins)]
+            record = self._make_record(recording, operands, relations, placed, words[HASH], keys)
             if record is None:
                 return self._directly(operands, floats, ints)
             address = self._keep(key, record, generation)
@@ -217,14 +233,23 @@ class Site:
     def _directly(self, operands: Sequence[_Operand], floats: tuple[float, ...], ints: tuple[int, ...]) -> int:
         """The public call, on the caller's arrays: it checks what the entry cannot."""
         arrays = {operand.kind.name: operand.view() for operand in operands}
-        contextvars.Context().run(self._call, arrays, floats, ints)
+        returned = contextvars.Context().run(self._call, arrays, floats, ints)
+        for made, x in zip(self._returned(returned), arrays.values(), strict=False):
+            if made is not None:
+                x[...] = made
         return 0
 
     def _record(
         self, recording: Recording, arrays: Sequence[np.ndarray], floats: tuple[float, ...], ints: tuple[int, ...]
-    ) -> None:
+    ) -> Any:
         with settings.trial(recording):
-            self._call({kind.name: x for kind, x in zip(self._arrays, arrays, strict=True)}, floats, ints)
+            return self._call({kind.name: x for kind, x in zip(self._arrays, arrays, strict=True)}, floats, ints)
+
+    def _returned(self, value: Any) -> list[np.ndarray | None]:
+        """Of each result what the public call has made; None for those that were given to it."""
+        values = value if isinstance(value, tuple) else (value,)
+        kinds = self._arrays[: self._results]
+        return [value if kind.name.startswith("=") else None for kind, value in zip(kinds, values, strict=False)]
 
     def _make_record(
         self,
@@ -235,36 +260,47 @@ class Site:
         digest: int,
         keys: tuple[int, ...],
     ) -> np.ndarray | None:
-        """The words of a record; None for what was not launched by programs on the arrays of the call alone."""
-        if not recording.launches and any(x.size for x in stand_ins[: self._results]):
+        """The words of a record; None for what was not launched by programs on the arrays of the call alone, and on
+        what they have written for one another."""
+        if not recording.whole and any(x.size for x in stand_ins[: self._results]):
             return None
+        if any(
+            (x.shape, x.strides) != (operand.shape, operand.strides)
+            for x, operand in zip(stand_ins, operands, strict=True)
+        ):
+            return None  # a result that does not lie as the one that was allocated for it
         programs = [launch.program for launch in recording.launches if launch.program is not None]
         if len(programs) < len(recording.launches):
             return None
-        scratch = max((program.shared + program.worker for program in programs), default=0)
-        words = [digest, len(keys), len(operands), len(recording.launches), scratch, *keys]
-        for operand, same in zip(operands, relations, strict=True):
-            words += [int(same), *operand.extent()]
         places = []
-        for x, operand in zip(stand_ins, operands, strict=True):
+        for i, (x, operand) in enumerate(zip(stand_ins, operands, strict=True)):
             low, high = operand.extent()
-            places.append((x.ctypes.data + low, x.ctypes.data + high, x.ctypes.data))
+            places.append((x.ctypes.data + low, x.ctypes.data + high, x.ctypes.data, i, 0))
+        temporary, launches = 0, list[int]()
         for launch, program in zip(recording.launches, programs, strict=True):
-            words += [program.address, len(launch.arrays) + FLOAT_SLOTS]
+            launches += [program.address, len(launch.arrays) + FLOAT_SLOTS]
+            for number in (*launch.outputs, *range(len(launch.arrays))):
+                array = launch.arrays[number]
+                if array is None or not array.size or _place_of(array, places) is not None:
+                    continue
+                if number not in launch.outputs:
+                    return None  # Python has filled it
+                low, high = _extent(array.shape, array.strides, array.itemsize)
+                start = array.ctypes.data
+                places.append((start + low, start + high, start + low, TEMPORARY, temporary))
+                temporary += -(-(high - low) // ALIGN) * ALIGN
             for number, array in enumerate(launch.arrays):
-                which, offset = NOTHING, 0
-                if array is not None and array.size:
-                    data = array.ctypes.data
-                    inside = [i for i, (low, high, _) in enumerate(places) if low <= data < high]
-                    if not inside:
-                        return None
-                    which, offset = inside[0], data - places[inside[0]][2]
-                words += [word_of(number).word, which, offset]
+                which, offset = _place_of(array, places) or (NOTHING, 0)
+                launches += [word_of(number).word, which, offset]
             for i, value in enumerate(launch.floats):
                 bits = struct.unpack("q", struct.pack("d", value))[0]
-                words += [FLOAT_SLOT + i, FLOAT + i if i < self._floats else NOTHING, bits]
+                launches += [FLOAT_SLOT + i, FLOAT + i if i < self._floats else NOTHING, bits]
+        scratch = temporary + max((program.shared + program.worker for program in programs), default=0)
+        words = [digest, len(keys), len(operands), len(programs), scratch, temporary, *keys]
+        for operand, same in zip(operands, relations, strict=True):
+            words += [int(same), *operand.extent()]
         self._kept += programs
-        return np.array(words, np.int64)
+        return np.array([*words, *launches], np.int64)
 
     # ------------------------------------------------------------------ the table
 
@@ -312,6 +348,15 @@ class Site:
             if known is None:
                 return self.address + 8 * (SITE_WORDS - 1), 0
             return table + 8 * (1 + known[1]), address
+
+
+def _place_of(array: Any, places: Sequence[tuple[int, ...]]) -> tuple[int, int] | None:
+    """What an array of a launch lies in, an array of the call or a temporary one, and how far behind its start."""
+    if array is None or not array.size:
+        return None
+    data = array.ctypes.data
+    inside = [(which, offset + data - start) for low, high, start, which, offset in places if low <= data < high]
+    return inside[0] if inside else None
 
 
 def _relations(operands: Sequence[_Operand]) -> tuple[bool, ...] | None:

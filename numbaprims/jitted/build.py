@@ -13,13 +13,15 @@ import numba
 import numpy as np
 from numba import types
 from numba.core.errors import TypingError
+from numba.cpython.unsafe.tuple import tuple_setitem
+from numba.extending import register_jitable
 
 from numbaprims import arrays
 from numbaprims.cpu.call_sites import ArrayKind
 from numbaprims.cpu.simd.call_sites import call_site
 from numbaprims.jitted import sites
 from numbaprims.jitted.overloads import define
-from numbaprims.jitted.table import ARRAYS, BY_KIND, FLAGS, INTS, LITERALS, ROWS, Row
+from numbaprims.jitted.table import ARRAYS, BY_KIND, FLAGS, INTS, LITERALS, ROWS, WINDOWS, Row
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
 
 
@@ -68,17 +70,35 @@ class _Builder:
         found: dict[str, Any] = {}
         scalars: dict[str, str] = {}
         fixed: dict[str, Any] = {}
+        windows: dict[str, Any] = {}
         for argument, typ in given.items():
             if argument in ARRAYS:
-                if self._is_array(argument, typ):
+                if argument in row.optional and _is_none(typ):
+                    fixed[argument] = None
+                elif self._is_array(argument, typ):
                     found[argument] = typ
+            elif argument in WINDOWS:
+                if isinstance(_value(typ), str):
+                    fixed[argument] = _value(typ)
+                elif not _is_none(typ):
+                    windows[argument] = self._window(argument, argument, typ)
             elif argument in LITERALS:
                 value = self._literal(argument, typ)
                 if value is not None:
                     fixed[argument] = value
             else:
                 scalars[argument] = self._scalar(argument, typ, row)
-        return self._implementation(name, row, found, scalars, fixed)
+        return self._implementation(name, row, found, scalars, fixed, windows)
+
+    def _window(self, argument: str, expression: str, typ: Any) -> Any:
+        """The expression of an int, or a list of those of a tuple."""
+        plain = _plain(typ)
+        if isinstance(plain, types.Integer):
+            return f"np.int64({expression})"
+        if isinstance(plain, types.BaseTuple):
+            parts: Any = plain
+            return [self._window(argument, f"{expression}[{i}]", part) for i, part in enumerate(parts)]
+        raise self._refuse(argument, typ, "it must be an int or a tuple of ints")
 
     def _scalar(self, argument: str, typ: Any, row: Row) -> str:
         """The expression of a flag, an int or a number as a kernel takes it."""
@@ -132,37 +152,51 @@ class _Builder:
             raise self._refuse(argument, typ, "it must be an array or None where the function is compiled")
         raise self._refuse(argument, typ, "it must be an array")
 
-    def _literal(self, argument: str, typ: Any) -> str | None:
+    def _literal(self, argument: str, typ: Any) -> str | bool | None:
         if _is_none(typ):
             return None
         value = _value(typ)
         if argument == "out_dtype" and isinstance(typ, (types.DType, types.NumberClass)):
             return str(typ.dtype)
-        if isinstance(value, str):
+        if isinstance(value, bool if argument == "return_indices" else str):
             return value
         if argument == "activation":
             allowed = (
                 "it must be None or the name of a kind as a literal; call the activation itself for its parameters"
             )
         else:
-            allowed = "it must be a literal string"
+            allowed = f"it must be a literal {'bool' if argument == 'return_indices' else 'string'}"
         raise self._refuse(argument, typ, allowed)
 
     def _implementation(
-        self, name: str, row: Row, found: dict[str, Any], scalars: dict[str, str], fixed: dict[str, Any]
+        self,
+        name: str,
+        row: Row,
+        found: dict[str, Any],
+        scalars: dict[str, str],
+        fixed: dict[str, Any],
+        windows: dict[str, Any],
     ) -> Callable[..., Any]:
         # the names that end in "_" are those of the body: what the caller left out has another type than its value
         body = [f"{argument}_ = {expression}" for argument, expression in scalars.items()]
-        operands, kinds = [], []
+        if row.numbers is not None:
+            scalars = {key: scalars[key] for key in (*row.numbers(found), *INTS) if key in scalars}
+        operands: list[str] = []
+        kinds: list[ArrayKind] = []
         for result, allocate in row.results.items():
+            name_of_result = f"result_{len(operands)}"
             if result in found:
-                body.append(f"{result}_ = {result}")
+                body.append(f"{name_of_result} = {result}")
                 kinds.append(_kind(result, found[result]))
             else:
-                expression = allocate(found)
-                body.append(f"{result}_ = {expression}")
-                kinds.append(self._made(result, expression, found, fixed))
-            operands.append(f"{result}_")
+                expression = allocate({**found, **fixed, **windows})
+                if not expression:  # not of this call
+                    continue
+                body.append(f"{name_of_result} = {expression}")
+                kinds.append(self._made(result, expression, found, fixed, windows))
+            operands.append(name_of_result)
+        results = len(operands)
+        body += row.checks(found)
         for argument, typ in found.items():
             if argument not in row.results:
                 operands.append(argument)
@@ -170,21 +204,74 @@ class _Builder:
         floats = {f"={array}": _element(array, found[array]) for array in row.read}
         floats |= {argument: f"{argument}_" for argument in scalars if argument not in (*FLAGS, *INTS)}
         ints = {argument: f"{argument}_" for argument in scalars if argument in (*FLAGS, *INTS)}
+        ints |= dict(_parts(windows))
         ints |= {f"={argument}": _which(f"{argument}_", values) for argument, values in row.special.items()}
         ints |= {f"={i}": condition for i, condition in enumerate(row.conditions)}
-        description = sites.describe(name, kinds, len(row.results), list(floats), list(ints), fixed)
+        description = sites.describe(name, kinds, results, list(floats), list(ints), fixed)
         words = (operands, floats.values(), ints.values())
         body.append(f"call_site(description, {', '.join(map(_tuple, words))})")
-        body.append(f"return {', '.join(f'{result}_' for result in row.results)}")
-        names = {"np": np, "call_site": call_site, "description": description}
+        body.append(f"return {', '.join(operands[:results])}")
+        names = {
+            "np": np,
+            "lying_like": lying_like,
+            "windows_along": windows_along,
+            "call_site": call_site,
+            "description": description,
+        }
         return define(self._name, self._parameters, body, {**names, "result_dtype": _result_dtype(found, fixed)})
 
-    def _made(self, result: str, expression: str, found: dict[str, Any], fixed: dict[str, Any]) -> ArrayKind:
+    def _made(
+        self, result: str, expression: str, found: dict[str, Any], fixed: dict[str, Any], windows: dict[str, Any]
+    ) -> ArrayKind:
         """The kind of array that an expression allocates."""
         names: dict[str, Any] = {key: np.empty((1,) * typ.ndim, str(typ.dtype)) for key, typ in found.items()}
         names |= {f"{word}_": 0 for word in (*FLAGS, *INTS)}
-        made = eval(expression, {**names, "np": np, "result_dtype": _result_dtype(found, fixed)})
+        names |= {"np": np, "lying_like": np.empty_like, "windows_along": lambda *given: 1}
+        names |= {argument: _ones(value) for argument, value in windows.items()}
+        made = eval(expression, {**names, "result_dtype": _result_dtype(found, fixed)})
         return ArrayKind(result, str(made.dtype), made.ndim, True, True)
+
+
+def _parts(windows: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each int of the arguments of windows: "padding.0.1" -> its expression."""
+    found = []
+    for name, value in windows.items():
+        if isinstance(value, list):
+            found += _parts({f"{name}.{i}": each for i, each in enumerate(value)})
+        else:
+            found.append((name, value))
+    return found
+
+
+def _ones(value: Any) -> Any:
+    """A value in the place of an argument of windows."""
+    return tuple(map(_ones, value)) if isinstance(value, list) else 1
+
+
+@register_jitable
+def windows_along(size, kernel, stride, before, after, dilation, ceil_mode):  # type: ignore[no-untyped-def]
+    """How many windows there are along a dimension; any number where there are none, which the public call refuses."""
+    room = size + before + after - (kernel - 1) * dilation - 1
+    if stride <= 0 or room < 0:
+        return 0
+    count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    return count - 1 if (count - 1) * stride >= size + before else count
+
+
+_with_item: Any = tuple_setitem
+
+
+@register_jitable
+def lying_like(x):  # type: ignore[no-untyped-def]
+    """A new array that lies in memory as x does, without its gaps: what NumPy's empty_like gives."""
+    strides = x.strides
+    for i in range(x.ndim):
+        step = x.itemsize
+        for j in range(x.ndim):
+            if abs(x.strides[j]) < abs(x.strides[i]) or (abs(x.strides[j]) == abs(x.strides[i]) and j > i):
+                step *= x.shape[j]
+        strides = _with_item(strides, i, step)
+    return np.lib.stride_tricks.as_strided(np.empty(x.size, x.dtype), x.shape, strides)
 
 
 def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:

@@ -72,13 +72,27 @@ def _call(
     arrays: dict[str, np.ndarray],
     numbers: tuple[float, ...],
     integers: tuple[int, ...],
-) -> None:
+) -> Any:
     given: dict[str, Any] = {**fixed, **arrays}
     given.update(zip(floats, numbers, strict=True))
-    given.update(zip(ints, integers, strict=True))
-    # a name that begins with "=" is no argument: it tells kinds of calls apart, or is read from an array
+    for name, value in zip(ints, integers, strict=True):
+        name, *places = name.split(".")
+        given[name] = _placed(given.get(name, ()), tuple(map(int, places)), value)
+    # a name that begins with "=" is no argument: it tells kinds of calls apart, is read from an array or returned
     arguments = {name: value for name, value in given.items() if not name.startswith("=")}
-    (getattr(calls, function, None) or getattr(numbaprims, function))(**arguments)
+    return (getattr(calls, function, None) or getattr(numbaprims, function))(**arguments)
+
+
+def _placed(value: Any, places: tuple[int, ...], item: int) -> Any:
+    """A tuple of tuples with one int more, which follows on the others.
+
+    >>> _placed(((1, 2), (3,)), (1, 1), 4)
+    ((1, 2), (3, 4))
+    """
+    if not places:
+        return item
+    inner = value[places[0]] if places[0] < len(value) else ()
+    return *value[: places[0]], _placed(inner, places[1:], item)
 
 
 class _Forgetting:

@@ -11,19 +11,25 @@ from typing import Any, NamedTuple
 
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
 
-ARRAYS = ("a", "b", "c", "x", "y", "dy", "bias", "weight", "out")
-FLAGS = ("trans", "trans_a", "trans_b")
-INTS = ("axis",)
+ARRAYS = (
+    "a", "b", "c", "x", "y", "dy", "bias", "weight", "out", "target", "scale", "shift", "mean", "var", "running_mean",
+    "running_var", "saved_mean", "saved_inv_std", "indices",
+)  # fmt: skip
+FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad")
+INTS = ("axis", "ignore_index")
 #: Words that must be literals: they choose code.
-LITERALS = ("activation", "out_dtype", "approximate", "kind")
+LITERALS = ("activation", "out_dtype", "approximate", "kind", "mode", "layout", "reduction", "return_indices")
+#: One integer, or a tuple of them, which may hold pairs; None and words as literals.
+WINDOWS = ("kernel_size", "stride", "padding", "dilation", "output_size", "size")
 
 
 class Row(NamedTuple):
     """One function."""
 
     results: dict[str, Callable[[dict[str, Any]], str]]
-    """Each result -> the expression that allocates it, from the types of the arrays; "out" may be given instead.  Names
-    of numbers, flags and ints end in "_" in an expression."""
+    """Each result -> the expression that allocates it, from the types of the arrays and the literals; "" where a call
+    does not have it.  Names of numbers, flags and ints end in "_" in an expression.  "out" may be given instead, and
+    what begins with "=" the function has no argument for."""
     special: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
     """Numbers -> the values that make another call of it."""
     conditions: tuple[str, ...] = ()
@@ -32,10 +38,21 @@ class Row(NamedTuple):
     """What None stands for."""
     read: tuple[str, ...] = ()
     """Arrays whose only element, if they have no other, is a number of the kernel; they stand before the others."""
+    numbers: Callable[[dict[str, Any]], tuple[str, ...]] | None = None
+    """The numbers that kernels take, in their order, from the types of the arrays; None for all."""
+    optional: tuple[str, ...] = ()
+    """Arrays that have no default and may be None."""
+    checks: Callable[[dict[str, Any]], list[str]] = lambda types: []
+    """Lines that look at elements of the arrays before the call."""
 
 
 def _like(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda types: f"np.empty_like({name})"
+
+
+def _lying_like(name: str) -> Callable[[dict[str, Any]], str]:
+    """As the public call's: which elements lie side by side decides in which order they are summed up."""
+    return lambda types: f"np.empty_like({name})" if types[name].layout in "CF" else f"lying_like({name})"
 
 
 def _dim(x: str, y: str) -> str:
@@ -84,12 +101,145 @@ def _glu(types: dict[str, Any]) -> str:
     return f"np.empty(({', '.join(lengths)},), x.dtype)"
 
 
+# ---------------------------------------------------------------- softmax, losses, batch norm
+
+
+def _rows(types: dict[str, Any]) -> str:
+    """A number for each row of classes."""
+    return f"np.empty(({''.join(f'x.shape[{d}], ' for d in range(types['x'].ndim) if d != 1)}), x.dtype)"
+
+
+def _loss(types: dict[str, Any]) -> str:
+    return _rows(types) if types["reduction"] == "none" else "np.empty((), x.dtype)"
+
+
+def _hard(types: dict[str, Any]) -> bool:
+    """Whether the target is a class, and not probabilities."""
+    return str(types["target"].dtype).startswith("int")
+
+
+def _smoothing(types: dict[str, Any]) -> tuple[str, ...]:
+    return ("label_smoothing",)
+
+
+def _classes(types: dict[str, Any]) -> list[str]:
+    """A record is made on classes of zeros."""
+    if not _hard(types) or types["x"].ndim < 2:
+        return []
+    return [
+        "for class_ in target.flat:",
+        "    if (class_ < 0 or class_ >= x.shape[1]) and class_ != ignore_index_:",
+        "        raise ValueError(f'target holds {class_}; x has classes from 0 to {x.shape[1] - 1}')",
+    ]
+
+
+def _losses(numbers: Callable[[dict[str, Any]], tuple[str, ...]], conditions: tuple[str, ...]) -> tuple[Row, Row]:
+    """A loss and its gradient."""
+    more: dict[str, Any] = {"numbers": numbers, "conditions": conditions, "checks": _classes}
+    return Row({"=loss": _loss}, **more), Row({"out": _lying_like("x")}, **more)
+
+
+def _each(name: str) -> Callable[[dict[str, Any]], str]:
+    """A value for each of an array's, where it is there."""
+    return lambda types: f"np.empty({name}.shape, {name}.dtype)" if name in types else ""
+
+
+def _momentum(types: dict[str, Any]) -> tuple[str, ...]:
+    return ("momentum", "eps") if "running_mean" in types else ("eps",)
+
+
+_cross_entropy, _cross_entropy_backward = _losses(_smoothing, ("1 if 0.0 <= label_smoothing_ <= 1.0 else 0",))
+_nll_loss, _nll_loss_backward = _losses(lambda types: (), ())
+
+
+# ---------------------------------------------------------------- pooling
+
+
+def _spatial(types: dict[str, Any], ndim: int) -> range:
+    last = types["layout"] in ("NHWC", "NWC", "NDHWC")
+    return range(1, ndim - 1) if last else range(2, ndim)
+
+
+def _each_dimension(types: dict[str, Any], name: str, rank: int) -> list[Any]:
+    """The expressions of an argument; of a wrong number of them any, for the public call to refuse."""
+    value = types.get(name)
+    return ([*value, *["0"] * rank] if isinstance(value, list) else [value] * rank)[:rank]
+
+
+def _shaped(array: str, lengths: dict[int, str], ndim: int, dtype: str) -> str:
+    words = [lengths.get(d, f"{array}.shape[{d}]") for d in range(ndim)]
+    return f"np.empty(({', '.join(words)},), {dtype})" if words else f"np.empty((), {dtype})"
+
+
+def _pooled(types: dict[str, Any], dtype: str = "x.dtype") -> str:
+    """The result of windows over x."""
+    ndim, lengths = types["x"].ndim, {}
+    dims = _spatial(types, ndim)
+    words = ("output_size", "kernel_size", "stride", "padding", "dilation")
+    each = {name: _each_dimension(types, name, len(dims)) for name in words}
+    for i, d in enumerate(dims):
+        output, kernel, stride, padding, dilation = (each[name][i] for name in words)
+        stride = kernel if stride is None else stride
+        if output is not None or kernel is None:
+            lengths[d] = output or "1"
+        elif types.get("padding") == "same":
+            lengths[d] = f"windows_along(x.shape[{d}], 1, {stride}, 0, 0, 1, 0)"
+        else:
+            before, after = padding if isinstance(padding, list) and len(padding) == 2 else (padding, padding)
+            # a word: "valid", or one that the public call refuses
+            pads = "0, 0" if str(padding).isidentifier() else f"{before}, {after}"
+            lengths[d] = f"windows_along(x.shape[{d}], {kernel}, {stride}, {pads}, {dilation}, ceil_mode_)"
+    return _shaped("x", lengths, ndim, dtype)
+
+
+def _places(types: dict[str, Any]) -> str:
+    return _pooled(types, "np.int64") if types.get("return_indices") else ""
+
+
+def _spread(types: dict[str, Any]) -> str:
+    """dx, of the shape of x or with the sizes that are given."""
+    if types.get("x") is not None:
+        return "np.empty(x.shape, dy.dtype)"
+    ndim = types["dy"].ndim
+    dims = _spatial(types, ndim)
+    sizes = _each_dimension(types, "size", len(dims))
+    return _shaped("dy", {d: f"max({size}, 0)" for d, size in zip(dims, sizes, strict=True) if size}, ndim, "dy.dtype")
+
+
+_POOLING = {
+    f"{name}{op}_pool{way}": (
+        Row({"out": _spread}, optional=("x",)) if way else Row({"out": _pooled, "=indices": _places})
+    )
+    for way in ("", "_backward") for name in ("", "adaptive_", "global_") for op in ("max", "avg")
+}  # fmt: skip
+
+
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
     "linear": Row({"out": _linear}),
     "gemv": Row({"out": _gemv}, special={"beta": (0.0,)}),
     "ger": Row({"out": _ger}),
+    "softmax": Row({"out": _lying_like("x")}),
+    "softmax_backward": Row({"out": _lying_like("dy")}),
+    "log_softmax": Row({"out": _lying_like("x")}),
+    "log_softmax_backward": Row({"out": _lying_like("dy")}),
+    "softmax_cross_entropy": _cross_entropy,
+    "softmax_cross_entropy_backward": _cross_entropy_backward,
+    "nll_loss": _nll_loss,
+    "nll_loss_backward": _nll_loss_backward,
+    "batch_norm": Row({"out": _lying_like("x")}),
+    "batch_norm_train": Row(
+        {
+            "out": _lying_like("x"),
+            **{f"={name}": _each("scale") for name in ("mean", "inv_std")},
+            **{f"={name}": _each(name) for name in ("running_mean", "running_var")},
+        },
+        numbers=_momentum,
+    ),
+    "batch_norm_backward": Row(
+        {"out": _lying_like("x"), **{f"={name}": _each("scale") for name in ("dscale", "dshift")}}
+    ),
 }
 
 _SPECIAL = {
@@ -120,6 +270,6 @@ def _activations() -> dict[str, Row]:
     return rows
 
 
-ROWS: dict[str, Row] = {**_ROWS, **_activations()}
+ROWS: dict[str, Row] = {**_ROWS, **_POOLING, **_activations()}
 #: Functions that stand for one of the others, by a literal kind.
 BY_KIND = ("activation", "activation_backward")
