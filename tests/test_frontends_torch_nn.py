@@ -20,6 +20,7 @@ def seeded():
     torch.manual_seed(0)
 
 
+CLASSES = torch.tensor([[0, 3], [1, 1], [2, 0]])
 MODULES = {
     "Linear": [((4, 3), {}, (2, 5, 4)), ((4, 3), {"bias": False}, (4,))],
     "Conv1d": [((4, 6, 3), {"padding": "same", "dilation": 2}, (2, 4, 9)), ((4, 6, 3), {}, (4, 9))],
@@ -40,27 +41,66 @@ MODULES = {
     "Hardtanh": [((-0.5, 0.3), {}, (3, 4))],
     "Threshold": [((0.1, 2.0), {}, (3, 4))],
     "GLU": [((1,), {}, (3, 4, 2))],
+    "Softmax": [((1,), {}, (3, 4, 2)), ((-1,), {}, (4,))],
+    "Softmax2d": [((), {}, (3, 4, 2, 2)), ((), {}, (4, 2, 2))],
+    "LogSoftmax": [((0,), {}, (3, 4, 2))],
+    "CrossEntropyLoss": [
+        ((), {}, (3, 4), CLASSES[:, 0]),
+        ((torch.arange(4.0),), {"ignore_index": 1, "reduction": "sum"}, (3, 4, 2), CLASSES),
+        ((), {"reduction": "none", "label_smoothing": 0.1}, (3, 4, 2), CLASSES),
+        ((), {}, (4,), CLASSES[0, 1]),
+        ((), {"reduction": "none"}, (4,), CLASSES[0, 1]),
+        ((), {"label_smoothing": 0.2}, (3, 4), torch.rand(3, 4)),
+    ],
+    "NLLLoss": [((torch.arange(4.0),), {}, (3, 4, 2), CLASSES), ((), {"reduction": "sum"}, (4,), CLASSES[1, 0])],
+    "BatchNorm1d": [((4,), {}, (3, 4)), ((4,), {"momentum": None}, (3, 4, 5)), ((4, 0.1, 0.3, False), {}, (3, 4))],
+    "BatchNorm2d": [((4,), {"track_running_stats": False}, (3, 4, 5, 2)), ((4,), {"eps": 0.1}, (3, 4, 5, 2))],
+    "BatchNorm3d": [((4,), {}, (3, 4, 5, 2, 2))],
+    "MaxPool1d": [((3,), {"stride": 2, "padding": 1}, (2, 4, 9)), ((2,), {"ceil_mode": True}, (4, 9))],
+    "MaxPool2d": [((3, 2, 1), {}, (2, 4, 9, 8)), ((2, (2, 1)), {"dilation": (1, 2), "ceil_mode": True}, (4, 9, 8))],
+    "MaxPool3d": [((2,), {}, (2, 3, 4, 5, 4))],
+    "AvgPool1d": [((3, 2, 1), {"ceil_mode": True}, (2, 4, 9)), ((2,), {}, (4, 9))],
+    "AvgPool2d": [
+        ((3, 2, 1), {"count_include_pad": False}, (2, 4, 9, 8)),
+        ((2,), {"divisor_override": 3}, (2, 4, 9, 8)),
+        (((2, 3),), {"ceil_mode": True}, (4, 9, 8)),
+    ],
+    "AvgPool3d": [((2,), {}, (2, 3, 4, 5, 4))],
+    "LPPool1d": [((2, 3, 2), {}, (2, 4, 9)), ((1, 3, 2), {}, (2, 4, 9))],
+    "LPPool2d": [((4.0, 2), {}, (2, 4, 9, 8)), ((2, 2), {"ceil_mode": True}, (2, 4, 9, 8))],
+    "LPPool3d": [((2, 2), {}, (2, 3, 4, 5, 4))],
+    "AdaptiveMaxPool1d": [((4,), {}, (2, 4, 9))],
+    "AdaptiveMaxPool2d": [(((None, 3),), {}, (2, 4, 9, 8)), ((1,), {}, (4, 9, 8))],
+    "AdaptiveMaxPool3d": [((2,), {}, (2, 3, 4, 5, 4))],
+    "AdaptiveAvgPool1d": [((4,), {}, (4, 9))],
+    "AdaptiveAvgPool2d": [(((5, None),), {}, (2, 4, 9, 8)), ((1,), {}, (2, 4, 9, 8))],
+    "AdaptiveAvgPool3d": [((2,), {}, (2, 3, 4, 5, 4))],
 }
 
 
 @pytest.mark.cpu  # minutes in the emulator
 @pytest.mark.parametrize("name", [name for name in nbt.nn.__all__ if name != "replace"])
 def test_module(name):
-    for args, kwargs, shape in MODULES.get(name, [((), {}, (3, 4))]):
+    for args, kwargs, shape, *more in MODULES.get(name, [((), {}, (3, 4))]):
         theirs = getattr(torch.nn, name)(*args, **kwargs)
         ours = getattr(nbt.nn, name)(*args, **kwargs)
         assert list(ours.state_dict()) == list(theirs.state_dict()) and isinstance(ours, type(theirs))
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.normal_()
         ours.load_state_dict(theirs.state_dict())
-        x = torch.randn(shape)
-        before = x.clone()
-        y = ours(x)
-        assert torch.equal(x, before)
-        torch.testing.assert_close(y, theirs(x.clone()), rtol=1e-4, atol=1e-5)
-        if list(ours.parameters()):
-            y.square().sum().backward()
-            theirs(x).square().sum().backward()
-            for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-                torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-4)
+        for training in (True, True, False):
+            found = []
+            x = torch.randn(shape)
+            for module in (ours.train(training), theirs.train(training)):
+                given = x.clone().requires_grad_()
+                inner = given * 1.0
+                y = module(inner, *more)
+                assert module is theirs or torch.equal(inner, x), "inplace changes nothing here"
+                module.zero_grad()
+                (y - 0.3).square().sum().backward()
+                found.append([y, given.grad, *(p.grad for p in module.parameters()), *module.buffers()])
+            torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
 def test_initial_values_are_torchs():
@@ -81,6 +121,29 @@ def test_module_with_an_activation_and_an_output_size():
     torch.testing.assert_close(up(image, output_size=(10, 10)), want, rtol=1e-4, atol=1e-5)
     image_layer = nbt.nn.Conv2d(2, 3, 3, activation="relu")
     assert image_layer(image).min() == 0
+
+
+def test_places_of_maxima():
+    x = torch.randn(2, 3, 9, 8)
+    for name, args in (("MaxPool2d", (3, 2)), ("AdaptiveMaxPool2d", (4,))):
+        ours, theirs = (getattr(layers, name)(*args, return_indices=True) for layers in (nbt.nn, torch.nn))
+        for given in (x, x.to(memory_format=torch.channels_last), x[0]):
+            for mine, other in zip(ours(given), theirs(given), strict=True):
+                assert torch.equal(mine, other)
+
+
+def test_refusals_and_warnings_are_torchs():
+    x = torch.randn(1, 4)
+    for layers in (torch.nn, nbt.nn):
+        with pytest.raises(ValueError, match="Expected more than 1 value per channel when training"):
+            layers.BatchNorm1d(4)(x)
+        with pytest.raises(ValueError, match="expected 4D input"):
+            layers.BatchNorm2d(4)(x)
+    for module in (nbt.nn.Softmax(), nbt.nn.LogSoftmax()):
+        with pytest.warns(UserWarning, match="Implicit dimension choice for .*softmax") as warned:
+            y = module(x.reshape(2, 2))
+        assert warned[0].filename == __file__
+        torch.testing.assert_close(y, type(module)(1)(x.reshape(2, 2)))
 
 
 def test_replace():

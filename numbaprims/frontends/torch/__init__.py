@@ -56,13 +56,32 @@ from numbaprims.frontends.torch.convolutions import (
     conv_transpose_backward_data as conv_transpose_backward_data,
     conv_transpose_backward_weight as conv_transpose_backward_weight,
 )
+from numbaprims.frontends.torch.normalisation import (
+    batch_norm as batch_norm,
+    batch_norm_train as batch_norm_train,
+    log_softmax as log_softmax,
+    nll_loss as nll_loss,
+    softmax as softmax,
+    softmax_cross_entropy as softmax_cross_entropy,
+)
+from numbaprims.frontends.torch.pooling import (
+    adaptive_avg_pool as adaptive_avg_pool,
+    adaptive_max_pool as adaptive_max_pool,
+    avg_pool as avg_pool,
+    global_avg_pool as global_avg_pool,
+    global_max_pool as global_max_pool,
+    lp_pool as lp_pool,
+    max_pool as max_pool,
+)
 from numbaprims.frontends.torch.products import gemm as gemm, gemv as gemv, ger as ger, linear as linear
 
 # Without abs and round, as in numbaprims.
 __all__ = [
-    "nn", "activation", "celu", "clip", "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data",
-    "conv_backward_weight", "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight",
-    "elu", "exp", "gelu", "gemm", "gemv", "ger", "glu", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
-    "leaky_relu", "linear", "log", "mish", "power", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus",
-    "softsign", "sqrt", "square", "swish", "tanh", "threshold",
+    "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "batch_norm", "batch_norm_train", "celu",
+    "clip", "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data", "conv_backward_weight",
+    "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight", "elu", "exp", "gelu", "gemm",
+    "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
+    "leaky_relu", "linear", "log", "log_softmax", "lp_pool", "max_pool", "mish", "nll_loss", "power", "prelu", "relu",
+    "relu6", "selu", "sigmoid", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square",
+    "swish", "tanh", "threshold",
 ]  # fmt: skip

@@ -12,12 +12,42 @@ import torch
 
 from numbaprims.frontends.torch import activations as f
 from numbaprims.frontends.torch.convolutions import conv, conv_transpose
+from numbaprims.frontends.torch.nn_normalisation import (
+    BatchNorm1d as BatchNorm1d,
+    BatchNorm2d as BatchNorm2d,
+    BatchNorm3d as BatchNorm3d,
+    CrossEntropyLoss as CrossEntropyLoss,
+    LogSoftmax as LogSoftmax,
+    NLLLoss as NLLLoss,
+    Softmax as Softmax,
+    Softmax2d as Softmax2d,
+)
+from numbaprims.frontends.torch.nn_pooling import (
+    AdaptiveAvgPool1d as AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d as AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d as AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d as AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d as AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d as AdaptiveMaxPool3d,
+    AvgPool1d as AvgPool1d,
+    AvgPool2d as AvgPool2d,
+    AvgPool3d as AvgPool3d,
+    LPPool1d as LPPool1d,
+    LPPool2d as LPPool2d,
+    LPPool3d as LPPool3d,
+    MaxPool1d as MaxPool1d,
+    MaxPool2d as MaxPool2d,
+    MaxPool3d as MaxPool3d,
+)
 from numbaprims.frontends.torch.products import linear
 
 __all__ = [
-    "CELU", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "ELU", "GELU", "GLU",
-    "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "Linear", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU",
-    "Sigmoid", "Softplus", "Softsign", "Tanh", "Threshold", "replace",
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CELU",
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "ELU",
+    "GELU", "GLU", "Hardsigmoid", "Hardswish", "Hardtanh", "LPPool1d", "LPPool2d", "LPPool3d", "LeakyReLU", "Linear",
+    "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU",
+    "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "replace",
 ]  # fmt: skip
 
 

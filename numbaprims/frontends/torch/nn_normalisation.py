@@ -1,0 +1,108 @@
+"""Softmax, losses and batch normalisation as modules; `numbaprims.frontends.torch.nn` gives them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from numbaprims.frontends.torch import normalisation as f
+
+_functional: Any = torch.nn.functional
+#: Frames between torch's warning of an implicit dimension and the caller of a module.
+_FRAMES = 6
+
+
+class Softmax(torch.nn.Softmax):
+    """`torch.nn.Softmax` by `numbaprims.softmax`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.softmax(input, axis=_axis("softmax", self.dim, input))
+
+
+class Softmax2d(torch.nn.Softmax2d):
+    """`torch.nn.Softmax2d` by `numbaprims.softmax`."""
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d takes (C, H, W) or (N, C, H, W), not {tuple(input.shape)}")
+        return f.softmax(input, axis=-3)
+
+
+class LogSoftmax(torch.nn.LogSoftmax):
+    """`torch.nn.LogSoftmax` by `numbaprims.log_softmax`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.log_softmax(input, axis=_axis("log_softmax", self.dim, input))
+
+
+def _axis(name: str, dim: int | None, x: Any) -> int:
+    """The dimension; where none was given, the one that torch takes, with its warning."""
+    return int(_functional._get_softmax_dim(name, x.ndim, _FRAMES)) if dim is None else dim
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """`torch.nn.CrossEntropyLoss` by `numbaprims.softmax_cross_entropy`."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        return _of_batch(f.softmax_cross_entropy, self, input, target, label_smoothing=self.label_smoothing)
+
+
+class NLLLoss(torch.nn.NLLLoss):
+    """`torch.nn.NLLLoss` by `numbaprims.nll_loss`."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        return _of_batch(f.nll_loss, self, input, target)
+
+
+def _of_batch(loss: Any, module: Any, x: Any, target: Any, **words: Any) -> Any:
+    """A loss of a batch, or of one sample (C,)."""
+    words |= {"weight": module.weight, "ignore_index": module.ignore_index, "reduction": module.reduction}
+    if x.ndim != 1:
+        return loss(x, target, **words)
+    y = loss(x[None], target[None], **words)
+    return y[0] if y.ndim else y
+
+
+class _BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+    """What the batch normalisations share."""
+
+    def forward(self, input: Any) -> Any:
+        self._check_input_dim(input)
+        track, momentum = self.training and self.track_running_stats, self.momentum
+        if track and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:  # the mean of all batches
+                momentum = 1.0 / float(self.num_batches_tracked)
+        running: Any = (self.running_mean, self.running_var)
+        like = input if running[0] is None else running[0]
+        scale = torch.ones(input.shape[1], dtype=like.dtype, device=like.device) if self.weight is None else self.weight
+        shift = torch.zeros_like(scale) if self.bias is None else self.bias
+        if not self.training and running[0] is not None:
+            return f.batch_norm(input, scale, shift, *running, eps=self.eps)
+        _functional._verify_batch_size(list(input.shape))
+        if not track or running[0] is None:
+            return f.batch_norm_train(input, scale, shift, eps=self.eps)[0]
+        y, _, _, *new = f.batch_norm_train(input, scale, shift, *running, momentum=momentum or 0.0, eps=self.eps)
+        for old, value in zip(running, new, strict=True):
+            old.copy_(value)
+        return y
+
+
+class BatchNorm1d(_BatchNorm, torch.nn.BatchNorm1d):
+    """`torch.nn.BatchNorm1d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`."""
+
+
+class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):
+    """`torch.nn.BatchNorm2d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`.
+
+    Example:
+        >>> import torch
+        >>> layer = BatchNorm2d(3)
+        >>> layer(torch.randn(2, 3, 4, 4)).shape, int(layer.num_batches_tracked)
+        (torch.Size([2, 3, 4, 4]), 1)
+    """
+
+
+class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):
+    """`torch.nn.BatchNorm3d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`."""
