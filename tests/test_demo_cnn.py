@@ -21,8 +21,9 @@ def test_training_is_that_of_numpy(side, rng):
     theirs = NumpyCNN(ours)
     start = ours.weights[0].copy()
     histories = train([ours, theirs], x, labels, epochs=3, batch=8, rate=0.05, seed=2)
-    for mine, numpys in zip((*ours.weights, *ours.biases), (*theirs.weights, *theirs.biases), strict=True):
-        np.testing.assert_allclose(mine, numpys, 1e-4, 1e-5)
+    for part in ("weights", "scales", "shifts", "running"):
+        for mine, numpys in zip(getattr(ours, part), getattr(theirs, part), strict=True):
+            np.testing.assert_allclose(mine, numpys, 1e-4, 1e-5)
     np.testing.assert_allclose(histories[0].losses, histories[1].losses, 1e-5)
     np.testing.assert_array_equal(ours.predict(x), theirs.predict(x))
     assert np.abs(ours.weights[0] - start).max() > 1e-3
@@ -45,10 +46,12 @@ def test_a_step_follows_the_gradient(rng):
             np.testing.assert_allclose((old - new)[tuple(index)] / 1e-3, slope, 1e-4, 1e-8)
 
 
-def test_a_step_runs_on_the_three_directions(monkeypatch, rng):
+def test_what_a_step_runs_on(monkeypatch, rng):
     x, labels, used = rng.standard_normal((4, 64)).astype(np.float32), np.arange(4), []
     model = CNN(8, 4)
-    for name in ("conv", "conv_backward_data", "conv_backward_weight", "conv_backward_bias"):
+    layer = ("conv", "conv_backward_weight", "batch_norm_train", "batch_norm_backward", "max_pool", "max_pool_backward")
+    loss = ("conv_backward_data", "softmax_cross_entropy", "softmax_cross_entropy_backward")
+    for name in (*layer, *loss):
         real = getattr(numbaprims, name)
 
         def counted(*args, _name=name, _real=real, **kwargs):
@@ -57,9 +60,7 @@ def test_a_step_runs_on_the_three_directions(monkeypatch, rng):
 
         monkeypatch.setattr(numbaprims, name, counted)
     model.train_step(x, labels, 0.1)
-    assert {name: used.count(name) for name in used} == {
-        "conv": 2, "conv_backward_data": 1, "conv_backward_weight": 2, "conv_backward_bias": 2
-    }  # fmt: skip
+    assert {name: used.count(name) for name in used} == dict.fromkeys(layer, 2) | dict.fromkeys(loss, 1)
 
 
 @pytest.mark.cpu
@@ -67,9 +68,9 @@ def test_demo_learns_the_digits_as_numpy_does(capsys):
     assert main(["--model", "cnn", "--epochs", "6"]) == 0
     printed, _ = capsys.readouterr()
     ours, numpys = map(float, re.search(r"^held-out accuracy +([\d.]+) % +([\d.]+) %$", printed, re.M).groups())
-    # the roundings of a CPU's vectors move it: 94.7 with AVX2, above 95 with AVX-512 and SSE
-    assert ours >= 93.0 and abs(ours - numpys) <= 2.0
-    assert "two convolutions and a perceptron {64, 512, 256, 64, 10}, relu" in printed
+    # 97.5 to 98.6 for the first seeds; the roundings of a CPU's vectors move it
+    assert ours >= 96.0 and abs(ours - numpys) <= 2.0
+    assert "two convolutions and a perceptron {64, 128, 64, 64, 10}, relu" in printed
 
 
 def test_refusals_and_examples(capsys):

@@ -1,4 +1,4 @@
-"""A small convolutional network after LeNet and its backpropagation, on the three directions of `conv`."""
+"""A small convolutional network after LeNet and its backpropagation: convolutions, batch norm, max pooling."""
 
 from __future__ import annotations
 
@@ -9,44 +9,63 @@ import numpy as np
 import numbaprims
 from numbaprims.nn.mlp import ACTIVATIONS, MLP
 
-KERNEL = 3
+KERNEL, POOL = 3, 2
 #: Channels of the two convolutions, and neurons of the hidden dense layer.
 CHANNELS = (8, 16)
 HIDDEN = 64
 
 
 class Layer(NamedTuple):
-    """One convolution with kernel 3 and padding 1, on images of side x side."""
+    """One convolution with kernel 3 and padding 1, on images of side x side, and the maxima of 2 x 2 pixels."""
 
     inputs: int
     outputs: int
     side: int
-    stride: int
 
     @property
     def out_side(self) -> int:
         """The side of its result."""
-        return (self.side - 1) // self.stride + 1
+        return self.side // POOL
 
 
 class _Buffers(NamedTuple):
     """What a step of one batch size writes: allocated once, used by every step."""
 
-    outputs: list[Any]  # of each convolution (batch, K, P, Q)
-    deltas: list[Any]  # the loss's gradient with respect to each convolution's sum
-    back: list[Any]  # the gradient with respect to each convolution's output
+    sums: list[Any]  # of each convolution (batch, K, H, W)
+    fine: list[Any]  # after the activation
+    fine_deltas: list[Any]  # the loss's gradient with respect to both
+    outputs: list[Any]  # of each layer (batch, K, P, Q)
+    deltas: list[Any]  # the gradient with respect to them
+
+
+class _Saved(NamedTuple):
+    """What the gradient of a layer takes from the forward pass."""
+
+    mean: Any
+    inv_std: Any
+    places: Any
+
+
+class _Head(MLP):
+    """The dense layers, with a loss that is computed where the weights are."""
+
+    def _loss(self, logits: Any, labels: np.ndarray, delta: Any) -> tuple[float, Any]:
+        target = self.put(np.ascontiguousarray(labels, np.int64))
+        loss = numbaprims.softmax_cross_entropy(logits, target)
+        one = self.put(np.ones((), self.weights[0].dtype))
+        numbaprims.softmax_cross_entropy_backward(one, logits, target, out=delta)
+        return float(loss if self.device is None else loss.to_host()), delta
 
 
 class CNN:
-    """Two convolutions, which halve the side by their strides, and a perceptron of one hidden layer.
-
-    Images of 16 x 16 and more are halved twice, smaller ones once.
+    """Two convolutions with batch norm, max pooling that halves the side twice, and a perceptron of one hidden layer.
 
     Args:
         side: pixels of an image's side; samples come as rows of side * side pixels.
         classes: outputs.
         activation: of all layers but the last, one of `numbaprims.nn.mlp.ACTIVATIONS`.
-        seed: of the initial weights, uniform in +-sqrt(6 / (inputs + outputs of a window)); biases start at 0.
+        seed: of the initial weights, uniform in +-sqrt(6 / (inputs + outputs of a window)); scales start at 1,
+            shifts at 0.
         dtype: np.float32 or np.float64.
         device: as in `MLP`.
 
@@ -78,20 +97,25 @@ class CNN:
             raise ValueError(f"side is {side}; it must be 4 or more")
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}")
-        first = Layer(1, CHANNELS[0], side, 2 if side >= 16 else 1)
-        self.layers = (first, Layer(CHANNELS[0], CHANNELS[1], first.out_side, 2))
+        first = Layer(1, CHANNELS[0], side)
+        self.layers = (first, Layer(CHANNELS[0], CHANNELS[1], first.out_side))
         features = CHANNELS[1] * self.layers[1].out_side ** 2
-        self.head = MLP((features, HIDDEN, classes), activation, seed=seed, dtype=dtype, device=device)
+        self.head = _Head((features, HIDDEN, classes), activation, seed=seed, dtype=dtype, device=device)
         self.activation = activation
         self.device = device
         rng = np.random.default_rng((seed, 1))
         self.weights: list[Any] = []
-        self.biases: list[Any] = []
+        self.scales: list[Any] = []
+        self.shifts: list[Any] = []
+        self.running: list[tuple[Any, Any]] = []
         for layer in self.layers:
             bound = (6.0 / (KERNEL**2 * (layer.inputs + layer.outputs))) ** 0.5
             shape = (layer.outputs, layer.inputs, KERNEL, KERNEL)
             self.weights.append(self.head.put(rng.uniform(-bound, bound, shape).astype(dtype)))
-            self.biases.append(self.head.put(np.zeros(layer.outputs, dtype)))
+            self.scales.append(self.head.put(np.ones(layer.outputs, dtype)))
+            self.shifts.append(self.head.put(np.zeros(layer.outputs, dtype)))
+            start = np.zeros(layer.outputs, dtype), np.ones(layer.outputs, dtype)
+            self.running.append((self.head.put(start[0]), self.head.put(start[1])))
         self._one = self.head.put(np.ones(1, dtype))
         self._buffers: dict[int, _Buffers] = {}
 
@@ -104,33 +128,48 @@ class CNN:
             *self.head.sizes[1:],
         )
 
-    def on_host(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Copies of the convolutions' weights and of their biases."""
-        if self.device is None:
-            return [weight.copy() for weight in self.weights], [bias.copy() for bias in self.biases]
-        return [weight.to_host() for weight in self.weights], [bias.to_host() for bias in self.biases]
+    def on_host(self) -> tuple[list[np.ndarray], ...]:
+        """Copies of the convolutions' weights, and of the scales and shifts behind them."""
+        found = self.weights, self.scales, self.shifts
+        return tuple([each.copy() if self.device is None else each.to_host() for each in part] for part in found)
 
     def _buffers_of(self, batch: int) -> _Buffers:
         if batch not in self._buffers:
             dtype = self.weights[0].dtype
-            shapes = [(batch, layer.outputs, layer.out_side, layer.out_side) for layer in self.layers]
-            parts = [[self.head.put(np.empty(shape, dtype)) for shape in shapes] for _ in range(3)]
+            parts = []
+            for fine in (True, True, True, False, False):
+                sides = [layer.side if fine else layer.out_side for layer in self.layers]
+                shapes = [(batch, layer.outputs, side, side) for layer, side in zip(self.layers, sides, strict=True)]
+                parts.append([self.head.put(np.empty(shape, dtype)) for shape in shapes])
             self._buffers[batch] = _Buffers(*parts)
         return self._buffers[batch]
 
-    def _forward(self, x: Any, outputs: list[Any]) -> Any:
+    def _images(self, x: Any) -> Any:
         side = self.layers[0].side
-        y = x.reshape(len(x), 1, side, side)
-        for layer, weight, bias, out in zip(self.layers, self.weights, self.biases, outputs, strict=True):
-            y = numbaprims.conv(
-                y, weight, bias, stride=layer.stride, padding=1, activation=self.activation, out=out
-            )  # fmt: skip
-        return y
+        return self.head.put(x).reshape(len(x), 1, side, side)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Give the most likely class of each row of x (rows, pixels), as int64 (rows,)."""
-        y = self._forward(self.head.put(x), [None] * len(self.layers))
+        y = self._images(x)
+        for i in range(len(self.layers)):
+            y = numbaprims.conv(y, self.weights[i], padding=1)
+            y = numbaprims.batch_norm(
+                y, self.scales[i], self.shifts[i], *self.running[i], activation=self.activation, out=y
+            )
+            y = numbaprims.max_pool(y, POOL)
         return self.head.predict_here(y.reshape(len(x), -1))
+
+    def _forward(self, x: Any, buffers: _Buffers) -> list[_Saved]:
+        found = []
+        for i in range(len(self.layers)):
+            z = numbaprims.conv(x, self.weights[i], padding=1, out=buffers.sums[i])
+            given = z, self.scales[i], self.shifts[i], *self.running[i]
+            y, mean, inv_std, *running = numbaprims.batch_norm_train(*given, out=buffers.fine[i])
+            self.running[i] = running[0], running[1]
+            numbaprims.activation(y, self.activation, out=y)
+            x, places = numbaprims.max_pool(y, POOL, return_indices=True, out=buffers.outputs[i])
+            found.append(_Saved(mean, inv_std, places))
+        return found
 
     def train_step(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
         """Take one step of gradient descent on a batch; give the loss before it.
@@ -141,22 +180,27 @@ class CNN:
             rate: the learning rate; W -= rate * dloss/dW.
         """
         batch = len(labels)
-        images = self.head.put(x)
-        outputs, deltas, back = self._buffers_of(batch)
-        y = self._forward(images, outputs)
-        loss = self.head.step_of_batch(y.reshape(batch, -1), labels, rate, dx=back[-1].reshape(batch, -1))
+        images, buffers = self._images(x), self._buffers_of(batch)
+        saved = self._forward(images, buffers)
+        rows = buffers.outputs[-1].reshape(batch, -1), buffers.deltas[-1].reshape(batch, -1)
+        loss = self.head.step_of_batch(rows[0], labels, rate, dx=rows[1])
         for i in range(len(self.layers) - 1, -1, -1):
-            layer, weight, bias = self.layers[i], self.weights[i], self.biases[i]
-            window: dict[str, Any] = {"stride": layer.stride, "padding": 1}
-            delta = numbaprims.activation_backward(back[i], None, outputs[i], self.activation, out=deltas[i])
-            below = outputs[i - 1] if i else images.reshape(batch, 1, layer.side, layer.side)
+            layer, weight, (mean, inv_std, places) = self.layers[i], self.weights[i], saved[i]
+            delta, size = buffers.fine_deltas[i], (layer.side, layer.side)
+            numbaprims.max_pool_backward(buffers.deltas[i], None, POOL, indices=places, size=size, out=delta)
+            numbaprims.activation_backward(delta, None, buffers.fine[i], self.activation, out=delta)
+            _, dscale, dshift = numbaprims.batch_norm_backward(
+                delta, buffers.sums[i], self.scales[i], mean, inv_std, out=delta
+            )
+            below = buffers.outputs[i - 1] if i else images
             if i:
                 # with the weights as they were in the forward pass, so before their update
-                numbaprims.conv_backward_data(delta, weight, below.shape, out=back[i - 1], **window)
+                numbaprims.conv_backward_data(delta, weight, below.shape, padding=1, out=buffers.deltas[i - 1])
             numbaprims.conv_backward_weight(
-                delta, below, weight.shape, alpha=-rate, beta=1.0, c=weight, out=weight, **window
-            )  # fmt: skip
-            # a vector is a matrix of one row: b += -rate * 1 db^T
-            row = bias[None, :]
-            numbaprims.ger(self._one, numbaprims.conv_backward_bias(delta), a=row, alpha=-rate, out=row)
+                delta, below, weight.shape, alpha=-rate, beta=1.0, c=weight, out=weight, padding=1
+            )
+            for vector, gradient in ((self.scales[i], dscale), (self.shifts[i], dshift)):
+                # a vector is a matrix of one row: v += -rate * 1 dv^T
+                row = vector[None, :]
+                numbaprims.ger(self._one, gradient, a=row, alpha=-rate, out=row)
         return loss

@@ -119,7 +119,7 @@ def _compare(ours: CNN | MLP, data: Data, batch: int, epochs: int, arguments: ar
         models["NumPy"] = NumpyCNN(ours) if isinstance(ours, CNN) else NumpyMLP(ours)
     lr = arguments.lr or RATES[ours.activation] / (10 if batch == 1 else 1)
     if isinstance(ours, CNN):
-        runs_on = "conv, its gradients by data, weight and bias, and gemm"
+        runs_on = "conv, batch_norm_train, max_pool, softmax_cross_entropy, their gradients, and gemm"
     else:
         runs_on = "gemv, gemv^T and ger" if batch == 1 else "gemm, and gemv^T for the biases"
     print(f"\nbatch {batch}: {epochs} epoch{'s' * (epochs > 1)}, learning rate {lr:g}; a step runs on {runs_on}")

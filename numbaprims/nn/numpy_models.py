@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from numbaprims.nn.cnn import CNN, Layer
+from numbaprims.nn.cnn import CNN, POOL
 from numbaprims.nn.losses import softmax_cross_entropy_by
 from numbaprims.nn.mlp import MLP
 
@@ -20,6 +20,8 @@ _SLOPE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda y: y > 0,
     "tanh": lambda y: 1 - y * y,
 }
+#: What batch norm adds to a variance.
+_EPS = 1e-5
 
 
 class NumpyMLP:
@@ -67,56 +69,85 @@ class NumpyCNN:
     def __init__(self, like: CNN) -> None:
         self.layers = like.layers
         self.activation = like.activation
-        self.weights, self.biases = like.on_host()
+        self.weights, self.scales, self.shifts = like.on_host()
+        self.running = [(np.zeros_like(shift), np.ones_like(shift)) for shift in self.shifts]
         self.head = NumpyMLP(like.head)
 
-    def _forward(self, x: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Each layer's matrix of windows (N P Q, C R S), and its output (N, K, P, Q)."""
-        side = self.layers[0].side
-        outputs, columns = [x.reshape(len(x), 1, side, side)], []
-        for layer, weight, bias in zip(self.layers, self.weights, self.biases, strict=True):
-            columns.append(_windows(outputs[-1], layer))
-            z = columns[-1] @ weight.reshape(layer.outputs, -1).T + bias
-            z = z.reshape(len(x), layer.out_side, layer.out_side, layer.outputs).transpose(0, 3, 1, 2)
-            outputs.append(_FORWARD[self.activation](z))
-        return columns, outputs
+    def _convolved(self, i: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The matrix of windows (N H W, C R S) and its products as rows of channels (N H W, K)."""
+        columns = _windows(x)
+        return columns, columns @ self.weights[i].reshape(self.layers[i].outputs, -1).T
+
+    def _pooled(self, i: int, rows: np.ndarray, batch: int) -> np.ndarray:
+        """Rows of channels as images, their windows last: (N, K, P, Q, POOL * POOL)."""
+        layer, side = self.layers[i], self.layers[i].out_side
+        y = rows.reshape(batch, layer.side, layer.side, -1).transpose(0, 3, 1, 2)
+        y = y[:, :, : side * POOL, : side * POOL]
+        y = y.reshape(batch, -1, side, POOL, side, POOL).transpose(0, 1, 2, 4, 3, 5)
+        return y.reshape(*y.shape[:4], -1)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Give the most likely class of each row of x, as `CNN.predict`."""
-        return self.head.predict(self._forward(x)[1][-1].reshape(len(x), -1))
+        y = x.reshape(len(x), 1, self.layers[0].side, -1)
+        for i, (mean, var) in enumerate(self.running):
+            rows = (self._convolved(i, y)[1] - mean) / np.sqrt(var + _EPS) * self.scales[i] + self.shifts[i]
+            y = self._pooled(i, _FORWARD[self.activation](rows), len(x)).max(axis=-1)
+        return self.head.predict(y.reshape(len(x), -1))
 
     def train_step(self, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
         """Take one step of gradient descent on a batch, as `CNN.train_step`."""
-        columns, outputs = self._forward(x)
-        loss, dx = self.head.step(outputs[-1].reshape(len(x), -1), labels, rate, dx=True)
+        y, kept = x.reshape(len(x), 1, self.layers[0].side, -1), []
+        for i, (old_mean, old_var) in enumerate(self.running):
+            columns, z = self._convolved(i, y)
+            mean, var = z.mean(axis=0), z.var(axis=0)
+            unbiased = var * (len(z) / max(len(z) - 1, 1))
+            self.running[i] = 0.9 * old_mean + 0.1 * mean, 0.9 * old_var + 0.1 * unbiased
+            inv_std = 1 / np.sqrt(var + _EPS)
+            normal = (z - mean) * inv_std
+            rows = _FORWARD[self.activation](normal * self.scales[i] + self.shifts[i])
+            windows = self._pooled(i, rows, len(x))
+            kept.append((y.shape, columns, inv_std, normal, rows, windows.argmax(axis=-1)))
+            y = windows.max(axis=-1)
+        loss, dx = self.head.step(y.reshape(len(x), -1), labels, rate, dx=True)
         assert dx is not None
-        back = dx.reshape(outputs[-1].shape)
+        back = dx.reshape(y.shape)
         for i in range(len(self.layers) - 1, -1, -1):
-            layer, weight = self.layers[i], self.weights[i].reshape(self.layers[i].outputs, -1)
-            delta = back * _SLOPE[self.activation](outputs[i + 1])
-            rows = delta.transpose(0, 2, 3, 1).reshape(-1, layer.outputs)
+            below, columns, inv_std, normal, rows, chosen = kept[i]
+            delta = self._unpooled(i, back, chosen) * _SLOPE[self.activation](rows)
+            dscale, dshift = (delta * normal).sum(axis=0), delta.sum(axis=0)
+            delta = self.scales[i] * inv_std * (delta - (dshift + normal * dscale) / len(rows))
+            weight = self.weights[i].reshape(self.layers[i].outputs, -1)
             if i:
-                back = _add_windows(rows @ weight, outputs[i].shape, layer)
-            self.weights[i] -= rate * (rows.T @ columns[i]).reshape(self.weights[i].shape)
-            self.biases[i] -= rate * rows.sum(axis=0)
+                back = _add_windows(delta @ weight, below)
+            self.weights[i] -= rate * (delta.T @ columns).reshape(self.weights[i].shape)
+            self.scales[i] -= rate * dscale
+            self.shifts[i] -= rate * dshift
         return loss
 
+    def _unpooled(self, i: int, dy: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """The adjoint of taking the largest of each window, as rows of channels."""
+        layer, side = self.layers[i], self.layers[i].out_side
+        windows = np.where(np.arange(POOL**2) == chosen[..., None], dy[..., None], 0).astype(dy.dtype)
+        windows = windows.reshape(*dy.shape, POOL, POOL).transpose(0, 2, 4, 3, 5, 1)
+        dx = np.zeros((len(dy), layer.side, layer.side, layer.outputs), dy.dtype)
+        whole = side * POOL
+        dx[:, :whole, :whole] = windows.reshape(len(dy), whole, whole, layer.outputs)
+        return dx.reshape(-1, layer.outputs)
 
-def _windows(x: np.ndarray, layer: Layer) -> np.ndarray:
-    """Every window of x (N, C, H, W) as a row of (N P Q, C R S)."""
+
+def _windows(x: np.ndarray) -> np.ndarray:
+    """Every window of x (N, C, H, W) as a row of (N H W, C R S)."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-    windows = windows[:, :, :: layer.stride, :: layer.stride]
     return windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, x.shape[1] * 9)
 
 
-def _add_windows(columns: np.ndarray, shape: tuple[int, ...], layer: Layer) -> np.ndarray:
+def _add_windows(columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The adjoint of `_windows`: what falls on one element is added up."""
     n, c, h, w = shape
-    side, step = layer.out_side, layer.stride
-    parts = columns.reshape(n, side, side, c, 3, 3).transpose(0, 3, 4, 5, 1, 2)
+    parts = columns.reshape(n, h, w, c, 3, 3).transpose(0, 3, 4, 5, 1, 2)
     padded = np.zeros((n, c, h + 2, w + 2), columns.dtype)
     for r in range(3):
         for s in range(3):
-            padded[:, :, r : r + side * step : step, s : s + side * step : step] += parts[:, :, r, s]
+            padded[:, :, r : r + h, s : s + w] += parts[:, :, r, s]
     return padded[:, :, 1:-1, 1:-1]
