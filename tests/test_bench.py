@@ -29,7 +29,10 @@ def chosen(*words):
 # Cases and shapes ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stem, least", [("gemm", 270), ("gemv", 36), ("ger", 17), ("activation", 130)])
+LEAST = {"gemm": 270, "gemv": 36, "ger": 17, "activation": 130, "softmax": 31, "batch_norm": 108, "pooling": 42}
+
+
+@pytest.mark.parametrize("stem, least", LEAST.items())
 def test_every_suite_gives_cases_once(stem, least):
     found = chosen(stem, "--shapes", "all")
     assert len(found) >= least
@@ -204,6 +207,10 @@ def test_a_planted_error_is_seen_in_every_primitive():
         "gemv --shapes 33x77",
         "ger --shapes 33x77",
         "activation --shapes 1000",
+        "softmax --shapes quick --kind cross_entropy --backward",
+        "softmax --shapes 100x33 --kind softmax",
+        "batch_norm --shapes quick --layout NHWC",
+        "pooling --shapes quick",
     ):
         case = chosen(*words.split())[-1]
         work = cases.stem_module(case.stem).workload(case, 1)

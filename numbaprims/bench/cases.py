@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-STEMS = ("gemm", "gemv", "ger", "activation", "conv")
+from numbaprims.stems import STEMS
+
 OURS = "numbaprims"
 
 # What the commands and the records say, and what the library says.
@@ -47,10 +48,9 @@ class Case:
     @property
     def label(self) -> str:
         """What a table prints: "64x3136x576 trans_b", "gelu 64Ki"."""
-        if self.stem == "activation":
-            words = [str(self["kind"]), _elements(self["n"])]
-            return " ".join(words + _words(tuple(s for s in self.switches if s[0] != "kind")))
-        return " ".join([self.shape, *_words(self.switches)])
+        kind = [self["kind"]] if "kind" in dict(self.switches) else []
+        size = _elements(self["n"]) if self.stem == "activation" else self.shape
+        return " ".join([*kind, size, *_words(tuple(each for each in self.switches if each[0] != "kind"))])
 
     @property
     def command(self) -> str:

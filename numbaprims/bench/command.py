@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 from numbaprims.bench import rivals
+from numbaprims.stems import STEMS
 
-SUBJECTS = ("gemm", "gemv", "ger", "activation", "conv", "call", "start")
+SUBJECTS = (*STEMS, "call", "start")
 
 
 def _words(text: str) -> list[str]:
@@ -54,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suite",
         type=_words,
         metavar="SUITE|MxNxK,...",
-        help="suites or shapes (gemm MxNxK, gemv and ger MxN, conv NxCxHxWxKxRxS); `all` for every suite",
+        help="suites or shapes (gemm MxNxK; gemv, ger, softmax MxN; conv NxCxHxWxKxRxS, batch_norm NxCxHxW, "
+        "pooling NxCxHxWxRxS); `all` for every suite",
     )
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
@@ -77,13 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=_counts,
         metavar="1,16",
-        help="gemm: products (default 1); conv: images in a suite (default 1,16)",
+        help="gemm: products (default 1); conv, batch_norm, pooling: images in a suite (default 1,16)",
     )
-    case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation: these kinds only")
-    case.add_argument("--backward", action="store_true", help="activation: the gradient")
-    conv = parser.add_argument_group("conv")
+    case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation, softmax, ...: these kinds only")
+    case.add_argument("--backward", action="store_true", help="activation, softmax, pooling: the gradient")
+    case.add_argument(
+        "--across", action="store_true", help="softmax: the M rows of N lie side by side, N x M in memory"
+    )
+    conv = parser.add_argument_group("conv, batch_norm, pooling")
     conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
-    conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")
+    conv.add_argument(
+        "--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays (batch_norm, pooling too)"
+    )
     conv.add_argument("--regret", action="store_true", help="time every solver: what does the default choice cost?")
     for name, meaning in (
         ("n", "images"), ("c", "input channels"), ("h", "rows"), ("w", "columns"), ("k", "filters"),
@@ -92,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         conv.add_argument(f"--{name}", type=positive, metavar=name.upper(), help=f"one layer: {meaning}")
     for names, default in ((("--stride",), "1"), (("--padding", "--pad"), "0"), (("--dilation",), "1")):
         conv.add_argument(*names, default=default, metavar="2|2x1", help=f"one layer: default {default}")
+    conv.add_argument("--ceil", action="store_true", help="pooling: a last window may reach out of the padding")
     conv.add_argument("--groups", type=positive, default=1, metavar="G", help="one layer: default 1")
     parser.add_argument("--removed", type=_words, default=None, help=argparse.SUPPRESS)
 

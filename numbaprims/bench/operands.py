@@ -13,7 +13,7 @@ import numpy as np
 from numbaprims.bench.cases import aligned, aligned_empty, poison
 from numbaprims.bench.rivals import load_rival
 
-_NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i8": np.int8, "i32": np.int32}
+_NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i8": np.int8, "i32": np.int32, "i64": np.int64}
 
 
 _gpu: list[Any] = []
@@ -128,7 +128,7 @@ def spoil(output: np.ndarray) -> None:
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
     """Finite float32 values as bf16 bit patterns, rounded to nearest even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.asarray(values, np.float32, order="C").view(np.uint32)  # of a scalar too
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 

@@ -8,12 +8,16 @@ from typing import Any
 from numbaprims.bench.cases import DTYPES, STEMS, Case, load_suites, stem_module
 from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import conv_suites
+from numbaprims.bench.stems.shared import blank
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dispatch.problem import Problem
 
 
 def problem_of_case(case: Case) -> Problem:
     """What our call of the case poses."""
+    if case.stem in ("softmax", "batch_norm", "pooling"):
+        found: Problem = stem_module(case.stem).ours(case, blank(case)).problem()
+        return found
     name, args, kwargs = {
         "gemm": _gemm, "gemv": _gemv, "ger": _ger, "activation": _activation, "conv": _conv,
     }[case.stem](case)  # fmt: skip

@@ -197,7 +197,9 @@ def _machine(runs: Runs) -> str:
             text = f"{min(trips) * 1e9:.0f} to {max(trips) * 1e9:.0f} ns, median {statistics.median(trips) * 1e9:.0f}"
             rows.append([f"From core to core and back during {run['command'].split()[2]}, {threads} threads", text])
     for run in runs.values():
-        rows.append(["Command", f"`{run['command']}` at {run['commit']}, {run['date'][:10]}"])
+        load = run["machine"].get("load")  # by other programs, when the run began
+        busy = "" if load is None else f", load {load:.1f}"
+        rows.append(["Command", f"`{run['command']}` at {run['commit']}, {run['date'][:10]}{busy}"])
     return markdown(["", ""], rows, left=2)
 
 

@@ -14,6 +14,9 @@ RIVALS = {
     "gemv": ("numpy", "torch", "scipy"),
     "ger": ("numpy", "torch", "scipy", "numexpr"),
     "activation": ("torch", "numpy", "numexpr"),
+    "softmax": ("torch", "onnxruntime", "numpy"),
+    "batch_norm": ("torch", "torch nhwc", "onnxruntime", "numpy"),
+    "pooling": ("torch", "torch nhwc", "onednn", "onnxruntime"),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),
@@ -31,13 +34,13 @@ def rates(stem: str) -> dict[str, str]:
 
 
 def _label_width(stem: str) -> int:
-    return 62 if stem == "conv" else 28
+    return {"conv": 62, "pooling": 62, "softmax": 42, "batch_norm": 42}.get(stem, 28)
 
 
 def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:
     if not on_gpu:
         return RIVALS[stem]
-    torch_nhwc = ("torch nhwc",) if stem == "conv" else ()
+    torch_nhwc = tuple(name for name in RIVALS[stem] if name == "torch nhwc")
     return (*ON_GPU, *torch_nhwc, *(name for name in RIVALS[stem] if name.startswith("numbaprims")))
 
 
@@ -83,7 +86,8 @@ def seconds(value: float) -> str:
 
 
 def means(records: list[Record]) -> list[str]:
-    """Geometric mean and worst of every speed-up, by suite, type and threads; conv's by direction and batch too."""
+    """Geometric mean and worst of every speed-up, by suite, type and threads; conv's by direction and batch too, those
+    of stems with layers of several kinds by kind."""
     groups: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         if "rivals" in record:
@@ -91,6 +95,10 @@ def means(records: list[Record]) -> list[str]:
             if record["stem"] == "conv":
                 batch = "" if suite in ("given", "deepbench") else f" batch {record['sizes']['n']}"
                 suite += f"{batch} {record['switches'].get('direction', 'forward')}"
+            elif record["stem"] != "activation" and "kind" in record["switches"]:
+                switches = record["switches"]
+                suite += f" {switches['kind']}" + "".join(f" {name}" for name in ("backward",) if name in switches)
+                suite += f" {switches['layout']}" if "layout" in switches else ""
             groups.setdefault((suite, record["dtype"], record["threads"]), []).append(record)
     lines = []
     for (suite, dtype, threads), group in groups.items():

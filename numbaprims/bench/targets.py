@@ -213,6 +213,25 @@ def _regret(record: Record) -> float | None:
     return record["regret"]["percent"] if "regret" in record else None
 
 
+# Suites that no goal is about.
+_ASIDE = ("given", "quick")
+
+
+def _kinds_over(*kinds: str, backward: bool = False) -> Callable[[Record], float | None]:
+    """Over the best rival of each case: of layers that memory bounds every library's best form counts."""
+
+    def metric(record: Record) -> float | None:
+        inside = record["dtype"] == "f32" and record["suite"] not in _ASIDE and _kind(record) in kinds
+        inside = inside and ("backward" in record["switches"]) == backward
+        return _speedup(record, *record.get("rivals", {})) if inside else None
+
+    return metric
+
+
+def _any_over(record: Record) -> float | None:
+    return _kinds_over(_kind(record), backward="backward" in record["switches"])(record)
+
+
 def _field(name: str) -> Callable[[Record], float | None]:
     return lambda record: record.get(name)
 
@@ -220,6 +239,7 @@ def _field(name: str) -> Callable[[Record], float | None]:
 _ANY = ("numpy", "torch", "onednn", "onednn packed")
 _CONV = ("torch", "torch nhwc", "torch prepacked", "onnxruntime")
 _OWN = "numbaprims f32"
+_POOLS = ("max", "avg", "global_avg")
 
 TARGETS = (
     Target("gemm", "f32, square 256-4096, of the FMA peak", _square_percent, "geomean", 82, 95, "%"),
@@ -286,6 +306,25 @@ TARGETS = (
     Target("conv", "first call of a shape, kernels loaded, worst", _cold, "worst", 50, 5, " ms", lower=True),
     Target("conv", "default choice, slower than the best solver", _regret, "mean", 10, None, "%", lower=True),
     Target("conv", "default choice, slower than the best, worst", _regret, "worst", 50, None, "%", lower=True),
+    Target("softmax", "f32, softmax, over the best rival", _kinds_over("softmax"), "geomean", 1.5, None),
+    Target("softmax", "f32, log-softmax, over the best rival", _kinds_over("log_softmax"), "geomean", 1.5, None),
+    Target("softmax", "f32, cross entropy, over the best rival", _kinds_over("cross_entropy"), "geomean", 1.5, None),
+    Target(
+        "softmax",
+        "f32, gradients, over the best rival",
+        _kinds_over("softmax", "log_softmax", "cross_entropy", backward=True),
+        "geomean",
+        None,
+        1.5,
+    ),
+    Target("softmax", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("batch_norm", "f32, inference, over the best rival", _kinds_over("inference"), "geomean", 1.3, None),
+    Target("batch_norm", "f32, training, over the best rival", _kinds_over("train"), "geomean", 1.3, None),
+    Target("batch_norm", "f32, gradient, over the best rival", _kinds_over("backward"), "geomean", 1.3, None),
+    Target("batch_norm", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("pooling", "f32, over the best rival", _kinds_over(*_POOLS), "geomean", 1.8, None),
+    Target("pooling", "f32, gradients, over the best rival", _kinds_over(*_POOLS, backward=True), "geomean", 1.8, None),
+    Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("call", "8x8 operands, times NumPy's own time", _field("times_numpy"), "worst", 8, 4, lower=True),
     Target("start", "first gemm of a process, cold cache", _field("cold"), "worst", 4, 2, " s", lower=True),
     Target("start", "first gemm of a process, warm cache", _field("warm"), "worst", 0.9, 0.65, " s", lower=True),
@@ -356,13 +395,13 @@ HEADLINES = {
     "gemm, square, over NumPy (OpenBLAS)": ("gemm", "f32, square 256-4096, over NumPy (OpenBLAS)"),
     "gemm, skinny and odd, over the best rival": ("gemm", "f32, skinny and odd, over the best rival"),
     "gemv, over the better of NumPy and torch": ("gemv", "f32, gemv and gemv^T, over the better of NumPy and torch"),
-    "ger, over the better of NumPy and torch": ("ger", "f32, over the better of NumPy and torch"),
     "exp, tanh, gelu and the like, over torch": ("activation", "f32, exp-like, 16 Ki to 1 Mi, over torch"),
     "relu, clip and the like, over torch": ("activation", "f32, cheap, 64 Ki to 1 Mi, over torch"),
     "conv, ResNet-50 and VGG-16, over the best": ("conv", "f32, ResNet-50 and VGG-16, over the best rival"),
-    "conv, depthwise, over torch": ("conv", "f32, depthwise 3x3, 5x5, over torch NCHW"),
     "conv, gradient of the data, over torch": ("conv", "f32, data gradient, over torch"),
-    "conv, gradient of the weight, over torch": ("conv", "f32, weight gradient, over torch"),
+    "pooling, over the best": ("pooling", "f32, over the best rival"),
+    "softmax, over the best": ("softmax", "f32, softmax, over the best rival"),
+    "batch norm, inference, over the best": ("batch_norm", "f32, inference, over the best rival"),
 }
 
 

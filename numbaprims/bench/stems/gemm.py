@@ -22,8 +22,8 @@ from numbaprims.bench.cases import (
     sum_bound,
 )
 from numbaprims.bench.operands import Operand, chosen_solver, on_host
+from numbaprims.bench.stems.shared import fastest
 from numbaprims.reference.activation import activation
-from numbaprims.tuning.timing import Schedule, measure
 
 DIMENSIONS = ("m", "n", "k")
 _ONEDNN_ATTRIBUTES = {None: "none", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "swish"}
@@ -270,14 +270,8 @@ def _onednn(p: _Problem) -> dict[str, Contender]:
     if p.trans_b:
         forms["weight (K, N)"] = contender(weight.t().contiguous().t(), "weight stored (K, N)")
         del forms["weight (N, K)"]  # it is as given
-    found = {"onednn": _fastest(forms)}
+    found = {"onednn": fastest(forms)}
     reorder = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
     if reorder is not None:
         found["onednn packed"] = contender(reorder(weight.contiguous(), p.m), "weight reordered beforehand")
     return found
-
-
-def _fastest(forms: dict[str, Contender]) -> Contender:
-    quick = Schedule(block=8e-3, settle=2e-3, rounds=3, min_rounds=1, time_limit=1.0)
-    times = measure({name: form.call for name, form in forms.items()}, quick)
-    return forms[min(forms, key=lambda name: times[name].seconds)]

@@ -1,0 +1,120 @@
+"""The benchmarks of softmax, batch normalisation and pooling: their cases, contenders, and the lines that name them."""
+
+import pytest
+from contract import CALLS, made
+from test_bench import chosen, command_of
+
+import numbaprims
+from numbaprims.bench import cases, runner
+from numbaprims.bench.cases import OURS
+from numbaprims.bench.problems import problem_of_case
+from numbaprims.cli import problems
+from numbaprims.dispatch.explain import problem_of
+
+SMALL = [
+    "softmax --shapes quick --kind softmax,log_softmax,cross_entropy,nll_loss",
+    "softmax --shapes quick --kind softmax,log_softmax,cross_entropy,nll_loss --backward",
+    "softmax --shapes 33x77 --dtype f64,bf16,f16 --kind softmax,cross_entropy",
+    "softmax --shapes 33x77 --dtype f64,bf16,f16 --kind softmax,cross_entropy --backward",
+    "batch_norm --shapes quick",
+    "batch_norm --shapes quick --layout NHWC",
+    "batch_norm --shapes 2x5x3x3 --dtype f64,bf16,f16",
+    "pooling --shapes quick",
+    "pooling --shapes quick --backward",
+    "pooling --shapes 2x20x9x7x3x3,1x3x5x6x7x2x3x2 --layout NHWC --kind max,avg,global_avg",
+    "pooling --shapes 2x20x9x7x3x3,1x3x5x6x7x2x3x2 --layout NHWC --kind max,avg,global_avg --backward",
+    "pooling --shapes 2x20x9x7x3x3 --dtype f64,bf16,f16,int8 --kind max",
+]
+
+
+@pytest.mark.parametrize("words", SMALL)
+def test_every_contender_computes_the_case(words):
+    """Rivals and ours, in the very form that is timed, against the float64 definition."""
+    for case in chosen(*words.split()):
+        work = cases.stem_module(case.stem).workload(case, 1)
+        assert runner.check_contenders(work) == {}, case.label
+        assert OURS in work.contenders and work.solver()
+        assert work.bytes == problem_of_case(case).bytes_moved() > 0
+        assert command_of(case.command).switches == case.switches
+
+
+def test_rivals_in_every_form_that_a_library_has():
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    images = {OURS, "torch", "torch nhwc", "onnxruntime"}
+    for words, names in {
+        "softmax --shapes 9x8 --kind softmax": {OURS, "torch", "onnxruntime", "numpy"},
+        "softmax --shapes 9x8 --kind cross_entropy --backward": {OURS, "torch"},
+        "batch_norm --shapes 1x8x4x4 --kind inference --layout NHWC": images | {"numpy"},
+        "pooling --shapes 1x8x4x4x2x2 --kind max": images | {"onednn"},
+        "pooling --shapes 1x8x4x4x2x2 --kind avg --backward": {OURS, "torch", "torch nhwc"},
+    }.items():
+        (case,) = chosen(*words.split())
+        assert set(cases.stem_module(case.stem).workload(case, 1).contenders) == names
+
+
+def test_the_layers_of_the_networks_are_there():
+    found = {
+        (case["kind"], case.shape, case.get("stride", "1"), case.get("padding", "0")) for case in chosen("pooling")
+    }
+    assert {
+        ("max", "16x64x112x112x3x3", "2", "1"), ("global_avg", "1x2048x7x7x7x7", "1", "0"),
+        ("max", "1x64x224x224x2x2", "2", "0"), ("max", "16x832x7x7x3x3", "1", "1"),
+        ("avg", "1x512x14x14x2x2", "2", "0"),
+    } <= found  # fmt: skip
+    rows = {(case["kind"], case.shape, case.get("across", False)) for case in chosen("softmax")}
+    assert {
+        ("softmax", "12288x128", False), ("cross_entropy", "64x128256", False), ("log_softmax", "262144x21", True)
+    } <= rows  # fmt: skip
+    layers = {(case["kind"], case.shape) for case in chosen("batch_norm")}
+    assert {("train", "16x2048x7x7"), ("inference", "1x992x14x14"), ("backward", "16x64x112x112")} <= layers
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_the_line_of_a_call_names_one_case_that_poses_the_like(call):
+    """Of calls of any rank and layout; the case's own problem has the same line."""
+    args, words = made(call, "f32")
+    line = problem_of(call.function, *args, **words).bench_command()
+    assert problem_of_case(command_of(line)).bench_command() == line
+
+
+def test_every_launch_of_a_loss_has_a_line(capfd):
+    args, words = made(
+        next(call for call in CALLS if str(call) == "softmax_cross_entropy_backward-rows-mean-0.0"), "f32"
+    )
+    with numbaprims.config(verbose=1):
+        numbaprims.softmax_cross_entropy_backward(*args, **words)
+    lines = [line.partition("  # ")[0].removeprefix("numbaprims: ") for line in capfd.readouterr().err.splitlines()]
+    found = [command_of(line) for line in lines]
+    assert [(case.shape, case["kind"], case.get("backward", False)) for case in found] == [
+        ("9x37", "cross_entropy", False), ("9x1", "cross_entropy", True), ("9x37", "cross_entropy", True),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("words, message", [
+    (["softmax", "--shapes", "8"], "shapes: '8'.*MxN"),
+    (["softmax", "--kind", "softmin"], "kind: 'softmin'.*log_softmax"),
+    (["batch_norm", "--shapes", "1x2x3"], "NxCxHxW"),
+    (["pooling", "--shapes", "1x2x3x3x2x2", "--stride", "0"], "stride: '0'"),
+])  # fmt: skip
+def test_wrong_arguments_are_named(words, message):
+    with pytest.raises(ValueError, match=message):
+        chosen(*words)
+
+
+@pytest.mark.parametrize("words, line", [
+    ("softmax --m 8 --n 100 --kind log_softmax --backward --across",
+     "softmax --kind log_softmax --shapes 8x100 --dtype f32 --backward --across"),
+    ("batch_norm --c 8 --hw 4 --kind train --layout NHWC",
+     "batch_norm --kind train --shapes 16x8x1x1 --dtype f32 --layout NHWC"),
+    ("pooling --c 8 --hw 5 --rs 2 --kind max --stride 2 --ceil",
+     "pooling --kind max --shapes 1x8x5x5x2x2 --dtype f32 --stride 2x2 --ceil"),
+])  # fmt: skip
+def test_find_and_tune_name_problems_by_the_same_options(words, line):
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    problems.add_arguments(parser)
+    stem, *rest = words.split()
+    (problem,) = problems.problems(stem, parser.parse_args(rest))
+    assert problem.bench_command() == f"numbaprims bench {line}"
