@@ -41,8 +41,9 @@ def test_the_left_column_lists_the_pages(site: Path, page: str):
     left = re.search(r'<nav class="bd-docs-nav.*?</nav>', (site / f"{page}.html").read_text(), re.S)[0]
     links = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>', left)
     shown = [text for _, text in links]
-    assert [f"primitives/{stem}" for stem in ("gemm", "conv", "gemv", "ger", "activation")] == [
-        text for text in shown if text.startswith("primitives/")
-    ]
+    assert [
+        f"primitives/{stem}"
+        for stem in ("gemm", "conv", "gemv", "ger", "activation", "softmax", "batch_norm", "pooling")
+    ] == [text for text in shown if text.startswith("primitives/")]
     assert "Section Navigation" not in left and len(shown) > 20
     assert dict((text, href) for href, text in links).get(page, "#") == "#", "this page is the current one"
