@@ -233,8 +233,8 @@ def batch_norm(
     Args:
         x: (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W), any strides; float64, float32, float16 or bfloat16, the
             last two computed in float32.
-        scale, shift, mean, var: (C,) each, or with mode="per_activation" ``(1, *x.shape[1:])``; of x's dtype, or float32
-            beside halves.
+        scale, shift, mean, var: (C,) each, or with mode="per_activation" ``(1, *x.shape[1:])``; of x's dtype, or
+            float32 beside halves.
         eps: added to the variance.
         mode: "spatial", a value a channel; "per_activation", one for each element of a sample.
         layout: "NCHW", or "NHWC" for channels behind the other dimensions, in any number of them.
