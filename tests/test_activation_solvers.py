@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numbaprims
-from numbaprims.cpu.activation import solvers
+from numbaprims.cpu.activation import kernels as solvers
 from numbaprims.dispatch.call import forget
 
 
