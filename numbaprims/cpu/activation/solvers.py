@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS, SLOTS, compute_lanes, form_of, make_kernel
+from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS, ROUNDING, SLOTS, compute_lanes, form_of, make_kernel
 from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
@@ -28,6 +28,7 @@ def arithmetic_seconds(problem: Any, target: Any) -> float:
     # gradients of what computes an exponential are taken as half as fast
     if problem.direction != "forward" and problem.kind in OPERATIONS:
         cost = CHEAP if problem.kind in READS_Y else 2 * cost
+    cost += ROUNDING.get(problem.dtype, 0.0) * (2 if "dgate" in problem.operands else 1)
     return float(problem.n / compute_lanes(problem.dtype, target, 1) * CYCLES * cost / target.rates.clock)
 
 
