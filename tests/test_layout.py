@@ -33,8 +33,9 @@ MAY_IMPORT = {
     "stems": set(),
     "settings": set(),
     "shapes": set(),
-    "arrays": {"settings", "shapes", "device_arrays"},  # late, once an array of a GPU was seen
-    "device_arrays": {"arrays", "device_views", "settings", "dlpack"},  # and gpu.memory, late and by path
+    "libraries": set(),
+    "arrays": {"libraries", "settings", "shapes", "device_arrays"},  # late, once an array of a GPU was seen
+    "device_arrays": {"libraries", "device_views", "settings", "dlpack"},  # and gpu.memory, late and by path
     "device_views": set(),
     "dlpack": set(),
     "workspace": {"settings"},
