@@ -13,7 +13,6 @@ from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.simd import lanes, stream_fence
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.gradients import leaky_relu as prelu_gradient
-from numbaprims.ops.activation_kinds import KINDS
 
 #: Arrays of a launch by name -> their slot; glu's second half goes to dgate.
 SLOTS = {name: slot for slot, name in enumerate(("out", "x", "dy", "y", "weight", "gate", "dgate"))}
@@ -32,17 +31,10 @@ ROUNDING = {"bf16": 15.0}
 MEMORY_BOUND = 22.0
 
 
-def _without_saved(function: Any) -> Any:
-    """Of a gradient that reads dy alone."""
-    return lambda dy, *numbers: function(dy, dy, *numbers)
-
-
 def _formulas() -> dict[str, Formula]:
     """Of all kinds and their gradients; "of_two": with a slope for each channel, or with a gate."""
     found = {kind: Formula(*known) for kind, known in FORWARD.items()}
-    for kind, (function, numbers) in gradients.BACKWARD.items():
-        reads = kind not in KINDS or KINDS[kind].reads
-        found[f"{kind}_backward"] = Formula(function if reads else _without_saved(function), numbers)
+    found |= {f"{kind}_backward": Formula(*known) for kind, known in gradients.BACKWARD.items()}
     found |= {f"{kind}_of_two": Formula(function) for kind, function in BINARY.items()}
     return found | {
         "prelu_of_two_backward": Formula(prelu_gradient),
@@ -90,6 +82,8 @@ def form_of(problem: Any, target: Any, stream: bool = False) -> Form:
     results = [name for name in problem.operands if name in ("out", "dgate")]
     # a gate stands behind the halves, as in the formulas; dy before what it is multiplied by
     operands = [name for name in ("dy", "x", "y", "weight", "gate") if name in problem.operands]
+    if operands == ["dy"]:
+        operands *= 2  # formulas of gradients take what was saved, too
     two = "weight" in operands or "gate" in operands
     return Form(
         formula=kind + "_of_two" * two + "_backward" * (problem.direction == "backward"),

@@ -41,14 +41,6 @@ def memory_seconds(problem: Any, target: Any) -> float:
     return float(moved / target.bandwidth(moved))
 
 
-def shifted(problem: Any) -> bool:
-    """Whether glu's second half begins elsewhere than its array, and both halves are contiguous."""
-    loops = problem.loops
-    offsets = dict(zip(problem.operands, loops.offsets, strict=True))
-    halves = {offsets.pop(name, None) for name in ("gate", "dgate")} - {None}
-    return len(loops.shape) == 1 and problem.layout == "rows" and len(halves) == 1 and not any(offsets.values())
-
-
 def _program(
     problem: Any, target: Any, phase: tuple[Any, int], ints: dict[str, int], work: float, keep: tuple[Any, ...] = ()
 ) -> Program:
@@ -91,7 +83,8 @@ class Vector(_Elementwise):
     stream = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.layout != "contiguous" and not shifted(problem):
+        # one run of each, wherever it begins: halves of glu, arrays that run backwards
+        if problem.layout == "strided" or len(problem.loops.shape) > 1:
             return super().why_not(problem, target) or "the arrays are not contiguous in one order of dimensions"
         return super().why_not(problem, target)
 
