@@ -265,8 +265,8 @@ def _bound(block: Block, part: Part, own: int) -> Block:
     fixed: dict[str, int | float] = dict(block.fixed)
     given = block.binds
     if given is None:
-        names = (*block.args.arrays, *block.args.floats)
-        given = {name: Bind(block.args.slot(name)) for name in names}
+        slots = ((name, block.args.slot(name)) for name in (*block.args.arrays, *block.args.floats))
+        given = {name: Bind(slot) for name, slot in slots if slot < WHOLE}
     for name, bind in given.items():
         word = bind.word
         if word == SCRATCH:
