@@ -89,8 +89,6 @@ class Primitive:
         self._launchers = call.Launchers()
         self._known_calls = KnownCalls()
         self._known = self._known_calls.get
-        # the order of the arrays in `KnownCalls`, which knows up to three
-        self._small = len(inputs) <= 2
 
     def __call__(
         self, given: tuple[Any, ...], options: tuple[Any, ...] = (), numbers: tuple[float, ...] = (), out: Any = None
@@ -98,15 +96,32 @@ class Primitive:
         """Run a call; `out` is where its first result goes."""
         state = _current()
         first = given[0]
-        if self._small and not state.verbose:
-            known = self._known((options, state.key))
-            if known is not None and (out is not None or type(first) is _ndarray):
-                # what a result lies like was fixed when the call was told: another shape fits no record
-                result = _empty_like(first) if out is None else out
-                second = given[1] if len(given) == 2 else None
+        if type(first) is _ndarray and not state.verbose:
+            known = self._known((options, state.key, first.shape, first.dtype))
+            if known is not None:
+                driver, address, table, how = known
+                made: list[Any] = []
+                # where results should lie otherwise than those that were told of, no record fits
+                for shape, dtype, like in how:
+                    if out is not None and not made:
+                        made.append(out)
+                    elif like is None or type(given[like]) is not _ndarray:
+                        made.append(_empty(shape, dtype))
+                    else:
+                        made.append(_empty_like(given[like]))
                 f0, f1, f2 = (*numbers, 0.0, 0.0, 0.0)[:3]
-                if known[0](known[1], result, first, second, f0, f1, f2):
-                    return result
+                results = tuple(made)
+                found = driver(address, results, tuple(given), f0, f1, f2)
+                if found:
+                    if found > 1:
+                        bound = table.records[found - 2][1][0]
+                        self._launch(bound, made, [x for x in given if x is not None], numbers)
+                    return results if len(results) > 1 else results[0]
+        return self._unknown(given, options, numbers, out)
+
+    def _unknown(self, given: tuple[Any, ...], options: tuple[Any, ...], numbers: tuple[float, ...], out: Any) -> Any:
+        """A call whose arrays are not those of an earlier one."""
+        state, first = _current(), given[0]
         storages: list[Any] = []
         kinds: list[Any] = []
         for x, name in zip(given, self.inputs, strict=True):
@@ -123,7 +138,8 @@ class Primitive:
         if bound is None:
             bound = self._bind(given, storages, kinds, options, out, key)
         pose, library = bound.extra, kinds[0][3]
-        results, made = [], []
+        results: list[Any] = []
+        made: list[Any] = []
         for index, (shape, dtype, like) in enumerate(pose.results):
             if index == 0 and target is not None:
                 storage = arrays.check_out(out, shape, dtype, library=library)
@@ -141,9 +157,8 @@ class Primitive:
             self._launch(bound, made, [x for x in storages if x is not None], numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif not bound.known and self._small and pose.slots is None and library is arrays.NUMPY and len(made) == 1:
-                operands = ((0, results[0]), *((1 + at, x) for at, x in enumerate(given)))
-                self._known_calls.add((options, state.key), bound, operands)
+            elif not bound.known and library is arrays.NUMPY and type(first) is _ndarray:
+                self._remember((options, state.key, first.shape, first.dtype), bound, results, given)
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---------------------------------------------------------------- the parts of a call
@@ -217,6 +232,14 @@ class Primitive:
             floats["more"] = operands[7:]  # type: ignore[assignment]
             operands = operands[:7]
         bound.launch(*operands, **floats)
+
+    def _remember(self, key: Any, bound: call.Bound, results: list[Any], given: tuple[Any, ...]) -> None:
+        """Let native code know the next call like this one."""
+        slots = bound.extra.slots
+        places = iter(range(len(results) + len(given)) if slots is None else slots)
+        operands = [(-1 if x is None else next(places), x) for x in (*results, *given)]
+        how = tuple((x.shape, x.dtype, result.like) for x, result in zip(results, bound.extra.results, strict=True))
+        self._known_calls.add(key, bound, operands, how)
 
     def _define(
         self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any
