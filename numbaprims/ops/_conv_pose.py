@@ -11,7 +11,6 @@ from numpy import ndarray
 
 from numbaprims import arrays, shapes
 from numbaprims.ops._conv_problem import ConvProblem, ConvStrides, Posed, Triple, five, order_of, three
-from numbaprims.ops._gemm_problem import enter_c
 from numbaprims.ops.epilogue import IDENTITY, resolve_activation
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -194,6 +193,23 @@ def _result_dtype(dtype: str, out_dtype: Any) -> str:
         names = " or ".join(sorted({arrays.LONG_NAMES[name] for name in (natural, accumulate)}))
         raise TypeError(f"out_dtype is {out_dtype!r}; for {arrays.LONG_NAMES[dtype]} it may be {names}")
     return wanted
+
+
+def enter_c(c: Any, beta: float, shape: tuple[int, ...], dtype: str, library: arrays.Library) -> ndarray | None:
+    """What beta multiplies, in the shape of the result; None where beta is 0."""
+    if beta == 0.0:
+        return None  # as in BLAS: with beta 0, c is not read, and NaN in it does not spread
+    if c is None:
+        raise ValueError(f"beta is {beta} and c is not given; pass c, or leave beta 0")
+    view, c_dtype, c_library = arrays.enter(c, "c")
+    if c_library is not library or c_dtype != dtype:
+        raise TypeError(f"c is a {arrays.describe(c)}; it must be a {arrays.LONG_NAMES[dtype]} {library.name} array")
+    if view.shape == shape:
+        return view  # broadcast_to would change the strides of dimensions of one element, and c=out must be known again
+    try:
+        return np.broadcast_to(view, shape)
+    except ValueError:
+        raise ValueError(f"c is a {arrays.describe(c)}; it must broadcast to the result's {shape}") from None
 
 
 def _enter_bias(bias: Any, length: int, dtype: str, library: arrays.Library) -> Any:

@@ -9,7 +9,7 @@ from numbaprims.ops._conv_call import call_bias, call_conv, forced, pose_call, r
 from numbaprims.ops._conv_example import example
 from numbaprims.ops._conv_pose import Ending, Window, enter_two, pose, pose_bias, transposed_geometry
 from numbaprims.ops._conv_problem import ConvProblem
-from numbaprims.ops._gemm_problem import scalar
+from numbaprims.ops.primitive import scalar
 
 
 def conv(
