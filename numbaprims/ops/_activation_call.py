@@ -156,7 +156,8 @@ def prelu_backward(dy: Any, x: Any, weight: Any, out: Any = None) -> tuple[Any, 
     storage = enter_weight(weight, x)
     single = is_number(storage)
     posed = pose("prelu", "backward", {"dy": dy, "x": x}, out, weight=None if single else storage)
-    bind(posed)  # what `explain` is asked for is dx
+    if _current().trial is not None:
+        bind(posed)  # what `explain` is asked for is dx
     # the weight's gradient first: dx may overwrite dy or x
     dweight = run(weight_gradient(posed, storage), NO_PARAMETERS)
     slope = _number(storage, x) if single else 0.0

@@ -53,7 +53,7 @@ def _program(
         size = DTYPES[problem.dtype].itemsize
         places = zip(problem.operands, problem.loops.offsets, strict=True)
         binds = {ARGS.arrays[SLOTS[name]]: array(SLOTS[name], size * offset) for name, offset in places}
-        binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats}
+        binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats[:3]}
     run = Run((Phase(kernel, tiles, chunk),), (Block(ARGS, ints, binds),))
     return Program((run,), parallel=work > WORTH * target.rates.wake, keep=keep)
 
