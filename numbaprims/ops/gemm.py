@@ -222,8 +222,8 @@ def gemm(
                     if found:
                         return out if found == 1 else launch_known(known, found, (out, a, b), alpha)
                 elif type(a) is _ndarray and type(b) is _ndarray and a.ndim == 2 and b.ndim == 2:
-                    shape = a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]
-                    result = _empty(shape, a.dtype if a.dtype.kind == "f" else _INT32)
+                    dtype = a.dtype if a.dtype.kind == "f" else _INT32
+                    result = _empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), dtype)
                     found = known[0](known[1], result, a, b, alpha, 0.0, 0.0)
                     if found:
                         return result if found == 1 else launch_known(known, found, (result, a, b), alpha)
