@@ -14,9 +14,17 @@ import numpy as np
 from numpy import ndarray
 
 from numbaprims.dtypes import DTYPES as DTYPES, LONG_NAMES as LONG_NAMES
+from numbaprims.libraries import (
+    DTYPES_IN_WORDS,
+    NUMPY as NUMPY,
+    Library as Library,
+    Torch,
+    describe as describe,
+    refuse_dtype,
+    torch_library as torch_library,
+)
 from numbaprims.shapes import may_overlap_itself
 
-_DTYPES_IN_WORDS = f"its dtype must be one of {', '.join(LONG_NAMES.values())}"
 _ALLOWED = "a NumPy array, a torch tensor, or an array that speaks DLPack or the CUDA array interface"
 _UINT16 = np.dtype(np.uint16)
 _STORED_AS: dict[str, np.dtype] = {"f16": _UINT16, "bool": np.dtype(np.uint8)}
@@ -68,92 +76,6 @@ def dtype_name(spec: Any, name: str = "out_dtype") -> str:
     raise TypeError(f"{name} is {spec!r}; it must be one of {', '.join(LONG_NAMES.values())}")
 
 
-def describe(x: Any) -> str:
-    """Describe an argument for an error message: "float32 array (8, 8)"."""
-    if isinstance(x, np.generic):
-        return f"{x.dtype} scalar"
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
-    if shape is None or dtype is None:
-        return type(x).__name__
-    kind = "array" if isinstance(x, ndarray) else "tensor" if _is_tensor(x) else type(x).__name__
-    return f"{str(dtype).removeprefix('torch.')} {kind} {tuple(shape)}"
-
-
-# ---------------------------------------------------------------- libraries
-
-
-class Library:
-    """Where a call's arrays come from and its result goes: `NUMPY`, or `TORCH` once a tensor was seen."""
-
-    name = "numpy"
-    device = "cpu"
-    place: Any = "cpu"
-    """What launchers are kept by: libraries of one place share them."""
-
-    def wrap(self, storage: ndarray, dtype: str) -> Any:
-        """Give the caller's array over a storage array, sharing its memory."""
-        if dtype == "f16":
-            return storage.view(np.float16)
-        if dtype == "bf16":
-            ml_dtypes = sys.modules.get("ml_dtypes")
-            if ml_dtypes is None:
-                raise TypeError("NumPy has no bfloat16 of its own; import ml_dtypes, or use torch tensors")
-            return storage.view(ml_dtypes.bfloat16)
-        return storage.view(np.bool_) if dtype == "bool" else storage
-
-    def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
-        """Allocate a C-contiguous result; give the caller's array and the storage view kernels write."""
-        storage = np.empty(shape, DTYPES[dtype].storage)
-        return self.wrap(storage, dtype), storage
-
-    def empty_like(self, storage: Any, dtype: str) -> tuple[Any, Any]:
-        """Allocate a result that lies in memory as an array does, without its gaps."""
-        made = np.empty_like(storage, subok=False)
-        return self.wrap(made, dtype), made
-
-    def __repr__(self) -> str:
-        return f"<library {self.name}>"
-
-
-class _Torch(Library):
-    """torch CPU tensors, in memory from NumPy: 0.8 us, where torch.empty and numpy() take 2.0 us."""
-
-    name = "torch"
-
-    def __init__(self, torch: Any) -> None:
-        self.tensor = torch.Tensor
-        self._from_numpy = torch.from_numpy
-        self._views = {"f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool}
-        self.bfloat16 = torch.bfloat16
-        self.uint16 = torch.uint16
-        self.names = {getattr(torch, long): short for short, long in LONG_NAMES.items()}
-        self.grad_enabled = torch.is_grad_enabled
-        # past torch.jit.is_tracing, which takes 0.15 us more
-        self.tracing = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
-
-    def wrap(self, storage: ndarray, dtype: str) -> Any:
-        tensor = self._from_numpy(storage)
-        view = self._views.get(dtype)
-        return tensor if view is None else tensor.view(view)
-
-
-NUMPY = Library()
-_torch: _Torch | None = None
-
-
-def torch_library() -> _Torch | None:
-    """Give the torch library if the process has imported torch, which is the user's choice."""
-    global _torch
-    if _torch is None and (torch := sys.modules.get("torch")) is not None and hasattr(torch, "Tensor"):
-        _torch = _Torch(torch)
-    return _torch
-
-
-def _is_tensor(x: Any) -> bool:
-    library = torch_library()
-    return library is not None and isinstance(x, library.tensor)
-
-
 # ---------------------------------------------------------------- the way in
 
 
@@ -168,7 +90,7 @@ def enter(x: Any, name: str) -> tuple[Any, str, Library]:
         if found is not None and x.flags.aligned:
             return (x if found[1] is None else x.view(found[1])), found[0], NUMPY
         return _enter_ndarray(x, name)
-    library = _torch or torch_library()
+    library = torch_library()
     # isinstance of a tensor takes 0.15 us, so plain tensors are known by their type.
     if library is not None and (type(x) is library.tensor or isinstance(x, library.tensor)):
         return _enter_tensor(x, name, library)
@@ -195,18 +117,7 @@ def _frozen_copy(x: ndarray) -> ndarray:
     return x
 
 
-def refuse_dtype(x: Any, name: str) -> NoReturn:
-    """Raise the TypeError for an element type that is not one of `DTYPES`."""
-    if not getattr(x.dtype, "isnative", True):
-        raise TypeError(
-            f"{name} is {'big' if sys.byteorder == 'little' else 'little'}-endian ({x.dtype.str}); "
-            f"call {name}.astype({name}.dtype.newbyteorder('='))"
-        )
-    hint = "; view bfloat16 bits as ml_dtypes.bfloat16" if x.dtype == _UINT16 else ""
-    raise TypeError(f"{name} is a {describe(x)}; {_DTYPES_IN_WORDS}{hint}")
-
-
-def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[Any, str, Library]:
+def _enter_tensor(x: Any, name: str, library: Torch) -> tuple[Any, str, Library]:
     if x.requires_grad:
         x = _detached(x, name, library)
     if library.tracing():
@@ -228,7 +139,7 @@ def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[Any, str, Library
     except (RuntimeError, TypeError) as error:
         return _enter_lazy_tensor(x, name, library, error)
     if dtype is None:
-        raise TypeError(f"{name} is a {describe(x)}; {_DTYPES_IN_WORDS}")
+        raise TypeError(f"{name} is a {describe(x)}; {DTYPES_IN_WORDS}")
     if dtype in _STORED_AS:
         storage = storage.view(_STORED_AS[dtype])
     if not storage.flags.aligned:
@@ -236,7 +147,7 @@ def _enter_tensor(x: Any, name: str, library: _Torch) -> tuple[Any, str, Library
     return storage, dtype, library
 
 
-def _detached(x: Any, name: str, library: _Torch) -> Any:
+def _detached(x: Any, name: str, library: Torch) -> Any:
     if library.grad_enabled():
         raise TypeError(
             f"{name} requires grad and this function records no gradient; use "
@@ -245,7 +156,7 @@ def _detached(x: Any, name: str, library: _Torch) -> Any:
     return x.detach()
 
 
-def _enter_lazy_tensor(x: Any, name: str, library: _Torch, error: Exception) -> tuple[ndarray, str, Library]:
+def _enter_lazy_tensor(x: Any, name: str, library: Torch, error: Exception) -> tuple[ndarray, str, Library]:
     """Resolve a tensor that numpy() refused because it is negated lazily; refuse the others in words."""
     if not x.is_cpu:
         raise TypeError(f"{name} lives on {x.device}; move it with {name}.cpu()") from error

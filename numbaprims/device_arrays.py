@@ -14,9 +14,9 @@ import numpy as np
 from numpy import ndarray
 
 from numbaprims import settings
-from numbaprims.arrays import Library, describe, refuse_dtype, torch_library
 from numbaprims.device_views import DeviceView, c_strides, dense_strides
 from numbaprims.dtypes import DTYPES, LONG_NAMES
+from numbaprims.libraries import Library, describe, refuse_dtype, torch_library
 
 _STORAGE = {name: kind.storage for name, kind in DTYPES.items()}
 _AS_IT_IS = nullcontext()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import numbaprims
-from numbaprims.cpu.activation import solvers
+from numbaprims.cpu.activation import kernels
 from numbaprims.dispatch.call import forget
 
 
@@ -14,7 +14,7 @@ from numbaprims.dispatch.call import forget
 def lanes(request, monkeypatch):
     """Of a step: this CPU's, and so few that a step is shorter than a cache line, as they are with SSE."""
     if request.param:
-        monkeypatch.setattr(solvers, "compute_lanes", lambda dtype, target, registers: request.param)
+        monkeypatch.setattr(kernels, "compute_lanes", lambda dtype, target, registers: request.param)
     forget()
     yield request.param
     forget()
@@ -80,6 +80,19 @@ def test_a_forced_solver_is_for_one_of_the_two_problems_of_prelu(rng):
         numbaprims.relu(x)
     rows = {row.solver: row for row in numbaprims.explain("prelu_backward", dy, x, w, measure=True)}
     assert rows["rows"].measured > 0 and rows["naive"].measured > 0 and rows["channel_sums"].measured is None
+
+
+def test_arrays_that_run_backwards_together_are_one_run(rng):
+    x, dy = (a[::-1, ::-1] for a in rng.standard_normal((2, 40, 50)).astype(np.float32))
+    for solver in ("vector", "stream", "rows"):
+        out, dx = (np.zeros((40, 50), np.float32)[::-1, ::-1] for _ in range(2))
+        with numbaprims.config(algorithm={"activation": solver}):
+            numbaprims.gelu(x, out=out)
+            numbaprims.leaky_relu_backward(dy, x, 0.25, out=dx)
+        np.testing.assert_array_equal(out, numbaprims.gelu(x.copy()))
+        np.testing.assert_array_equal(dx, np.where(x > 0, dy, dy / 4))
+    assert numbaprims.explain("gelu", x, out=out).chosen.solver == "vector"
+    assert numbaprims.explain("gelu", x, out=np.zeros_like(x)[::-1]).chosen.solver == "rows"
 
 
 def test_halves_of_glu_that_are_contiguous_need_no_blocks(rng):

@@ -20,7 +20,7 @@ from solver_probes import FUNCTIONS, NO_PROBLEM, PROBES, arguments
 
 import numbaprims
 from numbaprims.bench import cases, command
-from numbaprims.dispatch import call, choose as choosing, registry
+from numbaprims.dispatch import call, choose as choosing, launchers, registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Solver, default_config
@@ -143,7 +143,7 @@ def test_launchers_are_bounded_and_the_oldest_go():
     kept.clear()
     assert len(kept) == 0 and get(3) is None
     assert kept.put(3, again) is again and get(3) is again
-    assert call.CAPACITY == call.Launchers()._capacity == 1024
+    assert launchers.CAPACITY == call.Launchers()._capacity == 1024
 
 
 def test_threads_that_bind_the_same_key_get_one_launcher():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numbaprims
-from numbaprims.bench import rivals
+from numbaprims.bench import rivals, targets
 
 SCHEMA = 1
 
@@ -128,8 +128,6 @@ def keep(options: Namespace, document: dict[str, Any]) -> list[dict[str, Any]]:
     Returns:
         The goals with what was reached, in all that the last file holds.
     """
-    from numbaprims.bench import targets
-
     rows = targets.summarise(document["records"])
     for path in files(options, document):
         whole = document
@@ -176,11 +174,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
     return value
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """exp of the mean of the logarithms. ValueError: no values."""
-    logs = [math.log(value) for value in values]
-    if not logs:
-        raise ValueError("values: none given, at least one is needed")
-    return math.exp(sum(logs) / len(logs))

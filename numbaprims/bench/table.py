@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import geometric_mean
 from typing import Any
-
-from numbaprims.bench.results import geometric_mean
 
 Record = dict[str, Any]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any, NamedTuple
-
-from numbaprims.bench.results import geometric_mean
 
 Record = dict[str, Any]
 

@@ -16,7 +16,7 @@ from numba import types
 from numbaprims.cpu.drivers import CALL_WORDS
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.program import ALONE, SCRATCH
+from numbaprims.cpu.program_words import ALONE, SCRATCH
 from numbaprims.cpu.simd.arguments import Arguments, call_range, load_word, stack_words, store_word
 from numbaprims.cpu.simd.call_sites import (
     ARRAYS_AT,

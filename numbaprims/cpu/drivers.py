@@ -18,7 +18,7 @@ from numba.extending import register_jitable
 
 from numbaprims.cpu.interpreter import C_PROGRAM, C_SHARED, C_WORDS, LINE, SHARED_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.program import ALONE, FURTHER, NONE, TOGETHER
+from numbaprims.cpu.program_words import ALONE, FURTHER, NONE, TOGETHER
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 
 #: Arrays of a call after the seventh.

@@ -23,7 +23,7 @@ import functools
 from numba import types
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.program import (
+from numbaprims.cpu.program_words import (
     B_ARGS,
     B_BIND,
     B_BINDS,

@@ -19,6 +19,7 @@ from numba.core.ccallback import CFunc
 from numba.core.typing import signature
 
 from numbaprims import kernel_cache
+from numbaprims.cpu.compiler import KernelCompiler
 
 config: Any = _config  # its names are made as Numba starts
 _DISABLED = bool(config.DISABLE_JIT)
@@ -93,7 +94,7 @@ class RangeKernel:
 
     def _compile(self) -> CFunc:
         sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
-        compiled = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS))
+        compiled = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS), KernelCompiler)
         cache_spec = (*self.spec, repr(self.args))
         _compile_through_cache(compiled, self.function, self.name, cache_spec, _KERNEL_OPTIONS, compiled.compile)
         return compiled
@@ -101,7 +102,7 @@ class RangeKernel:
     def inspect_asm(self) -> str:
         """The assembly, freshly compiled: code that comes from the cache carries none."""
         sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
-        fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS))
+        fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS), KernelCompiler)
         with _compiling():
             fresh.compile()
         library: Any = fresh._library  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.program import ALONE, FURTHER
+from numbaprims.cpu.program_words import ALONE, FURTHER
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 from numbaprims.cpu.simd.objects import OBJECT, object_address
 

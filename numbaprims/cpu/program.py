@@ -17,45 +17,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numbaprims.cpu.interpreter import make_interpreter
 from numbaprims.cpu.jit import RangeKernel
-from numbaprims.cpu.simd.arguments import (
-    ARRAY_SLOTS,
-    FLOAT_SLOT,
-    FLOAT_SLOTS,
-    INT_SLOT,
-    Arguments,
+from numbaprims.cpu.program_words import (
+    ARRAYS,
+    B_BIND,
+    B_WORDS,
+    BLOCK_WORDS,
+    FIXED,
+    FURTHER,
+    MOST_WORDS as MOST_WORDS,
+    PER_WORKER as PER_WORKER,
+    PHASE_WORDS,
+    R_BLOCK,
+    R_PHASE,
+    RUN,
+    RUN_WORDS,
+    SCRATCH as SCRATCH,
+    TOGETHER,
+    WHOLE,
 )
-
-ARRAYS = ARRAY_SLOTS - 1
-"""Arrays that a call gives by itself; further ones come as a list."""
-SCRATCH = ARRAY_SLOTS - 1
-"""The word of a call that is the address of its scratch memory: first what is shared, then each worker's part."""
-WHOLE = FLOAT_SLOT + FLOAT_SLOTS
-"""Words of a call that may be the first words of arguments as they stand, which need the room behind them."""
-MOST_WORDS = 256
-"""Words of arguments that a run may have: they lie on the stack of each worker."""
-FURTHER = MOST_WORDS
-"""The word of the eighth array."""
-
-PER_WORKER = -1
-"""As the chunk of a phase of one tile: one worker runs it, with all workers as its range of tiles."""
-
-# Words of a program: this head (the interpreters for one worker and for several; id(None), which is not the same in
-# every process), then its runs.
-ALONE, TOGETHER, NONE, RUNS, RUN = range(5)
-# Of a run.
-R_PHASES, R_STEPS, R_CHUNKS, R_PHASE, R_BLOCKS, R_BLOCK, RUN_WORDS = range(7)
-# Of a phase; `one` says whether there is one queue for all workers.
-H_KERNEL, H_TILES, H_CHUNK, H_CHUNKS, H_ONE, H_ARGS, PHASE_WORDS = range(7)
-# Of a block: where it lies among a worker's arguments, whether it begins with the words of the call, words that are
-# fixed (from which on, how many times FIXED of them, where they stand), and those that are bound, the ones that move
-# from step to step first.
-B_ARGS, B_WHOLE, B_FIRST, B_FIXED, B_WORDS, B_BINDS, B_MOVES, B_BIND, BLOCK_WORDS = range(9)
-# Of a bound word: words[of the call] + offset + step * stride; a null pointer stays one.
-W_SLOT, W_WORD, W_OFFSET, W_STRIDE, BIND_WORDS = range(5)
-
-#: Fixed words that are written at a time.
-FIXED = 8
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, INT_SLOT, Arguments
 
 
 class Phase(NamedTuple):
@@ -161,8 +143,6 @@ class Program:
 
     def _assemble(self) -> np.ndarray:
         """The words that the interpreter reads; addresses in them point into themselves."""
-        from numbaprims.cpu.interpreter import make_interpreter
-
         runs = [run for run in self.runs if run.steps and any(phase.tiles for phase in run.phases)]
         words = [make_interpreter(True).address, 0, id(None), len(runs), *[0] * (RUN_WORDS * len(runs))]
         if self.most_workers > 1:
@@ -285,8 +265,8 @@ def _bound(block: Block, part: Part, own: int) -> Block:
     fixed: dict[str, int | float] = dict(block.fixed)
     given = block.binds
     if given is None:
-        names = (*block.args.arrays, *block.args.floats)
-        given = {name: Bind(block.args.slot(name)) for name in names}
+        slots = ((name, block.args.slot(name)) for name in (*block.args.arrays, *block.args.floats))
+        given = {name: Bind(slot) for name, slot in slots if slot < WHOLE}
     for name, bind in given.items():
         word = bind.word
         if word == SCRATCH:

@@ -12,7 +12,7 @@ from typing import Any
 
 from numbaprims import arrays, settings
 from numbaprims.device_arrays import device_of
-from numbaprims.dispatch import call, choose as _choose, examples, registry, tables
+from numbaprims.dispatch import choose as _choose, examples, registry, tables
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config
 
@@ -229,7 +229,7 @@ def problem_and_device(
         return problem_of(function, *args, **kwargs), device or device_of_call(args, kwargs)
     if args or kwargs:
         raise TypeError(f"{asking} takes a problem alone, or a function with the arguments of its call")
-    return function, device or call.device_of(arrays.NUMPY)
+    return function, device or registry.device_of(arrays.NUMPY)
 
 
 def device_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -238,12 +238,11 @@ def device_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         place = device_of(value)
         if place is not None and place != "cpu":
             return arrays.enter(value, "array")[2].device
-    return call.device_of(arrays.NUMPY)
+    return registry.device_of(arrays.NUMPY)
 
 
 def _time(made: examples.Call, stem: str, solver: str, device: str) -> float:
     """Seconds of the call with one solver; its result goes to an array of its own, not to the caller's `out`."""
-    from numbaprims.dispatch import registry
     from numbaprims.tuning.timing import Schedule, measure_one
 
     clock, schedule = registry.clock(device), None

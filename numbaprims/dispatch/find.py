@@ -17,9 +17,10 @@ from time import perf_counter
 from typing import Any
 
 from numbaprims import settings
-from numbaprims.dispatch import call as _call, choose as _choose, examples, registry, tables
+from numbaprims.dispatch import choose as _choose, examples, registry, tables
 from numbaprims.dispatch.check import check_of
 from numbaprims.dispatch.explain import problem_and_device, seconds_text
+from numbaprims.dispatch.launchers import forget
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config, Solver
 from numbaprims.tuning import database, records, turns
@@ -238,7 +239,7 @@ def keep(problem: Problem, target: Any, found: Sequence[tuple[Finding, int]], *,
                 key, [record_of(finding, version, threads) for finding, version in timed],
                 solvers=None if everything else [finding.algorithm for finding, _ in found],
             )  # fmt: skip
-    _call.forget()
+    forget()
     return done
 
 

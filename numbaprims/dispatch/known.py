@@ -16,7 +16,8 @@ CAPACITY = 256
 class KnownCalls:
     """`get(key)` is None or (driver, address, table, made).
 
-    `driver(address, out, a, b, f0, f1, f2)` is 1 if it has done the call.
+    `driver(address, out, a, b, f0, f1, f2)` is 1 if it has done the call, 0 if it does not know it, else 2 more than
+    the number of its record.
 
     Fixed are the types, dtypes, shapes, strides and flags of the arrays, and which of them are the same memory.
     """
@@ -27,17 +28,19 @@ class KnownCalls:
         self.get = self._tables.get  # a bare dict lookup: reads need no lock
         remember(self)
 
-    def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], made: Any = None) -> None:
+    def add(
+        self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], made: Any = None, whole: bool = False
+    ) -> None:
         """Remember a checked call: (slot, array) of its arrays, the result first.  Once for each `bound`.
 
-        With `made`, which says how results of this key are made, the driver is that of tuples (`cpu/known.py`), and the
-        table's records have each its `bound`.
+        With `made`, which says how results of this key are made, the driver is that of tuples (`cpu/known.py`). With
+        either that or `whole` it also knows calls that it does not run; the table's records have each its `bound`.
         """
         if bound.known:
             return
         bound.known = True
         known = importlib.import_module("numbaprims.cpu.known")
-        record = known.make_record(bound.launch, operands, made is not None)
+        record = known.make_record(bound.launch, operands, whole or made is not None)
         driver = known.driver() if made is None else known.tuple_driver()
         if record is None or driver is None:
             return

@@ -6,6 +6,9 @@ import functools
 import importlib
 from typing import Any
 
+from numbaprims import settings
+from numbaprims.arrays import Library
+from numbaprims.dispatch.launchers import forget
 from numbaprims.dispatch.solver import Solver
 from numbaprims.stems import ENGINES, STEMS
 
@@ -30,6 +33,14 @@ def split(device: str) -> tuple[str, int]:
     """
     name, _, index = device.partition(":")
     return ("cpu" if name == "cpu" else "gpu"), int(index or 0)
+
+
+def device_of(library: Library) -> str:
+    """The device of a call: that of its arrays; for arrays of the host that of the settings, if they name a GPU."""
+    wanted = settings.current().device
+    if library.device != "cpu" or wanted is None or wanted == "reference":
+        return library.device
+    return wanted
 
 
 def solvers(stem: str, device: str) -> tuple[Solver, ...]:
@@ -75,7 +86,7 @@ def register(stem: str, solver: Solver, device: str = "cpu") -> None:
     key = (stem, split(device)[0])
     before = (known for known in _registered.get(key, ()) if known.name != solver.name)
     _registered[key] = (solver, *before)
-    _choose_anew()
+    forget()
 
 
 def unregister(stem: str, name: str, device: str = "cpu") -> None:
@@ -90,7 +101,7 @@ def unregister(stem: str, name: str, device: str = "cpu") -> None:
     if len(left) == len(_registered.get(key, ())):
         raise ValueError(f"no solver {name!r} was registered for {stem} on {device}")
     _registered[key] = left
-    _choose_anew()
+    forget()
 
 
 def _own(stem: str, device: str) -> tuple[Solver, ...]:
@@ -100,12 +111,6 @@ def _own(stem: str, device: str) -> tuple[Solver, ...]:
         return tuple(_stem(stem, kind).SOLVERS)
     except (ModuleNotFoundError, AttributeError):
         raise ValueError(f"stem {stem!r} is not one that has solvers: {', '.join(STEMS)}") from None
-
-
-def _choose_anew() -> None:
-    from numbaprims.dispatch import call
-
-    call.forget()
 
 
 def target(device: str) -> Any:

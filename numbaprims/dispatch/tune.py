@@ -17,8 +17,9 @@ from time import monotonic
 from typing import Any
 
 from numbaprims import arrays, settings
-from numbaprims.dispatch import call as _call, choose as _choose, examples, find as _find, peaks, registry
+from numbaprims.dispatch import choose as _choose, examples, find as _find, peaks, registry
 from numbaprims.dispatch.explain import seconds_text
+from numbaprims.dispatch.launchers import forget
 from numbaprims.dispatch.problem import Problem
 from numbaprims.tuning import database, records
 from numbaprims.tuning.search import Batch, Option, Walk
@@ -119,7 +120,7 @@ def tune(
                 f"problems: {problem!r} given; tune takes what numbaprims.explain(function, ...).problem gives, as "
                 f"find does with find(function, ...); `numbaprims tune` takes sizes"
             )
-    place = device or _call.device_of(arrays.NUMPY)
+    place = device or registry.device_of(arrays.NUMPY)
     own = database.user()
     runs = [_Run(problem, place, own, sampler, again) for problem in wanted]
     bar = _Bar(len(runs), progress)
@@ -142,7 +143,7 @@ def tune(
         for run in runs:
             run.keep()
         bar.close()
-        _call.forget()
+        forget()
     for run in runs:
         if run.error is not None:
             raise run.error

@@ -156,6 +156,7 @@ def prelu_backward(dy: Any, x: Any, weight: Any, out: Any = None) -> tuple[Any, 
     storage = enter_weight(weight, x)
     single = is_number(storage)
     posed = pose("prelu", "backward", {"dy": dy, "x": x}, out, weight=None if single else storage)
+    bind(posed)  # what `explain` is asked for is dx
     # the weight's gradient first: dx may overwrite dy or x
     dweight = run(weight_gradient(posed, storage), NO_PARAMETERS)
     slope = _number(storage, x) if single else 0.0
@@ -293,30 +294,41 @@ def _glu_shape(
 # ---------------------------------------------------------------- the launch
 
 
+def bind(posed: Posed) -> call.Bound | None:
+    """The launcher of a checked call; None where there is nothing to launch."""
+    state = _current()
+    if posed.out.size == 0 or not next(iter(posed.inputs.values())).size or state.device == "reference":
+        if state.trial is not None:
+            state.trial.choice(posed.problem())
+        return None
+    key = posed.key()
+    bound = _get(key)
+    if bound is None:
+        with applicable(posed):
+            made = call.bind(
+                posed.problem(), posed.out.shape, posed.dtype, library=posed.origin,
+                outputs=(0, ARRAYS.index("dgate")),
+            )  # fmt: skip
+            bound = _launchers.put(key, made)
+    return bound
+
+
 def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = None, known_key: Any = None) -> Any:
     """Launch a checked call and give its result.
 
     `fast_key` and `known_key` are where the fast paths look next time.
     """
     inputs, out = posed.inputs, posed.out
-    state = settings.current()
-    if out.size == 0 or not next(iter(inputs.values())).size:
-        if posed.direction == "weight":
-            out.fill(0)
-        return posed.result
-    if state.device == "reference":
-        from numbaprims.ops._activation_reference import compute
-
-        compute(posed, parameters)
-        return posed.result
-    key = posed.key()
-    bound = _get(key)
+    state, bound = _current(), bind(posed)
     if bound is None:
-        with applicable(posed):
-            made = call.bind(
-                posed.problem(), out.shape, posed.dtype, library=posed.origin, outputs=(0, ARRAYS.index("dgate"))
-            )
-            bound = _launchers.put(key, made)
+        if out.size == 0 or not next(iter(inputs.values())).size:
+            if posed.direction == "weight":
+                out.fill(0)
+        else:
+            from numbaprims.ops._activation_reference import compute
+
+            compute(posed, parameters)
+        return posed.result
     if fast_key is not None and posed.origin is arrays.NUMPY:
         _launchers.put(fast_key, bound)
     operands = dict(inputs, out=out)

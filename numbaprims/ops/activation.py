@@ -77,6 +77,7 @@ from numbaprims.ops._activation_smooth import (
 )
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
 from numbaprims.ops.epilogue import NOT_FUSED, make_activation
+from numbaprims.ops.primitive import problems
 
 #: Every name that `activation` takes, each also a function of this module.
 NAMES = (*KINDS, *ALIASES)
@@ -181,57 +182,11 @@ def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, 
     return _backward(kernel[0], dy, saved, out, kernel[1], kernel[2], kernel[3])
 
 
-# ---------------------------------------------------------------- problems, for `explain`
-
-
-def _problem(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> ActivationProblem:
-    name, full = resolve(kind, parameters)
-    weight = None
-    if name == "prelu":
-        weight = _call.enter_weight(full["weight"], x)
-    act_kind = name if name in NOT_FUSED else _call.kernel_of(make_activation(kind, parameters))[0]
-    per_channel = None if weight is None or _call.is_number(weight) else weight
-    return _call.pose(act_kind, "forward", {"x": x}, out, axis=full.get("axis"), weight=per_channel).problem()
-
-
-def _backward_problem(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any) -> ActivationProblem:
-    name, full = resolve(kind, parameters)
-    act_kind = name if name in NOT_FUSED else _call.kernel_of(make_activation(kind, parameters))[0]
-    read = _call.reads(act_kind)
-    inputs = {"dy": dy, **({read: {"x": x, "y": y}[read]} if read else {})}
-    weight = _call.enter_weight(full["weight"], x) if name == "prelu" else None
-    per_channel = None if weight is None or _call.is_number(weight) else weight
-    return _call.pose(act_kind, "backward", inputs, out, axis=full.get("axis"), weight=per_channel).problem()
-
-
-def _named_problem(name: str) -> Any:
-    order = [
-        key for key in KINDS[ALIASES.get(name, (name, {}))[0]].parameters if key not in ALIASES.get(name, ("", {}))[1]
-    ]
-
-    def problem(x: Any, *values: Any, out: Any = None, **parameters: Any) -> ActivationProblem:
-        return _problem(x, name, out=out, **dict(zip(order, values, strict=False)), **parameters)
-
-    return problem
-
-
-def _named_backward_problem(name: str) -> Any:
-    kind, fixed = ALIASES.get(name, (name, {}))
-    read = KINDS[kind].reads
-    order = [key for key in KINDS[kind].parameters if key not in fixed]
-
-    def problem(dy: Any, *values: Any, out: Any = None, **parameters: Any) -> ActivationProblem:
-        given = dict(zip([read, *order] if read else order, values, strict=False), **parameters)
-        x, y = given.pop("x", None), given.pop("y", None)
-        return _backward_problem(dy, x, y, name, out=out, **given)
-
-    return problem
-
-
-PROBLEMS = {
-    "activation": _problem,
-    "activation_backward": _backward_problem,
-    **{name: _named_problem(name) for name in NAMES},
-    **{f"{name}_backward": _named_backward_problem(name) for name in NAMES},
-}
+# `explain` asks each function what it poses
+PROBLEMS = problems(
+    activation,
+    activation_backward,
+    *(globals()[name] for name in NAMES),
+    *(globals()[f"{name}_backward"] for name in NAMES),
+)
 EXAMPLES = {"activation": example_call}

@@ -34,6 +34,8 @@ class Result(NamedTuple):
     dtype: str
     like: int | None = None
     """The input whose order in memory it takes; None for C order."""
+    channels_behind: bool = False
+    """Whether its second dimension lies innermost in memory."""
 
 
 class Pose(NamedTuple):
@@ -44,6 +46,8 @@ class Pose(NamedTuple):
     """From the storage of the results, which are not written."""
     slots: tuple[int, ...] | None = None
     """Which array of a launch each result and each given input is, -1 for none; None: they follow one another."""
+    algorithm: str = "auto"
+    """The solver that the call itself asks for."""
 
 
 class Given(NamedTuple):
@@ -53,6 +57,7 @@ class Given(NamedTuple):
     storages: tuple[Any, ...]
     dtypes: tuple[str | None, ...]
     names: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
 
     def words(self, at: int) -> str:
         """An argument in an error message: "x is a float32 array (3, 4)"."""
@@ -140,7 +145,7 @@ class Primitive:
         pose, library = bound.extra, kinds[0][3]
         results: list[Any] = []
         made: list[Any] = []
-        for index, (shape, dtype, like) in enumerate(pose.results):
+        for index, (shape, dtype, like, _) in enumerate(pose.results):
             if index == 0 and target is not None:
                 storage = arrays.check_out(out, shape, dtype, library=library)
                 self._check_overlap(storage, storages)
@@ -163,9 +168,10 @@ class Primitive:
 
     # ---------------------------------------------------------------- the parts of a call
 
-    def _posed(
-        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any
-    ) -> tuple[Pose, Problem]:
+    def _checked(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: Any, numbers: tuple[float, ...] = ()
+    ) -> Pose:
+        """The pose of a call, its arrays being of one library and of dtypes that go together."""
         first, library = kinds[0][0], kinds[0][3]
         if first not in self.dtypes:
             words = ", ".join(LONG_NAMES[dtype] for dtype in self.dtypes)
@@ -174,9 +180,14 @@ class Primitive:
             if kind is not None and (kind[3] is not library or (kind[0] != first and at not in self._others)):
                 arrays.require_same(given[0], self.inputs[0], given[at], self.inputs[at])
         dtypes = tuple(None if kind is None else kind[0] for kind in kinds)
-        pose = self._pose(Given(given, tuple(storages), dtypes, self.inputs), options)
+        return self._pose(Given(given, tuple(storages), dtypes, self.inputs, numbers), options)
+
+    def _posed(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any
+    ) -> tuple[Pose, Problem]:
+        pose, library = self._checked(given, storages, kinds, options), kinds[0][3]
         made = []
-        for index, (shape, dtype, like) in enumerate(pose.results):
+        for index, (shape, dtype, like, _) in enumerate(pose.results):
             if index == 0 and out is not None:
                 storage = arrays.check_out(out, shape, dtype, library=library)
                 self._check_overlap(storage, storages)
@@ -191,15 +202,16 @@ class Primitive:
         self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any, key: Any
     ) -> call.Bound:
         pose, problem = self._posed(given, storages, kinds, options, out)
-        shape, dtype, _ = pose.results[0]
+        shape, dtype, *_ = pose.results[0]
+        kept = pose._replace(problem=None)  # type: ignore[arg-type]  # it holds the arrays of this call
         trial = _current().trial
         if trial is not None and (problem.empty or _current().device == "reference"):
             trial.choice(problem)  # these are never bound
         if problem.empty or _current().device == "reference":
-            bound = call.Bound(None, problem, None, {}, "", shape, dtype, pose)  # type: ignore[arg-type]
+            bound = call.Bound(None, problem, None, {}, "", shape, dtype, kept)  # type: ignore[arg-type]
         else:
             outputs = tuple(range(len(pose.results))) if pose.slots is None else pose.slots[: len(pose.results)]
-            bound = call.bind(problem, shape, dtype, library=kinds[0][3], extra=pose, outputs=outputs)
+            bound = call.bind(problem, shape, dtype, library=kinds[0][3], extra=kept, outputs=outputs)
         return self._launchers.put(key, bound)
 
     def _check_overlap(self, out: Any, storages: list[Any]) -> None:
@@ -267,6 +279,16 @@ def _write(storage: Any, values: Any) -> None:
         storage[...] = values
     else:
         registry.memory().write(storage, np.ascontiguousarray(values))
+
+
+def scalar(value: Any, name: str) -> float:
+    """The value of a factor as a float; TypeError, naming it, where it is not a real number."""
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name} is {value!r}; it must be a real number")
 
 
 def problems(*functions: Callable[..., Any]) -> dict[str, Callable[..., Problem]]:

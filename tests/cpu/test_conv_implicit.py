@@ -204,9 +204,9 @@ def test_weights_become_panels(width, form, taps_first):
     got = np.full((panels * width * depth * window,), np.nan, np.float32)
     for q in range(panels):
         run(
-            make_pack_weights("f32", "f32", width, W), WEIGHTS, {"panels": got, "source": held}, rows=rows, depth=depth,
+            make_pack_weights("f32", "f32", W), WEIGHTS, {"panels": got, "source": held}, rows=rows, depth=depth,
             block=block, window=window, taps=taps.ctypes.data, plain=int(tap_step == 1), row_step=row_step,
-            c_step=c_step, q=q, panel_step=panels * width, taps_first=taps_first,
+            c_step=c_step, q=q, panel_step=panels * width, taps_first=taps_first, width=width,
         )  # fmt: skip
     for c0 in range(0, depth, block):
         part = w[:, c0 : c0 + block]

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from statistics import geometric_mean
 from typing import Any
 
 from numbaprims.bench import rivals
 from numbaprims.bench.cases import Case, load_suites
 from numbaprims.bench.operands import spoil
-from numbaprims.bench.results import geometric_mean
 from numbaprims.bench.session import schedule
 from numbaprims.bench.stems import conv, conv_operands, conv_suites
 from numbaprims.bench.stems.conv_solvers import solver_times

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from statistics import geometric_mean
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,6 @@ import numpy as np
 
 from numbaprims.bench import gpu, rivals, session, zhang_calls
 from numbaprims.bench.cases import OURS
-from numbaprims.bench.results import geometric_mean
 from numbaprims.tuning.timing import Schedule, measure as measure_calls
 
 HIDDEN = (10, 20, 40, 80, 160, 320, 640, 1280)

@@ -6,9 +6,9 @@ CPU's own.
 
 from __future__ import annotations
 
-from numbaprims.cpu.activation import functions
-from numbaprims.cpu.activation.exponential import exp, exp_and_sum, expm1, expm1_to_infinity
+from numbaprims.cpu.simd.math import functions
 from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum, expm1, expm1_to_infinity
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-from numbaprims.cpu.activation import functions
-from numbaprims.cpu.activation.exponential import exp, exp_and_sum_in_range
 from numbaprims.cpu.activation.formulas import sigmoid as _sigmoid
+from numbaprims.cpu.simd.math import functions
 from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum_in_range
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
 from numbaprims.formulas.gradients import ARITHMETIC

@@ -1,5 +1,6 @@
 """Convolutions on the CPU: solvers, the best first."""
 
+from numbaprims.cpu.conv import long
 from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise import Depthwise
 from numbaprims.cpu.conv.direct import Direct
@@ -41,3 +42,4 @@ SOLVERS = (
     FftWeight(),
     Naive(),
 )
+long.SOLVERS += SOLVERS

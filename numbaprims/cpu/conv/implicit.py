@@ -194,7 +194,7 @@ class Layout:
         if p.ends or not self.rows()[:, AT["sums_in_out"]].all():
             finish = make_finish(acc, p.out_dtype, bias_dtype(p), W).address
         common = {
-            "pack": make_pack_weights(p.w_dtype, acc, self.width, W).address,
+            "pack": make_pack_weights(p.w_dtype, acc, W).address,
             "finish": finish, "activation": activation_address(p, target),
         }  # fmt: skip
         if self.last:

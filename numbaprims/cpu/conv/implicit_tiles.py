@@ -95,6 +95,7 @@ def pack_panel(args, t, block, panels, source, rows, depth, q):  # type: ignore[
     store_word(block, WEIGHTS_AT + 8, q)
     store_word(block, WEIGHTS_AT + 9, load_word(t, PADDED_ROWS))
     store_word(block, WEIGHTS_AT + 10, load_word(t, TAPS_FIRST))
+    store_word(block, WEIGHTS_AT + 11, args.width)
     call_range(args.pack, block, 0, 0, 1)
 
 

@@ -1,4 +1,4 @@
-"""Weights as panels of a product: for each group and block of channels, panels of WIDTH rows over (channel, tap)."""
+"""Weights as panels of a product: for each group and block of channels, panels of `width` rows over (channel, tap)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,20 @@ from numbaprims.cpu.simd import (
 
 # One panel of all channels: `rows` rows there are, `depth` channels in blocks of `block`; `taps` is the address of
 # window offsets; `plain` where these are 0, 1, 2, ...; panel_step: elements of all panels for one (channel, tap);
-# taps_first: 1 where a panel holds all channels of a tap, then those of the next, 0 for all taps of a channel.
+# width: rows of a panel; taps_first: 1 where a panel holds all channels of a tap, then those of the next, 0 for all
+# taps of a channel.
 WEIGHTS = Arguments(
     arrays=("panels", "source"),
-    ints=("rows", "depth", "block", "window", "taps", "plain", "row_step", "c_step", "q", "panel_step", "taps_first"),
-)
+    ints=(
+        "rows", "depth", "block", "window", "taps", "plain", "row_step", "c_step", "q", "panel_step", "taps_first",
+        "width",
+    ),
+)  # fmt: skip
 
 
 @functools.cache
-def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
-    """Pack panel q: block b of channels begins at b * block * window * panel_step, its panel q * WIDTH * k further.
+def make_pack_weights(dtype: str, acc: str, W: int) -> RangeKernel:
+    """Pack panel q: block b of channels begins at b * block * window * panel_step, its panel q * width * k further.
 
     Rows past the last repeat others or hold anything: their sums are not kept.
     """
@@ -43,13 +47,13 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
     LINE = 16
     NEXT = 12  # channels between an element that is read and one that is asked for
 
-    @range_kernel("conv_pack_weights", types, spec=(dtype, acc, WIDTH, W))
+    @range_kernel("conv_pack_weights", types, spec=(dtype, acc, W))
     def conv_pack_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        window = args.window
+        window, height = args.window, args.width
         row_step = args.row_step
         room = stack_tile(acc, W, 1, W)
-        source = advance(args.source, args.q * WIDTH * row_step)
-        rows = min(WIDTH, args.rows - args.q * WIDTH)
+        source = advance(args.source, args.q * height * row_step)
+        rows = min(height, args.rows - args.q * height)
         # channels follow one another without gaps: one run of neighbours instead of one a channel
         run = window
         if args.plain and args.c_step == window:
@@ -64,7 +68,7 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
             k = channels * window
             k_c = 1 if args.taps_first else window
             k_t = channels if args.taps_first else 1
-            panel = advance(args.panels, c0 * window * args.panel_step + args.q * WIDTH * k)
+            panel = advance(args.panels, c0 * window * args.panel_step + args.q * height * k)
             block = advance(source, c0 * args.c_step)
             if args.plain and row_step != 1:
                 for start in range(0, k, run):
@@ -76,7 +80,7 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                             prefetch(here, args.c_step + i, 3)
                     for v in range(0, rows, W):
                         count = min(rows - v, W)
-                        width = min(WIDTH - v, W)
+                        width = min(height - v, W)
                         target = advance(panel, v)
                         corner = advance(here, v * row_step)
                         for p in range(0, length, W):
@@ -85,7 +89,7 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                             store_rows(room, W, lines)
                             c, t = divmod(start + p, window)
                             for i in range(valid):
-                                place = (c * k_c + t * k_t) * WIDTH
+                                place = (c * k_c + t * k_t) * height
                                 if width == W:
                                     store(target, place, load(room, i * W, W))
                                 else:
@@ -100,22 +104,22 @@ def make_pack_weights(dtype: str, acc: str, WIDTH: int, W: int) -> RangeKernel:
                 for c in range(channels):
                     for v in range(0, rows, W):
                         count = min(rows - v, W)
-                        width = min(WIDTH - v, W)
+                        width = min(height - v, W)
                         corner = advance(block, c * args.c_step + v * row_step)
                         for i in range(0, count * row_step, LINE):
                             prefetch(corner, 2 * args.c_step + i, 3)
                         store_rows(room, W, transpose(load_wide_rows(corner, row_step, count, high, W)))
                         for t in range(window):
-                            place = (c * k_c + t * k_t) * WIDTH + v
+                            place = (c * k_c + t * k_t) * height + v
                             store_first(panel, place, width, load(room, load_word(args.taps, t) * W, W))
             else:
                 for c in range(channels):
                     for t in range(window):
                         at = c * args.c_step + load_word(args.taps, t)
-                        place = (c * k_c + t * k_t) * WIDTH
+                        place = (c * k_c + t * k_t) * height
                         for v in range(0, rows, W):
                             count = min(rows - v, W)
-                            width = min(WIDTH - v, W)
+                            width = min(height - v, W)
                             first = at + v * row_step
                             if row_step == 1:
                                 # rows of a matrix, a page or more apart

@@ -23,6 +23,8 @@ from numbaprims.dtypes import DTYPES
 
 MOST = 4 * parts.TERMS
 """Pixels of a part: no solver adds all of them one after the other."""
+SOLVERS: list[Solver] = []
+"""All that there are, for parts that the chosen one does not take; `numbaprims.cpu.conv` fills it."""
 
 
 def is_long(problem: Any) -> bool:
@@ -98,8 +100,6 @@ def _sum(problem: Any) -> Any:
 
 def _able(solver: Solver, problem: Any, target: Any) -> Solver:
     """The solver, or the best one for a part that it does not take."""
-    from numbaprims.cpu.conv import SOLVERS
-
     if solver.why_not(problem, target) is None:
         return solver
     others = [other for other in SOLVERS if other.why_not(problem, target) is None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from numbaprims.cpu.activation import exponential, functions
 from numbaprims.cpu.simd.lanes import reduce_value
+from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.formulas.graph import COMMON, Node, identity, larger, moments_of
 

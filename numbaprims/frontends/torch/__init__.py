@@ -14,6 +14,7 @@ except ImportError as error:
     raise ImportError("numbaprims.frontends.torch needs torch: pip install 'numbaprims[torch]'") from error
 
 import numbaprims.frontends.torch.nn as nn
+import numbaprims.frontends.torch.seconds  # noqa: F401 - fills the table of second derivatives
 from numbaprims.frontends.torch.activations import (
     abs as abs,
     activation as activation,

@@ -21,6 +21,9 @@ from numbaprims.frontends.torch.recording import (
 )
 from numbaprims.ops.activation_kinds import resolve
 
+#: By kind, its second derivative, of functions of this module (seconds.py).
+SECONDS: dict[str, Callable[..., Any]] = {}
+
 
 class ActivationFunction(Recorded):
     """kind(x) for the kinds of one array and some numbers."""
@@ -54,8 +57,6 @@ class GradientFunction(Recorded):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        from numbaprims.frontends.torch.seconds import SECONDS
-
         dy, saved = ctx.saved_tensors
         need_dy, need_saved = ctx.needs_input_grad[:2]
         kind, parameters = resolve(ctx.kind, ctx.parameters)
@@ -164,8 +165,6 @@ class GluGradientFunction(Recorded):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        from numbaprims.frontends.torch.seconds import SECONDS
-
         dy, x = ctx.saved_tensors
         (a, b), (ga, gb) = x.chunk(2, ctx.axis), g.chunk(2, ctx.axis)
         s = sigmoid(b)

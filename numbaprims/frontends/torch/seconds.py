@@ -1,14 +1,13 @@
 """Second derivatives of the activations, of differentiable functions: so that all higher ones exist as well.
 
 Each function takes m, the elements of a gradient's gradient times those of dy, and what the gradient reads, and gives
-m d/ds (dx/dy) for s = x, or s = y where the gradient is a function of y. A kind that is not in the table is piecewise
-linear, and its second derivative is 0.
+m d/ds (dx/dy) for s = x, or s = y where the gradient is a function of y. They go into the table of activations.py; a
+kind that is not in it is piecewise linear, and its second derivative is 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from numbaprims.frontends.torch import activations as f
@@ -108,8 +107,8 @@ def _hard_swish(m: Any, x: Any) -> Any:
     return scaled(_between(m, x, -3.0, 3.0), 1.0 / 3.0)
 
 
-SECONDS: dict[str, Callable[..., Any]] = {
+f.SECONDS.update({
     "sigmoid": _sigmoid, "tanh": _tanh, "exp": _exp, "sqrt": _sqrt, "log": _log, "square": _square, "power": _power,
     "elu": _elu, "selu": _selu, "celu": _celu, "softplus": _softplus, "softsign": _softsign, "silu": _silu,
     "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish,
-}  # fmt: skip
+})  # fmt: skip

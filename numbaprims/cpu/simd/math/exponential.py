@@ -1,10 +1,10 @@
-"""Exponentials for activations: e**(factor x) with its range clamped once, and e**x - 1 from the same work.
+"""Exponentials for formulas: e**(factor x) with its range clamped once, and e**x - 1 from the same work.
 
 With AVX-512, powers of 2 by sixteenths stand in a table in one register: the polynomial for what is left then
 has degree 3 instead of 6, and ln 2 is one float32 instead of two, which costs 1.9e-9 of relative error for
 each power of 2 (half a unit in the last place where the argument is 20). On one Zen 4 core `exp` of float32
 so runs at 9.4 G elements a second before it is clamped, where two parts and degree 6 give 5.7. Other targets
-and float64 take the functions of the simd layer.
+and float64 take the functions of `formulas.elementary`.
 """
 
 from __future__ import annotations

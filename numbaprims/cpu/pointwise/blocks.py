@@ -1,0 +1,189 @@
+"""Any strides, without a copy of the arrays: blocks of elements pass through the kernels for contiguous runs.
+
+The loops of a problem are cut into blocks of a x b elements of the two innermost ones.  An operand whose block is
+contiguous is used where it lies, and so is one that has a single element for all of a run; of the others the block is
+gathered into a buffer on the stack, and results are scattered from one.  So there is one kernel for each element size,
+and the arithmetic is compiled once for all layouts.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numba.core import types
+
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.pointwise.form import ARGS, Form
+from numbaprims.cpu.simd import (
+    FLOAT_SLOT,
+    INT_SLOT,
+    call_range,
+    load_scalar,
+    load_word,
+    pointer_from_address,
+    stack_words,
+    store_scalar,
+    store_word,
+)
+from numbaprims.dtypes import DTYPES
+
+# Words of a plan: operands, loops, and the block that a tile takes of the two innermost ones; then of each operand its
+# slot, whether it is written, and whether it is used where it lies whatever its strides; then of each loop, the
+# outermost first, its length and every operand's stride.  Lengths and strides count elements.
+OPERANDS, LOOPS, TILE_A, TILE_B, HEAD = 0, 1, 2, 3, 4
+SLOT, IS_OUT, IN_PLACE, OPERAND = 0, 1, 2, 3
+
+PLAN, COMPUTE = ARGS.slot("plan"), ARGS.slot("compute")
+FLOATS = len(ARGS.floats)
+
+# Elements of a block that is gathered, and bytes of stack for those of all operands: five of float64 have 512 in each,
+# two of float32, the common case, use 8 KiB of the first-level cache.
+BLOCK = 1024
+STACK = 24 << 10
+# Elements of a run that is used where it lies.
+RUN = 8192
+# A shorter run is gathered together with others: to call the kernel takes some 10 ns.
+SHORTEST_RUN = 256
+# The same where an operand would be gathered for the sake of one element.
+SHORTEST_OF_ONE = 128
+# Edge of a gathered block whose operands are contiguous along different loops: 32 elements of 4 bytes are two
+# cache lines, so that each line of a transposed operand is used in full while it is near.
+EDGE = 32
+
+
+def any_strides(
+    form: Form, shape: Sequence[int], strides: Sequence[Sequence[int]], *, single: bool = False
+) -> tuple[Form, np.ndarray, int]:
+    """How a form walks loops over its results and operands: (form, plan, tiles).
+
+    `strides` has the results first; with `single` a tile is one element.
+    """
+    arrays = (*form.results, *form.operands)
+    order = _order(shape, strides)
+    lengths = [shape[axis] if axis >= 0 else 1 for axis in order]
+    steps = [[each[axis] if axis >= 0 else 0 for axis in order] for each in strides]
+    a, b = lengths[-2:]
+    ones = [each[-1] == 0 and k >= len(form.results) for k, each in enumerate(steps)]
+    rows = all(one or each[-1] == 1 for one, each in zip(ones, steps, strict=True))
+    tile = 1, 1
+    if single:
+        ones = [False] * len(ones)
+    elif rows and b >= (SHORTEST_OF_ONE if any(ones) else SHORTEST_RUN):
+        tile = 1, min(b, RUN)
+    else:
+        ones = [False] * len(ones)
+        block = min(BLOCK, STACK // sum(DTYPES[each.dtype].itemsize for each in arrays) // EDGE * EDGE)
+        turned = any(abs(each[-1]) > 1 and abs(each[-2]) == 1 for each in steps)
+        tile_b = min(b, EDGE if turned else block)
+        tile_a = min(a, block // tile_b)
+        tile = tile_a, min(b, block // tile_a)
+    kinds = [each._replace(kind="one" if one else "row") for each, one in zip(arrays, ones, strict=True)]
+    words = [len(arrays), len(lengths), *tile]
+    for k, array in enumerate(kinds):
+        words += [array.slot, int(k < len(form.results)), int(single or array.kind == "one")]
+    for axis, length in enumerate(lengths):
+        words += [length, *(each[axis] for each in steps)]
+    tiles = -(-a // tile[0]) * -(-b // tile[1]) * math.prod(lengths[:-2])
+    form = form._replace(operands=tuple(kinds[len(form.results) :]))
+    return form, np.array(words, np.int64), tiles
+
+
+def _order(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
+    """The loops with the two innermost last; -1 stands for a loop of one iteration."""
+    last = len(shape) - 1
+    if last == 0:
+        return [-1, 0]
+    second = last - 1
+    for steps in strides:
+        # a loop along which an operand is contiguous that is not so along the innermost
+        unit = [axis for axis in range(last) if abs(steps[axis]) == 1]
+        if unit and abs(steps[last]) > 1:
+            second = unit[-1]
+    return [axis for axis in range(last) if axis != second] + [second, last]
+
+
+@helper
+def _gather(buffer, source, na, nb, sa, sb):  # type: ignore[no-untyped-def]
+    """buffer[i * nb + j] = source[i * sa + j * sb], the source's neighbours one after the other."""
+    if abs(sb) <= abs(sa) or sa == 0:
+        for i in range(na):
+            for j in range(nb):
+                store_scalar(buffer, i * nb + j, load_scalar(source, i * sa + j * sb))
+    else:
+        for j in range(nb):
+            for i in range(na):
+                store_scalar(buffer, i * nb + j, load_scalar(source, i * sa + j * sb))
+
+
+@helper
+def _scatter(target, buffer, na, nb, sa, sb):  # type: ignore[no-untyped-def]
+    """target[i * sa + j * sb] = buffer[i * nb + j]"""
+    for i in range(na):
+        for j in range(nb):
+            store_scalar(target, i * sa + j * sb, load_scalar(buffer, i * nb + j))
+
+
+@functools.cache
+def make_blocks(size: int) -> RangeKernel:
+    """Blocks of elements of `size` bytes through the kernel at the argument `compute`."""
+    elem = f"u{8 * size}"
+    stack, words = STACK, STACK // 8
+
+    @range_kernel("pointwise_blocks", types.int64, spec=(size, stack))
+    def blocks(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        plan, compute = load_word(args, PLAN), load_word(args, COMPUTE)
+        operands, loops = load_word(plan, OPERANDS), load_word(plan, LOOPS)
+        tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
+        first = plan + 8 * (HEAD + OPERAND * operands)
+        loop_b = first + 8 * (1 + operands) * (loops - 1)
+        loop_a = loop_b - 8 * (1 + operands)
+        a, b = load_word(loop_a, 0), load_word(loop_b, 0)
+        blocks_a, blocks_b = (a + tile_a - 1) // tile_a, (b + tile_b - 1) // tile_b
+        addresses = stack_words(8)
+        buffers = stack_words(words)
+        buffer_bytes = stack // operands // 64 * 64
+        block = stack_words(80)
+        for k in range(FLOATS):
+            store_word(block, FLOAT_SLOT + k, load_word(args, FLOAT_SLOT + k))
+        for tile in range(lo, hi):
+            begin_b = (tile % blocks_b) * tile_b
+            begin_a = (tile // blocks_b % blocks_a) * tile_a
+            na, nb = min(tile_a, a - begin_a), min(tile_b, b - begin_b)
+            for k in range(operands):
+                at = begin_a * load_word(loop_a, 1 + k) + begin_b * load_word(loop_b, 1 + k)
+                start = load_word(args, load_word(plan, HEAD + OPERAND * k + SLOT))
+                store_word(addresses, k, start + size * at)
+            index = tile // (blocks_b * blocks_a)
+            for d in range(loops - 3, -1, -1):
+                loop = first + 8 * (1 + operands) * d
+                digit = index % load_word(loop, 0)
+                index = index // load_word(loop, 0)
+                for k in range(operands):
+                    store_word(addresses, k, load_word(addresses, k) + size * digit * load_word(loop, 1 + k))
+            for k in range(operands):
+                sa, sb = load_word(loop_a, 1 + k), load_word(loop_b, 1 + k)
+                address = load_word(addresses, k)
+                operand = HEAD + OPERAND * k
+                if not load_word(plan, operand + IN_PLACE) and (sb != 1 or (na != 1 and sa != nb)):
+                    buffer = buffers + buffer_bytes * k
+                    if not load_word(plan, operand + IS_OUT):
+                        source = pointer_from_address(address, elem)
+                        _gather(pointer_from_address(buffer, elem), source, na, nb, sa, sb)
+                    address = buffer
+                store_word(block, load_word(plan, operand + SLOT), address)
+            store_word(block, INT_SLOT, na * nb)
+            store_word(block, INT_SLOT + 1, na * nb)
+            call_range(compute, block, worker, 0, 1)
+            for k in range(operands):
+                sa, sb = load_word(loop_a, 1 + k), load_word(loop_b, 1 + k)
+                moved = load_word(plan, HEAD + OPERAND * k + IS_OUT) and not load_word(
+                    plan, HEAD + OPERAND * k + IN_PLACE
+                )
+                if moved and (sb != 1 or (na != 1 and sa != nb)):
+                    buffer = pointer_from_address(buffers + buffer_bytes * k, elem)
+                    _scatter(pointer_from_address(load_word(addresses, k), elem), buffer, na, nb, sa, sb)
+
+    return blocks

@@ -1,0 +1,45 @@
+"""Sums that other primitives pose: the gradients of prelu's weight and of a convolution's bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from numbaprims.cpu.program import Program
+from numbaprims.cpu.reduce.solvers import SOLVERS, SPLIT
+from numbaprims.dispatch.solver import default_config
+from numbaprims.formulas.reductions import FORMULAS
+from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
+
+
+class Sum(NamedTuple):
+    """A formula of one sum over all dimensions but the first."""
+
+    problem: Reduction
+
+    @classmethod
+    def of(cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Sum:
+        """`dtypes` and `strides` have the result first, whose strides are 0 along what is summed."""
+        known = FORMULAS[formula]
+        arrays = [Operand(*each, dtype) for each, dtype in zip((*known.results, *known.operands), dtypes, strict=True)]
+        kept, reduced, steps = collapse(shape, range(1, len(shape)), strides, 1)
+        words = tuple(":".join(each) for each in arrays)
+        layout = layout_of(kept, reduced, arrays, steps)
+        return cls(Reduction(formula, dtypes[1], kept, reduced, layout, words[:1], words[1:], steps))
+
+    def _solver(self, target: Any, naive: bool = False) -> Any:
+        able = [each for each in SOLVERS if each.why_not(self.problem, target) is None]
+        if naive:
+            return able[-1]
+        # one lane does not add up all of a long row
+        chunks = [each for each in able if each.name.startswith("split")] if self.problem.n > SPLIT else []
+        return min(chunks or able, key=lambda each: each.estimate(self.problem, target))
+
+    def estimate(self, target: Any) -> float:
+        return float(self._solver(target).estimate(self.problem, target))
+
+    def program(self, target: Any, *, naive: bool = False) -> Program:
+        """It takes the result, then the operands."""
+        solver = self._solver(target, naive)
+        program: Program = solver.program(self.problem, target, default_config(solver, self.problem, target))
+        return program
