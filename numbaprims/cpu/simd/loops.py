@@ -12,10 +12,13 @@ from numbaprims.cpu import target
 _I64 = ir.IntType(64)
 
 
-def repeat(builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]], list[Any]], label: str) -> list[Any]:
+def repeat(
+    builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]], list[Any]], label: str, rolled: bool = False
+) -> list[Any]:
     """Emit `count` times `step`, which takes the values of the state and gives the next ones; the last are returned.
 
-    `count` may be 0 or less: the state is then what it was.
+    `count` may be 0 or less: the state is then what it was.  A `rolled` loop is not unrolled any further: of rows
+    of some hundred elements the loops for what is left would take longer than the first.
     """
     before = builder.block
     body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
@@ -25,6 +28,8 @@ def repeat(builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]
     phis = [builder.phi(value.type) for value in state]
     again = step(list(phis))
     less = builder.sub(left, ir.Constant(_I64, 1))
+    if rolled:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True).attributes.add("convergent")
     end = builder.block
     builder.cbranch(builder.icmp_signed(">", less, ir.Constant(_I64, 0)), body, after)
     builder.position_at_end(after)
