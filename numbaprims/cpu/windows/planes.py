@@ -28,6 +28,7 @@ from numbaprims.cpu.simd import (
     store_narrow_first,
     zeros,
 )
+from numbaprims.cpu.simd.loops import keep_rolled
 from numbaprims.cpu.windows.arguments import ARGS, FIRST, NOWHERE, NUMBER, THIRD, lowest
 from numbaprims.cpu.windows.combine import (
     as_places,
@@ -70,6 +71,7 @@ def down_row(args, x, z, deep, h, tall, values, places, kind, acc, LOW, INDEXED,
     """The same of all columns, into the buffers."""
     i = 0
     while i + W <= args.size_w:
+        keep_rolled()
         best, place = down(args, x, z, deep, h, tall, i, W, kind, acc, LOW, INDEXED, power, W, True)
         store(values, i, best)
         if INDEXED:
@@ -174,6 +176,7 @@ def make_forward(
                         down_row(args, x, z, a, h, b, line, at, kind, acc, LOW, INDEXED, power, W)
                     j = 0
                     while KW and j < args.outs_w:
+                        keep_rolled()
                         if INDEXED:
                             best, place = fold_row_first(values, places, j * S, KW, S, D, W)
                         else:
@@ -296,6 +299,7 @@ def make_sums(kind: str, dtype: str, W: int, SHORT: bool, KW: int, S: int, D: in
                 else:
                     j = 0
                     while j + W <= args.outs_w:
+                        keep_rolled()
                         total = up(args, dy, y, shares, deep, tall, j, W, kind, acc, MEAN, power, W, True)
                         store_spread(values, MARGIN + j * SPREAD, total, SPREAD)
                         j += W
@@ -306,6 +310,7 @@ def make_sums(kind: str, dtype: str, W: int, SHORT: bool, KW: int, S: int, D: in
                         store_spread(values, MARGIN + j * SPREAD, total, SPREAD)
                     i = 0
                     while KW and i < args.size_w:
+                        keep_rolled()
                         total = fold_row("avg", values, i, KW, 1, D, W)
                         left = min(args.size_w - i, W)
                         if not MEAN:
