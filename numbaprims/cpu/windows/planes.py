@@ -56,10 +56,8 @@ def fill(p, n, value, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def down(args, x, z, deep, h, tall, i, left, kind, acc, LOW, INDEXED, power, W, FULL):  # type: ignore[no-untyped-def]
-    """Columns i, i + 1, ... of `deep` times `tall` rows from (z, h) on: (joined, their places)."""
-    at = (z * args.size_h + h) * args.size_w + i
-    step, line = args.step_d * args.size_h * args.size_w, args.step_h * args.size_w
+def down(x, at, deep, tall, step, line, left, kind, acc, LOW, INDEXED, power, W, FULL):  # type: ignore[no-untyped-def]
+    """Columns from `at` on of `deep` times `tall` rows, `step` and `line` apart: (joined, their places)."""
     return walk_window(
         kind, x, at, at, left, deep, tall, 1, step, line, 0, step, line, 0, splat(scalar(LOW, acc), W),
         splat(scalar(NOWHERE, "i32"), W), power, FULL, INDEXED,
@@ -67,19 +65,19 @@ def down(args, x, z, deep, h, tall, i, left, kind, acc, LOW, INDEXED, power, W, 
 
 
 @helper
-def down_row(args, x, z, deep, h, tall, values, places, kind, acc, LOW, INDEXED, power, W):  # type: ignore[no-untyped-def]
-    """The same of all columns, into the buffers."""
+def down_row(x, at, deep, tall, step, line, width, values, places, kind, acc, LOW, INDEXED, power, W):  # type: ignore[no-untyped-def]
+    """The same of `width` columns, into the buffers."""
     i = 0
-    while i + W <= args.size_w:
+    while i + W <= width:
         keep_rolled()
-        best, place = down(args, x, z, deep, h, tall, i, W, kind, acc, LOW, INDEXED, power, W, True)
+        best, place = down(x, at + i, deep, tall, step, line, W, kind, acc, LOW, INDEXED, power, W, True)
         store(values, i, best)
         if INDEXED:
             store(places, i, place)
         i += W
-    left = args.size_w - i
+    left = width - i
     if left > 0:
-        best, place = down(args, x, z, deep, h, tall, i, left, kind, acc, LOW, INDEXED, power, W, False)
+        best, place = down(x, at + i, deep, tall, step, line, left, kind, acc, LOW, INDEXED, power, W, False)
         store_first(values, i, left, best)
         if INDEXED:
             store_first(places, i, left, place)
@@ -123,28 +121,35 @@ def make_forward(
             fill(values, args.pitch, empty, W)
             if INDEXED:
                 fill(places, args.pitch, nowhere, W)
+        width, outs, high = args.size_w, args.outs_w, args.outs_h
+        above = args.windows_h
+        line = args.step_h * width
+        area_of_plane = args.size_h * width
+        step = args.step_d * area_of_plane
+        inside = first_lanes(width, W)
         plane, band = divmod(lo, args.bands)
         n, c = divmod(plane, args.c)
         for _ in range(lo, hi):
             x = advance(args.x, n * args.x_n + c * args.x_c)
             first = band * args.band
-            out = advance(args.out, n * args.out_n + c * args.out_c + first * args.outs_w)
-            indices = advance(args.indices, n * args.indices_n + c * args.indices_c + first * args.outs_w)
+            out = advance(args.out, n * args.out_n + c * args.out_c + first * outs)
+            indices = advance(args.indices, n * args.indices_n + c * args.indices_c + first * outs)
             o, p = 0, 0
             if first > 0:
-                o, p = divmod(first, args.outs_h)
+                o, p = divmod(first, high)
             deep = args.windows_d + 24 * o
             z, a, depth = load_word(deep, FIRST), load_word(deep, NUMBER), shares[o]
-            for _ in range(first, min(first + args.band, args.outs_d * args.outs_h)):
-                tall = args.windows_h + 24 * p
-                h, b, area = load_word(tall, FIRST), load_word(tall, NUMBER), depth * shares[args.outs_d + p]
+            for _ in range(first, min(first + args.band, args.outs_d * high)):
+                tall = above + 24 * p
+                b, area = load_word(tall, NUMBER), depth * shares[args.outs_d + p]
+                at = z * area_of_plane + load_word(tall, FIRST) * width
                 if SHORT:
-                    width = args.size_w
                     if a == KD and b == KH:
-                        best, place = down(args, x, z, KD, h, KH, 0, width, kind, acc, LOW, INDEXED, power, W, False)
+                        best, place = down(
+                            x, at, KD, KH, step, line, width, kind, acc, LOW, INDEXED, power, W, False
+                        )  # fmt: skip
                     else:
-                        best, place = down(args, x, z, a, h, b, 0, width, kind, acc, LOW, INDEXED, power, W, False)
-                    inside = first_lanes(width, W)
+                        best, place = down(x, at, a, b, step, line, width, kind, acc, LOW, INDEXED, power, W, False)
                     best = select(inside, best, empty)
                     if INDEXED:
                         place = select(inside, place, nowhere)
@@ -152,87 +157,47 @@ def make_forward(
                     else:
                         best = fold_lanes(kind, best, empty, KW, S, D, BEFORE, False)
                     put(
-                        out,
-                        indices,
-                        0,
-                        args.outs_w,
-                        best,
-                        place,
-                        columns,
-                        area,
-                        kind,
-                        acc,
-                        INDEXED,
-                        VALUES,
-                        power,
-                        W,
-                        False,
-                    )
+                        out, indices, 0, outs, best, place, columns, area, kind, acc, INDEXED, VALUES, power, W, False
+                    )  # fmt: skip
                 else:
-                    line, at = advance(values, BEFORE), advance(places, BEFORE)
+                    row, of = advance(values, BEFORE), advance(places, BEFORE)
                     if a == KD and b == KH:
-                        down_row(args, x, z, KD, h, KH, line, at, kind, acc, LOW, INDEXED, power, W)
+                        down_row(x, at, KD, KH, step, line, width, row, of, kind, acc, LOW, INDEXED, power, W)
                     else:
-                        down_row(args, x, z, a, h, b, line, at, kind, acc, LOW, INDEXED, power, W)
+                        down_row(x, at, a, b, step, line, width, row, of, kind, acc, LOW, INDEXED, power, W)
                     j = 0
-                    while KW and j < args.outs_w:
+                    while KW and j < outs:
                         keep_rolled()
                         if INDEXED:
                             best, place = fold_row_first(values, places, j * S, KW, S, D, W)
                         else:
                             best, place = fold_row(kind, values, j * S, KW, S, D, W), nowhere
-                        left = args.outs_w - j
+                        left = outs - j
                         if left >= W:
                             put(
-                                out,
-                                indices,
-                                j,
-                                W,
-                                best,
-                                place,
-                                columns,
-                                area,
-                                kind,
-                                acc,
-                                INDEXED,
-                                VALUES,
-                                power,
-                                W,
+                                out, indices, j, W, best, place, columns, area, kind, acc, INDEXED, VALUES, power, W,
                                 True,
-                            )
+                            )  # fmt: skip
                         else:
                             put(
-                                out,
-                                indices,
-                                j,
-                                left,
-                                best,
-                                place,
-                                columns,
-                                area,
-                                kind,
-                                acc,
-                                INDEXED,
-                                VALUES,
-                                power,
-                                W,
-                                False,
-                            )
+                                out, indices, j, left, best, place, columns, area, kind, acc, INDEXED, VALUES, power,
+                                W, False,
+                            )  # fmt: skip
                         j += W
-                    while j < args.outs_w:
+                    while j < outs:
                         wide = args.windows_w + 24 * j
-                        one, of = splat(scalar(LOW, acc), 1), splat(scalar(NOWHERE, "i32"), 1)
+                        one, spot = splat(scalar(LOW, acc), 1), splat(scalar(NOWHERE, "i32"), 1)
                         for t in range(load_word(wide, NUMBER)):
                             i = BEFORE + load_word(wide, FIRST) + t * args.step_w
                             if INDEXED:
-                                one, of = first_of(one, of, load(values, i, 1), load(places, i, 1), False)
+                                one, spot = first_of(one, spot, load(values, i, 1), load(places, i, 1), False)
                             else:
                                 one = join_of(kind, one, load(values, i, 1))
-                        put(out, indices, j, 1, one, of, columns, area, kind, acc, INDEXED, VALUES, power, 1, True)
+                        put(out, indices, j, 1, one, spot, columns, area, kind, acc, INDEXED, VALUES, power, 1, True)
                         j += 1
-                out, indices = advance(out, args.outs_w), advance(indices, args.outs_w)
+                out, indices = advance(out, outs), advance(indices, outs)
                 p += 1
-                if p == args.outs_h and o + 1 < args.outs_d:
+                if p == high and o + 1 < args.outs_d:
                     o, p = o + 1, 0
                     deep = args.windows_d + 24 * o
                     z, a, depth = load_word(deep, FIRST), load_word(deep, NUMBER), shares[o]
