@@ -59,8 +59,21 @@ MAY_IMPORT = {
     "frontends": {"ops", "settings", "arrays", "shapes", ""},
     # the public functions by name, hence ""; what `forget` clears
     "jitted": {"ops", "cpu", "settings", "arrays", "shapes", "dispatch.call", ""},
-    "cli": {"settings", "dispatch.ship", "kernel_cache", "cpu", "gpu.driver", "datasets", "nn", "bench", "tuning", ""},
+    "cli": {
+        "settings",
+        "dispatch.ship",
+        "dispatch.registry",
+        "kernel_cache",
+        "cpu",
+        "gpu.driver",
+        "datasets",
+        "nn",
+        "bench",
+        "tuning",
+        "",
+    },
     "bench": {
+        "cpu.rates",
         "cpu.roofline",
         "cpu.target",
         "cpu.threads",
