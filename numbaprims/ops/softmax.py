@@ -12,7 +12,8 @@ from numbaprims.ops._cross_entropy import (
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_backward as softmax_cross_entropy_backward,
 )
-from numbaprims.ops._softmax_problem import SoftmaxProblem as SoftmaxProblem, example_call
+from numbaprims.ops._softmax_example import example_call
+from numbaprims.ops._softmax_problem import SoftmaxProblem as SoftmaxProblem
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import softmax as reference
 
