@@ -63,11 +63,7 @@ def defined(name: str, a: dict[str, Any], axes: tuple[int, ...], shape: tuple[in
         return (total(a["x"]) / total(a["count"]),)
     if name == "weighted_mean_backward":
         return (a["dy"] / total(a["count"]),)
-    if name == "batch_norm_factor":
-        return (a["scale"] / np.sqrt(a["var"] + a["eps"]),)
-    if name == "batch_norm_along":
-        return ((a["x"] - a["mean"]) * a["scale"] + a["shift"],)
-    if name == "batch_norm":
+    if name in ("batch_norm", "batch_norm_along"):
         return ((a["x"] - a["mean"]) / np.sqrt(a["var"] + a["eps"]) * a["scale"] + a["shift"],)
     if name.startswith("batch_norm_train"):
         mean, var = a["x"].mean(axes, keepdims=True), a["x"].var(axes, keepdims=True)

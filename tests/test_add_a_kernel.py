@@ -35,9 +35,9 @@ def rank_one(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "solvers", solvers)
     from numbaprims.ops import gemm
 
-    gemm._launchers.clear()
+    gemm._gemm._launchers.clear()
     yield module
-    gemm._launchers.clear()
+    gemm._gemm._launchers.clear()
 
 
 def test_the_page_makes_a_solver(rank_one):

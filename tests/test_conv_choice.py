@@ -10,6 +10,7 @@ import pytest
 from conv_cases import LARGE, arguments, operand_layouts, to_layout
 
 import numbaprims
+from numbaprims.cpu.rates import profile
 from numbaprims.dispatch import registry
 from numbaprims.ops._conv_problem import ConvProblem, ConvStrides
 from numbaprims.ops.epilogue import Activation
@@ -34,9 +35,16 @@ def problem_of_row(row):
     return dataclasses.replace(problem, strides=strides)
 
 
+def target_of(machine):
+    """The facts that were stored, with the rates of the family's profile."""
+    facts = machine["target"]
+    rates = profile(facts["name"], facts["isa"], facts["vector_bytes"], facts["l3"])
+    return collections.namedtuple("Target", (*facts, "rates"))(**facts, rates=rates)
+
+
 def slowdowns(machine, kind):
     """For each stored problem: time of the chosen solver over that of the best."""
-    target = collections.namedtuple("Target", machine["target"])(**machine["target"])
+    target = target_of(machine)
     solvers = {solver.name: solver for solver in registry.solvers("conv", "cpu")}
     for row in machine["rows"]:
         problem = problem_of_row(row)
@@ -69,7 +77,7 @@ def test_the_stored_times_can_tell(machine):
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine["target"]["name"])
 def test_shipped_times_are_of_solvers_and_configs_that_there_are(machine):
     """A change of configs that leaves the shipped file behind would cost every user a warning, and the times."""
-    target = collections.namedtuple("Target", machine["target"])(**machine["target"])
+    target = target_of(machine)
     solvers = {solver.name: solver for solver in registry.solvers("conv", "cpu")}
     folder = pathlib.Path(database.shipped_file("x")).parent
     lines = [

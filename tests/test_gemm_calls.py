@@ -142,7 +142,7 @@ def test_a_stack_and_the_matrix_of_its_rows_keep_their_shapes():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_repeated_call_with_more_than_a_product_takes_the_short_way(dtype, monkeypatch):
     """A dense layer and an update in place find their launcher as a plain product does, and are checked as it is."""
-    from numbaprims.ops import gemm as module
+    from numbaprims.ops import product as module
 
     rng = np.random.default_rng(21)
     a, b, c = (rng.integers(-4, 5, (6, 6)).astype(dtype) for _ in range(3))
@@ -162,7 +162,8 @@ def test_a_repeated_call_with_more_than_a_product_takes_the_short_way(dtype, mon
         np.testing.assert_array_equal(numbaprims.gemm(a, b, alpha=-1.0, c=out, beta=1.0, out=out), c - a @ b)
 
     calls()
-    monkeypatch.setattr(module, "_gemm", lambda *given: pytest.fail("the long way"))
+    calls()
+    monkeypatch.setattr(module, "_enter", lambda *given: pytest.fail("the long way"))
     calls()
     monkeypatch.undo()
     for words in ({"out": bias}, {"out": c}, {"out": out, "bias": out[0]}):

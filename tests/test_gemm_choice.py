@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from numbaprims.cpu.rates import profile
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
 
@@ -15,7 +16,9 @@ MACHINES = json.loads((pathlib.Path(__file__).parent / "data" / "gemm_timings.js
 
 def slowdowns(machine):
     """For each stored problem: time of the chosen solver over that of the best."""
-    target = types.SimpleNamespace(**machine["target"])
+    facts = machine["target"]
+    rates = profile(facts["name"], facts["isa"], facts["vector_bytes"], facts["l3"])
+    target = types.SimpleNamespace(**facts, rates=rates)
     solvers = {solver.name: solver for solver in registry.solvers("gemm", "cpu")}
     for row in machine["rows"]:
         m, n, k = row["m"], row["n"], row["k"]

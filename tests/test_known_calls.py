@@ -138,3 +138,76 @@ def test_settings_are_seen(capfd):
     assert "naive" in capfd.readouterr().err
     with numbaprims.config(device="reference"):
         assert not recognised(lambda: numbaprims.abs(x))[0]
+
+
+def normalised(x, out=None, running=True, scale=None):
+    """A call of several results and operands, some of them not given."""
+    ones = np.ones(x.shape[1], np.float32) if scale is None else scale
+    statistics = (ones - 1, ones) if running else (None, None)
+    return numbaprims.batch_norm_train(x, ones, ones - 1, *statistics, out=out)
+
+
+@pytest.fixture
+def unknown(monkeypatch):
+    """The calls of batch norm that native code did not recognise."""
+    from numbaprims.ops.primitive import Primitive
+
+    seen, long = [], Primitive._unknown
+    monkeypatch.setattr(Primitive, "_unknown", lambda self, *args: seen.append(self.name) or long(self, *args))
+    numbaprims.dispatch.call.forget()
+    return seen
+
+
+def test_calls_of_many_arrays_are_recognised(rng, unknown):
+    x = rng.standard_normal((4, 3, 5, 5)).astype(np.float32)
+    out = np.empty_like(x)
+    for call in (
+        lambda: normalised(x),
+        lambda: normalised(x, out=out),
+        lambda: normalised(x, running=False),
+        lambda: normalised(x[:, :, ::-1]),
+    ):
+        first = [call() for _ in range(3)][0]
+        unknown.clear()
+        again = call()
+        assert not unknown and len(again) == len(first)
+        for a, b in zip(first, again, strict=True):
+            assert a.dtype == b.dtype and a.strides == b.strides
+            np.testing.assert_array_equal(a, b)
+    assert call()[0].strides == np.empty_like(x[:, :, ::-1]).strides
+    for _ in range(3):  # one dtype more under the same key
+        half = normalised(x.astype(np.float16), scale=np.ones(3, np.float16))
+        assert half[0].dtype == np.float16 and half[1].dtype == np.float32
+
+
+def test_what_is_wrong_with_many_arrays_is_seen_again(rng, unknown):
+    x, one = rng.standard_normal((4, 3, 5)).astype(np.float32), np.ones(3, np.float32)
+    for _ in range(3):
+        want = numbaprims.batch_norm(x, one, one, one, one)
+    room = np.zeros(x.size + 7, np.float32)
+    for wrong, error in (
+        ((x, one, one, one, np.ones(4, np.float32)), ValueError),
+        ((x, one, one, one.astype(np.float64), one), TypeError),
+        ((x, one, one, None, one), TypeError),
+        ((x, one, one, one, [1.0] * 3), TypeError),
+    ):
+        with pytest.raises(error):
+            numbaprims.batch_norm(*wrong)
+    inner, out = room[: x.size].reshape(x.shape), room[7:].reshape(x.shape)
+    with pytest.raises(ValueError, match="memory"):
+        numbaprims.batch_norm(inner, one, one, one, one, out=out)
+    with pytest.raises(ValueError, match="memory"):
+        numbaprims.batch_norm(x, one, one, room[:3], one, out=room[: x.size].reshape(x.shape))
+    unknown.clear()
+    np.testing.assert_array_equal(numbaprims.batch_norm(x, one, one, one, one), want)
+    np.testing.assert_array_equal(numbaprims.batch_norm(x, one[::1].copy(), one, one, one), want)
+    assert not unknown
+
+
+def test_programs_with_scratch_memory_are_found_by_one_comparison(rng, unknown):
+    x = rng.standard_normal((9, 40)).astype(np.float32).T
+    want = numbaprims.softmax(x, axis=1)
+    numbaprims.softmax(x, axis=1)
+    unknown.clear()
+    np.testing.assert_array_equal(numbaprims.softmax(x, axis=1), want)
+    assert not unknown

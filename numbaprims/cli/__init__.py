@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": ("numbaprims.cli.explain", "show every solver of a problem: its estimate or why not, and the choice"),
     "find": ("numbaprims.cli.find", "time every solver of a problem, and remember the fastest"),
     "tune": ("numbaprims.cli.tune", "find the best config of every solver for a suite of shapes"),
+    "calibrate": ("numbaprims.cli.calibrate", "measure what estimates assume of this CPU, and remember it"),
     "warmup": ("numbaprims.cli.warmup", "compile kernels into the cache ahead of their first use"),
     "cache": ("numbaprims.cli.cache", "show or clear the cache of compiled kernels"),
 }

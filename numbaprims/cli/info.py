@@ -54,9 +54,9 @@ def _versions() -> dict[str, str | None]:
 
 
 def _cpu() -> dict[str, Any]:
-    from numbaprims.cpu import target
+    from numbaprims.dispatch import registry
 
-    cpu = target.current()
+    cpu = registry.target("cpu")
     return {
         "model": cpu.model,
         "llvm_name": cpu.name,
@@ -68,6 +68,7 @@ def _cpu() -> dict[str, Any]:
         "l3_bytes": cpu.l3,
         "cores_physical": cpu.cores_physical,
         "cores_logical": cpu.cores_logical,
+        "rates": cpu.rates._asdict(),
     }
 
 
@@ -169,6 +170,13 @@ def _warnings() -> list[str]:
     ]
 
 
+def _rates(rates: dict[str, Any], lanes: int) -> str:
+    """What estimates assume of one core."""
+    peak = 2 * rates["fma"] * rates["clock"] * lanes
+    levels = ", ".join(f"{name} {rates[name.lower()] / 1e9:.3g}" for name in ("L1", "L2", "L3", "memory"))
+    return f"{rates['source']}: {rates['clock'] / 1e9:.3g} GHz, {peak / 1e9:.3g} GFLOP/s f32, GB/s {levels}"
+
+
 def _size(count: int) -> str:
     if not count:
         return "none"
@@ -189,6 +197,7 @@ def render(facts: dict[str, Any]) -> str:
             "caches",
             ", ".join(f"{name} {_size(cpu[f'{name.lower()}_bytes'])}" for name in ("L1d", "L2", "L3")),
         ),
+        ("rates", _rates(cpu["rates"], cpu["vector_bits"] // 32)),
         ("threads", threads["why_count"]),
         ("layer", f"{threads['layer']}: {threads['why_layer']}"),
         *_gpu_rows(gpu),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import typed_passes, untyped_passes
+from numba.core import typed_passes, types, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager
 
 _UNUSED = (
@@ -27,14 +27,41 @@ _UNUSED = (
 )
 
 
-class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
+class _KernelLibrary(JITCodeLibrary):
     """Machine code of a kernel, optimised as a module only."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
 
-class KernelCompiler(CompilerBase):  # type: ignore[misc]
+#: What is asked for again in every kernel, most of it integer arithmetic.
+_signatures: dict[tuple[Any, ...], Any] = {}
+
+
+class _Typing:
+    """Numba's typing context, which remembers the signatures of functions of numbers: it tries every rule for arrays,
+    dates and strings before that of ``int64 + int64``, each time, which took 1.3 s of the 23."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        numbers = not kws and isinstance(func, types.Function) and all(isinstance(arg, _NUMBERS) for arg in args)
+        if not numbers:
+            return self._context.resolve_function_type(func, args, kws)
+        key = (func, *args)
+        if key not in _signatures:
+            _signatures[key] = self._context.resolve_function_type(func, args, kws)
+        return _signatures[key]
+
+
+_NUMBERS = (types.Integer, types.Float, types.Boolean)
+
+
+class KernelCompiler(Compiler):
     """The pipeline of a range kernel."""
 
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
@@ -42,6 +69,7 @@ class KernelCompiler(CompilerBase):  # type: ignore[misc]
             library = _KernelLibrary(targetctx.codegen(), "range kernel")
             library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, *rest)
+        self.state.typingctx = _Typing(typingctx)
 
     def define_pipelines(self) -> list[Any]:
         kernel = PassManager("range kernel")

@@ -7,6 +7,10 @@ program in the calling thread only, and answers 0 where no record fits; the call
 
 What it reads of an array object is what NumPy's own macros read: it has been the same since NumPy 1.0 and is
 looked up again when the first record is made.
+
+There are two drivers.  One takes a result and up to two operands as arguments.  The other takes a tuple of results and
+one of operands, however many, None among them; where a record fits whose program it cannot run, because that needs
+scratch memory or may take several threads, it says which, and the caller has found its launcher by one comparison.
 """
 
 from __future__ import annotations
@@ -23,21 +27,34 @@ from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.program_words import ALONE
+from numbaprims.cpu.program_words import ALONE, FURTHER
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 from numbaprims.cpu.simd.objects import OBJECT, object_address
 
-# Words of a record: the program, how many arrays; then of each array these, its lengths, and its strides.
+# Words of a record: the program, 0 if the caller has to launch it; how many arrays; then of each array these, its
+# lengths, and its strides.  With -1 dimensions it is what has no array, by its address as the dtype.
 _PROGRAM, _ARRAYS, _HEAD = 0, 1, 2
 _SLOT, _NDIM, _DTYPE, _FLAGS, _SAME, _LOW, _HIGH, _FIXED = 0, 1, 2, 3, 4, 5, 6, 7
 # Words of an array object, counted from the one with the pointer to its data.
 _TYPE_AT, _NDIM_AT, _LENGTHS_AT, _STRIDES_AT, _DTYPE_AT, _FLAGS_AT = -1, 1, 2, 3, 5, 6
 _ALIGNED, _WRITEABLE = 0x100, 0x400
 _INT = 0xFFFFFFFF  # ndim and flags are ints in words of 8 bytes
+# The word of a tuple that has its length.
+_SIZE_AT = 2
 
-MOST_ARRAYS = 3
+#: Arrays of the driver that takes them as arguments, and of the one that takes tuples.
+FEW_ARRAYS, MOST_ARRAYS = 3, 16
 #: Records of a table; the oldest go first.
 MOST_RECORDS = 16
+
+
+@functools.cache
+def _items_word() -> int:
+    """Where a tuple keeps its items, in 8-byte words; 0 where they or their number are not found."""
+    probe = (object(), object(), object())
+    words = (ctypes.c_int64 * 8).from_address(id(probe))
+    wanted = [id(each) for each in probe]
+    return next((at for at in range(3, 6) if words[at : at + 3] == wanted and words[_SIZE_AT] == 3), 0)
 
 
 @functools.cache
@@ -53,7 +70,8 @@ def _readable() -> bool:
         return tuple((ctypes.c_int64 * probe.ndim).from_address(address))
 
     return (
-        word(_TYPE_AT) == id(np.ndarray)
+        _items_word() > 0
+        and word(_TYPE_AT) == id(np.ndarray)
         and word(_NDIM_AT) & _INT == probe.ndim
         and word(_DTYPE_AT) == id(probe.dtype)
         and word(_FLAGS_AT) & _INT == probe.flags.num
@@ -87,12 +105,18 @@ def _data_if_known(array, record, data_word, ndarray_type):  # type: ignore[no-u
 
 
 @register_jitable
-def _fits(record, words, h0, h1, h2, data_word, ndarray_type):  # type: ignore[no-untyped-def]
+def _fits(record, words, handles, data_word, ndarray_type):  # type: ignore[no-untyped-def]
     """Whether the arrays lie as the record says, and to each other too; sets their words of the call."""
     at = record + 8 * _HEAD
     data0 = low0 = high0 = 0
     for k in range(load_word(record, _ARRAYS)):
-        data = _data_if_known(h0 if k == 0 else h1 if k == 1 else h2, at, data_word, ndarray_type)
+        handle, ndim = load_word(handles, k), load_word(at, _NDIM)
+        if ndim < 0:
+            if handle != load_word(at, _DTYPE):
+                return False
+            at += 8 * _FIXED
+            continue
+        data = _data_if_known(handle, at, data_word, ndarray_type)
         if data == -1:
             return False
         low, high = data + load_word(at, _LOW), data + load_word(at, _HIGH)
@@ -103,9 +127,32 @@ def _fits(record, words, h0, h1, h2, data_word, ndarray_type):  # type: ignore[n
                 return False
         elif low < high0 and low0 < high:
             return False
-        store_word(words, load_word(at, _SLOT), data)
-        at += 8 * (_FIXED + 2 * load_word(at, _NDIM))
+        slot = load_word(at, _SLOT)
+        if slot >= 0:
+            store_word(words, slot, data)
+        at += 8 * (_FIXED + 2 * ndim)
     return True
+
+
+@register_jitable
+def _launch(table, handles, least, most, f0, f1, f2, data_word):  # type: ignore[no-untyped-def]
+    """0 where no record of so many arrays fits, 1 where its program has run, else 2 and the record's number."""
+    call = stack_words(CALL_WORDS)
+    words = call + 8 * C_WORDS
+    ndarray_type = load_word(table, 1)
+    for index in range(load_word(table, 0)):
+        record = load_word(table, 2 + index)
+        if least <= load_word(record, _ARRAYS) <= most and _fits(record, words, handles, data_word, ndarray_type):
+            program = load_word(record, _PROGRAM)
+            if program == 0:
+                return 2 + index
+            store_word(call, C_PROGRAM, program)
+            store_word(words, FLOAT_SLOT, float_bits(f0))
+            store_word(words, FLOAT_SLOT + 1, float_bits(f1))
+            store_word(words, FLOAT_SLOT + 2, float_bits(f2))
+            call_range(load_word(program, ALONE), call, 0, 1, 0)
+            return 1
+    return 0
 
 
 @functools.cache
@@ -117,36 +164,47 @@ def driver() -> Any:
     word = data_word()
 
     def launch_known(table, a0, a1, a2, f0, f1, f2):  # type: ignore[no-untyped-def]
-        h0, h1, h2 = object_address(a0), object_address(a1), object_address(a2)
-        call = stack_words(CALL_WORDS)
-        words = call + 8 * C_WORDS
-        ndarray_type = load_word(table, 1)
-        for index in range(load_word(table, 0)):
-            record = load_word(table, 2 + index)
-            if _fits(record, words, h0, h1, h2, word, ndarray_type):
-                program = load_word(record, _PROGRAM)
-                store_word(call, C_PROGRAM, program)
-                store_word(words, FLOAT_SLOT, float_bits(f0))
-                store_word(words, FLOAT_SLOT + 1, float_bits(f1))
-                store_word(words, FLOAT_SLOT + 2, float_bits(f2))
-                call_range(load_word(program, ALONE), call, 0, 1, 0)
-                return 1
-        return 0
+        handles = stack_words(FEW_ARRAYS)
+        store_word(handles, 0, object_address(a0))
+        store_word(handles, 1, object_address(a1))
+        store_word(handles, 2, object_address(a2))
+        return _launch(table, handles, 0, FEW_ARRAYS, f0, f1, f2, word)
 
     launch_known.__name__ = launch_known.__qualname__ = f"launch_known_{word}"
-    entry = compile_entry(launch_known, _signature())
-    try:
-        # the C function itself: the types of the arguments need not be looked up
-        return next(iter(entry.overloads.values())).entry_point
-    except (AttributeError, StopIteration):
-        return None
+    return _entry(launch_known, FEW_ARRAYS)
 
 
-def _signature() -> Any:
+@functools.cache
+def tuple_driver() -> Any:
+    """`driver(table, results, operands, f0, f1, f2)`, of two tuples: as `_launch` says."""
+    word, items = data_word(), _items_word()
+
+    def launch_tuples(table, made, given, f0, f1, f2):  # type: ignore[no-untyped-def]
+        handles = stack_words(MOST_ARRAYS)
+        a, b = object_address(made), object_address(given)
+        first, second = load_word(a, _SIZE_AT), load_word(b, _SIZE_AT)
+        count = first + second
+        if count > MOST_ARRAYS:
+            return 0
+        for k in range(first):
+            store_word(handles, k, load_word(a, items + k))
+        for k in range(second):
+            store_word(handles, first + k, load_word(b, items + k))
+        return _launch(table, handles, count, count, f0, f1, f2, word)
+
+    launch_tuples.__name__ = launch_tuples.__qualname__ = f"launch_tuples_{word}_{items}"
+    return _entry(launch_tuples, 2)
+
+
+def _entry(function: Any, objects: int) -> Any:
+    """The C function of a driver: the types of the arguments need not be looked up."""
     from numba import types
 
-    objects = [OBJECT] * MOST_ARRAYS
-    return types.int64(types.int64, *objects, *[types.float64] * 3)
+    signature: Any = types.int64(types.int64, *[OBJECT] * objects, *[types.float64] * 3)
+    try:
+        return next(iter(compile_entry(function, signature).overloads.values())).entry_point
+    except (AttributeError, StopIteration):
+        return None
 
 
 def _extent(array: np.ndarray) -> tuple[int, int]:
@@ -155,22 +213,29 @@ def _extent(array: np.ndarray) -> tuple[int, int]:
     return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + array.itemsize
 
 
-def make_record(launch: Any, operands: Sequence[tuple[int, np.ndarray]]) -> np.ndarray | None:
-    """What `driver` compares: the slot of each array in the arguments, the result first; None where it cannot run it.
+def make_record(
+    launch: Any, operands: Sequence[tuple[int, np.ndarray | None]], any_program: bool = False
+) -> np.ndarray | None:
+    """What a driver compares: the slot of each array in the arguments (-1: it is looked at only), the result first.
 
-    The caller has checked that the result shares memory with an operand only where both are the same elements.
+    None where the driver cannot run it, and with `any_program` where it cannot compare it.  The caller has checked that
+    the result shares memory with an operand only where both are the same elements.
     """
     program = getattr(launch, "program", None)
-    if program is None or program.shared or program.worker:
+    if program is None or not 1 < len(operands) <= (MOST_ARRAYS if any_program else FEW_ARRAYS) or not _readable():
         return None
-    if not 1 < len(operands) <= MOST_ARRAYS or not _readable():
+    alone = program.most_workers == 1 or threads.default_threads() == 1
+    runs = alone and not program.shared and not program.worker
+    if not runs and not any_program:
         return None
-    if program.most_workers > 1 and threads.default_threads() > 1:
-        return None
-    words = [program.address, len(operands)]
+    words = [program.address if runs else 0, len(operands)]
     result = operands[0][1]
+    assert result is not None
     begin, end = _extent(result)
     for slot, array in operands:
+        if array is None:
+            words += [-1, -1, id(None), 0, 0, 0, 0]
+            continue
         if type(array) is not np.ndarray or not array.size:
             return None
         low, high = _extent(array)
@@ -179,7 +244,8 @@ def make_record(launch: Any, operands: Sequence[tuple[int, np.ndarray]]) -> np.n
         if not same and gap + low < end and begin < gap + high:
             return None  # interleaved
         flags = _ALIGNED | (_WRITEABLE if array is result else 0)
-        words += [slot, array.ndim, id(array.dtype), flags, int(same), low, high, *array.shape, *array.strides]
+        place = slot if slot < 7 else FURTHER + slot - 7
+        words += [place, array.ndim, id(array.dtype), flags, int(same), low, high, *array.shape, *array.strides]
     return np.array(words, np.int64)
 
 

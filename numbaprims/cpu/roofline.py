@@ -54,6 +54,9 @@ CHUNKS = 32
 # What a tile reads of a cache: 20 us at 100 GB/s, beside which the 0.1 us of a tile and its sum are nothing.
 CACHED_BYTES = 2 << 20
 ROUNDS = 2000
+# Of a chain of dependent additions: 16 cycles a turn.
+TURNS, TURN_CYCLES = 1 << 16, 16
+EMPTY_PHASES = 64
 # Looks at the other core's word before it is given up: some 10 ms, a core that another process has is back by then.
 PATIENCE = 1 << 22
 
@@ -241,6 +244,40 @@ def _fma_chains(dtype: str) -> RangeKernel:
 
 
 @functools.cache
+def make_clock_chain() -> RangeKernel:
+    """Operations of one cycle each, of which every one waits for the one before."""
+
+    @range_kernel("roofline_clock", ARGS.types(out="u8"), spec=())
+    def clock_chain(args, worker, lo, hi):
+        for tile in range(lo, hi):
+            x, y = args.piece, args.count
+            for _ in range(args.count):
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+                x = (x ^ y) + y
+            store_word(address_of(args.out), tile, x)
+
+    return clock_chain
+
+
+@functools.cache
+def make_nothing() -> RangeKernel:
+    """Tiles without work: what is left is the launch."""
+
+    @range_kernel("roofline_nothing", ARGS.types(out="u8"), spec=())
+    def nothing(args, worker, lo, hi):
+        for tile in range(lo, hi):
+            store_word(address_of(args.out), 8 * tile, 1)
+
+    return nothing
+
+
+@functools.cache
 def make_round_trips() -> RangeKernel:
     """Two tiles that answer each other `count` times, through a word of `out`; what is behind it says who gave up."""
 
@@ -302,6 +339,22 @@ def fma_peak(dtype: str) -> tuple[Call, float]:
     out = np.zeros(FMA_TILES, kind)
     launch = make_launcher(Program.of(ARGS, {"count": 1, "piece": 1}, [(kernel, FMA_TILES, 1)]))
     return lambda: launch(out, x), 2.0 * width * CHAINS * STEPS * FMA_TILES
+
+
+def clock() -> tuple[Call, float]:
+    """(a call, its cycles)."""
+    out = np.zeros(64, np.uint8)
+    ints = {"count": TURNS, "piece": 1}
+    launch = make_launcher(Program.of(ARGS, ints, [(make_clock_chain(), 1, 1)], parallel=False))
+    return lambda: launch(out), float(TURNS * TURN_CYCLES)
+
+
+def nothing(workers: int, phases: int = 1) -> Call:
+    """A call of so many phases without work, in which every worker has a tile."""
+    out = np.zeros(64 * max(workers, 1), np.uint8)
+    each = [(make_nothing(), workers, 1)]
+    launch = make_launcher(Program.of(ARGS, {"count": 1, "piece": 1}, each, steps=phases, parallel=workers > 1))
+    return lambda: launch(out)
 
 
 @functools.cache

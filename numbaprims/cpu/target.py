@@ -14,9 +14,9 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from numbaprims import kernel_cache
+from numbaprims.cpu.rates import CpuRates, profile
 
 __all__ = ["CpuTarget", "current"]
 
@@ -37,6 +37,8 @@ class CpuTarget:
         What this process may run on, its affinity considered.
     fingerprint, family_fingerprint
         Keys of stored measurements: of exactly this CPU; of its family, instruction set and L2 size.
+    measured
+        What `numbaprims calibrate` found on exactly this CPU, if it is to count (`dispatch.registry.target`).
     """
 
     name: str
@@ -56,11 +58,12 @@ class CpuTarget:
     model: str
     fingerprint: str
     family_fingerprint: str
+    measured: CpuRates | None = None
 
     @property
-    def rates(self) -> Rates:
-        """What one core does in a second."""
-        return RATES.get(self.name) or _rates_of_isa(self.isa)
+    def rates(self) -> CpuRates:
+        """What one core does in a second: as measured here, or by the profile of its family."""
+        return self.measured or profile(self.name, self.isa, self.vector_bytes, self.l3)
 
     def bandwidth(self, nbytes: float) -> float:
         """Bytes a second that one core moves to and from where so many bytes of operands lie."""
@@ -84,35 +87,6 @@ class CpuTarget:
                 return "avx2"
             return "sse4" if "sse4.2" in self.features else "sse2"
         return "neon" if "neon" in self.features else "scalar"
-
-
-# ------------------------------------------------------------------------------------------------- rates
-class Rates(NamedTuple):
-    """What one core does in a second, and what calls cost."""
-
-    clock: float
-    """Cycles."""
-    l1: float
-    """Bytes to and from the first-level cache; `l2`, `l3` and `memory` likewise."""
-    l2: float
-    l3: float
-    memory: float
-    call: float = 0.6e-6
-    """Seconds to enter a program in the calling thread."""
-    wake: float = 4e-6
-    """Seconds until several workers are at work."""
-    ahead: int = 4096
-    """Bytes ahead of a reading from memory that are asked for; 0 where the core does better by itself."""
-
-
-#: By LLVM's name of the CPU.
-RATES = {"znver5": Rates(4.1e9, 400e9, 200e9, 105e9, 48e9), "znver4": Rates(3.7e9, 240e9, 120e9, 60e9, 25e9, ahead=0)}
-
-
-def _rates_of_isa(isa: str) -> Rates:
-    """Of a CPU that has no entry of its own."""
-    wide = isa in ("avx512", "avx2")
-    return Rates(3e9, 200e9, 100e9, 30e9, 15e9) if wide else Rates(3e9, 100e9, 50e9, 25e9, 12e9)
 
 
 # ---------------------------------------------------------------------------------------------- features

@@ -36,12 +36,16 @@ class Explanation:
 
     HEADINGS = ("", "solver", "estimate", "measured", "config", "source", "why not")
 
-    def __init__(self, problem: Problem, rule: str, rows: tuple[Row, ...], program: Any = None) -> None:
+    def __init__(
+        self, problem: Problem, rule: str, rows: tuple[Row, ...], program: Any = None, rates: str = ""
+    ) -> None:
         self.problem = problem
         self.rule = rule
         self.rows = rows
         self.program = program
         """What the chosen solver runs, with ``phases=True``."""
+        self.rates = rates
+        """Where the rates of the machine come from, by which the solvers are estimated; empty on GPUs."""
 
     @property
     def chosen(self) -> Row:
@@ -79,7 +83,8 @@ class Explanation:
         refusals below. `wide`: a line for each solver and every field of the problem, as long as it takes."""
         chosen = f"chosen: {self.chosen.solver} ({self.rule})"
         if wide:
-            return "\n".join([f"{self.problem}", chosen, tables.aligned(self.HEADINGS, self._cells()), *self._phases()])
+            table = tables.aligned(self.HEADINGS, self._cells())
+            return "\n".join([f"{self.problem}", chosen, table, *self._rates(), *self._phases()])
         width = tables.terminal_width()
         able = [
             (*cells[:5], f"{tables.short_path(row.source)}:{row.line}")
@@ -96,10 +101,13 @@ class Explanation:
                 tables.command_text(self.problem.bench_command(), width),
                 *textwrap.wrap(chosen, width),
                 tables.fitted(self.HEADINGS[:6], able, width, ("config", "source")),
-                *(textwrap.fill(line, width, subsequent_indent="    ") for line in lines),
+                *(textwrap.fill(line, width, subsequent_indent="    ") for line in (*lines, *self._rates())),
                 *self._phases(),
             ]
         )
+
+    def _rates(self) -> list[str]:
+        return [f"estimates by: {self.rates}"] if self.rates else []
 
     def _phases(self) -> list[str]:
         return [] if self.program is None else ["phases:", textwrap.indent(str(self.program), "  ")]
@@ -182,7 +190,7 @@ def explain(
         True
     """
     problem, device = problem_and_device("explain", function, args, kwargs, device)
-    state = settings.current()
+    state, target = settings.current(), registry.target(device)
     choice = _choose.choose(problem, device, state.algorithm)
     reference = state.device == "reference"
     rows = []
@@ -213,8 +221,9 @@ def explain(
         return Explanation(problem, 'asked for by device="reference": the definition, in float64', tuple(rows))
     program = None
     if phases and hasattr(choice.solver, "program"):
-        program = choice.solver.program(problem, registry.target(device), choice.config)
-    return Explanation(problem, choice.rule, tuple(rows), program)
+        program = choice.solver.program(problem, target, choice.config)
+    rates = getattr(getattr(target, "rates", None), "source", "")
+    return Explanation(problem, choice.rule, tuple(rows), program, rates)
 
 
 def problem_and_device(

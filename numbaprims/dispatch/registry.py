@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 from typing import Any
@@ -11,6 +12,8 @@ from numbaprims.arrays import Library
 from numbaprims.dispatch.launchers import forget
 from numbaprims.dispatch.solver import Solver
 from numbaprims.stems import ENGINES, STEMS
+from numbaprims.tuning import machine
+from numbaprims.tuning.trouble import warn_once
 
 
 @functools.cache
@@ -114,10 +117,35 @@ def _own(stem: str, device: str) -> tuple[Solver, ...]:
 
 
 def target(device: str) -> Any:
-    """The facts of the device that estimates and kernels depend on."""
+    """The facts of the device that estimates and kernels depend on.
+
+    Those of the CPU have the rates that `numbaprims calibrate` measured, unless all runs are to choose alike.
+    """
     kind, index = split(device)
     module = importlib.import_module(f"numbaprims.{kind}.target")
-    return module.current() if kind == "cpu" else module.current(index)
+    if kind == "gpu":
+        return module.current(index)
+    cpu = module.current()
+    return cpu if settings.current().deterministic else _calibrated(machine.path_of(cpu.fingerprint))
+
+
+@functools.cache
+def _calibrated(path: str) -> Any:
+    """The CPU with the rates of a file; without, where that holds none."""
+    module = importlib.import_module("numbaprims.cpu.target")
+    cpu = module.current()
+    rates = machine.load(path, cpu.fingerprint)
+    try:
+        return cpu if rates is None else dataclasses.replace(cpu, measured=module.CpuRates.of_document(rates))
+    except ValueError as error:
+        warn_once(path, f"it is not used: {error}")
+        return cpu
+
+
+def calibrated() -> None:
+    """Read the file of this CPU's rates again, and let every problem be chosen anew."""
+    _calibrated.cache_clear()
+    forget()
 
 
 def prepared(stem: str, device: str) -> Solver | None:

@@ -17,6 +17,7 @@ from numbaprims.formulas.graph import (
     constant,
     equals,
     exp,
+    exp_of_negative,
     exp_sum,
     length,
     log,
@@ -43,15 +44,15 @@ class Formula(NamedTuple):
 FORMULAS: dict[str, Formula] = {}
 
 
-def formula(operands: str, results: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: a formula by the name of its function."""
+def formula(operands: str, results: str, name: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: a formula by the name of its function, or by one of its own."""
 
     def kinds(text: str) -> tuple[tuple[str, str], ...]:
         words = (word.partition(":") for word in text.split())
         return tuple((name, kind) for name, _, kind in words)
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        FORMULAS[function.__name__] = Formula(function, kinds(operands), kinds(results))
+        FORMULAS[name or function.__name__] = Formula(function, kinds(operands), kinds(results))
         return function
 
     return add
@@ -70,7 +71,7 @@ def graph_of(name: str, online: bool = False) -> Graph:
 def softmax(x: Node) -> Node:
     top, total = exp_sum(x)
     # a division for each element costs 20 to 35 %
-    return exp(x - top) * reciprocal(total)
+    return exp_of_negative(x - top) * reciprocal(total)
 
 
 @formula("x:row", "y:row")
@@ -118,15 +119,8 @@ def batch_norm(x: Node, scale: Node, shift: Node, mean: Node, var: Node, eps: No
     return mad(x - mean, reciprocal(sqrt(var + eps)) * scale, shift)
 
 
-@formula("scale:row var:row eps:number", "factor:row")
-def batch_norm_factor(scale: Node, var: Node, eps: Node) -> Node:
-    return reciprocal(sqrt(var + eps)) * scale
-
-
-@formula("x:row scale:along shift:along mean:along", "y:row")
-def batch_norm_along(x: Node, scale: Node, shift: Node, mean: Node) -> Node:
-    """Where parameters lie beside one another, in rows of channels: `scale` is the factor, taken once for all rows."""
-    return mad(x - mean, scale, shift)
+# where parameters lie beside one another, in rows of channels
+formula("x:row scale:along shift:along mean:along var:along eps:number", "y:row", "batch_norm_along")(batch_norm)
 
 
 def _trained(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, Node, Node, Node]:
@@ -226,7 +220,7 @@ def cross_entropy_soft_weighted(x: Node, target: Node, weight: Node, smoothing: 
 def cross_entropy_backward(x: Node, target: Node, lse: Node, g: Node, smoothing: Node, ignore: Node) -> Node:
     even = smoothing / length()
     wanted = select(equals(position(), target), even + (1.0 - smoothing), even)
-    return (exp(x - lse) - wanted) * select(equals(target, ignore), 0.0, g)
+    return (exp_of_negative(x - lse) - wanted) * select(equals(target, ignore), 0.0, g)
 
 
 @formula("x:row target:one log_sum_exp:one g:one weight:along smoothing:number ignore:number", "dx:row")
@@ -237,13 +231,13 @@ def cross_entropy_weighted_backward(
     own = _picked(weight, target) * (1.0 - smoothing)
     wanted = mad(weight, even, select(equals(position(), target), own, 0.0))
     share = mad(reduce_sum(weight), even, own)
-    return mad(exp(x - lse), share, negative(wanted)) * select(equals(target, ignore), 0.0, g)
+    return mad(exp_of_negative(x - lse), share, negative(wanted)) * select(equals(target, ignore), 0.0, g)
 
 
 @formula("x:row target:row log_sum_exp:one g:one smoothing:number", "dx:row")
 def cross_entropy_soft_backward(x: Node, target: Node, lse: Node, g: Node, smoothing: Node) -> Node:
     q = mad(target, 1.0 - smoothing, smoothing / length())
-    return mad(exp(x - lse), reduce_sum(q), negative(q)) * g
+    return mad(exp_of_negative(x - lse), reduce_sum(q), negative(q)) * g
 
 
 @formula("x:row target:row log_sum_exp:one g:one weight:along smoothing:number", "dx:row")
@@ -251,7 +245,7 @@ def cross_entropy_soft_weighted_backward(
     x: Node, target: Node, lse: Node, g: Node, weight: Node, smoothing: Node
 ) -> Node:
     q = mad(target, 1.0 - smoothing, smoothing / length()) * weight
-    return mad(exp(x - lse), reduce_sum(q), negative(q)) * g
+    return mad(exp_of_negative(x - lse), reduce_sum(q), negative(q)) * g
 
 
 @formula("x:row target:one ignore:number", "loss:one count:one")

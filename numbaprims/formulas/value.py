@@ -65,6 +65,11 @@ class Value(ABC):
         """As `at_least`."""
         return select(self < limit, limit, self)
 
+    def greatest(self, x: Self) -> Self:
+        """The larger of the two; NaN where either is NaN."""
+        most = select(self < x, x, self)  # NaN in `self` stays
+        return select(x.new(x.builder.fcmp_unordered("uno", x.value, x.value)), x, most)
+
     def without_sign(self) -> Self:
         """As `magnitude`."""
         return from_bits(bits(self) & ((1 << (self.width - 1)) - 1))

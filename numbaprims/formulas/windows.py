@@ -24,8 +24,7 @@ def quotient(a: V, b: V) -> V:
 
 def larger(best: V, x: V) -> V:
     """The larger of the two; NaN where either is NaN."""
-    most = select(best < x, x, best)  # NaN in `best` stays
-    return select(is_nan(x), x, most) if x.is_float else most
+    return best.greatest(x) if x.is_float else select(best < x, x, best)
 
 
 def comes_first(best: V, place: V, x: V, at: V, in_order: bool) -> V:
@@ -41,15 +40,18 @@ def comes_first(best: V, place: V, x: V, at: V, in_order: bool) -> V:
     return above | (((x >= best) | is_nan(x)) & (at < place))
 
 
+def first(kind: str, x: V, p: V, power: Power[V]) -> V:
+    """A window of one element."""
+    if kind in ("max", "avg"):
+        return x
+    if kind == "lp_2":
+        return x * x
+    return magnitude(x) if kind == "lp_1" else power(magnitude(x), p)
+
+
 def step(kind: str, total: V, x: V, p: V, power: Power[V]) -> V:
     """One more element."""
-    if kind == "max":
-        return larger(total, x)
-    if kind == "avg":
-        return total + x
-    if kind == "lp_2":
-        return mad(x, x, total)
-    return total + (magnitude(x) if kind == "lp_1" else power(magnitude(x), p))
+    return mad(x, x, total) if kind == "lp_2" else join(kind, total, first(kind, x, p, power))
 
 
 def join(kind: str, a: V, b: V) -> V:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy import ndarray
 
 from numbaprims import arrays, shapes
-from numbaprims.ops._conv_problem import ConvProblem, ConvStrides, Posed, Triple, five, order_of, three
-from numbaprims.ops._gemm_problem import enter_c
-from numbaprims.ops.epilogue import IDENTITY, resolve_activation
+from numbaprims.ops._conv_problem import ConvProblem, ConvStrides, Triple, five, order_of, three
+from numbaprims.ops.epilogue import IDENTITY, Activation
+from numbaprims.ops.primitive import Given, Pose, Result
+from numbaprims.ops.product import broadcast, check_integers, of_dtype, operand_dtype, result_dtype
 
-FLOATS = ("f64", "f32", "f16", "bf16")
-INTEGER_PAIRS = {("i8", "i8"), ("u8", "i8")}
+_TAKES = "this convolution takes float64, float32, float16 and bfloat16, the forward one int8 and uint8 x int8 too"
 
 
 class Window(NamedTuple):
@@ -28,16 +26,22 @@ class Window(NamedTuple):
     layout: Any = "NCHW"
 
 
-class Ending(NamedTuple):
-    """What happens to the sums: activation(alpha sums + beta c + bias), and where the result goes."""
+class Options(NamedTuple):
+    """What a call says beside its arrays and numbers; a plain tuple where it has to be made fast."""
 
-    bias: Any = None
-    activation: Any = None
-    alpha: float = 1.0
-    beta: float = 0.0
-    c: Any = None
-    out: Any = None
+    window: tuple[Any, ...]
+    """The fields of `Window`."""
+    target: Any = None
+    """The shape of the result of a gradient; of a transposed convolution, its output_padding."""
+    unscaled: bool = True
+    exact_beta: bool = True
+    """Whether beta is 0 or 1."""
+    activation: str = "identity"
     out_dtype: Any = None
+    algorithm: str = "auto"
+    zeros: str = "none"
+    requantized: str = ""
+    prepared: bool = False
 
 
 class Geometry(NamedTuple):
@@ -165,71 +169,61 @@ def transposed_geometry(
     )  # fmt: skip
 
 
-def enter_two(first: Any, first_name: str, second: Any, second_name: str) -> tuple[Any, ...]:
-    """Both operands' storage and dtype, and their library.
+def pose(direction: str, shape_of: Callable[[Given, Options], Geometry]) -> Callable[[Given, Any], Pose]:
+    """How calls in a direction are checked."""
 
-    Raises:
-        TypeError: mixed libraries or dtypes, or dtypes that convolution does not take.
-    """
-    a, a_dtype, library = arrays.enter(first, first_name)
-    b, b_dtype, b_library = arrays.enter(second, second_name)
-    integer = (a_dtype, b_dtype) in INTEGER_PAIRS and second_name == "weight" and first_name == "x"
-    if library is not b_library or (a_dtype != b_dtype and not integer):
-        arrays.require_same(first, first_name, second, second_name)
-    if not integer and a_dtype not in FLOATS:
-        raise TypeError(
-            f"{first_name} is a {arrays.describe(first)} and {second_name} a {arrays.describe(second)}; this "
-            "convolution takes float64, float32, float16 and bfloat16, the forward one int8 and uint8 x int8 too"
+    def posed(given: Given, options: Any) -> Pose:
+        options = Options(*options)
+        dtype, integer = operand_dtype(given, direction == "forward", _TAKES)
+        return _pose(direction, shape_of(given, options), given, options, dtype, integer)
+
+    return posed
+
+
+def forward_shape(given: Given, options: Options) -> Geometry:
+    """Of y = conv(x, w)."""
+    return geometry(given.storages[0].shape, given.storages[1].shape, Window(*options.window))
+
+
+def transposed_shape(given: Given, options: Options) -> Geometry:
+    """Of the convolution whose data gradient a transposed one is."""
+    x, w = given.storages[:2]
+    return transposed_geometry(x.shape, w.shape, Window(*options.window), options.target)
+
+
+def data_shape(given: Given, options: Options) -> Geometry:
+    """Of the convolution whose data gradient is asked for."""
+    return _of_gradient(given, options.target, given.storages[1].shape, options, "input_shape")
+
+
+def weight_shape(given: Given, options: Options) -> Geometry:
+    """Of the convolution whose weight gradient is asked for."""
+    return _of_gradient(given, given.storages[1].shape, options.target, options, "x")
+
+
+def _of_gradient(given: Given, x_shape: Any, w_shape: Any, options: Options, x_name: str) -> Geometry:
+    shape = geometry(x_shape, w_shape, Window(*options.window), x_name)
+    if given.storages[0].shape != shape.shape("y"):
+        raise ValueError(
+            f"{given.words(0)}; the convolution of {tuple(x_shape)} with {tuple(w_shape)} gives {shape.shape('y')}"
         )
-    return a, a_dtype, b, b_dtype, library
+    return shape
 
 
-def _result_dtype(dtype: str, out_dtype: Any) -> str:
-    accumulate = arrays.DTYPES[dtype].accumulate
-    natural = "i32" if accumulate == "i32" else dtype
-    if out_dtype is None:
-        return natural
-    wanted = arrays.dtype_name(out_dtype)
-    if wanted not in (natural, accumulate):
-        names = " or ".join(sorted({arrays.LONG_NAMES[name] for name in (natural, accumulate)}))
-        raise TypeError(f"out_dtype is {out_dtype!r}; for {arrays.LONG_NAMES[dtype]} it may be {names}")
-    return wanted
-
-
-def _enter_bias(bias: Any, length: int, dtype: str, library: arrays.Library) -> Any:
-    view, have, of = arrays.enter(bias, "bias")
-    if of is not library or have != dtype:
-        raise TypeError(
-            f"bias is a {arrays.describe(bias)}; it must be a {arrays.LONG_NAMES[dtype]} {library.name} array"
-        )
-    if view.shape != (length,):
-        raise ValueError(f"bias is a {arrays.describe(bias)}; it must be ({length},), one value a channel")
-    return view
-
-
-def pose(
-    direction: str, shape: Geometry, operands: tuple[Any, ...], ending: Ending, *, zeros: str = "none",
-    requantized: str = "", extra: ndarray | None = None,
-) -> Posed:  # fmt: skip
-    """Check what is left to check, and describe the call.  `operands` are those of `enter_two`, whose shapes fit."""
-    first, first_dtype, second, second_dtype, library = operands
+def _pose(direction: str, shape: Geometry, given: Given, options: Options, dtype: str, integer: bool) -> Pose:
+    first, second, *_ = given.storages
     result = {"forward": "y", "data": "x", "weight": "w"}[direction]
-    out_dtype = requantized or _result_dtype(first_dtype, ending.out_dtype)
+    out_dtype = options.requantized or result_dtype(dtype, options.out_dtype)
     out_shape = shape.shape(result)
-    act = resolve_activation(ending.activation)
-    integer = arrays.DTYPES[first_dtype].accumulate == "i32"
-    if integer and (ending.alpha != 1.0 or ending.beta not in (0.0, 1.0)):
-        raise ValueError(f"alpha={ending.alpha} and beta={ending.beta}; integers take alpha 1 and beta 0 or 1")
-    if integer and act.kind not in ("identity", "relu"):
-        raise ValueError(f"activation {act.kind!r}; integers take None or 'relu'")
-    c = enter_c(ending.c, ending.beta, out_shape, out_dtype, library)
+    if integer:
+        check_integers(given.numbers, options.activation)
+    c = broadcast(given, 2, out_shape, out_dtype)
     bias = None
-    if ending.bias is not None:
+    if given.storages[3] is not None:
+        bias = of_dtype(given, 3, "i32" if integer else dtype)
         channels = shape.k if direction == "forward" else shape.c
-        bias = _enter_bias(ending.bias, channels, "i32" if integer else first_dtype, library)
-    out = None
-    if ending.out is not None:
-        out = arrays.check_out(ending.out, out_shape, out_dtype, library=library)
+        if bias.shape != (channels,):
+            raise ValueError(f"{given.words(3)}; it must be ({channels},), one value a channel")
 
     def canonical(x: Any, of: str) -> tuple[Any, Any]:
         return five(x.shape, x.strides, x.itemsize, shape.last and of != "w")
@@ -239,37 +233,39 @@ def pose(
         "data": {"y": first, "w": second},
         "weight": {"y": first, "x": second},
     }
-    sizes_and_steps = {of: canonical(x, of) for of, x in views[direction].items()}
-    new_last = False
-    if out is not None:
-        sizes_and_steps[result] = canonical(out, result)
-    else:
-        # a result lies as its operand does: torch's channels_last tensors then just work
-        if result != "w" and not shape.last:
-            source = sizes_and_steps["x" if result == "y" else "y"]
-            new_last = order_of(source[1], source[0]) == "last"
-        item = arrays.DTYPES[out_dtype].itemsize
-        sizes_and_steps[result] = _fresh(out_shape, item, shape.last and result != "w", new_last)
-    orders = {of: order_of(steps, sizes) for of, (sizes, steps) in sizes_and_steps.items()}
-    steps_of = {of: steps for of, (_, steps) in sizes_and_steps.items()}
-    c_steps = (0,) * 5 if c is None else canonical(c, result)[1]
-    dtypes = {"forward": (first_dtype, second_dtype, out_dtype), "data": (out_dtype, second_dtype, first_dtype),
-              "weight": (second_dtype, out_dtype, first_dtype)}[direction]  # fmt: skip
-    problem = ConvProblem(
-        direction=direction, n=shape.n, c=shape.c, k=shape.k, groups=shape.groups, x_size=shape.x_size,
-        kernel=shape.kernel, y_size=shape.y_size, stride=shape.stride, dilation=shape.dilation, padding=shape.padding,
-        x_dtype=dtypes[0], w_dtype=dtypes[1], y_dtype=dtypes[2], x_order=orders["x"], w_order=orders["w"],
-        y_order=orders["y"], has_c=c is not None, bias=bias is not None, activation=act, scaled=ending.alpha != 1.0,
-        zeros=zeros, requantized=bool(requantized),
-        strides=ConvStrides(
-            steps_of["x"], steps_of["w"], steps_of["y"], c_steps,
-            0 if bias is None else bias.strides[0] // bias.itemsize,
-        ),
-    )  # fmt: skip
-    posed = Posed(problem, out_shape, new_last, first, second, c, bias, out, extra, library)
-    if out is not None:
-        arrays.check_overlap(out, posed.inputs())
-    return posed
+    read = {of: canonical(x, of) for of, x in views[direction].items()}
+    behind = False
+    # a result lies as its operand does: torch's channels_last tensors then just work
+    if result != "w" and not shape.last:
+        sizes, steps = read["x" if result == "y" else "y"]
+        behind = order_of(steps, sizes) == "last"
+
+    def problem(made: Sequence[Any]) -> ConvProblem:
+        if made[0] is None:
+            itemsize = arrays.DTYPES[out_dtype].itemsize
+            written = _fresh(out_shape, itemsize, shape.last and result != "w", behind)
+        else:
+            written = canonical(made[0], result)
+        every = {**read, result: written}
+        orders = {of: order_of(steps, sizes) for of, (sizes, steps) in every.items()}
+        types: Any = given.dtypes[:2]
+        # of x, w and y
+        dtypes = {"forward": (*types, out_dtype), "data": (out_dtype, types[1], types[0]),
+                  "weight": (types[1], out_dtype, types[0])}[direction]  # fmt: skip
+        return ConvProblem(
+            direction=direction, n=shape.n, c=shape.c, k=shape.k, groups=shape.groups, x_size=shape.x_size,
+            kernel=shape.kernel, y_size=shape.y_size, stride=shape.stride, dilation=shape.dilation,
+            padding=shape.padding, x_dtype=dtypes[0], w_dtype=dtypes[1], y_dtype=dtypes[2], x_order=orders["x"],
+            w_order=orders["w"], y_order=orders["y"], has_c=c is not None, bias=bias is not None,
+            activation=Activation(options.activation, given.numbers[2:5]), scaled=not options.unscaled,
+            zeros=options.zeros, requantized=bool(options.requantized), prepared=options.prepared,
+            strides=ConvStrides(
+                every["x"][1], every["w"][1], every["y"][1], (0,) * 5 if c is None else canonical(c, result)[1],
+                0 if bias is None else bias.strides[0] // bias.itemsize,
+            ),
+        )  # fmt: skip
+
+    return Pose((Result(out_shape, out_dtype, channels_behind=behind),), problem, algorithm=options.algorithm)
 
 
 def _fresh(shape: tuple[int, ...], itemsize: int, last: bool, new_last: bool) -> tuple[Any, Any]:
@@ -279,31 +275,23 @@ def _fresh(shape: tuple[int, ...], itemsize: int, last: bool, new_last: bool) ->
     return five(lying, strides, itemsize, last or new_last)
 
 
-def pose_bias(dy: Any, layout: Any, out: Any) -> Posed:
-    """Check and describe the gradient of a bias: the sums of dy over everything but its channels."""
-    view, dtype, library = arrays.enter(dy, "dy")
-    rank = spatial_rank(view, dy, "dy")
-    if dtype not in FLOATS:
-        raise TypeError(f"dy is a {arrays.describe(dy)}; it must be float64, float32, float16 or bfloat16")
-    last = shapes.channels_last(layout, rank)
-    n, k, size = split_shape(view.shape, last)
-    target = None if out is None else arrays.check_out(out, (k,), dtype, library=library)
-    sizes, steps = five(view.shape, view.strides, view.itemsize, last)
+def pose_bias(given: Given, options: tuple[Any, ...]) -> Pose:
+    """The gradient of a bias: the sums of dy over everything but its channels."""
+    dy, dtype = given.storages[0], given.dtypes[0]
+    assert dtype is not None
+    rank = spatial_rank(dy, given.arrays[0], "dy")
+    last = shapes.channels_last(options[0], rank)
+    n, k, size = split_shape(dy.shape, last)
+    sizes, steps = five(dy.shape, dy.strides, dy.itemsize, last)
     one: Triple = (1, 1, 1)
-    problem = ConvProblem(
-        direction="bias", n=n, c=1, k=k, groups=1, x_size=one, kernel=one, y_size=three(size, 1), stride=one,
-        dilation=one, padding=(0, 0, 0), x_dtype=dtype, w_dtype=dtype, y_dtype=dtype, x_order="planes",
-        w_order="planes", y_order=order_of(steps, sizes), has_c=False, bias=False, activation=IDENTITY, scaled=False,
-        strides=ConvStrides(
-            (0,) * 5, (1 if target is None else target.strides[0] // target.itemsize, 0, 0, 0, 0), steps, (0,) * 5, 0
-        ),
-    )  # fmt: skip
-    posed = Posed(problem, (k,), False, view, view, None, None, target, None, library)
-    if target is not None:
-        arrays.check_overlap(target, [(view, "dy", False)])
-    return posed
 
+    def problem(made: Sequence[Any]) -> ConvProblem:
+        step = 1 if made[0] is None else made[0].strides[0] // made[0].itemsize
+        return ConvProblem(
+            direction="bias", n=n, c=1, k=k, groups=1, x_size=one, kernel=one, y_size=three(size, 1), stride=one,
+            dilation=one, padding=(0, 0, 0), x_dtype=dtype, w_dtype=dtype, y_dtype=dtype, x_order="planes",
+            w_order="planes", y_order=order_of(steps, sizes), has_c=False, bias=False, activation=IDENTITY,
+            scaled=False, strides=ConvStrides((0,) * 5, (step, 0, 0, 0, 0), steps, (0,) * 5, 0),
+        )  # fmt: skip
 
-def prepared(posed: Posed) -> Posed:
-    """The same call with weights that a plan has prepared."""
-    return posed._replace(problem=dataclasses.replace(posed.problem, prepared=True))
+    return Pose((Result((k,), dtype),), problem)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-from numpy import ndarray
-
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops.epilogue import Activation
@@ -179,34 +177,6 @@ class ConvProblem(Problem):
         if self.direction != "forward":
             words.append(f"--direction {self.direction}")
         return " ".join(words)
-
-
-class Posed(NamedTuple):
-    """A checked call: the problem and the arrays as kernels take them."""
-
-    problem: ConvProblem
-    shape: tuple[int, ...]
-    """Of the result, in the caller's layout."""
-    last: bool
-    """Whether a new result is to lie with its channels last, though the layout has them first."""
-    first: ndarray
-    """x forward, else dy."""
-    second: ndarray
-    """The weight, or x for the weight's gradient."""
-    c: ndarray | None
-    bias: ndarray | None
-    out: ndarray | None
-    extra: ndarray | None
-    origin: arrays.Library
-
-    def inputs(self) -> list[tuple[ndarray, str, bool]]:
-        """The inputs that out must not share memory with; it may be exactly c."""
-        given = [(self.first, "the first operand", False), (self.second, "the second operand", False)]
-        if self.c is not None:
-            given.append((self.c, "c", True))
-        if self.bias is not None:
-            given.append((self.bias, "bias", False))
-        return given
 
 
 def order_of(steps: Steps, sizes: tuple[int, int, int, int, int]) -> str:

@@ -3,13 +3,13 @@ compiling takes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from numbaprims import settings
 from numbaprims.dispatch import call
-from numbaprims.ops._conv_call import pose_call
-from numbaprims.ops._conv_pose import Ending, Window
-from numbaprims.ops.conv import conv_backward_bias
+from numbaprims.ops.conv import PROBLEMS, conv_backward_bias
 from numbaprims.ops.conv_plan import plan
 
 
@@ -24,10 +24,10 @@ def layer(
     first, second = (np.empty(shapes[name], np.float32) for name in names)
     target = None if direction == "forward" else shapes[result]
     with settings.config(device="cpu"):
-        posed = pose_call(
-            direction, (first, second), ("first", "second"), target, Window(stride, padding, 1, groups), Ending()
-        )
-        call.bind(posed.problem, posed.shape, posed.problem.out_dtype, library=posed.origin, extra=posed.last)
+        function = "conv" if direction == "forward" else f"conv_backward_{direction}"
+        words = {"stride": stride, "padding": padding, "groups": groups}
+        problem: Any = PROBLEMS[function](first, second, *([] if target is None else [target]), **words)
+        call.bind(problem, shapes[result], problem.out_dtype)
         if direction == "forward":
             weight = np.zeros(shapes["w"], np.float32)
             plan(shapes["x"], weight, stride=stride, padding=padding, groups=groups)(np.zeros_like(first))

@@ -158,8 +158,10 @@ def example(
     return f"{public}_backward", (dy, x, target), words
 
 
-def _check(x: Any, target: Any, reduction: str, ignore_index: Any, label_smoothing: Any) -> tuple[float, float]:
-    """(smoothing, ignored class)."""
+def _check(
+    name: str, x: Any, target: Any, reduction: str, ignore_index: Any, label_smoothing: Any
+) -> tuple[float, ...]:
+    """The numbers that the formula takes, smoothing and ignored class: of probabilities none is ignored."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}; it must be one of {', '.join(REDUCTIONS)}")
     smoothing, ignore = scalar(label_smoothing, "label_smoothing"), scalar(ignore_index, "ignore_index")
@@ -168,26 +170,21 @@ def _check(x: Any, target: Any, reduction: str, ignore_index: Any, label_smoothi
     classes, dtype, _ = arrays.enter(target, "target")
     shape = arrays.enter(x, "x")[0].shape
     if dtype in CLASSES and isinstance(classes, np.ndarray) and classes.size and len(shape) > 1:
-        low, high = classes.min(), classes.max()
-        if low < 0 or high >= shape[1]:  # the exact test, where one of them may be the ignored class
+        # without its sign what is negative is larger too; the exact test where one of them may be the ignored class
+        if np.maximum.reduce(classes.view(f"u{classes.itemsize}"), axis=None) >= shape[1]:
             wrong = (classes != ignore) & ((classes < 0) | (classes >= shape[1]))
             if wrong.any():
                 raise ValueError(f"target holds {int(classes[wrong][0])}; x has classes from 0 to {shape[1] - 1}")
-    return smoothing, ignore
-
-
-def _numbers(name: str, target: Any, numbers: tuple[float, float]) -> tuple[float, ...]:
-    """Those that the formula takes: of probabilities none is ignored."""
     if name == "nll_loss":
-        return numbers[1:]
-    return numbers if arrays.enter(target, "target")[1] in CLASSES else numbers[:1]
+        return (ignore,)
+    return (smoothing, ignore) if dtype in CLASSES else (smoothing,)
 
 
 def forward(
     name: str, x: Any, target: Any, weight: Any, ignore_index: Any, label_smoothing: Any, reduction: str
 ) -> tuple[Any, ...]:
     """(loss, and what `backward` needs not compute again) of "cross_entropy" or "nll_loss"."""
-    numbers = _numbers(name, target, _check(x, target, reduction, ignore_index, label_smoothing))
+    numbers = _check(name, x, target, reduction, ignore_index, label_smoothing)
     loss, *saved = _losses((x, target, weight), (name, False, reduction == "none"), numbers)
     if reduction != "none":
         options = (arrays.enter(x, "x")[1],)
@@ -200,7 +197,7 @@ def backward(
     out: Any = None, saved: Any = None,
 ) -> Any:  # fmt: skip
     """dx; `saved` is what `forward` gave behind the loss."""
-    numbers = _numbers(name, target, _check(x, target, reduction, ignore_index, label_smoothing))
+    numbers = _check(name, x, target, reduction, ignore_index, label_smoothing)
     g, lse = dy, None
     given = arrays.enter(dy, "dy")[0]
     if out is not None:

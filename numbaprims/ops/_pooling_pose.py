@@ -31,12 +31,18 @@ def options(
     every: Any = True, p: Any = 2.0, output: Any = None, indexed: Any = False, size: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What a call says beside its arrays, to be hashed."""
+    said = (
+        kernel, stride, padding, dilation, bool(ceil), layout, bool(every), float(p), output, bool(indexed), size,
+    )  # fmt: skip
+    try:
+        hash(said)
+    except TypeError:
+        return _plain(said)  # type: ignore[no-any-return]
+    return said
 
-    def plain(value: Any) -> Any:
-        return tuple(map(plain, value)) if isinstance(value, (tuple, list)) else value
 
-    words = (kernel, stride, padding, dilation)
-    return (*map(plain, words), bool(ceil), layout, bool(every), float(p), plain(output), bool(indexed), plain(size))
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, (tuple, list)) else value
 
 
 def _windows(size: Numbers, said: tuple[Any, ...]) -> dict[str, Any]:

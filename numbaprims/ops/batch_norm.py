@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from numbaprims import arrays
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops import examples, reduction
 from numbaprims.ops.gemv import scalar
@@ -28,7 +27,7 @@ class BatchNormProblem(reduction.Reduction):
 
     def bench_command(self) -> str:
         kind = next((word for word in ("backward", "train") if word in self.formula), "inference")
-        along = self.formula in ("batch_norm_along", "batch_norm_factor")  # of rows of channels
+        along = self.formula == "batch_norm_along"  # of rows of channels
         layout = "NHWC" if along or self.layout == "across" else "NCHW"
         channels = self.n if along else self.kept[-1]
         positions = self.reduced[-1] if layout == "NCHW" else 1
@@ -53,13 +52,15 @@ class _Form:
             self.view = self.parameter
             self.axes: tuple[int, ...] = (0,)
             self.inner = tuple(range(1, x.ndim))
+            self.along = True
         else:
             channel = x.ndim - 1 if last else 1
             self.parameter = (x.shape[channel],)
             self.view = tuple(n if axis == channel else 1 for axis, n in enumerate(x.shape))
             self.axes = tuple(axis for axis in range(x.ndim) if axis != channel)
             # at inference the rows are what one parameter is for, or the channels where they lie side by side
-            self.inner = (channel,) if channel == x.ndim - 1 else tuple(range(2, x.ndim))
+            self.along = channel == x.ndim - 1
+            self.inner = (channel,) if self.along else tuple(range(2, x.ndim))
         self.dtype: str = given.dtypes[first]  # type: ignore[assignment]
         self.statistics = DTYPES[self.dtype].accumulate
 
@@ -90,25 +91,8 @@ def _inference(given: Given, options: tuple[Any, ...]) -> Pose:
     form.check(given, _PARAMETERS)
     results = [Result(form.shape, form.dtype, like=0)]
     views = _views(_PARAMETERS, form.view)
-    return reduction.pose(BatchNormProblem, given, "batch_norm", form.shape, form.inner, results, views)
-
-
-def _factor(given: Given, options: tuple[Any, ...]) -> Pose:
-    (dtype,) = options
-    scale, var = given.storages
-    if var.shape != scale.shape:
-        raise ValueError(f"{given.words(0)} and {given.words(1)}; they must have one shape")
-    axes = tuple(range(scale.ndim))
-    results = [Result(scale.shape, dtype)]
-    return reduction.pose(BatchNormProblem, given, "batch_norm_factor", scale.shape, axes, results, {})
-
-
-def _along(given: Given, options: tuple[Any, ...]) -> Pose:
-    form = _Form(given, options)
-    form.check(given, ("scale", "shift", "mean"))
-    results = [Result(form.shape, form.dtype, like=0)]
-    views = _views(("scale", "shift", "mean"), form.view)
-    return reduction.pose(BatchNormProblem, given, "batch_norm_along", form.shape, form.inner, results, views)
+    formula = "batch_norm_along" if form.along else "batch_norm"
+    return reduction.pose(BatchNormProblem, given, formula, form.shape, form.inner, results, views)
 
 
 def _train(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -156,17 +140,6 @@ def _define_inference(values: Any, options: Any, numbers: Any) -> Any:
     return reference.batch_norm(x, *(each.reshape(view) for each in parameters), *numbers)
 
 
-def _define_factor(values: Any, options: Any, numbers: Any) -> Any:
-    scale, var = values
-    return scale / np.sqrt(var + numbers[0])
-
-
-def _define_along(values: Any, options: Any, numbers: Any) -> Any:
-    x, *parameters = values
-    factor, shift, mean = (each.reshape(_axes(x, options)[1]) for each in parameters)
-    return (x - mean) * factor + shift
-
-
 def _define_train(values: Any, options: Any, numbers: Any) -> Any:
     x, scale, shift, running_mean, running_var = values
     *momentum, eps = numbers
@@ -201,11 +174,6 @@ def _define_backward_fixed(values: Any, options: Any, numbers: Any) -> Any:
 _batch_norm = Primitive(
     "batch_norm", ("x", *_PARAMETERS), _inference, _define_inference, others=_PARAMETERS, exact=("x",)
 )
-_batch_norm_factor = Primitive("batch_norm", ("scale", "var"), _factor, _define_factor, others=("var",))
-_batch_norm_along = Primitive(
-    "batch_norm", ("x", "scale", "shift", "mean"), _along, _define_along,
-    others=("scale", "shift", "mean"), exact=("x",),
-)  # fmt: skip
 _batch_norm_train = Primitive(
     "batch_norm_train", ("x", "scale", "shift", *_RUNNING), _train, _define_train,
     others=("scale", "shift", *_RUNNING), exact=("x",),
@@ -259,18 +227,8 @@ def batch_norm(
         Ioffe and Szegedy, Batch normalization, 2015, algorithm 2; the modes are MIOpen's (Khan et al., 2019, IV.B).
     """
     eps = scalar(eps, "eps")
-    ndim = getattr(x, "ndim", 0)
-    if ndim > 2 and mode == "spatial" and not channels_last(layout, min(ndim, 5) - 2):
-        y = _batch_norm((x, scale, shift, mean, var), (mode, layout), (eps,), out)
-    else:  # parameters along the rows
-        factor = _batch_norm_factor((scale, var), (_statistics(x, "x"),), (eps,))
-        y = _batch_norm_along((x, factor, shift, mean), (mode, layout), (), out)
+    y = _batch_norm((x, scale, shift, mean, var), (mode, layout), (eps,), out)
     return y if activation is None else _activated(y, activation)
-
-
-def _statistics(x: Any, name: str) -> str:
-    """The type that statistics of x are kept in."""
-    return DTYPES[arrays.enter(x, name)[1]].accumulate
 
 
 def _activated(y: Any, activation: Any) -> Any:
@@ -375,17 +333,10 @@ def batch_norm_backward_fixed(
     return _batch_norm_backward_fixed((dy, x, scale, mean, var), (mode, layout), (scalar(eps, "eps"),), out)
 
 
-def _factor_of(scale: Any, var: Any, dtype: str) -> Any:
-    return _batch_norm_factor((scale, var), (dtype,), (1e-5,))
-
-
 def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
     formula, made = problem.formula, reduction.Example(problem)
     dtypes = {name: dtype for name, _, dtype in (word.split(":") for word in problem.inputs)}
-    if formula == "batch_norm_factor":
-        found = tuple(made.array(dtypes[name], low=0.5) for name in ("scale", "var"))
-        return _factor_of, found, {"dtype": problem.results[0].rpartition(":")[2]}
     kept = [axis for axis in range(len(made.shape)) if axis not in made.axes]
     along = formula == "batch_norm_along"
     parameters = list(made.axes) if along else kept
@@ -420,7 +371,6 @@ def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     if formula == "batch_norm_backward_fixed":
         given = rows(), rows(), *(parameter(name) for name in ("scale", "mean", "var"))
         return batch_norm_backward_fixed, given, words
-    # the factor of rows of channels is computed in the type of statistics, whatever that of the scale
     return "batch_norm", (rows(), *(parameter(name) for name in _PARAMETERS)), words
 
 

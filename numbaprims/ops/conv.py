@@ -5,11 +5,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from numbaprims.ops._conv_call import call_bias, call_conv, forced, pose_call, run
 from numbaprims.ops._conv_example import example
-from numbaprims.ops._conv_pose import Ending, Window, enter_two, pose, pose_bias, transposed_geometry
-from numbaprims.ops._conv_problem import ConvProblem
-from numbaprims.ops._gemm_problem import scalar
+from numbaprims.ops._conv_pose import (
+    data_shape,
+    forward_shape,
+    pose,
+    pose_bias,
+    transposed_shape,
+    weight_shape,
+)
+from numbaprims.ops.epilogue import fused
+from numbaprims.ops.primitive import Result, problems
+from numbaprims.ops.product import Product, factors
+
+
+class Convolution(Product):
+    """A function of this module: two operands, what is added, a bias."""
+
+    def _define_product(self, given: Any, target: Any, form: Result, options: Any, numbers: Any) -> None:
+        from numbaprims.reference import conv as reference
+
+        storages, kinds = self._entered(given)
+        problem = self._checked(given, storages, kinds, options, numbers).problem([target])
+        reference.into(problem, target, storages, numbers)
+
+
+def _convolution(name: str, first: str, second: str, direction: str, shape_of: Any) -> Convolution:
+    inputs = (first, second, "c", "bias")
+    return Convolution(name, inputs, pose(direction, shape_of), dtypes=None, exact=("c",))
+
+
+_forward = _convolution("conv", "x", "weight", "forward", forward_shape)
+_data = _convolution("conv_backward_data", "dy", "weight", "data", data_shape)
+_weight = _convolution("conv_backward_weight", "dy", "x", "weight", weight_shape)
+_transposed = _convolution("conv_transpose", "x", "weight", "data", transposed_shape)
+_bias = Convolution("conv_backward_bias", ("dy",), pose_bias, required=1)
+
+
+def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments as calls are looked up by: lists as tuples, and what else cannot be hashed in words, to be refused."""
+    try:
+        hash(values)
+    except TypeError:
+        return tuple(
+            hashable(tuple(value)) if isinstance(value, (list, tuple)) else value if _hashes(value) else repr(value)
+            for value in values
+        )
+    return values
+
+
+def _hashes(value: Any) -> bool:
+    return getattr(value, "__hash__", None) is not None
 
 
 def conv(
@@ -74,9 +120,11 @@ def conv(
     References:
         Khan et al., MIOpen: An open source library for deep learning primitives, 2019, section IV.A.
     """
-    ending = Ending(bias, activation, scalar(alpha, "alpha"), scalar(beta, "beta"), c, out, out_dtype)
-    window = Window(stride, padding, dilation, groups, layout)
-    return call_conv("forward", (x, weight), ("x", "weight"), None, window, ending, algorithm)
+    alpha, beta, c = factors(alpha, beta, c, "c")
+    kind, values = fused(activation)
+    window = hashable((stride, padding, dilation, groups, layout))
+    options = window, None, alpha == 1.0, beta in (0.0, 1.0), kind, out_dtype, algorithm
+    return _forward.run((x, weight, c, bias), options, (alpha, beta, *values), out)
 
 
 def conv_backward_data(
@@ -129,9 +177,10 @@ def conv_backward_data(
                [2., 4., 2.],
                [1., 2., 1.]], dtype=float32)
     """
-    ending = Ending(None, None, scalar(alpha, "alpha"), scalar(beta, "beta"), c, out)
-    window = Window(stride, padding, dilation, groups, layout)
-    return call_conv("data", (dy, weight), ("dy", "weight"), tuple(input_shape), window, ending, algorithm)
+    alpha, beta, c = factors(alpha, beta, c, "c")
+    window = hashable((stride, padding, dilation, groups, layout))
+    options = window, tuple(input_shape), alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
+    return _data.run((dy, weight, c, None), options, (alpha, beta, 0.0), out)
 
 
 def conv_backward_weight(
@@ -183,9 +232,10 @@ def conv_backward_weight(
         array([[ 8., 12.],
                [20., 24.]], dtype=float32)
     """
-    ending = Ending(None, None, scalar(alpha, "alpha"), scalar(beta, "beta"), c, out)
-    window = Window(stride, padding, dilation, groups, layout)
-    return call_conv("weight", (dy, x), ("dy", "x"), tuple(kernel_shape), window, ending, algorithm)
+    alpha, beta, c = factors(alpha, beta, c, "c")
+    window = hashable((stride, padding, dilation, groups, layout))
+    options = window, tuple(kernel_shape), alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
+    return _weight.run((dy, x, c, None), options, (alpha, beta, 0.0), out)
 
 
 def conv_backward_bias(dy: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
@@ -207,7 +257,7 @@ def conv_backward_bias(dy: Any, *, layout: str = "NCHW", out: Any = None) -> Any
         >>> numbaprims.conv_backward_bias(np.ones((2, 3, 4, 4), np.float32))
         array([32., 32., 32.], dtype=float32)
     """
-    return call_bias(dy, layout, out)
+    return _bias.run((dy,), (layout if type(layout) is str else repr(layout),), (1.0, 0.0, 0.0), out)
 
 
 def conv_transpose(
@@ -255,12 +305,10 @@ def conv_transpose(
         >>> numbaprims.conv_transpose(x, w, stride=2).shape
         (1, 1, 4, 4)
     """
-    operands = enter_two(x, "x", weight, "weight")
-    shape = transposed_geometry(
-        operands[0].shape, operands[2].shape, Window(stride, padding, dilation, groups, layout), output_padding
-    )
-    with forced(algorithm):
-        return run(pose("data", shape, operands, Ending(bias, activation, out=out)), out, 1.0, 0.0)
+    kind, values = fused(activation)
+    window, more = hashable(((stride, padding, dilation, groups, layout), output_padding))
+    options = window, more, True, True, kind, None, algorithm
+    return _transposed.run((x, weight, None, bias), options, (1.0, 0.0, *values), out)
 
 
 def conv_transpose_backward_data(dy: Any, weight: Any, **arguments: Any) -> Any:
@@ -313,60 +361,10 @@ def conv_transpose_backward_weight(dy: Any, x: Any, kernel_shape: Sequence[int],
     return conv_backward_weight(x, dy, kernel_shape, **arguments)
 
 
-# ---------------------------------------------------------------- what explain and find ask
-
-
-def _forward_problem(x: Any, weight: Any, bias: Any = None, **arguments: Any) -> ConvProblem:
-    window, ending = _split(arguments)
-    return pose_call("forward", (x, weight), ("x", "weight"), None, window, ending._replace(bias=bias)).problem
-
-
-def _data_problem(dy: Any, weight: Any, input_shape: Any, **arguments: Any) -> ConvProblem:
-    window, ending = _split(arguments)
-    return pose_call("data", (dy, weight), ("dy", "weight"), tuple(input_shape), window, ending).problem
-
-
-def _weight_problem(dy: Any, x: Any, kernel_shape: Any, **arguments: Any) -> ConvProblem:
-    window, ending = _split(arguments)
-    return pose_call("weight", (dy, x), ("dy", "x"), tuple(kernel_shape), window, ending).problem
-
-
-def _transposed_weight_problem(dy: Any, x: Any, kernel_shape: Any, **arguments: Any) -> ConvProblem:
-    return _weight_problem(x, dy, kernel_shape, **arguments)
-
-
-def _bias_problem(dy: Any, *, layout: str = "NCHW", out: Any = None) -> ConvProblem:
-    return pose_bias(dy, layout, out).problem
-
-
-def _transpose_problem(x: Any, weight: Any, bias: Any = None, **arguments: Any) -> ConvProblem:
-    more = arguments.pop("output_padding", 0)
-    window, ending = _split(arguments)
-    operands = enter_two(x, "x", weight, "weight")
-    shape = transposed_geometry(operands[0].shape, operands[2].shape, window, more)
-    return pose("data", shape, operands, ending._replace(bias=bias)).problem
-
-
-def _split(arguments: dict[str, Any]) -> tuple[Window, Ending]:
-    """The keywords of a call, sorted by what they are about.
-
-    Raises:
-        TypeError: an unknown keyword.
-    """
-    arguments = {name: value for name, value in arguments.items() if name != "algorithm"}
-    window = {name: arguments.pop(name) for name in Window._fields if name in arguments}
-    return Window(**window), Ending(**arguments)
-
-
-PROBLEMS = {
-    "conv": _forward_problem,
-    "conv_backward_data": _data_problem,
-    "conv_backward_weight": _weight_problem,
-    "conv_backward_bias": _bias_problem,
-    "conv_transpose": _transpose_problem,
-    "conv_transpose_backward_data": _forward_problem,
-    "conv_transpose_backward_weight": _transposed_weight_problem,
-}
+PROBLEMS = problems(
+    conv, conv_backward_data, conv_backward_weight, conv_backward_bias, conv_transpose, conv_transpose_backward_data,
+    conv_transpose_backward_weight,
+)  # fmt: skip
 EXAMPLES = {"conv": example}
 
 

@@ -11,10 +11,12 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.ops._activation_call import forward
-from numbaprims.ops._conv_call import forced, launch, new_result
-from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, prepared
-from numbaprims.ops._conv_problem import Posed
+from numbaprims.ops._conv_pose import Options, Window, geometry
+from numbaprims.ops.conv import _forward, conv, hashable
+from numbaprims.ops.epilogue import fused
 from numbaprims.ops.plans import Plan
+from numbaprims.ops.primitive import Result
+from numbaprims.ops.product import asked_for, by_name, new_result
 
 # Shapes and settings that one plan keeps launchers and prepared weights for, as many as there are batch sizes.
 _LAUNCHERS = 16
@@ -42,10 +44,12 @@ class ConvPlan(Plan):
         algorithm: str = "auto",
     ) -> None:
         self._x_shape = tuple(int(size) for size in x_shape)
-        self._window = Window(stride, padding, dilation, groups, layout)
+        self._window = Window(*hashable((stride, padding, dilation, groups, layout)))
         self._arguments: dict[str, Any] = {
             "bias": bias, **self._window._asdict(), "activation": activation, "algorithm": algorithm
         }  # fmt: skip
+        self._kind, values = fused(activation)
+        self._numbers = by_name((1.0, 0.0, *values))
         view = arrays.enter(weight, "weight")[0]
         geometry(self._x_shape, view.shape, self._window, "x_shape")
         self._lock = threading.Lock()
@@ -72,7 +76,7 @@ class ConvPlan(Plan):
             mine = forward("identity", weight)
         with self._lock:
             self._mine, self._dtype, self._shape = mine, dtype, view.shape
-            self._bound: dict[Any, tuple[call.Bound | None, Posed, Any]] = {}
+            self._bound: dict[Any, tuple[call.Bound | None, Result, Any, Any]] = {}
 
     def __call__(self, x: Any, *, out: Any = None) -> Any:
         """Convolve.
@@ -101,45 +105,46 @@ class ConvPlan(Plan):
             known = bound_of.get(key)
         if known is None:
             if settings.current().device == "reference":  # the definition prepares nothing
-                from numbaprims.ops.conv import conv
-
                 return conv(x, self._mine, out=out, **self._arguments)
             known = self._bind(x, out)
             with self._lock:
                 if len(bound_of) >= _LAUNCHERS:
                     bound_of.clear()
                 bound_of[key] = known
-        bound, posed, packed = known
-        posed = posed._replace(first=view, out=out_view)
+        bound, form, weight, packed = known
+        bias = self._arguments["bias"]
+        if bias is not None:
+            bias = arrays.enter(bias, "bias")[0]
         if out_view is None:
-            result, out_view = new_result(library, posed.shape, posed.problem.out_dtype, posed.last)
+            result, out_view = new_result(library, form)
         else:
             result = out
             arrays.check_writable(out, out_view)
-            arrays.check_overlap(out_view, posed.inputs())
+            inputs = [(view, "x", False), (weight, "weight", False)]
+            arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if bound is not None:
-            launch(bound, posed, out_view, 1.0, 0.0, 0.0, packed)
+            bound.launch(out_view, view, weight, None, bias, packed, None, **self._numbers)
             if settings.current().verbose:
                 call.log_call(bound)
         return result
 
-    def _bind(self, x: Any, out: Any) -> tuple[call.Bound | None, Posed, Any]:
+    def _bind(self, x: Any, out: Any) -> tuple[call.Bound | None, Result, Any, Any]:
         """Check a call, choose its solver and prepare the weights for it; nothing of it for no images."""
-        operands = enter_two(x, "x", self._mine, "weight")
-        shape = geometry(operands[0].shape, operands[2].shape, self._window)
-        ending = Ending(self._arguments["bias"], self._arguments["activation"], out=out)
-        posed = prepared(pose("forward", shape, operands, ending))
-        problem = posed.problem
-        if not problem.n:
-            return None, posed, None
-        with forced(self._arguments["algorithm"]):
-            bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.origin)
-        device = call.device_of(posed.origin)
+        algorithm = self._arguments["algorithm"]
+        options = Options(tuple(self._window), activation=self._kind, algorithm=algorithm, prepared=True)
+        given = x, self._mine, None, self._arguments["bias"]
+        pose, problem, library = _forward.pose(given, options, tuple(self._numbers.values()), out)
+        form, weight = pose.results[0], arrays.enter(self._mine, "weight")[0]
+        if not x.shape[0]:
+            return None, form, weight, None
+        with asked_for("conv", algorithm):
+            bound = call.bind(problem, form.shape, form.dtype, library=library)
+        device = call.device_of(library)
         packed = None
         # what is prepared on the host is read by the host's kernels
-        if device == posed.origin.device:
-            packed = bound.solver.prepare(problem, registry.target(device), bound.config, posed.second)
-        return bound, posed, packed
+        if device == library.device:
+            packed = bound.solver.prepare(problem, registry.target(device), bound.config, weight)
+        return bound, form, weight, packed
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._x_shape, self._mine, self._arguments)

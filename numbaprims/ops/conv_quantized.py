@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from numbaprims import arrays
-from numbaprims.ops._conv_call import forced, run
-from numbaprims.ops._conv_pose import Ending, Geometry, Window, enter_two, geometry, pose
-from numbaprims.ops._conv_problem import ConvProblem, Posed
+from numbaprims.ops._conv_pose import Geometry, Options, Window, forward_shape, geometry, pose
+from numbaprims.ops.conv import Convolution, hashable
+from numbaprims.ops.primitive import problems
 
+_INPUTS = ("x", "weight", "c", "bias", "prepared", "extra")
+_quantized = Convolution("conv_integer", _INPUTS, pose("forward", forward_shape), dtypes=None)
 _LIMITS = {"i8": (-128, 127), "u8": (0, 255)}
 
 
@@ -60,10 +62,16 @@ def conv_integer(
         >>> numbaprims.conv_integer(x, w, x_zero_point=5)
         array([[[[4, 4]]]], dtype=int32)
     """
-    window = Window(stride, padding, dilation, groups, layout)
-    posed, x_zero = _pose_integer(x, weight, x_zero_point, weight_zero_point, window, out)
-    with forced(algorithm):
-        return run(posed, out, 1.0, 0.0, x_zero=x_zero)
+    window = Window(*hashable((stride, padding, dilation, groups, layout)))
+    dtypes, library, shape = _enter(x, weight, window)
+    x_zero, w_zero = _zero_points(dtypes, shape, x_zero_point, weight_zero_point)
+    zeros, extra = _zeros(x_zero, w_zero), None
+    if zeros != "none":
+        extra = np.zeros((3, shape.k), np.float32)
+        extra[1] = w_zero
+        extra = library.wrap(extra, "f32")
+    options = Options(window, algorithm=algorithm, zeros=zeros)
+    return _quantized.run((x, weight, None, None, None, extra), options, (*_NUMBERS, float(x_zero)), out)
 
 
 def qlinear_conv(
@@ -126,75 +134,33 @@ def qlinear_conv(
         Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-only inference,
         2018, section 2.2.
     """
-    window = Window(stride, padding, dilation, groups, layout)
-    posed, x_zero = _pose_linear(
-        x, x_scale, x_zero_point, weight, weight_scale, weight_zero_point, y_scale, y_zero_point, bias, window, out
-    )
-    with forced(algorithm):
-        return run(posed, out, 1.0, 0.0, x_zero=x_zero)
-
-
-def _pose_integer(
-    x: Any, weight: Any, x_zero_point: Any, weight_zero_point: Any, window: Window, out: Any
-) -> tuple[Posed, float]:
-    """The checked call, and the zero point of x."""
-    operands, shape = _enter(x, weight, window)
-    x_zero, w_zero = _zero_points(operands, shape, x_zero_point, weight_zero_point)
-    extra = np.zeros((3, shape.k), np.float32)
-    extra[1] = w_zero
-    zeros = _zeros(x_zero, w_zero)
-    posed = pose("forward", shape, operands, Ending(out=out), zeros=zeros, extra=extra if zeros != "none" else None)
-    return posed, float(x_zero)
-
-
-def _pose_linear(
-    x: Any, x_scale: Any, x_zero_point: Any, weight: Any, weight_scale: Any, weight_zero_point: Any, y_scale: Any,
-    y_zero_point: Any, bias: Any, window: Window, out: Any,
-) -> tuple[Posed, float]:  # fmt: skip
-    """The checked call, and the zero point of x."""
-    operands, shape = _enter(x, weight, window)
-    x_zero, w_zero = _zero_points(operands, shape, x_zero_point, weight_zero_point)
+    window = Window(*hashable((stride, padding, dilation, groups, layout)))
+    dtypes, library, shape = _enter(x, weight, window)
+    x_zero, w_zero = _zero_points(dtypes, shape, x_zero_point, weight_zero_point)
     y_dtype, y_zero = _result_zero(y_zero_point)
     x_factor, w_factor = _scale(x_scale, "x_scale", 1), _scale(weight_scale, "weight_scale", shape.k)
     extra = np.empty((3, shape.k), np.float32)
     extra[0] = x_factor * w_factor / _scale(y_scale, "y_scale", 1)
     extra[1] = w_zero
     extra[2] = y_zero
-    posed = pose(
-        "forward", shape, operands, Ending(bias, out=out), zeros=_zeros(x_zero, w_zero), requantized=y_dtype,
-        extra=extra,
-    )  # fmt: skip
-    return posed, float(x_zero)
+    options = Options(window, algorithm=algorithm, zeros=_zeros(x_zero, w_zero), requantized=y_dtype)
+    given = x, weight, None, bias, None, library.wrap(extra, "f32")
+    return _quantized.run(given, options, (*_NUMBERS, float(x_zero)), out)
 
 
-def _integer_problem(
-    x: Any, weight: Any, *, x_zero_point: Any = 0, weight_zero_point: Any = 0, algorithm: str = "auto", out: Any = None,
-    **window: Any,
-) -> ConvProblem:  # fmt: skip
-    return _pose_integer(x, weight, x_zero_point, weight_zero_point, Window(**window), out)[0].problem
+# alpha, beta, and the parameters of no activation
+_NUMBERS = (1.0, 0.0, 0.0, 0.0, 0.0)
+PROBLEMS = problems(conv_integer, qlinear_conv)
 
 
-def _linear_problem(
-    x: Any, x_scale: Any, x_zero_point: Any, weight: Any, weight_scale: Any, weight_zero_point: Any, y_scale: Any,
-    y_zero_point: Any, bias: Any = None, *, algorithm: str = "auto", out: Any = None, **window: Any,
-) -> ConvProblem:  # fmt: skip
-    return _pose_linear(
-        x, x_scale, x_zero_point, weight, weight_scale, weight_zero_point, y_scale, y_zero_point, bias,
-        Window(**window), out,
-    )[0].problem  # fmt: skip
-
-
-PROBLEMS = {"conv_integer": _integer_problem, "qlinear_conv": _linear_problem}
-
-
-def _enter(x: Any, weight: Any, window: Window) -> tuple[tuple[Any, ...], Geometry]:
-    """Both operands as `pose` takes them, and the geometry."""
-    operands = enter_two(x, "x", weight, "weight")
-    if arrays.DTYPES[operands[1]].accumulate != "i32":
+def _enter(x: Any, weight: Any, window: Window) -> tuple[tuple[str, str], arrays.Library, Geometry]:
+    """The dtypes of both operands, the library of x, and the geometry."""
+    (a, dtype, library), (b, w_dtype, _) = arrays.enter(x, "x"), arrays.enter(weight, "weight")
+    if dtype not in _LIMITS or w_dtype != "i8":
         raise TypeError(
             f"x is a {arrays.describe(x)} and weight a {arrays.describe(weight)}; x must be int8 or uint8, weight int8"
         )
-    return operands, geometry(operands[0].shape, operands[2].shape, window)
+    return (dtype, w_dtype), library, geometry(a.shape, b.shape, window)
 
 
 def _values(given: Any, name: str, length: int) -> np.ndarray:
@@ -218,9 +184,9 @@ def _integers(given: Any, name: str, length: int, dtype: str) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _zero_points(operands: tuple[Any, ...], shape: Geometry, x_given: Any, w_given: Any) -> tuple[int, np.ndarray]:
-    x_zero = _integers(x_given, "x_zero_point", 1, operands[1])
-    return int(x_zero.item()), _integers(w_given, "weight_zero_point", shape.k, operands[3])
+def _zero_points(dtypes: tuple[str, str], shape: Geometry, x_given: Any, w_given: Any) -> tuple[int, np.ndarray]:
+    x_zero = _integers(x_given, "x_zero_point", 1, dtypes[0])
+    return int(x_zero.item()), _integers(w_given, "weight_zero_point", shape.k, dtypes[1])
 
 
 def _zeros(x_zero: int, w_zero: np.ndarray) -> str:

@@ -60,3 +60,17 @@ def resolve_activation(activation: Any) -> Activation:
     if resolved.kind in NOT_FUSED:
         raise ValueError(f"activation {kind!r} cannot be fused; apply numbaprims.{kind} to the result")
     return resolved
+
+
+_known: dict[Any, tuple[str, tuple[float, ...]]] = {}
+
+
+def fused(activation: Any) -> tuple[str, tuple[float, ...]]:
+    """The kind of an `activation=` argument and its parameters, which are numbers of the call: one at least."""
+    known = _known.get(activation) if activation is None or type(activation) is str else None
+    if known is None:
+        resolved = resolve_activation(activation)
+        known = resolved.kind, resolved.parameters or (0.0,)
+        if activation is None or type(activation) is str:
+            _known[activation] = known
+    return known

@@ -7,17 +7,155 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from numbaprims import arrays, settings
-from numbaprims.dispatch import call
-from numbaprims.dispatch.known import KnownCalls
-from numbaprims.ops._gemm_problem import GemmProblem, Posed, example_call, inputs_of, pose, scalar
-from numbaprims.ops.gemv import may_write
+from numbaprims import settings
+from numbaprims.ops._gemm_problem import GemmProblem, Strides, _order, example_call
+from numbaprims.ops.epilogue import Activation, fused
+from numbaprims.ops.primitive import Given, Pose, Result, problems
+from numbaprims.ops.product import (
+    Product,
+    broadcast,
+    check_integers,
+    factors,
+    launch_known,
+    of_dtype,
+    operand_dtype,
+    result_dtype,
+)
+from numbaprims.reference import gemm as reference
 
-_launchers = call.Launchers()
-_known_calls = KnownCalls()
-_known = _known_calls.get
+_TAKES = "gemm takes float64, float32, float16, bfloat16, int8 x int8 and uint8 x int8"
+
+
+def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
+    trans_a, trans_b, unscaled, _, kind, out_dtype = options
+    a, b, *_ = given.storages
+    dtype, integer = operand_dtype(given, True, _TAKES)
+    for at in (0, 1):
+        if given.storages[at].ndim < 2:
+            raise ValueError(
+                f"{given.words(at)}; gemm takes matrices (..., rows, columns): use gemv for a vector, or "
+                f"{given.names[at]}[None, :]"
+            )
+    if trans_a:
+        a = a.swapaxes(-1, -2)
+    if trans_b:
+        b = b.swapaxes(-1, -2)
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    if b.shape[-2] != k:
+        raise ValueError(
+            f"op(a) is {m} x {k} and op(b) {b.shape[-2]} x {n}; the columns of op(a) must be as many as the rows of "
+            f"op(b) ({given.words(0)}, {given.words(1)}, trans_a={bool(trans_a)}, trans_b={bool(trans_b)})"
+        )
+    try:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"the leading dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast"
+        ) from None
+    shape = (*lead, m, n)
+    wanted = result_dtype(dtype, out_dtype)
+    if integer:
+        check_integers(given.numbers, kind)
+    c = broadcast(given, 2, shape, wanted)
+    bias, axis = _bias(given, m, n, "i32" if integer else dtype)
+    activation = Activation(kind, given.numbers[2:])
+
+    def problem(made: Any) -> GemmProblem:
+        return _problem(a, b, c, bias, axis, made[0], shape, (*given.dtypes[:2], wanted), activation, not unscaled)
+
+    return Pose((Result(shape, wanted),), problem)
+
+
+def _bias(given: Given, m: int, n: int, dtype: str) -> tuple[Any, str]:
+    """The bias as a vector, and along which dimension it lies."""
+    if given.storages[3] is None:
+        return None, "none"
+    view = of_dtype(given, 3, dtype)
+    if view.shape == (n,):
+        return view, "n"
+    if view.shape == (1, n):
+        return view[0], "n"
+    if view.shape == (m, 1):
+        return view[:, 0], "m"
+    raise ValueError(f"{given.words(3)}; it must be ({n},), (1, {n}) or ({m}, 1)")
+
+
+def _problem(
+    a: ndarray, b: ndarray, c: ndarray | None, bias: ndarray | None, bias_axis: str, out: ndarray | None,
+    shape: tuple[int, ...], dtypes: Any, act: Activation, scaled: bool,
+) -> GemmProblem:  # fmt: skip
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    batch_shape = shape[:-2]
+    rank = len(batch_shape)
+
+    def steps(x: ndarray) -> tuple[int, ...]:
+        """Strides in elements over the broadcast batch dimensions, then rows and columns."""
+        size = x.itemsize
+        missing = rank - (x.ndim - 2)
+        lead = [
+            0 if length == 1 else stride // size for length, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)
+        ]
+        return (*(0,) * missing, *lead, x.strides[-2] // size, x.strides[-1] // size)
+
+    sa, sb = steps(a), steps(b)
+    if out is None:
+        so = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+    else:
+        so = steps(out)
+    sc = (0,) * len(shape) if c is None else steps(c)
+    # A batch whose B is shared and whose rows follow one another evenly in A, C and out is one taller product.
+    while batch_shape and all(s == 0 for s in sb[: len(batch_shape)]) and bias_axis != "m":
+        rows = m
+        if rows > 1 and any(s[-3] != rows * s[-2] for s in (sa, so, *((sc,) if c is not None else ()))):
+            break
+        if rows == 1:
+            sa, so, sc = ((*s[:-2], s[-3], s[-1]) for s in (sa, so, sc))
+        m *= batch_shape[-1]
+        batch_shape = batch_shape[:-1]
+        sa, so, sc, sb = ((*s[:-3], *s[-2:]) for s in (sa, so, sc, sb))
+    return GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        batch=int(np.prod(batch_shape, dtype=np.int64)),
+        a_dtype=dtypes[0],
+        b_dtype=dtypes[1],
+        out_dtype=dtypes[2],
+        a_order=_order(sa[-2], sa[-1], m, k),
+        b_order=_order(sb[-2], sb[-1], k, n),
+        out_order=_order(so[-2], so[-1], m, n),
+        has_c=c is not None,
+        bias=bias_axis,
+        activation=act,
+        scaled=scaled,
+        batch_shape=batch_shape,
+        strides=Strides(
+            sa[-2:],
+            sb[-2:],
+            so[-2:],
+            sc[-2:],
+            0 if bias is None else bias.strides[0] // bias.itemsize,
+            (sa[:-2], sb[:-2], so[:-2], sc[:-2]),
+        ),  # fmt: skip
+    )
+
+
+def _define(values: Any, options: Any, numbers: Any) -> Any:
+    a, b, c, bias = values
+    trans_a, trans_b, _, _, kind, _ = options
+    return reference.gemm(
+        a, b, c=c, alpha=numbers[0], beta=numbers[1], trans_a=trans_a, trans_b=trans_b, bias=bias,
+        activation=reference.kind_and_parameters(Activation(kind, numbers[2:])),
+    )  # fmt: skip
+
+
+_gemm = Product("gemm", ("a", "b", "c", "bias"), _pose, _define, dtypes=None, exact=("c",))
+_known, _run = _gemm.known, _gemm.run
 _ndarray = ndarray
 _empty = np.empty
+_INT32 = np.dtype(np.int32)
 _current = settings.current
 
 
@@ -69,176 +207,29 @@ def gemm(
     References:
         Goto and van de Geijn, Anatomy of high-performance matrix multiplication, TOMS 34(3), 2008.
     """
-    key: Any = None
-    if (
-        type(a) is _ndarray and type(b) is _ndarray and out_dtype is None
-        and type(alpha) is float and type(beta) is float and (out is None or type(out) is _ndarray)
-    ):  # fmt: skip
-        state = _current()
-        kind = (trans_a, trans_b, alpha == 1.0, state.key)
-        if beta == 0.0:
-            c = None  # as in BLAS: it is not read
-        plain = beta == 0.0 and bias is None and activation is None
-        if plain:
+    if beta != 0.0 or type(alpha) is not float or type(beta) is not float:
+        alpha, beta, c = factors(alpha, beta, c, "c")
+    kind = None
+    if beta == 0.0:
+        c = None  # as in BLAS: it is not read
+        if bias is None and activation is None and out_dtype is None:
+            state = _current()
+            kind = (trans_a, trans_b, alpha == 1.0, state.key)
             known = _known(kind)
             if known is not None and not state.verbose:
                 if out is not None:
-                    if known[0](known[1], out, a, b, alpha, 0.0, 0.0):
-                        return out
-                elif a.ndim == 2 and b.ndim == 2 and a.dtype.kind == "f":
-                    result = _empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
-                    if known[0](known[1], result, a, b, alpha, 0.0, 0.0):
-                        return result
-        key = (
-            a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, kind,
-            None if out is None else (out.shape, out.strides, out.dtype),
-            None if plain else _extras(c, bias, beta, activation),
-        )  # fmt: skip
-        bound = None if key[-1] is _NOT_KEPT else _launchers.get(key)
-        if bound is not None and (out is None or _fast_out(out, a, b, c, bias)):
-            result = _empty(bound.shape, bound.extra) if out is None else out
-            if plain:
-                bound.launch(result, a, b, f0=alpha)
-            else:
-                p = bound.problem.activation.values()
-                bound.launch(result, a, b, c, bias, f0=alpha, f1=beta, f2=p[0], f3=p[1], f4=p[2])
-            if state.verbose:
-                call.log_call(bound)
-            elif plain and not bound.known:
-                _known_calls.add(kind, bound, ((0, result), (1, a), (2, b)))
-            return result
-        if key[-1] is _NOT_KEPT:
-            key = None
-    return _gemm(a, b, c, alpha, beta, trans_a, trans_b, bias, activation, out, out_dtype, key)
-
-
-_NOT_KEPT = object()
-
-
-def _extras(c: Any, bias: Any, beta: float, activation: Any) -> Any:
-    """The part of a call's key that says what is added to the product; `_NOT_KEPT` for other than NumPy's arrays and
-    plain names of activations."""
-    if not (c is None or type(c) is _ndarray) or not (bias is None or type(bias) is _ndarray):
-        return _NOT_KEPT
-    if activation is not None and type(activation) is not str:
-        return _NOT_KEPT
-    return (
-        beta == 0.0, activation, None if c is None else (c.shape, c.strides, c.dtype),
-        None if bias is None else (bias.shape, bias.strides, bias.dtype),
-    )  # fmt: skip
-
-
-def _fast_out(out: Any, a: ndarray, b: ndarray, c: ndarray | None, bias: ndarray | None) -> bool:
-    """Whether `out`, of the right type, shape and strides already, can be written with no further check."""
-    return (
-        may_write(out, a, b)
-        and (c is None or c is out or may_write(out, c, c))
-        and (bias is None or may_write(out, bias, bias))
-    )
-
-
-def _gemm(
-    a: Any,
-    b: Any,
-    c: Any,
-    alpha: float,
-    beta: float,
-    trans_a: bool,
-    trans_b: bool,
-    bias: Any,
-    activation: Any,
-    out: Any,
-    out_dtype: Any,
-    key: Any,
-) -> Any:
-    alpha, beta = scalar(alpha, "alpha"), scalar(beta, "beta")
-    given = (a, b, c if beta != 0.0 else None, bias, out)
-    seen = _seen(given, trans_a, trans_b, alpha, beta, activation, out_dtype)
-    bound = None if seen is None else _launchers.get(seen[0])
-    if seen is not None and bound is not None:
-        # the same kinds of arrays were checked before: only what differs between arrays of one kind is left
-        views, library = seen[1], seen[2]
-        storage = views[4]
-        if storage is None:
-            result, storage = library.empty(bound.shape, bound.dtype)
-        else:
-            result = out
-            arrays.check_writable(out, storage)
-            arrays.check_overlap(storage, inputs_of(*views[:4]))
-        p = bound.problem.activation.values()
-        bound.launch(storage, *views[:4], f0=alpha, f1=beta, f2=p[0], f3=p[1], f4=p[2])
-        if settings.current().verbose:
-            call.log_call(bound)
-        return result
-    posed = pose(a, b, c, alpha, beta, trans_a, trans_b, bias, activation, out, out_dtype)
-    problem, state = posed.problem, settings.current()
-    if posed.out is None:
-        result, storage = posed.origin.empty(posed.shape, problem.out_dtype)
-    else:
-        result, storage = out, posed.out
-    if storage.size == 0:
-        return result
-    if state.device == "reference":
-        _reference(posed, alpha, beta, storage)
-        return result
-    # with the shape: a stack of matrices and the matrix of all their rows are one problem
-    full_key = (problem.key(), problem.batch_shape, problem.strides, posed.shape, state.key, posed.origin.place)
-    bound = _launchers.get(full_key)
-    if bound is None or bound.problem.activation.parameters != problem.activation.parameters:
-        extra = getattr(result, "dtype", None)
-        bound = call.bind(problem, posed.shape, problem.out_dtype, library=posed.origin, extra=extra)
-        _launchers.put(full_key, bound)
-    # a first-level key stands for arrays that need no copy: aligned ones
-    if all(x is None or not isinstance(x, ndarray) or x.flags.aligned for x in given):
-        if seen is not None:
-            _launchers.put(seen[0], bound)
-        if key is not None and posed.origin is arrays.NUMPY:
-            _launchers.put(key, bound)
-    p = problem.activation.values()
-    bound.launch(storage, posed.a, posed.b, posed.c, posed.bias, f0=alpha, f1=beta, f2=p[0], f3=p[1], f4=p[2])
-    if state.verbose:
-        call.log_call(bound)
-    return result
-
-
-def _seen(
-    given: tuple[Any, ...],
-    trans_a: bool,
-    trans_b: bool,
-    alpha: float,
-    beta: float,
-    activation: Any,
-    out_dtype: Any,
-) -> tuple[Any, list[Any], arrays.Library] | None:
-    """The key of a call whose arrays are of any library, its arrays' storage, and the library; None where the call
-    has to be looked at in full (an activation with parameters, mixed libraries)."""
-    views: list[Any] = []
-    parts: list[Any] = []
-    library = None
-    for x, name in zip(given, ("a", "b", "c", "bias", "out"), strict=True):
-        if x is None:
-            views.append(None)
-            parts.append(None)
-            continue
-        view, dtype, of = arrays.enter(x, name)
-        if library is not None and of is not library:
-            return None
-        library = of
-        views.append(view)
-        parts += (view.shape, view.strides, dtype)
-    if not (activation is None or isinstance(activation, str)) or library is None:
-        return None
-    key = (
-        "seen", *parts, trans_a, trans_b, alpha == 1.0, beta == 0.0, activation, out_dtype, settings.key(), library,
-    )  # fmt: skip
-    return key, views, library
-
-
-def _reference(posed: Posed, alpha: float, beta: float, storage: ndarray) -> None:
-    """``config(device="reference")``: the float64 definition, past the dispatcher."""
-    from numbaprims.reference import gemm as reference
-
-    reference.into(posed, alpha, beta, storage)
+                    found = known[0](known[1], out, a, b, alpha, 0.0, 0.0)
+                    if found:
+                        return out if found == 1 else launch_known(known, found, (out, a, b), alpha)
+                elif type(a) is _ndarray and type(b) is _ndarray and a.ndim == 2 and b.ndim == 2:
+                    dtype = a.dtype if a.dtype.kind == "f" else _INT32
+                    result = _empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), dtype)
+                    found = known[0](known[1], result, a, b, alpha, 0.0, 0.0)
+                    if found:
+                        return result if found == 1 else launch_known(known, found, (result, a, b), alpha)
+    word, values = fused(activation)
+    options = trans_a, trans_b, alpha == 1.0, beta in (0.0, 1.0), word, out_dtype
+    return _run((a, b, c, bias), options, (alpha, beta, *values), out, kind)
 
 
 def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out: Any = None) -> Any:
@@ -263,31 +254,16 @@ def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out
         array([[3.],
                [3.]], dtype=float32)
     """
-    rows, result = _rows(x, out)
-    result = gemm(rows, weight, trans_b=True, bias=bias, activation=activation, out=result)
-    return out if out is not None else result if rows is x else result[0]
-
-
-def _rows(x: Any, out: Any) -> tuple[Any, Any]:
-    """linear's x and out as gemm takes them: a vector is a row."""
     if getattr(x, "ndim", 2) != 1:
-        return x, out
-    return x[None, :], None if out is None else out[None, :]
+        return gemm(x, weight, trans_b=True, bias=bias, activation=activation, out=out)
+    # a vector is a row
+    result = gemm(
+        x[None, :], weight, trans_b=True, bias=bias, activation=activation, out=None if out is None else out[None, :]
+    )
+    return result[0] if out is None else out
 
 
-def _gemm_problem(
-    a: Any, b: Any, *, c: Any = None, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False,
-    trans_b: bool = False, bias: Any = None, activation: Any = None, out: Any = None, out_dtype: Any = None,
-) -> GemmProblem:  # fmt: skip
-    return pose(a, b, c, alpha, beta, trans_a, trans_b, bias, activation, out, out_dtype).problem
-
-
-def _linear_problem(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out: Any = None) -> GemmProblem:
-    rows, result = _rows(x, out)
-    return _gemm_problem(rows, weight, trans_b=True, bias=bias, activation=activation, out=result)
-
-
-PROBLEMS = {"gemm": _gemm_problem, "linear": _linear_problem}
+PROBLEMS = problems(gemm, linear)
 EXAMPLES = {"gemm": example_call}
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.ops._activation_call import forward
-from numbaprims.ops._gemm_problem import inputs_of, pose
+from numbaprims.ops.epilogue import fused
+from numbaprims.ops.gemm import _gemm, gemm
 from numbaprims.ops.plans import Plan
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
@@ -94,20 +95,18 @@ class GemmPlan(Plan):
         known = bound_of.get(key)
         if known is None:
             if settings.current().device == "reference":  # the definition packs nothing
-                from numbaprims.ops.gemm import gemm
-
                 return gemm(a, mine, out=out, **g)
             known = self._bind(a, out, own, mine, packed, bound_of, key)
-        launch, shape, out_dtype, parameters, bias, packed = known
+        launch, shape, out_dtype, numbers, bias, packed = known
         if out_view is None:
             result, out_view = library.empty(shape, out_dtype)
         else:
             result = out
             arrays.check_writable(out, out_view)
-            arrays.check_overlap(out_view, inputs_of(view, own, None, bias))
+            inputs = [(view, "a", False), (own, "b", False)]
+            arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if out_view.size:
-            p0, p1, p2 = parameters
-            launch(out_view, view, own, None, bias, packed, f0=g["alpha"], f1=0.0, f2=p0, f3=p1, f4=p2)
+            launch(out_view, view, own, None, bias, packed, None, *numbers)
         return result
 
     def leading(self, ndim: int) -> int:
@@ -118,26 +117,27 @@ class GemmPlan(Plan):
     ) -> tuple[Any, ...]:
         """Check a call, and bind it: to the packed copy, or to the solver of a plain call where packing is no gain."""
         g = self._arguments
-        posed = pose(
-            a, mine, None, g["alpha"], 0.0, False, g["trans_b"], g["bias"], g["activation"], out, g["out_dtype"]
-        )
-        problem = posed.problem
-        library = posed.origin
+        word, values = fused(g["activation"])
+        options = False, g["trans_b"], g["alpha"] == 1.0, True, word, g["out_dtype"]
+        numbers = g["alpha"], 0.0, *values
+        pose, problem, library = _gemm.pose((a, mine, None, g["bias"]), options, numbers, out)
+        form = pose.results[0]
+        shape, bias = form.shape, None if g["bias"] is None else arrays.enter(g["bias"], "bias")[0]
         device = call.device_of(library)
         # what is packed on the host is read by the host's kernels
         solver = registry.prepared("gemm", device) if device == library.device else None
         target = registry.target(device)
-        if solver is None or 0 in posed.shape or solver.why_not(problem, target) is not None:
+        if solver is None or 0 in shape or solver.why_not(problem, target) is not None:
             launch = None
-            if 0 not in posed.shape:
-                launch = call.bind(problem, posed.shape, problem.out_dtype, library=library).launch
+            if 0 not in shape:
+                launch = call.bind(problem, shape, form.dtype, library=library).launch
             packed = None
         else:
             config = next(iter(solver.configs(problem, target)))
             if packed is None:
-                packed = solver.prepare(problem, target, config, posed.b)
+                packed = solver.prepare(problem, target, config, own.T if g["trans_b"] else own)
             launch = solver.bind(problem, target, config)
-        known = (launch, posed.shape, problem.out_dtype, problem.activation.values(), posed.bias, packed)
+        known = (launch, shape, form.dtype, numbers, bias, packed)
         with self._lock:
             if self._b is own:
                 self._packed = self._packed if packed is None else packed

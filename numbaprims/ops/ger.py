@@ -9,11 +9,11 @@ import numpy as np
 from numpy import ndarray
 
 from numbaprims import arrays, settings
-from numbaprims.dispatch import call
-from numbaprims.dispatch.known import KnownCalls
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
-from numbaprims.ops.gemv import FLOATS, enter_all, may_write, scalar
+from numbaprims.ops.primitive import Given, Pose, Result, problems
+from numbaprims.ops.product import Product, launch_known, scalar
+from numbaprims.reference import ger as reference
 from numbaprims.shapes import element_strides, walk_order
 
 
@@ -62,9 +62,41 @@ class GerProblem(Problem):
         return f"numbaprims bench ger --shapes {rows}x{columns} --dtype {self.dtype}"
 
 
-_launchers = call.Launchers()
-_known_calls = KnownCalls()
-_known = _known_calls.get
+def _pose(given: Given, in_place: bool) -> Pose:
+    x, y, a = given.storages
+    for at in (0, 1):
+        if given.storages[at].ndim != 1:
+            raise ValueError(f"{given.words(at)}; ger takes vectors: use gemm for matrices")
+    m, n = shape = (x.shape[0], y.shape[0])
+    if a is not None and a.shape != shape:
+        raise ValueError(f"{given.words(2)}; x and y make a matrix {shape}")
+
+    def problem(made: Any) -> GerProblem:
+        steps: Any = (n, 1) if made[0] is None else element_strides(made[0])
+        a_steps: Any = (0, 0) if a is None else element_strides(a)
+        order = walk_order(m, n, *steps)
+        along, length = (0, m) if order == "column" else (1, n)
+        return GerProblem(
+            m=m,
+            n=n,
+            dtype=given.dtypes[0],  # type: ignore[arg-type]
+            order=order,
+            has_a=a is not None,
+            a_along=a is None or a_steps[along] == steps[along] or length <= 1,
+            strides=Strides(element_strides(x)[0], element_strides(y)[0], a_steps, steps),
+            in_place=in_place,
+        )
+
+    return Pose((Result(shape, given.dtypes[0]),), problem)  # type: ignore[arg-type]
+
+
+def _define(values: Any, in_place: bool, numbers: Any) -> Any:
+    x, y, a = values
+    return reference.ger(x, y, a=a, alpha=numbers[0])
+
+
+_ger = Product("ger", ("x", "y", "a"), _pose, _define, exact=("a",))
+_known, _run = _ger.known, _ger.run
 _ndarray = ndarray
 _empty = np.empty
 _current = settings.current
@@ -100,185 +132,27 @@ def ger(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -
         xGER of the BLAS; Zhang and Zhang, Optimized deep learning architectures with fast matrix operation kernels on
         parallel platform, 2013, algorithm 2 (solver ``row_block``).
     """
-    state = _current()
-    if (a is None or a is out) and type(alpha) is float:
-        known = _known((a is None, state.key))
-        if known is not None and not state.verbose:
-            if out is not None:
-                if known[0](known[1], out, x, y, alpha, 0.0, 0.0):
-                    return out
-            elif type(x) is _ndarray and type(y) is _ndarray:
-                result = _empty(x.shape + y.shape, x.dtype)
-                if known[0](known[1], result, x, y, alpha, 0.0, 0.0):
-                    return result
-    if type(x) is not _ndarray or type(y) is not _ndarray or type(alpha) is not float:
-        return _ger(x, y, a, alpha, out, None)
-    dtype = x.dtype
-    if y.dtype is not dtype:
-        return _ger(x, y, a, alpha, out, None)
-    key: Any
-    if out is None:
-        key = (dtype, x.shape, x.strides, y.shape, y.strides, state.key)
-    elif type(out) is _ndarray and out.dtype is dtype:
-        key = (dtype, x.shape, x.strides, y.shape, y.strides, state.key, out.shape, out.strides, a is out)
-    else:
-        return _ger(x, y, a, alpha, out, None)
+    if type(alpha) is not float:
+        alpha = scalar(alpha, "alpha")
     if a is not None and a is not out:
-        if type(a) is not _ndarray or a.dtype is not dtype:
-            return _ger(x, y, a, alpha, out, None)
-        key = (key, a.shape, a.strides)
-    bound = _launchers.get(key)
-    if bound is None:
-        return _ger(x, y, a, alpha, out, key)
-    if out is None:
-        out = _empty(bound.shape, dtype)
-    elif not may_write(out, x, y) or not (a is None or a is out or may_write(out, a, a)):
-        return _ger(x, y, a, alpha, out, None)
-    bound.launch(out, x, y, a, None, None, None, alpha)
-    if state.verbose:
-        call.log_call(bound)
-    elif not bound.known and (a is None or a is out):
-        _known_calls.add((a is None, state.key), bound, ((0, out), (1, x), (2, y)))
-    return out
+        return _run((x, y, a), False, (alpha, 0.0, 0.0), out)
+    state = _current()
+    kind = (a is None, state.key)
+    known = _known(kind)
+    if known is not None and not state.verbose:
+        if out is not None:
+            found = known[0](known[1], out, x, y, alpha, 0.0, 0.0)
+            if found:
+                return out if found == 1 else launch_known(known, found, (out, x, y, a), alpha)
+        elif type(x) is _ndarray and type(y) is _ndarray:
+            result = _empty(x.shape + y.shape, x.dtype)
+            found = known[0](known[1], result, x, y, alpha, 0.0, 0.0)
+            if found:
+                return result if found == 1 else launch_known(known, found, (result, x, y), alpha)
+    return _run((x, y, a), a is not None, (alpha, 0.0, 0.0), out, kind)
 
 
-def _bind(posed: _Posed, shape: tuple[int, ...]) -> call.Bound:
-    return call.bind(_problem(posed, _strides(posed)), shape, posed.dtype, library=posed.origin)
-
-
-class _Posed(NamedTuple):
-    """A checked call: the storage of its arrays."""
-
-    x: ndarray
-    y: ndarray
-    a: ndarray | None
-    out: ndarray | None
-    dtype: str
-    origin: arrays.Library
-
-
-def _ger(x: Any, y: Any, a: Any, alpha: Any, out: Any, key: Any) -> Any:
-    alpha = scalar(alpha, "alpha")
-    state = settings.current()
-    views, parts = enter_all((x, "x"), (y, "y"), (None if a is out else a, "a"), (out, "out"))
-    seen = (parts, a is out, state.key)
-    bound = _launchers.get(seen)
-    if bound is not None:
-        # the same kinds of arrays were checked before; only what differs between arrays of one kind is left
-        storage = views[3]
-        if storage is None:
-            result, storage = parts[1].empty(bound.shape, bound.dtype)
-        else:
-            result = out
-        if (
-            storage is not views[3]
-            or may_write(storage, views[0], views[1])
-            and (views[2] is None or may_write(storage, views[2], views[2]))
-        ):
-            old = storage if a is out else views[2]
-            bound.launch(storage, views[0], views[1], old, None, None, None, alpha)
-            if state.verbose:
-                call.log_call(bound)
-            return result
-    posed = _pose(x, y, a, out)
-    shape = (posed.x.shape[0], posed.y.shape[0])
-    if posed.out is None:
-        result, storage = posed.origin.empty(shape, posed.dtype)
-    else:
-        result, storage = out, posed.out
-    if storage.size == 0:
-        return result
-    if state.device == "reference":
-        _reference(posed, alpha, storage)
-        return result
-    if bound is None:
-        bound = _launchers.put(seen, _bind(posed, shape))
-    # the first-level key stands for arrays that need no conversion: NumPy's own, aligned
-    if key is not None and x.flags.aligned and y.flags.aligned and (a is None or a.flags.aligned):
-        _launchers.put(key, bound)
-    bound.launch(storage, posed.x, posed.y, posed.a, None, None, None, alpha)
-    if state.verbose:
-        call.log_call(bound)
-    return result
-
-
-def _pose(x: Any, y: Any, a: Any, out: Any) -> _Posed:
-    column, dtype, library = arrays.enter(x, "x")
-    row, y_dtype, y_library = arrays.enter(y, "y")
-    if library is not y_library or dtype != y_dtype:
-        arrays.require_same(x, "x", y, "y")
-    if dtype not in FLOATS:
-        raise TypeError(f"x is a {arrays.describe(x)}; ger takes float64, float32, float16 and bfloat16")
-    for vector, name, given in ((column, "x", x), (row, "y", y)):
-        if vector.ndim != 1:
-            raise ValueError(f"{name} is a {arrays.describe(given)}; ger takes vectors: use gemm for matrices")
-    shape = (column.shape[0], row.shape[0])
-    added = None
-    if a is not None:
-        added, a_dtype, a_library = arrays.enter(a, "a")
-        if library is not a_library or dtype != a_dtype:
-            arrays.require_same(x, "x", a, "a")
-        if added.shape != shape:
-            raise ValueError(f"a is a {arrays.describe(a)}; x and y make a matrix {shape}")
-    target = None
-    if out is not None:
-        target = arrays.check_out(out, shape, dtype, library=library)
-        inputs: list[tuple[ndarray, str, bool]] = [(column, "x", False), (row, "y", False)]
-        if added is not None:
-            inputs.append((added, "a", True))
-        arrays.check_overlap(target, inputs)
-        if a is out:
-            added = target  # of one array of halves there are two views by now, and in place is what is one
-    return _Posed(column, row, added, target, dtype, library)
-
-
-def _matrix_strides(a: ndarray) -> tuple[int, int]:
-    row, column = element_strides(a)
-    return row, column
-
-
-def _strides(posed: _Posed) -> Strides:
-    return Strides(
-        element_strides(posed.x)[0],
-        element_strides(posed.y)[0],
-        (0, 0) if posed.a is None else _matrix_strides(posed.a),
-        (posed.y.shape[0], 1) if posed.out is None else _matrix_strides(posed.out),
-    )
-
-
-def _problem(posed: _Posed, strides: Strides) -> GerProblem:
-    m, n = posed.x.shape[0], posed.y.shape[0]
-    order = walk_order(m, n, *strides.out)
-    along = (strides.a[0], strides.out[0]) if order == "column" else (strides.a[1], strides.out[1])
-    length = m if order == "column" else n
-    return GerProblem(
-        m=m,
-        n=n,
-        dtype=posed.dtype,
-        order=order,
-        has_a=posed.a is not None,
-        a_along=posed.a is None or along[0] == along[1] or length <= 1,
-        strides=strides,
-        in_place=posed.a is not None and posed.a is posed.out,
-    )
-
-
-def _reference(posed: _Posed, alpha: float, storage: ndarray) -> None:
-    """``config(device="reference")``: the float64 definition, past the dispatcher."""
-    from numbaprims.reference import ger as reference
-    from numbaprims.reference.convert import from_float64, to_float64
-
-    a = None if posed.a is None else to_float64(posed.a, posed.dtype)
-    x, y = to_float64(posed.x, posed.dtype), to_float64(posed.y, posed.dtype)
-    storage[...] = from_float64(reference.ger(x, y, a=a, alpha=alpha), posed.dtype)
-
-
-def _ger_problem(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -> GerProblem:
-    posed = _pose(x, y, a, out)
-    return _problem(posed, _strides(posed))
-
-
-PROBLEMS = {"ger": _ger_problem}
+PROBLEMS = problems(ger)
 
 
 def _walk(row_stride: int, column_stride: int, rows: int, columns: int) -> str:

@@ -34,6 +34,8 @@ class Result(NamedTuple):
     dtype: str
     like: int | None = None
     """The input whose order in memory it takes; None for C order."""
+    channels_behind: bool = False
+    """Whether its second dimension lies innermost in memory."""
 
 
 class Pose(NamedTuple):
@@ -44,6 +46,8 @@ class Pose(NamedTuple):
     """From the storage of the results, which are not written."""
     slots: tuple[int, ...] | None = None
     """Which array of a launch each result and each given input is, -1 for none; None: they follow one another."""
+    algorithm: str = "auto"
+    """The solver that the call itself asks for."""
 
 
 class Given(NamedTuple):
@@ -53,6 +57,7 @@ class Given(NamedTuple):
     storages: tuple[Any, ...]
     dtypes: tuple[str | None, ...]
     names: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
 
     def words(self, at: int) -> str:
         """An argument in an error message: "x is a float32 array (3, 4)"."""
@@ -89,8 +94,6 @@ class Primitive:
         self._launchers = call.Launchers()
         self._known_calls = KnownCalls()
         self._known = self._known_calls.get
-        # the order of the arrays in `KnownCalls`, which knows up to three
-        self._small = len(inputs) <= 2
 
     def __call__(
         self, given: tuple[Any, ...], options: tuple[Any, ...] = (), numbers: tuple[float, ...] = (), out: Any = None
@@ -98,15 +101,32 @@ class Primitive:
         """Run a call; `out` is where its first result goes."""
         state = _current()
         first = given[0]
-        if self._small and not state.verbose:
-            known = self._known((options, state.key))
-            if known is not None and (out is not None or type(first) is _ndarray):
-                # what a result lies like was fixed when the call was told: another shape fits no record
-                result = _empty_like(first) if out is None else out
-                second = given[1] if len(given) == 2 else None
+        if type(first) is _ndarray and not state.verbose:
+            known = self._known((options, state.key, first.shape, first.dtype))
+            if known is not None:
+                driver, address, table, how = known
+                made: list[Any] = []
+                # where results should lie otherwise than those that were told of, no record fits
+                for shape, dtype, like in how:
+                    if out is not None and not made:
+                        made.append(out)
+                    elif like is None or type(given[like]) is not _ndarray:
+                        made.append(_empty(shape, dtype))
+                    else:
+                        made.append(_empty_like(given[like]))
                 f0, f1, f2 = (*numbers, 0.0, 0.0, 0.0)[:3]
-                if known[0](known[1], result, first, second, f0, f1, f2):
-                    return result
+                results = tuple(made)
+                found = driver(address, results, tuple(given), f0, f1, f2)
+                if found:
+                    if found > 1:
+                        bound = table.records[found - 2][1][0]
+                        self._launch(bound, made, [x for x in given if x is not None], numbers)
+                    return results if len(results) > 1 else results[0]
+        return self._unknown(given, options, numbers, out)
+
+    def _unknown(self, given: tuple[Any, ...], options: tuple[Any, ...], numbers: tuple[float, ...], out: Any) -> Any:
+        """A call whose arrays are not those of an earlier one."""
+        state, first = _current(), given[0]
         storages: list[Any] = []
         kinds: list[Any] = []
         for x, name in zip(given, self.inputs, strict=True):
@@ -123,8 +143,9 @@ class Primitive:
         if bound is None:
             bound = self._bind(given, storages, kinds, options, out, key)
         pose, library = bound.extra, kinds[0][3]
-        results, made = [], []
-        for index, (shape, dtype, like) in enumerate(pose.results):
+        results: list[Any] = []
+        made: list[Any] = []
+        for index, (shape, dtype, like, _) in enumerate(pose.results):
             if index == 0 and target is not None:
                 storage = arrays.check_out(out, shape, dtype, library=library)
                 self._check_overlap(storage, storages)
@@ -141,16 +162,16 @@ class Primitive:
             self._launch(bound, made, [x for x in storages if x is not None], numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif not bound.known and self._small and pose.slots is None and library is arrays.NUMPY and len(made) == 1:
-                operands = ((0, results[0]), *((1 + at, x) for at, x in enumerate(given)))
-                self._known_calls.add((options, state.key), bound, operands)
+            elif not bound.known and library is arrays.NUMPY and type(first) is _ndarray:
+                self._remember((options, state.key, first.shape, first.dtype), bound, results, given)
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---------------------------------------------------------------- the parts of a call
 
-    def _posed(
-        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any
-    ) -> tuple[Pose, Problem]:
+    def _checked(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: Any, numbers: tuple[float, ...] = ()
+    ) -> Pose:
+        """The pose of a call, its arrays being of one library and of dtypes that go together."""
         first, library = kinds[0][0], kinds[0][3]
         if first not in self.dtypes:
             words = ", ".join(LONG_NAMES[dtype] for dtype in self.dtypes)
@@ -159,9 +180,14 @@ class Primitive:
             if kind is not None and (kind[3] is not library or (kind[0] != first and at not in self._others)):
                 arrays.require_same(given[0], self.inputs[0], given[at], self.inputs[at])
         dtypes = tuple(None if kind is None else kind[0] for kind in kinds)
-        pose = self._pose(Given(given, tuple(storages), dtypes, self.inputs), options)
+        return self._pose(Given(given, tuple(storages), dtypes, self.inputs, numbers), options)
+
+    def _posed(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any
+    ) -> tuple[Pose, Problem]:
+        pose, library = self._checked(given, storages, kinds, options), kinds[0][3]
         made = []
-        for index, (shape, dtype, like) in enumerate(pose.results):
+        for index, (shape, dtype, like, _) in enumerate(pose.results):
             if index == 0 and out is not None:
                 storage = arrays.check_out(out, shape, dtype, library=library)
                 self._check_overlap(storage, storages)
@@ -176,15 +202,16 @@ class Primitive:
         self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any, key: Any
     ) -> call.Bound:
         pose, problem = self._posed(given, storages, kinds, options, out)
-        shape, dtype, _ = pose.results[0]
+        shape, dtype, *_ = pose.results[0]
+        kept = pose._replace(problem=None)  # type: ignore[arg-type]  # it holds the arrays of this call
         trial = _current().trial
         if trial is not None and (problem.empty or _current().device == "reference"):
             trial.choice(problem)  # these are never bound
         if problem.empty or _current().device == "reference":
-            bound = call.Bound(None, problem, None, {}, "", shape, dtype, pose)  # type: ignore[arg-type]
+            bound = call.Bound(None, problem, None, {}, "", shape, dtype, kept)  # type: ignore[arg-type]
         else:
             outputs = tuple(range(len(pose.results))) if pose.slots is None else pose.slots[: len(pose.results)]
-            bound = call.bind(problem, shape, dtype, library=kinds[0][3], extra=pose, outputs=outputs)
+            bound = call.bind(problem, shape, dtype, library=kinds[0][3], extra=kept, outputs=outputs)
         return self._launchers.put(key, bound)
 
     def _check_overlap(self, out: Any, storages: list[Any]) -> None:
@@ -218,6 +245,14 @@ class Primitive:
             operands = operands[:7]
         bound.launch(*operands, **floats)
 
+    def _remember(self, key: Any, bound: call.Bound, results: list[Any], given: tuple[Any, ...]) -> None:
+        """Let native code know the next call like this one."""
+        slots = bound.extra.slots
+        places = iter(range(len(results) + len(given)) if slots is None else slots)
+        operands = [(-1 if x is None else next(places), x) for x in (*results, *given)]
+        how = tuple((x.shape, x.dtype, result.like) for x, result in zip(results, bound.extra.results, strict=True))
+        self._known_calls.add(key, bound, operands, how)
+
     def _define(
         self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any
     ) -> None:
@@ -244,6 +279,16 @@ def _write(storage: Any, values: Any) -> None:
         storage[...] = values
     else:
         registry.memory().write(storage, np.ascontiguousarray(values))
+
+
+def scalar(value: Any, name: str) -> float:
+    """The value of a factor as a float; TypeError, naming it, where it is not a real number."""
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name} is {value!r}; it must be a real number")
 
 
 def problems(*functions: Callable[..., Any]) -> dict[str, Callable[..., Problem]]:

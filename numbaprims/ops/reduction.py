@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.formulas.reductions import FORMULAS
 from numbaprims.ops import examples
@@ -73,6 +74,9 @@ def pose(
     known = FORMULAS[formula]
     operands = [(name, kind) for name, kind in known.operands if kind != "number"]
     places = {name: at for at, name in enumerate(given.names) if given.storages[at] is not None}
+    for name, _ in operands:
+        if name not in places:
+            arrays.enter(None, name)  # says what it must be
     inputs = [given.storages[places[name]] for name, _ in operands]
     everything = [Operand(name, kind, made.dtype) for (name, kind), made in zip(known.results, results, strict=True)]
     everything += [Operand(name, kind, given.dtypes[places[name]]) for name, kind in operands]  # type: ignore[arg-type]

@@ -125,9 +125,13 @@ def finish(
     return y
 
 
-def into(posed: Any, alpha: float, beta: float, x_zero: float, storage: np.ndarray) -> None:
-    """Compute a checked call (`numbaprims.ops.conv`) by definition and round it into its result's storage."""
-    p = posed.problem
+def into(p: Any, storage: np.ndarray, given: Sequence[Any], numbers: Sequence[float]) -> None:
+    """Compute a checked call by definition and round it into its result's storage.
+
+    `given` are the arrays of a launch: two operands, c, bias, prepared weights, scales and zero points; `p` is the
+    problem (`numbaprims.ops.conv`).
+    """
+    first, second, c, bias, _, extra = (*given, None, None, None, None, None)[:6]
 
     def values(array: Any, dtype: str, steps: Any, sizes: Any) -> np.ndarray:
         """The values of an array in the canonical order (n, c, d, h, w)."""
@@ -139,29 +143,29 @@ def into(posed: Any, alpha: float, beta: float, x_zero: float, storage: np.ndarr
     s = p.strides
     window = {"stride": p.stride, "padding": p.padding, "dilation": p.dilation, "groups": p.groups}
     if p.direction == "bias":
-        storage[...] = from_float64(conv_backward_bias(values(posed.first, p.y_dtype, s.y, y_sizes)), p.w_dtype)
+        storage[...] = from_float64(conv_backward_bias(values(first, p.y_dtype, s.y, y_sizes)), p.w_dtype)
         return
     if p.direction == "forward":
-        x, w = values(posed.first, p.x_dtype, s.x, x_sizes), values(posed.second, p.w_dtype, s.w, w_sizes)
-        if posed.extra is not None:
-            x, w = x - int(x_zero), w - posed.extra[1].astype(np.int64).reshape(-1, 1, 1, 1, 1)
+        x, w = values(first, p.x_dtype, s.x, x_sizes), values(second, p.w_dtype, s.w, w_sizes)
+        if extra is not None:
+            x, w = x - int(numbers[5]), w - extra[1].astype(np.int64).reshape(-1, 1, 1, 1, 1)
         result, sizes, steps = conv(x, w, p.y_size, **window), y_sizes, s.y
     elif p.direction == "data":
-        dy, w = values(posed.first, p.y_dtype, s.y, y_sizes), values(posed.second, p.w_dtype, s.w, w_sizes)
+        dy, w = values(first, p.y_dtype, s.y, y_sizes), values(second, p.w_dtype, s.w, w_sizes)
         result, sizes, steps = conv_backward_data(dy, w, p.x_size, **window), x_sizes, s.x
     else:
-        dy, x = values(posed.first, p.y_dtype, s.y, y_sizes), values(posed.second, p.x_dtype, s.x, x_sizes)
+        dy, x = values(first, p.y_dtype, s.y, y_sizes), values(second, p.x_dtype, s.x, x_sizes)
         result, sizes, steps = conv_backward_weight(dy, x, p.kernel, **window), w_sizes, s.w
     result = finish(
         result,
-        alpha=alpha,
-        beta=beta,
-        c=None if posed.c is None else values(posed.c, p.out_dtype, s.c, sizes),
-        bias=None if posed.bias is None else values(posed.bias, _bias_dtype(p), (s.bias,), posed.bias.shape),
+        alpha=numbers[0],
+        beta=numbers[1],
+        c=None if c is None else values(c, p.out_dtype, s.c, sizes),
+        bias=None if bias is None else values(bias, _bias_dtype(p), (s.bias,), bias.shape),
         activation=kind_and_parameters(p.activation),
     )
     if p.requantized:
-        result = requantize(result, posed.extra[0], posed.extra[2], storage.dtype)
+        result = requantize(result, extra[0], extra[2], storage.dtype)
     target = np.lib.stride_tricks.as_strided(storage, sizes, [step * storage.itemsize for step in steps])
     target[...] = result if p.accumulate == "i32" else from_float64(result, p.out_dtype)
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference.activation import activation as apply_activation
-from numbaprims.reference.convert import from_float64, to_float64
 
 
 def gemm(
@@ -48,28 +47,6 @@ def gemm(
         kind, parameters = (activation, {}) if isinstance(activation, str) else activation
         y = apply_activation(y, kind, **parameters)
     return y.astype(np.int32) if integers else y
-
-
-def into(posed: Any, alpha: float, beta: float, storage: np.ndarray) -> None:
-    """Compute a checked call (`numbaprims.ops.gemm`) by definition and round it into its result's storage."""
-    problem = posed.problem
-
-    def values(x: Any, dtype: str) -> Any:
-        return x if x is None or dtype in ("i8", "u8", "i32") else to_float64(x, dtype)
-
-    bias = values(posed.bias, "i32" if problem.accumulate == "i32" else problem.a_dtype)
-    if bias is not None and problem.bias == "m":
-        bias = bias[:, None]
-    result = gemm(
-        values(posed.a, problem.a_dtype),
-        values(posed.b, problem.b_dtype),
-        c=values(posed.c, problem.out_dtype),
-        alpha=alpha,
-        beta=beta,
-        bias=bias,
-        activation=kind_and_parameters(problem.activation),
-    )
-    storage[...] = result if problem.out_dtype == "i32" else from_float64(result, problem.out_dtype)
 
 
 def kind_and_parameters(activation: Any) -> tuple[str, dict[str, Any]]:

@@ -38,7 +38,7 @@ from numbaprims.cpu.simd import (
     tile_store,
 )
 from numbaprims.dispatch import registry
-from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose, prepared
+from numbaprims.ops.conv import PROBLEMS
 from numbaprims.reference import conv as reference
 
 pytestmark = pytest.mark.cpu
@@ -57,11 +57,8 @@ def run(kernel, out, a, b=None, ints=(0, 0)):
 
 
 def problem_of(x, w, direction="forward", **window):
-    posed = pose(
-        direction, geometry(x.shape, w.shape, Window(**window)), enter_two(x, "x", w, "weight"),
-        Ending(None, None, out=None),
-    )  # fmt: skip
-    return prepared(posed).problem
+    function = {"forward": "conv", "weight": "conv_backward_weight"}[direction]
+    return dataclasses.replace(PROBLEMS[function](x, w, **window), prepared=True)
 
 
 # ---------------------------------------------------------------------------------------------- intrinsics

@@ -73,8 +73,9 @@ class Room:
         assert (self.flat[self.others] == 77).all(), "written outside of the result"
 
 
-def run(solver, problem, layout, threads=1, **inputs):
+def run(solver, problem, layout, threads=1, cpu=None, **inputs):
     """{name: result} of a problem by a solver; None if it refuses."""
+    cpu = cpu or target.current()
     p = problem
     full, small = (p.n, p.c, *p.size), (p.n, p.c, *p.out)
     back = p.direction == "backward"
@@ -85,11 +86,11 @@ def run(solver, problem, layout, threads=1, **inputs):
         if name in inputs:
             arrays[at] = Room(shape, p.dtype, layout, inputs[name])
     p = dataclasses.replace(p, layout=layout, strides=tuple(a and a.steps for a in arrays))
-    if solver.why_not(p, target.current()):
+    if solver.why_not(p, cpu):
         return None
-    assert solver.estimate(p, target.current()) > 0
+    assert solver.estimate(p, cpu) > 0
     with settings.config(threads=threads):
-        launcher = solver.bind(p, target.current(), next(iter(solver.configs(p, target.current()))))
+        launcher = solver.bind(p, cpu, next(iter(solver.configs(p, cpu))))
         # the data pointer alone is read: a view of one dimension stands for any strides
         launcher(*[None if a is None else a.flat[GUARD:] for a in arrays])
     for a in arrays[:2] if not back else arrays[:1]:
@@ -126,7 +127,7 @@ def check_forward(problem, rng, layout, solvers=SOLVERS, x=None):
     return ran
 
 
-def check_backward(problem, rng, layout, solvers=SOLVERS):
+def check_backward(problem, rng, layout, solvers=SOLVERS, cpu=None):
     p = dataclasses.replace(problem, direction="backward")
     x, dy = values(p, rng, (p.n, p.c, *p.size)), values(p, rng, (p.n, p.c, *p.out))
     wide, up = to_float64(x, p.dtype), to_float64(dy, p.dtype)
@@ -139,7 +140,7 @@ def check_backward(problem, rng, layout, solvers=SOLVERS):
         y = to_float64(inputs["y"], p.dtype)
     want, ran = reference.backward(p, up, wide, y), []
     for solver in solvers:
-        found = run(solver, p, layout, **inputs)
+        found = run(solver, p, layout, cpu=cpu, **inputs)
         if found is not None:
             ran.append(solver.name)
             assert_close(found[0], want, k=p.taps + 8, dtype=p.dtype, vacuous=True)
@@ -295,6 +296,23 @@ def test_any_number_of_workers_gives_the_same_bits(layout, rng):
                     for one, two, three in zip(*results, strict=True):
                         np.testing.assert_array_equal(one, two)
                         np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_beyond_the_caches_are_written_past_them(dtype, rng):
+    """Planes that begin anywhere in a line, of fewer and of more elements than one."""
+    cpu = dataclasses.replace(target.current(), l3=0)
+    for size in ((3, 5), (9, 13), (16, 16)):
+        p = make("max", size, 2, dtype=dtype, indices="i64")
+        check_backward(p, rng, "first", SOLVERS[1:], cpu)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_windows_around_each_element(dtype, rng):
+    """Windows of as many elements as a row has; planes of more than one vector; windows that are wholly in a row."""
+    for size, kernel, pad in (((5, 3), 3, 1), ((1, 40), 3, 1), ((6, 9), (1, 5), (0, 2)), ((9, 7), (3, 1), (1, 0))):
+        p = make("max", size, kernel, 1, pad, dtype=dtype, indices="i64")
+        check_backward(p, rng, "first", SOLVERS[1:])
 
 
 def test_places_outside_of_a_plane_are_left_out(rng):

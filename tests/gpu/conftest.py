@@ -32,6 +32,6 @@ def toy_ger(monkeypatch: pytest.MonkeyPatch):
     )
     from numbaprims.ops import ger
 
-    ger._launchers.clear()
+    ger._ger._launchers.clear()
     yield toy.SOLVERS[0]
-    ger._launchers.clear()
+    ger._ger._launchers.clear()

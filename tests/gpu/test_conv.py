@@ -20,15 +20,15 @@ from ptx_emulator.driver import EmulatedDriver
 
 import numbaprims
 from numbaprims import arrays
-from numbaprims.dispatch import call as dispatch_call, registry
+from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
 from numbaprims.gpu.conv import SOLVERS
 from numbaprims.gpu.conv.implicit import ImplicitGemm
 from numbaprims.gpu.memory import DeviceArray, to_device
 from numbaprims.gpu.target import A100, H200
-from numbaprims.ops import _conv_call as ops_conv
-from numbaprims.ops._conv_pose import Ending, Window, enter_two, geometry, pose
+from numbaprims.ops._conv_pose import Options
 from numbaprims.ops.conv import PROBLEMS
+from numbaprims.ops.conv_quantized import _quantized
 from numbaprims.reference import conv as reference
 
 NAMES = tuple(solver.name for solver in SOLVERS)
@@ -128,13 +128,9 @@ def test_quantized(gpu, kind, zeros):
     extra = np.stack([rng.uniform(1e-4, 2e-3, 5), rng.integers(-5, 6, 5) * (zeros != "none"), rng.integers(-9, 9, 5)])
     x_zero = 7 if zeros != "none" else 0
     given = [to_device(z) for z in (x, w, bias, extra.astype(np.float32))]
-    room = arrays.enter(given[3], "extra")[0]
-    shape = geometry(case.x, case.w, Window(case.stride, case.padding))
-    operands, ending = enter_two(given[0], "x", given[1], "weight"), Ending(given[2], "relu")
-    posed = pose("forward", shape, operands, ending, zeros=zeros, requantized=kind, extra=room)
-    bound = dispatch_call.bind(posed.problem, posed.shape, kind, library=posed.origin)
-    result, storage = ops_conv.new_result(posed.origin, posed.shape, kind, posed.last)
-    ops_conv.launch(bound, posed, storage, 1.0, 0.0, float(x_zero))
+    options = Options((case.stride, case.padding, 1, 1, "NCHW"), activation="relu", zeros=zeros, requantized=kind)
+    words = given[0], given[1], None, given[2], None, given[3]
+    result = _quantized.run(words, options, (1.0, 0.0, 0.0, 0.0, 0.0, float(x_zero)))
     w_zero = extra[1].astype(np.int64).reshape(-1, 1, 1, 1)
     sums = case.expected("forward", x.astype(np.int64) - x_zero, w.astype(np.int64) - w_zero)
     sums = reference.finish(sums, bias=bias, activation="relu")

@@ -105,14 +105,14 @@ def test_chunks_and_repeated_rows(gpu, monkeypatch):
         (1024, 132, 3000, True, "columns_f32_32"),
     ):
         monkeypatch.setattr(arguments, "BLOCKS", blocks)
-        ops._launchers.clear()
+        ops._gemv._launchers.clear()
         a = rng.standard_normal((n, m) if trans else (m, n)).astype(np.float32)
         x = rng.standard_normal(n).astype(np.float32)
         expected = reference.gemv(a, x, trans=trans)
         gpu.launches.clear()
         out = run("register_block", "f32", a, x, None, nan_filled((m,), "f32"), trans=trans)
         assert_close(out, expected, k=n, max_abs=np.sqrt(n) * 4)
-        ops._launchers.clear()
+        ops._gemv._launchers.clear()
         ran = [launched.entry for launched in gpu.launches]
         assert ran[0] == f"numbaprims_gemv_{kernel}_True", ran
         assert (len(ran) == 2) == (kernel in ("rows_f32_1_32_8", "columns_f32_4", "columns_f32_32")), ran

@@ -36,7 +36,6 @@ def memory(case: Case) -> float:
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; training gives running statistics too."""
     import numbaprims
-    from numbaprims.ops import batch_norm as module
 
     kind, layout = case["kind"], case.get("layout", "NCHW")
     n, c, h, w = (case[name] for name in DIMENSIONS)
@@ -59,12 +58,10 @@ def ours(case: Case, draw: Draw) -> Ours:
         others, more = (others[:2], (axes, EPS)) if kind == "train" else (others, (axes,))
         return np.asarray(define(*images, *others, *more)[0])
 
-    given, posed = [each.ours for each in reads.values()], None
+    given = [each.ours for each in reads.values()]
     call = partial(getattr(numbaprims, name), *given, layout=layout, out=out.ours)
-    if kind == "inference" and last:  # the factors of the channels are a launch before that of the elements
-        posed = partial(module._batch_norm_along, tuple(given[:4]), ("spatial", layout), (), out.ours)
     terms = 1 if kind == "inference" else n * h * w
-    return Ours(call, reads, definition, lambda values: values[:, take], terms, out, posed, last)
+    return Ours(call, reads, definition, lambda values: values[:, take], terms, out, last=last)
 
 
 def workload(case: Case, threads: int) -> Workload:

@@ -6,7 +6,6 @@ import statistics
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +22,7 @@ from numbaprims.bench.stems.conv_operands import Operands, Ours, elements, layer
 from numbaprims.bench.stems.conv_rivals import all_rivals
 from numbaprims.bench.stems.conv_solvers import regret
 from numbaprims.bench.stems.conv_suites import Layer
+from numbaprims.dispatch.call import forget
 
 DIMENSIONS = ("n", "c", "h", "w", "k", "r", "s")
 VOLUME = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
@@ -144,14 +144,13 @@ def cold(ours: Ours) -> float | None:
     None where a call is so long that the difference would be noise.
     """
     call = ours.call()
-    launchers = import_module("numbaprims.ops._conv_call").launchers
     call()
     steady = statistics.median(_seconds(call) for _ in range(5))
     if steady > _COLD_CALLS_UP_TO:
         return None
     firsts = []
     for _ in range(5):
-        launchers.clear()
+        forget()
         firsts.append(_seconds(call))
     return max(statistics.median(firsts) - steady, 0.0)
 

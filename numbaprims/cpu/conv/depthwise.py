@@ -76,4 +76,4 @@ class Depthwise(Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         make = rows_program if form(problem) == "rows" else pixels_program
-        return make(problem, target, self.estimate(problem, target) > 15e-6)
+        return make(problem, target, self.estimate(problem, target) > 3.75 * target.rates.wake)

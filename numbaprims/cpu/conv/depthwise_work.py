@@ -18,11 +18,13 @@ SLACK = 256  # bytes behind panels, which may be written a vector past their end
 BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the first-level cache
 
 
-# Seconds, measured on one core of a Zen 5.  Of planes: a plane; a row of a tile, and each of its taps; of pixels: a
-# vector of the result, each of its taps, and each vector of the input that it loads.
-PLANE, ROW, ROW_TAP = 20e-9, 0.3e-9, 0.22e-9
-VECTOR, VECTOR_TAP, VECTOR_LOAD = 0.6e-9, 0.12e-9, 0.45e-9
-FAR_L3, FAR_MEMORY = 1 / 80e9, 1 / 14e9  # a byte of x or y beyond the second-level and the third-level cache
+# Cycles of two vector units, measured on one core of a Zen 5.  Of planes: a plane; a row of a tile, and each of its
+# taps; of pixels: a vector of the result, each of its taps, and each vector of the input that it loads.
+PLANE, ROW, ROW_TAP = 82.0, 1.23, 0.902
+VECTOR, VECTOR_TAP, VECTOR_LOAD = 2.46, 0.492, 1.845
+# How many times as long x and y take from beyond the second-level and the third-level cache as a loop that only moves
+# their bytes.
+FAR_L3, FAR_MEMORY = 1.3125, 3.43
 
 
 def sides(problem: Any) -> tuple[Any, ...]:
@@ -81,8 +83,10 @@ def waits(problem: Any) -> bool:
 
 def far_time(problem: Any, target: Any) -> float:
     """Reading and writing beyond the second-level cache."""
-    size = float(problem.bytes_moved())
-    return 0.0 if size <= target.l2 else size * (FAR_L3 if size <= target.l3 else FAR_MEMORY)
+    size, rates = float(problem.bytes_moved()), target.rates
+    if size <= target.l2:
+        return 0.0
+    return float(size * (FAR_L3 / rates.l3 if size <= target.l3 else FAR_MEMORY / rates.memory))
 
 
 def rows_tile(problem: Any, target: Any) -> tuple[int, int, int]:
@@ -106,7 +110,7 @@ def rows_time(problem: Any, target: Any) -> float:
     # even and odd columns are sorted or mixed in registers
     line = (ROW + ROW_TAP * p.taps) * (1.5 if SW == 2 else 1.0)
     each = PLANE + round_up(rows, RT) * ceil_div(columns, W) * line
-    return float(1e-6 + p.n * p.k * each + far_time(p, target))
+    return float(1.67 * target.rates.call + target.rates.vectors(p.n * p.k * each) + far_time(p, target))
 
 
 def rows_program(problem: Any, target: Any, parallel: bool) -> Program:
@@ -149,8 +153,9 @@ def pixels_time(problem: Any, target: Any) -> float:
     loads = ((RT - 1) * SH + R) * ((QT - 1) * SW + S) / (RT * QT)
     each = VECTOR + VECTOR_TAP * p.taps + VECTOR_LOAD * loads
     vectors = p.n * ceil_div(p.k, vector(p, target, p.k)) * round_up(rows, RT) * round_up(columns, QT)
-    pack = 0.0 if p.prepared or p.direction == "weight" else p.k * p.taps * 0.3e-9
-    return float(1.5e-6 + vectors * each + pack + far_time(p, target))
+    pack = 0.0 if p.prepared or p.direction == "weight" else p.k * p.taps * 1.23
+    rates = target.rates
+    return float(2.5 * rates.call + rates.vectors(vectors * each) + rates.cycles(pack) + far_time(p, target))
 
 
 def packed_bytes(problem: Any, target: Any) -> int:

@@ -19,12 +19,12 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.taps import PLACE
 
 SLACK = 256  # bytes behind panels, which may be written a vector past their end
-COPY = {"planes": 0.07e-9, "pixels": 0.12e-9}  # seconds an element of the padded copy takes
-TILE = 12e-9  # seconds a tile takes before its first and after its last tap
-TILE_SECONDS = 200e-6  # of a tile of the program: there are 4 to 16 of them, unless they would be shorter
+COPY = {"planes": 0.287, "pixels": 0.492}  # cycles an element of the padded copy takes
+TILE = 49.2  # cycles a tile takes before its first and after its last tap
+TILE_WAKES = 50  # times as long as waking threads takes a tile of the program: there are 4 to 16 of them, or fewer
 ALONE = 0.6  # a vector of pixels alone takes as long as so many tiles of NV
 STREAM = 2  # times the last cache: from there on results are written past the caches
-FAR = 0.5e-12  # seconds a byte of the copy takes where it exceeds the first-level cache
+FAR = 0.1  # part of the time that reading the copy takes, where it exceeds the first-level cache
 
 
 class Form(abc.ABC):
@@ -63,8 +63,9 @@ class Form(abc.ABC):
         self.w_step = int(steps[0]) if len(steps) else 1
         self.w_taps = None if w_taps[0] == 0 and (steps == self.w_step).all() else w_taps.astype(np.int64)
         self.waits = p.activation.kind != "identity" and p.out_dtype != self.acc
-        # of gemm's clock of 3.7 GHz: the register tiles of a long sum ran at 97 % of the peak at 4.1
+        # the register tiles of a long sum reach 97 % of the peak
         self.peak = 1.08 * float(cost.peak(p, target))
+        self.rates = target.rates
 
     def cut(self, width: int) -> None:
         """Blocks of panels, `width` filters each, and the bytes of panels and scratch memory."""
@@ -92,7 +93,7 @@ class Form(abc.ABC):
         """
         p, rows = self.problem, int(self.out_size[1])
         whole = p.flops() / self.peak
-        self.least = int(min(max(4.0, whole / TILE_SECONDS), 16.0))
+        self.least = int(min(max(4.0, whole / (TILE_WAKES * self.rates.wake)), 16.0))
         bands = min(rows, ceil_div(self.least, max(1, p.n * p.groups)))
         pairs = [
             (band, count)
@@ -111,7 +112,7 @@ class Form(abc.ABC):
             if p.n * p.groups > 1 or panels < 2:
                 return seconds + uneven, False
             copied = sum(n * self.copied_bytes(height) for n, height in self.heights(band, count)) / self.size
-            twice = copied * COPY["planes"] / 2 + seconds * (panels % 2) / (2 * panels)
+            twice = self.rates.cycles(copied * COPY["planes"]) / 2 + seconds * (panels % 2) / (2 * panels)
             return seconds + min(uneven, twice), twice < uneven
 
         self.band, self.bands = min(pairs or [(1, rows)], key=cost)
@@ -142,10 +143,10 @@ class Form(abc.ABC):
     def estimate(self) -> float:
         """Seconds of the whole."""
         p = self.problem
-        total = 2e-6 + p.n * p.groups * self.seconds(self.band, self.bands)
+        total = 10 / 3 * self.rates.call + p.n * p.groups * self.seconds(self.band, self.bands)
         if not p.prepared:
             each = cost.PACK_ACROSS if self.w_taps is None else cost.PACK_SCALAR
-            total += p.groups * self.filters * self.count * each
+            total += self.rates.cycles(p.groups * self.filters * self.count * each)
         return float(total)
 
     def make_program(
@@ -176,7 +177,7 @@ class Form(abc.ABC):
             phases = [pack] if only_pack else [pack, *phases]
         return Program.of(
             direct_planes.ARGS, values, phases, keep=(self.taps, self.w_taps, keep),
-            parallel=not only_pack and self.estimate() > 15e-6, shared=self.shared,
+            parallel=not only_pack and self.estimate() > 3.75 * self.rates.wake, shared=self.shared,
             worker=self.copy_bytes + self.room,
         )  # fmt: skip
 
@@ -274,15 +275,15 @@ class Planes(Phases):
 
     def seconds(self, band: int, bands: int) -> float:
         pixels = self.NV * self.W
-        work = 2.0 * self.MR * pixels * self.count / self.peak + TILE
+        work = 2.0 * self.MR * pixels * self.count / self.peak + self.rates.cycles(TILE)
         largest = max(rows for count, rows in self.heights(band, bands) if count)
         if self.copied_bytes(largest) > self.target.l1d:
-            work += FAR * self.size * (pixels + self.W) * self.count / self.problem.kernel[2]
+            work += FAR * self.size * (pixels + self.W) * self.count / self.problem.kernel[2] / self.rates.l2
         total = 0.0
         for count, height in self.heights(band, bands):
             whole, rest = divmod(self.vectors(height), self.NV)
             tiles = ceil_div(self.filters, self.MR) * (whole + rest * ALONE)
-            total += count * (tiles * work + self.copied_bytes(height) / self.size * COPY["planes"])
+            total += count * (tiles * work + self.rates.cycles(self.copied_bytes(height) / self.size * COPY["planes"]))
         return total
 
     def program(self, only_pack: bool = False) -> Program:
@@ -327,13 +328,13 @@ class Pixels(Form):
 
     def seconds(self, band: int, bands: int) -> float:
         width = self.NV * self.W
-        work = 2.0 * self.MP * width * self.count / self.peak + TILE
+        work = 2.0 * self.MP * width * self.count / self.peak + self.rates.cycles(TILE)
         panel = width * self.count * self.size
         if panel > self.target.l1d // 2:
-            work += FAR * panel
+            work += FAR * panel / self.rates.l2
         tiles = ceil_div(self.filters, width) * ceil_div(self.out_size[2], self.MP)
         copied = sum(count * self.copied_bytes(height) for count, height in self.heights(band, bands)) / self.size
-        return float(self.out_size[1] * tiles * work + copied * COPY["pixels"])
+        return float(self.out_size[1] * tiles * work + self.rates.cycles(copied * COPY["pixels"]))
 
     def program(self, only_pack: bool = False) -> Program:
         p = self.problem

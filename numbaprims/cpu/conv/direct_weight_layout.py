@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv import direct_weight
-from numbaprims.cpu.conv.direct_layout import COPY, Phases
+from numbaprims.cpu.conv.direct_layout import COPY, TILE_WAKES, Phases
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd.taps_gradient import PIXELS
 
-READ_DY = 0.03e-9  # seconds an element of dy takes, read from afar
-COPY_DY = 0.05e-9  # more where it is written into a panel
-TILE = 20e-9  # seconds a tile takes before its first and after its last vector of pixels
+READ_DY = 0.123  # cycles an element of dy takes, read from afar
+COPY_DY = 0.205  # more where it is written into a panel
+TILE = 82.0  # cycles a tile takes before its first and after its last vector of pixels
 EDGE = 1.3  # a vector of pixels of two rows takes as long as so many of one
 
 
@@ -43,7 +43,7 @@ class Gradient(Phases):
         self.peak *= tiles[self.MR, self.NT]
         # a panel of dy stays in the first-level cache while the taps come by, each band adds to the sums
         most = max(1, target.l1d * 2 // 3 // (self.MR * self.vectors(1) * self.W * self.size))
-        least = int(min(max(4.0, p.flops() / self.peak / 200e-6), 16.0))
+        least = int(min(max(4.0, p.flops() / self.peak / (TILE_WAKES * self.rates.wake)), 16.0))
         self.bands = min(rows, max(ceil_div(rows, most), ceil_div(least, p.n * p.groups)))
         while self.copied_bytes(ceil_div(rows, self.bands)) > target.l2 // 2 and self.bands < rows:
             self.bands += 1
@@ -92,15 +92,15 @@ class Gradient(Phases):
             crossing = height if not self.flat else 0 if width % self.W == 0 else height * (self.W - 1) / self.W
             vectors = self.vectors(height) + (EDGE - 1) * crossing
             tiles = ceil_div(self.filters, self.MR) * self.tap_tiles
-            work = tiles * (2.0 * self.MR * self.NT * self.W * vectors / self.peak + TILE)
+            work = tiles * (2.0 * self.MR * self.NT * self.W * vectors / self.peak + self.rates.cycles(TILE))
             copied = self.copied_bytes(height) / self.size * COPY["planes"]
-            total += count * (work + copied + self.filters * self.vectors(height) * self.W * each)
+            total += count * (work + self.rates.cycles(copied + self.filters * self.vectors(height) * self.W * each))
         return total
 
     def estimate(self) -> float:
         p = self.problem
-        sums = p.groups * self.sums_step * self.slices * 0.1e-9
-        return float(3e-6 + p.n * p.groups * self.seconds(self.band, self.bands) + sums + p.k * self.count * 0.4e-9)
+        sums = self.rates.cycles(p.groups * self.sums_step * self.slices * 0.41 + p.k * self.count * 1.64)
+        return float(5 * self.rates.call + p.n * p.groups * self.seconds(self.band, self.bands) + sums)
 
     def program(self, only_pack: bool = False) -> Program:
         p, s = self.problem, self.problem.strides
@@ -127,5 +127,5 @@ class Gradient(Phases):
         phases = [(kernel, self.slices * p.groups, 1), (end, p.k, max(8, ceil_div(p.k, 16)))]
         return Program.of(
             direct_weight.ARGS, values, phases, keep=(self.taps, self.pixels, places),
-            parallel=self.estimate() > 15e-6, shared=self.shared, worker=self.copy_bytes + self.room,
+            parallel=self.estimate() > 3.75 * self.rates.wake, shared=self.shared, worker=self.copy_bytes + self.room,
         )  # fmt: skip

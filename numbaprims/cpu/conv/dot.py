@@ -25,7 +25,7 @@ from numbaprims.cpu.conv.weight import box
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
-from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS, SIGN_BITS, SLACK
+from numbaprims.cpu.gemm.solvers import SIGN_BITS, SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
@@ -80,15 +80,16 @@ class ImplicitGemmDot(Solver):
         words = ceil_div(p.group_c, group)
         filters = p.groups * round_up(p.group_k, nr)
         padded = 2.0 * p.n * p.pixels * filters * words * group * p.taps
-        seconds = 3e-6 + padded / (cost.CLOCK * 4 * W * FASTER[kind])
-        seconds += p.n * p.pixels * filters * (0.12e-9 if p.y_order == "last" else 0.25e-9)
+        rates = target.rates
+        seconds = 5 * rates.call + padded / (cost.REACHED * rates.flops(W) * FASTER[kind])
+        cycles = p.n * p.pixels * filters * (0.492 if p.y_order == "last" else 1.025)
         places = p.n * (p.pixels if p.taps == 1 else p.x_size[0] * p.x_size[1] * p.x_size[2] * 1.3)
         near = p.x_order == "last" and p.group_c % group == 0 and p.groups == 1
-        seconds += places * p.groups * words * (0.1e-9 if near else 0.35e-9 if p.strides.x[4] == 1 else 4e-9)
+        cycles += places * p.groups * words * (0.41 if near else 1.435 if p.strides.x[4] == 1 else 16.4)
         if not p.prepared:
             plain = p.taps > 1 and p.w_order == "planes"
-            seconds += filters * words * p.taps * (0.6e-9 if plain else 3e-9)
-        return float(seconds)
+            cycles += filters * words * p.taps * (2.46 if plain else 12.3)
+        return float(seconds + rates.cycles(cycles))
 
     def _cut(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], int, tuple[Any, ...]]:
         """The words of DOT without kernels, the bytes of packed weights, and what the words point to."""
@@ -189,7 +190,7 @@ class ImplicitGemmDot(Solver):
             boxes = ceil_div(p.n, ints["box_n"]) * ints["chunks_o"] * ints["chunks_p"]
             phases.append((make_drive(), boxes * p.groups * ints["k_blocks"], 1))
         program = Program.of(
-            DOT, DOT.of(ints), phases, keep=keep, parallel=not only_pack and problem.flops() > PARALLEL_FLOPS,
+            DOT, DOT.of(ints), phases, keep=keep, parallel=not only_pack and cost.worth_threads(problem, target),
             shared=ints["shared_bytes"], worker=round_up(ints["worker_bytes"], 64),
         )  # fmt: skip
         return program, ints

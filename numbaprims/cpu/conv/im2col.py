@@ -117,18 +117,19 @@ class Im2col(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         layout = lay_out(ColumnLayout, problem, target, next(iter(self.configs(problem, target))))
-        # the matrix is written once and read once, from memory where it exceeds the caches
-        speed = 12e9 if layout.matrix_bytes > target.l3 // 2 else 25e9
+        # the matrix is written once and read once, from memory where it exceeds the caches; wide strides are gathered
+        rates = target.rates
+        speed = 0.25 * rates.memory if layout.matrix_bytes > target.l3 // 2 else 0.238 * rates.l3
         if problem.stride[2] > 2:
-            speed = 10e9
-        seconds = 4.5e-6 + layout.seconds + layout.matrix_bytes / speed
+            speed = rates.clock / 0.41
+        seconds = 7.5 * rates.call + layout.seconds + layout.matrix_bytes / speed
         if problem.x_order not in ("planes", "rows"):
-            # the matrix's elements are gathered one by one, those of the gradient added up so: 1.6 and 1.5 ns each
+            # the matrix's elements are gathered one by one, those of the gradient added up so
             depth, height, width = problem.x_size
             if problem.direction == "data":
-                seconds += 1.5e-9 * problem.n * problem.c * depth * height * width
+                seconds += rates.cycles(6.15 * problem.n * problem.c * depth * height * width)
             else:
-                seconds += 1.6e-9 * layout.matrix_bytes / layout.size
+                seconds += rates.cycles(6.56 * layout.matrix_bytes / layout.size)
         return float(seconds)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:

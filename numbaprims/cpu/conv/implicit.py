@@ -28,13 +28,13 @@ from numbaprims.cpu.solver import Config, Solver, run
 from numbaprims.dtypes import DTYPES
 
 SLACK = 1024  # bytes behind a part of the workspace: vectors may reach past its end
-PARALLEL_FLOPS = 2e6
 HEIGHTS = (12, 10, 8, 14)
 # Vectors of a tile of the product where pixels are its rows -> how many of them
 LAST_HEIGHTS = {4: 6, 3: 8, 2: 8, 1: 8}
 # What blocks of planes are favoured by where there are many pixels: 1x512x28x28x128 takes 246 us on two near cores and
 # 262 on two far ones in planes, turned 247 and 329.
 EVEN = 0.98
+START = 5.83  # calls of a program that beginning takes as long as
 
 
 def channels_last(problem: Any) -> bool:
@@ -64,10 +64,10 @@ class Layout:
         self.last = self.turned or self._last(problem)
         self.width = self.NR if self.last else self.MR
         self.walks = self._walks(problem)
-        self.parallel = problem.flops() > PARALLEL_FLOPS
+        self.parallel = cost.worth_threads(problem, target)
         costs = Costs(
             self.W, self.size, target.l1d, target.l2, self.width, self.MR, int(config["kc"]), self.parallel,
-            self.one_image, 0.0 if problem.prepared else cost.PACK_ACROSS,
+            self.one_image, 0.0 if problem.prepared else cost.PACK_ACROSS, target.rates,
         )  # fmt: skip
         most = round_up(int(config["mc"]), self.width)
         largest = max(self.walks, key=lambda walk: walk.flops())
@@ -297,7 +297,7 @@ class ImplicitGemm(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         config = next(iter(self.configs(problem, target)))
-        return 3.5e-6 + self._seconds(problem, target, config)
+        return float(START * target.rates.call + self._seconds(problem, target, config))
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         layout = lay_out(Layout, problem, target, config)

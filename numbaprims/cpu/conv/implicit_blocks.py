@@ -12,13 +12,18 @@ import numpy as np
 from numbaprims.cpu.conv.implicit_passes import Pass
 from numbaprims.cpu.conv.implicit_tiles import WORDS
 from numbaprims.cpu.gemm.cost import ceil_div, round_up, span
+from numbaprims.cpu.rates import CpuRates
 
 Four = tuple[int, int, int, int]
 # Blocks of pixels up to which each tile packs the weights that it meets for itself: 7x7x512 packed 9.4 MB into the
 # third cache and beyond before, in 1.4 ms of 2.5
 PRIVATE = 2
-# Seconds of a vector of sums and an element of k, in tiles of so many rows whose input stays in the first-level cache
-FMA = {14: 0.119e-9, 10: 0.120e-9, 6: 0.120e-9}
+# Cycles of two vector units for a vector of sums and an element of k, in tiles of so many rows whose input stays in the
+# first-level cache, and in others
+FMA = {14: 0.488, 10: 0.492, 6: 0.492}
+FMA_NEAR, FMA_FAR = 0.5, 0.496
+# Cycles of a tile, of a panel of it by rows and by columns, and of opening it for another block of channels
+TILE, PANEL, OPEN = 1230.0, 61.5, 246.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +129,7 @@ def few(most: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What the choice of a tile knows of the machine and the kernels; bytes and seconds."""
+    """What the choice of a tile knows of the machine and the kernels; sizes in bytes."""
 
     lanes: int
     size: int
@@ -139,18 +144,19 @@ class Costs:
     one_image: bool
     """Whether a tile must not hold several images."""
     pack: float
-    """An element of weights, 0 where they are packed already."""
+    """Cycles of an element of weights, 0 where they are packed already."""
+    rates: CpuRates
 
     def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks) -> float:
         """One tile of `rows` channels of the result, without its copy.
 
         A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel; gathering
-        a vector 0.8 ns an element; sums that are turned 0.11 ns each; the weights stream from the second and third
-        cache, 130 GB/s, or are asked for a panel ahead.
+        a vector 3.3 cycles an element; sums that are turned half a cycle each; the weights stream from the second and
+        third cache, at two thirds of the second's rate, or are asked for a panel ahead.
         """
-        pixels = math.prod(sizes)
+        rates, pixels = self.rates, math.prod(sizes)
         if walk.window == 0:  # a phase of a gradient that no tap reaches: zeros and the epilogue
-            return rows * pixels * (0.15e-9 if blocks.last else 0.8e-9) + 0.3e-6
+            return rates.cycles(rows * pixels * (0.615 if blocks.last else 3.28) + TILE)
         k = walk.depth * walk.window
         vectors = ceil_div(pixels, self.lanes)
         padded = round_up(rows, self.width)
@@ -159,30 +165,34 @@ class Costs:
             tiles = ceil_div(pixels, self.mr)
             panels = padded // self.width
             near = self.mr * blocks.channels * walk.window * self.size <= self.l1
-            rate = FMA.get(self.mr, 0.122e-9) if near else 0.121e-9
-            seconds = tiles * self.mr * padded / self.lanes * k * rate + times * tiles * panels * 15e-9
-            seconds += k * rows * self.size / (400e9 if tiles >= 4 else 130e9)
+            each = FMA.get(self.mr, FMA_NEAR) if near else FMA_FAR
+            seconds = rates.vectors(tiles * self.mr * padded / self.lanes * k * each)
+            cycles = times * tiles * panels * PANEL
+            seconds += k * rows * self.size / (rates.l1 if tiles >= 4 else 0.65 * rates.l2)
             if blocks.turned:
-                seconds += round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.11e-9
+                cycles += round_up(rows, self.lanes) * round_up(pixels, self.lanes) * 0.451
         else:
             panels = ceil_div(vectors, 2)
-            seconds = (vectors + 0.4 * (vectors % 2)) * padded * k * 0.121e-9 + k * rows * self.size / 130e9
+            seconds = rates.vectors((vectors + 0.4 * (vectors % 2)) * padded * k * FMA_FAR)
+            seconds += k * rows * self.size / (0.65 * rates.l2)
             if blocks.direct == 1:
-                seconds += rows * pixels * 0.02e-9
+                cycles = rows * pixels * 0.082
                 times -= 1
             else:
                 # planes of the result are written a few lines of each at a time
-                seconds += (0.0 if blocks.direct else vectors * k * 0.8e-9) + rows * pixels * 0.06e-9
-        return seconds + times * (panels * 60e-9 + rows * pixels * self.size / 120e9) + 0.3e-6
+                cycles = (0.0 if blocks.direct else vectors * k * 3.28) + rows * pixels * 0.246
+        seconds += times * rows * pixels * self.size / (0.6 * rates.l2)
+        return seconds + rates.cycles(cycles + times * panels * OPEN + TILE)
 
     def copy(self, walk: Pass, blocks: Blocks) -> float:
-        """One pixel of the copy, all channels: 0.1 ns an element where neighbours stay neighbours."""
+        """One pixel of the copy, all channels: 0.4 cycles an element where neighbours stay neighbours."""
         if not blocks.last:
-            return walk.depth * {1: 0.1e-9, 2: 0.18e-9}.get(walk.stride[2] * walk.x[4], 0.4e-9)
+            return self.rates.cycles(walk.depth * {1: 0.41, 2: 0.738}.get(walk.stride[2] * walk.x[4], 1.64))
         if walk.x[1] in (0, 1):
-            return walk.depth * 0.1e-9
+            return self.rates.cycles(walk.depth * 0.41)
         # W x W elements are turned in registers, however few channels there are
-        return round_up(walk.depth, self.lanes) * 0.06e-9 + walk.depth * {1: 0.04e-9, 2: 0.14e-9}.get(walk.x[4], 1e-9)
+        gathered = walk.depth * {1: 0.164, 2: 0.574}.get(walk.x[4], 4.1)
+        return self.rates.cycles(round_up(walk.depth, self.lanes) * 0.246 + gathered)
 
     def total(self, walk: Pass, mc: int, blocks: Blocks, balanced: bool = True) -> float:
         """All tiles: whole ones, and those at the ends by the results that they have.
@@ -210,7 +220,14 @@ class Costs:
             tiles += count * m_blocks
         # few tiles pack weights for themselves, each again
         some = tiles // (m_blocks * walk.groups)
-        packing = self.pack * walk.groups * walk.rows * walk.depth * walk.window * (some if some <= PRIVATE else 1)
+        packing = (
+            self.rates.cycles(self.pack)
+            * walk.groups
+            * walk.rows
+            * walk.depth
+            * walk.window
+            * (some if some <= PRIVATE else 1)
+        )
         seconds += packing
         if not self.parallel or not balanced:
             return seconds

@@ -253,7 +253,7 @@ class Naive(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         # a scalar multiply-add with its index arithmetic, strided reads of the weight
-        return 1e-6 + problem.flops() * 3e-9
+        return float(1.67 * target.rates.call + target.rates.cycles(12.3 * problem.flops()))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
@@ -280,4 +280,6 @@ class Naive(Solver):
             "has_bias": int(p.bias), "bias_step": p.strides.bias,
         }  # fmt: skip
         phases = [(kernel, rows, max(1, min(16, rows // 8)))]
-        return Program.of(ARGS, values, phases, keep=(table,), parallel=self.estimate(p, target) > 20e-6)
+        return Program.of(
+            ARGS, values, phases, keep=(table,), parallel=self.estimate(p, target) > 5 * target.rates.wake
+        )

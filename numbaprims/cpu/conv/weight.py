@@ -21,7 +21,7 @@ from numbaprims.cpu.conv.weight_kernels import make_end, make_multiply, make_pat
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.pack import make_pack
-from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS, SLACK
+from numbaprims.cpu.gemm.solvers import SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
@@ -132,21 +132,23 @@ class WeightGemm(Solver):
         columns = panel_columns(p.group_c * p.taps, W) if cut.patches else panel_columns(p.group_c, W) * p.taps
         all_pixels = p.n * p.pixels
         padded = 2.0 * all_pixels * p.groups * round_up(p.group_k, cut.mr) * columns
-        seconds = cost.LAUNCH["private"] + padded / (cost.peak(p, target) * 0.88)
+        rates = target.rates
+        seconds = cost.launch_time(target, "private") + padded / (cost.peak(p, target) * 0.88)
         order = "column" if p.y_order == "last" else "row"
-        seconds += cost.pack_time(order, all_pixels * p.k * ceil_div(p.group_c, cut.c_block), "column")
+        seconds += cost.pack_time(target, order, all_pixels * p.k * ceil_div(p.group_c, cut.c_block), "column")
         if cut.patches:
             rows = p.group_c * p.kernel[0] * p.kernel[1]
-            seconds += all_pixels * p.groups * ceil_div(p.group_k, cut.k_block) * rows * (1e-9 + p.kernel[2] * 0.05e-9)
+            gathered = all_pixels * p.groups * ceil_div(p.group_k, cut.k_block) * rows
+            seconds += rates.cycles(gathered * (4.1 + p.kernel[2] * 0.205))
         else:
             halo = p.n * p.c * (p.pixels if p.taps == 1 else p.x_size[0] * p.x_size[1] * p.x_size[2] * 1.2)
             order = "column" if p.x_order == "last" else "row"
-            seconds += cost.pack_time(order, halo * ceil_div(p.group_k, cut.k_block), "column")
+            seconds += cost.pack_time(target, order, halo * ceil_div(p.group_k, cut.k_block), "column")
         # sums: each box adds to them, slices are read again, and what out cannot hold goes through a transpose
         sums = p.k * p.group_c * p.taps
-        seconds += sums * cut.chunks * 0.03e-9
+        seconds += rates.cycles(sums * cut.chunks * 0.123)
         if cut.slices > 1 or p.taps > 1 and not cut.patches or p.out_dtype != p.accumulate or p.has_c or p.scaled:
-            seconds += sums * (cut.slices * 0.1e-9 + 0.3e-9)
+            seconds += rates.cycles(sums * (cut.slices * 0.41 + 1.23))
         return float(seconds)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
@@ -272,6 +274,6 @@ class WeightGemm(Solver):
         if not ints["sums_in_out"] and not ints["fused"]:
             phases.append((make_end_drive(), p.k, max(1, 4096 // (p.group_c * p.taps), ceil_div(p.k, 32))))
         return Program.of(
-            DRIVE, ints, phases, keep=keep, parallel=p.flops() > PARALLEL_FLOPS, shared=shared,
+            DRIVE, ints, phases, keep=keep, parallel=cost.worth_threads(p, target), shared=shared,
             worker=ints["worker_bytes"],
         )  # fmt: skip

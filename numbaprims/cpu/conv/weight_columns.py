@@ -15,8 +15,7 @@ from numbaprims.cpu.conv.weight import gather_lanes
 from numbaprims.cpu.conv.weight_arguments import PATCHES
 from numbaprims.cpu.conv.weight_kernels import make_patches
 from numbaprims.cpu.gemm import SOLVERS as GEMM
-from numbaprims.cpu.gemm.cost import round_up
-from numbaprims.cpu.gemm.solvers import PARALLEL_FLOPS
+from numbaprims.cpu.gemm.cost import round_up, worth_threads
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import Arguments, address_of, call_range, lanes, load_word, stack_words, store_word
@@ -129,11 +128,13 @@ class Im2colWeight(Solver):
         product = self._product(p, width, False)
         rows = p.pixels * p.c * p.kernel[0] * p.kernel[1]
         side_by_side = p.strides.x[4] in (0, 1) and p.dilation[2] == 1
-        gather = rows * (1.5e-9 if side_by_side else 1e-9 * p.kernel[2])
-        written = p.pixels * p.groups * width * DTYPES[p.accumulate].itemsize / 12e9
-        each = 2e-6 + gather + written + self._best(product, target).estimate(product, target)
+        rates = target.rates
+        gather = rates.cycles(rows * (6.15 if side_by_side else 4.1 * p.kernel[2]))
+        # the matrix is written, and read by the product, at a quarter of the rate of memory
+        written = p.pixels * p.groups * width * DTYPES[p.accumulate].itemsize / (0.25 * rates.memory)
+        each = 10 / 3 * rates.call + gather + written + self._best(product, target).estimate(product, target)
         # weight_gemm's formula exceeds its times by a fifth too: over 186 layers the choice costs 0.3 % so, without 0.9
-        return float(3e-6 + 1.22 * p.n * each)
+        return float(5 * rates.call + 1.22 * p.n * each)
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         rooms = []
@@ -170,4 +171,4 @@ class Im2colWeight(Solver):
             x = array(2, n * p.strides.x[0] * DTYPES[p.x_dtype].itemsize)
             parts.append(Part(columns, [scratch(), x], []))
             parts.append(Part(products[min(n, 1)], [array(0), dy, scratch(), array(0) if n else None], [1.0, 1.0]))
-        return join(parts, shared=self._matrix_bytes(p, target), parallel=p.flops() > PARALLEL_FLOPS)
+        return join(parts, shared=self._matrix_bytes(p, target), parallel=worth_threads(p, target))

@@ -1,8 +1,8 @@
 """What a product costs: the formula behind `estimate`, and the best block sizes by it.
 
-time = launch + (padded operations) / peak + elements packed + elements of B read from afar.  The constants were
-measured on one core of a Zen 5 (3.7 GHz, AVX-512, 1 MB L2, 32 MB L3); only their ratios matter for a choice, which
-tests/test_gemm_choice.py judges by stored times.
+time = launch + (padded operations) / peak + elements packed + elements of B read from afar.  How long cycles, bytes and
+calls take says `CpuTarget.rates`; the numbers here are of the kernels, measured on one core of a Zen 5.  Only ratios
+matter for a choice, which tests/test_gemm_choice.py judges by stored times.
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ from typing import Any
 
 from numbaprims.dtypes import DTYPES
 
-CLOCK = 3.7e9
-# Seconds an element of a packed panel takes (read, write, and the read of it by the first tile).
-PACK_ALONG = 0.07e-9
-PACK_ACROSS = 0.17e-9
-PACK_SCALAR = 1.5e-9
-# Seconds an element of B takes beyond the second-level cache: read in whole rows by packing, or in pieces of a row
-# by the tiles of a direct product, whose jumps no prefetcher follows.
-FAR_L3 = {"packed": 0.08e-9, "direct": 0.11e-9}
-FAR_MEMORY = {"packed": 0.20e-9, "direct": 0.25e-9}
-LAUNCH = {"direct": 0.6e-6, "direct_panels": 1.2e-6, "private": 1.5e-6, "blocked": 1.7e-6}
-PHASE = 0.3e-6
+# The part of a core's multiply-adds that the tiles of a long product reach.
+REACHED = 37 / 41
+# Cycles an element of a packed panel takes (read, write, and the read of it by the first tile).
+PACK_ALONG, PACK_ACROSS, PACK_SCALAR = 0.287, 0.697, 6.15
+# How many times as long B takes from beyond the second-level cache as a loop that only moves its bytes: read in whole
+# rows by packing, or in pieces of a row by the tiles of a direct product, whose jumps no prefetcher follows.
+FAR_L3 = {"packed": 2.1, "direct": 2.8875}
+FAR_MEMORY = {"packed": 2.4, "direct": 3.0}
+# Of sums written once for each tile, from registers, the part of the second-level cache's rate.
+WRITTEN = 0.2
+# Cycles that a tile takes to begin and end, and more where any is cut off.
+TILE, EDGE = 24.6, 41.0
+# Calls of a program that beginning takes as long as.
+LAUNCH = {"direct": 1.0, "direct_panels": 2.0, "private": 2.5, "blocked": 17 / 6}
+# Work that is worth waking other threads for takes the calling one so many times as long as waking them: a parallel
+# region costs as much as 0.4 MFLOP at the peak of a core, and below five times that two threads lost to one.
+WORTH = 1.906
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -35,9 +41,13 @@ def round_up(a: int, b: int) -> int:
 
 
 def peak(problem: Any, target: Any) -> float:
-    """Operations a second of one core: two vectors of multiply-adds a cycle, but one of 64 bytes on a Zen 4."""
-    vectors = 1 if target.vector_bytes == 64 and target.name == "znver4" else 2
-    return CLOCK * 2 * vectors * target.vector_bytes // DTYPES[problem.accumulate].itemsize
+    """Operations a second that the tiles of one core reach."""
+    return REACHED * float(target.rates.flops(target.vector_bytes // DTYPES[problem.accumulate].itemsize))
+
+
+def worth_threads(problem: Any, target: Any) -> bool:
+    """Whether a product, or what is made of products, is worth waking other threads for."""
+    return bool(problem.flops() > WORTH * target.rates.wake * target.rates.flops(target.vector_bytes // 4))
 
 
 def multiply_time(problem: Any, target: Any, mr: int, nr: int, efficiency: float, kind: str | None = None) -> float:
@@ -50,27 +60,31 @@ def multiply_time(problem: Any, target: Any, mr: int, nr: int, efficiency: float
     columns = round_up(problem.n, lanes if problem.n % nr <= lanes and kind is None else nr)
     padded = 2.0 * problem.batch * round_up(problem.m, mr) * columns * problem.k
     tiles = problem.batch * ceil_div(problem.m, mr) * ceil_div(problem.n, nr)
-    # sums are written once for each tile, from registers: 40 GB/s to the second-level cache and beyond
-    stores = problem.batch * problem.m * problem.n * DTYPES[problem.accumulate].itemsize / 40e9
-    edge = 0.0 if problem.m % mr == 0 and problem.n % nr == 0 else 10e-9
-    return padded / (peak(problem, target) * efficiency) + tiles * (6e-9 + edge) + stores
+    rates = target.rates
+    stores = problem.batch * problem.m * problem.n * DTYPES[problem.accumulate].itemsize / (WRITTEN * rates.l2)
+    edge = 0.0 if problem.m % mr == 0 and problem.n % nr == 0 else EDGE
+    return float(padded / (peak(problem, target) * efficiency) + rates.cycles(tiles * (TILE + edge)) + stores)
 
 
-def pack_time(order: str, elements: float, unit_along: str) -> float:
+def pack_time(target: Any, order: str, elements: float, unit_along: str) -> float:
     """Packing `elements`; `unit_along` is the order whose panels need no transpose."""
     if order == unit_along:
-        return elements * PACK_ALONG
-    return elements * (PACK_ACROSS if order in ("row", "column") else PACK_SCALAR)
+        return float(target.rates.cycles(elements * PACK_ALONG))
+    return float(target.rates.cycles(elements * (PACK_ACROSS if order in ("row", "column") else PACK_SCALAR)))
+
+
+def launch_time(target: Any, how: str) -> float:
+    """Beginning."""
+    return float(LAUNCH[how] * target.rates.call)
 
 
 def far_time(problem: Any, target: Any, how: str, passes: int = 1) -> float:
     """Reading B from beyond the second-level cache."""
-    elements = problem.k * problem.n
-    size = elements * DTYPES[problem.b_dtype].itemsize
+    size = problem.k * problem.n * DTYPES[problem.b_dtype].itemsize
     if size <= target.l2 // 2:
         return 0.0
-    far = FAR_L3 if size <= target.l3 // 2 else FAR_MEMORY
-    return problem.batch * passes * elements * far[how] * DTYPES[problem.b_dtype].itemsize / 4
+    near, rates = size <= target.l3 // 2, target.rates
+    return float(problem.batch * passes * size * (FAR_L3[how] / rates.l3 if near else FAR_MEMORY[how] / rates.memory))
 
 
 def span(order: list[tuple[float, float]], tiles: int) -> float:

@@ -39,6 +39,7 @@ from numbaprims.dtypes import DTYPES
 # Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
 ROWS = {1: 8, 2: 8, 4: 6, 8: 3}
 FEW = 16
+STREAM = 5 / 6  # of the rate of memory, at which the many rows are read
 
 
 @functools.cache
@@ -145,10 +146,11 @@ class Inner(Solver):
         vectors = cost.ceil_div(problem.k, W)
         # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions; the
         # wider tiles wait for their loads, and several side by side each read the many rows (2048x10x784: 0.49 ms)
-        seconds = tiles * (vectors * max(R * C, R + C) + 3 * R * C) / cost.CLOCK * (1.0 if few <= 4 else 1.4)
-        y_copy = problem.batch * few * problem.k * 1e-9 if self._copies(problem) else 0.0
-        stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize / 40e9
-        return 0.8e-6 + max(seconds, stream) + y_copy
+        rates = target.rates
+        cycles = tiles * (vectors * max(R * C, R + C) + 3 * R * C) / cost.REACHED * (1.0 if few <= 4 else 1.4)
+        y_copy = problem.batch * few * problem.k * 4.1 if self._copies(problem) else 0.0
+        stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize / (STREAM * rates.memory)
+        return float(4 / 3 * rates.call + max(rates.cycles(cycles), stream) + rates.cycles(y_copy))
 
     def _copies(self, problem: Any) -> bool:
         x_is_a, _, few = self._few(problem)

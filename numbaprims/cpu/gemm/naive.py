@@ -67,8 +67,9 @@ class Naive(Solver):
     name = "naive"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        # a scalar multiply-add with its conversions, strided reads of B: 4 to 12 ns each were measured
-        return 1e-6 + problem.flops() * 2e-9 + 4e-9 * problem.batch * problem.m * problem.n
+        # a scalar multiply-add with its conversions, strided reads of B: 16 to 50 cycles each were measured
+        cycles = 8.2 * problem.flops() + 16.4 * problem.batch * problem.m * problem.n
+        return float(1.67 * target.rates.call + target.rates.cycles(cycles))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         offsets = batch_offsets(problem)
@@ -78,4 +79,6 @@ class Naive(Solver):
         ints = common_ints(problem, offsets, activation_address(problem, target))
         rows = problem.batch * problem.m
         phases = [(kernel, rows, max(1, min(64, rows // 8)))]
-        return Program.of(ARGS, ints, phases, keep=(offsets,), parallel=self.estimate(problem, target) > 20e-6)
+        return Program.of(
+            ARGS, ints, phases, keep=(offsets,), parallel=self.estimate(problem, target) > 5 * target.rates.wake
+        )

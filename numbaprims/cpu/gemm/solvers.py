@@ -26,8 +26,10 @@ SLACK = 256  # bytes behind a packed block: panels may be written a vector past 
 SIGN_BITS = -0x7F7F7F80  # 0x80808080 as int32: XOR of four signed bytes with it adds 128 to each
 # MR of packed panels with 512-bit vectors, the best first: at 2048^3 12 x 2 ran at 223 GFLOP/s, 14 x 2 at 216.
 HEIGHTS = (12, 10, 8, 14)
-# Below this many operations two threads lose to one: a parallel region costs 4 us, 0.4 MFLOP at the peak of a core.
-PARALLEL_FLOPS = 2e6
+# Of a product with fewer operations no blocks are cut for other threads.
+FEW_FLOPS = 2e6
+# A row tile of few rows reads B from the second-level cache at this part of its rate, at best.
+READ_B = 0.55
 
 
 def padding(size: int, tile: int) -> float:
@@ -52,7 +54,7 @@ def block_columns(problem: Any, mc: int, most: int, nr: int) -> int:
 
     Each block of columns reads A anew: 1760 x 128 x 1760 in four of them ran at 89 GFLOP/s, in one at 104.
     """
-    whole = problem.batch * ceil_div(problem.m, mc) >= 8 or problem.flops() <= PARALLEL_FLOPS
+    whole = problem.batch * ceil_div(problem.m, mc) >= 8 or problem.flops() <= FEW_FLOPS
     columns = problem.n if whole else ceil_div(problem.n, 4)
     return max(nr, min(most, round_up(columns, nr)))
 
@@ -177,11 +179,11 @@ class Blocked(_Packed):
         config = next(iter(self.configs(problem, target)))
         steps = problem.batch * ceil_div(problem.k, int(config["kc"])) * ceil_div(problem.n, int(config["nc"]))
         return (
-            cost.LAUNCH["blocked"]
-            + 2 * steps * cost.PHASE
+            cost.launch_time(target, "blocked")
+            + 2 * steps * target.rates.phase
             + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95, dot_kind(problem, target))
-            + cost.pack_time(problem.b_order, problem.batch * problem.k * problem.n, "row")
-            + cost.pack_time(problem.a_order, problem.batch * problem.k * problem.m, "column")
+            + cost.pack_time(target, problem.b_order, problem.batch * problem.k * problem.n, "row")
+            + cost.pack_time(target, problem.a_order, problem.batch * problem.k * problem.m, "column")
             + cost.far_time(problem, target, "packed")
         )
 
@@ -202,7 +204,7 @@ class Blocked(_Packed):
         ]
         steps = problem.batch * ints["n_blocks"] * ints["k_blocks"]
         return Program.of(
-            ARGS, ints, phases, steps=steps, keep=(offsets,), parallel=problem.flops() > PARALLEL_FLOPS,
+            ARGS, ints, phases, steps=steps, keep=(offsets,), parallel=cost.worth_threads(problem, target),
             shared=ints["shared_bytes"], worker=ints["worker_bytes"],
         )  # fmt: skip
 
@@ -234,10 +236,10 @@ class Private(_Packed):
         a_packings = ceil_div(problem.n, int(config["nc"]))
         b_packings = ceil_div(problem.m, int(config["mc"]))
         return (
-            cost.LAUNCH["private"]
+            cost.launch_time(target, "private")
             + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95, dot_kind(problem, target))
-            + cost.pack_time(problem.b_order, problem.batch * b_packings * problem.k * problem.n, "row")
-            + cost.pack_time(problem.a_order, problem.batch * a_packings * problem.k * problem.m, "column")
+            + cost.pack_time(target, problem.b_order, problem.batch * b_packings * problem.k * problem.n, "row")
+            + cost.pack_time(target, problem.a_order, problem.batch * a_packings * problem.k * problem.m, "column")
             + cost.far_time(problem, target, "packed", b_packings)
         )
 
@@ -248,7 +250,7 @@ class Private(_Packed):
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         return Program.of(
             ARGS, ints, [(blocked.make_private(), tiles, 1)], keep=(offsets,),
-            parallel=problem.flops() > PARALLEL_FLOPS, worker=ints["worker_bytes"],
+            parallel=cost.worth_threads(problem, target), worker=ints["worker_bytes"],
         )  # fmt: skip
 
 
@@ -317,7 +319,7 @@ class Direct(Solver):
         if self._packs_b(problem):
             mr = best_of(problem, (8, 10, 9)) if wide else 4
             nv = 1 if problem.n <= W else 2
-            mc = (480 if problem.m > 1920 or problem.flops() <= PARALLEL_FLOPS else 120) // mr * mr
+            mc = (480 if problem.m > 1920 or problem.flops() <= FEW_FLOPS else 120) // mr * mr
             return {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
         if not wide:
             return {"mr": 4, "nv": 2, "kc": 128, "mc": 96, "nc": nc, "packed_a": 0}
@@ -361,15 +363,14 @@ class Direct(Solver):
         panels = self._packs_b(problem)
         m_blocks = ceil_div(problem.m, int(config["mc"]))
         aliased = not panels and problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
-        # every row tile reads B from the second-level cache at best: 110 GB/s
-        tiles = problem.batch * ceil_div(problem.m, mr)
-        read = tiles * problem.k * problem.n * DTYPES[problem.b_dtype].itemsize / 110e9 if problem.m <= 6 else 0.0
+        tiles = problem.batch * ceil_div(problem.m, mr) if problem.m <= 6 else 0
+        read = tiles * problem.k * problem.n * DTYPES[problem.b_dtype].itemsize / (READ_B * target.rates.l2)
         return (
-            cost.LAUNCH["direct_panels" if panels else "direct"]
+            cost.launch_time(target, "direct_panels" if panels else "direct")
             + max(cost.multiply_time(problem, target, mr, nr, 0.78 if aliased else 0.94), read)
-            + cost.pack_time(problem.a_order, problem.batch * packings * problem.k * problem.m, "column")
+            + cost.pack_time(target, problem.a_order, problem.batch * packings * problem.k * problem.m, "column")
             + (
-                cost.pack_time(problem.b_order, problem.batch * m_blocks * problem.k * problem.n, "row")
+                cost.pack_time(target, problem.b_order, problem.batch * m_blocks * problem.k * problem.n, "row")
                 if panels
                 else 0.0
             )
@@ -397,5 +398,5 @@ class Direct(Solver):
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         return Program.of(
             ARGS, ints, [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,),
-            parallel=problem.flops() > PARALLEL_FLOPS, worker=ints["worker_bytes"],
+            parallel=cost.worth_threads(problem, target), worker=ints["worker_bytes"],
         )  # fmt: skip

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import bias_dtype
 from numbaprims.cpu.gemm.inner import Inner
 from numbaprims.cpu.gemm.long import in_parts
@@ -64,7 +63,7 @@ class Split(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         left, right = self._parts(problem, target)
         name = str(default_config(self, problem, target)["whole"])
-        return self.whole[name].estimate(left, target) + self.rest.estimate(right, target) + cost.PHASE
+        return self.whole[name].estimate(left, target) + self.rest.estimate(right, target) + target.rates.phase
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         left, right = self._parts(problem, target)

@@ -29,6 +29,8 @@ TILE_BYTES = 262144
 PARALLEL_BYTES = 1 << 20
 """Two threads need 7.3 us for 1 MiB, one 11.5; for 512 KiB 4.5 and 5.1, and their launch eats that up."""
 COMBINE_ELEMENTS = 4096
+START = 5 / 6
+"""Calls of a program that beginning takes as long as."""
 
 
 class Cut(NamedTuple):
@@ -59,10 +61,10 @@ def pieces(total: int, most: int, multiple: int = 1) -> tuple[int, int]:
 
 def bytes_a_second(problem: Any, target: Any) -> float:
     """How fast one core reads A: from its second-level cache, the third-level cache or memory."""
-    size = problem.bytes_moved()
+    size, rates = problem.bytes_moved(), target.rates
     if size <= target.l2:
-        return 140e9
-    return 88e9 if size <= target.l3 else 33e9
+        return float(0.7 * rates.l2)
+    return float(0.838 * rates.l3 if size <= target.l3 else 0.6875 * rates.memory)
 
 
 class Blocked(Solver, abc.ABC):

@@ -7,6 +7,7 @@ from typing import Any
 from numbaprims.cpu.gemv.arguments import accumulate
 from numbaprims.cpu.gemv.blocks import (
     PARALLEL_BYTES,
+    START,
     TILE_BYTES,
     Blocked,
     Cut,
@@ -36,8 +37,8 @@ class RegisterBlock(Blocked):
 
     def estimate(self, problem: Any, target: Any) -> float:
         if problem.order == "strided":
-            return 0.5e-6 + problem.m * problem.n * 0.45e-9
-        return 0.5e-6 + problem.bytes_moved() / bytes_a_second(problem, target)
+            return float(START * target.rates.call + target.rates.cycles(1.845 * problem.m * problem.n))
+        return float(START * target.rates.call + problem.bytes_moved() / bytes_a_second(problem, target))
 
     def cut(self, problem: Any, target: Any, W: int) -> Cut:
         if problem.order == "row":

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.cpu.gemv.arguments import accumulate
-from numbaprims.cpu.gemv.blocks import TILE_BYTES, Blocked, Cut, bytes_a_second, pieces
+from numbaprims.cpu.gemv.blocks import START, TILE_BYTES, Blocked, Cut, bytes_a_second, pieces
 from numbaprims.cpu.gemv.columns import PANEL_BYTES, make_panel
 from numbaprims.cpu.gemv.rows import MOST_ROWS, make_rows
 from numbaprims.dtypes import DTYPES
@@ -39,8 +39,9 @@ class RowBlock(Blocked):
 
     def estimate(self, problem: Any, target: Any) -> float:
         # twice (rows) or three times (columns) the accesses of register_block to the first-level cache
-        most = 70e9 if problem.order == "row" else 45e9
-        return 0.5e-6 + problem.bytes_moved() / min(most, 0.95 * bytes_a_second(problem, target))
+        most = (0.175 if problem.order == "row" else 0.1125) * target.rates.l1
+        rate = min(most, 0.95 * bytes_a_second(problem, target))
+        return float(START * target.rates.call + problem.bytes_moved() / rate)
 
     def cut(self, problem: Any, target: Any, W: int) -> Cut:
         size = DTYPES[problem.dtype].itemsize

@@ -28,6 +28,8 @@ TILE_BYTES = 262144
 """What a worker moves at a time, in about 2 us."""
 PARALLEL_BYTES = 1 << 20
 NAIVE_BLOCK = 16
+START = 5 / 6
+"""Calls of a program that beginning takes as long as."""
 WIDTH_MULTIPLE = 128
 """Elements: tiles but the last are eight vectors times a whole number wide, and begin alike within a cache line."""
 
@@ -36,8 +38,8 @@ def bytes_a_second(problem: Any, target: Any) -> float:
     """How fast one core reads and writes: its second-level cache, the third-level cache or memory."""
     size = problem.m * problem.n * DTYPES[problem.dtype].itemsize
     if size <= target.l2:
-        return 110e9
-    return 100e9 if size <= target.l3 else 35e9
+        return float(0.55 * target.rates.l2)
+    return float(0.952 * target.rates.l3 if size <= target.l3 else 0.729 * target.rates.memory)
 
 
 class _Rows(Solver):
@@ -80,7 +82,7 @@ class RegisterBlock(_Rows):
     name = "register_block"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 0.5e-6 + problem.bytes_moved() / bytes_a_second(problem, target)
+        return float(START * target.rates.call + problem.bytes_moved() / bytes_a_second(problem, target))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, _ = walk(problem)
@@ -106,7 +108,7 @@ class RowBlock(_Rows):
     name = "row_block"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 0.5e-6 + problem.bytes_moved() / (0.8 * bytes_a_second(problem, target))
+        return float(START * target.rates.call + problem.bytes_moved() / (0.8 * bytes_a_second(problem, target)))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, _ = walk(problem)
@@ -150,7 +152,7 @@ class Naive(Solver):
     name = "naive"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return 0.5e-6 + problem.m * problem.n * 1e-9
+        return float(START * target.rates.call + target.rates.cycles(4.1 * problem.m * problem.n))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, swapped = walk(problem)

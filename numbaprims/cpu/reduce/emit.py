@@ -7,7 +7,7 @@ takes 16 cycles, and there is one for each row.  They stand in front of a pass's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -23,6 +23,14 @@ from numbaprims.cpu.simd.memory import first_lanes_value, masked_store_value, ve
 from numbaprims.formulas.graph import PARTS, Node, identity, merge, shares
 
 
+class Walk(NamedTuple):
+    """A pass over a region: its first state, what a step makes of one and of places, the parts of reductions."""
+
+    start: list[Any]
+    step: Callable[[list[Any], Sequence[Place]], list[Any]]
+    finish: Callable[[list[Any]], list[list[Value]]]
+
+
 class Emitter(Memory):
     """Emits rows of one variant."""
 
@@ -33,6 +41,8 @@ class Emitter(Memory):
         self.uniforms: dict[Node, Value] = {}
         self.wide: dict[Node, Value] = {}
         self.resident: list[Place] = []
+        #: The emitters of rows side by side, of which this one emits the loops.
+        self.team: list[Emitter] = [self]
 
     def enter_row(self, tile: Any) -> None:
         super().enter_row(tile)
@@ -128,7 +138,8 @@ class Emitter(Memory):
         length = self.count(self.b.mul(self.plan(INNER), self.plan(SEGMENTS)))
         moments = any(node.op == "moments" for node in reductions)
         if self.v.registers or not reductions or (self.along and not moments):
-            self.set_parts(reductions, self.run_region(p, self.whole(), length))
+            for each, found in zip(self.team, self.run_regions(p, self.whole(), length), strict=True):
+                each.set_parts(reductions, found)
             return
 
         # Of chunks, in their order: they stay in a cache, and one lane does not add up all of a long row.
@@ -172,6 +183,41 @@ class Emitter(Memory):
 
     def run_region(self, p: int, region: Region, count: Value) -> list[list[Value]]:
         """Pass p over a region: the parts of each of its reductions."""
+        return self.run_regions(p, region, count)[0]
+
+    def run_regions(self, p: int, region: Region, count: Value) -> list[list[list[Value]]]:
+        """The same of each row of the team."""
+        walks = [each._walk(p, region, count) for each in self.team]
+
+        def split(state: list[Any]) -> list[list[Any]]:
+            left = iter(state)
+            return [[next(left) for _ in walk.start] for walk in walks]
+
+        def step(state: list[Any], places: Sequence[Place]) -> list[Any]:
+            found = []
+            for each, walk, own in zip(self.team, walks, split(state), strict=True):
+                found += walk.step(own, places if each is self else each._beside(self, places))
+            return found
+
+        start = [value for walk in walks for value in walk.start]
+        found = self.stores.around(p, lambda: self._segments(p, region, start, step))
+        return [walk.finish(own) for walk, own in zip(walks, split(found), strict=True)]
+
+    def _beside(self, lead: Emitter, places: Sequence[Place]) -> list[Place]:
+        """The places of another row as those of this one, with what the rows have in common."""
+        if self.v.registers and self.resident:
+            return self.resident
+        common = self.graph.common
+        found = [
+            Place(i, mask, {node: value for node, value in known.items() if node in common})
+            for i, mask, known in places
+        ]
+        if self.v.registers:
+            self.resident = found
+        return found
+
+    def _walk(self, p: int, region: Region, count: Value) -> Walk:
+        """What pass p does with the places of a region."""
         reductions = self.graph.passes[p].reductions
         self.prepare(p)
         anchors = [self.anchor(node, p, region) if node.op == "moments" else None for node in reductions]
@@ -202,13 +248,14 @@ class Emitter(Memory):
                     self.stores.put(k, place, self.value(self.graph.outputs[k], p, place))
             return [value.value for value in found]
 
-        flat = [value.value for acc in start for value in acc]
-        found = self.stores.around(p, lambda: self._segments(p, region, flat, step))
-        values = iter(Value(self.b, value) for value in found)
-        parts = []
-        for node, length, anchor in zip(reductions, lengths, anchors, strict=True):
-            parts.append(self.sums.finish(node, [next(values) for _ in range(length)], anchor, count))
-        return parts
+        def finish(state: list[Any]) -> list[list[Value]]:
+            values = iter(Value(self.b, value) for value in state)
+            return [
+                self.sums.finish(node, [next(values) for _ in range(length)], anchor, count)
+                for node, length, anchor in zip(reductions, lengths, anchors, strict=True)
+            ]
+
+        return Walk([value.value for acc in start for value in acc], step, finish)
 
     def _segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         run = self._along if self.along else self._elements
@@ -216,7 +263,8 @@ class Emitter(Memory):
             return run(p, region, state, step)
 
         def one(state: list[Any]) -> list[Any]:
-            self.enter_segment(state[0])
+            for each in self.team:
+                each.enter_segment(state[0])
             return [self.b.add(state[0], number(1)), *run(p, region, state[1:], step)]
 
         return repeat(self.b, region.segments, [region.segment, *state], one, "segment")[1:]
@@ -263,9 +311,9 @@ class Emitter(Memory):
         head = self.stores.head(p, region)
         if head is not None:
             state = repeat(b, b.zext(b.icmp_signed(">", head, number(0)), I64), state, part(lambda _: head), "head")
-        state = repeat(b, b.sdiv(b.sub(end, state[0]), number(U * W)), state, some(U), "vectors")
+        state = repeat(b, b.sdiv(b.sub(end, state[0]), number(U * W)), state, some(U), "vectors", True)
         if U > 1:
-            state = repeat(b, b.sdiv(b.sub(end, state[0]), number(W)), state, some(1), "vector")
+            state = repeat(b, b.sdiv(b.sub(end, state[0]), number(W)), state, some(1), "vector", True)
         left = b.zext(b.icmp_signed("<", state[0], end), I64)
         return repeat(b, left, state, part(lambda i: b.sub(end, i)), "tail")[1:]
 

@@ -71,13 +71,15 @@ class _Parts:
 
 
 def _rows(emitter: Emitter, tile: Any) -> None:
-    """All passes over a row."""
-    emitter.enter_row(tile)
+    """All passes over a row, or over those of a team."""
+    for k, each in enumerate(emitter.team):
+        each.enter_row(emitter.b.add(tile, number(k)))
     emitter.stores.begin_row()
     for p in range(len(emitter.graph.passes)):
         emitter.run_pass(p)
     emitter.stores.end_row()
-    emitter.store_uniforms()
+    for each in emitter.team:
+        each.store_uniforms()
 
 
 def _part(emitter: Emitter, tile: Any) -> None:
@@ -146,7 +148,17 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
                         role(emitter, tile)
             return [b.add(tile, number(1))]
 
-        repeat(b, b.sub(values[4], values[3]), [values[3]], one, "tile")
+        first, together = values[3], chosen.together
+        if together > 1:
+            lead = Emitter(b, chosen, values[1], values[2])
+            lead.team += [Emitter(b, chosen, values[1], values[2]) for _ in range(together - 1)]
+
+            def some(state: list[Any]) -> list[Any]:
+                _rows(lead, state[0])
+                return [b.add(state[0], number(together))]
+
+            (first,) = repeat(b, b.sdiv(b.sub(values[4], first), number(together)), [first], some, "tiles", True)
+        repeat(b, b.sub(values[4], first), [first], one, "tile", True)
         return context.get_dummy_value()
 
     return types.void(variant, args, *[types.int64] * 3), codegen

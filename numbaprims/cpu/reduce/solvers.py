@@ -9,7 +9,19 @@ from typing import Any
 
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
-from numbaprims.cpu.reduce.variant import ARGS, DEAR, FLAT, MOST_ARRAYS, STAGED, Cut, Scratch, Variant, plan_of
+from numbaprims.cpu.reduce.variant import (
+    ARGS,
+    DEAR,
+    FLAT,
+    MOST_ARRAYS,
+    STAGED,
+    Cut,
+    Scratch,
+    Variant,
+    kept_of,
+    plan_of,
+    waits_in,
+)
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
@@ -18,6 +30,8 @@ from numbaprims.formulas.reductions import graph_of
 
 #: Vectors of a row that may stay in registers from pass to pass.
 MOST_REGISTERS = 8
+#: Rows that share what lies along them: the root and the quotient of a channel are taken once for so many.
+SIDE_BY_SIDE = 8
 #: Elements of a chunk whose passes find it in a cache: 4,096 of float32 are 16 KiB.
 CHUNK = 4096
 #: Elements of a chunk of a row that several workers share.
@@ -32,8 +46,9 @@ GRAIN = 5e-6
 WORKERS = 8
 #: Times that it takes to wake workers: less work is left to the calling thread.
 WORTH = 2.5
-#: Results leave past the caches where all operands take more than this part of the third-level one; others use it too.
-PAST = 4
+#: Results leave past the caches where all operands take more than this part of the third-level one.  Of 13 MB in one of
+#: 32 plain stores took 164 us and those past it 238, of 26 MB 530 and 480 (Zen 4).
+PAST = 2 / 3
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
 
@@ -68,17 +83,33 @@ class _Reduce(Solver):
     def registers(self, problem: Any, W: int) -> int:
         return 0
 
+    def together(self, problem: Any, registers: int) -> int:
+        """Rows side by side."""
+        return 1
+
     def variant(self, problem: Any, target: Any, config: Config, role: str) -> Variant:
         W, U = self.vector(problem, target)
         registers = self.registers(problem, W)
         online = self.online and _has_exponentials(problem.formula)
+        # rows that are streamed side by side begin alike
+        alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
+        together = self.together(problem, registers) if role == "rows" and alike else 1
+        U = min(U, registers) if registers else max(1, U // together)
         return Variant(
             formula=problem.formula, online=int(online), dtypes=",".join(map(_dtype, problem.arrays)),
-            compute=_compute(problem), lanes=self.lanes, W=W, U=min(U, registers) or U, registers=registers,
+            compute=_compute(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
             digest=graph_of(problem.formula, online).digest,
         )  # fmt: skip
+
+    def _lines(self, problem: Any) -> bool:
+        """Whether all runs of the first result begin at the same place of a line of the cache."""
+        for operand, (kept, reduced) in zip(problem.arrays, problem.strides, strict=True):
+            if operand.kind == "row":
+                size = DTYPES[operand.dtype].itemsize
+                return all(step * size % 64 == 0 for step in (*kept, *reduced) if step != 1)
+        return False
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         """Stores past the caches are the default for what does not fit in them."""
@@ -88,17 +119,19 @@ class _Reduce(Solver):
         size = DTYPES[problem.arrays[results[0]].dtype].itemsize
         past = [] if self.registers(problem, self.vector(problem, target)[0]) else ["stream"]
         kept, reduced = problem.strides[results[0]]
-        if self.stages and kept == (problem.n,) and reduced == (1,) and 64 <= problem.n * size <= STAGED:
-            past.insert(0, "stage")
-        steps = [step * size for step in (*kept, *reduced) if step != 1]
-        lines, long = (
-            all(step % 64 == 0 for step in steps),
-            self.lanes == "along" and problem.reduced[-1] * size >= 2048,
-        )
-        if long or (lines and not self.stages):
-            past.reverse()
-        large = problem.bytes_moved() > target.l3 / PAST and not problem.in_place
-        names = [*past, "plain"] if large and (lines or long) else ["plain", *past]
+        lines = self._lines(problem)
+        # runs that lie apart push x, which is read again, out of the caches with y
+        most = 512 if len(reduced) > 1 else 2048
+        long = self.lanes == "along" and problem.reduced[-1] * size >= most and not _shares(problem)
+        # a buffer is for rows that do not begin with a line, one behind the other
+        close = all(step == problem.n * math.prod(problem.kept[at + 1 :]) for at, step in enumerate(kept))
+        staged = self.stages and close and not lines and reduced == (1,) and 64 <= problem.n * size <= STAGED
+        staged = staged and not _has_exponentials(problem.formula)
+        if staged:
+            past.insert(len(past) if long else 0, "stage")
+        # what waits in the row of a result was asked for while there was something to compute
+        large = problem.bytes_moved() > target.l3 * PAST and not problem.in_place and not self._waits(problem)
+        names = [*past, "plain"] if large and (lines or long or staged) else ["plain", *past]
         return tuple({"stores": name} for name in names)
 
     # ---------------------------------------------------------------- what it takes
@@ -106,17 +139,23 @@ class _Reduce(Solver):
     def row_bytes(self, problem: Any) -> float:
         """Of what the passes over a row come back to."""
         each = sum(DTYPES[array.dtype].itemsize for array in problem.arrays if array.kind == "row")
-        each += len(self._kept(problem)) * DTYPES[_compute(problem)].itemsize
+        each += (len(self._kept(problem)) - self._waits(problem)) * DTYPES[_compute(problem)].itemsize
         return float(problem.n * each)
 
     def _kept(self, problem: Any) -> Mapping[Node, int]:
-        return graph_of(problem.formula, self.online).kept(DEAR)
+        graph, dtypes = graph_of(problem.formula, self.online), [array.dtype for array in problem.arrays]
+        return kept_of(graph, dtypes, _compute(problem) if self.lanes == "along" else "")
+
+    def _waits(self, problem: Any) -> bool:
+        """Whether a kept value waits in the row of a result."""
+        graph, dtypes = graph_of(problem.formula, self.online), [array.dtype for array in problem.arrays]
+        return self.lanes == "along" and waits_in(graph, self._kept(problem), dtypes, _compute(problem)) >= 0
 
     def further_bytes(self, problem: Any) -> float:
-        """That the passes after the first read of a row, and what is kept of it, whose writing costs more."""
+        """That passes after the first read, of a row and of what is kept, whose writing hides behind arithmetic."""
         graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
         size, own = DTYPES[_compute(problem)].itemsize, DTYPES[problem.dtype].itemsize
-        total = 6 * len(kept) * size
+        total = len(kept) * size
         for p in range(1, len(graph.passes)):
             total += own * sum(node.op == "input" and not node.uniform for node in graph.reads(p, kept))
         return float(problem.n * total)
@@ -126,7 +165,8 @@ class _Reduce(Solver):
         graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
         total = 0.0
         for p, each in enumerate(graph.passes):
-            total += sum(COSTS.get(node.op, 0) for node in graph.computed(p, kept))
+            for node in graph.computed(p, kept):
+                total += COSTS.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
             total += sum(COSTS["exp"] * (1 + 1 / U) + 3 if node.op == "exp_sum" else 1 for node in each.reductions)
         return total
 
@@ -209,6 +249,19 @@ def _compute(problem: Any) -> str:
     return DTYPES[problem.dtype].accumulate
 
 
+def _shares(problem: Any) -> bool:
+    """Whether rows side by side have more in common than they wait for."""
+    return not graph_of(problem.formula).reductions and any(array.kind == "along" for array in problem.arrays)
+
+
+def _side_by_side(problem: Any, target: Any) -> tuple[int, int]:
+    """(lanes, vectors side by side) of neighbouring rows: up to four registers, of which few lanes are idle."""
+    one, wide = lanes(_compute(problem), target.vector_bytes), problem.kept[-1]
+    taken = {W: -(-wide // W) * W for W in (4 * one, 2 * one, one)}
+    W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
+    return W, 4 * one // W
+
+
 class Rows(_Reduce):
     """A row after the other, vectors along it; short rows stay in registers between the passes."""
 
@@ -223,6 +276,12 @@ class Rows(_Reduce):
     def registers(self, problem: Any, W: int) -> int:
         needed = -(-problem.n // W)
         return needed if len(problem.reduced) == 1 and needed <= MOST_REGISTERS and not self.online else 0
+
+    def together(self, problem: Any, registers: int) -> int:
+        # what all have in common is computed once; of short ones what one waits for hides behind the others
+        if _shares(problem):
+            return int(min(problem.rows, SIDE_BY_SIDE))
+        return int(min(problem.rows, max(2, 8 // registers))) if registers else 1
 
 
 class Online(Rows):
@@ -245,11 +304,7 @@ class Across(_Reduce):
     layout = "across"
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        one, wide = lanes(_compute(problem), target.vector_bytes), problem.kept[-1]
-        most = one
-        while most < 4 * one and most < wide:
-            most *= 2
-        return most, 4 * one // most
+        return _side_by_side(problem, target)
 
     def cut(self, problem: Any, target: Any) -> Cut:
         W, _ = self.vector(problem, target)
@@ -305,11 +360,7 @@ class SplitAcross(_Split):
     layout = "across"
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        one, wide = lanes(_compute(problem), target.vector_bytes), problem.kept[-1]
-        W = one
-        while W < 4 * one and W < wide:
-            W *= 2
-        return W, max(1, 4 * one // W)
+        return _side_by_side(problem, target)
 
     def cut(self, problem: Any, target: Any) -> Cut:
         W, _ = self.vector(problem, target)

@@ -84,7 +84,8 @@ class Stores:
         e, b = self.e, self.e.b
         self.streams = e.v.stores == "stream" and bool(e.graph.passes[p].outputs)
         if not self.streams or e.along or e.lane_mask is not None or e.graph.passes[p].reductions:
-            self.streams = self.streams and e.along
+            for each in e.team:
+                each.stores.streams = self.streams and e.along
             return emit()
         array = e.arrays[self.first]
         low = b.ptrtoint(e.pointers[self.first], I64)

@@ -22,6 +22,7 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "reciprocal": lambda x: 1.0 / x,
     "sqrt": functions.sqrt,
     "exp": exponential.exp,
+    "exp_of_negative": exponential.exp_of_negative,
     "log": functions.log,
 }
 
@@ -73,7 +74,7 @@ class Sums:
                 put(u, larger(node.op, acc[u], value))
 
     def _exponentials(self, node: Node, p: int, acc: list[Value], places: Sequence[Place]) -> None:
-        exp, values = TABLE["exp"], []
+        exp, values = TABLE["exp_of_negative"], []
         top = acc[0]
         for place in places:
             x = self.e.value(node.args[0], p, place)
@@ -122,7 +123,7 @@ class Sums:
         if node.op == "exp_sum":
             total, highest = fold(acc[1:], add), across_lanes(acc[0], top)
             if self.e.along:
-                total = total * TABLE["exp"](acc[0] - self.e.splat(self.e.first(highest), self.e.vector))
+                total = total * TABLE["exp_of_negative"](acc[0] - self.e.splat(self.e.first(highest), self.e.vector))
             return [highest, across_lanes(total, add)]
         combine = add if node.op == "sum" else top
         return [across_lanes(fold(acc, combine), combine)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -68,6 +68,8 @@ class Variant(NamedTuple):
     """Which pass."""
     digest: str = ""
     """Of the graph."""
+    together: int = 1
+    """Rows side by side along which vectors lie: what one waits for hides behind the others' arithmetic."""
 
     @property
     def graph(self) -> Graph:
@@ -75,8 +77,11 @@ class Variant(NamedTuple):
 
     @property
     def keeps(self) -> Mapping[Node, int]:
-        """Values of elements that a pass puts into the worker's scratch memory for later ones -> the pass."""
-        return self.graph.kept(DEAR) if self.role == "rows" and self.lanes != "one" and not self.registers else {}
+        """Values of elements that a pass keeps for later ones, in memory -> the pass."""
+        if self.role != "rows" or self.lanes == "one" or self.registers:
+            return {}
+        waits = self.lanes == "along" and self.stores == "plain"
+        return kept_of(self.graph, self.dtypes.split(","), self.compute if waits else "")
 
     @property
     def text(self) -> str:
@@ -89,23 +94,35 @@ class Variant(NamedTuple):
 
     @property
     def waits_in(self) -> int:
-        """The result in whose row the first kept value waits for the last pass, instead of in scratch memory; else -1.
-
-        Later passes read no operand there, so that the result may still be one.
-        """
-        graph, keeps = self.graph, self.keeps
-        if self.lanes != "along" or self.stores != "plain" or not keeps:
+        """The result in whose row the first kept value waits for the last pass, not in scratch memory; else -1."""
+        if self.lanes != "along" or self.stores != "plain":
             return -1
-        later = range(next(iter(keeps.values())) + 1, len(graph.passes))
-        if any(node.op == "input" and not node.uniform for p in later for node in graph.reads(p, keeps)):
-            return -1
-        dtypes = self.dtypes.split(",")
-        return next((k for k in graph.passes[-1].outputs if dtypes[k] == self.compute), -1)
+        return waits_in(self.graph, self.keeps, self.dtypes.split(","), self.compute)
 
     @property
     def stored_lanes(self) -> int:
         """Lanes of a uniform value in scratch memory."""
         return self.W if self.lanes == "across" else 1
+
+
+def waits_in(graph: Graph, keeps: Mapping[Node, int], dtypes: Sequence[str], compute: str) -> int:
+    """The result in whose row the first kept value can wait; else -1.
+
+    Later passes read no operand there, so that the result may still be one.
+    """
+    if not keeps:
+        return -1
+    later = range(next(iter(keeps.values())) + 1, len(graph.passes))
+    if any(node.op == "input" and not node.uniform for p in later for node in graph.reads(p, keeps)):
+        return -1
+    return next((k for k in graph.passes[-1].outputs if dtypes[k] == compute), -1)
+
+
+def kept_of(graph: Graph, dtypes: Sequence[str], compute: str) -> Mapping[Node, int]:
+    """Values that passes keep; `compute` is the type of the results in whose rows they may wait."""
+    # there even what is cheap: x is not read again, and the result's lines come while there is something to compute
+    every = graph.kept(0)
+    return every if len(every) == 1 and waits_in(graph, every, dtypes, compute) >= 0 else graph.kept(DEAR)
 
 
 class Cut(NamedTuple):

@@ -138,6 +138,35 @@ def extreme_value(builder: Any, a: Any, b: Any, sense: str, kind: str, number: b
     return builder.select(compare(sense, a, b), a, b)
 
 
+def greatest_value(builder: Any, best: Any, x: Any) -> Any:
+    """The larger of two vectors of floats, -0 being 0; NaN where either is NaN.
+
+    Two instructions with AVX-512, of which one waits for `best`: vmaxps, which gives its second operand where either is
+    NaN, for the lanes where x is none.  As comparisons and selects LLVM joins the two conditions: four instructions.
+    """
+    vector = x.type
+    double = isinstance(vector.element, ir.DoubleType)
+    size, most = vector.count * (8 if double else 4), target.current().vector_bytes
+    if target.current().isa in ("avx512", "avx2", "sse4", "sse2") and size > most and vector.count % 2 == 0:
+        half = vector.count // 2
+        parts = []
+        for first in (0, half):
+            lanes = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(first, first + half)))
+            parts.append(greatest_value(builder, *(builder.shuffle_vector(v, v, lanes) for v in (best, x))))
+        both = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), list(range(vector.count)))
+        return builder.shuffle_vector(*parts, both)
+    kind = "pd" if double else "ps"
+    name = {64: f"avx512.max.{kind}.512", 32: f"avx.max.{kind}.256", 16: f"sse{'2' * double}.max.{kind}"}.get(size)
+    if name is None or target.current().arch not in ("x86_64", "amd64"):
+        most = builder.select(builder.fcmp_ordered("<", best, x), x, best)  # NaN in `best` stays
+    else:
+        rounding = [ir.Constant(ir.IntType(32), 4)] if size == 64 else []
+        operands = [x, best, *rounding]
+        function = declare(builder, f"llvm.x86.{name}", vector, [operand.type for operand in operands])
+        most = builder.call(function, operands)
+    return builder.select(builder.fcmp_ordered("ord", x, x), most, x)
+
+
 def _extreme(name: str, doc: str, sense: str, number: bool) -> Any:
     def typer(typingctx, a, b):  # type: ignore[no-untyped-def]
         vec = common(a, b)

@@ -6,16 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from numbaprims.cpu import target
 
 _I64 = ir.IntType(64)
 
 
-def repeat(builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]], list[Any]], label: str) -> list[Any]:
+def repeat(
+    builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]], list[Any]], label: str, rolled: bool = False
+) -> list[Any]:
     """Emit `count` times `step`, which takes the values of the state and gives the next ones; the last are returned.
 
-    `count` may be 0 or less: the state is then what it was.
+    `count` may be 0 or less: the state is then what it was.  A `rolled` loop is not unrolled any further: of rows
+    of some hundred elements the loops for what is left would take longer than the first.
     """
     before = builder.block
     body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
@@ -25,6 +30,8 @@ def repeat(builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]
     phis = [builder.phi(value.type) for value in state]
     again = step(list(phis))
     less = builder.sub(left, ir.Constant(_I64, 1))
+    if rolled:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True).attributes.add("convergent")
     end = builder.block
     builder.cbranch(builder.icmp_signed(">", less, ir.Constant(_I64, 0)), body, after)
     builder.position_at_end(after)
@@ -36,6 +43,23 @@ def repeat(builder: Any, count: Any, state: list[Any], step: Callable[[list[Any]
             phi.add_incoming(once, before)
             phi.add_incoming(next_time, end)
     return merged
+
+
+def keep_rolled_value(builder: Any) -> None:
+    """In a loop that runs a few times: no compiler unrolls it, because LLVM unrolls none with a call; it is no
+    instruction.  For Zen 4 it unrolls every short loop eightfold, and rows of 56 elements run in what is left over."""
+    builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True)
+
+
+@intrinsic
+def keep_rolled(typingctx):  # type: ignore[no-untyped-def]
+    """As `keep_rolled_value`."""
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        keep_rolled_value(builder)
+        return context.get_dummy_value()
+
+    return types.void(), codegen
 
 
 def keep_order(builder: Any, values: Sequence[Any], tile: int) -> list[Any]:

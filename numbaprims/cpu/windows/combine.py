@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -154,6 +155,19 @@ def fold_row_first(typingctx, p, places, i, K, S, D, W):  # type: ignore[no-unty
     return result(p, places, types.int64, K, S, D, W), codegen
 
 
+@intrinsic(prefer_literal=True)
+def fold_tiles(typingctx, kind, v, S):  # type: ignore[no-untyped-def]
+    """Lane l: lanes l S to l S + S - 1, joined."""
+    name, step = kind.literal_value, S.literal_value
+    result = Vec(v.elem, v.n // step)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        taps = [shuffle_value(builder, args[1], args[1], list(range(t, v.n, step))) for t in range(step)]
+        return functools.reduce(lambda a, b: formulas.join(name, a, b), [Value(builder, tap) for tap in taps]).value
+
+    return result(kind, v, S), codegen
+
+
 def _lanes(n: int, K: int, S: int, D: int, before: int, back: bool) -> list[list[int]]:
     """For each tap the lane that every lane of the result reads; n, the first of the identity, where there is none."""
     taps = []
@@ -193,20 +207,6 @@ def fold_lanes_first(typingctx, v, empty, places, nowhere, K, S, D, before):  # 
     return result(v, v, places, places, K, S, D, before), codegen
 
 
-@intrinsic(prefer_literal=True)
-def store_spread(typingctx, p, i, v, S):  # type: ignore[no-untyped-def]
-    """Write lane l to element i + l S, and zeros between them."""
-    n, step = v.n, S.literal_value
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        lanes = [lane // step if lane % step == 0 else n for lane in range(n * step)]
-        value = args[2] if step == 1 else shuffle_value(builder, args[2], args[2].type(None), lanes)
-        builder.store(value, vector_at(builder, args[0], args[1], value.type)).align = 1
-        return context.get_dummy_value()
-
-    return types.void(p, types.int64, v, S), codegen
-
-
 @intrinsic
 def as_places(typingctx, v):  # type: ignore[no-untyped-def]
     """Places as int64."""
@@ -216,6 +216,15 @@ def as_places(typingctx, v):  # type: ignore[no-untyped-def]
         return args[0] if v.elem == "i64" else builder.sext(args[0], context.get_value_type(result))
 
     return result(v), codegen
+
+
+def short_places(builder: Any, places: Any) -> Any:
+    """int64 places as int32, -1 where they are none of those."""
+    wide = places.type
+    short = builder.icmp_unsigned("<", places, wide([2**31] * wide.count))
+    return builder.trunc(
+        builder.select(short, places, wide([-1] * wide.count)), ir.VectorType(ir.IntType(32), wide.count)
+    )
 
 
 @helper

@@ -10,7 +10,7 @@ from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
-from numbaprims.cpu.windows import channels, planes, whole
+from numbaprims.cpu.windows import channels, gradients, planes, whole
 from numbaprims.cpu.windows.arguments import ARGS, computed, kind_of, spatial, tables
 from numbaprims.dtypes import DTYPES
 
@@ -151,20 +151,18 @@ class Planes(_Windows):
         size = 8 if computed(p) == "f64" else 4
         images = p.n * p.c
         if back and p.op == "max":
-            room = 0 if DTYPES[p.dtype].itemsize == size else -(-size * math.prod(p.size) // 64) * 64
-            return _program(p, planes.make_places(p.dtype, register), images, work, room)
+            return self.places(problem, target)
         taps, step = self.taps(p), p.stride[-1]
         wide = max(p.size[-1], p.out[-1])
         short = taps > 0 and wide <= 2 * register
         W = register
-        if short:  # a row of 7 in 8 lanes
+        row = (taps, step, p.dilation[-1], p.before[-1]) if taps else (0, 1, 1, 0)
+        if not (back or p.indices) and planes.side_by_side(*row):
+            short, wide = False, min(register, p.out[-1])
+        if short or wide < register:  # a row of 7 in 8 lanes
             W = max(4, 1 << (wide - 1).bit_length())
-        if taps:
-            row = (taps, step, p.dilation[-1], p.before[-1])
-        else:
-            row = (0, 1, 1, 0)
         if back:
-            kernel = planes.make_sums(kind, p.dtype, W, short, *row)
+            kernel = gradients.make_sums(kind, p.dtype, W, short, *row)
         else:
             deep, tall = spatial(p.kernel, 1)[:2]
             usual = (deep, tall) if deep * tall <= MOST_UNROLLED else (0, 0)
@@ -176,6 +174,26 @@ class Planes(_Windows):
         band = -(-rows // min(rows, max(1, TILES // images)))
         bands = -(-rows // band)
         return _program(p, kernel, images * bands, work, room, bands=bands, band=band, pitch=pitch)
+
+    def places(self, problem: Any, target: Any) -> Program:
+        """The gradient of a maximum."""
+        p, work, images = problem, self.estimate(problem, target), problem.n * problem.c
+        size, W = 8 if computed(p) == "f64" else 4, self.lanes(problem, target)
+        plane = math.prod(p.size)
+        around = len(p.size) == 2 and p.out == p.size and {*p.stride, *p.dilation} == {1}
+        if around and p.taps <= MOST_UNROLLED and p.kernel[1] <= min(W, p.size[1]):
+            (deep, wide), line = p.kernel, p.size[1]
+            front = (deep - 1) * line + wide
+            pitch = -(-(front + plane + front + 2 * W) // W) * W
+            if size * pitch * deep <= target.l2:
+                kernel = gradients.make_around(p.dtype, W, deep, wide, *p.before)
+                cells = pitch * deep
+                return _program(p, kernel, images, work, size * cells, pitch=pitch, front=front, cells=cells)
+        streaming = bool(p.bytes_moved() > target.l3 and size * plane <= target.l2)
+        room = 0
+        if streaming or DTYPES[p.dtype].itemsize != size:
+            room = -(-size * (plane + W) // 64) * 64
+        return _program(p, gradients.make_places(p.dtype, W, streaming), images, work, room)
 
 
 class Channels(_Windows):

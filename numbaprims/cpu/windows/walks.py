@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.convert import widen_value
 from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.loops import keep_rolled_value, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, splat_value, vector_at
@@ -33,6 +33,8 @@ def _walk(
 
     def once(values: list[Any]) -> list[Any]:
         here, now = values[: len(at)], values[len(at) :]
+        if not isinstance(count, int):
+            keep_rolled_value(builder)
         now = _walk(builder, counts[1:], inner, here, now, body)
         return [builder.add(place, by) for place, by in zip(here, step, strict=True)] + now
 
@@ -92,13 +94,16 @@ def walk_window(typingctx, kind, x, at, here, left, n0, n1, n2, s0, s1, s2, h0, 
             value = load(args[1], at[0])
             if indexed:
                 return list(find(builder, state[0], state[1], value, places(at[1]), True))
+            if state[0] is None:
+                return [formulas.first(name, Value(builder, value), exponent, power_value).value, *state[1:]]
             total = formulas.step(name, Value(builder, state[0]), Value(builder, value), exponent, power_value)
             return [total.value, *state[1:]]
 
         # the first element's place is that of a window of -inf, with which a maximum begins
-        start = [args[14], places(args[3]) if indexed else args[15]]
-        steps = [args[8:11], args[11:14]]
-        state = _walk(builder, _sizes(given, args[5:8]), steps, [args[2], args[3]], start, body)
+        sizes, steps = _sizes(given, args[5:8]), [args[8:11], args[11:14]]
+        whole = all(isinstance(size, int) and size > 0 for size in sizes)
+        start = [args[14], places(args[3])] if indexed else [None if whole else args[14], args[15]]
+        state = _walk(builder, sizes, steps, [args[2], args[3]], start, body)
         return context.make_tuple(builder, result, state)
 
     numbers = [types.int64] * 3

@@ -24,6 +24,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "reciprocal": lambda x: divide_value(x.like(1.0), x),
     "sqrt": sqrt_value,
     "exp": exp_value,
+    "exp_of_negative": exp_value,
     "log": log_value,
 }
 

@@ -15,7 +15,7 @@ from numbaprims.cpu.conv.winograd import driver, gradient
 from numbaprims.cpu.conv.winograd.solvers import filter_order, form_of, launch_ints, table_and_pieces
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.weights import DENSE
-from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
@@ -24,9 +24,11 @@ from numbaprims.dtypes import DTYPES
 
 # Bytes of the spectra of one block of tiles: 2 to 10 MB took the same time, 20 a tenth to twice as much more.
 BLOCK_BYTES = 5 << 20
-# Seconds an element of a spectrum, one of the way back and one of the result; a byte of sums that later blocks add to,
-# and one that the second-level cache or most of the third does not hold.
-SPECTRUM, BACK, RESULT, AGAIN, FAR = 0.13e-9, 0.1e-9, 0.35e-9, 0.007e-9, 0.04e-9
+# Cycles of two vector units of 16 lanes for an element of a spectrum, one of the way back and one of the result.
+SPECTRUM, BACK, RESULT = 0.533, 0.41, 1.435
+# How many times as long as in a loop that only moves them take the bytes of sums that later blocks add to, in the
+# third-level cache, and of those that the second-level cache or most of the third does not hold, in memory.
+AGAIN, FAR = 0.735, 1.92
 
 
 @in_parts
@@ -84,11 +86,13 @@ class FftWeight(Solver):
         products = 4.0 * pairs * tiles / (peak(p, target) * 1.02)
         spectra = n * n * tiles * (c + 2 * there) * SPECTRUM
         back = n * n * c * there * BACK + c * there * p.kernel[1] * p.kernel[2] * RESULT
-        sums = pairs * size
-        again = (2 * blocks - 1) * sums * (AGAIN if sums < target.l3 * 3 // 4 else FAR) if blocks > 1 else 0.0
+        sums, rates = pairs * size, target.rates
+        near, far = AGAIN / rates.l3, FAR / rates.memory
+        again = (2 * blocks - 1) * sums * (near if sums < target.l3 * 3 // 4 else far) if blocks > 1 else 0.0
         if n * n * W * NV * W * size > target.l2:
-            again += sums * FAR
-        return 3e-6 + p.groups * (products + (spectra + back) / scale + again + blocks * 1e-6)
+            again += sums * far
+        each = products + rates.vectors((spectra + back) / scale) + again + blocks * 10 / 3 * rates.phase
+        return float(5 * rates.call + p.groups * each)
 
     def _words(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], dict[str, int]]:
         """The table, and that of y's gradient as an input."""
@@ -168,6 +172,6 @@ class FftWeight(Solver):
         ints = launch_ints(table, problem, activation_address(problem, target))
         steps = words["groups"] * words["blocks"]
         return Program.of(
-            ARGS, ints, phases, steps=steps, keep=(table, places, other, none), parallel=problem.flops() > 2e6,
+            ARGS, ints, phases, steps=steps, keep=(table, places, other, none), parallel=worth_threads(problem, target),
             shared=shared, worker=worker,
         )  # fmt: skip

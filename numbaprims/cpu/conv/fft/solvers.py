@@ -14,7 +14,7 @@ from numbaprims.cpu.conv.fft.transform_in import make_input
 from numbaprims.cpu.conv.fft.transform_out import make_output
 from numbaprims.cpu.conv.fft.weights import make_weights
 from numbaprims.cpu.conv.winograd import driver
-from numbaprims.cpu.conv.winograd.cost import L3, MEMORY
+from numbaprims.cpu.conv.winograd.cost import filter_seconds
 from numbaprims.cpu.conv.winograd.solvers import form_of, launch_ints
 from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
 from numbaprims.cpu.gemm import cost
@@ -29,12 +29,14 @@ SIZES = (16, 32)
 NV = 2
 HEIGHTS = (14, 12, 10, 8)
 BLOCKS = (24, 12, 48)  # tiles of a block at most: with more, the spectra of 64 channels leave the second-level cache
-# Seconds an element of a spectrum, there or back: tiles of 32 x 32 leave the first-level cache.
-SPECTRUM = {16: 0.115e-9, 32: 0.22e-9}
+# Cycles of two vector units of 16 lanes for an element of a spectrum, there or back: tiles of 32 x 32 leave the
+# first-level cache.
+SPECTRUM = {16: 0.4715, 32: 0.902}
 SHOWN = 0.15  # of the products or the filters' way, whichever is shorter, what the other does not hide
-# Seconds a byte of the filters' spectra that are written anew: in four times the second-level cache, in half of the
-# third, beyond.  They are written line by line, each in a page of its own.
-FRESH = 0.06e-9, 0.2e-9, 0.45e-9
+# How many times as long the filters' spectra that are written anew take as in a loop that only moves their bytes: in
+# four times the second-level cache and in half of the third, at the third's rate; beyond, at that of memory.  They are
+# written line by line, each in a page of its own.
+FRESH = 6.3, 21.0, 21.6
 LEAST = 4  # outputs of a tile along a side: with fewer, most of a spectrum is for nothing
 
 
@@ -118,12 +120,13 @@ class Fft(Solver):
         products = 2.0 * pairs * blocks * round_up(block, mr) / (1.02 * cost.peak(problem, target))
         spectra = n * n * q.groups * tiles * (channels + round_up(q.out_channels, W)) * SPECTRUM[n] * 16 / W
         filters = pairs * DTYPES[problem.accumulate].itemsize
-        stream = blocks * filters * (L3 if filters <= target.l3 * 3 // 4 else MEMORY)
-        fresh = 0.0
+        rates, stream, fresh = target.rates, blocks * filters * filter_seconds(filters, target), 0.0
         if not problem.prepared:
-            fresh = filters * (FRESH[0] if filters <= 4 * target.l2 else FRESH[1 if filters <= target.l3 // 2 else 2])
+            near = filters * FRESH[filters > 4 * target.l2] / rates.l3
+            fresh = near if filters <= max(4 * target.l2, target.l3 // 2) else filters * FRESH[2] / rates.memory
+        seconds = max(products, stream) + SHOWN * min(products, stream) + rates.vectors(spectra) + fresh
         # the other solvers' estimates are as much above their times
-        return 3e-6 + 1.15 * (max(products, stream) + SHOWN * min(products, stream) + spectra + fresh)
+        return float(5 * rates.call + 1.15 * seconds)
 
     def _words(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
         acc = problem.accumulate
@@ -205,5 +208,11 @@ class Fft(Solver):
         phases += driver.tile_phases(words)
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS, ints, phases, keep=(table,), parallel=problem.flops() > 2e6, shared=shared, worker=worker
+            ARGS,
+            ints,
+            phases,
+            keep=(table,),
+            parallel=cost.worth_threads(problem, target),
+            shared=shared,
+            worker=worker,
         )

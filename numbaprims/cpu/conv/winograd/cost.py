@@ -1,7 +1,7 @@
 """How many tiles a block takes, and what a call costs by formula.
 
-Measured on one core of a Zen 5 (1 MB L2, 32 MB L3): products run at 225-265 GFLOP/s whatever the height of the register
-tile from 8 to 14, so the height is that of least padding.
+Products run at 85 to 100 % of a core's peak whatever the height of the register tile from 8 to 14 (Zen 5), so the
+height is that of least padding.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from numbaprims.dtypes import DTYPES
 HEIGHTS = (14, 13, 12, 10, 8, 6, 4)
 # Blocks that there are at least where a smaller one costs nothing.
 OWN_BLOCKS = 8
-# Seconds for an element of a tile and a channel: into the transform, out of it, and of a filter and a channel.
-IN, OUT, FILTER = 0.10e-9, 0.07e-9, 0.06e-9
-# Seconds a byte of x and of the result from beyond the second-level cache, beyond what a vector load costs.
-FAR = 0.04e-9
-# Seconds a byte of transformed filters that a block of tiles reads from the third-level cache, from memory, and the
-# part of it that products do not hide.
-L3, MEMORY, SHOWN = 0.015e-9, 0.025e-9, 0.05
-# Seconds a byte of transformed filters that no cache holds until they are read.
-WRITTEN = 0.04e-9
-LAUNCH, PHASE = 1.5e-6, 2.5e-6
+# Cycles of two vector units of 16 lanes for an element of a tile and a channel: into the transform, out of it, and of a
+# filter and a channel.
+IN, OUT, FILTER = 0.41, 0.287, 0.246
+# How many times as long bytes take as in a loop that only moves them: of x and of the result from beyond the
+# second-level cache, more than what a vector load costs; of transformed filters that a block of tiles reads from the
+# third-level cache, from memory; and that no cache holds until they are read.
+FAR, L3, MEMORY, WRITTEN = 4.2, 1.575, 1.2, 1.92
+# The part of the filters' way that products do not hide.
+SHOWN = 0.05
+# Calls of a program that beginning takes as long as, and transforming filters first.
+LAUNCH, FIRST = 2.5, 4.17
 
 
 class Blocks(NamedTuple):
@@ -116,6 +117,16 @@ def block_size(q: Pose, target: Any, axes: tuple[Axis, Axis], size: int, nr: int
     return large if other < again else small
 
 
+def filter_seconds(u: float, target: Any) -> float:
+    """For each byte of `u` of transformed filters that a block of tiles reads."""
+    return float(L3 / target.rates.l3 if u <= target.l3 * 3 // 4 else MEMORY / target.rates.memory)
+
+
+def far_time(target: Any, *sizes: int) -> float:
+    """Of x and the result, of so many bytes, from beyond the second-level cache."""
+    return float(FAR * sum(size for size in sizes if size > target.l2) / target.rates.l3)
+
+
 def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks: Blocks) -> float:
     """Seconds of one call."""
     W = lanes(problem.accumulate, target.vector_bytes)
@@ -127,16 +138,16 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
     u = q.groups * positions * c * k * size
     stream = 0.0
     if u > target.l2 * 3 // 4:
-        stream = blocks.blocks * u * (L3 if u <= target.l3 * 3 // 4 else MEMORY)
-    tiles = count_tiles(q, axes)
-    work = q.groups * tiles * positions * (c * IN + round_up(q.out_channels, W) * OUT) / scale
+        stream = blocks.blocks * u * filter_seconds(u, target)
+    tiles, rates = count_tiles(q, axes), target.rates
+    work = rates.vectors(q.groups * tiles * positions * (c * IN + round_up(q.out_channels, W) * OUT) / scale)
     x = q.n * q.groups * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
-    y = result_bytes(q)
-    far = sum(part * FAR for part in (x, y) if part > target.l2)
+    far = far_time(target, x, result_bytes(q))
     filters = 0.0
     if not problem.prepared:
-        filters = PHASE + q.groups * positions * c * k * FILTER / scale
-        filters += 0.0 if u <= target.l3 // 3 else u * WRITTEN
+        filters = FIRST * rates.call + rates.vectors(q.groups * positions * c * k * FILTER / scale)
+        filters += 0.0 if u <= target.l3 // 3 else u * WRITTEN / rates.memory
         if problem.direction == "data":
             filters *= 1.25  # turned filters are read in short pieces
-    return LAUNCH + max(products, stream) + SHOWN * min(products, stream) + work + far + filters
+    begin = LAUNCH * rates.call
+    return float(begin + max(products, stream) + SHOWN * min(products, stream) + work + far + filters)

@@ -15,7 +15,7 @@ from numbaprims.cpu.conv.winograd.pieces import Axis, whole
 from numbaprims.cpu.conv.winograd.products import ahead
 from numbaprims.cpu.conv.winograd.solvers import R, Winograd, launch_ints, table_and_pieces, table_words
 from numbaprims.cpu.conv.winograd.table import Pose, pose
-from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
@@ -27,9 +27,9 @@ from numbaprims.dtypes import DTYPES
 SUMS, CHUNK = (256, 128), (128, 64)
 LINE = 32  # outputs along a line that the transforms' buffers hold
 OUTPUTS = (4, 2)  # of a tile along a side
-# Seconds for an element of a transformed filter; the part of the filters' way from afar that products do
-# not hide.
-FILTER, SHOWN = 0.065e-9, 0.15
+# Cycles of two vector units for an element of a transformed filter; the part of the filters' way from afar that
+# products do not hide.
+FILTER, SHOWN = 0.2665, 0.15
 # How much longer products take with tiles of so many rows.
 HEIGHTS = {8: 1.0, 7: 1.01, 6: 1.06, 5: 1.12, 4: 1.25}
 
@@ -86,22 +86,23 @@ class WinogradFused(Winograd):
         c, k = round_up(q.x_channels, W), round_up(q.out_channels, (1 if plain else 2) * W)
         products = 2.0 * positions * rows * c * k * HEIGHTS[height] / (peak(problem, target) * (0.85 if plain else 1.0))
         parts = ceil_div(k * size, SUMS[plain])
+        rates = target.rates
         work = positions * tiles * (parts * c * cost.IN + round_up(q.out_channels, W) * cost.OUT) / scale
         again = positions * c * k * blocks
         if plain:
             # turned filters are read in short pieces
-            filters = again * FILTER / scale * (1.5 if problem.direction == "data" else 1.0)
+            filters = rates.vectors(again * FILTER / scale) * (1.5 if problem.direction == "data" else 1.0)
             given = c * k * R * R * DTYPES[q.w_dtype].itemsize
-            filters += given * blocks * cost.L3 if given > target.l2 else 0.0
+            filters += given * blocks * cost.L3 / rates.l3 if given > target.l2 else 0.0
         else:
             # the filters of one part pass by once for each block: first from where all of them fit, then from a cache
             part = positions * c * SUMS[plain]
-            first = cost.L3 if part * parts <= target.l3 * 3 // 4 else cost.MEMORY
-            stream = again * size * (first + (blocks - 1) * (cost.L3 if part > target.l2 * 3 // 4 else 0.0)) / blocks
+            later = (blocks - 1) * cost.L3 / rates.l3 if part > target.l2 * 3 // 4 else 0.0
+            stream = again * size * (cost.filter_seconds(part * parts, target) + later) / blocks
             filters = max(0.0, stream - products) + SHOWN * min(stream, products)
         x = q.n * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
-        far = sum(part * cost.FAR for part in (x * q.groups, cost.result_bytes(q)) if part > target.l2)
-        return cost.LAUNCH + q.groups * (products + work + filters) + far
+        far = cost.far_time(target, x * q.groups, cost.result_bytes(q))
+        return float(cost.LAUNCH * rates.call + q.groups * (products + rates.vectors(work) + filters) + far)
 
     def _layout(self, problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int]:
         size, positions = words["sum_size"], words["positions"]
@@ -153,7 +154,12 @@ class WinogradFused(Winograd):
         tiles = words["groups"] * ceil_div(words["panels"], words["some_panels"]) * words["blocks"]
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS, ints, [(make_fused(), tiles, 1)], keep=(table, places), parallel=problem.flops() > 2e6, worker=worker
+            ARGS,
+            ints,
+            [(make_fused(), tiles, 1)],
+            keep=(table, places),
+            parallel=worth_threads(problem, target),
+            worker=worker,
         )
 
 

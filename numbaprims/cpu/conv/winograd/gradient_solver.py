@@ -23,7 +23,7 @@ from numbaprims.cpu.conv.winograd.solvers import (
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, make_input
 from numbaprims.cpu.conv.winograd.weights import DENSE
-from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
@@ -96,13 +96,14 @@ class WinogradWeight(Solver):
         sums = s["positions"] * s["c"] * s["k"]
         products = 2.0 * sums * s["tiles"] / (peak(problem, target) * 1.02)
         there = round_up(q.out_channels, lanes(problem.accumulate, target.vector_bytes))
-        inputs = s["positions"] * s["tiles"] * (s["c"] + there) * 0.08e-9 / scale
+        inputs = s["positions"] * s["tiles"] * (s["c"] + there) * 0.328 / scale
         # sums are read and written once for each block, transformed back once
-        size = sums * s["size"]
-        byte = 0.0 if size < target.l2 // 2 else 0.01e-9 if size < target.l3 // 3 else 0.05e-9
+        size, rates = sums * s["size"], target.rates
+        byte = 0.0 if size < target.l2 // 2 else 1.05 / rates.l3 if size < target.l3 // 3 else 2.4 / rates.memory
         again = size * (2 * blocks - 1) * byte
-        back = s["positions"] * s["c"] * there * 0.07e-9 / scale
-        return 3e-6 + q.groups * (products + inputs + again + back + blocks * 1e-6)
+        back = s["positions"] * s["c"] * there * 0.287 / scale
+        each = products + rates.vectors(inputs + back) + again + blocks * 10 / 3 * rates.phase
+        return float(5 * rates.call + q.groups * each)
 
     def _words(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], dict[str, int]]:
         """The table, and that of y's gradient as an input."""
@@ -183,6 +184,6 @@ class WinogradWeight(Solver):
         keep: tuple[np.ndarray, ...] = (table, places, other, zeros)
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS, ints, phases, steps=q.groups * words["blocks"], keep=keep, parallel=problem.flops() > 2e6,
+            ARGS, ints, phases, steps=q.groups * words["blocks"], keep=keep, parallel=worth_threads(problem, target),
             shared=shared, worker=worker,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLACES, PLANES, STRIDED, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
 from numbaprims.cpu.conv.winograd.weights import DENSE, STRIDED as ANY_ORDER, TURNED, make_weights
-from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
@@ -177,12 +177,12 @@ class Winograd(Solver):
         u = cost.filter_bytes(q, axes, size, NR)
         stream = 0.0
         if u > target.l2 * 3 // 4:
-            stream = cost.L3 if u <= target.l3 * 3 // 4 else cost.MEMORY
+            stream = cost.filter_seconds(u, target)
             if not problem.prepared:  # panels then are where their worker has written them
-                stream = cost.WRITTEN
+                stream = cost.WRITTEN / target.rates.memory
         return cost.cut(
             cost.count_tiles(q, axes), most, cost.HEIGHTS if wide else (6, 4), q.groups * ceil_div(q.out_channels, NR),
-            cost.IN * flop / (2 * NR), stream * size * flop / 2,
+            target.rates.vectors(cost.IN) * flop / (2 * NR), stream * size * flop / 2,
         )  # fmt: skip
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -194,6 +194,12 @@ class Winograd(Solver):
             if config not in known:
                 known.append(config)
                 yield config
+
+    def is_valid(self, problem: Any, target: Any, config: Config) -> bool:
+        # the blocks that other rates of this CPU gave are right too
+        wide, tiles = target.isa in ("avx512", "neon"), config.get("tiles")
+        known = set(config) == {"mr", "nv", "tiles"} and config["mr"] in (cost.HEIGHTS if wide else (6, 4))
+        return known and config["nv"] == 2 and isinstance(tiles, int) and 1 <= tiles <= 1 << 16
 
     def estimate(self, problem: Any, target: Any) -> float:
         q = pose(problem)
@@ -259,7 +265,13 @@ class Winograd(Solver):
         phases += driver.tile_phases(words)
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS, ints, phases, keep=(table, places), parallel=problem.flops() > 2e6, shared=shared, worker=worker
+            ARGS,
+            ints,
+            phases,
+            keep=(table, places),
+            parallel=worth_threads(problem, target),
+            shared=shared,
+            worker=worker,
         )
 
 

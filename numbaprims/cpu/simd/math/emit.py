@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from numbaprims.cpu import target
+from numbaprims.cpu.simd.arithmetic import greatest_value
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.memory import declare, suffix
 from numbaprims.cpu.simd.types import Vec
@@ -56,6 +57,10 @@ class Value(value.Value):
         vector = self.value.type
         function = declare(self.builder, f"llvm.fma.{suffix(vector)}", vector, [vector] * 3)
         return self.new(self.builder.call(function, [self.value, b.value, c.value]))
+
+    def greatest(self, x: Value) -> Value:
+        """The larger of the two; NaN where either is NaN."""
+        return self.new(greatest_value(self.builder, self.value, x.value))
 
     def scaled(self, shifted: Value, plus: Any = None) -> Value:
         """As `scale`: one instruction with AVX-512."""

@@ -64,6 +64,12 @@ def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: b
     return _by_lookup(z, factor, exact) if has_lookup(z) else exp_in_range(z)
 
 
+def exp_of_negative(x: Value) -> Value:
+    """e**x where x is about 0 at most, as `exp`: one operation of twelve less."""
+    z = at_least(x, EXP_RANGE[x.width][0])
+    return _by_lookup(z, 1.0) if has_lookup(z) else exp_in_range(z)
+
+
 def exp_and_sum(x: Value, c: float, factor: float = 1.0, highest: float | None = None) -> tuple[Value, Value]:
     """(e**(factor x), e**(factor x) + c) for a c near 1, as `exp`."""
     return exp_and_sum_in_range(*_in_range(x, factor, highest), c)

@@ -1,0 +1,106 @@
+"""What one core does in a second, by family of CPUs: the figures that estimates are made of.
+
+A solver's file says how many cycles, bytes and calls its work takes; how long these last is said here, or found by
+`numbaprims calibrate`. An entry that was measured names the machine; the others follow from what makers have published.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["FAMILIES", "PROFILES", "CpuRates", "profile"]
+
+
+class CpuRates(NamedTuple):
+    """What one core does in a second, and what calls cost."""
+
+    clock: float
+    """Cycles."""
+    l1: float
+    """Bytes read from the first-level cache; `l2` and `l3` likewise."""
+    l2: float
+    l3: float
+    memory: float
+    """Bytes to and from memory, as the fastest copy moves them."""
+    fma: float = 2.0
+    """Multiply-adds of whole vectors in a cycle."""
+    call: float = 0.6e-6
+    """Seconds to enter a program in the calling thread."""
+    wake: float = 4e-6
+    """Seconds until several workers are at work."""
+    phase: float = 0.3e-6
+    """Seconds that several workers take to end a phase and begin the next."""
+    ahead: int = 4096
+    """Bytes ahead of a reading from memory that are asked for; 0 where the core does better by itself."""
+    source: str = ""
+    """Where the figures come from."""
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> CpuRates:
+        """Of a file that anybody may have written; ValueError for what no core can be like."""
+        *numbers, ahead, source = (document.get(name) for name in cls._fields)
+        if not all(isinstance(n, (int, float)) and 0 < n < 1e15 for n in numbers):
+            raise ValueError(f"not all of its rates are numbers that a core can have: {numbers}")
+        if not isinstance(ahead, int) or not 0 <= ahead <= 1 << 20 or not isinstance(source, str):
+            raise ValueError(f"its rates look {ahead!r} bytes ahead and come from {source!r}")
+        return cls._make((*numbers, ahead, source))
+
+    def cycles(self, count: float) -> float:
+        """Seconds of so many cycles."""
+        return count / self.clock
+
+    def vectors(self, count: float) -> float:
+        """Seconds of vector arithmetic that two units do in `count` cycles."""
+        return 2.0 * count / (self.fma * self.clock)
+
+    def flops(self, lanes: int) -> float:
+        """Operations a second: multiply-adds of vectors of so many lanes."""
+        return 2.0 * self.fma * self.clock * lanes
+
+
+#: Of one core, by LLVM's name of the CPU.
+PROFILES = {
+    # EPYC of the fifth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims bench`
+    "znver5": CpuRates(4.1e9, 400e9, 200e9, 105e9, 48e9),
+    # EPYC of the fourth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims calibrate`. A vector of 64 bytes
+    # takes two turns in its units.
+    "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=5.1e-6, phase=0.26e-6, ahead=0),
+    # AMD, Software Optimization Guide for the AMD Family 19h Processors (56665): 32 bytes a cycle from the second level
+    "znver3": CpuRates(3.5e9, 200e9, 95e9, 70e9, 25e9),
+    # Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), tables of cache parameters: sustained
+    # 133, 52 and 15 bytes a cycle of a Skylake server, 81, 29 and 18 of a client; memory by channels and latency
+    "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
+    "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
+    "icelake-server": CpuRates(2.9e9, 385e9, 140e9, 40e9, 15e9),
+    "sapphirerapids": CpuRates(3.0e9, 390e9, 145e9, 35e9, 17e9),
+    # Arm, Neoverse V1 and N1 Software Optimization Guides: four and two vector units of 16 bytes
+    "neoverse-v1": CpuRates(2.6e9, 110e9, 75e9, 35e9, 22e9, fma=4.0),
+    "neoverse-n1": CpuRates(2.5e9, 75e9, 55e9, 25e9, 16e9),
+}
+MEASURED = ("znver4", "znver5")
+#: Other names of these families. Hypervisors that hide AMX make LLVM take a Sapphire Rapids for a rocketlake.
+FAMILIES = {
+    "znver2": "znver3", "broadwell": "haswell", "skylake": "haswell",
+    "cascadelake": "skylake-avx512", "cooperlake": "skylake-avx512",
+    "icelake-client": "icelake-server", "rocketlake": "icelake-server",
+    "emeraldrapids": "sapphirerapids", "graniterapids": "sapphirerapids",
+    "neoverse-v2": "neoverse-v1", "neoverse-n2": "neoverse-v1",
+}  # fmt: skip
+#: Third-level caches up to here are those of few cores, on a ring.
+RING = 20 << 20
+
+
+@functools.cache
+def profile(name: str, isa: str, vector_bytes: int, l3: int) -> CpuRates:
+    """The rates of a CPU by its family, or of a cautious one of its instruction set and caches."""
+    family = FAMILIES.get(name, name)
+    known = PROFILES.get(family)
+    if known is not None:
+        return known._replace(source=f"profile {family}" + ("" if family in MEASURED else ", published figures"))
+    wide = vector_bytes >= 32
+    clock, memory = 3e9, 15e9 if wide else 12e9
+    far = memory if not l3 else 50e9 if l3 <= RING else 30e9
+    near = (200e9, 100e9) if wide else (100e9, 50e9)
+    return CpuRates(clock, *near, far, memory, source=f"estimated from the ISA, {isa}")

@@ -1,0 +1,199 @@
+"""The rates of a core: profiles of families, what `numbaprims calibrate` measures and keeps, and who reads it."""
+
+import ast
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from database_user import anew
+
+import numbaprims
+from numbaprims.cpu import target
+from numbaprims.cpu.rates import FAMILIES, PROFILES, CpuRates, profile
+from numbaprims.dispatch import registry
+from numbaprims.tuning import machine
+
+pytestmark = pytest.mark.cpu
+PACKAGE = Path(numbaprims.__file__).resolve().parent
+#: Parts that still hold figures of one machine; a part that leaves this list never comes back.
+NOT_YET = ("activation/", "reduce/", "windows/", "conv/bias.py")
+X = np.ones((64, 64), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    with anew(monkeypatch):
+        yield
+        registry.calibrated()
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """The file of this CPU's rates, beside a user database in force."""
+    with numbaprims.config(database=tmp_path / "of user" / "tuning.sqlite"):
+        yield Path(machine.path_of(target.current().fingerprint))
+
+
+def kept(path, **changes):
+    """Store twice the clock of the profile; give the rates."""
+    cpu = target.current()
+    rates = cpu.rates._replace(clock=2 * cpu.rates.clock, source="calibrated 2026-01-01", **changes)
+    assert machine.store(str(path), cpu.fingerprint, rates._asdict())
+    registry.calibrated()
+    return rates
+
+
+def test_no_solver_file_holds_a_bandwidth_a_clock_or_a_time():
+    found = []
+    for part in ("gemm", "gemv", "ger", "conv", "activation", "reduce", "windows"):
+        for path in sorted((PACKAGE / "cpu" / part).rglob("*.py")):
+            name = path.relative_to(PACKAGE / "cpu").as_posix()
+            if name.startswith(NOT_YET):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                value = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(value, float) and (value >= 1e8 or 0 < value < 1e-3):
+                    found.append(f"{name}:{node.lineno}: {value}")
+    assert not found, "CpuTarget.rates is the place of " + ", ".join(found)
+
+
+@pytest.mark.parametrize("name", [*PROFILES, *FAMILIES])
+def test_profiles_are_like_cores(name):
+    rates = profile(name, "avx512", 64, 32 << 20)
+    assert 2e9 < rates.clock < 6e9 and 1 <= rates.fma <= 4
+    assert rates.l1 > rates.l2 > rates.l3 > rates.memory > 1e9
+    assert rates.phase < rates.call < rates.wake < 1e-4
+    assert FAMILIES.get(name, name) in rates.source
+
+
+def test_a_cpu_that_nobody_knows_is_estimated_from_its_isa_and_caches():
+    large, small, none = (profile("unknown", "avx2", 32, l3) for l3 in (64 << 20, 8 << 20, 0))
+    assert "estimated" in large.source and "avx2" in large.source
+    assert small.l3 > large.l3 > large.memory == none.l3
+    assert profile("unknown", "sse2", 16, 8 << 20).l1 < small.l1
+
+
+def test_seconds_follow_from_rates():
+    rates = CpuRates(2e9, 1e11, 5e10, 2e10, 1e10, fma=1.0)
+    assert rates.cycles(4) == 2e-9
+    assert rates.vectors(4) == 4e-9  # of two units; this core has one
+    assert rates.flops(16) == 64e9
+
+
+def test_twice_as_fast_a_core_halves_every_estimate():
+    """Estimates hold no seconds of their own."""
+    base = dataclasses.replace(target.current(), name="znver5", l1d=48 << 10, l2=1 << 20, l3=32 << 20)
+    slow = base.rates
+    rate, time = ("clock", "l1", "l2", "l3", "memory"), ("call", "wake", "phase")
+    faster = {name: 2 * getattr(slow, name) for name in rate} | {name: getattr(slow, name) / 2 for name in time}
+    fast = dataclasses.replace(base, measured=slow._replace(**faster))
+    image, weight = np.ones((1, 32, 28, 28), np.float32), np.ones((48, 32, 3, 3), np.float32)
+    deep = np.empty((1, 32, 28, 28), np.float32), np.empty((32, 1, 3, 3), np.float32)
+    for problem in (
+        numbaprims.explain("gemm", X, X).problem,
+        numbaprims.explain("gemm", X.astype(np.int8), X.astype(np.int8)).problem,
+        numbaprims.explain("gemv", X, X[0]).problem,
+        numbaprims.explain("ger", X[0], X[1]).problem,
+        numbaprims.explain("conv", image, weight, padding=1).problem,
+        numbaprims.explain("conv", image.astype(np.int8), weight.astype(np.int8), padding=1).problem,
+        numbaprims.explain("conv", *deep, padding=1, groups=32).problem,
+        numbaprims.explain("conv_backward_weight", np.empty((1, 48, 28, 28), np.float32), image, weight.shape,
+                           padding=1).problem,
+    ):  # fmt: skip
+        for solver in registry.solvers(problem.stem, "cpu"):
+            if solver.why_not(problem, base) is None:
+                seconds = solver.estimate(problem, base)
+                assert math.isclose(solver.estimate(problem, fast), seconds / 2, rel_tol=1e-9), solver.name
+
+
+def test_kept_rates_are_those_of_estimates(mine):
+    assert registry.target("cpu").rates == target.current().rates
+    before = numbaprims.explain("gemm", X, X)
+    rates = kept(mine)
+    assert registry.target("cpu").rates == rates
+    after = numbaprims.explain("gemm", X, X)
+    assert after["naive"].estimate < before["naive"].estimate
+    assert "calibrated 2026-01-01" in str(after) and target.current().rates.source in str(before)
+    with numbaprims.config(deterministic=True):
+        assert registry.target("cpu").rates == target.current().rates
+    with numbaprims.config(database="off"):
+        assert registry.target("cpu").rates == target.current().rates and machine.path_of("x") == ""
+    assert machine.forget(str(mine)) and not machine.forget(str(mine))
+    registry.calibrated()
+    assert registry.target("cpu").rates == target.current().rates
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda text: text[:40], "not used"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "format"),
+        (lambda text: text.replace(target.current().fingerprint, "another-cpu"), "another CPU"),
+        (lambda text: text.replace('"clock": ', '"clock": -'), "numbers"),
+        (lambda text: text.replace('"clock": ', '"clock": NaN, "hours": '), "numbers"),
+        (lambda text: text.replace('"ahead": ', '"ahead": 1.5, "hours": '), "ahead"),
+        (lambda text: text.replace('"rates": {', '"rates": 3, "old": {'), "no rates"),
+        (lambda text: "[" * 60_000, "not used"),
+        (lambda text: "[]", "format"),
+    ],
+)
+def test_a_file_that_cannot_be_used_costs_one_warning(mine, change, word):
+    kept(mine)
+    mine.write_text(change(mine.read_text()))
+    registry.calibrated()
+    with pytest.warns(RuntimeWarning, match=word) as caught:
+        assert registry.target("cpu").rates == target.current().rates
+    assert len(caught) == 1
+
+
+def test_what_cannot_be_written_costs_a_warning(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        assert not machine.store(str(tmp_path / "file" / "rates.json"), "x", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_several_writers_leave_one_whole_file(tmp_path):
+    code = (
+        "import sys; from numbaprims.tuning import machine\n"
+        "for i in range(200): assert machine.store(sys.argv[1], 'x', {'clock': i})"
+    )
+    path = tmp_path / "rates.json"
+    env = dict(os.environ, PYTHONPATH=str(PACKAGE.parent))
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path)], env=env) for _ in range(2)]
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            assert machine.load(str(path), "x") is not None
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [file.name for file in tmp_path.iterdir()] == ["rates.json"]
+
+
+def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
+    env = dict(os.environ, PYTHONPATH=str(PACKAGE.parent), NUMBAPRIMS_DATABASE=str(tmp_path / "tuning.sqlite"))
+
+    def command(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "numbaprims", *words], env=env, capture_output=True, text=True, timeout=300
+        )
+
+    done = command("calibrate", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    measured = CpuRates.of_document(document["measured"])
+    assert 5e8 < measured.clock < 1e10 and 0.2 < measured.fma < 6
+    assert measured.l1 > measured.l2 and measured.memory > 1e8 and 1e-8 < measured.call < 1e-3
+    assert document["profile"]["source"] == target.current().rates.source
+    assert Path(document["file"]).parent == tmp_path and measured.source.startswith("calibrated 2")
+    assert measured.source in command("info").stdout
+    assert "removed" in command("calibrate", "--forget").stdout
+    assert target.current().rates.source in command("info").stdout
+    assert not list(tmp_path.iterdir())
+    env["NUMBAPRIMS_DATABASE"] = "off"
+    done = command("calibrate")
+    assert done.returncode == 1 and "want no database" in done.stdout and "GHz" in done.stdout
