@@ -102,10 +102,12 @@ def test_gradients_in_parts(solver, direction, short, rng):
         if direction == "bias":
             if refusal("conv_backward_bias", solver, dy):
                 continue
-            with numbaprims.config(algorithm={"conv": solver}):
-                got = numbaprims.conv_backward_bias(dy)
             want = dy.astype(np.float64).sum((0, *range(2, dy.ndim)))
-            assert np.array_equal(got, want)
+            for dtype in ("f32", "bf16", "f16"):
+                given = caller_array(dy.astype(np.float64), dtype)
+                for threads in (1, 3):
+                    with numbaprims.config(algorithm={"conv": solver}, threads=threads):
+                        assert_exact(numbaprims.conv_backward_bias(given), want)
             taken += 1
             continue
         c = rng.integers(-3, 4, w_shape).astype(np.float32)

@@ -217,11 +217,11 @@ def make_weight(dtype: str, out: str, acc: str) -> RangeKernel:
 
 
 @functools.cache
-def make_bias(dtype: str, acc: str) -> RangeKernel:
+def make_bias(dtype: str, out: str, acc: str) -> RangeKernel:
     """Kernel over the channels of y: the sum of each."""
-    types = ARGS.types(out=dtype, first=dtype)
+    types = ARGS.types(out=out, first=dtype)
 
-    @range_kernel("conv_naive_bias", types, spec=(dtype, acc))
+    @range_kernel("conv_naive_bias", types, spec=(dtype, out, acc))
     def naive_bias(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         g = args.geometry
         for k in range(lo, hi):
@@ -272,7 +272,7 @@ class Naive(Solver):
             kernel = make_weight(p.y_dtype, p.w_dtype, acc)
             rows = p.k * p.group_c * p.kernel[0] * p.kernel[1]
         else:
-            kernel = make_bias(p.y_dtype, acc)
+            kernel = make_bias(p.y_dtype, p.w_dtype, acc)
             rows = p.k
         table = geometry_table(p)
         values = {
