@@ -37,7 +37,7 @@ def options(
     try:
         hash(said)
     except TypeError:
-        return _plain(said)  # type: ignore[no-any-return]
+        return _plain(said)
     return said
 
 
