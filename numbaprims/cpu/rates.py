@@ -1,7 +1,7 @@
 """What one core does in a second, by family of CPUs: the figures that estimates are made of.
 
 A solver's file says how many cycles, bytes and calls its work takes; how long these last is said here, or found by
-`numbaprims calibrate`. An entry that was measured names the machine; the others follow from what makers have published.
+`numbaprims calibrate`. An entry that was measured names the machine; the others are estimates.
 """
 
 from __future__ import annotations
@@ -67,15 +67,12 @@ PROFILES = {
     # EPYC of the fourth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims calibrate`. A vector of 64 bytes
     # takes two turns in its units.
     "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=5.1e-6, phase=0.26e-6, ahead=0),
-    # AMD, Software Optimization Guide for the AMD Family 19h Processors (56665): 32 bytes a cycle from the second level
+    # Not measured: estimates of sustained rates in a cloud, after what the makers say of clocks, units and caches.
     "znver3": CpuRates(3.5e9, 200e9, 95e9, 70e9, 25e9),
-    # Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), tables of cache parameters: sustained
-    # 133, 52 and 15 bytes a cycle of a Skylake server, 81, 29 and 18 of a client; memory by channels and latency
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
     "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
     "icelake-server": CpuRates(2.9e9, 385e9, 140e9, 40e9, 15e9),
     "sapphirerapids": CpuRates(3.0e9, 390e9, 145e9, 35e9, 17e9),
-    # Arm, Neoverse V1 and N1 Software Optimization Guides: four and two vector units of 16 bytes
     "neoverse-v1": CpuRates(2.6e9, 110e9, 75e9, 35e9, 22e9, fma=4.0),
     "neoverse-n1": CpuRates(2.5e9, 75e9, 55e9, 25e9, 16e9),
 }
@@ -98,7 +95,7 @@ def profile(name: str, isa: str, vector_bytes: int, l3: int) -> CpuRates:
     family = FAMILIES.get(name, name)
     known = PROFILES.get(family)
     if known is not None:
-        return known._replace(source=f"profile {family}" + ("" if family in MEASURED else ", published figures"))
+        return known._replace(source=f"profile {family}" + ("" if family in MEASURED else ", not measured"))
     wide = vector_bytes >= 32
     clock, memory = 3e9, 15e9 if wide else 12e9
     far = memory if not l3 else 50e9 if l3 <= RING else 30e9

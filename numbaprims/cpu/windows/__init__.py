@@ -2,7 +2,8 @@
 
 combine   the formulas as functions of vectors, and folds along a row
 arguments  what kernels take, where windows lie
-planes    a vector is a part of a row;  channels  channels of one place, or one element anywhere
+planes    a vector is a part of a row;  gradients  theirs;  phases  rows of gradients, by the phases of the stride
+channels  a vector is channels of one place, or one element anywhere
 solvers   which there are, and what they are estimated to take
 """
 

@@ -87,11 +87,6 @@ def put(out, indices, j, left, best, place, columns, area, kind, acc, INDEXED, V
         give(out, j, left, finish_of(kind, best, share, power), FULL)
 
 
-def side_by_side(KW: int, S: int, D: int, BEFORE: int) -> bool:
-    """Whether S vectors of a row are the windows of one of results."""
-    return S in (2, 4) and (KW, D, BEFORE) == (S, 1, 0)
-
-
 @functools.cache
 def make_forward(
     kind: str, dtype: str, W: int, SHORT: bool, KD: int, KH: int, KW: int, S: int, D: int, BEFORE: int,
@@ -106,7 +101,7 @@ def make_forward(
     acc = DTYPES[dtype].accumulate
     SHARE, LOW = "f64" if acc == "f64" else "f32", lowest(kind, acc)
     types = ARGS.types(out=dtype, x=dtype, indices="i64")
-    TILES, WIDE = not INDEXED and side_by_side(KW, S, D, BEFORE), W * S
+    TILES, WIDE = not (SHORT or INDEXED) and S in (2, 4) and (KW, D, BEFORE) == (S, 1, 0), W * S
     spec = (kind, dtype, W, SHORT, KD, KH, KW, S, D, BEFORE, INDEXED, VALUES)
 
     @range_kernel("windows_planes", types, spec=spec)
@@ -118,7 +113,7 @@ def make_forward(
         room = address_of(args.workspace) + worker * args.each
         values = pointer_from_address(room, acc)
         places = pointer_from_address(room + args.each // 2, "i32")
-        if not (SHORT or TILES):
+        if not SHORT and not TILES:
             fill(values, args.pitch, empty, W)
             if INDEXED:
                 fill(places, args.pitch, nowhere, W)

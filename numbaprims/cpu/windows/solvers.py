@@ -157,9 +157,7 @@ class Planes(_Windows):
         short = taps > 0 and wide <= 2 * register
         W = register
         row = (taps, step, p.dilation[-1], p.before[-1]) if taps else (0, 1, 1, 0)
-        if not (back or p.indices) and planes.side_by_side(*row):
-            short, wide = False, min(register, p.out[-1])
-        if short or wide < register:  # a row of 7 in 8 lanes
+        if short:  # a row of 7 in 8 lanes
             W = max(4, 1 << (wide - 1).bit_length())
         if back:
             kernel = gradients.make_sums(kind, p.dtype, W, short, *row)
