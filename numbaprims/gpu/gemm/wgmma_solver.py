@@ -1,8 +1,7 @@
 """The solver on wgmma, and the tensor maps of its launches.
 
 A tensor map holds an array's address, so there is one pair of maps for each pair of operands that a launcher meets:
-made by the driver, copied to the device once, 256 bytes, and kept.  That first copy waits for the stream; a call that
-is to be captured in a CUDA graph must have been made once before with the same arrays.
+encoded by the driver on the host, 256 bytes, kept, and passed by value at each launch.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ from numbaprims.gpu.gemm.mma_solvers import (
     tensor_core_refusal,
     turned_launcher,
 )
-from numbaprims.gpu.gemm.wgmma import MAPS, ROW, TILES, make_wgmma
+from numbaprims.gpu.gemm.wgmma import ROW, TILES, make_wgmma
 from numbaprims.gpu.launch import step
-from numbaprims.gpu.memory import to_device
 
 # The part of the tensor cores' peak that a tile's loop leaves (wgmma.py counts it); with one warpgroup nothing is
 # multiplied while it waits.
@@ -71,30 +69,27 @@ class Shape:
 
 
 class Maps:
-    """The tensor maps of a launcher's operands in device memory, by device and addresses."""
+    """The tensor maps of a launcher's operands, A's and then B's, as a kernel takes them, by device and addresses."""
 
     def __init__(self, a: Shape, b: Shape) -> None:
         self._shapes = (a, b)
         self._known: dict[tuple[int, int, int], Any] = {}
 
-    def address(self, a: Any, b: Any) -> int:
-        """Of the map of A, that of B behind it."""
-        device = a.origin.index
-        key = (device, a.pointer, b.pointer)
+    def of(self, a: Any, b: Any) -> Any:
+        key = (a.origin.index, a.pointer, b.pointer)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._make(device, a.origin.stream(), key[1:])
-        return int(found.pointer)
+            if len(self._known) >= KEPT_MAPS:
+                self._known.clear()
+            found = self._known[key] = self._make(*key)
+        return found
 
-    def _make(self, device: int, stream: int, pointers: tuple[int, ...]) -> Any:
-        driver = seam.current(device)
-        if len(self._known) >= KEPT_MAPS:
-            driver.synchronise(stream)  # launches that read a map that goes now
-            self._known.clear()
-        both = np.zeros((2, MAPS), np.uint8)
-        for row, (x, pointer) in enumerate(zip(self._shapes, pointers, strict=True)):
-            both[row] = driver.tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
-        return to_device(both, device=device, stream=stream)
+    def _make(self, device: int, *pointers: int) -> Any:
+        made = (
+            seam.current(device).tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
+            for x, pointer in zip(self._shapes, pointers, strict=True)
+        )
+        return seam.struct_of(np.concatenate([*made]))
 
 
 class Wgmma(Solver):
@@ -164,7 +159,7 @@ class Wgmma(Solver):
 
         def make_form(pointers: Pointers, common: Common) -> Form:
             def values(arrays: tuple[Any, ...], floats: tuple[float, ...], scratch: int) -> tuple[Any, ...]:
-                return (*common(arrays, floats), scratch, maps.address(arrays[1], arrays[2]), *own)
+                return (*common(arrays, floats), scratch, maps.of(arrays[1], arrays[2]), *own)
 
             return Form([step(kernel, blocks, values)])
 
