@@ -9,7 +9,7 @@ from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.reduce.solvers import SOLVERS
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.reductions import FORMULAS
-from numbaprims.ops.reduction import Operand, Reduction, collapse, layout_of
+from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
 from numbaprims.reference.convert import from_float64, to_float64
 
 NAMES = tuple(solver.name for solver in SOLVERS)
@@ -57,6 +57,8 @@ def defined(name: str, a: dict[str, Any], axes: tuple[int, ...], shape: tuple[in
         return (a["dy"] - np.exp(a["y"]) * total(a["dy"]),)
     if name == "total":
         return (total(a["x"]),)
+    if name == "prelu_weight_gradient":
+        return (total(np.where(a["x"] > 0, 0.0, a["x"] * a["dy"])),)
     if name == "weighted_mean":
         return (total(a["x"]) / total(a["count"]),)
     if name == "weighted_mean_backward":

@@ -21,7 +21,7 @@ KERNELS_NEED = {
     "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom", "fourier",
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays", "device_views",
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
-    "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem",
+    "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
 }  # fmt: skip
 
 # tables of plain data, which import nothing of ours: everybody may

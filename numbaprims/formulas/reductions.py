@@ -94,6 +94,11 @@ def total(x: Node) -> Node:
     return reduce_sum(x)
 
 
+@formula("x:row dy:row", "dweight:one")
+def prelu_weight_gradient(x: Node, dy: Node) -> Node:
+    return reduce_sum(select(x > 0.0, 0.0, x * dy))
+
+
 @formula("x:row count:row", "mean:one")
 def weighted_mean(x: Node, count: Node) -> Node:
     """Of terms that were multiplied by what they count."""

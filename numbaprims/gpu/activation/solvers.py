@@ -10,10 +10,10 @@ from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.activation import sums
 from numbaprims.gpu.activation.dispatch import BACKWARD_CODES, FORWARD_CODES, SWITCH
 from numbaprims.gpu.activation.kernels import LOOPS, THREADS, lanes, make_contiguous, make_loops
 from numbaprims.gpu.launch import aligned, make_launcher, step
+from numbaprims.gpu.reduce.posed import posed, solver_of
 from numbaprims.ops.activation_kinds import KINDS
 
 #: Arrays of a launch by name -> their place.
@@ -166,12 +166,12 @@ class Naive(_Elementwise):
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         if problem.direction == "weight":
-            return sums.bind(problem, "strided")
+            return CHANNEL_SUMS.bind(problem, target, config)
         return loops_launcher(problem, target, Form(problem), 1)
 
 
 class ChannelSums(Solver):
-    """The gradient of prelu's weight in chunks of each channel, added up in a fixed order."""
+    """The gradient of prelu's weight by the reduce engine: one row a channel."""
 
     name = "channel_sums"
 
@@ -179,10 +179,23 @@ class ChannelSums(Solver):
         return None if problem.direction == "weight" else "it computes the gradient of prelu's weight only"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return seconds(problem, target, 0.8) + LAUNCH
+        sums = _sums(problem)
+        return float(solver_of(sums).estimate(sums, target))
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        sums = _sums(problem)
+        return int(solver_of(sums).workspace(sums, target, config))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        return sums.bind(problem, problem.layout)
+        sums = _sums(problem)
+        launcher: Launcher = solver_of(sums).bind(sums, target, config)
+        return launcher
+
+
+def _sums(problem: Any) -> Any:
+    steps = dict(zip(problem.operands, problem.loops.strides, strict=True))
+    every = [steps[name] for name in ("out", "x", "dy")]
+    return posed("prelu_weight_gradient", (problem.dtype,) * 3, problem.loops.shape, every)
 
 
 def _operand_loops(problem: Any, form: Form) -> list[tuple[tuple[int, ...], int]]:
@@ -244,4 +257,5 @@ def _loops_values(form: Form, starts: list[int], fixed: tuple[int, ...]) -> Call
     return values
 
 
-SOLVERS = (Vector(), Rows(), ChannelSums(), Naive())
+CHANNEL_SUMS = ChannelSums()
+SOLVERS = (Vector(), Rows(), CHANNEL_SUMS, Naive())

@@ -1,0 +1,126 @@
+"""Problems of the reduce engine: a formula with reductions over some axes of its operands."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.reductions import graph_of
+
+#: Strides of one array in elements: along the kept dimensions, along the reduced ones.
+Strides = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Operand(NamedTuple):
+    """An array of a formula."""
+
+    name: str
+    kind: str
+    """"row": an element for each element of x; "one": a value for each row, "flat" if neighbouring rows (along the
+    innermost kept dimension) have the same; "along": the same row for all rows."""
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction(Problem):
+    """A formula over rows: each index of the kept dimensions is a row, whose elements the reduced ones count."""
+
+    formula: str
+    """Its name in `numbaprims.formulas.reductions`."""
+    dtype: str
+    kept: tuple[int, ...]
+    """Sizes, the outermost first; neighbours that every array walks evenly are one dimension, and there is one at
+    least.  Walked in the order of x's memory."""
+    reduced: tuple[int, ...]
+    layout: str
+    """"rows": the innermost reduced dimension is contiguous in every array that has it; "across": the innermost kept
+    one is; "strided"."""
+    results: tuple[str, ...]
+    """"name:kind:dtype" of each array that is written, in the order of a launch and of what the formula returns."""
+    inputs: tuple[str, ...]
+    """The same of those that are read, in the order of the formula's operands; its numbers follow."""
+    strides: tuple[Strides, ...] = dataclasses.field(compare=False)
+    """Of each array of a launch, results first."""
+    in_place: bool = dataclasses.field(default=False, compare=False)
+    """Whether a result lies where an input does (element for element: all of a row is read before its results are
+    written only where the formula's passes say so)."""
+
+    @property
+    def arrays(self) -> tuple[Operand, ...]:
+        """Of a launch, results first."""
+        return tuple(Operand(*word.split(":")) for word in (*self.results, *self.inputs))
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.kept)
+
+    @property
+    def n(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.reduced)
+
+    @property
+    def empty(self) -> bool:
+        return self.rows * self.n == 0
+
+    def flops(self) -> float:
+        return float(graph_of(self.formula).operations * self.rows * self.n)
+
+    def bytes_moved(self) -> float:
+        counts = {"row": self.rows * self.n, "one": self.rows, "flat": 1, "along": self.n}
+        return float(sum(counts[array.kind] * DTYPES[array.dtype].itemsize for array in self.arrays))
+
+    def roundings(self) -> int:
+        return self.n + 8
+
+
+def collapse(
+    shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]], lead: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Strides, ...]]:
+    """(kept, reduced, strides) of arrays that were broadcast to one shape, reduced over `axes`.
+
+    Dimensions are walked in the order of the memory of array number `lead`; neighbours that every array walks evenly
+    become one.
+
+    >>> collapse((2, 3, 4, 5), (2, 3), [(60, 20, 5, 1), (3, 1, 0, 0)], 0)
+    ((6,), (20,), (((20,), (1,)), ((1,), (0,))))
+    """
+    sizes, steps = [], [([], []) for _ in strides]  # type: ignore[var-annotated]
+    for which in (0, 1):
+        dims = [
+            (shape[axis], [each[axis] for each in strides])
+            for axis in range(len(shape))
+            if (axis in axes) == bool(which) and shape[axis] != 1
+        ]
+        dims.sort(key=lambda dim: -abs(dim[1][lead]))
+        merged: list[tuple[int, list[int]]] = []
+        for length, step in dims:
+            if merged and all(outer == inner * length for outer, inner in zip(merged[-1][1], step, strict=True)):
+                merged[-1] = (merged[-1][0] * length, step)
+            else:
+                merged.append((length, step))
+        merged = merged or [(1, [0] * len(strides))]
+        sizes.append(tuple(length for length, _ in merged))
+        for array, own in enumerate(zip(*(step for _, step in merged), strict=True)):
+            steps[array][which].extend(own)
+    return sizes[0], sizes[1], tuple((tuple(kept), tuple(reduced)) for kept, reduced in steps)
+
+
+def layout_of(
+    kept: tuple[int, ...], reduced: tuple[int, ...], arrays: Sequence[Operand], strides: Sequence[Strides]
+) -> str:
+    """The layout word of a reduction."""
+    n, rows = math.prod(reduced), math.prod(kept)
+    long = [each[1][-1] for each, array in zip(strides, arrays, strict=True) if array.kind in ("row", "along")]
+    if n == 1 or all(step == 1 for step in long):
+        # of one element each, rows lie across where they lie side by side
+        if n > 1 or rows == 1:
+            return "rows"
+    wide = [each[0][-1] for each, array in zip(strides, arrays, strict=True) if array.kind in ("row", "one")]
+    if all(step == 1 for step in wide):
+        return "across"
+    return "rows" if n == 1 else "strided"
