@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.activation.dispatch import BACKWARD_CODES, FORWARD_CODES, SWITCH
 from numbaprims.gpu.activation.kernels import LOOPS, THREADS, lanes, make_contiguous, make_loops
 from numbaprims.gpu.launch import aligned, make_launcher, step
 from numbaprims.gpu.reduce.posed import posed, solver_of
+from numbaprims.gpu.solver import Solver
 from numbaprims.ops.activation_kinds import KINDS
 
 #: Arrays of a launch by name -> their place.
@@ -103,7 +104,7 @@ def _contiguous_values(form: Form, offset: int, n: int) -> Callable[..., tuple[A
     o, d, a, b, c = form.places
     code = form.code
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
         return (
             arrays[o].pointer + offset, arrays[d].pointer + offset, arrays[a].pointer + offset,
             arrays[b].pointer + offset, arrays[c].pointer + offset, n, code, floats[0], floats[1], floats[2],
@@ -123,6 +124,7 @@ def _by_alignment(form: Form, launcher: Callable[[int], Launcher], V: int) -> La
         whole = aligned(16, given[o], given[d], given[a], given[b], given[c])
         make(V if whole else 1)(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2)
 
+    launch.program = make(V).program  # type: ignore[attr-defined]
     return launch
 
 
@@ -181,10 +183,6 @@ class ChannelSums(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         sums = _sums(problem)
         return float(solver_of(sums).estimate(sums, target))
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        sums = _sums(problem)
-        return int(solver_of(sums).workspace(sums, target, config))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         sums = _sums(problem)
@@ -250,7 +248,7 @@ def loops_launcher(problem: Any, target: Any, form: Form, V: int) -> Launcher:
 def _loops_values(form: Form, starts: list[int], fixed: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     code, places = form.code, list(zip(form.places, starts, strict=True))
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
         pointers = [arrays[place].pointer + start for place, start in places]
         return (*pointers, code, floats[0], floats[1], floats[2], *fixed)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.gpu.reduce.posed import posed, solver_of
+from numbaprims.gpu.solver import Solver
 
 
 class Sums(Solver):
@@ -22,10 +23,6 @@ class Sums(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         sums = _posed(problem)
         return float(solver_of(sums).estimate(sums, target))
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        sums = _posed(problem)
-        return int(solver_of(sums).workspace(sums, target, config))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None

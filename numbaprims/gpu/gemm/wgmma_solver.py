@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import driver as seam, parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_of, ceil_div
-from numbaprims.gpu.gemm.launching import Common, Form, Pointers, make_gemm_launcher
+from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher
 from numbaprims.gpu.gemm.mma_solvers import (
     INTEGERS,
     Mma,
@@ -28,7 +28,8 @@ from numbaprims.gpu.gemm.mma_solvers import (
     turned_launcher,
 )
 from numbaprims.gpu.gemm.wgmma import ROW, TILES, make_wgmma
-from numbaprims.gpu.launch import step
+from numbaprims.gpu.launch import Program, program_of, step
+from numbaprims.gpu.solver import Solver
 
 # The part of the tensor cores' peak that a tile's loop leaves (wgmma.py counts it); with one warpgroup nothing is
 # multiplied while it waits.
@@ -157,11 +158,11 @@ class Wgmma(Solver):
         own = (tiles_m, tiles_n, shapes[0].batched, shapes[1].batched)
         blocks = problem.batch * tiles_m * tiles_n
 
-        def make_form(pointers: Pointers, common: Common) -> Form:
-            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], scratch: int) -> tuple[Any, ...]:
-                return (*common(arrays, floats), scratch, maps.of(arrays[1], arrays[2]), *own)
+        def make_form(pointers: Pointers, common: Common) -> Program:
+            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], _: Any) -> tuple[Any, ...]:
+                return (*common(arrays, floats), 0, maps.of(arrays[1], arrays[2]), *own)
 
-            return Form([step(kernel, blocks, values)])
+            return Program([step(kernel, blocks, values)])
 
         launch = make_gemm_launcher(problem, make_form)
         by_tma = turned_launcher(launch) if turned else launch
@@ -177,4 +178,5 @@ class Wgmma(Solver):
             else:
                 by_tma(out, a, b, *rest, **floats)
 
+        choose.program = lambda: program_of(by_tma)  # type: ignore[attr-defined]
         return choose

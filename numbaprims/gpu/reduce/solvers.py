@@ -6,12 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
-from numbaprims.gpu.launch import Step, aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
 from numbaprims.gpu.reduce.kernels import THREADS, Form, make_combine, make_fused, make_part
 from numbaprims.gpu.reduce.plans import Plan, key_of, plan_of
+from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
 HELD = 32
@@ -92,12 +93,12 @@ class _Arguments:
         self.fixed = (*problem.kept, *kept, *problem.reduced, *reduced, problem.rows, problem.n)
 
     def values(self, *further: Any) -> Callable[..., tuple[Any, ...]]:
-        """For a step; a function among `further` is called with the address of the scratch memory."""
+        """For a step; a name among `further` is that of a region."""
         count, numbers, fixed = self.arrays, self.numbers, self.fixed
 
-        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
             pointers = (array.pointer for array in arrays[:count])
-            last = (each(scratch) if callable(each) else each for each in further)
+            last = (at[each] if each.__class__ is str else each for each in further)
             return (*pointers, *floats[:numbers], *fixed, *last)
 
         return values
@@ -110,34 +111,23 @@ def fused_launcher(problem: Any, form: Form) -> Launcher:
     return make_launcher([step(make_fused(key, form), -(-problem.rows // form.rows), values)])
 
 
-def _scratch(problem: Any, plan: Plan, chunks: int) -> tuple[int, int]:
-    """Bytes of the states of rows, and of those of their chunks."""
-    each = problem.rows * DTYPES[plan.number].itemsize
-    return (plan.place(plan.passes) - 1) * each, max(plan.state(p) for p in range(plan.passes)) * chunks * each
-
-
 def split_launcher(problem: Any, form: Form) -> Launcher:
     """A kernel for each pass over chunks, and one that combines their states."""
     key = key_of(problem)
     plan = plan_of(key)
     arguments = _Arguments(problem, plan)
     count, length = _chunks(problem, form)
-    states, most = _scratch(problem, plan, count)
     grid = (-(-problem.rows // form.rows), count)
     steps: list[Step] = []
 
-    def chunks_at(scratch: int) -> int:
-        return scratch + states
-
-    def states_at(scratch: int) -> int:
-        return scratch
-
     for p in range(plan.passes):
-        steps.append(step(make_part(key, form, p), grid, arguments.values(length, chunks_at, states_at)))
+        steps.append(step(make_part(key, form, p), grid, arguments.values(length, "chunks", "states")))
         if p in plan.reduced:
             blocks = -(-problem.rows // (THREADS // 32))
-            steps.append(step(make_combine(key, form, p), blocks, arguments.values(count, chunks_at, states_at)))
-    return make_launcher(steps, scratch=states + most)
+            steps.append(step(make_combine(key, form, p), blocks, arguments.values(count, "chunks", "states")))
+    each = problem.rows * DTYPES[plan.number].itemsize
+    most = max(plan.state(p) for p in range(plan.passes))
+    return make_launcher(steps, {"states": (plan.place(plan.passes) - 1) * each, "chunks": most * count * each})
 
 
 def _by_alignment(problem: Any, form: Form, launcher: Callable[[Any, Form], Launcher]) -> Launcher:
@@ -158,6 +148,7 @@ def _by_alignment(problem: Any, form: Form, launcher: Callable[[Any, Form], Laun
         whole = all(aligned(nbytes, given[k]) for k, nbytes in places)
         make(V if whole else 1)(*arrays, more=more, **floats)
 
+    launch.program = make(V).program  # type: ignore[attr-defined]
     return launch
 
 
@@ -244,9 +235,6 @@ class Split(_Reduce):
     def chunks(self, problem: Any) -> int:
         """How many each row is cut into."""
         return _chunks(problem, self._form(problem, plan_of(key_of(problem))))[0]
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return sum(_scratch(problem, plan_of(key_of(problem)), self.chunks(problem)))
 
     def estimate(self, problem: Any, target: Any) -> float:
         plan = plan_of(key_of(problem))
