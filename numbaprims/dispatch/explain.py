@@ -171,7 +171,7 @@ def explain(
         function: a public function or its name, ``numbaprims.gemm`` or ``"gemm"``; or a problem alone.
         *args: the arguments of the call; arrays are looked at, not computed with.
         measure: also run each solver that can, on scratch arrays, and report its time.
-        phases: also compile the chosen solver's kernels and list what it runs (on the CPU).
+        phases: also compile the chosen solver's kernels (those of the CPU) and list what it runs.
         device: where a problem runs ("cpu", "cuda"); a call's arrays say it themselves.
         **kwargs: the keyword arguments of the call.
 

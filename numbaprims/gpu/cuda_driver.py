@@ -182,7 +182,8 @@ class CudaDriver(Driver):
     ) -> None:
         types = self._types.get(kinds)
         if types is None:
-            types = self._types[kinds] = tuple(_CTYPES[kind] for kind in kinds)
+            # of a ctypes.Structure the bindings pass the address; its type is then None
+            types = self._types[kinds] = tuple(None if kind[0] == "b" else _CTYPES[kind] for kind in kinds)
         (status,) = self._cu.cuLaunchKernel(function, *grid, *block, shared, stream, (values, types), 0)
         if status:
             self._call((status,))

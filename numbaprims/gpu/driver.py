@@ -7,6 +7,8 @@ device.  Pointers are plain ints, streams too (a CUstream as an int; 0 is the de
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -15,8 +17,24 @@ from typing import Any
 
 from numbaprims.gpu.target import GpuTarget
 
-#: What one kernel argument is: a pointer, or a scalar of this width.
+#: What one kernel argument is: a pointer, a scalar of this width, or by `struct_kind` a struct by value.
 KINDS = ("p", "i32", "u32", "i64", "u64", "f32", "f64")
+
+
+def struct_kind(nbytes: int) -> str:
+    """The kind of a parameter that is `nbytes` bytes by value; it begins with "b", as no other does."""
+    return f"b{nbytes}"
+
+
+@functools.cache
+def _bytes_of(nbytes: int) -> type[ctypes.Structure]:
+    return type("Bytes", (ctypes.Structure,), {"_fields_": [("bytes", ctypes.c_uint8 * nbytes)]})
+
+
+def struct_of(data: Any) -> ctypes.Structure:
+    """The value of such a parameter, with a copy of the bytes of `data`, anything contiguous."""
+    raw = memoryview(data).cast("B")
+    return _bytes_of(len(raw)).from_buffer_copy(raw)
 
 
 class NoGpu(RuntimeError):
@@ -56,8 +74,8 @@ class Driver:
         """Start a kernel and return at once.
 
         `shared` is the bytes of dynamic shared memory.  ``kinds[i]`` of `KINDS` says what ``values[i]`` is: a pointer
-        and an integer are Python ints, a float is a Python float.  `kinds` is the same object at every launch of a
-        kernel, so that it can be a key.
+        and an integer are Python ints, a float is a Python float, a struct is what `struct_of` gave; its bytes are read
+        before this returns.  `kinds` is the same object at every launch of a kernel, so that it can be a key.
         """
         raise self._missing("launch")
 

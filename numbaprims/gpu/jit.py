@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +59,7 @@ types: Any = _types  # its names are filled in when it is imported, which mypy c
 
 __all__ = [
     "STORAGE",
+    "ByValue",
     "GpuKernel",
     "Image",
     "Resources",
@@ -136,6 +137,19 @@ def grid_size():  # type: ignore[no-untyped-def]
     return types.uint32(cuda.gridDim.x)
 
 
+class ByValue(types.Type):
+    """The type of a parameter that is a struct by value, in a signature; the kernel sees the address, a uint64.
+
+    Numba has no such parameters: it compiles a uint64, and what the PTX says of it is changed before it is assembled.
+    The struct lies in constant memory, written by the launch itself: no copy goes before the kernel, and a tensor map
+    there needs no fence.  Its address is a generic one; the kernel may not write there.
+    """
+
+    def __init__(self, nbytes: int, align: int) -> None:
+        self.nbytes, self.align = nbytes, align
+        super().__init__(f"ByValue({nbytes}, {align})")
+
+
 class Launched(NamedTuple):
     """A kernel loaded into one driver."""
 
@@ -170,7 +184,9 @@ class GpuKernel:
         """Bytes of dynamic shared memory of a launch; more than 48 KiB is opted in for."""
         self.registers = registers
         """The budget that the compile gate holds; None stands for what the launch bounds allow."""
-        self.kinds = tuple(kind for argument in signature.args for kind in _kinds(name, argument))
+        flat = tuple(_flat(signature.args))
+        self.kinds = tuple(_kind(name, argument) for argument in flat)
+        self._structs = {number: x for number, x in enumerate(flat) if isinstance(x, ByValue)}
         self.entry = "_".join(["numbaprims", name, *(re.sub(r"\W", "_", str(part)) for part in spec)])
         self._images: dict[str, Image] = {}
         self._loaded: dict[int, Launched] = {}
@@ -222,9 +238,10 @@ class GpuKernel:
             asked = _dispatcher.get_current_device
             _dispatcher.get_current_device = lambda: _Compiling(capability)
             try:
+                seen = (types.uint64 if isinstance(x, ByValue) else x for x in self.signature.args)
                 library, _ = _compile(
                     self.function,
-                    self.signature,
+                    types.void(*seen),
                     device=False,
                     abi="numba",
                     cc=capability,
@@ -243,7 +260,10 @@ class GpuKernel:
     def _assemble(self, library: Any, arch: str) -> Image:
         with global_compiler_lock:
             text: str = library.get_asm_str(cc=_capability(arch))
-        return assemble(_plain(text.replace(library._entry_name, self.entry)), self.entry, arch)
+        ptx = _plain(text.replace(library._entry_name, self.entry))
+        for number, struct in self._structs.items():
+            ptx = _by_value(ptx, f"{self.entry}_param_{number}", struct)
+        return assemble(ptx, self.entry, arch)
 
     def ptx(self, arch: str) -> str:
         """The PTX; its entry is `entry`."""
@@ -309,6 +329,22 @@ def _plain(ptx: str) -> str:
     return re.sub(r"_cudapy_smem_\d+", lambda m: order.setdefault(m[0], f"shared_{len(order)}"), ptx)
 
 
+def _by_value(ptx: str, name: str, struct: ByValue) -> str:
+    """PTX whose parameter `name`, a 64-bit number, is a struct; what loaded the number takes the struct's address."""
+    text, declared = re.subn(
+        rf"\.param \.u64 {name}\b", f".param .align {struct.align} .b8 {name}[{struct.nbytes}]", ptx
+    )
+    text, loaded = re.subn(
+        rf"ld\.param\.u64\s+(%\w+), \[{name}\];",
+        # PTX 7.7; the second makes of an address in the parameters a generic one
+        rf"mov.b64 \t\1, {name};\n\tcvta.param.u64 \t\1, \1;",
+        text,
+    )
+    if declared != 1 or len(re.findall(rf"{name}\b", text)) != 1 + loaded:
+        raise ValueError(f"the PTX uses parameter {name} in a way that a struct has not")
+    return text
+
+
 class _Compiling(NamedTuple):
     """What a device function asks of the current GPU."""
 
@@ -329,8 +365,8 @@ def gpu_kernel(
 
     Args:
         name: what the kernel is called in the cache and in its PTX.
-        signature: ``types.void(...)`` of ``types.CPointer``, int32, uint32, int64, uint64, float32, float64, and of
-            tuples of them, which a launch gives member by member.
+        signature: ``types.void(...)`` of ``types.CPointer``, int32, uint32, int64, uint64, float32, float64, ByValue,
+            and of tuples of the others, which a launch gives member by member.
         spec: everything of the factory's arguments that its code depends on.
         threads: threads of a block; launches always use them.
         blocks_per_sm: how many blocks a multiprocessor should hold at least; the compiler keeps to
@@ -345,17 +381,26 @@ def gpu_kernel(
     return decorate
 
 
-def _kinds(name: str, argument: Any) -> tuple[str, ...]:
-    """Of a parameter; a tuple is as many parameters as it has members."""
-    if isinstance(argument, types.BaseTuple):
-        return tuple(kind for member in argument for kind in _kinds(name, member))
+def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+    """The types of a signature's parameters; a tuple is as many as it has members."""
+    for argument in arguments:
+        if isinstance(argument, types.BaseTuple):
+            yield from _flat(argument)
+        else:
+            yield argument
+
+
+def _kind(name: str, argument: Any) -> str:
     if isinstance(argument, types.CPointer):
-        return ("p",)
+        return "p"
+    if isinstance(argument, ByValue):
+        return seam.struct_kind(argument.nbytes)
     if argument not in _KINDS:
         raise TypeError(
-            f"kernel {name} has a parameter of type {argument}; pointers, scalars of 32 or 64 bits and tuples may be"
+            f"kernel {name} has a parameter of type {argument}; pointers, scalars of 32 or 64 bits, structs by value "
+            "and tuples may be"
         )
-    return (_KINDS[argument],)
+    return _KINDS[argument]
 
 
 def _capability(arch: str) -> tuple[Any, ...]:

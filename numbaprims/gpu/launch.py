@@ -1,4 +1,7 @@
-"""Launchers: what a GPU solver's `bind` returns; calling one starts the kernels of a problem on the caller's stream.
+"""Programs: what a GPU solver runs, as data that can be printed; and their launchers, which `bind` returns.
+
+A program is steps, one after another, and *regions* of scratch memory by name.  A step is a kernel, or a launcher of
+another program (gemm's, say) over regions and parts of the call's arrays.
 
 A launcher allocates nothing but scratch memory, from the caller's library and in the order of its stream, and waits
 for nothing, so that a call with `out` can be captured in a CUDA graph once its kernels are loaded.
@@ -6,23 +9,133 @@ for nothing, so that a call with `out` can be captured in a CUDA graph once its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from numbaprims.gpu import driver as seam
 from numbaprims.gpu.jit import GpuKernel
 
-#: (arrays, floats, scratch) -> the values of a kernel's parameters.  `arrays` are the seven or more of a launch, each
-#: a view with `pointer` or None; `floats` are its six; `scratch` is the address of the scratch memory, 0 without.
-Values = Callable[[tuple[Any, ...], tuple[float, ...], int], tuple[Any, ...]]
+#: The addresses of a program's regions.
+Addresses = Mapping[str, int]
+#: (arrays, floats, addresses) -> the values of a kernel's parameters.  `arrays` are the seven or more of a launch, each
+#: a view with `pointer` or None; `floats` are its six.
+Values = Callable[[tuple[Any, ...], tuple[float, ...], Addresses], tuple[Any, ...]]
+REGION = 256
+"""Bytes that regions begin at multiples of."""
 
 
 class Step(NamedTuple):
-    """One kernel of a problem; steps run one after another."""
+    """One kernel."""
 
     kernel: GpuKernel
     grid: tuple[int, int, int]
     values: Values
+
+
+class Part(NamedTuple):
+    """What a launcher inside of a program gets as an array: bytes `offset` behind the beginning of a region, or of the
+    array at a place of the call."""
+
+    of: str | int
+    offset: int = 0
+
+
+class Memory(NamedTuple):
+    """It at a call, as far as launchers of kernels look."""
+
+    origin: Any
+    pointer: int
+
+
+class Nested(NamedTuple):
+    """A launcher inside of a program."""
+
+    launch: Callable[..., None]
+    parts: tuple[Part | None, ...]
+    """Its arrays; one that the call lacks is None to it, too."""
+    floats: tuple[float, ...] | None = None
+    """None: those of the call."""
+
+    def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
+        """Launch it."""
+        given: list[Memory | None] = []
+        for part in self.parts:
+            if part is None:
+                given.append(None)
+            elif isinstance(part.of, str):
+                given.append(Memory(library, addresses[part.of] + part.offset))
+            else:
+                view = arrays[part.of]
+                given.append(None if view is None else Memory(library, view.pointer + part.offset))
+        given += [None] * (7 - len(given))
+        self.launch(*given, *(floats if self.floats is None else self.floats))
+
+
+class Program:
+    """Steps, and bytes of regions by name, which hold whatever was there."""
+
+    def __init__(self, steps: Sequence[Step | Nested], regions: Mapping[str, int] | None = None) -> None:
+        self.steps = tuple(steps)
+        self.regions = dict(regions or {})
+        self.offsets: dict[str, int] = {}
+        """Of the regions, behind the beginning of the scratch memory."""
+        self.own = 0
+        """Bytes of all regions."""
+        for name, nbytes in self.regions.items():
+            self.offsets[name] = -(-self.own // REGION) * REGION
+            self.own = self.offsets[name] + nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch memory, with what the launchers inside ask for besides, one after another."""
+        inside = (program_of(one.launch).nbytes for one in self.steps if isinstance(one, Nested))
+        return self.own + max(inside, default=0)
+
+    def launcher(self) -> Callable[..., None]:
+        """A function `launch(array0, ..., array6, f0, ..., f5, more=())`, as a CPU launcher is; the first array is
+        written, `more` are those after the seventh.  Kernels are loaded at the first call on a device."""
+        if len(self.steps) == 1 and not self.regions and isinstance(self.steps[0], Step):
+            return _one(self, self.steps[0])
+        fixed, nbytes, offsets = self.steps, self.own, tuple(self.offsets.items())
+
+        def launch(  # type: ignore[no-untyped-def]
+            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
+            more=(),
+        ):  # fmt: skip
+            library = a0.origin
+            driver = seam.current(library.index)
+            stream = library.stream()
+            given, floats = (a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5)
+            # the library gives the memory back in the order of its stream, so it may go when all is launched
+            begin, owner = library.scratch(nbytes) if nbytes else (0, None)
+            addresses = {name: begin + offset for name, offset in offsets}
+            for one in fixed:
+                if isinstance(one, Step):
+                    kernel, grid, values = one
+                    driver.launch(
+                        kernel.loaded(driver), grid, kernel.block, kernel.shared, stream, kernel.kinds,
+                        values(given, floats, addresses),
+                    )  # fmt: skip
+                else:
+                    one.start(library, given, floats, addresses)
+            del owner
+
+        launch.program = self  # type: ignore[attr-defined]
+        return launch
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.steps:
+            if isinstance(one, Step):
+                blocks = " x ".join(str(n) for n in one.grid if n > 1) or "1"
+                lines.append(f"{one.kernel.name}: {blocks} blocks of {one.kernel.threads} threads")
+            else:
+                parts = (f"array {x.of}" if isinstance(x.of, int) else x.of for x in one.parts if x is not None)
+                lines.append(f"into {', of '.join([next(parts), ', '.join(parts)])}:")
+                lines.append(textwrap.indent(str(program_of(one.launch)), "  "))
+        lines += [f"scratch: {nbytes} bytes for {name}" for name, nbytes in self.regions.items()]
+        return "\n".join(lines)
 
 
 def step(kernel: GpuKernel, grid: int | tuple[int, ...], values: Values) -> Step:
@@ -33,44 +146,22 @@ def step(kernel: GpuKernel, grid: int | tuple[int, ...], values: Values) -> Step
     return Step(kernel, (x, y, z), values)
 
 
-def make_launcher(steps: Sequence[Step], *, scratch: int = 0) -> Callable[..., None]:
-    """A function `launch(array0, ..., array6, f0, ..., f5, more=())`, as a CPU launcher is; the first array is written.
-
-    `more` are the arrays after the seventh.
-
-    `scratch` is bytes of memory for the steps' own use; it holds whatever was there.  The kernels are compiled now,
-    and loaded at the first call on a device.
-    """
-    if len(steps) == 1 and not scratch:
-        return _one(steps[0])
-    fixed = tuple(steps)
-
-    def launch(  # type: ignore[no-untyped-def]
-        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
-        more=(),
-    ):  # fmt: skip
-        library = a0.origin
-        driver = seam.current(library.index)
-        stream = library.stream()
-        given, floats = (a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5)
-        # the library gives the memory back in the order of its stream, so it may go when all is launched
-        address, owner = library.scratch(scratch) if scratch else (0, None)
-        for kernel, grid, values in fixed:
-            driver.launch(
-                kernel.loaded(driver), grid, kernel.block, kernel.shared, stream, kernel.kinds,
-                values(given, floats, address),
-            )  # fmt: skip
-        del owner
-
-    launch.steps = fixed  # type: ignore[attr-defined]
-    return launch
+def make_launcher(steps: Sequence[Step | Nested], regions: Mapping[str, int] | None = None) -> Callable[..., None]:
+    """The launcher of a program."""
+    return Program(steps, regions).launcher()
 
 
-def _one(only: Step) -> Callable[..., None]:
+def program_of(launch: Any) -> Program:
+    """What a solver's launcher runs; of one that chooses by how a call's arrays are aligned, for those that are."""
+    found = launch.program
+    return found if isinstance(found, Program) else found()
+
+
+def _one(program: Program, only: Step) -> Callable[..., None]:
     """The launcher of a single kernel without scratch memory."""
     kernel, grid, values = only
     block, shared, kinds, loaded = kernel.block, kernel.shared, kernel.kinds, kernel.loaded
-    current = seam.current
+    current, none = seam.current, program.offsets
 
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
@@ -80,10 +171,10 @@ def _one(only: Step) -> Callable[..., None]:
         driver = current(library.index)
         driver.launch(
             loaded(driver), grid, block, shared, library.stream(), kinds,
-            values((a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5), 0),
+            values((a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5), none),
         )  # fmt: skip
 
-    launch.steps = (only,)  # type: ignore[attr-defined]
+    launch.program = program  # type: ignore[attr-defined]
     return launch
 
 

@@ -14,8 +14,9 @@ import numbaprims
 from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
-from numbaprims.gpu.activation import dispatch, formulas, gradients, sums
+from numbaprims.gpu.activation import dispatch, formulas, gradients
 from numbaprims.gpu.memory import DeviceArray, to_device
+from numbaprims.gpu.reduce.solvers import CHUNK
 from numbaprims.ops._activation_problem import SPECIAL
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import activation as reference
@@ -189,22 +190,17 @@ def test_more_loops_and_elements_than_a_launch_takes(gpu, monkeypatch, rng):
     dweight = numbaprims.prelu_backward(given, given, to_device(np.ones(2, np.float32)))[1].to_host()
     want = reference.activation_backward(values, values, "prelu", weight=np.zeros(2))[1]
     assert_near(dweight, want, "f32", 4, np.abs(values * values).sum())
-    assert sum("prelu_rows" in launched.entry for launched in gpu.launches) == 3
-    # pieces of a loop, the last of them shorter
-    monkeypatch.setattr(sums, "MOST", 3000)
-    monkeypatch.setattr(sums, "MOST_CHUNKS", 2)
     long = rng.standard_normal((1, 40, 7000)).astype(np.float32)[:, :3]
     for x in (long, np.moveaxis(np.ascontiguousarray(np.moveaxis(long, 1, -1)), -1, 1)):
         dweight = numbaprims.prelu_backward(to_device(x), to_device(x), to_device(np.ones(3, np.float32)))[1]
         want = reference.activation_backward(x, x, "prelu", weight=np.zeros(3))[1]
         assert_near(dweight.to_host(), want, "f32", 4, np.square(x, dtype=np.float64).sum())
-    assert sum("prelu_rows" in launched.entry for launched in gpu.launches) == 3 + 3
-    assert sum("prelu_channels" in launched.entry for launched in gpu.launches) == 7
+    assert sum("reduce_part" in launched.entry for launched in gpu.launches) == 2
 
 
 def test_weight_gradient_of_many_chunks_keeps_its_bits(gpu, rng):
     """More than a chunk of each channel; alignment changes neither the order of the sums nor a bit."""
-    each = sums.chunk_length("f32") + 1000
+    each = 2 * CHUNK + 1000
     x, dy = (rng.standard_normal((1, 2, each)).astype(np.float32) for _ in range(2))
     want = reference.activation_backward(dy, x, "prelu", weight=np.zeros(2))[1]
     found = set()
@@ -219,8 +215,8 @@ def test_weight_gradient_of_many_chunks_keeps_its_bits(gpu, rng):
         assert_near(dweight, want, "f32", 4, np.abs(x * dy).sum((0, 2)))
         found.add(dweight.tobytes())
     assert len(found) == 1
-    names = {launched.entry for launched in gpu.launches if "prelu_rows" in launched.entry}
-    assert names == {f"numbaprims_activation_prelu_rows_f32_{vectors}" for vectors in (True, False)}
+    names = {launched.entry for launched in gpu.launches if "reduce_part" in launched.entry}
+    assert len(names) == 2, "by packs, and by single elements"
 
 
 @pytest.mark.parametrize(("dtype", "solver"), [("f32", None), ("f32", "naive"), ("f16", None)])

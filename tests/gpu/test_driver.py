@@ -151,6 +151,17 @@ def test_a_launch_is_one_call_with_two_tuples(cu):
     assert cu.calls == [("cuLaunchKernel", 66, 7, 1, 1, 128, 1, 1, 64, 9, (values, wanted), 0)]
 
 
+def test_a_struct_is_passed_as_the_bindings_want_it(cu):
+    gpu = cuda_driver.CudaDriver()
+    kinds, data = (driver.struct_kind(24), "f32"), np.arange(3.0)
+    struct = driver.struct_of(data)
+    data[:] = 0
+    cu.calls.clear()
+    gpu.launch(1, (1, 1, 1), (32, 1, 1), 0, 0, kinds, (struct, 1.5))
+    assert cu.calls[0][-2] == ((struct, 1.5), (None, ctypes.c_float))
+    assert isinstance(struct, ctypes.Structure) and bytes(struct) == np.arange(3.0).tobytes()
+
+
 def test_more_shared_memory_is_asked_for(cu):
     cuda_driver.CudaDriver().load("ptx", b"cubin", "entry", 100_000)
     assert ("cuFuncSetAttribute", 66, "shared", 100_000) in cu.calls

@@ -7,10 +7,23 @@ import sys
 import numpy as np
 import pytest
 from gpu import toy
+from ptx_emulator import MemoryFault, launch
 
 from numbaprims import kernel_cache, kernel_files
 from numbaprims.gpu import image, jit, target
-from numbaprims.gpu.jit import block_index, cuda, device_function, gpu_kernel, shared_array, thread_index, types
+from numbaprims.gpu.device import emit
+from numbaprims.gpu.device.emit import asm, intrinsic
+from numbaprims.gpu.driver import struct_of
+from numbaprims.gpu.jit import (
+    ByValue,
+    block_index,
+    cuda,
+    device_function,
+    gpu_kernel,
+    shared_array,
+    thread_index,
+    types,
+)
 
 ARCHS = ("sm_80", "sm_90a")
 F32 = types.float32
@@ -41,6 +54,51 @@ def make_reverse(threads: int, shared: int = 0):
             out[j] = buffer[thread]
 
     return reverse
+
+
+@intrinsic
+def number_at(typingctx, address):
+    def codegen(context, builder, sig, args):
+        return asm(builder, "ld.b32 $0, [$1];", args, [emit.I32])[0]
+
+    return types.uint32(types.uint64), codegen
+
+
+@functools.cache
+def make_pick(nbytes: int):
+    """out[i] = word i of a struct by value, which other parameters surround."""
+    signature = types.void(types.CPointer(types.uint32), types.uint32, ByValue(nbytes, 64), types.uint32)
+
+    @gpu_kernel("test_pick", signature, (nbytes,), threads=32)
+    def pick(out, first, struct, count):
+        i = types.uint32(first + thread_index())
+        if i < count:
+            out[i] = number_at(types.uint64(struct + 4 * types.uint64(i)))
+
+    return pick
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_struct_by_value_lies_in_constant_memory(arch: str, gpu):
+    kernel = make_pick(128)
+    ptx, used = kernel.ptx(arch), kernel.resources(arch)
+    assert kernel.kinds == ("p", "u32", "b128", "u32")
+    assert f".param .align 64 .b8 {kernel.entry}_param_2[128]" in ptx and "cvta.param.u64" in ptx
+    assert used.stack == 0 and not used.has("LDL")
+    given = np.arange(32, dtype=np.uint32) ** 2
+    out = np.zeros(20, np.uint32)
+    launch(kernel, 1, 32, out, 1, struct_of(given), 20, arch=arch)
+    np.testing.assert_array_equal(out[1:], given[1:20])
+    with pytest.raises(TypeError, match="64 bytes for parameter"):
+        launch(kernel, 1, 32, out, 1, struct_of(given[:16]), 20, arch=arch)
+    with pytest.raises(MemoryFault, match="of parameters"):
+        launch(kernel, 1, 32, np.zeros(4096, np.uint32), 1000, struct_of(given), 4096, arch=arch)
+
+
+def test_a_struct_that_is_used_as_a_number_is_refused():
+    text = ".param .u64 k_param_1\n ld.param.u64 \t%rd1, [k_param_1];\n add.u64 %rd2, k_param_1, 4;"
+    with pytest.raises(ValueError, match="k_param_1"):
+        jit._by_value(text, "k_param_1", ByValue(128, 64))
 
 
 def reversed_blocks(x: np.ndarray, threads: int) -> np.ndarray:

@@ -169,11 +169,38 @@ def test_in_place(gpu, short, shape, axis, solver):
 
 
 def test_between_multiples_of_16_bytes(gpu):
-    """Arrays that do not begin at one take the kernel of single elements."""
+    """Arrays that do not begin at one take a kernel of single elements, which adds up in the same order."""
+    x, found = np.random.default_rng(2).normal(0, 3, (13, 250)), []
     for offset in (0, 1):
-        check("rows", case("softmax", (13, 10), (1,), "f32", offset=offset))
+        of = case("softmax", x.shape, (1,), "f32", given={"x": x}, offset=offset)
+        check("rows", of)
+        found.append(of.arrays[0].array.copy())
+    np.testing.assert_array_equal(*found)
     first, second = (launched.entry for launched in gpu.launches)
-    assert "_False_8_2_1_True_" in first and "_False_16_1_1_True_" in second  # threads of a row, elements of a pack
+    # the last but one: elements of an access
+    assert first.endswith("_False_32_2_4_True_1_1_2_False") and second.endswith("_False_32_2_4_True_1_1_1_False")
+
+
+@pytest.mark.parametrize("solver", ["split", "naive"])
+def test_sums_of_nothing(gpu, solver):
+    assert (run(solver, case("total", (3, 0), (1,), "f32", offset=0))[0] == 0).all()
+
+
+def test_far_and_long_rows_are_split_in_64_bits(gpu, short, monkeypatch):
+    """Where indices or strides pass 32 bits, and no accumulator adds more than so many terms in order."""
+    from numbaprims.gpu import parts
+    from numbaprims.gpu.reduce import solvers
+
+    monkeypatch.setattr(solvers, "_LIMIT", 10_000)
+    monkeypatch.setattr(parts, "TERMS", 8)
+    for shape, axis, layout in (((2, 20_003), 1, "C"), ((20_003, 2), 0, "C"), ((3, 7000, 4), 1, "apart")):
+        of = case("total", shape, (axis,), "f32", layout, offset=0)
+        names = [name for name, solver in SOLVER.items() if solver.why_not(of.problem, H200) is None]
+        assert names == ["split", "naive"], layout
+        threads = 8 if axis == 0 else solvers.THREADS
+        assert SOLVER["split"].chunks(of.problem) >= of.problem.n / (8 * threads)
+        check("split", of)
+    assert all("_True_0" in launched.entry for launched in gpu.launches)
 
 
 def test_choice():
@@ -192,7 +219,8 @@ def test_choice():
     assert chosen("softmax", "across", 100_000, 64) == "across"
     assert chosen("batch_norm_train", "across", 64, 200_000) == "split"
     apart = case("softmax", (3, 50, 4), (1,), "f32", "apart").problem
-    assert [solver.name for solver in SOLVERS if solver.why_not(apart, H200) is None] == ["naive"]
+    assert [solver.name for solver in SOLVERS if solver.why_not(apart, H200) is None] == ["split", "naive"]
+    assert chosen("total", "strided", 1, 10_000_000) == "split" and chosen("total", "strided", 4096, 100) == "naive"
 
 
 def test_mutants():

@@ -7,7 +7,7 @@ import numpy as np
 from . import errors
 from .dtypes import UNSIGNED, Array
 from .machine import Batch
-from .memory import FREE, FRESH, GLOBAL_BASE, IN_FLIGHT, LOCAL_WINDOW, READY, SHARED_WINDOW, WINDOW_BYTES
+from .memory import FREE, FRESH, GLOBAL_BASE, IN_FLIGHT, LOCAL_WINDOW, PARAM_WINDOW, READY, SHARED_WINDOW, WINDOW_BYTES
 from .parse import Instruction
 from .races import Conflict
 
@@ -225,6 +225,16 @@ def local_offsets(batch: Batch, ins: Instruction, lanes: Array, address: Array, 
     return address + lanes * batch.local.stride
 
 
+def load_parameters(batch: Batch, ins: Instruction, lanes: Array, address: Array, nbytes: int) -> Array:
+    check_alignment(batch, ins, lanes, address, nbytes, "param read")
+    raw = batch.launch.parameters
+    bad = address + nbytes > len(raw)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        batch.fail(errors.MemoryFault, ins, lanes[at], f"read of byte {int(address[at])} of {len(raw)} of parameters")
+    return np.ascontiguousarray(raw[address[:, None] + np.arange(nbytes)]).view(UNSIGNED[nbytes])[:, 0]
+
+
 def load(batch: Batch, ins: Instruction, space: str, lanes: Array, address: Array, nbytes: int, item: int) -> Array:
     if space == "shared":
         return load_shared(batch, ins, lanes, address, nbytes)
@@ -237,6 +247,8 @@ def load(batch: Batch, ins: Instruction, space: str, lanes: Array, address: Arra
             at = int(np.nonzero(state != READY)[0][0])
             batch.fail(errors.UninitialisedRead, ins, lanes[at], "read of uninitialised local memory")
         return batch.local.bytes.view(UNSIGNED[nbytes])[offsets // nbytes]
+    if space == "param":
+        return load_parameters(batch, ins, lanes, address, nbytes)
     result: Array = np.empty(len(lanes), UNSIGNED[nbytes])
     for name, chosen, base in windows(address):
         result[chosen] = load(batch, ins, name, lanes[chosen], address[chosen] - base, nbytes, item)
@@ -252,7 +264,7 @@ def store(batch: Batch, ins: Instruction, space: str, lanes: Array, address: Arr
         offsets = local_offsets(batch, ins, lanes, address, values.itemsize, "write")
         batch.local.bytes.view(values.dtype)[offsets // values.itemsize] = values
         batch.local.state.view(values.dtype)[offsets // values.itemsize] = _READY_WORD[values.itemsize]
-    elif space == "const":
+    elif space in ("const", "param"):
         batch.fail(errors.MemoryFault, ins, int(lanes[0]), "write to constant memory")
     else:
         for name, chosen, base in windows(address):
@@ -262,11 +274,11 @@ def store(batch: Batch, ins: Instruction, space: str, lanes: Array, address: Arr
 def windows(address: Array) -> list[tuple[str, Any, int]]:
     """Which generic addresses lie in which space: (space, lanes, base of its window)."""
     parts = []
-    for name, base in (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW)):
+    for name, base in (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW), ("param", PARAM_WINDOW)):
         inside = (address >= base) & (address < base + WINDOW_BYTES)
         if inside.any():
             parts.append((name, inside, base))
-    rest = (address < SHARED_WINDOW) | (address >= LOCAL_WINDOW + WINDOW_BYTES)
+    rest = (address < SHARED_WINDOW) | (address >= PARAM_WINDOW + WINDOW_BYTES)
     if rest.any():
         parts.append(("global", rest, 0))
     return parts

@@ -1,5 +1,6 @@
 """Launch a kernel on NumPy arrays: translate its PTX (once), run its blocks in batches, copy the arrays back."""
 
+import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,8 +69,10 @@ def parameter_block(function: Function, values: Sequence[Any]) -> Array:
     top = 0
     for parameter, value in zip(function.parameters, values, strict=True):
         top = -(-top // parameter.align) * parameter.align
-        if isinstance(value, (bytes, bytearray)):
-            raw = np.frombuffer(value, np.uint8)
+        if isinstance(value, (bytes, bytearray, ctypes.Structure)):
+            raw = np.frombuffer(bytes(value), np.uint8)
+            if len(raw) != parameter.nbytes:
+                raise TypeError(f"{len(raw)} bytes for parameter {parameter.name} of {parameter.nbytes}")
         elif isinstance(value, (float, np.floating)):
             kind = {2: np.float16, 4: np.float32, 8: np.float64}[width(parameter.type)]
             raw = np.array([value], kind).view(np.uint8)

@@ -14,10 +14,11 @@ FREE, FRESH, READY, IN_FLIGHT = 0, 1, 2, 3  # not allocated; allocated, never wr
 REUSE_FROM = 64 << 20  # bytes, above which freed memory is given out again
 RED_ZONE = 256  # bytes between two allocations; also the alignment that cuMemAlloc promises
 
-# Generic addresses: shared and local memory are windows, everything else is global.
+# Generic addresses: shared and local memory and the parameters are windows, everything else is global.
 GLOBAL_BASE = 0x7000_0000_0000
 SHARED_WINDOW = 0x1_0000_0000
 LOCAL_WINDOW = 0x2_0000_0000
+PARAM_WINDOW = 0x3_0000_0000
 WINDOW_BYTES = 0x1_0000_0000
 
 

@@ -110,7 +110,7 @@ class Context:
     def _read_address(self, operand: str, kind: str) -> Reader:
         name, _, offset = operand.replace(" ", "").partition("+")
         add, numpy_type = int(offset or 0), NUMPY[kind]
-        for table in (self.local_addresses, self.shared_fixed):
+        for table in (self.local_addresses, self.shared_fixed, self.parameters):
             if name in table:
                 constant = numpy_type(table[name] + add)
                 return lambda batch: constant

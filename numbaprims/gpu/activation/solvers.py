@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.activation import sums
 from numbaprims.gpu.activation.dispatch import BACKWARD_CODES, FORWARD_CODES, SWITCH
 from numbaprims.gpu.activation.kernels import LOOPS, THREADS, lanes, make_contiguous, make_loops
 from numbaprims.gpu.launch import aligned, make_launcher, step
+from numbaprims.gpu.reduce.posed import posed, solver_of
+from numbaprims.gpu.solver import Solver
 from numbaprims.ops.activation_kinds import KINDS
 
 #: Arrays of a launch by name -> their place.
@@ -103,7 +104,7 @@ def _contiguous_values(form: Form, offset: int, n: int) -> Callable[..., tuple[A
     o, d, a, b, c = form.places
     code = form.code
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
         return (
             arrays[o].pointer + offset, arrays[d].pointer + offset, arrays[a].pointer + offset,
             arrays[b].pointer + offset, arrays[c].pointer + offset, n, code, floats[0], floats[1], floats[2],
@@ -123,6 +124,7 @@ def _by_alignment(form: Form, launcher: Callable[[int], Launcher], V: int) -> La
         whole = aligned(16, given[o], given[d], given[a], given[b], given[c])
         make(V if whole else 1)(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2)
 
+    launch.program = make(V).program  # type: ignore[attr-defined]
     return launch
 
 
@@ -166,12 +168,12 @@ class Naive(_Elementwise):
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         if problem.direction == "weight":
-            return sums.bind(problem, "strided")
+            return CHANNEL_SUMS.bind(problem, target, config)
         return loops_launcher(problem, target, Form(problem), 1)
 
 
 class ChannelSums(Solver):
-    """The gradient of prelu's weight in chunks of each channel, added up in a fixed order."""
+    """The gradient of prelu's weight by the reduce engine: one row a channel."""
 
     name = "channel_sums"
 
@@ -179,10 +181,19 @@ class ChannelSums(Solver):
         return None if problem.direction == "weight" else "it computes the gradient of prelu's weight only"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return seconds(problem, target, 0.8) + LAUNCH
+        sums = _sums(problem)
+        return float(solver_of(sums).estimate(sums, target))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        return sums.bind(problem, problem.layout)
+        sums = _sums(problem)
+        launcher: Launcher = solver_of(sums).bind(sums, target, config)
+        return launcher
+
+
+def _sums(problem: Any) -> Any:
+    steps = dict(zip(problem.operands, problem.loops.strides, strict=True))
+    every = [steps[name] for name in ("out", "x", "dy")]
+    return posed("prelu_weight_gradient", (problem.dtype,) * 3, problem.loops.shape, every)
 
 
 def _operand_loops(problem: Any, form: Form) -> list[tuple[tuple[int, ...], int]]:
@@ -237,11 +248,12 @@ def loops_launcher(problem: Any, target: Any, form: Form, V: int) -> Launcher:
 def _loops_values(form: Form, starts: list[int], fixed: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     code, places = form.code, list(zip(form.places, starts, strict=True))
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
         pointers = [arrays[place].pointer + start for place, start in places]
         return (*pointers, code, floats[0], floats[1], floats[2], *fixed)
 
     return values
 
 
-SOLVERS = (Vector(), Rows(), ChannelSums(), Naive())
+CHANNEL_SUMS = ChannelSums()
+SOLVERS = (Vector(), Rows(), CHANNEL_SUMS, Naive())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
@@ -13,7 +13,8 @@ from numbaprims.gpu.conv.products import Product, products
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div, round_up, vector_length
-from numbaprims.gpu.launch import Step, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, make_launcher, step
+from numbaprims.gpu.solver import Solver
 
 MOST_TAPS = 64
 """Sums of the weight's gradient, or products of a result, that are written out in the code."""
@@ -59,13 +60,6 @@ class Depthwise(Solver):
 
     def _weight_chunks(self, problem: Any) -> int:
         return ceil_div(max(1, problem.n * problem.pixels), CHUNKS[weight_order(problem)])
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        if problem.direction != "weight":
-            return 0
-        size = DTYPES[problem.accumulate].itemsize
-        room = round_up(problem.taps, vector_length(problem.accumulate))
-        return int(problem.k * self._weight_chunks(problem) * room * size)
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
@@ -116,13 +110,12 @@ class Depthwise(Solver):
         )  # fmt: skip
         kernel = make_depthwise_weight(p.in_dtype, order, p.kernel[1], p.kernel[2])
 
-        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
-            return (scratch, arrays[2].pointer, arrays[1].pointer, *numbers)
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+            return (at["sums"], arrays[2].pointer, arrays[1].pointer, *numbers)
 
         last = implicit.reduce_step(p, product, True, "slow", chunks, room, common_values(p))
-        return make_launcher(
-            [step(kernel, min(MOST_BLOCKS, blocks), values), last], scratch=self.workspace(p, target, config)
-        )
+        sums = p.k * chunks * room * DTYPES[p.accumulate].itemsize
+        return make_launcher([step(kernel, min(MOST_BLOCKS, blocks), values), last], {"sums": sums})
 
 
 def weight_order(problem: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv import implicit
 from numbaprims.gpu.conv.arguments import common_values
@@ -31,7 +31,8 @@ from numbaprims.gpu.conv.products import Product, products
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div, round_up, vector_length
-from numbaprims.gpu.launch import Step, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, make_launcher, program_of, step
+from numbaprims.gpu.solver import Solver
 
 MOST_CHANNELS = 64
 """Channels of a group that are multiplied; with more, tiles of a product reuse what they copy better."""
@@ -89,15 +90,15 @@ def packed_elements(problem: Any, product: Product, tile: Tile) -> int:
     return int(problem.groups * product.k.length * packed_room(product, tile))
 
 
-def pack_step(problem: Any, product: Product, tile: Tile, begin: int) -> Step:
-    """launch(_, _, weights): packs the weights `begin` bytes behind the scratch memory's first."""
+def pack_step(problem: Any, product: Product, tile: Tile, to: str | None) -> Step:
+    """launch(packed, _, weights): packs the weights, into a region where one is named."""
     room, of = packed_room(product, tile), product.plain
     elements = packed_elements(problem, product, tile)
     numbers = (elements, room, product.u, *(max(1, n) for n in product.k.counts), of.u, *of.other, of.base, of.group)
     blocks = max(1, min(PACK_BLOCKS, ceil_div(elements, PACK_THREADS)))
     return step(
         make_direct_pack(problem.w_dtype), blocks,
-        lambda arrays, _, scratch: (scratch + begin, arrays[2].pointer, *numbers),
+        lambda arrays, _, at: (at[to] if to else arrays[0].pointer, arrays[2].pointer, *numbers),
     )  # fmt: skip
 
 
@@ -203,34 +204,26 @@ class Direct(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         return min(self._seconds(problem, target, name) for name in self._tiles(problem))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        tile = TILES[str(config["tile"])]
-        return sum(round_up(4 * packed_elements(problem, product, tile), 256) for product in made(problem))
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         (product,), tile = made(problem), TILES[str(config["tile"])]
         array, view = weights.origin.empty((packed_elements(problem, product, tile),), problem.accumulate)
         view.owner = array
-        packing = pack_step(problem, product, tile, 0)
-        values = packing.values
-        make_launcher([packing._replace(values=lambda arrays, floats, _: values(arrays, floats, arrays[0].pointer))])(
-            view, None, weights
-        )
+        make_launcher([pack_step(problem, product, tile, None)])(view, None, weights)
         return view
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         p, tile = problem, str(config["tile"])
-        scratch = self.workspace(p, target, config)
 
         def make(out: int, c: int, kept: bool) -> Launcher:
             packing: list[Step] = []
             steps: list[Step] = []
-            begin = 0
-            for product in made(p):
-                packing.append(pack_step(p, product, TILES[tile], begin))
-                steps.append(self._step(p, product, tile, out, c, begin, kept))
-                begin += round_up(4 * packed_elements(p, product, TILES[tile]), 256)
-            return make_launcher(steps) if kept else make_launcher([*packing, *steps], scratch=scratch)
+            regions: dict[str, int] = {}
+            for number, product in enumerate(made(p)):
+                name = f"packed {number}"
+                regions[name] = 4 * packed_elements(p, product, TILES[tile])
+                packing.append(pack_step(p, product, TILES[tile], name))
+                steps.append(self._step(p, product, tile, out, c, name, kept))
+            return make_launcher(steps) if kept else make_launcher([*packing, *steps], regions)
 
         plain = implicit.by_alignment(lambda out, c: make(out, c, False))
         with_kept = implicit.by_alignment(lambda out, c: make(out, c, True))
@@ -239,9 +232,10 @@ class Direct(Solver):
         def launch(out, first, second, c=None, bias=None, packed=None, extra=None, **floats):  # type: ignore[no-untyped-def]
             (plain if packed is None else with_kept)(out, first, second, c, bias, packed, extra, **floats)
 
+        launch.program = lambda: program_of(with_kept if p.prepared else plain)  # type: ignore[attr-defined]
         return launch
 
-    def _step(self, problem: Any, product: Product, tile_name: str, out: int, c: int, begin: int, kept: bool) -> Step:
+    def _step(self, problem: Any, product: Product, tile_name: str, out: int, c: int, name: str, kept: bool) -> Step:
         p, tile, v, k = problem, TILES[tile_name], product.v, product.k
         window, last = window_of(product), is_last(product)
         kernel = make_direct(
@@ -261,8 +255,8 @@ class Direct(Solver):
         )  # fmt: skip
         common = common_values(p)
 
-        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
-            packed = arrays[5].pointer if kept else scratch + begin
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+            packed = arrays[5].pointer if kept else at[name]
             return (*common(arrays, floats), packed, *numbers)
 
         return step(kernel, self._blocks(p, product, tile), values)

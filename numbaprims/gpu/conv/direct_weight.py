@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.conv import implicit
@@ -27,7 +27,8 @@ from numbaprims.gpu.conv.direct_weight_kernel import (
 from numbaprims.gpu.conv.products import products
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up, vector_length
-from numbaprims.gpu.launch import make_launcher, step
+from numbaprims.gpu.launch import Addresses, make_launcher, step
+from numbaprims.gpu.solver import Solver
 
 #: Blocks that fill a large GPU; a constant, because chunks must not depend on the GPU: results would.
 WANTED_BLOCKS = 792
@@ -116,7 +117,7 @@ class DirectWeight(Solver):
         arithmetic = busiest * clocks / target.clock / min(1.0, 1.5 * warps / (warps + 4.0))
         memory = p.bytes_moved() / (cost.MEMORY * target.bandwidth)
         reread = blocks * each * (room.x + room.dy) * size / (cost.CACHE * target.bandwidth)
-        sums = cost.sweep_seconds(2 * self.workspace(p, target, {}), target)
+        sums = cost.sweep_seconds(2 * self._sums_bytes(p, chunks), target)
         return float(cost.LAUNCH + cost.FILL + max(arithmetic, memory, reread) + sums)
 
     def _slots(self, problem: Any) -> Slots:
@@ -124,8 +125,7 @@ class DirectWeight(Solver):
         assert found is not None
         return found
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        chunks, _ = self._chunks(problem, self._slots(problem))
+    def _sums_bytes(self, problem: Any, chunks: int) -> int:
         return int(4 * chunks * problem.k * room_of_sums(problem))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
@@ -145,9 +145,9 @@ class DirectWeight(Solver):
         )  # fmt: skip
         kernel = make_direct_weight(p.in_dtype, slots, window_of(p), p.kernel[0] == 1)
 
-        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
-            return (scratch, arrays[2].pointer, arrays[1].pointer, *numbers)
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+            return (at["sums"], arrays[2].pointer, arrays[1].pointer, *numbers)
 
         last = implicit.reduce_step(p, product, True, "slow", chunks, room, common_values(p))
         blocks = p.groups * tiles[0] * tiles[1] * chunks
-        return make_launcher([step(kernel, blocks, values), last], scratch=self.workspace(p, target, config))
+        return make_launcher([step(kernel, blocks, values), last], {"sums": self._sums_bytes(p, chunks)})

@@ -19,8 +19,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.dispatch.solver import Config, Launcher, default_config
 from numbaprims.gpu.gemm import SOLVERS
+from numbaprims.gpu.launch import program_of
+from numbaprims.gpu.solver import Solver
 from numbaprims.ops._gemm_problem import GemmProblem, Strides, _order
 
 
@@ -149,10 +151,6 @@ class Gemm1x1(Solver):
         inner = self._inner(problem).problem
         return ranked(inner, target)[0].estimate(inner, target)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        inner, solver = self._inner(problem).problem, self._solver(problem, target, config)
-        return solver.workspace(inner, target, default_config(solver, inner, target))
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
 
@@ -165,4 +163,5 @@ class Gemm1x1(Solver):
             a, b = (second, first) if swapped else (first, second)
             product(out, a, b, c, bias, **floats)
 
+        launch.program = lambda: program_of(product)  # type: ignore[attr-defined]
         return launch

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.dispatch.solver import Config, Launcher, default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv import im2col_products as made, implicit
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
@@ -27,19 +27,13 @@ from numbaprims.gpu.conv.products import products, spans
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up
-from numbaprims.gpu.launch import make_launcher, step
+from numbaprims.gpu.launch import Nested, Part, Program, Step, make_launcher, program_of, step
+from numbaprims.gpu.solver import Solver
 from numbaprims.ops._gemm_problem import GemmProblem
 
 MOST_BLOCKS = 1 << 16
 #: Products of their own of one call: images that take turns, times groups whose bias differs.
 MOST_PRODUCTS = 64
-
-
-class Place(NamedTuple):
-    """An array in the middle of another, as launchers take it."""
-
-    pointer: int
-    origin: Any
 
 
 def refusal(problem: Any, directions: tuple[str, ...]) -> str | None:
@@ -80,9 +74,10 @@ def columns_launcher(problem: Any, m: Columns) -> Launcher:
 
     make(True)
 
-    def launch(matrix: Place, x: Place) -> None:
+    def launch(matrix, x, *rest):  # type: ignore[no-untyped-def]
         make(x.pointer % 16 == 0)(matrix, x)
 
+    launch.program = lambda: program_of(make(True))  # type: ignore[attr-defined]
     return launch
 
 
@@ -153,6 +148,10 @@ def fold_launcher(problem: Any, m: Columns) -> Callable[..., None]:
     )
 
 
+#: The floats of a product that is neither scaled nor added to anything.
+ONE = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
 class _Products(Solver):
     """What both share: the product is that of gemm's solver which its own estimate prefers."""
 
@@ -173,14 +172,6 @@ class _Products(Solver):
     def _bind_product(self, inner: GemmProblem, target: Any, config: Config) -> Launcher:
         solver = self._solver(inner, target, str(config["gemm"]))
         return solver.bind(inner, target, default_config(solver, inner, target))
-
-    def _inner_workspace(self, problem: Any, target: Any, config: Config) -> int:
-        found = 0
-        for images in set(made.chunks_of(problem)):
-            inner = self._product(problem, images)
-            solver = self._solver(inner, target, str(config["gemm"]))
-            found = max(found, solver.workspace(inner, target, default_config(solver, inner, target)))
-        return found
 
     def _product_seconds(self, problem: Any, target: Any) -> float:
         inner = self._first(problem)
@@ -210,10 +201,6 @@ class Im2col(_Products):
         pack = cost.sweep_seconds(2 * w.nbytes, target) if w.packs and not p.prepared else 0.0
         return float(len(chunks) * one + pack)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        matrix = round_up(made.columns_of(problem, made.chunks_of(problem)[0]).nbytes, 256)
-        return matrix + weights_of(problem).nbytes + self._inner_workspace(problem, target, config)
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         if not weights_of(problem).packs:
             return None
@@ -227,7 +214,6 @@ class Im2col(_Products):
         forward = p.direction == "forward"
         chunks = made.chunks_of(p)
         matrix_bytes = round_up(made.columns_of(p, chunks[0]).nbytes, 256)
-        total = matrix_bytes + w.nbytes
         pack = pack_launcher(p) if w.packs else None
         bound = {}
         for images in set(chunks):
@@ -240,45 +226,43 @@ class Im2col(_Products):
         in_size, out_size = DTYPES[p.in_dtype].itemsize, DTYPES[p.out_dtype].itemsize
         w_size, bias_size = DTYPES[p.w_dtype].itemsize, 4 if p.accumulate == "i32" else in_size
 
-        def launch(  # type: ignore[no-untyped-def]
-            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-        ):
-            library = a0.origin
-            address, owner = library.scratch(total)
-
-            def place(array: Any, elements: int, size: int) -> Any:
-                return None if array is None else Place(array.pointer + elements * size, library)
-
-            weights = a2
-            if pack is not None:
-                weights = a5
-                if weights is None:
-                    weights = Place(address + matrix_bytes, library)
-                    pack(weights, a2)
+        def program(kept: bool) -> Program:
+            weights: str | int = 2 if pack is None else 5 if kept else "weights"
+            steps: list[Nested] = []
+            if weights == "weights":
+                assert pack is not None
+                steps.append(Nested(pack, (Part("weights"), Part(2))))
             image = 0
             for images in chunks:
                 multiply, other, m = bound[images]
-                matrix = Place(address, library)
-                source, out = place(a1, image * given[0], in_size), place(a0, image * result[0], out_size)
-                c = place(a3, image * s.c[0], out_size)
+                source, out = Part(1, image * given[0] * in_size), Part(0, image * result[0] * out_size)
+                c = Part(3, image * s.c[0] * out_size)
                 if forward:
-                    other(matrix, source)
+                    steps.append(Nested(other, (Part("matrix"), source)))
                     for group in range(loops):
-                        columns = place(matrix, group * m.group, in_size)
-                        of = place(weights, group * w.steps[2], w_size)
-                        operands = (columns, of) if made.by_pixels(p) else (of, columns)
+                        columns = Part("matrix", group * m.group * in_size)
+                        of = Part(weights, group * w.steps[2] * w_size)
+                        first, second = (columns, of) if made.by_pixels(p) else (of, columns)
                         channel = group * p.group_k
-                        multiply(
-                            place(out, channel * result[1], out_size), *operands, place(c, channel * s.c[1], out_size),
-                            place(a4, channel * s.bias, bias_size), f0=f0, f1=f1, f2=f2, f3=f3, f4=f4,
-                        )  # fmt: skip
+                        to = Part(0, out.offset + channel * result[1] * out_size)
+                        more = Part(3, c.offset + channel * s.c[1] * out_size)
+                        steps.append(Nested(multiply, (to, first, second, more, Part(4, channel * s.bias * bias_size))))
                 else:
-                    operands = (source, weights) if m.order == "fast" else (weights, source)
-                    multiply(matrix, *operands, f0=1.0)
-                    other(out, matrix, matrix, c, a4, f0=f0, f1=f1, f2=f2, f3=f3, f4=f4)
+                    first, second = (source, Part(weights)) if m.order == "fast" else (Part(weights), source)
+                    steps.append(Nested(multiply, (Part("matrix"), first, second), ONE))
+                    steps.append(Nested(other, (out, Part("matrix"), Part("matrix"), c, Part(4))))
                 image += images
-            del owner
+            regions = {"matrix": matrix_bytes} | ({"weights": w.nbytes} if weights == "weights" else {})
+            return Program(steps, regions)
 
+        ways = {kept: program(kept).launcher() for kept in {False, p.prepared}}
+
+        def launch(  # type: ignore[no-untyped-def]
+            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
+        ):
+            ways[a5 is not None](a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
+
+        launch.program = lambda: program_of(ways[p.prepared])  # type: ignore[attr-defined]
         return launch
 
 
@@ -314,9 +298,6 @@ class Im2colWeight(_Products):
         last = cost.sweep_seconds(sums, target) if sums else 0.0
         return float(len(chunks) * one + last)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return sum(self._parts(problem)) + self._inner_workspace(problem, target, config)
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
 
@@ -332,39 +313,23 @@ class Im2colWeight(_Products):
             )  # fmt: skip
         order = "fast" if made.is_fast(p) else "slow"
         room, acc_size = made.sums_room(p), DTYPES[p.accumulate].itemsize
-        x_size, y_size = DTYPES[p.x_dtype].itemsize, DTYPES[p.y_dtype].itemsize
+        s, x_size, y_size = p.strides, DTYPES[p.x_dtype].itemsize, DTYPES[p.y_dtype].itemsize
         between = p.group_k * room * acc_size
-        add: Launcher | None = None
+        steps: list[Step | Nested] = []
+        image = 0
+        for number, images in enumerate(chunks):
+            columns, spread, multiply = bound[images]
+            x, dy = (Part(of, image * every[0] * size) for of, every, size in ((2, s.x, x_size), (1, s.y, y_size)))
+            steps.append(Nested(columns, (Part("matrix"), x)))
+            if spread is not None:
+                steps.append(Nested(spread, (Part("dy"), dy)))
+                dy = Part("dy")
+            if sums_bytes:
+                steps.append(Nested(multiply, (Part("sums", number * between), dy, Part("matrix")), ONE))
+            else:
+                steps.append(Nested(multiply, (Part(0), dy, Part("matrix"), Part(3))))
+            image += images
         if sums_bytes:
-            last = implicit.reduce_step(p, products(p)[0], True, order, len(chunks), room, common_values(p))
-            values = last.values
-            add = make_launcher(
-                [last._replace(values=lambda arrays, floats, _: values(arrays, floats, arrays[1].pointer))]
-            )
-
-        def launch(  # type: ignore[no-untyped-def]
-            a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-        ):
-            library = a0.origin
-            address, owner = library.scratch(matrix_bytes + spread_bytes + sums_bytes)
-            sums = address + matrix_bytes + spread_bytes
-            image = 0
-            for number, images in enumerate(chunks):
-                columns, spread, multiply = bound[images]
-                matrix = Place(address, library)
-                columns(matrix, Place(a2.pointer + image * p.strides.x[0] * x_size, library))
-                dy = Place(a1.pointer + image * p.strides.y[0] * y_size, library)
-                if spread is not None:
-                    target_dy = Place(address + matrix_bytes, library)
-                    spread(target_dy, dy)
-                    dy = target_dy
-                if add is None:
-                    multiply(a0, dy, matrix, a3, f0=f0, f1=f1)
-                else:
-                    multiply(Place(sums + number * between, library), dy, matrix, f0=1.0)
-                image += images
-            if add is not None:
-                add(a0, Place(sums, library), a2, a3, a4, f0=f0, f1=f1, f2=f2, f3=f3, f4=f4)
-            del owner
-
-        return launch
+            steps.append(implicit.reduce_step(p, products(p)[0], True, order, len(chunks), room, common_values(p)))
+        regions = {"matrix": matrix_bytes, "dy": spread_bytes, "sums": sums_bytes}
+        return make_launcher(steps, {name: nbytes for name, nbytes in regions.items() if nbytes})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.conv.arguments import LARGEST, common_values, operand_dtypes
@@ -19,7 +19,8 @@ from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div, roun
 from numbaprims.gpu.gemm.loads import words_of
 from numbaprims.gpu.gemm.sizes import TILES
 from numbaprims.gpu.gemm.solvers import EFFICIENCY
-from numbaprims.gpu.launch import Step, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, make_launcher, program_of, step
+from numbaprims.gpu.solver import Solver
 
 #: Copies of single words with their tables, beside gemm's vectors: 220 instructions for 2304.
 GATHERED = 0.9
@@ -65,6 +66,13 @@ def chunks_of(problem: Any, product: Product, at_once: int = 1) -> tuple[int, in
     wanted = min(ceil_div(WANTED_BLOCKS, tiles), k // LEAST_CHUNK)
     most = parts.longest(problem, at_once) if problem.direction == "weight" else max(1, k)
     return parts.chunks_of(k, wanted, workspace_bytes(problem, product, 1), most)
+
+
+def sums_bytes(problem: Any) -> int:
+    """Of the first product, the largest."""
+    product = products(problem)[0]
+    chunks, _ = chunks_of(problem, product)
+    return workspace_bytes(problem, product, chunks) if chunks > 1 else 0
 
 
 def workspace_bytes(problem: Any, product: Product, chunks: int) -> int:
@@ -163,6 +171,7 @@ def by_alignment(make: Callable[[int, int], Launcher]) -> Launcher:
             found = known.setdefault(key, make(*key))
         found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
+    launch.program = lambda: program_of(make(0, 0))  # type: ignore[attr-defined]
     return launch
 
 
@@ -179,7 +188,7 @@ class ImplicitGemm(Solver):
             return "half precisions are multiplied on tensor cores"
         if self._blocks(problem, "16x128") >= 2**31:
             return "there are more tiles than one launch may have blocks"
-        return parts.too_many(self.workspace(problem, target, {}), problem)
+        return parts.too_many(sums_bytes(problem), problem)
 
     def _blocks(self, problem: Any, tile: str) -> int:
         size, product = TILES[tile], products(problem)[0]
@@ -215,11 +224,6 @@ class ImplicitGemm(Solver):
         made = products(problem)
         return min(self._seconds(problem, target, tile, made) for tile in self._tiles(problem))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        product = products(problem)[0]
-        chunks, _ = chunks_of(problem, product)
-        return workspace_bytes(problem, product, chunks) if chunks > 1 else 0
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
 
@@ -228,18 +232,18 @@ class ImplicitGemm(Solver):
 
         def make(out: int, c: int) -> Launcher:
             steps: list[Step] = []
-            scratch = 0
+            needed = 0
             for product in made:
-                more, needed = self._steps(problem, product, tile, out, c)
+                more, sums = self._steps(problem, product, tile, out, c)
                 steps += more
-                scratch = max(scratch, needed)
-            return make_launcher(steps, scratch=scratch)
+                needed = max(needed, sums)
+            return make_launcher(steps, {"sums": needed} if needed else None)
 
         make(0, 0)
         return by_alignment(make)
 
     def _steps(self, problem: Any, product: Product, tile: str, out: int, c: int) -> tuple[list[Step], int]:
-        """The step of a product (with chunks: the two steps), and its scratch memory."""
+        """The step of a product (with chunks: the two steps), and the bytes of its sums."""
         p, size = problem, TILES[tile]
         chunks, chunk = chunks_of(p, product)
         by_u = rows_are_u(p, product)
@@ -258,11 +262,11 @@ class ImplicitGemm(Solver):
         common = common_values(p)
         operands = swapped(common) if p.direction == "weight" else common
         blocks = p.groups * chunks * tiles_u * tiles_v
-        steps = [
-            step(
-                kernel, blocks, lambda arrays, floats, scratch: (*operands(arrays, floats), *numbers, scratch, *tiling)
-            )
-        ]
+
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+            return (*operands(arrays, floats), *numbers, at.get("sums", 0), *tiling)
+
+        steps = [step(kernel, blocks, values)]
         if chunks == 1:
             return steps, 0
         steps.append(reduce_step(p, product, by_u, v_order, chunks, room, common))
@@ -270,9 +274,9 @@ class ImplicitGemm(Solver):
 
 
 def reduce_step(
-    problem: Any, product: Product, by_u: bool, v_order: str, chunks: int, room: int, common: Any, begin: int = 0
+    problem: Any, product: Product, by_u: bool, v_order: str, chunks: int, room: int, common: Any
 ) -> Step:  # fmt: skip
-    """The step that adds up chunks, whose sums begin `begin` bytes behind the scratch memory's first."""
+    """The step that adds up the chunks in the region "sums"."""
     p = problem
     reduce = make_reduce(operand_dtypes(p)[0], p.out_dtype, compiled_kind(p.activation.kind), v_order, by_u)
     v = product.v
@@ -281,4 +285,4 @@ def reduce_step(
         product.c.u, *product.c.other, product.c.group,
     )  # fmt: skip
     grid = ceil_div(p.groups * product.u * v.length, REDUCE_THREADS)
-    return step(reduce, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch + begin, *tail))
+    return step(reduce, grid, lambda arrays, floats, at: (*common(arrays, floats), at["sums"], *tail))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims import settings
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.conv import implicit
@@ -20,7 +20,8 @@ from numbaprims.gpu.gemm.arguments import ceil_div, round_up, vector_length
 from numbaprims.gpu.gemm.mma import TILES
 from numbaprims.gpu.gemm.mma_solvers import EFFICIENCY, HOPPER
 from numbaprims.gpu.gemm.tiles import PIECE, TILE_BYTES, tile_k
-from numbaprims.gpu.launch import Step, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, make_launcher, program_of, step
+from numbaprims.gpu.solver import Solver
 
 # Beside gemm's copies: tables for each piece, or 200 instructions for 16 mma that a thread issues.
 FORMS = {"pieces": 0.9, "rows": 0.9, "elements": 0.35}
@@ -94,7 +95,7 @@ class ImplicitMma(Solver):
             return "it would round float32 to the 10 bits of tfloat32; config(allow_tf32=True) allows that"
         if min(product.u for product in products(problem)) == 0:
             return "there is nothing to multiply"
-        return parts.too_many(self.workspace(problem, target, {}) if problem.direction == "weight" else 0, problem)
+        return parts.too_many(implicit.sums_bytes(problem) if problem.direction == "weight" else 0, problem)
 
     def _tiles(self, problem: Any, target: Any, product: Product) -> list[str]:
         if staged(problem, gather_form(problem, product, 0), plain_form(problem, product, 0)):
@@ -130,15 +131,6 @@ class ImplicitMma(Solver):
         made = products(problem)
         return min(self._seconds(problem, target, tile, made) for tile in self._tiles(problem, target, made[0]))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        needed = 0
-        for product in products(problem):
-            chunks, _ = chunks_of(problem, product)
-            sums = implicit.workspace_bytes(problem, product, chunks) if chunks > 1 else 0
-            packed = packed_bytes(problem, product) if problem.direction != "weight" else 0
-            needed = max(needed, packed + sums)
-        return needed
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
 
@@ -149,7 +141,10 @@ class ImplicitMma(Solver):
         def make(key: tuple[int, ...]) -> Launcher:
             found = [self._steps(problem, product, tile, *key) for product in made]
             steps = [one for more, _ in found for one in more]
-            return known.setdefault(key, make_launcher(steps, scratch=max(needed for _, needed in found)))
+            regions: dict[str, int] = {}
+            for _, needed in found:
+                regions |= {name: max(nbytes, regions.get(name, 0)) for name, nbytes in needed.items()}
+            return known.setdefault(key, make_launcher(steps, regions))
 
         make((0, 0, 0, 0))
 
@@ -160,12 +155,13 @@ class ImplicitMma(Solver):
             found = known.get(key) or make(key)
             found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
+        launch.program = lambda: program_of(make((0, 0, 0, 0)))  # type: ignore[attr-defined]
         return launch
 
     def _steps(
         self, problem: Any, product: Product, tile: str, out: int, first: int, second: int, c: int
-    ) -> tuple[list[Step], int]:  # fmt: skip
-        """The steps of one product: the plain matrix is packed, tiles are multiplied, chunks added up."""
+    ) -> tuple[list[Step], dict[str, int]]:  # fmt: skip
+        """The steps of one product (the plain matrix is packed, tiles are multiplied, chunks added up) and regions."""
         p, shape = problem, TILES[tile]
         chunks, chunk = chunks_of(p, product)
         by_u = implicit.rows_are_u(p, product)
@@ -184,10 +180,10 @@ class ImplicitMma(Solver):
         )  # fmt: skip
         steps: list[Step] = []
         common = common_values(p)
-        packed = 0
+        regions: dict[str, int] = {}
         multiplied = product
         if packs:
-            packed = packed_bytes(p, product)
+            regions["packed"] = packed_bytes(p, product)
             pitch = pitch_of(p, product)
             steps.append(pack_step(p, product, k_order))
             multiplied = product._replace(plain=Steps(pitch, (0, 0, 0, 0), 0, product.u * pitch))
@@ -198,16 +194,16 @@ class ImplicitMma(Solver):
         numbers = implicit.integers(multiplied, (2 if by_u else 1) if p.bias else 0)
         tiling = (tiles_u, tiles_v, chunks, chunk, room, implicit.vector_flags(p, product, out, c))
 
-        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
             out, first, second, *rest = common(arrays, floats)
-            operands = (second, first) if weight else (first, scratch if packs else second)
-            return (out, *operands, *rest, *numbers, scratch + packed, *tiling)
+            operands = (second, first) if weight else (first, at["packed"] if packs else second)
+            return (out, *operands, *rest, *numbers, at["sums"] if chunks > 1 else 0, *tiling)
 
         steps.append(step(kernel, p.groups * chunks * tiles_u * tiles_v, values))
-        if chunks == 1:
-            return steps, packed
-        steps.append(implicit.reduce_step(p, product, by_u, v_order, chunks, room, common, packed))
-        return steps, packed + implicit.workspace_bytes(p, product, chunks)
+        if chunks > 1:
+            steps.append(implicit.reduce_step(p, product, by_u, v_order, chunks, room, common))
+            regions["sums"] = implicit.workspace_bytes(p, product, chunks)
+        return steps, regions
 
 
 def pitch_of(problem: Any, product: Product) -> int:
@@ -216,13 +212,12 @@ def pitch_of(problem: Any, product: Product) -> int:
 
 
 def packed_bytes(problem: Any, product: Product) -> int:
-    """Scratch memory of a packed matrix, a multiple of 256."""
-    elements = problem.groups * product.u * pitch_of(problem, product)
-    return round_up(elements * DTYPES[problem.in_dtype].itemsize, 256)
+    """Of a packed matrix."""
+    return int(problem.groups * product.u * pitch_of(problem, product) * DTYPES[problem.in_dtype].itemsize)
 
 
 def pack_step(problem: Any, product: Product, order: str) -> Step:
-    """The step that packs the plain matrix at the beginning of the scratch memory."""
+    """The step that packs the plain matrix into the region "packed"."""
     pitch, of = pitch_of(problem, product), product.plain
     elements = problem.groups * product.u * pitch
     tail = (
@@ -231,5 +226,5 @@ def pack_step(problem: Any, product: Product, order: str) -> Step:
     )  # fmt: skip
     blocks = min(PACK_BLOCKS, ceil_div(elements, PACK_THREADS))
     return step(
-        make_pack(problem.in_dtype, order), blocks, lambda arrays, _, scratch: (scratch, arrays[2].pointer, *tail)
+        make_pack(problem.in_dtype, order), blocks, lambda arrays, _, at: (at["packed"], arrays[2].pointer, *tail)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.activation.dispatch import forward_of
@@ -30,6 +30,7 @@ from numbaprims.gpu.jit import (
     types,
 )
 from numbaprims.gpu.launch import make_launcher, step
+from numbaprims.gpu.solver import Solver
 
 THREADS = 128
 BLOCKS = 16
@@ -340,7 +341,7 @@ class Naive(Solver):
         if p.direction == "forward":
             kernel = make_forward(first, second, out, activation, p.zeros != "none", p.requantized)
 
-            def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+            def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
                 extra = 0 if arrays[6] is None else arrays[6].pointer
                 return (*common(arrays, floats), *numbers, extra, int(floats[5]))
 

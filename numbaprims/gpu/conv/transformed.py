@@ -10,15 +10,13 @@ All three lie in scratch memory, at most `MOST_WORKSPACE` of it: the tiles are t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
+from numbaprims.dispatch.solver import Solver, default_config
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu import driver as seam
 from numbaprims.gpu.gemm import SOLVERS
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up
-from numbaprims.gpu.launch import Step
+from numbaprims.gpu.launch import Nested, Part
 from numbaprims.ops._gemm_problem import GemmProblem, Strides, _order
 from numbaprims.ops.epilogue import Activation
 
@@ -196,66 +194,13 @@ def ranked(product: GemmProblem, target: Any, *, rounded: bool = True) -> list[S
     return sorted(able, key=lambda solver: solver.estimate(product, target))
 
 
-class Region(NamedTuple):
-    """A part of the scratch memory, as gemm's launchers take an array."""
-
-    origin: Any
-    pointer: int
-
-
-class Multiply(NamedTuple):
-    """A product of what lies in scratch memory; places are bytes behind its beginning."""
-
-    launch: Launcher
-    out: int
-    a: int
-    b: int
-    accumulate: bool = False
-    prepared: str = ""
-    """Which of "a" and "b" lies in the prepared weights instead, if any."""
-
-
 def multiply_step(
-    product: GemmProblem, target: Any, name: str, out: int, a: int, b: int, *, prepared: str = ""
-) -> tuple[Multiply, int]:
-    """The stage of a product by a solver of gemm, and the scratch memory that it asks for besides."""
-    solver = next(solver for solver in SOLVERS if solver.name == name)
-    config: Config = default_config(solver, product, target)
-    launch = solver.bind(product, target, config)
-    return Multiply(launch, out, a, b, product.has_c, prepared), solver.workspace(product, target, config)
-
-
-#: What a solver's launcher runs: kernels of its own, and products.
-Stage = Step | Multiply
-
-
-def make_driver(stages: Sequence[Stage], *, scratch: int) -> Callable[..., None]:
-    """A launcher that runs the stages one after another over `scratch` bytes of memory."""
-    fixed = tuple(stages)
-
-    def launch(  # type: ignore[no-untyped-def]
-        a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
-    ):
-        library = a0.origin
-        driver = seam.current(library.index)
-        stream = library.stream()
-        given, floats = (a0, a1, a2, a3, a4, a5, a6), (f0, f1, f2, f3, f4, f5)
-        address, owner = library.scratch(scratch) if scratch else (0, None)
-        for stage in fixed:
-            if isinstance(stage, Step):
-                kernel = stage.kernel
-                driver.launch(
-                    kernel.loaded(driver), stage.grid, kernel.block, kernel.shared, stream, kernel.kinds,
-                    stage.values(given, floats, address),
-                )  # fmt: skip
-                continue
-            out = Region(library, address + stage.out)
-            a, b = (
-                a5 if stage.prepared == side else Region(library, address + place)
-                for side, place in (("a", stage.a), ("b", stage.b))
-            )
-            stage.launch(out, a, b, out if stage.accumulate else None, f0=1.0, f1=1.0 if stage.accumulate else 0.0)
-        del owner
-
-    launch.stages = fixed  # type: ignore[attr-defined]
-    return launch
+    product: GemmProblem, target: Any, name: str, out: str, a: str | int, b: str | int, rounded: bool = True
+) -> Nested:
+    """A product of what lies in regions (or, as a place of the call says, in prepared weights) by a solver of gemm, by
+    the quickest where that one does not take it."""
+    able = ranked(product, target, rounded=rounded)
+    solver = next((solver for solver in able if solver.name == name), able[0])
+    launch = solver.bind(product, target, default_config(solver, product, target))
+    more = Part(out) if product.has_c else None
+    return Nested(launch, (Part(out), Part(a), Part(b), more), (1.0, float(product.has_c), 0.0, 0.0, 0.0, 0.0))

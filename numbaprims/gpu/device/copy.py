@@ -189,9 +189,10 @@ def bulk_copy(typingctx, target, source, index, nbytes, barrier):  # type: ignor
 def tensor_copy(typingctx, target, tensor_map, coordinates, barrier):  # type: ignore[no-untyped-def]
     """Start to copy the box at `coordinates` of a tensor map to shared memory; the barrier counts its bytes.
 
-    `tensor_map` is the address of the map in global memory, 64-byte aligned.  `coordinates` are int32, the contiguous
-    dimension first; they may lie outside of the tensor.  The shared tile is 128-byte aligned, 1024-byte where the map
-    swizzles 128 bytes.  All bytes of the box count, those past the tensor's ends too.
+    `tensor_map` is the address of the map, 64-byte aligned, in a parameter by value; one that was written to global
+    memory would need a fence.proxy.tensormap in every block.  `coordinates` are int32, the contiguous dimension first;
+    they may lie outside of the tensor.  The shared tile is 128-byte aligned, 1024-byte where the map swizzles 128
+    bytes.  All bytes of the box count, those past the tensor's ends too.
     """
     if not isinstance(coordinates, types.UniTuple) or not 1 <= len(coordinates) <= 5:
         return None

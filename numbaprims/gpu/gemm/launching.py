@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.gemm.arguments import OFFSETS, Batch, batch_of, batch_steps, common_ints, out_vectors
-from numbaprims.gpu.launch import Step, make_launcher
+from numbaprims.gpu.launch import Program
 
 
 class Pointers(NamedTuple):
@@ -19,13 +19,7 @@ class Pointers(NamedTuple):
     c: int
 
 
-class Form(NamedTuple):
-    """Kernels for one alignment of the arrays, and their scratch memory."""
-
-    steps: list[Step]
-    scratch: int = 0
-
-
+ALIGNED = Pointers(0, 0, 0, 0)
 Common = Callable[[tuple[Any, ...], tuple[float, ...]], tuple[Any, ...]]
 
 
@@ -43,7 +37,7 @@ def common_values(problem: Any, batch: Batch, flags: int, table: int) -> Common:
     return values
 
 
-def make_gemm_launcher(problem: Any, make_form: Callable[[Pointers, Common], Form]) -> Callable[..., None]:
+def make_gemm_launcher(problem: Any, make_program: Callable[[Pointers, Common], Program]) -> Callable[..., None]:
     """A launcher that looks where the arrays begin, and makes the kernels for each alignment that it meets.
 
     A view may begin at any element, and what is copied 16 bytes at a time must begin at a multiple of 16: it is the
@@ -52,6 +46,10 @@ def make_gemm_launcher(problem: Any, make_form: Callable[[Pointers, Common], For
     batch = batch_of(problem)
     known: dict[Any, Callable[..., None]] = {}
     tables: dict[int, Any] = {}
+
+    def program(pointers: Pointers = ALIGNED, table: int = 0) -> Program:
+        flags = out_vectors(problem, pointers.out, pointers.c)
+        return make_program(pointers, common_values(problem, batch, flags, table))
 
     def make(key: tuple[int, ...]) -> Callable[..., None]:
         device, pointers = key[0], Pointers(*key[1:])
@@ -62,9 +60,7 @@ def make_gemm_launcher(problem: Any, make_form: Callable[[Pointers, Common], For
             if device not in tables:
                 tables[device] = to_device(batch.offsets, device=device)
             table = tables[device].pointer
-        flags = out_vectors(problem, pointers.out, pointers.c)
-        form = make_form(pointers, common_values(problem, batch, flags, table))
-        return known.setdefault(key, make_launcher(form.steps, scratch=form.scratch))
+        return known.setdefault(key, program(pointers, table).launcher())
 
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0
@@ -77,7 +73,7 @@ def make_gemm_launcher(problem: Any, make_form: Callable[[Pointers, Common], For
             found = make(key)
         found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
-    launch.known = known  # type: ignore[attr-defined]
+    launch.program = program  # type: ignore[attr-defined]
     return launch
 
 

@@ -8,17 +8,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims import settings
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_steps, ceil_div, fits_int32, round_up, vector_length
-from numbaprims.gpu.gemm.launching import Common, Form, Pointers, make_gemm_launcher
+from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher
 from numbaprims.gpu.gemm.mma import TILES, make_mma
 from numbaprims.gpu.gemm.reduce_kernel import REDUCE_THREADS, make_reduce
 from numbaprims.gpu.gemm.tiles import TILE_BYTES, copies, tile_k
-from numbaprims.gpu.launch import step
+from numbaprims.gpu.launch import Program, program_of, step
+from numbaprims.gpu.solver import Solver
 
 INTEGERS = ("i8", "u8")
 # The part of the tensor cores' peak that a tile's inner loop leaves (mma.py counts it), where mma.sync reaches that
@@ -169,17 +170,12 @@ class Mma(Solver):
         problem, _ = rows_first(problem)
         return min(self._seconds(problem, target, name) for name in self._tiles(target))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        problem, _ = rows_first(problem)
-        chunks, _ = self._chunks(problem)
-        return workspace_bytes(problem, chunks) if chunks > 1 else 0
-
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         problem, turned = rows_first(problem)
         tile = str(config["tile"])
         chunks, chunk = self._chunks(problem)
 
-        def make_form(pointers: Pointers, common: Common) -> Form:
+        def make_form(pointers: Pointers, common: Common) -> Program:
             return mma_form(problem, tile, pointers, common, chunks, chunk)
 
         launch = make_gemm_launcher(problem, make_form)
@@ -192,10 +188,11 @@ def turned_launcher(launch: Launcher) -> Launcher:
     def turned(out, a=None, b=None, *rest, **floats):  # type: ignore[no-untyped-def]
         launch(out, b, a, *rest, **floats)
 
+    turned.program = lambda: program_of(launch)  # type: ignore[attr-defined]
     return turned
 
 
-def mma_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks: int, chunk: int) -> Form:
+def mma_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks: int, chunk: int) -> Program:
     """The step (with chunks: the two steps) of one alignment of the arrays."""
     size, acc = TILES[tile], problem.accumulate
     activation = compiled_kind(problem.activation.kind)
@@ -208,15 +205,15 @@ def mma_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks
     room = round_up(problem.n, vector_length(acc))
     own = (tiles_m, tiles_n, chunks, chunk, room)
     blocks = problem.batch * chunks * tiles_m * tiles_n
-    steps = [step(kernel, blocks, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *own))]
+    steps = [step(kernel, blocks, lambda arrays, floats, at: (*common(arrays, floats), at.get("sums", 0), *own))]
     if not partial:
-        return Form(steps)
+        return Program(steps)
     reduce = make_reduce(problem.a_dtype, problem.out_dtype, activation)
     vectors, rows = room // vector_length(acc), problem.batch * problem.m
     tail = (chunks, room, vectors, rows)
     grid = ceil_div(rows * vectors, REDUCE_THREADS)
-    steps.append(step(reduce, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *tail)))
-    return Form(steps, scratch=workspace_bytes(problem, chunks))
+    steps.append(step(reduce, grid, lambda arrays, floats, at: (*common(arrays, floats), at["sums"], *tail)))
+    return Program(steps, {"sums": workspace_bytes(problem, chunks)})
 
 
 class MmaSplitK(Mma):

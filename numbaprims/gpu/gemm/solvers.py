@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import ceil_div, fits_int32, round_up, vector_length
-from numbaprims.gpu.gemm.launching import Common, Form, Pointers, make_gemm_launcher, operand_steps, waste
+from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher, operand_steps, waste
 from numbaprims.gpu.gemm.loads import way_of, words_of
 from numbaprims.gpu.gemm.naive import COLUMNS, ROWS, make_naive
 from numbaprims.gpu.gemm.reduce_kernel import REDUCE_THREADS, make_reduce
 from numbaprims.gpu.gemm.sizes import TILES
 from numbaprims.gpu.gemm.tiled_kernel import make_tiled
-from numbaprims.gpu.launch import step
+from numbaprims.gpu.launch import Program, step
+from numbaprims.gpu.solver import Solver
 
 # The part of the peak that a tile's kernel leaves: FFMA among all the instructions of a block of k (128 x 128: 2048 of
 # 2387), less 5 % for barriers and registers of one bank.
@@ -59,7 +60,7 @@ def work_of(problem: Any, target: Any, tile: str) -> cost.Work:
     )  # fmt: skip
 
 
-def tile_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks: int, chunk: int) -> Form:
+def tile_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks: int, chunk: int) -> Program:
     """The step (with chunks: the two steps) of one alignment of the arrays."""
     size, acc = TILES[tile], problem.accumulate
     a, b = operand_steps(problem)
@@ -74,16 +75,16 @@ def tile_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunk
     room = round_up(problem.n, vector_length(acc))
     own = (tiles_m, tiles_n, chunks, chunk, room)
     blocks = problem.batch * chunks * tiles_m * tiles_n
-    steps = [step(kernel, blocks, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *own))]
+    steps = [step(kernel, blocks, lambda arrays, floats, at: (*common(arrays, floats), at.get("sums", 0), *own))]
     if not partial:
-        return Form(steps)
+        return Program(steps)
     reduce = make_reduce(problem.a_dtype, problem.out_dtype, activation)
     vectors = room // vector_length(acc)
     rows = problem.batch * problem.m
     grid = ceil_div(rows * vectors, REDUCE_THREADS)
     tail = (chunks, room, vectors, rows)
-    steps.append(step(reduce, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *tail)))
-    return Form(steps, scratch=workspace_bytes(problem, chunks))
+    steps.append(step(reduce, grid, lambda arrays, floats, at: (*common(arrays, floats), at["sums"], *tail)))
+    return Program(steps, {"sums": workspace_bytes(problem, chunks)})
 
 
 def workspace_bytes(problem: Any, chunks: int) -> int:
@@ -114,7 +115,7 @@ class _Tiles(Solver):
         tile = str(config["tile"])
         chunks, chunk = self._chunks(problem)
 
-        def make_form(pointers: Pointers, common: Common) -> Form:
+        def make_form(pointers: Pointers, common: Common) -> Program:
             return tile_form(problem, tile, pointers, common, chunks, chunk)
 
         return make_gemm_launcher(problem, make_form)
@@ -183,9 +184,6 @@ class SplitK(_Tiles):
         # the sums are written behind the arithmetic, and read by the second kernel
         return first + 0.5 * (cost.sweep_seconds(sums, target) - cost.LAUNCH) + cost.sweep_seconds(sums, target)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return workspace_bytes(problem, self._chunks(problem)[0])
-
 
 class Naive(Solver):
     """One thread for each element of out, any strides."""
@@ -204,8 +202,8 @@ class Naive(Solver):
         row_blocks, column_blocks = ceil_div(problem.m, ROWS), ceil_div(problem.n, COLUMNS)
         grid = problem.batch * row_blocks * column_blocks
 
-        def make_form(pointers: Pointers, common: Common) -> Form:
+        def make_form(pointers: Pointers, common: Common) -> Program:
             own = (row_blocks, column_blocks, parts.TERMS)
-            return Form([step(kernel, grid, lambda arrays, floats, scratch: (*common(arrays, floats), *own))])
+            return Program([step(kernel, grid, lambda arrays, floats, _: (*common(arrays, floats), *own))])
 
         return make_gemm_launcher(problem, make_form)

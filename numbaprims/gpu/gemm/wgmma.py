@@ -19,9 +19,11 @@ Count for 128 x 256 and bfloat16, 64 k a stage, 2048 multiply-adds a clock:
 - registers: 128 sums and 26 others of the 224 that 288 threads leave each; one block a multiprocessor, 192 KiB.
 - issue: the loop is 4 wgmma and 50 scalar instructions, descriptors in uniform registers.
 
-Open until it has run on a GPU: whether maps that the host copied to global memory need a fence (fence.proxy.tensormap)
-before the first copy, and whether waiting for all but the newest group (`wgmma_wait(total, 1)`) gains anything with two
-warpgroups at work.
+The two tensor maps are one parameter by value: in constant memory, which the launch writes, they need no fence before
+the first copy (PTX: fence.proxy.tensormap), as they would in global memory.
+
+Open until it has run on a GPU: whether waiting for all but the newest group (`wgmma_wait(total, 1)`) gains anything
+with two warpgroups at work.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from numbaprims.gpu.device.warp import lane_index, uniform, warp_index
 from numbaprims.gpu.gemm.arguments import common_types
 from numbaprims.gpu.gemm.epilogue import make_drain
 from numbaprims.gpu.gemm.mma import PAD, make_corner
-from numbaprims.gpu.jit import GpuKernel, block_index, gpu_kernel, shared_array, thread_index, types
+from numbaprims.gpu.jit import ByValue, GpuKernel, block_index, gpu_kernel, shared_array, thread_index, types
 
 I32, I64, U32 = types.int32, types.int64, types.uint32
 ROW = 128
@@ -57,7 +59,7 @@ BOX = 64 * ROW
 """Bytes of 64 rows: what one wgmma reads of A, and one tensor copy of an operand that is not contiguous along k."""
 GROUP = 8 * ROW
 """Bytes of the eight rows in which the swizzle repeats."""
-MAPS = 128
+MAP = 128
 """Bytes of a tensor map."""
 
 
@@ -116,7 +118,7 @@ def make_wgmma(
     corner = make_corner(BM, BN)
     spec = (a_dtype, b_dtype, out_dtype, a_layout, b_layout, tile, activation)
     signature = types.void(
-        *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(S), types.uint64, *(I32,) * 4
+        *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(S), ByValue(2 * MAP, 64), *(I32,) * 4
     )
 
     @gpu_kernel(
@@ -149,7 +151,7 @@ def make_wgmma(
         if warp == U32(PRODUCER):
             if lane_index() == 0:
                 prefetch_tensor_map(maps)
-                prefetch_tensor_map(maps + types.uint64(MAPS))
+                prefetch_tensor_map(maps + types.uint64(MAP))
                 a_product, b_product = I32(product) * a_batched, I32(product) * b_batched
                 t = I32(0)
                 while t < k_tiles:
@@ -168,9 +170,9 @@ def make_wgmma(
                     if B_TURNED:
                         for box in range(B_BOXES):
                             at = (I32(first_n + I32(64 * box)), at_k, I32(b_product))
-                            tensor_copy(U32(target + U32(box * BOX)), maps + types.uint64(MAPS), at, ready)
+                            tensor_copy(U32(target + U32(box * BOX)), maps + types.uint64(MAP), at, ready)
                     else:
-                        tensor_copy(target, maps + types.uint64(MAPS), (at_k, first_n, I32(b_product)), ready)
+                        tensor_copy(target, maps + types.uint64(MAP), (at_k, first_n, I32(b_product)), ready)
                     t = I32(t + 1)
                     stage = U32(stage + U32(1))
                     if stage == U32(STAGES):

@@ -1,8 +1,7 @@
 """The solver on wgmma, and the tensor maps of its launches.
 
 A tensor map holds an array's address, so there is one pair of maps for each pair of operands that a launcher meets:
-made by the driver, copied to the device once, 256 bytes, and kept.  That first copy waits for the stream; a call that
-is to be captured in a CUDA graph must have been made once before with the same arrays.
+encoded by the driver on the host, 256 bytes, kept, and passed by value at each launch.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import driver as seam, parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_of, ceil_div
-from numbaprims.gpu.gemm.launching import Common, Form, Pointers, make_gemm_launcher
+from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher
 from numbaprims.gpu.gemm.mma_solvers import (
     INTEGERS,
     Mma,
@@ -28,9 +27,9 @@ from numbaprims.gpu.gemm.mma_solvers import (
     tensor_core_refusal,
     turned_launcher,
 )
-from numbaprims.gpu.gemm.wgmma import MAPS, ROW, TILES, make_wgmma
-from numbaprims.gpu.launch import step
-from numbaprims.gpu.memory import to_device
+from numbaprims.gpu.gemm.wgmma import ROW, TILES, make_wgmma
+from numbaprims.gpu.launch import Program, program_of, step
+from numbaprims.gpu.solver import Solver
 
 # The part of the tensor cores' peak that a tile's loop leaves (wgmma.py counts it); with one warpgroup nothing is
 # multiplied while it waits.
@@ -71,30 +70,27 @@ class Shape:
 
 
 class Maps:
-    """The tensor maps of a launcher's operands in device memory, by device and addresses."""
+    """The tensor maps of a launcher's operands, A's and then B's, as a kernel takes them, by device and addresses."""
 
     def __init__(self, a: Shape, b: Shape) -> None:
         self._shapes = (a, b)
         self._known: dict[tuple[int, int, int], Any] = {}
 
-    def address(self, a: Any, b: Any) -> int:
-        """Of the map of A, that of B behind it."""
-        device = a.origin.index
-        key = (device, a.pointer, b.pointer)
+    def of(self, a: Any, b: Any) -> Any:
+        key = (a.origin.index, a.pointer, b.pointer)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._make(device, a.origin.stream(), key[1:])
-        return int(found.pointer)
+            if len(self._known) >= KEPT_MAPS:
+                self._known.clear()
+            found = self._known[key] = self._make(*key)
+        return found
 
-    def _make(self, device: int, stream: int, pointers: tuple[int, ...]) -> Any:
-        driver = seam.current(device)
-        if len(self._known) >= KEPT_MAPS:
-            driver.synchronise(stream)  # launches that read a map that goes now
-            self._known.clear()
-        both = np.zeros((2, MAPS), np.uint8)
-        for row, (x, pointer) in enumerate(zip(self._shapes, pointers, strict=True)):
-            both[row] = driver.tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
-        return to_device(both, device=device, stream=stream)
+    def _make(self, device: int, *pointers: int) -> Any:
+        made = (
+            seam.current(device).tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
+            for x, pointer in zip(self._shapes, pointers, strict=True)
+        )
+        return seam.struct_of(np.concatenate([*made]))
 
 
 class Wgmma(Solver):
@@ -162,11 +158,11 @@ class Wgmma(Solver):
         own = (tiles_m, tiles_n, shapes[0].batched, shapes[1].batched)
         blocks = problem.batch * tiles_m * tiles_n
 
-        def make_form(pointers: Pointers, common: Common) -> Form:
-            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], scratch: int) -> tuple[Any, ...]:
-                return (*common(arrays, floats), scratch, maps.address(arrays[1], arrays[2]), *own)
+        def make_form(pointers: Pointers, common: Common) -> Program:
+            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], _: Any) -> tuple[Any, ...]:
+                return (*common(arrays, floats), 0, maps.of(arrays[1], arrays[2]), *own)
 
-            return Form([step(kernel, blocks, values)])
+            return Program([step(kernel, blocks, values)])
 
         launch = make_gemm_launcher(problem, make_form)
         by_tma = turned_launcher(launch) if turned else launch
@@ -182,4 +178,5 @@ class Wgmma(Solver):
             else:
                 by_tma(out, a, b, *rest, **floats)
 
+        choose.program = lambda: program_of(by_tma)  # type: ignore[attr-defined]
         return choose

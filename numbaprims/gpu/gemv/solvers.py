@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.gemv.arguments import THREADS, Cut, cut, walk
 from numbaprims.gpu.gemv.kernels import make_columns, make_combine, make_naive, make_row_block, make_rows
-from numbaprims.gpu.launch import aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, aligned, make_launcher, step
+from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
 SECOND_LAUNCH = 1.5e-6
@@ -32,10 +33,10 @@ def _values(problem: Any, how: Cut) -> Callable[..., tuple[Any, ...]]:
     fixed: tuple[int, ...] = (problem.m, problem.n, how.across, how.length, how.chunks, int(has_y))
     fixed += tuple(ints[name] for name in ("a_rs", "a_cs", "x_step", "y_step", "out_step"))
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
         out, a, x, y = arrays[:4]
         added = y.pointer + y_start if has_y else 0
-        pointers = (out.pointer + out_start, a.pointer + a_start, x.pointer + x_start, added, scratch)
+        pointers = (out.pointer + out_start, a.pointer + a_start, x.pointer + x_start, added, at.get("sums", 0))
         return (*pointers, floats[0], floats[1], *fixed)
 
     return values
@@ -65,11 +66,6 @@ class RegisterBlock(Solver):
         moved = problem.bytes_moved() / (efficiency * target.bandwidth)
         return float(LAUNCH + max(moved, waiting) + (SECOND_LAUNCH if how.chunks > 1 else 0.0))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        how = cut(problem)
-        accumulate = DTYPES[DTYPES[problem.dtype].accumulate].itemsize
-        return how.chunks * problem.m * accumulate if how.chunks > 1 else 0
-
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         how = cut(problem)
         values = _values(problem, how)
@@ -80,10 +76,12 @@ class RegisterBlock(Solver):
                 kernel = make_columns(problem.dtype, how.lanes, whole)
             else:
                 kernel = make_rows(problem.dtype, how.rows, how.lanes, how.warps, whole)
-            steps = [step(kernel, how.blocks, values)]
-            if how.chunks > 1:
-                steps.append(step(make_combine(problem.dtype), -(-problem.m // 32), values))
-            return make_launcher(steps, scratch=self.workspace(problem, target, config))
+            first = step(kernel, how.blocks, values)
+            if how.chunks == 1:
+                return make_launcher([first])
+            last = step(make_combine(problem.dtype), -(-problem.m // 32), values)
+            accumulate = DTYPES[DTYPES[problem.dtype].accumulate].itemsize
+            return make_launcher([first, last], {"sums": how.chunks * problem.m * accumulate})
 
         if not _wide(problem):
             return launcher(False)
@@ -93,6 +91,7 @@ class RegisterBlock(Solver):
             chosen = wide if aligned(16, a, x if along else None) else launcher(False)
             chosen(out, a, x, y, None, None, None, f0, f1)
 
+        launch.program = wide.program  # type: ignore[attr-defined]
         return launch
 
 

@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.ger.arguments import walk
 from numbaprims.gpu.ger.kernels import ROWS, THREADS, make_naive, make_row_block, make_tile
 from numbaprims.gpu.jit import GpuKernel
 from numbaprims.gpu.launch import aligned, make_launcher, step
+from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
 
@@ -36,7 +37,7 @@ def _values(starts: list[int], fixed: tuple[int, ...], swapped: bool, has_a: boo
     out_start, y_start, a_start = starts
     column, row = (2, 1) if swapped else (1, 2)
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
         a = arrays[3].pointer + a_start if has_a else 0
         out, x, y = arrays[0].pointer + out_start, arrays[column].pointer, arrays[row].pointer + y_start
         return (out, x, y, a, floats[0], *fixed)
@@ -81,6 +82,7 @@ class RegisterBlock(Solver):
             chosen = wide if aligned(16, out, (x, y)[row - 1], a) else launcher(1)
             chosen(out, x, y, a, None, None, None, f0)
 
+        launch.program = wide.program  # type: ignore[attr-defined]
         return launch
 
 

@@ -141,11 +141,20 @@ def scalars_of(typingctx, plan, pointers, numbers, n):  # type: ignore[no-untype
 # ---------------------------------------------------------------- elements
 
 
+def _accesses(builder: Any, sig: Any, args: Any, k: int, far: Any, lanes: int, near: int) -> list[tuple[Any, ...]]:
+    """The places of the accesses to a pack of array k."""
+    return [
+        (sig.args[5][k], builder.extract_value(args[5], k), types.int64, builder.add(far, I64(lane)))
+        for lane in range(0, lanes, near or 1)
+    ]
+
+
 @intrinsic
 def elements(typingctx, plan, p, V, K, beside, pointers, sizes, steps, first, step, end):  # type: ignore[no-untyped-def]
     """K packs of each operand that pass p reads (of all passes if p is -1): elements first, first + step, ... of a row.
 
-    The first is inside of the row.  `beside`: the innermost of the reduced dimensions has step 1 in every array.
+    The first is inside of the row.  `beside`: where the innermost of the reduced dimensions has step 1 in every array,
+    how many elements are loaded at a time; else 0.
     """
     known, which, lanes, packs = _plan(plan), int_literal(p), int_literal(V), int_literal(K)
     near, apart = int_literal(beside), int_literal(step)
@@ -166,11 +175,9 @@ def elements(typingctx, plan, p, V, K, beside, pointers, sizes, steps, first, st
                 own = list(every[k * count : (k + 1) * count])
                 if near:
                     own[-1] = None
-                where = (
-                    sig.args[5][k], builder.extract_value(args[5], k), types.int64, _offset(builder, indices, own)
-                )  # fmt: skip
-                loaded = _load(context, builder, where, lanes, readonly=False)
-                found += [_as_number(builder, v, known.dtypes[k], known.number).value for v in loaded]
+                for where in _accesses(builder, sig, args, k, _offset(builder, indices, own), lanes, near):
+                    loaded = _load(context, builder, where, near or 1, readonly=False)
+                    found += [_as_number(builder, v, known.dtypes[k], known.number).value for v in loaded]
         if not found:
             found = [(F64 if known.number == "f64" else F32)(0.0)]
         return tuple_of(context, builder, sig.return_type, found)
@@ -445,7 +452,8 @@ def write(typingctx, plan, p, which, V, beside, pointers, sizes, steps, before, 
                 if near:
                     own[-1] = None
                 far = _offset(builder, _indices(builder, at, lengths), own)
-                _store(context, builder, (sig.args[5][k], builder.extract_value(args[5], k), types.int64, far), stored)
+                for number, where in enumerate(_accesses(builder, sig, args, k, far, lanes, near)):
+                    _store(context, builder, where, stored[number * (near or 1) :][: near or 1])
         return void(context)
 
     given = (plan, p, which, V, beside, pointers, sizes, steps, before, scalars, loaded, first, step, end)

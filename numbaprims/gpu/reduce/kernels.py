@@ -64,8 +64,9 @@ class Form(NamedTuple):
     kept: int
     reduced: int
     """Dimensions."""
-    beside: bool
-    """Whether the elements of a row lie side by side along the innermost reduced dimension."""
+    beside: int
+    """Elements of an access, where those of a row lie side by side along the innermost reduced dimension, else 0.  It
+    is V, or 1 where packs are not aligned: what is added to what does not depend on where arrays begin."""
     wide: bool
     """Indices of 64 bits."""
 
@@ -100,7 +101,7 @@ def _functions(key: str, form: Form) -> _Functions:
     """Device functions that kernels of a form share, the numbers of their shared memory, and the types of their first
     parameters: pointers, numbers, kept sizes and steps of every array, reduced sizes and steps, rows, elements."""
     plan = plan_of(key)
-    across, T, V, K, held, beside = form.across, form.T, form.V, form.K, form.held, int(form.beside)
+    across, T, V, K, held, beside = form.across, form.T, form.V, form.K, form.held, form.beside
     I = types.int64 if form.wide else types.int32  # noqa: E741
     number = NUMBER[plan.number]
     STEP, WARPS = (T, T) if across else (T * V, T // 32)
@@ -189,7 +190,7 @@ def make_fused(key: str, form: Form) -> GpuKernel:
     plan = plan_of(key)
     own = _functions(key, form)
     I, place, walk, merged, number = own.index, own.place, own.walk, own.merged, NUMBER[plan.number]  # noqa: E741
-    V, K, held, beside, count = form.V, form.K, form.held, int(form.beside), own.shared
+    V, K, held, beside, count = form.V, form.K, form.held, form.beside, own.shared
     STEP = form.T * (1 if form.across else V)
     numbers_held = max(1, K * V * len(plan.reads(-1)))
     several = len(plan.scalars) + 1
@@ -301,11 +302,12 @@ def make_combine(key: str, form: Form, p: int) -> GpuKernel:
 
 
 def _rows(T: int, V: int, K: int, held: bool) -> Form:
-    return Form(False, T, V, K, held, 1, 1, True, False)
+    return Form(False, T, V, K, held, 1, 1, V, False)
 
 
-_ACROSS = Form(True, 8, 1, 4, False, 2, 1, False, False)
-_WIDE = Form(False, 32, 1, 4, False, 2, 3, False, True)
+_ACROSS = Form(True, 8, 1, 4, False, 2, 1, 0, False)
+_WIDE = Form(False, 32, 1, 4, False, 2, 3, 0, True)
+_SUMS = Form(False, 256, 8, 1, False, 1, 2, 1, False)
 _TRAIN = "batch_norm_train_running|f32,f32,f32,f32,f32,f32,f32,f32,f32,f32"
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
@@ -321,4 +323,7 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_part, (_TRAIN, _ACROSS, 0), ("LDG.E",)),
     (make_part, (_TRAIN, _ACROSS, 1), ("STG.E",)),
     (make_combine, (_TRAIN, _ACROSS, 0), ("SHFL",)),
+    (make_part, ("total|f32,f32", _SUMS._replace(V=4, K=4, beside=4), 0), ("LDG.E.128", "SHFL")),
+    (make_part, ("prelu_weight_gradient|bf16,bf16,bf16", _SUMS, 0), ("LDG.E.U16",)),
+    (make_part, ("total|f32,f32", _SUMS._replace(V=1, K=4, beside=0, wide=True), 0), ("LDG.E", "SHFL")),
 ]

@@ -6,11 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.launch import Step, aligned, make_launcher, step
+from numbaprims.gpu import parts
+from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
 from numbaprims.gpu.reduce.kernels import THREADS, Form, make_combine, make_fused, make_part
 from numbaprims.gpu.reduce.plans import Plan, key_of, plan_of
+from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
 HELD = 32
@@ -21,6 +23,8 @@ CHUNK = 4096
 """Elements of a chunk at least, by all threads of a block."""
 _LIMIT = (1 << 31) - (1 << 20)
 _GRID = 65535
+_SECTOR = 8
+"""Elements of a sector of 32 bytes, one of which is wanted where they lie apart."""
 
 
 def _power_of_2(n: int) -> int:
@@ -56,7 +60,7 @@ def _rows_form(problem: Any, plan: Plan, V: int) -> Form:
     packs, room = -(-problem.n // V), 0
     if reads:
         room = HELD // (V * len(plan.reads(-1)) * (DTYPES[plan.number].itemsize // 4))
-    facts = (len(problem.kept), len(problem.reduced), True, False)
+    facts = (len(problem.kept), len(problem.reduced), V, False)
     for T in (min(32, _power_of_2(packs)), THREADS, 2 * THREADS):
         K = _power_of_2(-(-packs // T))
         if K <= room:
@@ -66,18 +70,18 @@ def _rows_form(problem: Any, plan: Plan, V: int) -> Form:
 
 def _across_form(problem: Any, plan: Plan) -> Form:
     warps = 8 if problem.n >= 32 else 2
-    return Form(True, warps, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), False, False)
+    return Form(True, warps, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), 0, False)
 
 
 def _chunks(problem: Any, form: Form) -> tuple[int, int]:
     """(how many chunks a row is cut into, elements of one)."""
     least = CHUNK if not form.across else 32 * form.T
     wanted = max(1, BLOCKS // -(-problem.rows // form.rows))
-    count = max(1, min(wanted, -(-problem.n // least), _GRID))
+    count = max(1, min(wanted, -(-problem.n // least)), -(-problem.n // (parts.TERMS * form.T)))
     # a multiple of what all threads of a row take in a turn, which packs are whole in
     turn = form.T * form.V * form.K
-    length = -(-problem.n // (count * turn)) * turn
-    return -(-problem.n // length), length
+    length = max(1, -(-problem.n // (min(count, _GRID) * turn))) * turn
+    return max(1, -(-problem.n // length)), length
 
 
 class _Arguments:
@@ -89,12 +93,12 @@ class _Arguments:
         self.fixed = (*problem.kept, *kept, *problem.reduced, *reduced, problem.rows, problem.n)
 
     def values(self, *further: Any) -> Callable[..., tuple[Any, ...]]:
-        """For a step; a function among `further` is called with the address of the scratch memory."""
+        """For a step; a name among `further` is that of a region."""
         count, numbers, fixed = self.arrays, self.numbers, self.fixed
 
-        def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
             pointers = (array.pointer for array in arrays[:count])
-            last = (each(scratch) if callable(each) else each for each in further)
+            last = (at[each] if each.__class__ is str else each for each in further)
             return (*pointers, *floats[:numbers], *fixed, *last)
 
         return values
@@ -111,33 +115,28 @@ def split_launcher(problem: Any, form: Form) -> Launcher:
     """A kernel for each pass over chunks, and one that combines their states."""
     key = key_of(problem)
     plan = plan_of(key)
-    arguments, size = _Arguments(problem, plan), DTYPES[plan.number].itemsize
+    arguments = _Arguments(problem, plan)
     count, length = _chunks(problem, form)
-    states = (plan.place(plan.passes) - 1) * problem.rows * size
-    most = max(plan.state(p) for p in range(plan.passes)) * problem.rows * count * size
     grid = (-(-problem.rows // form.rows), count)
     steps: list[Step] = []
 
-    def chunks_at(scratch: int) -> int:
-        return scratch + states
-
-    def states_at(scratch: int) -> int:
-        return scratch
-
     for p in range(plan.passes):
-        steps.append(step(make_part(key, form, p), grid, arguments.values(length, chunks_at, states_at)))
+        steps.append(step(make_part(key, form, p), grid, arguments.values(length, "chunks", "states")))
         if p in plan.reduced:
             blocks = -(-problem.rows // (THREADS // 32))
-            steps.append(step(make_combine(key, form, p), blocks, arguments.values(count, chunks_at, states_at)))
-    return make_launcher(steps, scratch=states + most)
+            steps.append(step(make_combine(key, form, p), blocks, arguments.values(count, "chunks", "states")))
+    each = problem.rows * DTYPES[plan.number].itemsize
+    most = max(plan.state(p) for p in range(plan.passes))
+    return make_launcher(steps, {"states": (plan.place(plan.passes) - 1) * each, "chunks": most * count * each})
 
 
-def _by_alignment(problem: Any, V: int, launcher: Callable[[int], Launcher]) -> Launcher:
-    """A launcher of packs where the arrays of a call allow them, else of single elements."""
-    make = functools.cache(launcher)
+def _by_alignment(problem: Any, form: Form, launcher: Callable[[Any, Form], Launcher]) -> Launcher:
+    """A launcher that takes packs at once where the arrays of a call allow it, else by single elements."""
+    make = functools.cache(lambda beside: launcher(problem, form._replace(beside=beside)))
+    V = form.beside
+    if V < 2:
+        return make(V)
     make(V)
-    if V == 1:
-        return make(1)
     places = [
         (k, V * DTYPES[array.dtype].itemsize)
         for k, array in enumerate(problem.arrays)
@@ -149,6 +148,7 @@ def _by_alignment(problem: Any, V: int, launcher: Callable[[int], Launcher]) -> 
         whole = all(aligned(nbytes, given[k]) for k, nbytes in places)
         make(V if whole else 1)(*arrays, more=more, **floats)
 
+    launch.program = make(V).program  # type: ignore[attr-defined]
     return launch
 
 
@@ -191,11 +191,10 @@ class Rows(_Reduce):
         return _seconds(problem, target, form, -(-problem.rows // form.rows), 1 if form.held else plan.passes)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        if problem.empty:
+        if problem.rows == 0:
             return make_launcher(())
         plan = plan_of(key_of(problem))
-        width = _width(problem, plan)
-        return _by_alignment(problem, width, lambda V: fused_launcher(problem, _rows_form(problem, plan, V)))
+        return _by_alignment(problem, _rows_form(problem, plan, _width(problem, plan)), fused_launcher)
 
 
 class Across(_Reduce):
@@ -210,7 +209,7 @@ class Across(_Reduce):
         return _seconds(problem, target, form, -(-problem.rows // form.rows), plan.passes)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        if problem.empty:
+        if problem.rows == 0:
             return make_launcher(())
         return fused_launcher(problem, _across_form(problem, plan_of(key_of(problem))))
 
@@ -221,32 +220,34 @@ class Split(_Reduce):
     name = "split"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.layout not in ("rows", "across"):
-            return "neither elements of a row nor neighbouring rows lie side by side"
-        if -(-problem.rows // 8) >= _LIMIT:
-            return "a grid has no room for its rows"
-        return _too_far(problem)
+        return "a grid has no room for its rows" if -(-problem.rows // 8) >= _LIMIT else None
 
-    def _form(self, problem: Any, plan: Plan, V: int) -> Form:
+    def _form(self, problem: Any, plan: Plan) -> Form:
+        wide = _too_far(problem) is not None
         if problem.layout == "across":
-            return _across_form(problem, plan)._replace(T=8)
-        return Form(
-            False, THREADS, V, _loaded(plan, V), False, len(problem.kept), len(problem.reduced), True, False
-        )  # fmt: skip
+            return _across_form(problem, plan)._replace(T=8, wide=wide)
+        V = beside = _width(problem, plan)
+        if problem.layout == "strided":
+            V, beside = 1, 0
+        facts = (len(problem.kept), len(problem.reduced), beside, wide)
+        return Form(False, THREADS, V, _loaded(plan, V), False, *facts)
+
+    def chunks(self, problem: Any) -> int:
+        """How many each row is cut into."""
+        return _chunks(problem, self._form(problem, plan_of(key_of(problem))))[0]
 
     def estimate(self, problem: Any, target: Any) -> float:
         plan = plan_of(key_of(problem))
-        form = self._form(problem, plan, 1 if problem.layout == "across" else _width(problem, plan))
-        blocks = -(-problem.rows // form.rows) * _chunks(problem, form)[0]
+        form = self._form(problem, plan)
+        blocks = -(-problem.rows // form.rows) * self.chunks(problem)
         launches = plan.passes + len(plan.reduced) - 1
-        return launches * LAUNCH + _seconds(problem, target, form, blocks, plan.passes)
+        walks = plan.passes * (_SECTOR if problem.layout == "strided" else 1)
+        return launches * LAUNCH + _seconds(problem, target, form, blocks, walks)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        if problem.empty:
+        if problem.rows == 0:
             return make_launcher(())
-        plan = plan_of(key_of(problem))
-        width = 1 if problem.layout == "across" else _width(problem, plan)
-        return _by_alignment(problem, width, lambda V: split_launcher(problem, self._form(problem, plan, V)))
+        return _by_alignment(problem, self._form(problem, plan_of(key_of(problem))), split_launcher)
 
 
 class Naive(Solver):
@@ -259,18 +260,18 @@ class Naive(Solver):
 
     def _form(self, problem: Any) -> Form:
         plan = plan_of(key_of(problem))
-        return Form(False, 32, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), False, True)
+        return Form(False, 32, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), 0, True)
 
     def estimate(self, problem: Any, target: Any) -> float:
-        # a sector of 32 bytes for each element
         form = self._form(problem)
-        walks = 8 * plan_of(key_of(problem)).passes
-        return LAUNCH + _seconds(problem, target, form, -(-problem.rows // form.rows), walks)
+        walks = _SECTOR * plan_of(key_of(problem)).passes
+        return _seconds(problem, target, form, -(-problem.rows // form.rows), walks)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        if problem.empty:
+        if problem.rows == 0:
             return make_launcher(())
         return fused_launcher(problem, self._form(problem))
 
 
-SOLVERS = (Rows(), Across(), Split(), Naive())
+SPLIT = Split()
+SOLVERS = (Rows(), Across(), SPLIT, Naive())

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.launch import Step, aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
+from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.windows.backward import make_backward
 from numbaprims.gpu.windows.forward import make_forward
 from numbaprims.gpu.windows.geometry import THREADS
@@ -142,9 +143,9 @@ def forward_step(layout: Layout, operation: str, V: int, large: bool = False) ->
     to = layout.contiguous() if operation == "places" else layout.strides.get("indices", none)
     fixed = (float(problem.p), *numbers, *layout.strides["out"], *to, *layout.strides["x"])
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
         out, indices, x = arrays[:3]
-        places = scratch if operation == "places" else out.pointer if indices is None else indices.pointer
+        places = at["places"] if operation == "places" else out.pointer if indices is None else indices.pointer
         return (out.pointer, places, x.pointer, *fixed)
 
     return step(kernel, -(-numbers[0] // each), values)
@@ -160,9 +161,9 @@ def backward_step(layout: Layout, operation: str, V: int) -> Step:
     lying = (layout.strides["out"], layout.strides["dy"], kept, *(layout.strides.get(name, none) for name in "xy"))
     fixed = (float(problem.p), *numbers, *(stride for array in lying for stride in array))
 
-    def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+    def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
         out, indices, x, dy, y = (0 if array is None else array.pointer for array in arrays[:5])
-        return (out, dy, indices or scratch or out, x or out, y or out, *fixed)
+        return (out, dy, indices or at.get("places") or out, x or out, y or out, *fixed)
 
     return step(kernel, -(-numbers[0] // THREADS), values)
 
@@ -180,9 +181,9 @@ class _Pooling(Solver):
         if problem.op != "max" or problem.indices:
             names = tuple(layout.strides)
             return _by_alignment(layout, names, lambda V: make_launcher([backward_step(layout, operation, V)]))
-        scratch = 8 * problem.n * problem.c * math.prod(problem.out)
+        places = 8 * problem.n * problem.c * math.prod(problem.out)
         find = forward_step(layout, "places", 1, problem.taps >= MANY and not self.wide)
-        return make_launcher([find, backward_step(layout, operation, 1)], scratch=scratch)
+        return make_launcher([find, backward_step(layout, operation, 1)], {"places": places})
 
 
 def _by_alignment(layout: Layout, names: tuple[str, ...], launcher: Callable[[int], Launcher]) -> Launcher:
@@ -200,6 +201,7 @@ def _by_alignment(layout: Layout, names: tuple[str, ...], launcher: Callable[[in
         whole = aligned(nbytes, *(given[place] for place in data)) and (a1 is None or aligned(8 * V, a1))
         make(V if whole else 1)(a0, a1, a2, a3, a4, *rest, **floats)
 
+    launch.program = make(V).program  # type: ignore[attr-defined]
     return launch
 
 

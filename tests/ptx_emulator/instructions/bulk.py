@@ -220,8 +220,8 @@ def _tensor(context: Context, ins: Instruction, to_shared: bool) -> Step:
 def _find_map(batch: Batch, ins: Instruction, lane: int, address: int) -> TensorMap:
     if address % 64:
         batch.fail(errors.MemoryFault, ins, lane, "a tensor map that is not aligned to 64 bytes")
-    raw = _read_global(batch, ins, lane, address, 128)
-    tensor = decode(raw)
+    words = access.load(batch, ins, "", np.full(8, lane), address + np.arange(0, 128, 16), 16, 4)
+    tensor = decode(words.view(np.uint8))
     if tensor is None:
         batch.fail(errors.Unsupported, ins, lane, "128 bytes that tensor_map.encode did not write")
     assert tensor is not None

@@ -8,7 +8,7 @@ import numpy as np
 from .. import errors
 from ..dtypes import FLOATS, NUMPY, UNSIGNED, bf16_to_f32, types_of, width
 from ..machine import Batch, Step
-from ..memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from ..memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from ..operands import Context, space_of
 from ..parse import Instruction, elements
 from ..registry import instruction
@@ -77,9 +77,12 @@ def _pack(context: Context, kind: str, target: str, source: str) -> Step:
     return pack
 
 
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+
+
 @instruction("cvta")
 def _to_generic(context: Context, ins: Instruction) -> Step:
-    base = np.uint64({"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space_of(ins), 0))
+    base = np.uint64(_WINDOWS.get(space_of(ins), 0))
     kind = types_of(ins.modifiers)[-1]
     get, put = context.read(ins.operands[1], "u64" if kind == "u64" else "u32"), context.write(ins.operands[0])
     if ins.has("to"):
@@ -90,12 +93,12 @@ def _to_generic(context: Context, ins: Instruction) -> Step:
 @instruction("isspacep")
 def _is_space(context: Context, ins: Instruction) -> Step:
     get, put = context.read(ins.operands[1], "u64"), context.write(ins.operands[0])
-    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space_of(ins))
+    window = _WINDOWS.get(space_of(ins))
 
     def test(batch: Batch) -> None:
         address = get(batch)
         if window is None:
-            put(batch, address >= np.uint64(LOCAL_WINDOW + WINDOW_BYTES))
+            put(batch, address >= np.uint64(PARAM_WINDOW + WINDOW_BYTES))
         else:
             put(batch, (address >= np.uint64(window)) & (address < np.uint64(window + WINDOW_BYTES)))
 

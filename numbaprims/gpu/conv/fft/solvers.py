@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.fft import cost
@@ -13,11 +13,12 @@ from numbaprims.gpu.conv.fft.domain import FORMS, Cut, Grid, Operand, cuts, grid
 from numbaprims.gpu.conv.fft.inverse import make_inverse
 from numbaprims.gpu.conv.fft.spectra import make_spectra
 from numbaprims.gpu.conv.fft.tile import SIZES, tiles_of
-from numbaprims.gpu.conv.transformed import Multiply, Pose, Stage, make_driver, multiply_step, pose, ranked
+from numbaprims.gpu.conv.transformed import Pose, multiply_step, pose, ranked
 from numbaprims.gpu.conv.winograd.solvers import common_refusal
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import ceil_div
-from numbaprims.gpu.launch import Step, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Nested, Step, make_launcher, program_of, step
+from numbaprims.gpu.solver import Solver
 
 LEAST = 4
 """Outputs of a tile along a side: with fewer, most of a spectrum is for nothing."""
@@ -104,35 +105,12 @@ class Fft(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         return min(cost.seconds(problem, target, n, form) for n in fitting(problem) for form in FORMS)
 
-    def _products(self, made: list[Cut], target: Any, config: Config, places: Places) -> tuple[list[Multiply], int]:
-        """The product of each slice, and the scratch memory that gemm asks for besides."""
-        known: dict[tuple[int, bool], tuple[Multiply, int]] = {}
-        found = []
-        for cut in made:
-            key = (cut.tiles, cut.product.has_c)
-            if key not in known:
-                # the last slice may be one that the solver of the others does not take
-                able = [solver.name for solver in ranked(cut.product, target)]
-                name = str(config["gemm"])
-                a, b = (places.wide, places.plain) if cut.wide_first else (places.plain, places.wide)
-                known[key] = multiply_step(
-                    cut.product, target, name if name in able else able[0], places.result, a, b,
-                    prepared="" if not places.kept else "a" if cut.wide_first else "b",
-                )  # fmt: skip
-            found.append(known[key][0])
-        return found, max(more for _, more in known.values())
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        made = cuts(problem, int(config["n"]), str(config["form"]))
-        places = places_of(made, problem.prepared)
-        return places.end + self._products(made, target, config, places)[1]
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         cut = cuts(problem, int(config["n"]), str(config["form"]))[0]
         elements = cut.wide.nbytes // DTYPES[problem.accumulate].itemsize
         array, view = weights.origin.empty((elements,), problem.accumulate)
         view.owner = array
-        transform = self._filters(problem, pose(problem), config, cut, lambda arrays, scratch: arrays[0].pointer)
+        transform = self._filters(problem, pose(problem), config, cut, None)
         make_launcher([transform])(view, None, weights)
         return view
 
@@ -145,31 +123,34 @@ class Fft(Solver):
         ):
             ways[a5 is not None](a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
+        launch.program = lambda: program_of(ways[problem.prepared])  # type: ignore[attr-defined]
         return launch
 
     def _driver(self, problem: Any, target: Any, config: Config, kept: bool) -> Launcher:
         q, n = pose(problem), int(config["n"])
         made = cuts(problem, n, str(config["form"]))
-        places = places_of(made, kept)
-        products, _ = self._products(made, target, config, places)
-        stages: list[Stage] = []
+        wide: str | int = 5 if kept else "wide"
+        stages: list[Step | Nested] = []
         weight = problem.direction == "weight"
         if not weight and not kept:
-            stages.append(self._filters(problem, q, config, made[0], lambda arrays, scratch: scratch + places.wide))
-        for cut, product in zip(made, products, strict=True):
-            stages.append(self._plain(problem, q, config, cut, places.plain))
+            stages.append(self._filters(problem, q, config, made[0], "wide"))
+        for cut in made:
+            stages.append(self._plain(problem, q, config, cut))
             if weight:
-                stages.append(self._pixels(problem, q, config, cut, places.wide))
-            stages.append(product)
+                stages.append(self._pixels(problem, q, config, cut))
+            a, b = (wide, "plain") if cut.wide_first else ("plain", wide)
+            stages.append(multiply_step(cut.product, target, str(config["gemm"]), "result", a, b))
             if not weight:
-                stages.append(self._outputs(problem, q, config, cut, places.result))
+                stages.append(self._outputs(problem, q, config, cut))
         if weight:
-            stages.append(self._gradients(problem, q, config, made[0], places.result))
-        return make_driver(stages, scratch=places.end)
+            stages.append(self._gradients(problem, q, config, made[0]))
+        names = ("plain", "result") if kept else ("plain", "wide", "result")
+        # room for the largest slice
+        return make_launcher(stages, {name: max(getattr(cut, name).nbytes for cut in made) for name in names})
 
     # ------------------------------------------------------------ the transforms
 
-    def _plain(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+    def _plain(self, problem: Any, q: Pose, config: Config, cut: Cut) -> Step:
         """Spectra of the tiles of x (dy for the data gradient)."""
         n, grid = int(config["n"]), grid_of(problem, int(config["n"]))
         d = q.depth
@@ -180,7 +161,7 @@ class Fft(Solver):
         place = 2 if problem.direction == "weight" else 1
         return spectra_step(
             problem, config, cut, cut.plain, "plain", image, (q.x_channels, d.taps), cut.tiles, order_of(problem),
-            lambda arrays, scratch: (scratch + at, arrays[place].pointer),
+            lambda arrays, at: (at["plain"], arrays[place].pointer),
         )  # fmt: skip
 
     @staticmethod
@@ -192,63 +173,44 @@ class Fft(Solver):
             (grid.rows, grid.columns, *grid.step), d.out, (d.out, 1, 1, 0),
         )  # fmt: skip
 
-    def _pixels(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+    def _pixels(self, problem: Any, q: Pose, config: Config, cut: Cut) -> Step:
         """Spectra of the tiles of dy, for the weight's gradient."""
         grid = grid_of(problem, int(config["n"]))
         image = self._result(q, grid)
         return spectra_step(
             problem, config, cut, cut.wide, "wide", image, (q.out_channels, 1), cut.tiles, "channels",
-            lambda arrays, scratch: (scratch + at, arrays[1].pointer),
+            lambda arrays, at: (at["wide"], arrays[1].pointer),
         )  # fmt: skip
 
-    def _filters(self, problem: Any, q: Pose, config: Config, cut: Cut, place: Callable[[Any, int], int]) -> Step:
-        """Spectra of the filters: images of one tile, as many as output channels."""
+    def _filters(self, problem: Any, q: Pose, config: Config, cut: Cut, to: str | None) -> Step:
+        """Spectra of the filters, into a region or the first array: images of one tile, one an output channel."""
         window = problem.kernel[1:]
         image = Image(q.w_group, with_depth(q.w_steps, q.depth.w_step), window, window, depth=(q.depth.taps, 0, 1, 0))
         begin = q.w_start * DTYPES[problem.w_dtype].itemsize
         return spectra_step(
             problem, config, cut._replace(first=0), cut.wide, "wide", image, (q.x_channels, q.depth.taps),
-            q.out_channels, "tiles", lambda arrays, scratch: (place(arrays, scratch), arrays[2].pointer + begin),
+            q.out_channels, "tiles",
+            lambda arrays, at: (at[to] if to else arrays[0].pointer, arrays[2].pointer + begin),
         )  # fmt: skip
 
-    def _outputs(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+    def _outputs(self, problem: Any, q: Pose, config: Config, cut: Cut) -> Step:
         """The results of a slice."""
         order = order_of(problem)
         given = problem.y_order if problem.direction == "forward" else problem.x_order
         image = self._result(q, grid_of(problem, int(config["n"])))
         c = (q.out_channels * q.c_steps[1], *with_depth(q.c_steps, q.depth.c_step))
         lanes = "items" if order == given_order(given) == "channels" else "pixels"
-        return inverse_step(problem, config, cut, image, c, (q.out_channels, cut.tiles), order, lanes, at)
+        return inverse_step(problem, config, cut, image, c, (q.out_channels, cut.tiles), order, lanes)
 
-    def _gradients(self, problem: Any, q: Pose, config: Config, cut: Cut, at: int) -> Step:
+    def _gradients(self, problem: Any, q: Pose, config: Config, cut: Cut) -> Step:
         """The weight's gradient: images of one tile; taps along the depth take the place of images, channels that of
         planes, for that is how the channels of x lie in the products."""
         window, w, c = problem.kernel[1:], problem.strides.w, problem.strides.c
         image = Image(q.w_group, (w[2], w[0], w[1], *w[3:]), window, window, planes=q.x_channels)
         steps = (q.out_channels * c[0], c[2], c[0], c[1], *c[3:])
         return inverse_step(
-            problem, config, cut._replace(first=0), image, steps, (q.out_channels, summed(q)), "tiles", "pixels", at
+            problem, config, cut._replace(first=0), image, steps, (q.out_channels, summed(q)), "tiles", "pixels"
         )
-
-
-class Places(NamedTuple):
-    """Bytes behind the scratch memory's beginning."""
-
-    plain: int
-    wide: int
-    result: int
-    end: int
-    kept: bool
-    """Whether the wide operand lies in the prepared weights instead."""
-
-
-def places_of(made: list[Cut], kept: bool) -> Places:
-    """Room for the largest slice."""
-    wide, plain, result = (
-        max(getattr(cut, name).nbytes for cut in made) for name in ("wide", "plain", "result")
-    )  # fmt: skip
-    begin = 0 if kept else wide
-    return Places(begin, 0, begin + plain, begin + plain + result, kept)
 
 
 def given_order(order: str) -> str:
@@ -258,7 +220,7 @@ def given_order(order: str) -> str:
 
 def spectra_step(
     problem: Any, config: Config, cut: Cut, operand: Operand, role: str, image: Image, channels: tuple[int, int],
-    tiles: int, order: str, pointers: Callable[[Any, int], tuple[int, int]],
+    tiles: int, order: str, pointers: Callable[[Any, Addresses], tuple[int, int]],
 ) -> Step:  # fmt: skip
     """The transform of so many channels, taps along the depth, and tiles."""
     p, n = problem, int(config["n"])
@@ -274,12 +236,12 @@ def spectra_step(
         channels[0], image.planes, *image.depth, image.group, *image.steps, *operand[:6],
     )  # fmt: skip
     grid = (ceil_div(rows * tiles, tiles_of(p.accumulate, n)), p.groups)
-    return step(kernel, grid, lambda arrays, _, scratch: (*pointers(arrays, scratch), *numbers))
+    return step(kernel, grid, lambda arrays, _, at: (*pointers(arrays, at), *numbers))
 
 
 def inverse_step(
     problem: Any, config: Config, cut: Cut, image: Image, c: tuple[int, ...], counts: tuple[int, int], order: str,
-    lanes: str, at: int,
+    lanes: str,
 ) -> Step:  # fmt: skip
     """The way back to `counts` channels and tiles; `c` are the steps of c: group, n, c, d, h, w."""
     p, n = problem, int(config["n"])
@@ -294,5 +256,5 @@ def inverse_step(
     )  # fmt: skip
     grid = (ceil_div(channels * tiles, tiles_of(p.accumulate, n)), p.groups)
     return step(
-        kernel, grid, lambda arrays, floats, scratch: (*common(arrays, floats), scratch + at, *numbers)
+        kernel, grid, lambda arrays, floats, at: (*common(arrays, floats), at["result"], *numbers)
     )  # fmt: skip

@@ -15,7 +15,7 @@ from numbaprims.gpu.conv.winograd.solvers import Square, source_order
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div
-from numbaprims.gpu.launch import make_launcher, step
+from numbaprims.gpu.launch import make_launcher, program_of, step
 
 #: Instructions of a thread for 8 channels, counted in the code for sm_90a: multiply-adds; in all, with plain windows
 #: and with prepared ones; and of the end of a block.
@@ -94,7 +94,7 @@ class WinogradFused(Square):
             activation = compiled_kind(problem.activation.kind)
             kernel = make_fused(problem.in_dtype, problem.out_dtype, order, "kept" if kept else windows, activation)
 
-            def values(arrays: Any, floats: Any, scratch: int) -> tuple[Any, ...]:
+            def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
                 packed = arrays[5].pointer if kept else 0
                 return (*common(arrays, floats), packed, *numbers, flags, *steps)
 
@@ -109,4 +109,5 @@ class WinogradFused(Square):
             found = known.get(key) or make(key)
             found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
+        launch.program = lambda: program_of(make((0, 0, problem.prepared)))  # type: ignore[attr-defined]
         return launch

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
 from numbaprims.gpu.conv.transformed import (
     Depth,
     Domain,
     Pose,
-    Stage,
     batched_product,
-    make_driver,
     multiply_step,
     pose,
     ranked,
@@ -26,7 +24,8 @@ from numbaprims.gpu.conv.winograd.solvers import MOST_TAPS, Source, common_refus
 from numbaprims.gpu.conv.winograd.window import make_window
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import ceil_div, round_up
-from numbaprims.gpu.launch import Step, step
+from numbaprims.gpu.launch import Nested, Step, make_launcher, step
+from numbaprims.gpu.solver import Solver
 from numbaprims.ops._gemm_problem import GemmProblem
 
 FEW_TILES = 16
@@ -143,50 +142,31 @@ class WinogradWeight(Solver):
         nbytes = threads * h.r * w.r * size_out * (2 if problem.has_c else 1) + self._sum_bytes(problem, q, parts[0])
         return seconds + cost.sweep_seconds(nbytes, threads, cost.OUT * positions + cost.END * h.r * w.r, target)
 
-    def _products(self, problem: Any, target: Any, config: Config) -> tuple[list[Any], int, int]:
-        """The product of each slice, the end of what lies in scratch memory, and the bytes that gemm asks for
-        besides."""
-        q = pose(problem)
-        made, end, besides = [], 0, 0
-        for part in self._slices(problem, q):
-            at = self._sum_bytes(problem, q, part)
-            able = [solver.name for solver in ranked(part.product, target, rounded=False)]
-            # the last slice may be one that the solver of the others does not take
-            name = str(config["gemm"]) if config["gemm"] in able else able[0]
-            v, y = part.bytes
-            stage, more = multiply_step(part.product, target, name, 0, at + v, at)
-            made.append(stage)
-            end, besides = max(end, at + v + y), max(besides, more)
-        return made, end, besides
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        _, end, besides = self._products(problem, target, config)
-        return end + besides
-
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return None
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q, axes = pose(problem), self.axes(problem)
         d = q.depth
-        multiply, end, _ = self._products(problem, target, config)
         of_y = Source(
             1, problem.in_dtype, q.out_channels, q.out, (0, 0), q.out_steps, Depth(d.out, d.out, x_step=d.out_step)
         )
         of_x = Source(2, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps, d)
-        stages: list[Stage] = []
-        for part, product in zip(self._slices(problem, q), multiply, strict=True):
-            tiles, order, at = (part.first, part.v.tiles), part.v.order, self._sum_bytes(problem, q, part)
+        stages: list[Step | Nested] = []
+        every = self._slices(problem, q)
+        for part in every:
+            tiles, order = (part.first, part.v.tiles), part.v.order
             stages += [
-                input_step("input", axes, of_x, q.out, q.groups, tiles, order, part.v.v, at),
-                input_step("gradient", axes, of_y, q.out, q.groups, tiles, order, part.y.v, at + part.bytes[0]),
-                product,
+                input_step("input", axes, of_x, q.out, q.groups, tiles, order, part.v.v, "x"),
+                input_step("gradient", axes, of_y, q.out, q.groups, tiles, order, part.y.v, "dy"),
+                multiply_step(part.product, target, str(config["gemm"]), "sums", "dy", "x", rounded=False),
             ]
         stages.append(self._window(problem, q, part.v.channels))
-        return make_driver(stages, scratch=end)
+        v, y = (max(part.bytes[which] for part in every) for which in range(2))
+        return make_launcher(stages, {"sums": self._sum_bytes(problem, q, every[0]), "x": v, "dy": y})
 
     def _window(self, problem: Any, q: Pose, channels: int) -> Step:
-        """The taps, of sums that lie at the scratch memory's beginning."""
+        """The taps, of the sums."""
         h, w = self.axes(problem)
         work = q.groups * q.out_channels * channels
         numbers = (
@@ -199,5 +179,5 @@ class WinogradWeight(Solver):
         )
         return step(
             kernel, ceil_div(work, kernel.threads),
-            lambda arrays, floats, scratch: (*common(arrays, floats), scratch, *numbers),
+            lambda arrays, floats, at: (*common(arrays, floats), at["sums"], *numbers),
         )  # fmt: skip

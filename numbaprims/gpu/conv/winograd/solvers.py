@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from numbaprims import settings
-from numbaprims.dispatch.solver import Config, Launcher, Solver
+from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.conv.arguments import LARGEST, common_values
-from numbaprims.gpu.conv.transformed import Depth, Domain, Pose, Stage, make_driver, multiply_step, pose, ranked, slices
+from numbaprims.gpu.conv.transformed import Depth, Domain, Pose, multiply_step, pose, ranked, slices
 from numbaprims.gpu.conv.winograd import cost
 from numbaprims.gpu.conv.winograd.axes import Axis, best_axis
 from numbaprims.gpu.conv.winograd.transform_in import THREADS, make_filter, make_input
 from numbaprims.gpu.conv.winograd.transform_out import make_output, vector_of
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div
-from numbaprims.gpu.launch import Step, make_launcher, step
+from numbaprims.gpu.launch import Nested, Step, make_launcher, program_of, step
+from numbaprims.gpu.solver import Solver
 
 R = 3
 MOST_TAPS = 196
@@ -59,10 +60,10 @@ class Source(NamedTuple):
 
 def input_step(
     role: str, axes: tuple[Axis, Axis], source: Source, out: tuple[int, int], groups: int, tiles: tuple[int, int],
-    order: str, v: tuple[int, int, int, int], at: int,
+    order: str, v: tuple[int, int, int, int], to: str,
 ) -> Step:  # fmt: skip
     """The transform of `tiles` (the first, how many) of the outputs `out`, with its strides `v` (position, group,
-    channel, tile), to `at` bytes behind the scratch memory's beginning."""
+    channel, tile), into a region."""
     h, w = axes
     first, count = tiles
     if role == "gradient":
@@ -77,7 +78,7 @@ def input_step(
     )  # fmt: skip
     return step(
         make_input(source.dtype, h.m, h.r, w.m, w.r, order, role), ceil_div(work, THREADS),
-        lambda arrays, _, scratch: (scratch + at, arrays[source.array].pointer, *numbers),
+        lambda arrays, _, at: (at[to], arrays[source.array].pointer, *numbers),
     )  # fmt: skip
 
 
@@ -149,43 +150,22 @@ class Winograd(Solver):
             seconds += cost.filter_seconds(q, domains[0][1], size, problem.taps, target)
         return seconds * self.worth
 
-    def _products(self, problem: Any, target: Any, config: Config, shared: int) -> tuple[list[Any], int, int]:
-        """The product of each slice, U beginning at 0 and V and M behind `shared` bytes; the bytes up to the end of M,
-        and those that gemm asks for besides."""
-        name = str(config["gemm"])
-        known: dict[int, tuple[Any, int]] = {}
-        made, end, besides = [], shared, 0
-        for _, domain in self._domains(problem, pose(problem)):
-            v, m, _ = domain.bytes
-            if domain.tiles not in known:
-                product = domain.product()
-                # the last slice may be one that the solver of the others does not take
-                able = [solver.name for solver in ranked(product, target, rounded=self.rounded)]
-                a, b, kept = (0, shared, "a") if domain.order == "tiles" else (shared, 0, "b")
-                known[domain.tiles] = multiply_step(
-                    product, target, name if name in able else able[0], shared + v, a, b,
-                    prepared="" if shared else kept,
-                )  # fmt: skip
-            stage, more = known[domain.tiles]
-            made.append(stage)
-            end, besides = max(end, shared + v + m), max(besides, more)
-        return made, end, besides
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        shared = 0 if problem.prepared else self._domains(problem, pose(problem))[0][1].bytes[2]
-        _, end, besides = self._products(problem, target, config, shared)
-        return end + besides
+    def _product(self, domain: Domain, target: Any, config: Config, kept: bool) -> Nested:
+        a, b = (5 if kept else "windows"), "tiles"
+        if domain.order != "tiles":
+            a, b = b, a
+        return multiply_step(domain.product(), target, str(config["gemm"]), "products", a, b, self.rounded)
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         q = pose(problem)
         nbytes = self._domains(problem, q)[0][1].bytes[2]
         array, view = weights.origin.empty((nbytes // DTYPES[problem.accumulate].itemsize,), problem.accumulate)
         view.owner = array
-        make_launcher([self._filter(problem, q, lambda arrays, scratch: arrays[0].pointer)])(view, None, weights)
+        make_launcher([self._filter(problem, q, None)])(view, None, weights)
         return view
 
-    def _filter(self, problem: Any, q: Pose, place: Any) -> Step:
-        """The transform of the windows into `place(arrays, scratch)`."""
+    def _filter(self, problem: Any, q: Pose, to: str | None) -> Step:
+        """The transform of the windows into a region, or the first array."""
         h, w = self.axes(problem)
         domain = self._domains(problem, q)[0][1]
         p, g, c, _ = domain.u
@@ -196,37 +176,37 @@ class Winograd(Solver):
         )  # fmt: skip
         return step(
             make_filter(problem.w_dtype, h.m, h.r, w.m, w.r), ceil_div(work, THREADS),
-            lambda arrays, _, scratch: (place(arrays, scratch), arrays[2].pointer, *numbers),
+            lambda arrays, _, at: (at[to] if to else arrays[0].pointer, arrays[2].pointer, *numbers),
         )  # fmt: skip
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         q = pose(problem)
         domains = self._domains(problem, q)
-        of_filter = domains[0][1].bytes[2]
         # a plan whose arrays lie on the host prepares nothing: its weights are transformed in each call
         products = {
-            kept: self._products(problem, target, config, 0 if kept else of_filter)
+            (kept, domain.tiles): self._product(domain, target, config, kept)
             for kept in ({True, False} if problem.prepared else {False})
+            for _, domain in domains
         }
-        inverse = self._filter(problem, q, lambda arrays, scratch: scratch)
+        inverse = self._filter(problem, q, "windows")
+        v, m, u = (max(domain.bytes[which] for _, domain in domains) for which in range(3))
         known: dict[tuple[int, int, bool], Launcher] = {}
 
         def make(key: tuple[int, int, bool]) -> Launcher:
             out, c, kept = key
-            stages: list[Stage] = [] if kept else [inverse]
-            multiply, end, _ = products[kept]
-            shared = 0 if kept else of_filter
+            stages: list[Step | Nested] = [] if kept else [inverse]
             source = Source(1, problem.in_dtype, q.x_channels, q.x, q.pad, q.x_steps, q.depth)
-            for (first, domain), product in zip(domains, multiply, strict=True):
+            for first, domain in domains:
                 tiles = (first, domain.tiles)
                 stages += [
                     input_step(
-                        "input", self.axes(problem), source, q.out, q.groups, tiles, domain.order, domain.v, shared
+                        "input", self.axes(problem), source, q.out, q.groups, tiles, domain.order, domain.v, "tiles"
                     ),
-                    product,
-                    self._output(problem, q, domain, first, shared + domain.bytes[0], out, c),
+                    products[kept, domain.tiles],
+                    self._output(problem, q, domain, first, out, c),
                 ]
-            return known.setdefault(key, make_driver(stages, scratch=end))
+            regions = ({} if kept else {"windows": u}) | {"tiles": v, "products": m}
+            return known.setdefault(key, make_launcher(stages, regions))
 
         make((0, 0, problem.prepared))
 
@@ -237,10 +217,11 @@ class Winograd(Solver):
             found = known.get(key) or make(key)
             found(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
 
+        launch.program = lambda: program_of(make((0, 0, problem.prepared)))  # type: ignore[attr-defined]
         return launch
 
-    def _output(self, problem: Any, q: Pose, domain: Domain, first: int, at: int, out: int, c: int) -> Step:
-        """The result of a slice, of products `at` bytes behind the scratch memory's beginning."""
+    def _output(self, problem: Any, q: Pose, domain: Domain, first: int, out: int, c: int) -> Step:
+        """The result of a slice."""
         h, w = self.axes(problem)
         V = vector_of(problem.accumulate, w.m)
         nbytes = V * DTYPES[problem.out_dtype].itemsize
@@ -262,7 +243,7 @@ class Winograd(Solver):
         )  # fmt: skip
         return step(
             kernel, ceil_div(work, THREADS),
-            lambda arrays, floats, scratch: (*common(arrays, floats), scratch + at, *numbers),
+            lambda arrays, floats, at: (*common(arrays, floats), at["products"], *numbers),
         )  # fmt: skip
 
 
