@@ -25,7 +25,7 @@ _STARTED = time.time()
 # These hold no code that ends up in a kernel, and what they hold reaches it only through its spec.
 _WITHOUT_KERNEL_CODE = (
     "settings device_arrays dlpack kernel_cache kernel_files source_digest workspace cpu.threads cpu.rates "
-    "gpu.driver gpu.cuda_driver gpu.target gpu.memory gpu.launch"
+    "gpu.driver gpu.seam gpu.cuda_driver gpu.target gpu.memory gpu.launch"
 ).split()
 
 _IMPORT = re.compile(

@@ -122,10 +122,9 @@ def target(device: str) -> Any:
     Those of the CPU have the rates that `numbaprims calibrate` measured, unless all runs are to choose alike.
     """
     kind, index = split(device)
-    module = importlib.import_module(f"numbaprims.{kind}.target")
     if kind == "gpu":
-        return module.current(index)
-    cpu = module.current()
+        return importlib.import_module("numbaprims.gpu.driver").current(index).target
+    cpu = importlib.import_module("numbaprims.cpu.target").current()
     return cpu if settings.current().deterministic else _calibrated(machine.path_of(cpu.fingerprint))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from numbaprims.gpu.driver import Driver, NoGpu
+from numbaprims.gpu.seam import Driver, NoGpu
 from numbaprims.gpu.target import GpuTarget
 
 _DEFAULT_SHARED = 48 * 1024

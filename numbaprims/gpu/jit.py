@@ -52,7 +52,7 @@ except ImportError as error:
         f"kernels for GPUs need the package numba-cuda ({error}): pip install 'numbaprims[cu13]', or [cu12]"
     ) from error
 
-from numbaprims.gpu import driver as seam
+from numbaprims.gpu import driver as devices, seam
 from numbaprims.gpu.image import Image, Resources, assemble, image_of
 
 types: Any = _types  # its names are filled in when it is imported, which mypy cannot see
@@ -308,7 +308,7 @@ class GpuKernel:
 
         Solvers use `launch.make_launcher`, which looks nothing up; this is for one kernel by itself.
         """
-        driver = seam.current(device)
+        driver = devices.current(device)
         if len(arguments) != len(self.kinds):
             raise TypeError(f"kernel {self.name} has {len(self.kinds)} parameters; {len(arguments)} were given")
         used = self.shared if shared is None else shared

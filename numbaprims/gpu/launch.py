@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from numbaprims.gpu import driver as seam
+from numbaprims.gpu import driver as devices
 from numbaprims.gpu.jit import GpuKernel
 
 #: The addresses of a program's regions.
@@ -104,7 +104,7 @@ class Program:
             more=(),
         ):  # fmt: skip
             library = a0.origin
-            driver = seam.current(library.index)
+            driver = devices.current(library.index)
             stream = library.stream()
             given, floats = (a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5)
             # the library gives the memory back in the order of its stream, so it may go when all is launched
@@ -161,7 +161,7 @@ def _one(program: Program, only: Step) -> Callable[..., None]:
     """The launcher of a single kernel without scratch memory."""
     kernel, grid, values = only
     block, shared, kinds, loaded = kernel.block, kernel.shared, kernel.kinds, kernel.loaded
-    current, none = seam.current, program.offsets
+    current, none = devices.current, program.offsets
 
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,

@@ -14,7 +14,7 @@ from numbaprims import settings
 from numbaprims.device_arrays import DeviceLibrary, stream_address
 from numbaprims.device_views import DeviceView, c_strides
 from numbaprims.dtypes import LONG_NAMES
-from numbaprims.gpu import driver as seam
+from numbaprims.gpu import driver as devices, seam
 
 
 class _Memory:
@@ -191,7 +191,7 @@ class DeviceArray:
 def empty(shape: tuple[int, ...], dtype: Any, *, device: int = 0, stream: Any = 0) -> DeviceArray:
     """A C-contiguous array in device memory; its contents are whatever was there."""
     kind = np.dtype(dtype)
-    return _allocate(seam.current(device), tuple(shape), c_strides(tuple(shape), kind.itemsize), kind, stream)
+    return _allocate(devices.current(device), tuple(shape), c_strides(tuple(shape), kind.itemsize), kind, stream)
 
 
 def _allocate(
@@ -208,7 +208,7 @@ def to_device(x: Any, *, device: int = 0, stream: Any = 0, copy: bool = True) ->
     """
     source = np.asarray(x)
     low, high = _extent(source)
-    driver = seam.current(device)
+    driver = devices.current(device)
     where = stream_address(stream)
     memory = _Memory(driver, high - low, stream)
     if copy and high > low:
@@ -282,13 +282,13 @@ def _library_of(driver: seam.Driver) -> DeviceLibrary:
 
 def own_library(device: int = 0) -> DeviceLibrary:
     """The library of our arrays on a device."""
-    return _library_of(seam.current(device))
+    return _library_of(devices.current(device))
 
 
 def write(view: DeviceView, data: ndarray) -> None:
     """Overwrite the memory of a C-contiguous view with bytes of the host."""
     if data.size:
-        seam.current(view.origin.index).copy(view.pointer, data, data.nbytes, view.origin.stream())
+        devices.current(view.origin.index).copy(view.pointer, data, data.nbytes, view.origin.stream())
 
 
 def storage_view(x: DeviceArray) -> DeviceView:

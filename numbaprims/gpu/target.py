@@ -97,10 +97,3 @@ H100 = GpuTarget("H100", (9, 0), 132, 1.98e9, 3.35e12, 50 << 20, 80 << 30, 227 *
 H200 = GpuTarget("H200", (9, 0), 132, 1.98e9, 4.8e12, 50 << 20, 141 << 30, 227 * KIB, 228 * KIB)
 #: What kernels are compiled and checked for where there is no GPU.
 KNOWN = {"sm_80": A100, "sm_90a": H200}
-
-
-def current(device: int = 0) -> GpuTarget:
-    """The target of a device; raises `driver.NoGpu` where there is none."""
-    from numbaprims.gpu import driver
-
-    return driver.current(device).target

@@ -164,7 +164,7 @@ def test_explain_looks_at_the_device(gpu, toy_ger):
 
 
 def test_explain_measures_by_the_clock_of_the_device(gpu, toy_ger, monkeypatch):
-    from numbaprims.gpu.driver import HostClock
+    from numbaprims.gpu.seam import HostClock
 
     asked = []
     monkeypatch.setattr(gpu, "clock", lambda: asked.append(1) or HostClock(gpu))

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from numbaprims.gpu import cuda_driver, driver
+from numbaprims.gpu import cuda_driver, driver, seam
 from numbaprims.gpu.driver import Driver
 from numbaprims.gpu.target import A100, H200
 
@@ -153,8 +153,8 @@ def test_a_launch_is_one_call_with_two_tuples(cu):
 
 def test_a_struct_is_passed_as_the_bindings_want_it(cu):
     gpu = cuda_driver.CudaDriver()
-    kinds, data = (driver.struct_kind(24), "f32"), np.arange(3.0)
-    struct = driver.struct_of(data)
+    kinds, data = (seam.struct_kind(24), "f32"), np.arange(3.0)
+    struct = seam.struct_of(data)
     data[:] = 0
     cu.calls.clear()
     gpu.launch(1, (1, 1, 1), (32, 1, 1), 0, 0, kinds, (struct, 1.5))

@@ -13,7 +13,6 @@ from numbaprims import kernel_cache, kernel_files
 from numbaprims.gpu import image, jit, target
 from numbaprims.gpu.device import emit
 from numbaprims.gpu.device.emit import asm, intrinsic
-from numbaprims.gpu.driver import struct_of
 from numbaprims.gpu.jit import (
     ByValue,
     block_index,
@@ -24,6 +23,7 @@ from numbaprims.gpu.jit import (
     thread_index,
     types,
 )
+from numbaprims.gpu.seam import struct_of
 
 ARCHS = ("sm_80", "sm_90a")
 F32 = types.float32

@@ -13,7 +13,7 @@ import numpy as np
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu import driver as seam, parts
+from numbaprims.gpu import driver, parts, seam
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_of, ceil_div
@@ -87,7 +87,7 @@ class Maps:
 
     def _make(self, device: int, *pointers: int) -> Any:
         made = (
-            seam.current(device).tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
+            driver.current(device).tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
             for x, pointer in zip(self._shapes, pointers, strict=True)
         )
         return seam.struct_of(np.concatenate([*made]))
