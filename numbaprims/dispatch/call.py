@@ -8,7 +8,7 @@ from typing import Any
 
 from numbaprims import settings
 from numbaprims.arrays import NUMPY, Library
-from numbaprims.dispatch import choose as _choose, find, registry
+from numbaprims.dispatch import choose as _choose, registry
 from numbaprims.dispatch.launchers import Bound as Bound, Launchers as Launchers, forget as forget, remember as remember
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.registry import device_of as device_of
@@ -35,6 +35,8 @@ def bind(
     state = settings.current()
     device = device_of(library)
     if state.find_mode != "fast" and state.trial is None:
+        from numbaprims.dispatch import find
+
         find.before_call(problem, device)
     choice = _choose.choose(problem, device, state.algorithm)
     target = registry.target(device)
