@@ -272,11 +272,11 @@ def test_a_table_can_be_read(toys, monkeypatch):
     assert repr(table) == str(table) == table.table()
     assert lines[:2] == ["numbaprims bench toy", "chosen: fast & small (least estimated time)"]
     assert lines[3].startswith("*  fast & small  2.5 us") and "measured" not in lines[2]
-    assert lines[-1] == "refused: none: m < 3, see <why>"
+    assert lines[-2] == "refused: none: m < 3, see <why>" and lines[-1].startswith("estimates by: ")
     lines = table.table(wide=True).splitlines()
     assert lines[:2] == ["Toy <1 & 2>", "chosen: fast & small (least estimated time)"]
-    heading, *rows = lines[2:]
-    assert heading.split()[:2] == ["solver", "estimate"] and len(rows) == 3
+    heading, *rows, rates = lines[2:]
+    assert heading.split()[:2] == ["solver", "estimate"] and len(rows) == 3 and rates.startswith("estimates by: ")
     assert rows[0].startswith("*  fast & small  2.5 us") and "block=12" in rows[0]
     assert rows[1].startswith("   slow ") and "3 s" in rows[1]
     assert rows[2].endswith("m < 3, see <why>") and f"{__file__}:" in rows[2]

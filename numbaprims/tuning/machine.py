@@ -40,7 +40,7 @@ def load(path: str, fingerprint: str) -> dict[str, Any] | None:
             raise ValueError(f"it belongs to another CPU, {document.get('fingerprint')!r:.99}")
         if not isinstance(document.get("rates"), dict):
             raise ValueError("it holds no rates")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         warn_once(path, f"it is not used: {error}")

@@ -18,7 +18,7 @@ from numbaprims.cpu.conv.implicit_passes import _phases, flat, passes
 from numbaprims.cpu.conv.implicit_tiles import AT
 from numbaprims.cpu.conv.implicit_turn import TURN, make_stage_last, make_turn
 from numbaprims.cpu.conv.implicit_weights import WEIGHTS, make_pack_weights
-from numbaprims.ops.conv import _data_problem, _forward_problem
+from numbaprims.ops.conv import PROBLEMS as POSES
 
 W = target.current().vector_bytes // 4
 STEPS = st.integers(1, 4)
@@ -134,7 +134,7 @@ def test_one_tap_walks_over_the_pixels_that_it_meets(layout):
 
     for stride, grid in ((1, 63), (2, (4, 5)), ((1, 2), (7, 5))):
         x, w = np.zeros(shape(3, 20, 7, 9), np.float32), np.zeros((8, 20, 1, 1), np.float32)
-        problem = _forward_problem(x, w, stride=stride, layout=layout)
+        problem = POSES["conv"](x, w, stride=stride, layout=layout)
         (walk,) = passes(problem)
         made = flat(walk, False)
         pixels = 63 if grid == 63 else grid[0] * grid[1]
@@ -150,7 +150,7 @@ def test_one_tap_walks_over_the_pixels_that_it_meets(layout):
         np.testing.assert_array_equal(places(made, made.x, made.stride), places(walk, walk.x, walk.stride))
         np.testing.assert_array_equal(places(made, made.y, (1, 1, 1)), places(walk, walk.y, (1, 1, 1)))
         assert made.n * made.pixels == 3 * pixels
-    padded = _forward_problem(x, w, padding=1, layout=layout)
+    padded = POSES["conv"](x, w, padding=1, layout=layout)
     assert flat(passes(padded)[0], False) == passes(padded)[0]
 
 
@@ -284,7 +284,7 @@ def test_every_config(solver, layout, prepared):
         expected = numbaprims.conv(x, w, algorithm="naive", **window)
         given_x = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if layout == "NHWC" else x
         layouts = {"NHWC": {4: "NHWC", 5: "NDHWC"}, "NCHW": {4: "NCHW", 5: "NCDHW"}}
-        problem = _forward_problem(given_x, w, layout=layouts[layout][x.ndim], **window)
+        problem = POSES["conv"](given_x, w, layout=layouts[layout][x.ndim], **window)
         problem = dataclasses.replace(problem, prepared=prepared)
         if solver.why_not(problem, cpu) is not None:
             continue
@@ -307,7 +307,7 @@ def test_every_config(solver, layout, prepared):
 
 
 def test_images_share_a_tile_where_they_are_small():
-    problem = _forward_problem(np.zeros((16, 64, 7, 7), np.float32), np.zeros((64, 64, 3, 3), np.float32), padding=1)
+    problem = POSES["conv"](np.zeros((16, 64, 7, 7), np.float32), np.zeros((64, 64, 3, 3), np.float32), padding=1)
     cpu = target.current()
     layout = lay_out(Layout, problem, cpu, next(iter(ImplicitGemm().configs(problem, cpu))))
     assert layout.blocks[0].size[0] > 1
@@ -319,7 +319,7 @@ def test_workspace_holds_panels_but_no_column_matrix():
     cpu = target.current()
     sizes = {}
     for solver in (ImplicitGemm(), Im2col()):
-        problem = _forward_problem(x, w, padding=1)
+        problem = POSES["conv"](x, w, padding=1)
         sizes[solver.name] = solver.workspace(problem, cpu, next(iter(solver.configs(problem, cpu))))
     matrix = x.nbytes * 9
     assert matrix <= sizes["im2col_gemm"] <= 1.2 * matrix
@@ -333,7 +333,7 @@ def test_workspace_holds_panels_but_no_column_matrix():
 
 def test_data_gradient_with_a_stride_has_a_pass_for_each_phase():
     dy, w = np.zeros((1, 8, 10, 10), np.float32), np.zeros((8, 4, 3, 1), np.float32)
-    problem = _data_problem(dy, w, (1, 4, 21, 19), stride=2)
+    problem = POSES["conv_backward_data"](dy, w, (1, 4, 21, 19), stride=2)
     cpu = target.current()
     layout = lay_out(Layout, problem, cpu, next(iter(ImplicitGemm().configs(problem, cpu))))
     # columns of odd number meet no tap of a kernel one wide
