@@ -270,7 +270,7 @@ class Product(Primitive):
             with asked_for(problem.stem, pose.algorithm):
                 known = self._launchers.put(key, call.bind(problem, form.shape, form.dtype, library=library))
         # launchers of programs take numbers by place, which is 0.3 us less
-        extra = form, hasattr(known.launch, "program")
+        extra = form, hasattr(getattr(known.launch, "program", None), "address")  # of the CPU
         return call.Bound(known.launch, problem, known.solver, known.config, known.rule, form.shape, form.dtype, extra)
 
 
