@@ -161,7 +161,9 @@ def test_split_k_is_the_same_everywhere():
     problem, solver = PROBLEMS["gemm"](a, b), SplitK()
     chunks, chunk = solver._chunks(problem)
     assert chunks > 1 and (chunks - 1) * chunk < problem.k <= chunks * chunk and chunk % 64 == 0
-    assert solver.workspace(problem, A100, {}) == solver.workspace(problem, H100, {}) == chunks * 8 * 40 * 4
+    for gpu in (A100, H100):
+        config = next(iter(solver.configs(problem, gpu)))
+        assert solver.workspace(problem, gpu, config) == chunks * 8 * 40 * 4
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i8"])

@@ -32,6 +32,8 @@ class Mbarrier:
     gathered: Array  # clocks of those that have arrived in this phase
     completed: Array  # clocks that whoever sees the last phase complete comes to know
     copied: list[Copied]
+    creator: int  # lane of the thread that initialised it, and how many fence.proxy.async that one had executed
+    fences: int
 
 
 class Mbarriers:
@@ -54,7 +56,8 @@ class Mbarriers:
         self._place(ins, lane, address, "mbarrier.init")
         clocks = np.zeros(batch.warps + 1, np.int32)
         key = int(batch.block_of[lane]), address
-        self.objects[key] = Mbarrier(count, count, 0, 0, self._view(lane), clocks, clocks.copy(), [])
+        fences = int(batch.proxy_fences[lane])
+        self.objects[key] = Mbarrier(count, count, 0, 0, self._view(lane), clocks, clocks.copy(), [], lane, fences)
         self._mark(lane, address, READY)
 
     def invalidate(self, ins: Instruction, lane: int, address: int) -> None:
@@ -124,6 +127,12 @@ class Mbarriers:
         """A bulk copy that signals this mbarrier has written its bytes."""
         batch = self.batch
         barrier = self.get(ins, lane, address)
+        if batch.checks.races and int(batch.proxy_fences[barrier.creator]) == barrier.fences:
+            batch.fail(
+                errors.DataRace, ins, lane,
+                f"a bulk copy signals the mbarrier at shared byte {address}, and no fence.proxy.async followed its "
+                "initialisation",
+            )  # fmt: skip
         barrier.transactions -= nbytes
         barrier.copied.append(Copied(granules, lane))
         barrier.gathered[-1] = max(int(barrier.gathered[-1]), int(batch.clocks.copies[batch.block_of[lane]]))

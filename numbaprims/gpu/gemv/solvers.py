@@ -87,9 +87,9 @@ class RegisterBlock(Solver):
             return launcher(False)
         wide, along = launcher(True), how.rows > 0
 
-        def launch(out, a, x, y=None, b=None, c=None, d=None, f0=1.0, f1=0.0):  # type: ignore[no-untyped-def]
+        def launch(out, a, x, y=None, b=None, c=None, d=None, *numbers, **floats):  # type: ignore[no-untyped-def]
             chosen = wide if aligned(16, a, x if along else None) else launcher(False)
-            chosen(out, a, x, y, None, None, None, f0, f1)
+            chosen(out, a, x, y, None, None, None, *numbers, **floats)
 
         launch.program = wide.program  # type: ignore[attr-defined]
         return launch

@@ -78,9 +78,9 @@ class RegisterBlock(Solver):
             return narrow
         wide, row = launcher(width), 1 if swapped else 2
 
-        def launch(out, x, y, a=None, b=None, c=None, d=None, f0=0.0):  # type: ignore[no-untyped-def]
+        def launch(out, x, y, a=None, b=None, c=None, d=None, *numbers, **floats):  # type: ignore[no-untyped-def]
             chosen = wide if aligned(16, out, (x, y)[row - 1], a) else launcher(1)
-            chosen(out, x, y, a, None, None, None, f0)
+            chosen(out, x, y, a, None, None, None, *numbers, **floats)
 
         launch.program = wide.program  # type: ignore[attr-defined]
         return launch
