@@ -46,8 +46,7 @@ def _program(
 ) -> Program:
     """`work`: seconds that one core takes for the phase's kernel and tiles."""
     kernel, tiles = phase
-    # a few us of work for each chunk that a worker takes
-    chunk = max(1, min(tiles // 8, int(GRAIN * tiles / work)))
+    chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
     binds = None
     if any(problem.loops.offsets):
         size = DTYPES[problem.dtype].itemsize
@@ -124,8 +123,8 @@ class Rows(_Elementwise):
         block = problem.inner if in_rows and problem.inner >= BLOCK else BLOCK
         work = arithmetic_seconds(problem, target) + 1.2 * memory_seconds(problem, target)
         if not in_rows:
-            work += len(problem.operands) * problem.n * 1e-9  # gathered and scattered
-        return float(target.rates.call + work + problem.n / block * 20e-9)
+            work += target.rates.cycles(4 * len(problem.operands) * problem.n)  # gathered and scattered
+        return float(target.rates.call + work + target.rates.cycles(80 * problem.n / block))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         return self.walk(problem, target, self.estimate(problem, target))
@@ -161,7 +160,7 @@ class Naive(_Elementwise):
         return None
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return float(target.rates.call + 100e-9 * problem.n)
+        return float(target.rates.call + target.rates.cycles(400 * problem.n))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.direction == "weight":

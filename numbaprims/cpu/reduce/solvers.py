@@ -36,12 +36,10 @@ SIDE_BY_SIDE = 8
 CHUNK = 4096
 #: Elements of a chunk of a row that several workers share.
 SPLIT = 16384
-#: Seconds that a phase takes to begin and to end.
-PHASE = 0.5e-6
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
-#: Seconds of work that is handed to a worker at a time, at least.
-GRAIN = 5e-6
+#: Work that is handed to a worker at a time, at least, in times that it takes to wake workers.
+GRAIN = 1.0
 #: Workers that should have something to do.
 WORKERS = 8
 #: Times that it takes to wake workers: less work is left to the calling thread.
@@ -227,8 +225,7 @@ class _Reduce(Solver):
         work = self.seconds(problem, target)
         made = []
         for variant, tiles in phases:
-            # a few us of work for each chunk that a worker takes
-            chunk = max(1, min(tiles // 8, int(GRAIN * tiles / work)))
+            chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
             made.append(Phase(make_kernel(variant), tiles, chunk))
         binds = None
         if len(problem.arrays) > 7:
@@ -330,7 +327,9 @@ class _Split(_Reduce):
     def overhead(self, problem: Any, target: Any) -> float:
         graph = graph_of(problem.formula, True)
         chunks = self.cut(problem, target).chunks(problem) * self.tiles(problem, self.vector(problem, target)[0])
-        return float(chunks * 40 * len(graph.reductions) / target.rates.clock + PHASE * len(graph.passes))
+        return float(
+            target.rates.cycles(40 * chunks * len(graph.reductions)) + 2 * target.rates.phase * len(graph.passes)
+        )
 
     def phase_tiles(self, problem: Any, target: Any) -> int:
         return super().phase_tiles(problem, target) * self.cut(problem, target).chunks(problem)
@@ -384,7 +383,7 @@ class Naive(_Reduce):
 
     def seconds(self, problem: Any, target: Any) -> float:
         steps = problem.rows * problem.n
-        return float(steps * (5 + 2 * graph_of(problem.formula).operations) / target.rates.clock + 1e-9)
+        return float(steps * (5 + 2 * graph_of(problem.formula).operations) / target.rates.clock)
 
 
 SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Naive())

@@ -14,8 +14,8 @@ from numbaprims.cpu.windows import channels, gradients, planes, whole
 from numbaprims.cpu.windows.arguments import ARGS, computed, kind_of, spatial, tables
 from numbaprims.dtypes import DTYPES
 
-# Seconds to enter the drivers; work that is worth other threads.
-LAUNCH, WORTH_THREADS = 0.6e-6, 10e-6
+# Times that it takes to wake workers: less work is left to the calling thread.
+WORTH = 2.5
 # Tiles that are enough for any number of workers, where images and channels alone are fewer.
 TILES = 64
 # Taps along a row that are written out, and the largest stride by which a row is spread.
@@ -24,24 +24,26 @@ MOST_TAPS, MOST_STRIDE = 32, 8
 MOST_UNROLLED = 16
 
 
-def _program(problem: Any, kernel: RangeKernel, tiles: int, work: float, worker: int = 0, **ints: int) -> Program:
+def _program(
+    problem: Any, target: Any, kernel: RangeKernel, tiles: int, work: float, worker: int = 0, **ints: int
+) -> Program:  # fmt: skip
     """One phase; `work` is the seconds that one core takes."""
     common, keep = tables(problem)
-    chunk = max(1, min(tiles // 8, int(5e-6 * tiles / work)))
+    chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
     return Program.of(
         ARGS, {**common, **ints, "each": worker}, [(kernel, tiles, chunk)], keep=keep,
-        worker=worker, parallel=work > WORTH_THREADS,
+        worker=worker, parallel=work > WORTH * target.rates.wake,
     )  # fmt: skip
 
 
 class _Windows(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         moved = problem.bytes_moved()
-        return float(LAUNCH + moved / target.bandwidth(moved) + self.arithmetic(problem, target))
+        return float(target.rates.call + moved / target.bandwidth(moved) + self.arithmetic(problem, target))
 
     def arithmetic(self, problem: Any, target: Any) -> float:
-        """Seconds: half a nanosecond a tap of a vector."""
-        return float(0.5e-9 * problem.flops() / self.lanes(problem, target))
+        """Seconds: two cycles a tap of a vector."""
+        return float(target.rates.cycles(2 * problem.flops() / self.lanes(problem, target)))
 
     def lanes(self, problem: Any, target: Any) -> int:
         """Of a register, in the type that is computed in."""
@@ -100,7 +102,7 @@ class Whole(_Windows):
             even = out[:2] == (p.c, 1) and x[0] == p.c * x[1]
         else:
             kernel, even = whole.make_backward(p.dtype, W), False
-        return _program(p, kernel, p.n * p.c, self.estimate(p, target), even=even)
+        return _program(p, target, kernel, p.n * p.c, self.estimate(p, target), even=even)
 
 
 def _planes(p: Any) -> bool:
@@ -137,7 +139,7 @@ class Planes(_Windows):
         kernel = problem.kernel
         if problem.adaptive:
             kernel = tuple(-(-size // out) for size, out in zip(problem.size, problem.out, strict=True))
-        return 0.7e-9 * vectors * sum(spatial(kernel, 1))
+        return float(target.rates.cycles(2.6 * vectors * sum(spatial(kernel, 1))))
 
     def taps(self, problem: Any) -> int:
         """Of a row, where they are written out."""
@@ -171,7 +173,7 @@ class Planes(_Windows):
         rows = math.prod((p.size if back else p.out)[:-1])
         band = -(-rows // min(rows, max(1, TILES // images)))
         bands = -(-rows // band)
-        return _program(p, kernel, images * bands, work, room, bands=bands, band=band, pitch=pitch)
+        return _program(p, target, kernel, images * bands, work, room, bands=bands, band=band, pitch=pitch)
 
     def places(self, problem: Any, target: Any) -> Program:
         """The gradient of a maximum."""
@@ -186,12 +188,12 @@ class Planes(_Windows):
             if size * pitch * deep <= target.l2:
                 kernel = gradients.make_around(p.dtype, W, deep, wide, *p.before)
                 cells = pitch * deep
-                return _program(p, kernel, images, work, size * cells, pitch=pitch, front=front, cells=cells)
+                return _program(p, target, kernel, images, work, size * cells, pitch=pitch, front=front, cells=cells)
         streaming = bool(p.bytes_moved() > target.l3 and size * plane <= target.l2)
         room = 0
         if streaming or DTYPES[p.dtype].itemsize != size:
             room = -(-size * (plane + W) // 64) * 64
-        return _program(p, gradients.make_places(p.dtype, W, streaming), images, work, room)
+        return _program(p, target, gradients.make_places(p.dtype, W, streaming), images, work, room)
 
 
 class Channels(_Windows):
@@ -223,7 +225,7 @@ class Channels(_Windows):
         parts = max(1, min(p.c // wide, TILES // max(rows, 1)))
         block = max(1, -(-p.c // (parts * wide)) * wide)
         blocks = -(-p.c // block)
-        return _program(p, kernel, rows * blocks, self.estimate(p, target), blocks=blocks, block=block)
+        return _program(p, target, kernel, rows * blocks, self.estimate(p, target), blocks=blocks, block=block)
 
     def contiguous(self, problem: Any) -> tuple[int, ...]:
         steps = [problem.c * math.prod(problem.out[d + 1 :]) for d in range(len(problem.out))]
@@ -239,7 +241,7 @@ class Naive(Channels):
         return None
 
     def arithmetic(self, problem: Any, target: Any) -> float:
-        return 4e-9 * float(problem.flops()) + 10e-9 * problem.n * problem.c * math.prod(problem.out)
+        return float(target.rates.cycles(15 * problem.flops() + 37 * problem.n * problem.c * math.prod(problem.out)))
 
     def vectors(self, problem: Any, target: Any) -> tuple[int, int, str]:
         return 1, 1, "i32" if math.prod(problem.size) < 2**31 else "i64"
