@@ -383,7 +383,7 @@ class Naive(_Reduce):
 
     def seconds(self, problem: Any, target: Any) -> float:
         steps = problem.rows * problem.n
-        return float(steps * (5 + 2 * graph_of(problem.formula).operations) / target.rates.clock)
+        return float(target.rates.cycles(4 + steps * (5 + 2 * graph_of(problem.formula).operations)))
 
 
 SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Naive())
