@@ -21,7 +21,6 @@ from numbaprims.tuning import machine
 
 pytestmark = pytest.mark.cpu
 PACKAGE = Path(numbaprims.__file__).resolve().parent
-#: Parts that still hold figures of one machine; a part that leaves this list never comes back.
 X = np.ones((64, 64), np.float32)
 
 
@@ -194,3 +193,47 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
     env["NUMBAPRIMS_DATABASE"] = "off"
     done = command("calibrate")
     assert done.returncode == 1 and "want no database" in done.stdout and "GHz" in done.stdout
+
+
+def drawn_problems():
+    """Small ones and large ones of each primitive, and types whose arithmetic is slow."""
+    for dtype in (np.float64, np.float32, np.float16):
+        for m, n in ((1, 1), (8, 8), (256, 512), (8192, 8192), (1, 4096), (4096, 1)):
+            x, y, a = np.empty(m, dtype), np.empty(n, dtype), np.empty((m, n), dtype)
+            yield numbaprims.explain("ger", x, y, out=a).problem
+            yield numbaprims.explain("ger", x, y, a=a, out=a).problem
+            yield numbaprims.explain("gemv", a, y).problem
+            yield numbaprims.explain("gemv", a.T, x).problem
+            for name in ("relu", "softmax"):
+                yield numbaprims.explain(name, a).problem
+        for m, n, k in ((16, 16, 16), (1024, 1024, 1024), (64, 3136, 576), (3000, 7, 2048), (1, 4096, 1024)):
+            yield numbaprims.explain("gemm", np.empty((m, k), dtype), np.empty((k, n), dtype)).problem
+            yield numbaprims.explain("gemm", np.empty((m, k), dtype), np.empty((n, k), dtype), trans_b=True).problem
+        for n, c, size in ((1, 3, 224), (16, 64, 56), (1, 512, 7)):
+            image = np.empty((n, c, size, size), dtype)
+            sums = [np.empty(c, dtype) for _ in range(4)]
+            for kernel in (1, 3):
+                weight = np.empty((64, c, kernel, kernel), dtype)
+                yield numbaprims.explain("conv", image, weight, padding=kernel // 2).problem
+            yield numbaprims.explain("max_pool", image, 3, stride=2, padding=1).problem
+            yield numbaprims.explain("avg_pool", image, 2).problem
+            yield numbaprims.explain("batch_norm", image, *sums).problem
+
+
+def core(name, width, l3):
+    facts = dict(name=name, vector_bytes=width, l1d=32 << 10, l2=512 << 10, l3=l3, measured=None)
+    return dataclasses.replace(target.current(), **facts)
+
+
+def test_naive_is_chosen_on_no_machine():
+    """Whatever the rates are: the definition costs more than whoever moves the same bytes."""
+    cores = [core(name, 64, 32 << 20) for name in PROFILES]
+    cores += [core("unknown", width, l3) for width in (16, 32, 64) for l3 in (0, 8 << 20, 64 << 20)]
+    for problem in drawn_problems():
+        for cpu in cores:
+            seconds = {
+                solver.name: solver.estimate(problem, cpu)
+                for solver in registry.solvers(problem.stem, "cpu")
+                if solver.why_not(problem, cpu) is None
+            }
+            assert min(seconds, key=seconds.__getitem__) != "naive", (cpu.name, cpu.vector_bytes, cpu.l3, problem)

@@ -7,7 +7,7 @@ from typing import Any
 
 from numbaprims.cpu import parts
 from numbaprims.cpu.gemv.arguments import ARGS, accumulate, walk
-from numbaprims.cpu.gemv.blocks import START
+from numbaprims.cpu.gemv.blocks import START, bytes_a_second
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import advance, load_wide_scalar, scalar, store_narrow_scalar
@@ -50,7 +50,8 @@ class Naive(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         # one dependent addition a term
-        return float(START * target.rates.call + target.rates.cycles(5.33 * problem.m * problem.n))
+        moving = problem.bytes_moved() / bytes_a_second(problem, target)
+        return float(START * target.rates.call + moving + target.rates.cycles(5.33 * problem.m * problem.n))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         phases = [(make_naive(problem.dtype, parts.TERMS), problem.m, TILE)]

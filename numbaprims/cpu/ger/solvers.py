@@ -152,7 +152,8 @@ class Naive(Solver):
     name = "naive"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return float(START * target.rates.call + target.rates.cycles(4.1 * problem.m * problem.n))
+        moving = problem.bytes_moved() / bytes_a_second(problem, target)
+        return float(START * target.rates.call + moving + target.rates.cycles(4.1 * problem.m * problem.n))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         ints, swapped = walk(problem)
