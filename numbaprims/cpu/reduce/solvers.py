@@ -60,13 +60,12 @@ class _Reduce(Solver):
     """What the solvers have in common: the lanes of a vector, the cost, the program."""
 
     lanes = "along"
-    layout = "rows"
     online = False
     stages = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.layout != self.layout:
-            what = "elements of a row" if self.layout == "rows" else "rows"
+        layout, what = ("across", "rows") if self.lanes == "across" else ("rows", "elements of a row")
+        if problem.layout != layout:
             return f"its vectors hold neighbouring {what}, which do not lie side by side in every array"
         if len(problem.arrays) > MOST_ARRAYS:
             return f"{len(problem.arrays)} arrays; it takes at most {MOST_ARRAYS}"
@@ -75,8 +74,16 @@ class _Reduce(Solver):
     # ---------------------------------------------------------------- what a kernel is made for
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        """(lanes of a vector, vectors side by side)"""
-        return lanes(_compute(problem), target.vector_bytes), 4
+        """(lanes of a vector, vectors side by side)
+
+        Of neighbouring rows as many lanes as up to four registers have, of which few are idle.
+        """
+        one = lanes(_compute(problem), target.vector_bytes)
+        if self.lanes != "across":
+            return one, 4
+        taken = {W: -(-problem.kept[-1] // W) * W for W in (4 * one, 2 * one, one)}
+        W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
+        return W, 4 * one // W
 
     def registers(self, problem: Any, W: int) -> int:
         return 0
@@ -251,14 +258,6 @@ def _shares(problem: Any) -> bool:
     return not graph_of(problem.formula).reductions and any(array.kind == "along" for array in problem.arrays)
 
 
-def _side_by_side(problem: Any, target: Any) -> tuple[int, int]:
-    """(lanes, vectors side by side) of neighbouring rows: up to four registers, of which few lanes are idle."""
-    one, wide = lanes(_compute(problem), target.vector_bytes), problem.kept[-1]
-    taken = {W: -(-wide // W) * W for W in (4 * one, 2 * one, one)}
-    W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
-    return W, 4 * one // W
-
-
 class Rows(_Reduce):
     """A row after the other, vectors along it; short rows stay in registers between the passes."""
 
@@ -298,10 +297,6 @@ class Across(_Reduce):
 
     name = "across"
     lanes = "across"
-    layout = "across"
-
-    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        return _side_by_side(problem, target)
 
     def cut(self, problem: Any, target: Any) -> Cut:
         W, _ = self.vector(problem, target)
@@ -356,10 +351,6 @@ class SplitAcross(_Split):
 
     name = "split_across"
     lanes = "across"
-    layout = "across"
-
-    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        return _side_by_side(problem, target)
 
     def cut(self, problem: Any, target: Any) -> Cut:
         W, _ = self.vector(problem, target)
