@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import typed_passes, types, untyped_passes
+from numba.core import typed_passes, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager
+
+from numbaprims.cpu import inline
 
 _UNUSED = (
-    untyped_passes.WithLifting,
-    untyped_passes.InlineClosureLikes,
-    untyped_passes.GenericRewrites,
-    untyped_passes.RewriteDynamicRaises,
-    untyped_passes.MakeFunctionToJitFunction,
+    *inline.UNUSED,
     typed_passes.InlineOverloads,
     typed_passes.NopythonRewrites,
     typed_passes.NoPythonSupportedFeatureValidation,
@@ -72,9 +69,4 @@ class KernelCompiler(Compiler):
         self.state.typingctx = _Typing(typingctx)
 
     def define_pipelines(self) -> list[Any]:
-        kernel = PassManager("range kernel")
-        for each, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
-            if each not in _UNUSED:
-                kernel.add_pass(each, description)
-        kernel.finalize()
-        return [kernel]
+        return [inline.passes_of(DefaultPassBuilder.define_nopython_pipeline(self.state), "range kernel", _UNUSED)]
