@@ -23,7 +23,9 @@ KINDS = ("prepared", "forward", "data", "weight")
 def steps(sizes, order):
     """Strides of a dense array."""
     n, c, d, h, w = sizes
-    return (c * d * h * w, 1, h * w * c, w * c, c) if order == "last" else (c * d * h * w, d * h * w, h * w, w, 1)
+    return (
+        (c * d * h * w, 1, h * w * c, w * c, c) if order == "channels_last" else (c * d * h * w, d * h * w, h * w, w, 1)
+    )
 
 
 def problem_of_row(row):

@@ -157,9 +157,9 @@ def test_int8_extremes(pair):
 )  # fmt: skip
 def test_dot_instructions_are_in_the_inner_loop(cpu, kind, group, opcode):
     """int8 and bf16 are not widened to float32 where the CPU multiplies them itself."""
-    from numbaprims.cpu.gemm.dot import make_multiply_dot
+    from numbaprims.cpu.gemm.vnni import make_multiply_vnni
 
-    text = kernel_assembly(cpu, make_multiply_dot, kind, 14, 2, 16, group, False)
+    text = kernel_assembly(cpu, make_multiply_vnni, kind, 14, 2, 16, group, False)
     assert text.count(opcode) >= 4 * 28, "four steps of 28 sums"
     assert "vfmadd" not in text
 

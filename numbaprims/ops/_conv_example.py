@@ -71,7 +71,7 @@ def example(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         ending["alpha"] = 2.0
     if p.has_c:
         ending |= {"beta": 1.0, "c": make(*result)}
-    last = p.direction != "weight" and (p.x_order if p.direction == "forward" else p.y_order) == "last"
+    last = p.direction != "weight" and (p.x_order if p.direction == "forward" else p.y_order) == "channels_last"
     if result[2] != _fresh_order(result[0], last):
         ending["out"] = make(*result)
     elif p.direction == "forward" and p.y_dtype not in (p.x_dtype, "i32"):

@@ -238,7 +238,7 @@ def _pose(direction: str, shape: Geometry, given: Given, options: Options, dtype
     # a result lies as its operand does: torch's channels_last tensors then just work
     if result != "w" and not shape.last:
         sizes, steps = read["x" if result == "y" else "y"]
-        behind = order_of(steps, sizes) == "last"
+        behind = order_of(steps, sizes) == "channels_last"
 
     def problem(made: Sequence[Any]) -> ConvProblem:
         if made[0] is None:

@@ -54,8 +54,8 @@ class ConvProblem(Problem):
     w_dtype: str
     y_dtype: str
     x_order: str
-    """"planes" (w has step 1, and h and d follow without gaps), "rows" (w has step 1), "last" (c has step 1), or
-    "strided"."""
+    """"planes" (w has step 1, and h and d follow without gaps), "rows" (w has step 1), "channels_last" (c has step 1),
+    or "strided"."""
     w_order: str
     y_order: str
     has_c: bool
@@ -172,7 +172,7 @@ class ConvProblem(Problem):
         if self.groups > 1:
             words.append(f"--groups {self.groups}")
         words.append(f"--dtype {'int8' if self.accumulate == 'i32' else self.in_dtype}")
-        if self.x_order == "last":
+        if self.x_order == "channels_last":
             words.append("--layout NHWC")
         if self.direction != "forward":
             words.append(f"--direction {self.direction}")
@@ -184,7 +184,7 @@ def order_of(steps: Steps, sizes: tuple[int, int, int, int, int]) -> str:
     _, c, d, h, w = sizes
     along = w == 1 or steps[4] == 1
     if c > 1 and steps[1] == 1 and not (along and w > 1):
-        return "last"
+        return "channels_last"
     if not along:
         return "strided"
     planes = (h == 1 or steps[3] == w) and (d == 1 or steps[2] == h * w)

@@ -109,7 +109,7 @@ def _contiguous(sizes: Numbers, strides: Numbers, step: int) -> bool:
 def _completed(p: PoolingProblem, layout: str, storages: dict[str, Any], **more: Any) -> PoolingProblem:
     """The problem with the strides of its arrays."""
     strides: list[Any] = []
-    orders = {"first", "last"}
+    orders = {"channels_first", "channels_last"}
     for name in ARRAYS:
         storage = storages.get(name)
         if storage is None:
@@ -121,8 +121,12 @@ def _completed(p: PoolingProblem, layout: str, storages: dict[str, Any], **more:
             steps, sizes = (steps[0], steps[-1], *steps[1:-1]), (sizes[0], sizes[-1], *sizes[1:-1])
         strides.append(steps)
         orders &= {
-            *(["first"] if _contiguous(sizes[2:], steps[2:], 1) else []),
-            *(["last"] if (sizes[1] == 1 or steps[1] == 1) and _contiguous(sizes[2:], steps[2:], sizes[1]) else []),
+            *(["channels_first"] if _contiguous(sizes[2:], steps[2:], 1) else []),
+            *(
+                ["channels_last"]
+                if (sizes[1] == 1 or steps[1] == 1) and _contiguous(sizes[2:], steps[2:], sizes[1])
+                else []
+            ),
         }
     return dataclasses.replace(p, layout=min(orders, default="strided"), strides=tuple(strides), **more)
 
@@ -208,7 +212,7 @@ def _define_backward(op: str, values: Any, said: Any, numbers: Any) -> Any:
     if said[8] is not None:
         said = (*said[:8], dy.shape[2:], *said[9:])
     fields = _windows(size, said)
-    p = PoolingProblem(op, "backward", "f64", dy.shape[0], dy.shape[1], size, layout="first", **fields)
+    p = PoolingProblem(op, "backward", "f64", dy.shape[0], dy.shape[1], size, layout="channels_first", **fields)
     indices = None if indices is None else indices.astype(np.int64)
     return _back(reference.backward(p, dy, x, y, indices), said[5])
 
@@ -235,7 +239,7 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
     p = problem
     rank = len(p.size)
-    last = p.layout != "first"  # a gap behind each channel is none behind an element of a plane of one
+    last = p.layout != "channels_first"  # a gap behind each channel is none behind an element of a plane of one
     layout = ("NWC", "NHWC", "NDHWC")[rank - 1] if last else ("NCW", "NCHW", "NCDHW")[rank - 1]
 
     def make(size: Any, dtype: str = p.dtype) -> Any:

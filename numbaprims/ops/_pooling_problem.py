@@ -39,7 +39,7 @@ class PoolingProblem(Problem):
     """Padding behind; a window may reach beyond it (ceil mode), and an average counts it only where it may."""
     dilation: tuple[int, ...]
     layout: str
-    """"first": channels in front of contiguous planes; "last": behind them, pixels contiguous; "strided"."""
+    """"channels_first" (contiguous planes), "channels_last" (contiguous pixels) or "strided"."""
     adaptive: bool = False
     """Window i reaches from floor(i size / out) to ceil((i + 1) size / out); kernel to dilation are then 0."""
     count_include_pad: bool = True
@@ -81,7 +81,7 @@ class PoolingProblem(Problem):
                 out > (size + 2 * pad - apart * (taps - 1) - 1) // step + 1
                 for out, size, taps, step, pad, apart in zip(*fields, strict=True)
             )
-        words += " --layout NHWC" if self.layout == "last" else ""
+        words += " --layout NHWC" if self.layout == "channels_last" else ""
         return words + (" --backward" if self.direction == "backward" else "")
 
     def flops(self) -> float:

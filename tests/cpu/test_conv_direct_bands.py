@@ -6,8 +6,8 @@ from conv_cases import Case, arguments, from_layout, operand_layouts, to_layout
 from helpers import assert_exact, exact_integers, from_float64, in_library, nan_filled, to_float64
 
 import numbaprims
-from numbaprims.cpu.conv import direct_layout
-from numbaprims.cpu.conv.direct_layout import Pixels, Planes
+from numbaprims.cpu.conv.direct import layout
+from numbaprims.cpu.conv.direct.layout import Pixels, Planes
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.reference import conv as reference
@@ -53,7 +53,7 @@ def test_bands(case, layout, dtype):
 @pytest.mark.parametrize("offset", [0, 1])
 def test_results_past_the_caches(monkeypatch, dtype, offset):
     """Results of any size where they begin a cache line, and the plain way where they do not."""
-    monkeypatch.setattr(direct_layout, "STREAM", 0)
+    monkeypatch.setattr(layout, "STREAM", 0)
     case = Case((2, 3, 21, 80 + 16 * offset), (11, 3, 3, 3), padding=1)
     rng = np.random.default_rng(9)
     x, w = (exact_integers(shape, dtype, 2 * case.sums("forward"), rng) for shape in (case.x, case.w))

@@ -12,7 +12,7 @@ from helpers import assert_exact, exact_integers, from_float64, in_library, nan_
 
 import numbaprims
 from numbaprims.cpu import target
-from numbaprims.cpu.conv.direct_weight_layout import Gradient
+from numbaprims.cpu.conv.direct.weight_layout import Gradient
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.simd import Arguments, lanes, store, tile_load, tile_store
 from numbaprims.cpu.simd.taps_gradient import PIXELS, load_wide_bits, tile_inner_taps, tile_sums

@@ -9,15 +9,15 @@ from hypothesis import given, strategies as st
 
 import numbaprims
 from numbaprims.cpu import target
-from numbaprims.cpu.conv.gather import GATHER, STAGE, make_gather, make_stage
-from numbaprims.cpu.conv.im2col import Im2col
-from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm, Layout, lay_out
-from numbaprims.cpu.conv.implicit_blocks import axis
-from numbaprims.cpu.conv.implicit_last import MULTIPLY_ROWS, make_multiply_rows
-from numbaprims.cpu.conv.implicit_passes import _phases, flat, passes
-from numbaprims.cpu.conv.implicit_tiles import AT
-from numbaprims.cpu.conv.implicit_turn import TURN, make_stage_last, make_turn
-from numbaprims.cpu.conv.implicit_weights import WEIGHTS, make_pack_weights
+from numbaprims.cpu.conv.im2col.solver import Im2col
+from numbaprims.cpu.conv.implicit.blocks import axis
+from numbaprims.cpu.conv.implicit.channels_last import MULTIPLY_ROWS, make_multiply_rows
+from numbaprims.cpu.conv.implicit.gather import GATHER, STAGE, make_gather, make_stage
+from numbaprims.cpu.conv.implicit.passes import _phases, flat, passes
+from numbaprims.cpu.conv.implicit.solvers import Gemm1x1, ImplicitGemm, Layout, lay_out
+from numbaprims.cpu.conv.implicit.tiles import AT
+from numbaprims.cpu.conv.implicit.transpose import TRANSPOSE, make_stage_channels_last, make_transpose
+from numbaprims.cpu.conv.implicit.weights import WEIGHTS, make_pack_weights
 from numbaprims.ops.conv import PROBLEMS as POSES
 
 W = target.current().vector_bytes // 4
@@ -98,14 +98,14 @@ def test_copy_is_the_padded_input(stride, dtype, storage):
 @pytest.mark.parametrize("gap", [0, W])
 @pytest.mark.parametrize("channels", [3, W, W + 5, 3 * W])
 @pytest.mark.parametrize("width", [W // 2 - 1, W + 2])
-@pytest.mark.parametrize("layout", ["last", "gaps", "planes", "second", "third", "strided"])
+@pytest.mark.parametrize("layout", ["channels_last", "gaps", "planes", "second", "third", "strided"])
 def test_copy_with_channels_last(layout, width, channels, gap):
     """From planes, their every second and third column, and channels last; pixels side by side or further apart."""
     rng = np.random.default_rng(2)
     height, rows, columns, first = 4, 6, W + 7, -2
     x = integers(rng, height, width, channels)
     held = {
-        "last": x, "gaps": integers(rng, height, width, channels + 1)[..., :channels],
+        "channels_last": x, "gaps": integers(rng, height, width, channels + 1)[..., :channels],
         "planes": np.empty((channels, height, width), np.float32).transpose(1, 2, 0),
         # without what lies between the last column and the next row
         "second": integers(rng, channels, height, 2 * width - 1)[..., ::2].transpose(1, 2, 0),
@@ -117,7 +117,8 @@ def test_copy_with_channels_last(layout, width, channels, gap):
     staged = np.full(rows * columns * pitch + W, np.nan, np.float32)
     h_step, w_step, c_step = (step // 4 for step in held.strides)
     run(
-        make_stage_last("f32", "f32", W), STAGE, {"staged": staged, "source": held}, channels=channels, images=1,
+        make_stage_channels_last("f32", "f32", W), STAGE, {"staged": staged, "source": held}, channels=channels,
+        images=1,
         images_there=1, planes=1, rows=rows, columns=columns, first_h=-1, first_w=first, size_d=1, size_h=height,
         size_w=width, c_step=c_step, h_step=h_step, w_step=w_step, pitch=pitch,
     )  # fmt: skip
@@ -178,7 +179,7 @@ def test_panel_holds_the_patches_of_its_pixels(columns):
 
 
 @pytest.mark.parametrize("taps_first", [0, 1])
-@pytest.mark.parametrize("form", ["forward", "data", "rows", "strided", "some taps", "turned round"])
+@pytest.mark.parametrize("form", ["forward", "data", "rows", "strided", "some taps", "transposed round"])
 @pytest.mark.parametrize("width", [6, W, 2 * W])
 def test_weights_become_panels(width, form, taps_first):
     rng = np.random.default_rng(4)
@@ -195,7 +196,7 @@ def test_weights_become_panels(width, form, taps_first):
         held[...] = w.transpose(order)
         w, held = w[..., 1::2], held[..., 1::2]
         window = w.shape[-1]
-    if form == "turned round":
+    if form == "transposed round":
         held = np.ascontiguousarray(held[..., ::-1])[..., ::-1]
     view = held.transpose(np.argsort(order))
     row_step, c_step, tap_step = (step // 4 for step in view.strides)
@@ -241,17 +242,17 @@ def test_rows_that_begin_anywhere(MR, NV):
         assert (total[:, columns:] == 7).all()
 
 
-def test_turned_sums():
+def test_transposed_sums():
     rng = np.random.default_rng(6)
     rows, columns = 2 * W + 3, W + 5
     sums = integers(rng, rows, columns + 4)
-    turned = np.full((columns, rows + 2), np.nan, np.float32)
+    transposed = np.full((columns, rows + 2), np.nan, np.float32)
     run(
-        make_turn("f32", W), TURN, {"turned": turned, "sums": sums}, rows=rows, columns=columns, turned_step=rows + 2,
-        sums_step=columns + 4,
+        make_transpose("f32", W), TRANSPOSE, {"transposed": transposed, "sums": sums}, rows=rows, columns=columns,
+        transposed_step=rows + 2, sums_step=columns + 4,
     )  # fmt: skip
-    np.testing.assert_array_equal(turned[:, :rows], sums[:, :columns].T)
-    assert np.isnan(turned[:, rows:]).all()
+    np.testing.assert_array_equal(transposed[:, :rows], sums[:, :columns].T)
+    assert np.isnan(transposed[:, rows:]).all()
 
 
 # x, w, window, what the case is for
@@ -289,11 +290,11 @@ def test_every_config(solver, layout, prepared):
         if solver.why_not(problem, cpu) is not None:
             continue
         for config in solver.configs(problem, cpu):
-            ways.add((config["turned"], config["direct"]))
+            ways.add((config["transposed"], config["direct"]))
             if solver.name == "implicit_gemm":
                 made = lay_out(Layout, problem, cpu, config)
-                shared |= made.last and made.direct != 1 and made.m_blocks > 1
-                parts |= made.last and any(
+                shared |= made.channels_last and made.direct != 1 and made.m_blocks > 1
+                parts |= made.channels_last and any(
                     b.channels < walk.depth for b, walk in zip(made.blocks, made.walks, strict=True)
                 )
             shape = np.moveaxis(expected, 1, -1).shape if layout == "NHWC" else expected.shape

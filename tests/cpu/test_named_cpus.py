@@ -42,19 +42,19 @@ def tiles():
     """Every register tile at its largest: name -> (kernel, the sums that it keeps)."""
     from test_simd_dot import make_tile
 
-    from numbaprims.cpu.conv.dot_kernels import make_multiply as make_windows
-    from numbaprims.cpu.conv.implicit_last import make_multiply_rows
+    from numbaprims.cpu.conv.implicit.channels_last import make_multiply_rows
+    from numbaprims.cpu.conv.vnni.kernels import make_multiply as make_windows
     from numbaprims.cpu.conv.winograd.fused import make_chunk_products
     from numbaprims.cpu.conv.winograd.gradient import make_correlate
     from numbaprims.cpu.conv.winograd.products import make_products
-    from numbaprims.cpu.gemm.dot import make_multiply_dot
     from numbaprims.cpu.gemm.multiply import make_multiply
+    from numbaprims.cpu.gemm.vnni import make_multiply_vnni
 
     found = {"roofline fma": (roofline_chains("fma"), 12)}
     for kind, group in (("u8s8", 4), ("bf16", 2)):
         found[f"roofline {kind}"] = roofline_chains(kind), 12
         found[f"14 x 2 {kind}"] = make_tile(kind), 28
-        found[f"product {kind}"] = make_multiply_dot(kind, 12, 2, 16, group, kind == "u8s8"), 24
+        found[f"product {kind}"] = make_multiply_vnni(kind, 12, 2, 16, group, kind == "u8s8"), 24
         for height, vectors in ((8, 3), (8, 2), (6, 4)):
             found[f"windows {height} x {vectors} {kind}"] = make_windows(kind, height, vectors, 16), height * vectors
     for acc, lanes in (("f32", 16), ("f64", 8)):

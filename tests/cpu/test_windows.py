@@ -29,7 +29,21 @@ def make(op, size, kernel=0, stride=None, pad=0, *, n=2, c=3, dtype="f32", ceil=
     if out is not None:
         none = (0,) * rank
         return PoolingProblem(
-            op, "forward", dtype, n, c, size, spread(out), none, none, none, none, none, "first", adaptive=True, **more
+            op,
+            "forward",
+            dtype,
+            n,
+            c,
+            size,
+            spread(out),
+            none,
+            none,
+            none,
+            none,
+            none,
+            "channels_first",
+            adaptive=True,
+            **more,
         )
     kernel, stride, dilation = spread(kernel), spread(kernel if stride is None else stride), spread(dilation)
     pads = [p if isinstance(p, tuple) else (p, p) for p in spread(pad)]
@@ -40,13 +54,13 @@ def make(op, size, kernel=0, stride=None, pad=0, *, n=2, c=3, dtype="f32", ceil=
         outs.append(o - (ceil and (o - 1) * t >= s + a))
     before, after = zip(*pads, strict=True)
     return PoolingProblem(
-        op, "forward", dtype, n, c, size, tuple(outs), kernel, stride, before, after, dilation, "first", **more
+        op, "forward", dtype, n, c, size, tuple(outs), kernel, stride, before, after, dilation, "channels_first", **more
     )
 
 
 def strides(shape, layout):
     """Of contiguous arrays, channels first or last, or with gaps everywhere."""
-    order = [0, *range(2, len(shape)), 1] if layout == "last" else range(len(shape))
+    order = [0, *range(2, len(shape)), 1] if layout == "channels_last" else range(len(shape))
     steps, step = [0] * len(shape), 2 if layout == "strided" else 1
     for axis in reversed(order):
         steps[axis] = step
@@ -172,8 +186,8 @@ OPS = [("max", {}), ("max", {"indices": "i64"}), ("avg", {}), ("avg", {"count_in
        ("lp", {"p": 1.0}), ("lp", {"p": 3.0})]  # fmt: skip
 #: Those that meet every shape.
 ALL = ({"indices": "i64"}, {"count_include_pad": False})
-LAYOUTS = ("first", "last", "strided")
-FAST = {"first": {"planes", "whole"}, "last": {"channels"}, "strided": {"naive"}}
+LAYOUTS = ("channels_first", "channels_last", "strided")
+FAST = {"channels_first": {"planes", "whole"}, "channels_last": {"channels"}, "strided": {"naive"}}
 
 
 #: Every other shape, and with --slow the others: each kernel takes a while to compile.
@@ -189,7 +203,7 @@ def shapes(how, half):
 @pytest.mark.parametrize("op, how", OPS, ids=str)
 def test_forward(op, how, layout, half, rng):
     for size, kernel, stride, pad, more in shapes(how, half):
-        p = make(op, size, kernel, stride, pad, c=5 if layout == "last" else 3, **more, **how)
+        p = make(op, size, kernel, stride, pad, c=5 if layout == "channels_last" else 3, **more, **how)
         assert FAST[layout] & set(check_forward(p, rng, layout))
 
 
@@ -205,8 +219,8 @@ def test_gradient(op, how, layout, half, rng):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ("f64", "f16", "bf16", "i8", "u8"))
 def test_types(dtype, layout, rng):
-    lanes = 40 if layout == "last" else 3
-    for size in ((8, 70),) if layout == "first" else ((9, 11),):
+    lanes = 40 if layout == "channels_last" else 3
+    for size in ((8, 70),) if layout == "channels_first" else ((9, 11),):
         for op, how in (("max", {"indices": "i64"}), ("avg", {})):
             p = make(op, size, 3, 2, 1, c=lanes, dtype=dtype, **how)
             check_forward(p, rng, layout)
@@ -304,7 +318,7 @@ def test_gradients_beyond_the_caches_are_written_past_them(dtype, rng):
     cpu = dataclasses.replace(target.current(), l3=0)
     for size in ((3, 5), (9, 13), (16, 16)):
         p = make("max", size, 2, dtype=dtype, indices="i64")
-        check_backward(p, rng, "first", SOLVERS[1:], cpu)
+        check_backward(p, rng, "channels_first", SOLVERS[1:], cpu)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -312,13 +326,13 @@ def test_windows_around_each_element(dtype, rng):
     """Windows of as many elements as a row has; planes of more than one vector; windows that are wholly in a row."""
     for size, kernel, pad in (((5, 3), 3, 1), ((1, 40), 3, 1), ((6, 9), (1, 5), (0, 2)), ((9, 7), (3, 1), (1, 0))):
         p = make("max", size, kernel, 1, pad, dtype=dtype, indices="i64")
-        check_backward(p, rng, "first", SOLVERS[1:])
+        check_backward(p, rng, "channels_first", SOLVERS[1:])
 
 
 def test_places_outside_of_a_plane_are_left_out(rng):
     p = dataclasses.replace(make("max", (4, 4), 2, indices="i64"), direction="backward")
     dy = np.ones((2, 3, 2, 2), np.float32)
     for solver, bad in itertools.product(SOLVERS[1:], (-1, 16, 2**40)):
-        found = run(solver, p, "first", dy=dy, indices=np.full(dy.shape, bad))
+        found = run(solver, p, "channels_first", dy=dy, indices=np.full(dy.shape, bad))
         assert found is None or not found[0].any()
     assert math.prod(p.out) == 4

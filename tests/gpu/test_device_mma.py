@@ -94,29 +94,29 @@ def test_mma_stays_outside_of_branches():
 
 
 @functools.cache
-def make_ldmatrix(turned: int):
-    @gpu_kernel("test_ldmatrix", types.void(WORDS, WORDS), (turned,), threads=32, registers=40)
+def make_ldmatrix(transposed: int):
+    @gpu_kernel("test_ldmatrix", types.void(WORDS, WORDS), (transposed,), threads=32, registers=40)
     def read(out, x):
         tile = shared_array(128, U32, alignment=16)
         lane = thread_index()
         for i in range(lane, 128, 32):
             tile[i] = x[i]
         barrier()
-        words = ldmatrix(shared_address(tile, U32(lane * U32(4))), turned)
+        words = ldmatrix(shared_address(tile, U32(lane * U32(4))), transposed)
         for matrix in range(4):
             out[U32(U32(32 * matrix) + lane)] = words[matrix]
 
     return read
 
 
-@pytest.mark.parametrize("turned", [0, 1])
-def test_ldmatrix(turned: int):
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_ldmatrix(transposed: int):
     x = np.random.default_rng(1).integers(0, 2**16, (4, 8, 8), np.uint16)
     out = np.zeros(128, np.uint32)
-    launch(make_ldmatrix(turned), 1, 32, out, x.reshape(-1).view(np.uint32))
-    expected = x.swapaxes(1, 2) if turned else x
+    launch(make_ldmatrix(transposed), 1, 32, out, x.reshape(-1).view(np.uint32))
+    expected = x.swapaxes(1, 2) if transposed else x
     np.testing.assert_array_equal(out.view(np.uint16).reshape(4, 8, 8), expected)
-    assert make_ldmatrix(turned).resources("sm_80").has("LDSM.16.MT88.4" if turned else "LDSM.16.M88.4")
+    assert make_ldmatrix(transposed).resources("sm_80").has("LDSM.16.MT88.4" if transposed else "LDSM.16.M88.4")
 
 
 @functools.cache
@@ -157,18 +157,18 @@ def swizzled(x: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def make_wgmma(dtype: str, n: int, a_turned: int, b_turned: int, fenced: bool = True):
-    """64 x n sums of products of 128 bytes along k (64 where turned): out is 128 threads x n / 2 sums."""
+def make_wgmma(dtype: str, n: int, a_transposed: int, b_transposed: int, fenced: bool = True):
+    """64 x n sums of products of 128 bytes along k (64 where transposed): out is 128 threads x n / 2 sums."""
     count = n // 2
     integer = dtype == "i8"
     S = types.int32 if integer else types.float32
     a_words, words = 64 * 32, 64 * 32 + max(n, 64) * 32
     # one step of 32 bytes along k: within the swizzled rows, or 16 whole rows of k
-    a_step, b_step = (2048 if a_turned else 32), (2048 if b_turned else 32)
+    a_step, b_step = (2048 if a_transposed else 32), (2048 if b_transposed else 32)
 
     @gpu_kernel(
-        "test_wgmma", types.void(types.CPointer(S), WORDS, WORDS), (dtype, n, a_turned, b_turned, fenced), threads=128,
-        shared=4 * words,
+        "test_wgmma", types.void(types.CPointer(S), WORDS, WORDS), (dtype, n, a_transposed, b_transposed, fenced),
+        threads=128, shared=4 * words,
     )  # fmt: skip
     def product(out, a, b):
         tile = shared_array(0, U32, alignment=1024)
@@ -186,7 +186,7 @@ def make_wgmma(dtype: str, n: int, a_turned: int, b_turned: int, fenced: bool = 
         for step in range(4):
             at_a = wgmma_descriptor(U32(left + U32(step * a_step)), 8192, 1024)
             at_b = wgmma_descriptor(U32(right + U32(step * b_step)), 8192, 1024)
-            sums = wgmma(sums, at_a, at_b, types.int32(step), dtype, dtype, a_turned, b_turned)
+            sums = wgmma(sums, at_a, at_b, types.int32(step), dtype, dtype, a_transposed, b_transposed)
         wgmma_commit()
         sums = wgmma_wait(sums, 0)
         for e in range(count):
@@ -205,17 +205,20 @@ def sums_of(out: np.ndarray, n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "dtype, n, a_turned, b_turned",
+    "dtype, n, a_transposed, b_transposed",
     [("bf16", 64, 0, 0), ("f16", 64, 0, 1), ("bf16", 64, 1, 0), ("tf32", 64, 0, 0), ("i8", 64, 0, 0)],
 )
-def test_wgmma(dtype: str, n: int, a_turned: int, b_turned: int):
+def test_wgmma(dtype: str, n: int, a_transposed: int, b_transposed: int):
     rng = np.random.default_rng(3)
     k = 128 // np.dtype(ITEMS[dtype]).itemsize
     a, left = draw(rng, dtype, (64, k))
     b, right = draw(rng, dtype, (n, k))
-    stored = [swizzled(np.ascontiguousarray(x.T if turned else x)) for x, turned in ((a, a_turned), (b, b_turned))]
+    stored = [
+        swizzled(np.ascontiguousarray(x.T if transposed else x))
+        for x, transposed in ((a, a_transposed), (b, b_transposed))
+    ]
     out = np.zeros(64 * n, np.int32 if dtype == "i8" else np.float32)
-    kernel = make_wgmma(dtype, n, a_turned, b_turned)
+    kernel = make_wgmma(dtype, n, a_transposed, b_transposed)
     launch(kernel, 1, 128, out, *(x.view(np.uint32) for x in stored), arch="sm_90a")
     np.testing.assert_array_equal(sums_of(out, n), left @ right.T)
     used = kernel.resources("sm_90a")

@@ -22,7 +22,7 @@ SOLVER = {solver.name: solver for solver in SOLVERS}
 
 def lay(storage, layout):
     """The same elements in another order in memory: channels last, or with gaps between all."""
-    if layout == "last":
+    if layout == "channels_last":
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(storage, 1, -1)), -1, 1)
     if layout == "strided":
         return np.repeat(np.ascontiguousarray(storage.swapaxes(0, -1)), 2, 0)[::2].swapaxes(0, -1)
@@ -94,7 +94,7 @@ def poisoned(shape, dtype, layout):
     return lay(np.full(shape, poison, storage), layout)
 
 
-def check(solver, op, dtype, shape, layout="first", special=False, rng=None, **window):
+def check(solver, op, dtype, shape, layout="channels_first", special=False, rng=None, **window):
     """Forward, forward with places, and gradients of one case."""
     rng = rng or np.random.default_rng(7)
     problem = pose(op, "forward", dtype, shape, layout, **window)
@@ -161,21 +161,21 @@ CASES = {
 }  # fmt: skip
 #: (solver, operation, type, layout, case, further): together every kernel, type, layout, rank and rule of a window.
 FIRST = [
-    ("windows", "max", "f32", "first", "3x3", {"special": True}),
-    ("windows", "max", "bf16", "last", "plain", {}),
-    ("windows", "avg", "f16", "first", "adaptive", {}),
-    ("windows", "lp", "f64", "last", "beside", {"p": 2.0}),
-    ("large", "max", "f32", "first", "global", {"special": True}),
-    ("large", "avg", "u8", "last", "ceil", {}),
+    ("windows", "max", "f32", "channels_first", "3x3", {"special": True}),
+    ("windows", "max", "bf16", "channels_last", "plain", {}),
+    ("windows", "avg", "f16", "channels_first", "adaptive", {}),
+    ("windows", "lp", "f64", "channels_last", "beside", {"p": 2.0}),
+    ("large", "max", "f32", "channels_first", "global", {"special": True}),
+    ("large", "avg", "u8", "channels_last", "ceil", {}),
     ("naive", "max", "f32", "strided", "dilated", {"special": True}),
     ("naive", "avg", "i8", "strided", "volume", {}),
     ("naive", "avg", "f64", "strided", "dilated", {"count_include_pad": False}),
-    ("naive", "lp", "f32", "first", "line", {"p": 3.0}),
+    ("naive", "lp", "f32", "channels_first", "line", {"p": 3.0}),
 ]
 LONG = [
     (solver, op, dtype, layout, case, {"special": op == "max"} if op != "lp" else {"p": float(1 + len(case) % 3)})
     for number, (case, op, layout, dtype, solver) in enumerate(
-        itertools.product(CASES, ("max", "avg", "lp"), ("first", "last", "strided"), DTYPES, SOLVER)
+        itertools.product(CASES, ("max", "avg", "lp"), ("channels_first", "channels_last", "strided"), DTYPES, SOLVER)
     )
     if dtype not in ("i32", "i64", "bool") and not (op == "lp" and dtype in ("i8", "u8")) and number % 7 == 0
 ]
@@ -206,8 +206,12 @@ def test_between_multiples_of_16_bytes(gpu, rng):
         room = np.zeros(x.size + 8, x.dtype)
         x_at = room[offset : offset + x.size].reshape(x.shape)
         x_at[...] = x
-        arrays = {"x": np.moveaxis(x_at, -1, 1), "out": poisoned((1, channels, 2, 2), "bf16", "last")}
-        solve("windows", with_strides(pose("max", "forward", "bf16", (1, channels, 4, 4), "last"), arrays), **arrays)
+        arrays = {"x": np.moveaxis(x_at, -1, 1), "out": poisoned((1, channels, 2, 2), "bf16", "channels_last")}
+        solve(
+            "windows",
+            with_strides(pose("max", "forward", "bf16", (1, channels, 4, 4), "channels_last"), arrays),
+            **arrays,
+        )
         blocks = to_float64(x, "bf16").reshape(1, 2, 2, 2, 2, channels).max((2, 4))
         np.testing.assert_array_equal(to_float64(arrays["out"], "bf16"), np.moveaxis(blocks, -1, 1))
         assert f"_bf16_2__1__2__2__{width}_" in gpu.launches[-1].entry
@@ -221,7 +225,7 @@ def test_widths():
         (7, "f32", "", 1),
         (8, "f32", "i64", 2),
     ):
-        problem = pose("max", "forward", dtype, (2, channels, 4, 4), "last", indices=kept)
+        problem = pose("max", "forward", dtype, (2, channels, 4, 4), "channels_last", indices=kept)
         x, out = (16 * channels, 1, 4 * channels, channels), (4 * channels, 1, 2 * channels, channels)
         problem = dataclasses.replace(problem, strides=(out, out if kept else None, x, None, None))
         names = ("out", "x", "indices") if kept else ("out", "x")
@@ -238,7 +242,7 @@ def test_long_sums_and_far_arrays():
         assert bool(SOLVER["windows"].why_not(problem, H200)) == refused
         assert SOLVER["naive"].why_not(problem, H200) is None
         assert SOLVER["windows"].estimate(problem, H200) < SOLVER["naive"].estimate(problem, H200)
-    every = pose("avg", "forward", "i8", (1, 1, 4096, 2048), "first", adaptive=(1, 1))
+    every = pose("avg", "forward", "i8", (1, 1, 4096, 2048), "channels_first", adaptive=(1, 1))
     problem = dataclasses.replace(every, strides=((1, 1, 1, 1), None, (1 << 23, 1 << 23, 2048, 1), None, None))
     assert "sums" in SOLVER["windows"].why_not(problem, H200)
 
@@ -246,12 +250,14 @@ def test_long_sums_and_far_arrays():
 def test_choice():
     """A warp for each window of a large plane, a thread for each small one."""
     for n, size, layout, window, chosen in (
-        (4, 112, "first", {"adaptive": (1, 1)}, "large"),
-        (4, 112, "first", {"kernel": 3, "stride": 2, "before": 1, "after": 1}, "windows"),
-        (2048, 7, "last", {"adaptive": (1, 1)}, "windows"),
+        (4, 112, "channels_first", {"adaptive": (1, 1)}, "large"),
+        (4, 112, "channels_first", {"kernel": 3, "stride": 2, "before": 1, "after": 1}, "windows"),
+        (2048, 7, "channels_last", {"adaptive": (1, 1)}, "windows"),
     ):
         problem = pose("avg", "forward", "f32", (n, 64, size, size), layout, **window)
-        far = {"first": (64 * size**2, size**2, size, 1), "last": (64 * size**2, 1, 64 * size, 64)}[layout]
+        far = {"channels_first": (64 * size**2, size**2, size, 1), "channels_last": (64 * size**2, 1, 64 * size, 64)}[
+            layout
+        ]
         problem = dataclasses.replace(problem, strides=(far, None, far, None, None))
         able = [solver for solver in SOLVERS if solver.why_not(problem, H200) is None]
         assert min(able, key=lambda solver: solver.estimate(problem, H200)).name == chosen
@@ -261,16 +267,20 @@ def test_mutants(rng):
     """Mistakes planted in the kernels of the places and of their gradient."""
     x, dy = rng.standard_normal((1, 2, 5, 5)).astype(np.float32), rng.standard_normal((1, 2, 3, 3)).astype(np.float32)
     window = {"kernel": 3, "stride": 2, "before": 1, "after": 1}
-    problem = pose("max", "forward", "f32", x.shape, "first", **window)
+    problem = pose("max", "forward", "f32", x.shape, "channels_first", **window)
     want, places = reference.forward(problem, x)
     dx = reference.backward(problem, dy, x)
 
     def call():
-        made = {"x": x, "out": poisoned(want.shape, "f32", "first"), "indices": poisoned(want.shape, "i64", "first")}
-        own = pose("max", "forward", "f32", x.shape, "first", indices="i64", **window)
+        made = {
+            "x": x,
+            "out": poisoned(want.shape, "f32", "channels_first"),
+            "indices": poisoned(want.shape, "i64", "channels_first"),
+        }
+        own = pose("max", "forward", "f32", x.shape, "channels_first", indices="i64", **window)
         solve("windows", with_strides(own, made), **made)
-        back = {"dy": dy, "out": poisoned(x.shape, "f32", "first"), "indices": made["indices"]}
-        own = pose("max", "backward", "f32", x.shape, "first", indices="i64", **window)
+        back = {"dy": dy, "out": poisoned(x.shape, "f32", "channels_first"), "indices": made["indices"]}
+        own = pose("max", "backward", "f32", x.shape, "channels_first", indices="i64", **window)
         solve("windows", with_strides(own, back), **back)
         return made["out"], made["indices"], back["out"]
 

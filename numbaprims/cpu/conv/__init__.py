@@ -2,16 +2,16 @@
 
 from numbaprims.cpu.conv import long
 from numbaprims.cpu.conv.bias import Sums
-from numbaprims.cpu.conv.depthwise import Depthwise
-from numbaprims.cpu.conv.direct import Direct
-from numbaprims.cpu.conv.dot import ImplicitGemmDot
+from numbaprims.cpu.conv.depthwise.solver import Depthwise
+from numbaprims.cpu.conv.direct.solver import Direct
 from numbaprims.cpu.conv.fft import Fft, FftWeight
-from numbaprims.cpu.conv.im2col import Im2col
-from numbaprims.cpu.conv.implicit import Gemm1x1, ImplicitGemm
+from numbaprims.cpu.conv.im2col.solver import Im2col
+from numbaprims.cpu.conv.implicit.solvers import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
+from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
 from numbaprims.cpu.conv.warm import warm_specs as warm_specs
-from numbaprims.cpu.conv.weight import WeightGemm
-from numbaprims.cpu.conv.weight_columns import Im2colWeight
+from numbaprims.cpu.conv.weight_gradient.columns import Im2colWeight
+from numbaprims.cpu.conv.weight_gradient.solver import WeightGemm
 from numbaprims.cpu.conv.winograd import (
     Winograd2,
     Winograd4,
@@ -28,7 +28,7 @@ SOLVERS = (
     Gemm1x1(),
     ImplicitGemm(),
     Im2col(),
-    ImplicitGemmDot(),
+    ImplicitGemmVnni(),
     WeightGemm(),
     Im2colWeight(),
     Sums(),

@@ -28,7 +28,7 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
         for mr in HEIGHTS if wide else (6,):
             if dot:
                 specs.append((base + "dot:make_pack_groups", (dtype, mr, W, 2, 0, False, dot_feature("u8s8", W))))
-                specs.append((base + "dot:make_multiply_dot", ("bf16", mr, 2, W, 2, False)))
+                specs.append((base + "dot:make_multiply_vnni", ("bf16", mr, 2, W, 2, False)))
             else:
                 specs.append((base + "pack:make_pack", (dtype, acc, mr, W)))
                 specs.append((base + "multiply:make_multiply", (acc, mr, 2, W)))

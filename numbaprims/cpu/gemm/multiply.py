@@ -48,7 +48,7 @@ def multiply_panel(args, q, columns, room, MR, NV, NR, W):  # type: ignore[no-un
         rows = min(MR, args.rows - i)
         total = advance(args.total, i * step + q * NR)
         if rows == MR:
-            # The sums' lines are asked for a tile ahead of their use: without it 1024^3 ran at 169 GFLOP/s, not 208.
+            # The sums' lines are prefetched a tile ahead of their use: without it 1024^3 ran at 169 GFLOP/s, not 208.
             tile_prefetch(total, step, MR, NV, W)
         tile = tile_multiply(advance(args.a, i * k), 1, MR, MR, b, NR, NV * W, k, MR, NV, W)
         if rows == MR and columns == NV * W:
@@ -83,18 +83,18 @@ def make_multiply(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 
 
 @functools.cache
-def make_direct(dtype: str, b_dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool, ask: bool) -> RangeKernel:
+def make_direct(dtype: str, b_dtype: str, acc: str, MR: int, NV: int, W: int, packed_a: bool, far: bool) -> RangeKernel:
     """Multiply matrices where they lie, B with unit stride along its rows; all row tiles of one group of columns
     follow one another, so that the k x NR piece of B they share stays in the first-level cache.
 
     With `packed_a` the rows of A come as panels: a tile of more than 8 rows then needs no register for each row's
-    address (12 x 2 without it ran at 53 GFLOP/s instead of 85).  `ask` prefetches the next group of columns.
+    address (12 x 2 without it ran at 53 GFLOP/s instead of 85).  `far`: prefetch the next group of columns.
     """
     types = MULTIPLY.types(a=acc if packed_a else dtype, b=b_dtype, total=acc)
     NR = NV * W
     LONG = 32  # of shorter tiles the prefetches would be most of the work
 
-    @range_kernel("gemm_direct", types, spec=(dtype, b_dtype, acc, MR, NV, W, packed_a, ask))
+    @range_kernel("gemm_direct", types, spec=(dtype, b_dtype, acc, MR, NV, W, packed_a, far))
     def gemm_direct(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k = args.k
         step = args.total_step
@@ -109,9 +109,9 @@ def make_direct(dtype: str, b_dtype: str, acc: str, MR: int, NV: int, W: int, pa
             ahead = 0
             for i in range(0, args.rows, MR):
                 rows = min(MR, args.rows - i)
-                # Each row tile asks for its share of the next group of columns, which no hardware prefetcher follows
+                # Each row tile prefetches its share of the next group of columns, which no hardware prefetcher follows
                 # from row to row: 64x3136x576 ran at 133 GFLOP/s without, at 194 with it.
-                if ask and k >= LONG:
+                if far and k >= LONG:
                     for p in range(ahead, min(ahead + share, k)):
                         for v in range(0, NR, W):
                             prefetch(args.b, p * b_step + j + NR + v, 3)

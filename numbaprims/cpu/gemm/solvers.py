@@ -10,12 +10,12 @@ import numpy as np
 from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
-from numbaprims.cpu.gemm.dot import make_multiply_dot, make_pack_groups
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.long import in_parts, is_long
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.gemm.variants import variants
+from numbaprims.cpu.gemm.vnni import make_multiply_vnni, make_pack_groups
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
@@ -150,7 +150,7 @@ class _Packed(Solver):
         return {
             "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
             "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, signed, feature).address,
-            "multiply": make_multiply_dot(kind, MR, NV, W, group, signed).address,
+            "multiply": make_multiply_vnni(kind, MR, NV, W, group, signed).address,
         } | held
 
 

@@ -21,7 +21,7 @@ ARGS = Arguments(
 
 
 def walk(problem: Any) -> tuple[dict[str, int], bool]:
-    """Give the integers of a problem turned such that rows of out are contiguous, and whether x and y were swapped.
+    """Give the integers of a problem transposed such that rows of out are contiguous, and whether x and y were swapped.
 
     A contiguous column makes the transposed problem, out^T = alpha y x^T + A^T; a step of -1 is walked from the other
     end.

@@ -77,7 +77,7 @@ class Depthwise(Solver):
 
     def _step(self, problem: Any, product: Product, out: int, c: int) -> Step:
         p, v, k = problem, product.v, product.k
-        last = (p.y_order if p.direction == "data" else p.x_order) == "last"
+        last = (p.y_order if p.direction == "data" else p.x_order) == "channels_last"
         kernel = make_depthwise(
             p.in_dtype, p.out_dtype, "fast" if last else "slow", k.counts[2], k.counts[3], v.gain[2], k.gain[2],
             compiled_kind(p.activation.kind),
@@ -120,7 +120,7 @@ class Depthwise(Solver):
 
 def weight_order(problem: Any) -> str:
     """Whether the weight gradient's lanes are neighbours among the pixels ("slow") or the channels of y ("fast")."""
-    return "fast" if problem.y_order == "last" else "slow"
+    return "fast" if problem.y_order == "channels_last" else "slow"
 
 
 def row_flags(problem: Any, product: Product, out: int, c: int) -> int:

@@ -75,7 +75,7 @@ def planes_of(product: Product) -> int:
     return c * z if r * s else 0
 
 
-def is_last(product: Product) -> bool:
+def is_channels_last(product: Product) -> bool:
     """Whether channels of the result are neighbours."""
     return product.out.u == 1 and product.u > 1
 
@@ -104,7 +104,7 @@ def pack_step(problem: Any, product: Product, tile: Tile, to: str | None) -> Ste
 
 def vector_flags(problem: Any, product: Product, out: int, c: int) -> int:
     """Whether vectors of the result and of c may begin at multiples of four."""
-    if not is_last(product):
+    if not is_channels_last(product):
         return row_flags(problem, product, out, c)
     size, V = DTYPES[problem.out_dtype].itemsize, vector_length(problem.accumulate)
     bits = 0
@@ -142,7 +142,7 @@ class Direct(Solver):
 
     def _tiles(self, problem: Any) -> list[str]:
         """Those whose rows are short enough and fit, for all products."""
-        windows = {(window_of(q), is_last(q)) for q in made(problem)}
+        windows = {(window_of(q), is_channels_last(q)) for q in made(problem)}
         if any((w.taps_w - 1) * w.gap_w // w.gain_w > WIDEST for w, _ in windows):
             return []
         return [
@@ -158,7 +158,7 @@ class Direct(Solver):
         total = 0.0
         for product in made(p):
             window = window_of(product)
-            room = room_of(tile, window, is_last(product))
+            room = room_of(tile, window, is_channels_last(product))
             total += self._product_seconds(p, target, product, tile, window, room)
             if not p.prepared:
                 total += cost.sweep_seconds(4 * packed_elements(p, product, tile), target)
@@ -237,7 +237,7 @@ class Direct(Solver):
 
     def _step(self, problem: Any, product: Product, tile_name: str, out: int, c: int, name: str, kept: bool) -> Step:
         p, tile, v, k = problem, TILES[tile_name], product.v, product.k
-        window, last = window_of(product), is_last(product)
+        window, last = window_of(product), is_channels_last(product)
         kernel = make_direct(
             p.in_dtype, p.out_dtype, tile_name, window, k.counts[1] <= 1, last, compiled_kind(p.activation.kind)
         )  # fmt: skip

@@ -244,8 +244,8 @@ def make_direct(
             )  # fmt: skip
 
     @device_function
-    def end_last(x, v, out, c, bias, k0, h0, w0, group_k, v_h, v_w, o_u, o_h, o_w, c_u, c_h, c_w, bias_step, has_c,
-                 bias_axis, code, flags, alpha, beta, p0, p1, p2):  # type: ignore[no-untyped-def]  # fmt: skip
+    def end_channels_last(x, v, out, c, bias, k0, h0, w0, group_k, v_h, v_w, o_u, o_h, o_w, c_u, c_h, c_w, bias_step,
+                          has_c, bias_axis, code, flags, alpha, beta, p0, p1, p2):  # type: ignore[no-untyped-def]  # fmt: skip
         channel, pixel = I32(k0 + v % PER_ROW * V), I32(v // PER_ROW)
         h, w = I32(h0 + pixel // BW), I32(w0 + pixel % BW)
         if channel < group_k and h < v_h and w < v_w:
@@ -260,10 +260,10 @@ def make_direct(
         return I64(v) * V
 
     @device_function
-    def word_last(v):  # type: ignore[no-untyped-def]
+    def word_channels_last(v):  # type: ignore[no-untyped-def]
         return I64(I32(v // PER_ROW * PIXEL_STEP + v % PER_ROW * V))
 
-    end, word_of = (end_last, word_last) if last else (end_planes, word_planes)
+    end, word_of = (end_channels_last, word_channels_last) if last else (end_planes, word_planes)
 
     @gpu_kernel(
         "conv_direct", signature, spec=(dtype, out_dtype, tile_name, *window, int(flat), int(last), activation),

@@ -73,7 +73,7 @@ def columns_of(problem: Any, images: int) -> Columns:
 
 def is_fast(problem: Any) -> bool:
     """Whether a row of the matrix is a pixel."""
-    return bool(problem.x_order == "last" and problem.group_c >= LEAST_FAST)
+    return bool(problem.x_order == "channels_last" and problem.group_c >= LEAST_FAST)
 
 
 def chunks_of(problem: Any) -> list[int]:
@@ -145,7 +145,7 @@ def product(
     )  # fmt: skip
 
 
-def turned(x: Matrix) -> Matrix:
+def transposed(x: Matrix) -> Matrix:
     """The transpose."""
     return Matrix(x.columns, x.rows, x.batch)
 
@@ -190,8 +190,8 @@ def forward_product(problem: Any, m: Columns, w: tuple[int, int, int]) -> GemmPr
             "n" if p.bias else "none",
         )  # fmt: skip
     return product(
-        p, (p.group_k, run.pixels, k), (p.w_dtype, p.x_dtype, p.y_dtype), turned(weights), turned(columns), turned(out),
-        tuple(shape), turned(end), "m" if p.bias else "none",
+        p, (p.group_k, run.pixels, k), (p.w_dtype, p.x_dtype, p.y_dtype), transposed(weights), transposed(columns),
+        transposed(out), tuple(shape), transposed(end), "m" if p.bias else "none",
     )  # fmt: skip
 
 
@@ -215,8 +215,8 @@ def data_product(problem: Any, m: Columns, w: tuple[int, int, int]) -> GemmProbl
     if m.order == "fast":
         return product(p, sizes, (p.y_dtype, p.w_dtype, m.dtype), given, weights, out, tuple(shape))
     return product(
-        p, (sizes[1], sizes[0], sizes[2]), (p.w_dtype, p.y_dtype, m.dtype), turned(weights), turned(given), turned(out),
-        tuple(shape),
+        p, (sizes[1], sizes[0], sizes[2]), (p.w_dtype, p.y_dtype, m.dtype), transposed(weights), transposed(given),
+        transposed(out), tuple(shape),
     )  # fmt: skip
 
 

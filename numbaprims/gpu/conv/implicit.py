@@ -38,7 +38,7 @@ def rows_are_u(problem: Any, product: Product) -> bool:
 
 def orders(problem: Any) -> tuple[str, str]:
     """The orders of v's and of k's digits: "fast" where c is the last one, because the source has its channels last."""
-    last = {"forward": problem.x_order, "data": problem.y_order, "weight": problem.x_order}[problem.direction] == "last"
+    last = (problem.y_order if problem.direction == "data" else problem.x_order) == "channels_last"
     fast = "fast" if last else "slow"
     return ("slow", fast) if problem.direction != "weight" else (fast, "slow")
 

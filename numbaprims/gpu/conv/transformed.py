@@ -157,9 +157,9 @@ class Domain(NamedTuple):
         """All products as gemm's problem: A is U with tiles side by side, V with channels side by side."""
         v, m, u = self.v, self.m, self.u
         tall = (self.outs, self.tiles) if self.order == "tiles" else (self.tiles, self.outs)
-        turned = (u[3], u[2]), (v[2], v[3]), (m[2], m[3]), (u[:2], v[:2], m[:2])
+        swapped = (u[3], u[2]), (v[2], v[3]), (m[2], m[3]), (u[:2], v[:2], m[:2])
         plain = (v[3], v[2]), (u[2], u[3]), (m[3], m[2]), (v[:2], u[:2], m[:2])
-        a, b, out, batch = turned if self.order == "tiles" else plain
+        a, b, out, batch = swapped if self.order == "tiles" else plain
         return batched_product((*tall, self.channels), (self.positions, self.groups), a, b, out, batch, self.dtype)
 
 

@@ -41,16 +41,16 @@ _PTX_TYPE = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "i8": "s8", "u8": "u8
 def ldmatrix(typingctx, address, transposed):  # type: ignore[no-untyped-def]
     """Four 8 x 8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix i, 16 bytes.
 
-    Returns four uint32, word l % 4 of row l / 4 of each matrix; with `transposed` each matrix is turned first.
+    Returns four uint32, word l % 4 of row l / 4 of each matrix; with `transposed` each matrix is transposed first.
     """
-    turned = int_literal(transposed)
-    if turned is None and isinstance(transposed, types.BooleanLiteral):
-        turned = int(transposed.literal_value)
-    if turned is None:
+    literal = int_literal(transposed)
+    if literal is None and isinstance(transposed, types.BooleanLiteral):
+        literal = int(transposed.literal_value)
+    if literal is None:
         return None
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        form = ".trans" if turned else ""
+        form = ".trans" if literal else ""
         text = f"ldmatrix.sync.aligned.m8n8.x4{form}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
         words = asm(builder, text, [args[0]], [I32] * 4, collective=True, memory=True)
         return tuple_of(context, builder, sig.return_type, words)
@@ -141,15 +141,15 @@ def _sum_kind(dtype: str) -> tuple[Any, Any, str]:
 
 
 @intrinsic
-def wgmma(typingctx, sums, a, b, accumulate, a_dtype, b_dtype, a_turned, b_turned):  # type: ignore[no-untyped-def]
+def wgmma(typingctx, sums, a, b, accumulate, a_dtype, b_dtype, a_transposed, b_transposed):  # type: ignore[no-untyped-def]
     """Start sums += a b for one 64 x n tile of four warps; n is twice the length of the tuple of sums.
 
-    a and b are descriptors; where `accumulate` is 0 the sums start at 0.  `a_turned` and `b_turned` (0 or 1, 16-bit
-    types only) say that m or n is contiguous instead of k.  `wgmma_fence` must stand before the first use of the
+    a and b are descriptors; where `accumulate` is 0 the sums start at 0.  `a_transposed` and `b_transposed` (0 or 1,
+    16-bit types only) say that m or n is contiguous instead of k.  `wgmma_fence` must stand before the first use of the
     registers, `wgmma_commit` after the last product, `wgmma_wait` before the sums are read.
     """
     left, right = string_literal(a_dtype), string_literal(b_dtype)
-    turns = int_literal(a_turned), int_literal(b_turned)
+    turns = int_literal(a_transposed), int_literal(b_transposed)
     if left not in FRAGMENT_K or right not in FRAGMENT_K or None in turns or not isinstance(sums, types.UniTuple):
         return None
     number, register, kind = _sum_kind(left)
@@ -171,7 +171,7 @@ def wgmma(typingctx, sums, a, b, accumulate, a_dtype, b_dtype, a_turned, b_turne
         return tuple_of(context, builder, sig.return_type, values)
 
     descriptor = types.uint64
-    return sums(sums, descriptor, descriptor, types.int32, a_dtype, b_dtype, a_turned, b_turned), codegen
+    return sums(sums, descriptor, descriptor, types.int32, a_dtype, b_dtype, a_transposed, b_transposed), codegen
 
 
 def _define_wgmma(name: str, text: str, doc: str) -> Any:

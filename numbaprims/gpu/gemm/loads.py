@@ -9,7 +9,7 @@ threads, which multiply for one k at a time, load vectors along outer.  The ways
                                                           a whole sector, and transpose on the way
 "o"       outer has unit stride                           cp.async of a word: a warp reads 128 neighbouring bytes
 "s"       any                                             the same with lanes along outer, wherever they read
-"t"       int8, outer has unit stride, 4-byte aligned     4 x 4 bytes through registers, turned there
+"t"       int8, outer has unit stride, 4-byte aligned     4 x 4 bytes through registers, transposed there
 "g"       int8, any                                       4 single bytes a word, through registers
 ========  ==============================================  =======================================================
 
@@ -268,7 +268,7 @@ def _bytes(dtype: str, extent: int, bk: int, threads: int) -> Load:
     return Load(place, _start("g"), fetch, put, OP * KP, types.uint32)
 
 
-def _turned(dtype: str, extent: int, bk: int, threads: int) -> Load:
+def _transposed(dtype: str, extent: int, bk: int, threads: int) -> Load:
     LD, U8 = extent + padding(4), types.uint8
     PER_ROW, PASSES, ROWS, IDLE = _blocks(extent, 4, bk, threads)
 
@@ -301,11 +301,11 @@ def _turned(dtype: str, extent: int, bk: int, threads: int) -> Load:
         if t < IDLE:
             for i in range(PASSES):
                 r0, r1, r2, r3 = regs[i * 4], regs[i * 4 + 1], regs[i * 4 + 2], regs[i * 4 + 3]
-                turned = (
+                transposed = (
                     byte_column(r0, r1, r2, r3, 0), byte_column(r0, r1, r2, r3, 8),
                     byte_column(r0, r1, r2, r3, 16), byte_column(r0, r1, r2, r3, 24),
                 )  # fmt: skip
-                store_vector(sm, I64(at) + i * ROWS * LD, turned)
+                store_vector(sm, I64(at) + i * ROWS * LD, transposed)
 
     return Load(place, _start("t"), fetch, put, PASSES * 4, types.uint32)
 
@@ -327,7 +327,7 @@ def make_load(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
     if way == "v":
         return _vectors(dtype, extent, bk, threads)
     if way == "t":
-        return _turned(dtype, extent, bk, threads)
+        return _transposed(dtype, extent, bk, threads)
     if way == "g":
         return _bytes(dtype, extent, bk, threads)
     if dtype in ("f16", "bf16"):

@@ -79,8 +79,8 @@ def transposed(problem: Any) -> Any:
 
 def rows_first(problem: Any) -> tuple[Any, bool]:
     """The problem, transposed where out's columns are contiguous and its rows are not; and whether it was."""
-    turn = problem.strides.out[1] != 1 and problem.strides.out[0] == 1
-    return (transposed(problem), True) if turn else (problem, False)
+    columns_first = problem.strides.out[1] != 1 and problem.strides.out[0] == 1
+    return (transposed(problem), True) if columns_first else (problem, False)
 
 
 def tensor_core_refusal(problem: Any, target: Any) -> str | None:
@@ -117,16 +117,16 @@ class Mma(Solver):
         refusal = tensor_core_refusal(problem, target)
         if refusal is not None:
             return refusal
-        turned, _ = rows_first(problem)
-        for name, layout, dtype in zip("AB", layouts(turned), (turned.a_dtype, turned.b_dtype), strict=True):
+        swapped, _ = rows_first(problem)
+        for name, layout, dtype in zip("AB", layouts(swapped), (swapped.a_dtype, swapped.b_dtype), strict=True):
             if not layout and dtype in INTEGERS:
                 return "int8 fragments are read along k, which must be contiguous in both A and B"
             if not layout:
-                return f"neither rows nor columns of {name if turned is problem else 'BA'[name == 'B']} are contiguous"
+                return f"neither rows nor columns of {name if swapped is problem else 'BA'[name == 'B']} are contiguous"
         tile = TILES["64x64"]
         if problem.batch * ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n) >= 2**31:
             return "there are more tiles than one launch may have blocks"
-        return parts.too_long(min(problem.k, self._chunks(turned)[1]), longest(problem))
+        return parts.too_long(min(problem.k, self._chunks(swapped)[1]), longest(problem))
 
     def _chunks(self, problem: Any) -> tuple[int, int]:
         """How many chunks k is cut into, and how long one is."""
@@ -171,7 +171,7 @@ class Mma(Solver):
         return min(self._seconds(problem, target, name) for name in self._tiles(target))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        problem, turned = rows_first(problem)
+        problem, swapped = rows_first(problem)
         tile = str(config["tile"])
         chunks, chunk = self._chunks(problem)
 
@@ -179,17 +179,17 @@ class Mma(Solver):
             return mma_form(problem, tile, pointers, common, chunks, chunk)
 
         launch = make_gemm_launcher(problem, make_form)
-        return turned_launcher(launch) if turned else launch
+        return swapped_launcher(launch) if swapped else launch
 
 
-def turned_launcher(launch: Launcher) -> Launcher:
+def swapped_launcher(launch: Launcher) -> Launcher:
     """The launcher of a transposed problem: A and B change places."""
 
-    def turned(out, a=None, b=None, *rest, **floats):  # type: ignore[no-untyped-def]
+    def swapped(out, a=None, b=None, *rest, **floats):  # type: ignore[no-untyped-def]
         launch(out, b, a, *rest, **floats)
 
-    turned.program = lambda: program_of(launch)  # type: ignore[attr-defined]
-    return turned
+    swapped.program = lambda: program_of(launch)  # type: ignore[attr-defined]
+    return swapped
 
 
 def mma_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunks: int, chunk: int) -> Program:

@@ -5,7 +5,7 @@ the order it has in memory, so that no copy transposes:
 
 - layout "k", k contiguous: `extent` rows of 64 bytes; ldmatrix reads fragments of any type.
 - layout "x", the other dimension contiguous: rows of `extent` elements, one for each k; ldmatrix turns 16-bit
-  elements as it reads, float32 is read word by word.  int8 would need its bytes turned and is not taken.
+  elements as it reads, float32 is read word by word.  int8 would need its bytes transposed and is not taken.
 
 Both are made of 16-byte pieces whose places are swizzled: eight rows' pieces of one column lie in different banks.
 
@@ -152,7 +152,7 @@ def make_operand(dtype: str, layout: str, extent: int, width: int, threads: int,
     size, pitch = DTYPES[dtype].itemsize, row_bytes(dtype, layout, extent)
     in_piece, in_row, deep = PIECE // size, pitch // PIECE, tile_k(dtype)
     pieces = extent * TILE_BYTES // PIECE // threads
-    # a multiple of the swizzle's period, so that all of a thread's pieces are turned alike
+    # a multiple of the swizzle's period, so that all of a thread's pieces are transposed alike
     round_rows = threads // in_row
     along_k = layout == "k"
     place, put, put_whole = _make_place(dtype, layout, extent), _make_put(dtype, width), _make_put_whole(dtype, width)
@@ -210,13 +210,13 @@ def _make_fragments(dtype: str, layout: str, extent: int, first_half: bool) -> A
     if size == 2:
 
         @device_function
-        def read_turned(tile, row, step):  # type: ignore[no-untyped-def]
+        def read_transposed(tile, row, step):  # type: ignore[no-untyped-def]
             lane = lane_index()
             k = U32(16 * step) + (((lane >> U32(k_bit)) & U32(1)) << U32(3)) + (lane & U32(7))
             piece = (U32(row) >> U32(3)) + ((lane >> U32(rows_bit)) & U32(1))
             return ldmatrix(U32(tile + place(U32(k), U32(piece))), 1)
 
-        return read_turned
+        return read_transposed
 
     @device_function
     def word(tile, row, k):  # type: ignore[no-untyped-def]

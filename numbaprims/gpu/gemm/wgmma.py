@@ -110,9 +110,9 @@ def make_wgmma(
     SUMS, PITCH = BN // 2, BN + PAD
     A_BYTES, BARRIERS = BM * ROW, shape.barriers // 4
     A_BOXES, B_BOXES = BM // 64, BN // 64
-    A_TURNED, B_TURNED = int(a_layout == "x"), int(b_layout == "x")
+    A_TRANSPOSED, B_TRANSPOSED = int(a_layout == "x"), int(b_layout == "x")
     # 32 bytes along k: a quarter of each row, or 16 whole rows
-    A_STEP, B_STEP = (16 * ROW if A_TURNED else 32), (16 * ROW if B_TURNED else 32)
+    A_STEP, B_STEP = (16 * ROW if A_TRANSPOSED else 32), (16 * ROW if B_TRANSPOSED else 32)
     S = types.int32 if acc == "i32" else types.float32
     drain = make_drain(a_dtype, out_dtype, acc, activation, BM, BN, PITCH, CONSUMERS, False)
     corner = make_corner(BM, BN)
@@ -160,14 +160,14 @@ def make_wgmma(
                     mbarrier_expect(ready, STAGE)
                     target = U32(memory + U32(STAGE) * stage)
                     at_k = I32(t * I32(BK))
-                    if A_TURNED:
+                    if A_TRANSPOSED:
                         for box in range(A_BOXES):
                             at = (I32(first_m + I32(64 * box)), at_k, I32(a_product))
                             tensor_copy(U32(target + U32(box * BOX)), maps, at, ready)
                     else:
                         tensor_copy(target, maps, (at_k, first_m, I32(a_product)), ready)
                     target = U32(target + U32(A_BYTES))
-                    if B_TURNED:
+                    if B_TRANSPOSED:
                         for box in range(B_BOXES):
                             at = (I32(first_n + I32(64 * box)), at_k, I32(b_product))
                             tensor_copy(U32(target + U32(box * BOX)), maps + types.uint64(MAP), at, ready)
@@ -190,7 +190,7 @@ def make_wgmma(
                 for step in range(4):
                     at_a = wgmma_descriptor(U32(left + U32(step * A_STEP)), BOX, GROUP)
                     at_b = wgmma_descriptor(U32(right + U32(step * B_STEP)), BOX, GROUP)
-                    total = wgmma(total, at_a, at_b, 1, a_dtype, b_dtype, A_TURNED, B_TURNED)
+                    total = wgmma(total, at_a, at_b, 1, a_dtype, b_dtype, A_TRANSPOSED, B_TRANSPOSED)
                 wgmma_commit()
                 total = wgmma_wait(total, 0)
                 if lane == U32(0):

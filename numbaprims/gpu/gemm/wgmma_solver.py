@@ -24,8 +24,8 @@ from numbaprims.gpu.gemm.mma_solvers import (
     layouts,
     longest,
     rows_first,
+    swapped_launcher,
     tensor_core_refusal,
-    turned_launcher,
 )
 from numbaprims.gpu.gemm.wgmma import ROW, TILES, make_wgmma
 from numbaprims.gpu.launch import Program, program_of, step
@@ -145,7 +145,7 @@ class Wgmma(Solver):
         return min(self._seconds(problem, target, name) for name in TILES)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        given, (problem, turned) = problem, rows_first(problem)
+        given, (problem, swapped) = problem, rows_first(problem)
         tile = str(config["tile"])
         size = TILES[tile]
         shapes = Shape(problem, 0, tile), Shape(problem, 1, tile)
@@ -165,7 +165,7 @@ class Wgmma(Solver):
             return Program([step(kernel, blocks, values)])
 
         launch = make_gemm_launcher(problem, make_form)
-        by_tma = turned_launcher(launch) if turned else launch
+        by_tma = swapped_launcher(launch) if swapped else launch
         others: list[Launcher] = []
 
         def choose(out, a=None, b=None, *rest, **floats):  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def walk(problem: Any) -> tuple[dict[str, int], bool]:
-    """Give the integers of a problem turned such that rows of out are contiguous, and whether x and y were swapped.
+    """Give the integers of a problem transposed such that rows of out are contiguous, and whether x and y were swapped.
 
     Starts, steps and strides count elements.  A contiguous column makes the transposed problem, out^T = alpha y x^T +
     A^T; a step of -1 is walked from the other end.

@@ -25,7 +25,7 @@ def _seconds(problem: Any, target: Any, efficiency: float) -> float:
 def _launcher(
     problem: Any, kernel: GpuKernel, blocks: int, across: int, ints: dict[str, int], swapped: bool
 ) -> Launcher:
-    """One launch of a kernel, which takes the vectors in the order of the turned problem."""
+    """One launch of a kernel, which takes the vectors in the order of the transposed problem."""
     size = DTYPES[problem.dtype].itemsize
     names = ("m", "n", "across", "out_rs", "out_cs", "a_rs", "a_cs", "x_step", "y_step")
     fixed = tuple((ints | {"across": across})[name] for name in names)

@@ -65,7 +65,7 @@ class Layout:
             if strides is not None
         }
         result = self.strides["out"]
-        self.last = problem.layout == "last" or (
+        self.last = problem.layout == "channels_last" or (
             problem.layout == "strided" and problem.c > 1 and abs(result[1]) < abs(result[4])
         )
 
@@ -253,7 +253,7 @@ class Large(Windows):
         turns = -(-problem.taps // 32)
         issued = _results(problem) * 32 * (200.0 + 25.0 * turns) / (128.0 * target.multiprocessors * target.clock)
         # where its elements do not lie side by side, a sector of 32 bytes for each
-        apart = 1 if problem.layout == "first" else 32 // DTYPES[problem.dtype].itemsize
+        apart = 1 if problem.layout == "channels_first" else 32 // DTYPES[problem.dtype].itemsize
         moved = apart * problem.bytes_moved() / (0.8 * target.bandwidth)
         return float(LAUNCH + moved + issued + turns * _NEXT)
 

@@ -148,6 +148,6 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
         filters = FIRST * rates.call + rates.vectors(q.groups * positions * c * k * FILTER / scale)
         filters += 0.0 if u <= target.l3 // 3 else u * WRITTEN / rates.memory
         if problem.direction == "data":
-            filters *= 1.25  # turned filters are read in short pieces
+            filters *= 1.25  # reversed filters are read in short pieces
     begin = LAUNCH * rates.call
     return float(begin + max(products, stream) + SHOWN * min(products, stream) + work + far + filters)

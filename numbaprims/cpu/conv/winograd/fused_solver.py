@@ -90,7 +90,7 @@ class WinogradFused(Winograd):
         work = positions * tiles * (parts * c * cost.IN + round_up(q.out_channels, W) * cost.OUT) / scale
         again = positions * c * k * blocks
         if plain:
-            # turned filters are read in short pieces
+            # reversed filters are read in short pieces
             filters = rates.vectors(again * FILTER / scale) * (1.5 if problem.direction == "data" else 1.0)
             given = c * k * R * R * DTYPES[q.w_dtype].itemsize
             filters += given * blocks * cost.L3 / rates.l3 if given > target.l2 else 0.0

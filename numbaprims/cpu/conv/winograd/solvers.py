@@ -14,9 +14,9 @@ from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
 from numbaprims.cpu.conv.winograd.products import make_products
 from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
-from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLACES, PLANES, STRIDED, make_input
+from numbaprims.cpu.conv.winograd.transform_in import CHANNELS_LAST, LINE, PLACES, PLANES, STRIDED, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
-from numbaprims.cpu.conv.winograd.weights import DENSE, STRIDED as ANY_ORDER, TURNED, make_weights
+from numbaprims.cpu.conv.winograd.weights import DENSE, REVERSED, STRIDED as ANY_ORDER, make_weights
 from numbaprims.cpu.gemm.cost import ceil_div, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.jit import RangeKernel
@@ -31,8 +31,8 @@ MOST_TAPS = 196  # 14 x 14: W filters of W channels take 200 kB of a worker's pa
 
 def form_of(order: str, steps: tuple[int, int, int, int]) -> int:
     """How lanes of channels are read or written."""
-    if order == "last" and steps[1] in (0, 1):
-        return LAST
+    if order == "channels_last" and steps[1] in (0, 1):
+        return CHANNELS_LAST
     return PLANES if steps[3] == 1 else STRIDED
 
 
@@ -65,7 +65,7 @@ def filter_order(q: Pose, taps: tuple[int, int]) -> int:
 
     if lie(taps[0] * taps[1], taps[1], 1):
         return DENSE
-    return TURNED if lie(-taps[1], -1) else ANY_ORDER
+    return REVERSED if lie(-taps[1], -1) else ANY_ORDER
 
 
 def table_and_pieces(words: dict[str, int], firsts: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ from numbaprims.cpu.simd import (
 )
 from numbaprims.dtypes import DTYPES
 
-PLANES, LAST, STRIDED = 0, 1, 2  # how channels lie: in planes, behind the pixels, or in any other way
+PLANES, CHANNELS_LAST, STRIDED = 0, 1, 2  # how channels lie: in planes, behind the pixels, or in any other way
 LINE = 64  # outputs along a line that the buffer holds: with 6 x 66 pixels of 64 bytes it takes 25 kB
 PLACES = 16  # words for the first taps along one axis
 Plane = tuple[int, int]
@@ -50,7 +50,7 @@ def copy_row(row, x, step_c, step_w, left, right, channels, FORM, W, acc):  # ty
         if j < right:
             block = load_wide_rows(advance(x, j), step_c, channels, right - j, W)
             store_rows(advance(row, j * W), W, transpose(block))
-    elif FORM == LAST:
+    elif FORM == CHANNELS_LAST:
         if channels == W:
             for j in range(left, right):
                 store(row, j * W, load_wide(x, j * step_w, W))

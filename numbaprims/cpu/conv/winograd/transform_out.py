@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import LAST, LINE, PLANES, Plane
+from numbaprims.cpu.conv.winograd.transform_in import CHANNELS_LAST, LINE, PLANES, Plane
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -51,7 +51,7 @@ def store_row(out, step_k, step_w, row, width, channels, FORM, W):  # type: igno
             start = j if j + W <= width else max(0, width - W)
             block = transpose(load_rows(advance(row, start * W), W, W, W))
             store_narrow_rows(advance(out, start), step_k, channels, width - start, block)
-    elif FORM == LAST:
+    elif FORM == CHANNELS_LAST:
         if channels == W:
             for j in range(width):
                 store_narrow(out, j * step_w, load(row, j * W, W))

@@ -28,7 +28,7 @@ X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP, X_BLOCKS, PIECES, PIECES_W = (
     WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step", "x_blocks", "pieces", "pieces_w")
 )
 # The taps of a channel, and the channels of a filter, lie side by side; the taps do, turned round; neither.
-DENSE, TURNED, STRIDED = 0, 1, 2
+DENSE, REVERSED, STRIDED = 0, 1, 2
 W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss"))
 
 
@@ -58,7 +58,7 @@ def make_weights(
     )
     def winograd_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = args.table
-        # what a turned filter is short of whole vectors lies before its first tap
+        # what a reversed filter is short of whole vectors lies before its first tap
         given = advance(pointer_from_address(args.room, acc), W * W)
         own = stack_array(acc, OWN)
         half = stack_array(acc, HALF)
@@ -84,7 +84,7 @@ def make_weights(
                         valid = min(W, channels * TAPS - e)
                         block = load_wide_rows(advance(w, e), load_word(t, W_SK), filters, valid, W)
                         store_rows(advance(given, e * W), W, transpose(block))
-                elif ORDER == TURNED:
+                elif ORDER == REVERSED:
                     for c in range(channels - 1, -1, -1):
                         last = advance(w, c * load_word(t, W_SC) - (TAPS - 1))
                         for e in range(0, TAPS, W):

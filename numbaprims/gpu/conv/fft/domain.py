@@ -87,7 +87,7 @@ def order_of(problem: Any) -> str:
     if problem.direction == "weight":
         return "channels"
     given = problem.x_order if problem.direction == "forward" else problem.y_order
-    return "channels" if given == "last" else "tiles"
+    return "channels" if given == "channels_last" else "tiles"
 
 
 def cuts(problem: Any, n: int, form: str) -> list[Cut]:

@@ -215,7 +215,7 @@ class Fft(Solver):
 
 def given_order(order: str) -> str:
     """What an image has side by side."""
-    return "channels" if order == "last" else "tiles"
+    return "channels" if order == "channels_last" else "tiles"
 
 
 def spectra_step(

@@ -94,7 +94,7 @@ class WinogradWeight(Solver):
         size = DTYPES[problem.accumulate].itemsize
         tiles = q.images * ceil_div(q.out[0], h.m) * ceil_div(q.out[1], w.m)
         channels, positions = q.x_channels * q.depth.taps * len(h.firsts) * len(w.firsts), h.n * w.n
-        order = "channels" if problem.x_order == "last" else "tiles"
+        order = "channels" if problem.x_order == "channels_last" else "tiles"
         found = []
         for first, count in slices(tiles, positions * q.groups * (channels + q.out_channels) * size):
             v, y = (

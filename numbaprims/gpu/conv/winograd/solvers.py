@@ -40,7 +40,8 @@ def common_refusal(problem: Any, *, depth: bool = False) -> str | None:
 
 def source_order(problem: Any) -> str:
     """What V has side by side: what the input has."""
-    return "channels" if (problem.y_order if problem.direction == "data" else problem.x_order) == "last" else "tiles"
+    order = problem.y_order if problem.direction == "data" else problem.x_order
+    return "channels" if order == "channels_last" else "tiles"
 
 
 class Source(NamedTuple):
