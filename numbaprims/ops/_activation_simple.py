@@ -392,11 +392,7 @@ def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any
         array([-1., -1.,  4.])
     """
     return forward(
-        "threshold",
-        x,
-        out,
-        _number("threshold", "threshold", threshold),
-        _number("threshold", "value", value),
+        "threshold", x, out, _number("threshold", "threshold", threshold), _number("threshold", "value", value)
     )
 
 
@@ -409,10 +405,5 @@ def threshold_backward(dy: Any, x: Any, threshold: float, value: float, *, out: 
         array([0., 3.])
     """
     return backward(
-        "threshold",
-        dy,
-        x,
-        out,
-        _number("threshold", "threshold", threshold),
-        _number("threshold", "value", value),
+        "threshold", dy, x, out, _number("threshold", "threshold", threshold), _number("threshold", "value", value)
     )
