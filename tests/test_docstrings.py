@@ -2,11 +2,14 @@
 
 import doctest
 import importlib
+import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 import numbaprims
+from numbaprims.ops._docs import documented
 
 ROOT = Path(numbaprims.__file__).parent
 #: Modules with examples in them; those of the public functions are run by name below.
@@ -33,6 +36,78 @@ def test_example_runs(name: str):
     tests = doctest.DocTestFinder(recurse=False).find(function, name, globs={})
     assert tests and tests[0].examples, f"the docstring of {name} has no example"
     assert run(tests)
+
+
+@pytest.mark.parametrize("name", sorted(set(numbaprims._LAZY) - {"config"}))
+def test_every_parameter_is_described(name: str):
+    function = getattr(numbaprims, name)
+    args = inspect.getdoc(function).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    described = [word.strip("*") for names in re.findall(r"^ {4}(\S[^:]*):", args, re.M) for word in names.split(", ")]
+    assert sorted(described) == sorted(inspect.signature(function).parameters)
+
+
+FAMILY = """
+Args:
+    x: input.
+    *: a number.
+    out: result.
+
+Raises:
+    TypeError, ValueError: x.
+"""
+OWN = """One line.
+
+Args:
+    b: own,
+        in two lines.
+
+Returns:
+    y.
+
+Raises:
+    ValueError: own.
+
+Example:
+    >>> 1
+"""
+COMPLETE = """One line.
+
+Args:
+    x: input.
+    b: own,
+        in two lines.
+    a, c: a number.
+    out: result.
+
+Returns:
+    y.
+
+Raises:
+    TypeError: x.
+    ValueError: own.
+
+Example:
+    >>> 1
+"""
+
+
+@pytest.mark.parametrize("indentation", ["    ", ""], ids=["before Python 3.13", "since"])
+def test_a_family_completes_a_docstring(indentation: str):
+    def function(x, out, a, b, c): ...
+
+    function.__doc__ = OWN.replace("\n", "\n" + indentation)
+    complete = documented(FAMILY)
+    assert complete(function) is function
+    assert function.__doc__ == COMPLETE
+    assert complete(function).__doc__ == COMPLETE, "a second time changes nothing"
+
+
+def test_a_docstring_describes_no_other_parameters():
+    def function(x): ...
+
+    function.__doc__ = OWN
+    with pytest.raises(TypeError, match="of function has {'b'}"):
+        documented(FAMILY)(function)
 
 
 @pytest.mark.parametrize("name", MODULES)

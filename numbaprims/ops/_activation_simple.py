@@ -1,6 +1,7 @@
 """The activations that are arithmetic alone, each followed by its gradient.
 
-What all docstrings have alike, x, dy, out, the results and the errors, is put in by `documented`.
+`_activation_docs` puts into each docstring what all have alike: x, dy, out, the results and the errors, and the
+parameters of a gradient, which are those of its function.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from numbaprims.ops._activation_call import (
     prelu_backward as _prelu_backward,
     prelu_forward,
 )
-from numbaprims.ops._activation_docs import documented
 
 
-@documented
 def identity(x: Any, *, out: Any = None) -> Any:
     """Copy: ``y = x``.
 
@@ -30,7 +29,6 @@ def identity(x: Any, *, out: Any = None) -> Any:
     return forward("identity", x, out)
 
 
-@documented
 def identity_backward(dy: Any, *, out: Any = None) -> Any:
     """Gradient of `identity`: ``dx = dy``.
 
@@ -42,7 +40,6 @@ def identity_backward(dy: Any, *, out: Any = None) -> Any:
     return backward("identity", dy, None, out)
 
 
-@documented
 def relu(x: Any, *, out: Any = None) -> Any:
     """Rectified linear unit: ``y = max(x, 0)``; NaN stays NaN.
 
@@ -54,7 +51,6 @@ def relu(x: Any, *, out: Any = None) -> Any:
     return forward("relu", x, out)
 
 
-@documented
 def relu_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     """Gradient of `relu`: ``dx = dy if y > 0 else 0``.
 
@@ -66,7 +62,6 @@ def relu_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     return backward("relu", dy, y, out)
 
 
-@documented
 def leaky_relu(x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
     """Leaky rectified linear unit: ``y = x if x > 0 else negative_slope * x``.
 
@@ -84,12 +79,8 @@ def leaky_relu(x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
     return forward("leaky_relu", x, out, _number("leaky_relu", "negative_slope", negative_slope))
 
 
-@documented
 def leaky_relu_backward(dy: Any, x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
     """Gradient of `leaky_relu`: ``dx = dy if x > 0 else negative_slope * dy``.
-
-    Args:
-        negative_slope: as in `leaky_relu`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -99,7 +90,6 @@ def leaky_relu_backward(dy: Any, x: Any, negative_slope: float = 0.01, *, out: A
     return backward("leaky_relu", dy, x, out, _number("leaky_relu", "negative_slope", negative_slope))
 
 
-@documented
 def prelu(x: Any, weight: Any, *, out: Any = None) -> Any:
     """Rectified linear unit with a learned slope: ``y = x if x > 0 else weight * x``.
 
@@ -117,14 +107,10 @@ def prelu(x: Any, weight: Any, *, out: Any = None) -> Any:
     return prelu_forward(x, weight, out)
 
 
-@documented
 def prelu_backward(dy: Any, x: Any, weight: Any, *, out: Any = None) -> tuple[Any, Any]:
     """Gradients of `prelu`: ``dx = dy if x > 0 else weight * dy``, ``dweight = sum(0 if x > 0 else x * dy)``.
 
     The sum has the same bits whatever the number of threads.
-
-    Args:
-        weight: as in `prelu`.
 
     Returns:
         dx, of dy's shape, and dweight, of weight's; summed in float32 (float64 for float64).
@@ -137,7 +123,6 @@ def prelu_backward(dy: Any, x: Any, weight: Any, *, out: Any = None) -> tuple[An
     return _prelu_backward(dy, x, weight, out)
 
 
-@documented
 def clipped_relu(x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
     """Rectified linear unit with a ceiling: ``y = min(max(x, 0), alpha)``.
 
@@ -152,12 +137,8 @@ def clipped_relu(x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
     return forward("clipped_relu", x, out, _number("clipped_relu", "alpha", alpha))
 
 
-@documented
 def clipped_relu_backward(dy: Any, x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
     """Gradient of `clipped_relu`: ``dx = dy if 0 < x < alpha else 0``.
-
-    Args:
-        alpha: as in `clipped_relu`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -167,7 +148,6 @@ def clipped_relu_backward(dy: Any, x: Any, alpha: float = 6.0, *, out: Any = Non
     return backward("clipped_relu", dy, x, out, _number("clipped_relu", "alpha", alpha))
 
 
-@documented
 def relu6(x: Any, *, out: Any = None) -> Any:
     """Rectified linear unit with the ceiling 6: ``y = min(max(x, 0), 6)``.
 
@@ -179,7 +159,6 @@ def relu6(x: Any, *, out: Any = None) -> Any:
     return forward("clipped_relu", x, out, 6.0)
 
 
-@documented
 def relu6_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `relu6`: ``dx = dy if 0 < x < 6 else 0``.
 
@@ -191,7 +170,6 @@ def relu6_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("clipped_relu", dy, x, out, 6.0)
 
 
-@documented
 def softsign(x: Any, *, out: Any = None) -> Any:
     """Algebraic sigmoid: ``y = x / (1 + |x|)``.
 
@@ -203,7 +181,6 @@ def softsign(x: Any, *, out: Any = None) -> Any:
     return forward("softsign", x, out)
 
 
-@documented
 def softsign_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `softsign`: ``dx = dy / (1 + |x|) ** 2``.
 
@@ -215,7 +192,6 @@ def softsign_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("softsign", dy, x, out)
 
 
-@documented
 def abs(x: Any, *, out: Any = None) -> Any:
     """Absolute value: ``y = |x|``.
 
@@ -227,7 +203,6 @@ def abs(x: Any, *, out: Any = None) -> Any:
     return forward("abs", x, out)
 
 
-@documented
 def abs_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `abs`: ``dx = dy * sign(x)``.
 
@@ -239,7 +214,6 @@ def abs_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("abs", dy, x, out)
 
 
-@documented
 def hard_sigmoid(x: Any, *, out: Any = None) -> Any:
     """Piecewise linear sigmoid: ``y = min(max(x + 3, 0), 6) / 6`` (torch's slope; ONNX's default is 0.2).
 
@@ -251,7 +225,6 @@ def hard_sigmoid(x: Any, *, out: Any = None) -> Any:
     return forward("hard_sigmoid", x, out)
 
 
-@documented
 def hard_sigmoid_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `hard_sigmoid`: ``dx = dy / 6 if -3 < x < 3 else 0``.
 
@@ -263,7 +236,6 @@ def hard_sigmoid_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("hard_sigmoid", dy, x, out)
 
 
-@documented
 def hard_swish(x: Any, *, out: Any = None) -> Any:
     """Piecewise quadratic swish: ``y = x * min(max(x + 3, 0), 6) / 6``.
 
@@ -278,7 +250,6 @@ def hard_swish(x: Any, *, out: Any = None) -> Any:
     return forward("hard_swish", x, out)
 
 
-@documented
 def hard_swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `hard_swish`: ``dx = 0 if x <= -3 else dy if x >= 3 else dy * (x / 3 + 1 / 2)``.
 
@@ -290,7 +261,6 @@ def hard_swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("hard_swish", dy, x, out)
 
 
-@documented
 def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None) -> Any:
     """Piecewise linear tanh: ``y = min(max(x, min_val), max_val)``.
 
@@ -306,13 +276,8 @@ def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any =
     return forward("hard_tanh", x, out, *_numbers("hard_tanh", min_val=min_val, max_val=max_val))
 
 
-@documented
 def hard_tanh_backward(dy: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None) -> Any:
     """Gradient of `hard_tanh`: ``dx = dy if min_val < x < max_val else 0``.
-
-    Args:
-        min_val: as in `hard_tanh`.
-        max_val: as in `hard_tanh`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -322,7 +287,6 @@ def hard_tanh_backward(dy: Any, x: Any, min_val: float = -1.0, max_val: float = 
     return backward("hard_tanh", dy, x, out, *_numbers("hard_tanh", min_val=min_val, max_val=max_val))
 
 
-@documented
 def sqrt(x: Any, *, out: Any = None) -> Any:
     """Square root: ``y = sqrt(x)``; NaN below 0.
 
@@ -334,7 +298,6 @@ def sqrt(x: Any, *, out: Any = None) -> Any:
     return forward("sqrt", x, out)
 
 
-@documented
 def sqrt_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     """Gradient of `sqrt`: ``dx = dy / (2 * y)``.
 
@@ -346,7 +309,6 @@ def sqrt_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     return backward("sqrt", dy, y, out)
 
 
-@documented
 def square(x: Any, *, out: Any = None) -> Any:
     """Square: ``y = x * x``.
 
@@ -358,7 +320,6 @@ def square(x: Any, *, out: Any = None) -> Any:
     return forward("square", x, out)
 
 
-@documented
 def square_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `square`: ``dx = 2 * dy * x``.
 
@@ -370,7 +331,6 @@ def square_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("square", dy, x, out)
 
 
-@documented
 def round(x: Any, *, out: Any = None) -> Any:
     """The nearest integer, halves to even.
 
@@ -382,7 +342,6 @@ def round(x: Any, *, out: Any = None) -> Any:
     return forward("round", x, out)
 
 
-@documented
 def round_backward(dy: Any, *, out: Any = None) -> Any:
     """Gradient of `round`: ``dx = 0 * dy``.
 
@@ -394,7 +353,6 @@ def round_backward(dy: Any, *, out: Any = None) -> Any:
     return backward("round", dy, None, out)
 
 
-@documented
 def clip(x: Any, min: float | None = None, max: float | None = None, *, out: Any = None) -> Any:
     """Clamp: ``y = min(max(x, min), max)``.
 
@@ -410,13 +368,8 @@ def clip(x: Any, min: float | None = None, max: float | None = None, *, out: Any
     return forward("clip", x, out, _number("clip", "min", min), _number("clip", "max", max))
 
 
-@documented
 def clip_backward(dy: Any, x: Any, min: float | None = None, max: float | None = None, *, out: Any = None) -> Any:
     """Gradient of `clip`: ``dx = dy if min <= x <= max else 0``.
-
-    Args:
-        min: as in `clip`.
-        max: as in `clip`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -426,7 +379,6 @@ def clip_backward(dy: Any, x: Any, min: float | None = None, max: float | None =
     return backward("clip", dy, x, out, _number("clip", "min", min), _number("clip", "max", max))
 
 
-@documented
 def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any:
     """Replace small elements: ``y = x if x > threshold else value``.
 
@@ -440,21 +392,12 @@ def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any
         array([-1., -1.,  4.])
     """
     return forward(
-        "threshold",
-        x,
-        out,
-        _number("threshold", "threshold", threshold),
-        _number("threshold", "value", value),
+        "threshold", x, out, _number("threshold", "threshold", threshold), _number("threshold", "value", value)
     )
 
 
-@documented
 def threshold_backward(dy: Any, x: Any, threshold: float, value: float, *, out: Any = None) -> Any:
     """Gradient of `threshold`: ``dx = dy if x > threshold else 0``.
-
-    Args:
-        threshold: as in `threshold`.
-        value: as in `threshold`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -462,10 +405,5 @@ def threshold_backward(dy: Any, x: Any, threshold: float, value: float, *, out: 
         array([0., 3.])
     """
     return backward(
-        "threshold",
-        dy,
-        x,
-        out,
-        _number("threshold", "threshold", threshold),
-        _number("threshold", "value", value),
+        "threshold", dy, x, out, _number("threshold", "threshold", threshold), _number("threshold", "value", value)
     )

@@ -1,6 +1,7 @@
 """The activations that stand on exp and its relatives, each followed by its gradient.
 
-What all docstrings have alike, x, dy, out, the results and the errors, is put in by `documented`.
+`_activation_docs` puts into each docstring what all have alike: x, dy, out, the results and the errors, and the
+parameters of a gradient, which are those of its function.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from numbaprims.ops._activation_call import (
     numbers as _numbers,
     special as _special,
 )
-from numbaprims.ops._activation_docs import documented
 
 
-@documented
 def elu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Exponential linear unit: ``y = x if x > 0 else alpha * (exp(x) - 1)``.
 
@@ -39,12 +38,8 @@ def elu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     return forward("elu", x, out, _number("elu", "alpha", alpha))
 
 
-@documented
 def elu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Gradient of `elu`: ``dx = dy if x > 0 else dy * alpha * exp(x)``.
-
-    Args:
-        alpha: as in `elu`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -54,7 +49,6 @@ def elu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any
     return backward("elu", dy, x, out, _number("elu", "alpha", alpha))
 
 
-@documented
 def selu(x: Any, *, out: Any = None) -> Any:
     """Self-normalising elu: ``y = 1.0507 * (x if x > 0 else 1.6733 * (exp(x) - 1))``.
 
@@ -69,7 +63,6 @@ def selu(x: Any, *, out: Any = None) -> Any:
     return forward("selu", x, out)
 
 
-@documented
 def selu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `selu`: ``dx = 1.0507 * dy * (1 if x > 0 else 1.6733 * exp(x))``.
 
@@ -81,7 +74,6 @@ def selu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("selu", dy, x, out)
 
 
-@documented
 def celu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Continuously differentiable elu: ``y = max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))``.
 
@@ -99,12 +91,8 @@ def celu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     return forward("celu", x, out, *_numbers("celu", alpha=alpha))
 
 
-@documented
 def celu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Gradient of `celu`: ``dx = dy if x > 0 else dy * exp(x / alpha)``.
-
-    Args:
-        alpha: as in `celu`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -114,7 +102,6 @@ def celu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> An
     return backward("celu", dy, x, out, *_numbers("celu", alpha=alpha))
 
 
-@documented
 def sigmoid(x: Any, *, out: Any = None) -> Any:
     """Logistic function: ``y = 1 / (1 + exp(-x))``.
 
@@ -126,7 +113,6 @@ def sigmoid(x: Any, *, out: Any = None) -> Any:
     return forward("sigmoid", x, out)
 
 
-@documented
 def sigmoid_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     """Gradient of `sigmoid`: ``dx = dy * y * (1 - y)``.
 
@@ -139,7 +125,6 @@ def sigmoid_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     return backward("sigmoid", dy, y, out)
 
 
-@documented
 def tanh(x: Any, *, out: Any = None) -> Any:
     """Hyperbolic tangent: ``y = tanh(x)``.
 
@@ -151,7 +136,6 @@ def tanh(x: Any, *, out: Any = None) -> Any:
     return forward("tanh", x, out)
 
 
-@documented
 def tanh_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     """Gradient of `tanh`: ``dx = dy * (1 - y * y)``.
 
@@ -163,7 +147,6 @@ def tanh_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     return backward("tanh", dy, y, out)
 
 
-@documented
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
     """Smooth rectifier: ``y = x if beta * x > threshold else log(1 + exp(beta * x)) / beta``.
 
@@ -182,13 +165,8 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = N
     return forward(kernel, x, out, *numbers)
 
 
-@documented
 def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
     """Gradient of `softplus`: ``dx = dy if beta * x > threshold else dy / (1 + exp(-beta * x))``.
-
-    Args:
-        beta: as in `softplus`.
-        threshold: as in `softplus`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -201,7 +179,6 @@ def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.
     return backward(kernel, dy, x, out, *numbers)
 
 
-@documented
 def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, out: Any = None) -> Any:
     """Power of a linear function: ``y = (alpha + beta * x) ** gamma``.
 
@@ -219,16 +196,10 @@ def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, 
     return forward(kernel, x, out, *numbers)
 
 
-@documented
 def power_backward(
     dy: Any, x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, out: Any = None
 ) -> Any:
     """Gradient of `power`: ``dx = dy * beta * gamma * (alpha + beta * x) ** (gamma - 1)``.
-
-    Args:
-        alpha: as in `power`.
-        beta: as in `power`.
-        gamma: as in `power`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -239,7 +210,6 @@ def power_backward(
     return backward(kernel, dy, x, out, *numbers)
 
 
-@documented
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     """Gaussian error linear unit: ``y = x * (1 + erf(x / sqrt(2))) / 2``.
 
@@ -257,12 +227,8 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     return forward(_gelu(approximate), x, out)
 
 
-@documented
 def gelu_backward(dy: Any, x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     """Gradient of `gelu`: ``dx = dy * (Phi(x) + x * phi(x))``, the normal distribution and density.
-
-    Args:
-        approximate: as in `gelu`.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -272,7 +238,6 @@ def gelu_backward(dy: Any, x: Any, approximate: str = "none", *, out: Any = None
     return backward(_gelu(approximate), dy, x, out)
 
 
-@documented
 def silu(x: Any, *, out: Any = None) -> Any:
     """Sigmoid linear unit: ``y = x / (1 + exp(-x))``.
 
@@ -287,7 +252,6 @@ def silu(x: Any, *, out: Any = None) -> Any:
     return forward("silu", x, out)
 
 
-@documented
 def silu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `silu`: ``dx = dy * s * (1 + x * (1 - s))`` with ``s = 1 / (1 + exp(-x))``.
 
@@ -299,7 +263,6 @@ def silu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("silu", dy, x, out)
 
 
-@documented
 def swish(x: Any, *, out: Any = None) -> Any:
     """Another name of `silu`: ``y = x / (1 + exp(-x))``.
 
@@ -314,7 +277,6 @@ def swish(x: Any, *, out: Any = None) -> Any:
     return forward("silu", x, out)
 
 
-@documented
 def swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `swish`: ``dx = dy * s * (1 + x * (1 - s))`` with ``s = 1 / (1 + exp(-x))``.
 
@@ -326,7 +288,6 @@ def swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("silu", dy, x, out)
 
 
-@documented
 def mish(x: Any, *, out: Any = None) -> Any:
     """Self-regularised unit: ``y = x * tanh(log(1 + exp(x)))``.
 
@@ -341,7 +302,6 @@ def mish(x: Any, *, out: Any = None) -> Any:
     return forward("mish", x, out)
 
 
-@documented
 def mish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `mish`: ``dx = dy * (t + x * s * (1 - t * t))``.
 
@@ -355,7 +315,6 @@ def mish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("mish", dy, x, out)
 
 
-@documented
 def exp(x: Any, *, out: Any = None) -> Any:
     """Exponential function: ``y = exp(x)``.
 
@@ -367,7 +326,6 @@ def exp(x: Any, *, out: Any = None) -> Any:
     return forward("exp", x, out)
 
 
-@documented
 def exp_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     """Gradient of `exp`: ``dx = dy * y``.
 
@@ -379,7 +337,6 @@ def exp_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
     return backward("exp", dy, y, out)
 
 
-@documented
 def log(x: Any, *, out: Any = None) -> Any:
     """Natural logarithm: ``y = log(x)``; NaN below 0, minus infinity at 0.
 
@@ -391,7 +348,6 @@ def log(x: Any, *, out: Any = None) -> Any:
     return forward("log", x, out)
 
 
-@documented
 def log_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     """Gradient of `log`: ``dx = dy / x``.
 
@@ -403,7 +359,6 @@ def log_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
     return backward("log", dy, x, out)
 
 
-@documented
 def glu(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """Gated linear unit: ``y = a / (1 + exp(-b))``, a and b the halves of x along an axis.
 
@@ -429,13 +384,11 @@ def glu(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     return glu_forward(x, _axis(axis), out)
 
 
-@documented
 def glu_backward(dy: Any, x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """Gradient of `glu`: ``da = dy * s``, ``db = dy * a * s * (1 - s)`` with ``s = 1 / (1 + exp(-b))``.
 
     Args:
         x: the input of the forward pass, twice as long along `axis`.
-        axis: as in `glu`.
         out: where dx goes, of x's shape; it may be x itself.
 
     Returns:

@@ -4,9 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from numbaprims.ops._docs import documented
 from numbaprims.ops._pooling_pose import BACKWARD_OF, options
 
+_SHARED = """
+Args:
+    dy: the gradient of y, of its shape.
+    x: what was pooled.
+    y: what the pooling gave.
+    indices: what the pooling gave; a place that is none in the plane is left out.
+    size: the spatial sizes of x.
+    out: where dx goes.
 
+Returns:
+    dx, of dy's dtype and library, in C order.
+
+Raises:
+    TypeError: integers, mixed dtypes or libraries.
+    ValueError: as of the pooling; shapes that do not belong together.
+"""
+_of_windows = documented(_SHARED, "Args:\n    *: those of the pooling.")
+# windows that tile follow from the shapes
+_of_tiles = documented(_SHARED, 'Args:\n    layout: "NCHW" or "NHWC", at any rank.')
+
+
+@_of_windows
 def max_pool_backward(
     dy: Any,
     x: Any,
@@ -24,19 +46,8 @@ def max_pool_backward(
     """Gradient of `max_pool`: every element gets ``dx[i] = sum of dy[p]`` over the windows p whose maximum it is.
 
     Args:
-        dy: the gradient of y, of its shape.
         x: what was pooled, of which the maxima are found again; None where `indices` and `size` are given.
-        indices: what the pooling gave; a place that is none in the plane is left out.
         size: the spatial sizes of x, where it is None.
-        kernel_size, stride, padding, dilation, ceil_mode, layout: those of the pooling.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -49,6 +60,7 @@ def max_pool_backward(
     return _max_backward(dy, x, indices, said, out)
 
 
+@_of_windows
 def avg_pool_backward(
     dy: Any,
     size: Any,
@@ -63,19 +75,6 @@ def avg_pool_backward(
     out: Any = None,
 ) -> Any:
     """Gradient of `avg_pool`: ``dx[i] = sum of dy[p] / count[p]`` over the windows p that hold element i.
-
-    Args:
-        dy: the gradient of y, of its shape.
-        size: the spatial sizes of x.
-        kernel_size, stride, padding, dilation, ceil_mode, layout, count_include_pad: those of the pooling.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -95,6 +94,7 @@ def avg_pool_backward(
     return BACKWARD_OF["avg"]((dy, None, None, None), said, (), out)
 
 
+@_of_windows
 def lp_pool_backward(
     dy: Any,
     x: Any,
@@ -111,20 +111,6 @@ def lp_pool_backward(
 ) -> Any:
     """Gradient of `lp_pool`: ``dx[i] = sign(x[i]) |x[i]| ** (p - 1) sum of dy[q] y[q] ** (1 - p)``, 0 where y is.
 
-    Args:
-        dy: the gradient of y, of its shape.
-        x: what was pooled.
-        y: what the pooling gave.
-        kernel_size, stride, padding, dilation, ceil_mode, layout, p: those of the pooling.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
-
     Example:
         >>> import numpy as np, numbaprims
         >>> numbaprims.lp_pool_backward(np.float32([[[10]]]), np.float32([[[3, -4]]]), np.float32([[[5]]]), 2)
@@ -136,25 +122,15 @@ def lp_pool_backward(
     return BACKWARD_OF["lp"]((dy, x, y, None), said, (), out)
 
 
+@_of_tiles
 def adaptive_max_pool_backward(
     dy: Any, x: Any, *, layout: str = "NCHW", indices: Any = None, size: Any = None, out: Any = None
 ) -> Any:
     """Gradient of `adaptive_max_pool`, whose windows follow from dy: ``dx[i] = sum of dy[p]`` where i is p's maximum.
 
     Args:
-        dy: the gradient of y, of its shape.
         x: what was pooled, of which the maxima are found again; None where `indices` and `size` are given.
-        indices: what the pooling gave; a place that is none in the plane is left out.
         size: the spatial sizes of x, where it is None.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -164,21 +140,9 @@ def adaptive_max_pool_backward(
     return _max_backward(dy, x, indices, options(output=0, layout=layout, size=size), out)
 
 
+@_of_tiles
 def adaptive_avg_pool_backward(dy: Any, size: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Gradient of `adaptive_avg_pool`, whose windows follow from dy: ``dx[i] = sum of dy[p] / count[p]``.
-
-    Args:
-        dy: the gradient of y, of its shape.
-        size: the spatial sizes of x.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -189,21 +153,9 @@ def adaptive_avg_pool_backward(dy: Any, size: Any, *, layout: str = "NCHW", out:
     return BACKWARD_OF["avg"]((dy, None, None, None), said, (), out)
 
 
+@_of_tiles
 def global_max_pool_backward(dy: Any, x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Gradient of `global_max_pool`: dy at the first of the largest elements of a plane, ``dx[i] = 0`` elsewhere.
-
-    Args:
-        dy: the gradient of y, of its shape.
-        x: what was pooled.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -213,21 +165,9 @@ def global_max_pool_backward(dy: Any, x: Any, *, layout: str = "NCHW", out: Any 
     return adaptive_max_pool_backward(dy, x, layout=layout, out=out)
 
 
+@_of_tiles
 def global_avg_pool_backward(dy: Any, size: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Gradient of `global_avg_pool`: ``dx[i] = dy / elements of a plane``.
-
-    Args:
-        dy: the gradient of y, of its shape.
-        size: the spatial sizes of x.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where dx goes.
-
-    Returns:
-        dx, of dy's dtype and library, in C order.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: as of the pooling; shapes that do not belong together.
 
     Example:
         >>> import numpy as np, numbaprims

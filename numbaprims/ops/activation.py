@@ -10,6 +10,7 @@ from typing import Any
 
 from numbaprims.ops import _activation_call as _call
 from numbaprims.ops._activation_call import backward as _backward, forward as _forward
+from numbaprims.ops._activation_docs import document
 from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem, example_call
 from numbaprims.ops._activation_simple import (
     abs as abs,
@@ -182,11 +183,9 @@ def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, 
     return _backward(kernel[0], dy, saved, out, kernel[1], kernel[2], kernel[3])
 
 
+_of_kinds = [globals()[name + word] for word in ("", "_backward") for name in NAMES]
+for _function in _of_kinds:
+    document(_function)
 # `explain` asks each function what it poses
-PROBLEMS = problems(
-    activation,
-    activation_backward,
-    *(globals()[name] for name in NAMES),
-    *(globals()[f"{name}_backward"] for name in NAMES),
-)
+PROBLEMS = problems(activation, activation_backward, *_of_kinds)
 EXAMPLES = {"activation": example_call}

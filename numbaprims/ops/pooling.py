@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from numbaprims.ops._docs import documented
 from numbaprims.ops._pooling_backward import (
     adaptive_avg_pool_backward as adaptive_avg_pool_backward,
     adaptive_max_pool_backward as adaptive_max_pool_backward,
@@ -17,7 +18,28 @@ from numbaprims.ops._pooling_pose import FORWARD_OF, example_call, options
 from numbaprims.ops._pooling_problem import PoolingProblem as PoolingProblem
 from numbaprims.ops.primitive import problems
 
+_documented = documented("""
+Args:
+    x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
+        bfloat16, int8 or uint8.
+    kernel_size: of a window: one integer, or one a dimension.
+    stride: from window to window; None for kernel_size.
+    padding: in front and behind: an integer, one a dimension, pairs, "same" or "valid"; at most half a window.
+    dilation: from element to element of a window.
+    ceil_mode: whether a last window may reach beyond the padding; it begins inside, or in the padding in front.
+    output_size: how many windows: one integer, or one a dimension.
+    layout: "NCHW" or "NHWC", at any rank.
+    return_indices: also give the place of each maximum in its plane, the first of equal ones.
+    out: where y goes.
 
+Raises:
+    TypeError: a dtype that is none of these, or numbers that are not integers.
+    ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
+        another shape or one that shares memory with an input.
+""")
+
+
+@_documented
 def max_pool(
     x: Any,
     kernel_size: Any,
@@ -32,25 +54,8 @@ def max_pool(
 ) -> Any:
     """Largest element of each window: ``y[p] = max over t of x[p * stride - padding + t * dilation]``.
 
-    Args:
-        x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
-            bfloat16, int8 or uint8.
-        kernel_size: of a window: one integer, or one a dimension.
-        stride: from window to window; None for kernel_size.
-        padding: in front and behind: an integer, one a dimension, pairs, "same" or "valid"; at most half a window.
-        dilation: from element to element of a window.
-        ceil_mode: whether a last window may reach beyond the padding; it begins inside, or in the padding in front.
-        layout: "NCHW" or "NHWC", at any rank.
-        return_indices: also give the place of each maximum in its plane, the first of equal ones.
-        out: where y goes.
-
     Returns:
         y, of x's dtype and library, in C order; with indices (int64) if they are wanted. NaN is larger than anything.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -73,6 +78,7 @@ def max_pool(
     return FORWARD_OF["max"]((x,), said, (), out)
 
 
+@_documented
 def avg_pool(
     x: Any,
     kernel_size: Any,
@@ -88,24 +94,10 @@ def avg_pool(
     """Mean of each window: ``y[p] = sum over t of x[p * stride - padding + t * dilation] / count``, x being 0 outside.
 
     Args:
-        x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
-            bfloat16, int8 or uint8.
-        kernel_size: of a window: one integer, or one a dimension.
-        stride: from window to window; None for kernel_size.
-        padding: in front and behind: an integer, one a dimension, pairs, "same" or "valid"; at most half a window.
-        dilation: from element to element of a window.
-        ceil_mode: whether a last window may reach beyond the padding; it begins inside, or in the padding in front.
-        layout: "NCHW" or "NHWC", at any rank.
         count_include_pad: whether padding counts as elements; what a window has beyond it never does.
-        out: where y goes.
 
     Returns:
         y, of x's dtype and library, in C order; means of integers are rounded, halves to even.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -127,6 +119,7 @@ def avg_pool(
     return FORWARD_OF["avg"]((x,), said, (), out)
 
 
+@_documented
 def lp_pool(
     x: Any,
     kernel_size: Any,
@@ -144,22 +137,10 @@ def lp_pool(
     Args:
         x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16 or
             bfloat16, the last two computed in float32.
-        kernel_size: of a window: one integer, or one a dimension.
-        stride: from window to window; None for kernel_size.
-        padding: in front and behind: an integer, one a dimension, pairs, "same" or "valid"; at most half a window.
-        dilation: from element to element of a window.
-        ceil_mode: whether a last window may reach beyond the padding; it begins inside, or in the padding in front.
-        layout: "NCHW" or "NHWC", at any rank.
         p: a positive number; 1 and 2 take no powers.
-        out: where y goes.
 
     Returns:
         y, of x's dtype and library, in C order.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -175,26 +156,14 @@ def lp_pool(
     return FORWARD_OF["lp"]((x,), said, (), out)
 
 
+@_documented
 def adaptive_max_pool(
     x: Any, output_size: Any, *, layout: str = "NCHW", return_indices: bool = False, out: Any = None
 ) -> Any:
     """Largest elements of windows i of n that tile x, from ``floor(i size / n)`` to ``ceil((i + 1) size / n)``.
 
-    Args:
-        x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
-            bfloat16, int8 or uint8.
-        output_size: how many windows: one integer, or one a dimension.
-        layout: "NCHW" or "NHWC", at any rank.
-        return_indices: also give the place of each maximum in its plane, the first of equal ones.
-        out: where y goes.
-
     Returns:
         As `max_pool`.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -208,22 +177,12 @@ def adaptive_max_pool(
     return FORWARD_OF["max"]((x,), said, (), out)
 
 
+@_documented
 def global_max_pool(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Largest element of each plane: ``y[n, c] = max of x[n, c, ...]``, its dimensions kept with size 1.
 
-    Args:
-        x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
-            bfloat16, int8 or uint8.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where y goes.
-
     Returns:
         As `max_pool`.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -236,23 +195,12 @@ def global_max_pool(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     return FORWARD_OF["max"]((x,), options(output=1, layout=layout), (), out)
 
 
+@_documented
 def adaptive_avg_pool(x: Any, output_size: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Means of windows i of n that tile x, from ``floor(i size / n)`` to ``ceil((i + 1) size / n)``.
 
-    Args:
-        x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
-            bfloat16, int8 or uint8.
-        output_size: how many windows: one integer, or one a dimension.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where y goes.
-
     Returns:
         As `avg_pool`.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -266,22 +214,12 @@ def adaptive_avg_pool(x: Any, output_size: Any, *, layout: str = "NCHW", out: An
     return FORWARD_OF["avg"]((x,), said, (), out)
 
 
+@_documented
 def global_avg_pool(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Mean of each plane: ``y[n, c] = mean of x[n, c, ...]``, its dimensions kept with size 1.
 
-    Args:
-        x: (N, C, spatial...), or (N, spatial..., C), of one to three spatial dimensions; float64, float32, float16,
-            bfloat16, int8 or uint8.
-        layout: "NCHW" or "NHWC", at any rank.
-        out: where y goes.
-
     Returns:
         As `avg_pool`.
-
-    Raises:
-        TypeError: a dtype that is none of these, or numbers that are not integers.
-        ValueError: sizes that do not fit, padding of more than half a window, a window without an element, an `out` of
-            another shape or one that shares memory with an input.
 
     Example:
         >>> import numpy as np, numbaprims

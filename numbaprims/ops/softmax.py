@@ -12,6 +12,7 @@ from numbaprims.ops._cross_entropy import (
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_backward as softmax_cross_entropy_backward,
 )
+from numbaprims.ops._docs import documented
 from numbaprims.ops._softmax_example import example_call
 from numbaprims.ops._softmax_problem import SoftmaxProblem as SoftmaxProblem
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
@@ -77,21 +78,25 @@ def softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
     return _softmax((x,), (axis,), (), out)
 
 
+_gradient = documented("""
+Args:
+    dy: the gradient of y.
+    y: the result of the forward pass, of dy's shape and dtype.
+    axis: that of the forward pass.
+    out: where dx goes; it may be dy or y.
+
+Returns:
+    dx, as `softmax` gives y.
+
+Raises:
+    TypeError: integers, mixed dtypes or libraries.
+    ValueError: shapes that differ, an axis that they do not have, an `out` that overlaps.
+""")
+
+
+@_gradient
 def softmax_backward(dy: Any, y: Any, *, axis: int = -1, out: Any = None) -> Any:
     """Gradient of `softmax`: ``dx = y * (dy - sum(dy * y))`` along an axis.
-
-    Args:
-        dy: the gradient of y.
-        y: what `softmax` gave, of dy's shape and dtype.
-        axis: that of the softmax.
-        out: where dx goes; it may be dy or y.
-
-    Returns:
-        dx, as `softmax` gives y.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: shapes that differ, an axis that they do not have, an `out` that overlaps.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -127,21 +132,9 @@ def log_softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
     return _log_softmax((x,), (axis,), (), out)
 
 
+@_gradient
 def log_softmax_backward(dy: Any, y: Any, *, axis: int = -1, out: Any = None) -> Any:
     """Gradient of `log_softmax`: ``dx = dy - exp(y) * sum(dy)`` along an axis.
-
-    Args:
-        dy: the gradient of y.
-        y: what `log_softmax` gave, of dy's shape and dtype.
-        axis: that of the logarithm.
-        out: where dx goes; it may be dy or y.
-
-    Returns:
-        dx, as `softmax` gives y.
-
-    Raises:
-        TypeError: integers, mixed dtypes or libraries.
-        ValueError: shapes that differ, an axis that they do not have, an `out` that overlaps.
 
     Example:
         >>> import numpy as np, numbaprims
