@@ -145,7 +145,7 @@ MAY_EMIT = (
 
 
 # A public function has its plans as an attribute, and a plan falls back to the function.
-PLANS = {("ops.gemm", "ops.gemm_plan"), ("ops.conv", "ops.conv_plan"), ("ops._conv_example", "ops.conv_plan")}
+PLANS = {("ops.conv", "ops.conv_plan"), ("ops._conv_example", "ops.conv_plan")}
 
 
 def test_modules_import_in_no_circle():
