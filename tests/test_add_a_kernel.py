@@ -33,11 +33,11 @@ def rank_one(tmp_path, monkeypatch):
         return (module.RankOne(), *found) if stem == "gemm" else found
 
     monkeypatch.setattr(registry, "solvers", solvers)
-    from numbaprims.ops import gemm
+    from numbaprims.ops._gemm_pose import GEMM
 
-    gemm._gemm._launchers.clear()
+    GEMM._launchers.clear()
     yield module
-    gemm._gemm._launchers.clear()
+    GEMM._launchers.clear()
 
 
 def test_the_page_makes_a_solver(rank_one):

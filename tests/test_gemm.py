@@ -317,6 +317,8 @@ def test_plan(dtype):
     assert_exact(plan(in_library(a, dtype)), np.broadcast_to(to_float64(bias, dtype), (m, 70)))
     with pytest.raises(ValueError, match="this plan holds"):
         plan.update(in_library(b[:-1], dtype))
+    with pytest.raises(ValueError, match="kind is 'relux'"):  # here, not at a first call
+        numbaprims.gemm.plan(w, activation="relux")
 
 
 def test_plan_from_several_threads():

@@ -144,10 +144,6 @@ MAY_EMIT = (
 )  # fmt: skip
 
 
-# A public function has its plans as an attribute, and a plan falls back to the function.
-PLANS = {("ops.gemm", "ops.gemm_plan"), ("ops.conv", "ops.conv_plan"), ("ops._conv_example", "ops.conv_plan")}
-
-
 def test_modules_import_in_no_circle():
     """Late imports count as well: they hide a circle, but whoever reads one module still needs the other."""
     names = {name_of(path): path for path in MODULES}
@@ -161,10 +157,7 @@ def test_modules_import_in_no_circle():
             for line in range(node.lineno, node.body[-1].end_lineno + 1)
         }
         needs[name] = {
-            module
-            for line, module in imports(path)
-            if module in names and module != name and line not in types
-            if tuple(m.partition(".")[2] for m in (name, module)) not in PLANS
+            module for line, module in imports(path) if module in names and module != name and line not in types
         }
     graphlib.TopologicalSorter(needs).prepare()  # CycleError names the modules
 

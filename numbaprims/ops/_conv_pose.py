@@ -1,4 +1,4 @@
-"""What is checked of a convolution's arguments, and how they become a `ConvProblem`."""
+"""What is checked of a convolution's arguments, how they become a `ConvProblem`, and what runs each function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numbaprims import arrays, shapes
 from numbaprims.ops._conv_problem import ConvProblem, ConvStrides, Triple, five, order_of, three
 from numbaprims.ops.epilogue import IDENTITY, Activation
 from numbaprims.ops.primitive import Given, Pose, Result
-from numbaprims.ops.product import broadcast, check_integers, of_dtype, operand_dtype, result_dtype
+from numbaprims.ops.product import Product, broadcast, check_integers, of_dtype, operand_dtype, result_dtype
 
 _TAKES = "this convolution takes float64, float32, float16 and bfloat16, the forward one int8 and uint8 x int8 too"
 
@@ -295,3 +295,42 @@ def pose_bias(given: Given, options: tuple[Any, ...]) -> Pose:
         )  # fmt: skip
 
     return Pose((Result((k,), dtype),), problem)
+
+
+class Convolution(Product):
+    """A public function: two operands, what is added, a bias."""
+
+    def _define_product(self, given: Any, target: Any, form: Result, options: Any, numbers: Any) -> None:
+        from numbaprims.reference import conv as reference
+
+        storages, kinds = self._entered(given)
+        problem = self._checked(given, storages, kinds, options, numbers).problem([target])
+        reference.into(problem, target, storages, numbers)
+
+
+def _convolution(name: str, first: str, second: str, direction: str, shape_of: Any) -> Convolution:
+    inputs = (first, second, "c", "bias")
+    return Convolution(name, inputs, pose(direction, shape_of), dtypes=None, exact=("c",))
+
+
+FORWARD = _convolution("conv", "x", "weight", "forward", forward_shape)
+DATA = _convolution("conv_backward_data", "dy", "weight", "data", data_shape)
+WEIGHT = _convolution("conv_backward_weight", "dy", "x", "weight", weight_shape)
+TRANSPOSED = _convolution("conv_transpose", "x", "weight", "data", transposed_shape)
+BIAS = Convolution("conv_backward_bias", ("dy",), pose_bias, required=1)
+
+
+def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments as calls are looked up by: lists as tuples, and what else cannot be hashed in words, to be refused."""
+    try:
+        hash(values)
+    except TypeError:
+        return tuple(
+            hashable(tuple(value)) if isinstance(value, (list, tuple)) else value if _hashes(value) else repr(value)
+            for value in values
+        )
+    return values
+
+
+def _hashes(value: Any) -> bool:
+    return getattr(value, "__hash__", None) is not None

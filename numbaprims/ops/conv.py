@@ -6,56 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from numbaprims.ops._conv_example import example
-from numbaprims.ops._conv_pose import (
-    data_shape,
-    forward_shape,
-    pose,
-    pose_bias,
-    transposed_shape,
-    weight_shape,
-)
+from numbaprims.ops._conv_pose import BIAS, DATA, FORWARD, TRANSPOSED, WEIGHT, hashable
 from numbaprims.ops.epilogue import fused
-from numbaprims.ops.primitive import Result, problems
-from numbaprims.ops.product import Product, factors
-
-
-class Convolution(Product):
-    """A function of this module: two operands, what is added, a bias."""
-
-    def _define_product(self, given: Any, target: Any, form: Result, options: Any, numbers: Any) -> None:
-        from numbaprims.reference import conv as reference
-
-        storages, kinds = self._entered(given)
-        problem = self._checked(given, storages, kinds, options, numbers).problem([target])
-        reference.into(problem, target, storages, numbers)
-
-
-def _convolution(name: str, first: str, second: str, direction: str, shape_of: Any) -> Convolution:
-    inputs = (first, second, "c", "bias")
-    return Convolution(name, inputs, pose(direction, shape_of), dtypes=None, exact=("c",))
-
-
-_forward = _convolution("conv", "x", "weight", "forward", forward_shape)
-_data = _convolution("conv_backward_data", "dy", "weight", "data", data_shape)
-_weight = _convolution("conv_backward_weight", "dy", "x", "weight", weight_shape)
-_transposed = _convolution("conv_transpose", "x", "weight", "data", transposed_shape)
-_bias = Convolution("conv_backward_bias", ("dy",), pose_bias, required=1)
-
-
-def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments as calls are looked up by: lists as tuples, and what else cannot be hashed in words, to be refused."""
-    try:
-        hash(values)
-    except TypeError:
-        return tuple(
-            hashable(tuple(value)) if isinstance(value, (list, tuple)) else value if _hashes(value) else repr(value)
-            for value in values
-        )
-    return values
-
-
-def _hashes(value: Any) -> bool:
-    return getattr(value, "__hash__", None) is not None
+from numbaprims.ops.primitive import problems
+from numbaprims.ops.product import factors
 
 
 def conv(
@@ -124,7 +78,7 @@ def conv(
     kind, values = fused(activation)
     window = hashable((stride, padding, dilation, groups, layout))
     options = window, None, alpha == 1.0, beta in (0.0, 1.0), kind, out_dtype, algorithm
-    return _forward.run((x, weight, c, bias), options, (alpha, beta, *values), out)
+    return FORWARD.run((x, weight, c, bias), options, (alpha, beta, *values), out)
 
 
 def conv_backward_data(
@@ -180,7 +134,7 @@ def conv_backward_data(
     alpha, beta, c = factors(alpha, beta, c, "c")
     window = hashable((stride, padding, dilation, groups, layout))
     options = window, tuple(input_shape), alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
-    return _data.run((dy, weight, c, None), options, (alpha, beta, 0.0), out)
+    return DATA.run((dy, weight, c, None), options, (alpha, beta, 0.0), out)
 
 
 def conv_backward_weight(
@@ -235,7 +189,7 @@ def conv_backward_weight(
     alpha, beta, c = factors(alpha, beta, c, "c")
     window = hashable((stride, padding, dilation, groups, layout))
     options = window, tuple(kernel_shape), alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
-    return _weight.run((dy, x, c, None), options, (alpha, beta, 0.0), out)
+    return WEIGHT.run((dy, x, c, None), options, (alpha, beta, 0.0), out)
 
 
 def conv_backward_bias(dy: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
@@ -257,7 +211,7 @@ def conv_backward_bias(dy: Any, *, layout: str = "NCHW", out: Any = None) -> Any
         >>> numbaprims.conv_backward_bias(np.ones((2, 3, 4, 4), np.float32))
         array([32., 32., 32.], dtype=float32)
     """
-    return _bias.run((dy,), (layout if type(layout) is str else repr(layout),), (1.0, 0.0, 0.0), out)
+    return BIAS.run((dy,), (layout if type(layout) is str else repr(layout),), (1.0, 0.0, 0.0), out)
 
 
 def conv_transpose(
@@ -308,7 +262,7 @@ def conv_transpose(
     kind, values = fused(activation)
     window, more = hashable(((stride, padding, dilation, groups, layout), output_padding))
     options = window, more, True, True, kind, None, algorithm
-    return _transposed.run((x, weight, None, bias), options, (1.0, 0.0, *values), out)
+    return TRANSPOSED.run((x, weight, None, bias), options, (1.0, 0.0, *values), out)
 
 
 def conv_transpose_backward_data(dy: Any, weight: Any, **arguments: Any) -> Any:

@@ -11,8 +11,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.ops._activation_call import forward
-from numbaprims.ops._conv_pose import Options, Window, geometry
-from numbaprims.ops.conv import _forward, conv, hashable
+from numbaprims.ops._conv_pose import FORWARD, Options, Window, geometry, hashable
 from numbaprims.ops.epilogue import fused
 from numbaprims.ops.plans import Plan
 from numbaprims.ops.primitive import Result
@@ -44,14 +43,15 @@ class ConvPlan(Plan):
         algorithm: str = "auto",
     ) -> None:
         self._x_shape = tuple(int(size) for size in x_shape)
-        self._window = Window(*hashable((stride, padding, dilation, groups, layout)))
+        window = Window(*hashable((stride, padding, dilation, groups, layout)))
         self._arguments: dict[str, Any] = {
-            "bias": bias, **self._window._asdict(), "activation": activation, "algorithm": algorithm
+            "bias": bias, **window._asdict(), "activation": activation, "algorithm": algorithm
         }  # fmt: skip
-        self._kind, values = fused(activation)
+        kind, values = fused(activation)
+        self._options = Options(tuple(window), activation=kind, algorithm=algorithm, prepared=True)
         self._numbers = by_name((1.0, 0.0, *values))
         view = arrays.enter(weight, "weight")[0]
-        geometry(self._x_shape, view.shape, self._window, "x_shape")
+        geometry(self._x_shape, view.shape, window, "x_shape")
         self._lock = threading.Lock()
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -105,7 +105,7 @@ class ConvPlan(Plan):
             known = bound_of.get(key)
         if known is None:
             if settings.current().device == "reference":  # the definition prepares nothing
-                return conv(x, self._mine, out=out, **self._arguments)
+                return FORWARD.run(self._given(x), self._options, tuple(self._numbers.values()), out)
             known = self._bind(x, out)
             with self._lock:
                 if len(bound_of) >= _LAUNCHERS:
@@ -128,16 +128,18 @@ class ConvPlan(Plan):
                 call.log_call(bound)
         return result
 
+    def _given(self, x: Any) -> tuple[Any, ...]:
+        """The arrays of the call that this plan is for."""
+        return x, self._mine, None, self._arguments["bias"]
+
     def _bind(self, x: Any, out: Any) -> tuple[call.Bound | None, Result, Any, Any]:
         """Check a call, choose its solver and prepare the weights for it; nothing of it for no images."""
-        algorithm = self._arguments["algorithm"]
-        options = Options(tuple(self._window), activation=self._kind, algorithm=algorithm, prepared=True)
-        given = x, self._mine, None, self._arguments["bias"]
-        pose, problem, library = _forward.pose(given, options, tuple(self._numbers.values()), out)
+        numbers = tuple(self._numbers.values())
+        pose, problem, library = FORWARD.pose(self._given(x), self._options, numbers, out)
         form, weight = pose.results[0], arrays.enter(self._mine, "weight")[0]
         if not x.shape[0]:
             return None, form, weight, None
-        with asked_for("conv", algorithm):
+        with asked_for("conv", self._options.algorithm):
             bound = call.bind(problem, form.shape, form.dtype, library=library)
         device = call.device_of(library)
         packed = None

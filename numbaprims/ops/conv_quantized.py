@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims import arrays
-from numbaprims.ops._conv_pose import Geometry, Options, Window, forward_shape, geometry, pose
-from numbaprims.ops.conv import Convolution, hashable
+from numbaprims.ops._conv_pose import Convolution, Geometry, Options, Window, forward_shape, geometry, hashable, pose
 from numbaprims.ops.primitive import problems
 
 _INPUTS = ("x", "weight", "c", "bias", "prepared", "extra")

@@ -10,8 +10,8 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.ops._activation_call import forward
+from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
-from numbaprims.ops.gemm import _gemm, gemm
 from numbaprims.ops.plans import Plan
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
@@ -39,6 +39,9 @@ class GemmPlan(Plan):
             "trans_b": bool(trans_b), "alpha": float(alpha), "bias": bias, "activation": activation,
             "out_dtype": out_dtype,
         }  # fmt: skip
+        kind, values = fused(activation)
+        self._numbers = float(alpha), 0.0, *values
+        self._options = False, bool(trans_b), self._numbers[0] == 1.0, True, kind, out_dtype
         self._lock = threading.Lock()
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -85,7 +88,6 @@ class GemmPlan(Plan):
         """
         with self._lock:
             own, mine, packed, bound_of = self._b, self._mine, self._packed, self._bound
-        g = self._arguments
         view, dtype, library = arrays.enter(a, "a")
         key: Any = (view.shape, view.strides, dtype, library, settings.key())
         out_view = None
@@ -95,9 +97,9 @@ class GemmPlan(Plan):
         known = bound_of.get(key)
         if known is None:
             if settings.current().device == "reference":  # the definition packs nothing
-                return gemm(a, mine, out=out, **g)
+                return GEMM.run((a, mine, None, self._arguments["bias"]), self._options, self._numbers, out)
             known = self._bind(a, out, own, mine, packed, bound_of, key)
-        launch, shape, out_dtype, numbers, bias, packed = known
+        launch, shape, out_dtype, bias, packed = known
         if out_view is None:
             result, out_view = library.empty(shape, out_dtype)
         else:
@@ -106,7 +108,7 @@ class GemmPlan(Plan):
             inputs = [(view, "a", False), (own, "b", False)]
             arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if out_view.size:
-            launch(out_view, view, own, None, bias, packed, None, *numbers)
+            launch(out_view, view, own, None, bias, packed, None, *self._numbers)
         return result
 
     def leading(self, ndim: int) -> int:
@@ -117,10 +119,7 @@ class GemmPlan(Plan):
     ) -> tuple[Any, ...]:
         """Check a call, and bind it: to the packed copy, or to the solver of a plain call where packing is no gain."""
         g = self._arguments
-        word, values = fused(g["activation"])
-        options = False, g["trans_b"], g["alpha"] == 1.0, True, word, g["out_dtype"]
-        numbers = g["alpha"], 0.0, *values
-        pose, problem, library = _gemm.pose((a, mine, None, g["bias"]), options, numbers, out)
+        pose, problem, library = GEMM.pose((a, mine, None, g["bias"]), self._options, self._numbers, out)
         form = pose.results[0]
         shape, bias = form.shape, None if g["bias"] is None else arrays.enter(g["bias"], "bias")[0]
         device = call.device_of(library)
@@ -137,7 +136,7 @@ class GemmPlan(Plan):
             if packed is None:
                 packed = solver.prepare(problem, target, config, own.T if g["trans_b"] else own)
             launch = solver.bind(problem, target, config)
-        known = (launch, shape, form.dtype, numbers, bias, packed)
+        known = (launch, shape, form.dtype, bias, packed)
         with self._lock:
             if self._b is own:
                 self._packed = self._packed if packed is None else packed
