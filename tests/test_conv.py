@@ -80,12 +80,13 @@ def test_exact(solver, direction, dtype):
     """Small integers, all geometries and layouts, out full of NaN: bit for bit, or within a transform's bound."""
     rng = np.random.default_rng(1)
     ran = 0
-    for case in CASES if dtype == "f32" else CASES[::2]:  # every type has kernels of its own to compile
+    # every type and layout has kernels of its own to compile
+    for at, case in enumerate(CASES if dtype == "f32" else CASES[::2]):
         shapes, sums = case.operand_shapes(direction), case.sums(direction)
         first, second = (exact_integers(shape, dtype, sums, rng) for shape in shapes)
         expected = case.expected(direction, first, second)
         largest = float(np.abs(first).max() * np.abs(second).max())
-        for layout in LAYOUTS:
+        for layout in LAYOUTS if dtype == "f32" else (LAYOUTS[at % 2],):
             more, window = arguments(case, direction, layout)
             layouts = operand_layouts(direction, layout)
             a, b = (
