@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
-from numbaprims.cpu.reduce.memory import I32, I64, Memory, Place, Region, number
+from numbaprims.cpu.reduce.memory import Memory, Place, Region
 from numbaprims.cpu.reduce.stores import Stores
 from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums
-from numbaprims.cpu.reduce.variant import CHUNKS, INNER, SEGMENTS, Variant
+from numbaprims.cpu.reduce.variant import CHUNKS, INNER, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
-from numbaprims.cpu.simd.lanes import reduce_value
-from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.emit import counting, first_lanes_value, least, number, store_value
+from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
+from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_store_value, vector_at
+from numbaprims.cpu.simd.types import llvm_element
 from numbaprims.formulas.graph import PARTS, Node, identity, merge, shares
 
 
@@ -57,22 +56,22 @@ class Emitter(Memory):
         return self.uniforms[node]
 
     def _uniform(self, node: Node) -> Value:
-        b, vector = self.b, self.row_vector
+        vector = self.row_vector
         if node.op == "constant":
             return self.fixed(node.args[0], vector)
         if node.op == "length":
-            return self.to_rows(self.count(b.mul(self.plan(INNER), self.plan(SEGMENTS))))
+            return self.to_rows(self.count(self.elements()))
         if node.op == "input":
             i = node.args[0]
             kinds = [kind for _, kind in self.graph.operands]
             before = [kind == "number" for kind in kinds[:i]]
             if kinds[i] == "number":
-                given = self.word(FLOAT_SLOT + sum(before), ir.DoubleType())
+                given = self.word(FLOAT_SLOT + sum(before), llvm_element("f64"))
                 return self.splat(self.computed(given, "f64"), vector)
             slot = self.outs + i - sum(before)
             dtype = self.arrays[slot].dtype
             if self.across and self.arrays[slot].kind != "flat":
-                return Value(b, self.load_vector(self.pointers[slot], number(0), self.lane_mask, dtype))
+                return self.load_vector(self.pointers[slot], number(0), self.lane_mask, dtype)
             return self.splat(self.load_scalar(self.pointers[slot], number(0), dtype), vector)
         return TABLE[node.op](*(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args))
 
@@ -82,8 +81,7 @@ class Emitter(Memory):
             if node.uniform and node not in self.wide:
                 value = self.uniform(node)
                 if self.along:
-                    first = ir.Constant(ir.VectorType(I32, self.v.W), [0] * self.v.W)
-                    value = Value(self.b, self.b.shuffle_vector(value.value, value.value, first))
+                    value = value.new(shuffle_value(self.b, value.value, value.value, [0] * self.v.W))
                 self.wide[node] = value
 
     def value(self, node: Node, p: int, place: Place) -> Value:
@@ -103,10 +101,10 @@ class Emitter(Memory):
             start = self.splat(b.sitofp(flat, self.element), self.vector)
             if not self.along:
                 return start
-            return start + Value(b, ir.Constant(self.vector, [float(lane) for lane in range(self.v.W)]))
+            return start + Value(b, counting(self.vector))
         if self.kept.get(node, p) < p:
             pointer, index = self._kept_at(node, place)
-            return Value(self.b, self.load_vector(pointer, index, place.mask, self.v.compute))
+            return self.load_vector(pointer, index, place.mask, self.v.compute)
         return TABLE[node.op](*(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args))
 
     def _slot(self, node: Node) -> int:
@@ -126,7 +124,7 @@ class Emitter(Memory):
                 value = self.value(node.args[0], p, Place(b.add(region.inner, number(u * W)), mask, {}))
                 total = total + value.new(b.select(mask, value.value, value.like(0.0).value))
             first = self.splat(reduce_value(b, total.value, b.fadd), self.row_vector)
-            found = first / self.count(self._least(region.count, number(self.v.U * W)))
+            found = first / self.count(least(b, region.count, number(self.v.U * W)))
         finite = TABLE["less"](TABLE["magnitude"](found), float("inf"))
         return TABLE["select"](finite, found, 0.0)
 
@@ -135,7 +133,7 @@ class Emitter(Memory):
     def run_pass(self, p: int) -> None:
         """A pass over the whole row."""
         reductions = self.graph.passes[p].reductions
-        length = self.count(self.b.mul(self.plan(INNER), self.plan(SEGMENTS)))
+        length = self.count(self.elements())
         moments = any(node.op == "moments" for node in reductions)
         if self.v.registers or not reductions or (self.along and not moments):
             for each, found in zip(self.team, self.run_regions(p, self.whole(), length), strict=True):
@@ -239,11 +237,7 @@ class Emitter(Memory):
                 for node in self.kept:
                     if self.kept[node] == p:
                         pointer, index = self._kept_at(node, place)
-                        value = self.value(node, p, place).value
-                        if place.mask is None:
-                            self.b.store(value, vector_at(self.b, pointer, index, self.vector)).align = 1
-                        else:
-                            masked_store_value(self.b, pointer, index, place.mask, value)
+                        store_value(self.b, pointer, index, self.value(node, p, place).value, place.mask)
                 for k in self.graph.passes[p].outputs:
                     self.stores.put(k, place, self.value(self.graph.outputs[k], p, place))
             return [value.value for value in found]
@@ -269,21 +263,23 @@ class Emitter(Memory):
 
         return repeat(self.b, region.segments, [region.segment, *state], one, "segment")[1:]
 
+    def _some(self, step: Callable[..., list[Any]], count: int) -> Callable[[list[Any]], list[Any]]:
+        """`count` elements, or vectors along the row, side by side."""
+        width, mask = (self.v.W, None) if self.along else (1, self.lane_mask)
+
+        def emit(state: list[Any]) -> list[Any]:
+            places = [Place(self.b.add(state[0], number(u * width)), mask, {}) for u in range(count)]
+            return [self.b.add(state[0], number(count * width)), *step(state[1:], places)]
+
+        return emit
+
     def _elements(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """One element after the other, U at a time."""
         b, U = self.b, self.v.U
-
-        def some(count: int) -> Callable[[list[Any]], list[Any]]:
-            def emit(state: list[Any]) -> list[Any]:
-                places = [Place(b.add(state[0], number(u)), self.lane_mask, {}) for u in range(count)]
-                return [b.add(state[0], number(count)), *step(state[1:], places)]
-
-            return emit
-
-        state = repeat(b, b.sdiv(region.count, number(U)), [region.inner, *state], some(U), "elements")
+        state = repeat(b, b.sdiv(region.count, number(U)), [region.inner, *state], self._some(step, U), "elements")
         if U > 1:
             left = b.sub(b.add(region.inner, region.count), state[0])
-            state = repeat(b, left, state, some(1), "element")
+            state = repeat(b, left, state, self._some(step, 1), "element")
         return state[1:]
 
     def _along(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
@@ -292,13 +288,6 @@ class Emitter(Memory):
         if self.v.registers:
             return self._in_registers(region, state, step)
         end = b.add(region.inner, region.count)
-
-        def some(count: int) -> Callable[[list[Any]], list[Any]]:
-            def emit(state: list[Any]) -> list[Any]:
-                places = [Place(b.add(state[0], number(u * W)), None, {}) for u in range(count)]
-                return [b.add(state[0], number(count * W)), *step(state[1:], places)]
-
-            return emit
 
         def part(count: Any) -> Callable[[list[Any]], list[Any]]:
             def emit(state: list[Any]) -> list[Any]:
@@ -310,12 +299,11 @@ class Emitter(Memory):
         state = [region.inner, *state]
         head = self.stores.head(p, region)
         if head is not None:
-            state = repeat(b, b.zext(b.icmp_signed(">", head, number(0)), I64), state, part(lambda _: head), "head")
-        state = repeat(b, b.sdiv(b.sub(end, state[0]), number(U * W)), state, some(U), "vectors", True)
+            state = once(b, b.icmp_signed(">", head, number(0)), state, part(lambda _: head), "head")
+        state = repeat(b, b.sdiv(b.sub(end, state[0]), number(U * W)), state, self._some(step, U), "vectors", True)
         if U > 1:
-            state = repeat(b, b.sdiv(b.sub(end, state[0]), number(W)), state, some(1), "vector", True)
-        left = b.zext(b.icmp_signed("<", state[0], end), I64)
-        return repeat(b, left, state, part(lambda i: b.sub(end, i)), "tail")[1:]
+            state = repeat(b, b.sdiv(b.sub(end, state[0]), number(W)), state, self._some(step, 1), "vector", True)
+        return once(b, b.icmp_signed("<", state[0], end), state, part(lambda i: b.sub(end, i)), "tail")[1:]
 
     def _in_registers(self, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """The whole row side by side; what is known of it stays known in the next pass."""

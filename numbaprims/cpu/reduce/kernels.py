@@ -13,12 +13,11 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter
-from numbaprims.cpu.reduce.memory import number
 from numbaprims.cpu.reduce.variant import ARGS, CHUNKS, PARTS_AT, Variant
 from numbaprims.cpu.simd import stream_fence
+from numbaprims.cpu.simd.emit import first_lanes_value, number, store_value
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import first_lanes_value, vector_at
 from numbaprims.cpu.simd.types import ELEMENTS
 from numbaprims.formulas.graph import PARTS
 
@@ -54,12 +53,12 @@ class _Parts:
         e = self.e
         if not e.across:
             return e.splat(e.b.load(pointer), e.row_vector)
-        return Value(e.b, e.load_vector(pointer, number(0), None, e.v.compute))
+        return e.load_vector(pointer, number(0), None, e.v.compute)
 
     def store(self, pointer: Any, value: Value) -> None:
         e = self.e
         if e.across:
-            e.b.store(value.value, vector_at(e.b, pointer, number(0), e.vector)).align = 1
+            store_value(e.b, pointer, number(0), value.value)
         else:
             e.b.store(e.first(value), pointer)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     CHUNK,
@@ -21,13 +19,22 @@ from numbaprims.cpu.reduce.variant import (
     WORKERS_AT,
     Variant,
 )
-from numbaprims.cpu.simd.convert import narrow_value, widen_value
+from numbaprims.cpu.simd.convert import floats_value, narrow_value, widen_value
+from numbaprims.cpu.simd.emit import (
+    I64,
+    argument,
+    constant,
+    first_lane,
+    least,
+    llvm_vector,
+    load_value,
+    number,
+    prefetch_lines,
+    splat_value,
+)
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import masked_load_value, prefetch_value, splat_value, vector_at
 from numbaprims.cpu.simd.types import ELEMENTS, llvm_element
 from numbaprims.formulas.graph import Node
-
-I64, I32 = ir.IntType(64), ir.IntType(32)
 
 
 class Place(NamedTuple):
@@ -55,10 +62,6 @@ class Array(NamedTuple):
     strides: int
 
 
-def number(n: int) -> Any:
-    return ir.Constant(I64, n)
-
-
 class Memory:
     """The rows of one variant: their places in the arrays, loads, and vectors of the type that is computed in."""
 
@@ -67,9 +70,9 @@ class Memory:
         self.graph = graph = variant.graph
         self.element = llvm_element(variant.compute)
         self.along, self.across = variant.lanes == "along", variant.lanes == "across"
-        self.vector = ir.VectorType(self.element, variant.W)
+        self.vector = llvm_vector(variant.compute, variant.W)
         #: Of numbers that are the same for all rows, and of uniform values.
-        self.narrow = ir.VectorType(self.element, 128 // ELEMENTS[variant.compute][0])
+        self.narrow = llvm_vector(variant.compute, 128 // ELEMENTS[variant.compute][0])
         self.row_vector = self.narrow if self.along else self.vector
         kinds = [kind for _, kind in (*graph.results, *graph.operands) if kind != "number"]
         dims = variant.kept + variant.reduced
@@ -87,18 +90,17 @@ class Memory:
 
     # ---------------------------------------------------------------- words
 
-    def _load_fixed(self, base: Any, index: int, kind: Any) -> Any:
-        loaded = self.b.load(self.b.gep(self.b.inttoptr(base, kind.as_pointer()), [number(index)]))
-        loaded.set_metadata("invariant.load", self.b.module.add_metadata([]))
-        return loaded
-
     def word(self, slot: int, kind: Any = I64) -> Any:
         """A word of the arguments."""
-        return self._load_fixed(self.args, slot, kind)
+        return argument(self.b, self.args, slot, kind)
 
     def plan(self, index: int) -> Any:
         """A word of the plan."""
-        return self._load_fixed(self.word(ARGS.slot("plan")), index, I64)
+        return argument(self.b, self.word(ARGS.slot("plan")), index)
+
+    def elements(self) -> Any:
+        """Elements of a row."""
+        return self.b.mul(self.plan(INNER), self.plan(SEGMENTS))
 
     def stride(self, array: Array, dim: int) -> Any:
         """Along a kept dimension, or behind those a reduced one."""
@@ -180,44 +182,23 @@ class Memory:
         b, cuts = self.b, self.plan(CUTS)
         inner = b.mul(b.srem(at, cuts), self.plan(CHUNK))
         segment = b.mul(b.sdiv(at, cuts), self.plan(CHUNK_SEGMENTS))
-        count = self._least(self.plan(CHUNK), b.sub(self.plan(INNER), inner))
-        segments = self._least(self.plan(CHUNK_SEGMENTS), b.sub(self.plan(SEGMENTS), segment))
+        count = least(b, self.plan(CHUNK), b.sub(self.plan(INNER), inner))
+        segments = least(b, self.plan(CHUNK_SEGMENTS), b.sub(self.plan(SEGMENTS), segment))
         return Region(segment, segments, inner, count), self.count(b.mul(segments, count))
-
-    def _least(self, a: Any, c: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", a, c), a, c)
 
     # ---------------------------------------------------------------- memory
 
     def computed(self, value: Any, dtype: str) -> Any:
         """Loaded scalars or vectors in the type that is computed in."""
-        b = self.b
-        value = widen_value(b, value, dtype)
-        vector = isinstance(value.type, ir.VectorType)
-        target = ir.VectorType(self.element, value.type.count) if vector else self.element
-        kind = value.type.element if vector else value.type
-        if isinstance(kind, ir.IntType):
-            return b.sitofp(value, target)
-        if kind == self.element:
-            return value
-        return b.fpext(value, target) if isinstance(kind, ir.FloatType) else b.fptrunc(value, target)
+        return floats_value(self.b, widen_value(self.b, value, dtype), self.element)
 
     def stored(self, value: Any, dtype: str) -> Any:
         """Computed scalars or vectors as an array holds them."""
-        b, vector = self.b, isinstance(value.type, ir.VectorType)
-        wanted = llvm_element("f64" if dtype == "f64" else "f32")
-        if wanted != self.element:
-            target = ir.VectorType(wanted, value.type.count) if vector else wanted
-            value = b.fpext(value, target) if dtype == "f64" else b.fptrunc(value, target)
-        return narrow_value(b, value, dtype)
+        wide = llvm_element("f64" if dtype == "f64" else "f32")
+        return narrow_value(self.b, floats_value(self.b, value, wide), dtype)
 
-    def load_vector(self, pointer: Any, i: Any, mask: Any, dtype: str) -> Any:
-        vector = ir.VectorType(llvm_element(dtype), self.v.W)
-        if mask is not None:
-            return self.computed(masked_load_value(self.b, pointer, i, mask, vector), dtype)
-        loaded = self.b.load(vector_at(self.b, pointer, i, vector))
-        loaded.align = 1
-        return self.computed(loaded, dtype)
+    def load_vector(self, pointer: Any, i: Any, mask: Any, dtype: str) -> Value:
+        return Value(self.b, self.computed(load_value(self.b, pointer, i, llvm_vector(dtype, self.v.W), mask), dtype))
 
     def load_scalar(self, pointer: Any, i: Any, dtype: str) -> Any:
         return self.computed(self.b.load(self.b.gep(pointer, [i])), dtype)
@@ -226,7 +207,7 @@ class Memory:
         return Value(self.b, splat_value(self.b, scalar, vector.count))
 
     def fixed(self, value: float, vector: Any) -> Value:
-        return Value(self.b, ir.Constant(vector, [value] * vector.count))
+        return Value(self.b, constant(vector, value))
 
     def count(self, n: Any) -> Value:
         """An integer as a number that is the same for all rows."""
@@ -238,7 +219,7 @@ class Memory:
 
     def first(self, value: Value) -> Any:
         """The first lane."""
-        return self.b.extract_element(value.value, ir.Constant(I32, 0))
+        return first_lane(self.b, value.value)
 
     def _kept_at(self, node: Node, place: Place) -> tuple[Any, Any]:
         """(pointer, index) of a kept value: in a row of a result, or in the worker's scratch memory."""
@@ -249,21 +230,21 @@ class Memory:
             which -= 1
         b, width = self.b, number(self.v.W if self.across else 1)
         at = b.add(self.plan(WORKERS_AT), b.mul(self.worker, self.plan(WORKER_BYTES)))
-        rows = b.mul(b.mul(self.plan(INNER), self.plan(SEGMENTS)), width)
+        rows = b.mul(self.elements(), width)
         start = b.mul(b.add(rows, number(self.v.W)), number(which))
         index = b.mul(b.add(b.mul(self.segment_index, self.plan(INNER)), place.i), width)
         return self.scratch(at, self.element), b.add(start, index)
 
     def _element(self, slot: int, place: Place, first_reading: bool) -> Value:
         """An element of an input, of each lane."""
-        array, pointer, b = self.arrays[slot], self.segment[slot], self.b
+        array, pointer = self.arrays[slot], self.segment[slot]
         if first_reading and array.kind == "row" and self.v.lanes != "one":
             self._ask(slot, place)
         if self.along:
-            return Value(b, self.load_vector(pointer, place.i, place.mask, array.dtype))
-        index = b.mul(place.i, self.inner_stride(array))
+            return self.load_vector(pointer, place.i, place.mask, array.dtype)
+        index = self.b.mul(place.i, self.inner_stride(array))
         if array.kind == "row" and self.across:
-            return Value(b, self.load_vector(pointer, index, self.lane_mask, array.dtype))
+            return self.load_vector(pointer, index, self.lane_mask, array.dtype)
         return self.splat(self.load_scalar(pointer, index, array.dtype), self.vector)
 
     def _ask(self, slot: int, place: Place) -> None:
@@ -281,5 +262,4 @@ class Memory:
             else:
                 rows = max(1, self.v.ahead // (self.v.W * size))
                 far = b.mul(b.add(place.i, number(rows)), self.inner_stride(array))
-            for line in range(0, max(1, self.v.W * size // 64)):
-                prefetch_value(b, self.segment[which], b.add(far, number(64 // size * line)), 3, write)
+            prefetch_lines(b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write)

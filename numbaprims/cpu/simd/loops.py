@@ -10,8 +10,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu import target
-
-_I64 = ir.IntType(64)
+from numbaprims.cpu.simd.emit import I64, number
 
 
 def repeat(
@@ -24,16 +23,16 @@ def repeat(
     """
     before = builder.block
     body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
-    builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_I64, 0)), body, after)
+    builder.cbranch(builder.icmp_signed(">", count, number(0)), body, after)
     builder.position_at_end(body)
-    left = builder.phi(_I64)
+    left = builder.phi(I64)
     phis = [builder.phi(value.type) for value in state]
     again = step(list(phis))
-    less = builder.sub(left, ir.Constant(_I64, 1))
+    less = builder.sub(left, number(1))
     if rolled:
         builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True).attributes.add("convergent")
     end = builder.block
-    builder.cbranch(builder.icmp_signed(">", less, ir.Constant(_I64, 0)), body, after)
+    builder.cbranch(builder.icmp_signed(">", less, number(0)), body, after)
     builder.position_at_end(after)
     merged = [builder.phi(value.type) for value in state]
     left.add_incoming(count, before)
@@ -43,6 +42,11 @@ def repeat(
             phi.add_incoming(once, before)
             phi.add_incoming(next_time, end)
     return merged
+
+
+def once(builder: Any, where: Any, state: list[Any], step: Callable[[list[Any]], list[Any]], label: str) -> list[Any]:
+    """As `repeat`, one time where a condition holds."""
+    return repeat(builder, builder.zext(where, I64), state, step, label)
 
 
 def keep_rolled_value(builder: Any) -> None:

@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.arithmetic import greatest_value
+from numbaprims.cpu.simd.emit import constant, declare, element_bits, suffix
 from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.memory import declare, suffix
 from numbaprims.cpu.simd.types import Vec
 from numbaprims.formulas import value
 from numbaprims.formulas.value import SHIFTER
@@ -29,10 +29,7 @@ class Value(value.Value):
     @property
     def width(self) -> int:
         """Bits of a lane."""
-        element = self.value.type.element
-        if isinstance(element, ir.IntType):
-            return int(element.width)
-        return 32 if isinstance(element, ir.FloatType) else 64
+        return element_bits(self.value.type.element)
 
     @property
     def integers(self) -> Any:
@@ -46,8 +43,7 @@ class Value(value.Value):
 
     def constant(self, number: Any) -> Value:
         """A number in every lane, in this vector's type."""
-        kind = self.value.type
-        return self.new(ir.Constant(kind, [number] * kind.count))
+        return self.new(constant(self.value.type, number))
 
     def multiply_add(self, b: value.Value, c: value.Value) -> Value:
         """self * b + c: rounded once where the target has fused multiply-add, else twice."""
