@@ -24,8 +24,8 @@ from numbaprims.cpu.simd.emit import (
     I64,
     argument,
     constant,
+    element_at,
     first_lane,
-    least,
     llvm_vector,
     load_value,
     number,
@@ -33,8 +33,9 @@ from numbaprims.cpu.simd.emit import (
     splat_value,
 )
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.types import ELEMENTS, llvm_element
+from numbaprims.cpu.simd.types import ELEMENTS, lanes, llvm_element
 from numbaprims.formulas.graph import Node
+from numbaprims.formulas.value import at_most
 
 
 class Place(NamedTuple):
@@ -66,7 +67,7 @@ class Memory:
     """The rows of one variant: their places in the arrays, loads, and vectors of the type that is computed in."""
 
     def __init__(self, builder: Any, variant: Variant, args: Any, worker: Any) -> None:
-        self.b, self.v, self.args, self.worker = builder, variant, args, worker
+        self.b, self.v, self.args, self.worker = builder, variant, args, Value(builder, worker)
         self.graph = graph = variant.graph
         self.element = llvm_element(variant.compute)
         self.along, self.across = variant.lanes == "along", variant.lanes == "across"
@@ -86,84 +87,80 @@ class Memory:
         self.lane_mask: Any = None
         self.pointers: list[Any] = []
         self.segment: list[Any] = []
-        self.segment_index: Any = number(0)
+        self.segment_index: Any = self.number(0)
 
     # ---------------------------------------------------------------- words
+
+    def number(self, n: int) -> Value:
+        return Value(self.b, number(n))
 
     def word(self, slot: int, kind: Any = I64) -> Any:
         """A word of the arguments."""
         return argument(self.b, self.args, slot, kind)
 
-    def plan(self, index: int) -> Any:
+    def plan(self, index: int) -> Value:
         """A word of the plan."""
-        return argument(self.b, self.word(ARGS.slot("plan")), index)
+        return Value(self.b, argument(self.b, self.word(ARGS.slot("plan")), index))
 
-    def elements(self) -> Any:
+    def elements(self) -> Value:
         """Elements of a row."""
-        return self.b.mul(self.plan(INNER), self.plan(SEGMENTS))
+        return self.plan(INNER) * self.plan(SEGMENTS)
 
-    def stride(self, array: Array, dim: int) -> Any:
+    def stride(self, array: Array, dim: int) -> Value:
         """Along a kept dimension, or behind those a reduced one."""
         return self.plan(array.strides + dim)
 
-    def inner_stride(self, array: Array) -> Any:
+    def inner_stride(self, array: Array) -> Value:
         """From an element to the next."""
         return self.stride(array, self.v.kept + self.v.reduced - 1)
 
-    def scratch(self, at: Any, kind: Any) -> Any:
-        """A pointer so many bytes into the scratch memory."""
-        return self.b.inttoptr(self.b.add(self.word(ARGS.slot("scratch")), at), kind.as_pointer())
+    def scratch(self, at: Value) -> Any:
+        """A pointer to computed numbers so many bytes into the scratch memory."""
+        start = Value(self.b, self.word(ARGS.slot("scratch")))
+        return self.b.inttoptr((start + at).value, self.element.as_pointer())
 
     # ---------------------------------------------------------------- where a row lies
 
-    def enter_row(self, tile: Any) -> None:
+    def enter_row(self, tile: Value) -> None:
         """Set the row, or the W neighbouring rows from the tile's first on."""
-        b, v = self.b, self.v
-        first: Any = None
-        dims = v.kept
+        first, dims = None, self.v.kept
         if self.across:
             blocks = self.blocks()
-            first = b.mul(b.srem(tile, blocks), number(v.W))
-            tile = b.sdiv(tile, blocks)
+            first, tile = tile % blocks * self.v.W, tile // blocks
             dims -= 1
         index = self._indices(tile, dims, SIZES)
         self.pointers = []
         for slot, array in enumerate(self.arrays):
-            name = f"a{slot}"
-            pointer = self.word(ARGS.slot(name), llvm_element(array.dtype).as_pointer())
+            pointer = self.word(ARGS.slot(f"a{slot}"), llvm_element(array.dtype).as_pointer())
             if array.kind != "along":
                 pointer = self._advanced(pointer, array, index, 0)
                 if first is not None and array.kind != "flat":
-                    pointer = b.gep(pointer, [first])
+                    pointer = element_at(self.b, pointer, first)
             self.pointers.append(pointer)
-        self.segment, self.segment_index = self.pointers, number(0)
+        self.segment, self.segment_index = self.pointers, self.number(0)
 
-    def blocks(self) -> Any:
+    def blocks(self) -> Value:
         """Blocks of W rows side by side."""
-        b, W = self.b, self.v.W
-        return b.sdiv(b.add(self.plan(LANES), number(W - 1)), number(W))
+        return (self.plan(LANES) + (self.v.W - 1)) // self.v.W
 
-    def lanes_left(self, tile: Any) -> Any:
+    def lanes_left(self, tile: Value) -> Value:
         """Rows from a tile's first on."""
-        b = self.b
-        return b.sub(self.plan(LANES), b.mul(b.srem(tile, self.blocks()), number(self.v.W)))
+        return self.plan(LANES) - tile % self.blocks() * self.v.W
 
-    def _indices(self, at: Any, dims: int, sizes: int) -> list[Any]:
+    def _indices(self, at: Value, dims: int, sizes: int) -> list[Value]:
         """The index along each dimension of what a number counts."""
-        found: list[Any] = []
+        found: list[Value] = []
         for dim in range(dims - 1, 0, -1):
             size = self.plan(sizes + dim)
-            found.insert(0, self.b.srem(at, size))
-            at = self.b.sdiv(at, size)
+            found.insert(0, at % size)
+            at = at // size
         return [at, *found] if dims else []
 
-    def _advanced(self, pointer: Any, array: Array, index: Sequence[Any], dim: int) -> Any:
-        b, offset = self.b, number(0)
-        for at, i in enumerate(index):
-            offset = b.add(offset, b.mul(i, self.stride(array, dim + at)))
-        return b.gep(pointer, [offset]) if index else pointer
+    def _advanced(self, pointer: Any, array: Array, index: Sequence[Value], dim: int) -> Any:
+        offset = sum(i * self.stride(array, dim + at) for at, i in enumerate(index))
+        return element_at(self.b, pointer, offset) if index else pointer
 
-    def enter_segment(self, at: Any) -> None:
+    def enter_segment(self, at: Value) -> None:
         """Set the run of elements along the innermost reduced dimension."""
         if self.v.reduced == 1:
             return
@@ -175,16 +172,15 @@ class Memory:
         ]
 
     def whole(self) -> Region:
-        return Region(number(0), self.plan(SEGMENTS), number(0), self.plan(INNER))
+        return Region(self.number(0), self.plan(SEGMENTS), self.number(0), self.plan(INNER))
 
-    def chunk(self, at: Any) -> tuple[Region, Value]:
+    def chunk(self, at: Value) -> tuple[Region, Value]:
         """A chunk of the row, and how many elements it has."""
-        b, cuts = self.b, self.plan(CUTS)
-        inner = b.mul(b.srem(at, cuts), self.plan(CHUNK))
-        segment = b.mul(b.sdiv(at, cuts), self.plan(CHUNK_SEGMENTS))
-        count = least(b, self.plan(CHUNK), b.sub(self.plan(INNER), inner))
-        segments = least(b, self.plan(CHUNK_SEGMENTS), b.sub(self.plan(SEGMENTS), segment))
-        return Region(segment, segments, inner, count), self.count(b.mul(segments, count))
+        cuts = self.plan(CUTS)
+        inner, segment = at % cuts * self.plan(CHUNK), at // cuts * self.plan(CHUNK_SEGMENTS)
+        count = at_most(self.plan(CHUNK), self.plan(INNER) - inner)
+        segments = at_most(self.plan(CHUNK_SEGMENTS), self.plan(SEGMENTS) - segment)
+        return Region(segment, segments, inner, count), self.count(segments * count)
 
     # ---------------------------------------------------------------- memory
 
@@ -201,7 +197,7 @@ class Memory:
         return Value(self.b, self.computed(load_value(self.b, pointer, i, llvm_vector(dtype, self.v.W), mask), dtype))
 
     def load_scalar(self, pointer: Any, i: Any, dtype: str) -> Any:
-        return self.computed(self.b.load(self.b.gep(pointer, [i])), dtype)
+        return self.computed(self.b.load(element_at(self.b, pointer, i)), dtype)
 
     def splat(self, scalar: Any, vector: Any) -> Value:
         return Value(self.b, splat_value(self.b, scalar, vector.count))
@@ -209,9 +205,9 @@ class Memory:
     def fixed(self, value: float, vector: Any) -> Value:
         return Value(self.b, constant(vector, value))
 
-    def count(self, n: Any) -> Value:
+    def count(self, n: Value) -> Value:
         """An integer as a number that is the same for all rows."""
-        return self.splat(self.b.sitofp(n, self.element), self.narrow)
+        return self.splat(floats_value(self.b, n.value, self.element), self.narrow)
 
     def to_rows(self, value: Value) -> Value:
         """A number that is the same for all rows, as a uniform value."""
@@ -228,12 +224,11 @@ class Memory:
             if which == 0:
                 return self.segment[self.waits_in], place.i
             which -= 1
-        b, width = self.b, number(self.v.W if self.across else 1)
-        at = b.add(self.plan(WORKERS_AT), b.mul(self.worker, self.plan(WORKER_BYTES)))
-        rows = b.mul(self.elements(), width)
-        start = b.mul(b.add(rows, number(self.v.W)), number(which))
-        index = b.mul(b.add(b.mul(self.segment_index, self.plan(INNER)), place.i), width)
-        return self.scratch(at, self.element), b.add(start, index)
+        width = self.v.W if self.across else 1
+        at = self.plan(WORKERS_AT) + self.worker * self.plan(WORKER_BYTES)
+        start = (self.elements() * width + self.v.W) * which
+        index = (self.segment_index * self.plan(INNER) + place.i) * width
+        return self.scratch(at), start + index
 
     def _element(self, slot: int, place: Place, first_reading: bool) -> Value:
         """An element of an input, of each lane."""
@@ -242,7 +237,7 @@ class Memory:
             self._ask(slot, place)
         if self.along:
             return self.load_vector(pointer, place.i, place.mask, array.dtype)
-        index = self.b.mul(place.i, self.inner_stride(array))
+        index = place.i * self.inner_stride(array)
         if array.kind == "row" and self.across:
             return self.load_vector(pointer, index, self.lane_mask, array.dtype)
         return self.splat(self.load_scalar(pointer, index, array.dtype), self.vector)
@@ -255,11 +250,10 @@ class Memory:
         if self.v.stores == "plain" and self.v.role == "rows" and len(self.graph.passes) > 1:
             asked += [(k, True) for k, array in enumerate(self.arrays[: self.outs]) if array.kind == "row"]
         for which, write in asked:
-            array, b = self.arrays[which], self.b
-            size = ELEMENTS[array.dtype][0] // 8
+            array = self.arrays[which]
+            elements = lanes(array.dtype, self.v.ahead)
             if self.along:
-                far = b.add(place.i, number(self.v.ahead // size))
+                far = place.i + elements
             else:
-                rows = max(1, self.v.ahead // (self.v.W * size))
-                far = b.mul(b.add(place.i, number(rows)), self.inner_stride(array))
-            prefetch_lines(b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write)
+                far = (place.i + max(1, elements // self.v.W)) * self.inner_stride(array)
+            prefetch_lines(self.b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write)

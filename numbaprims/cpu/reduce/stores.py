@@ -15,6 +15,7 @@ from numbaprims.cpu.simd.emit import (
     I64,
     LINE,
     alignment,
+    element_at,
     elements_ahead,
     elements_behind,
     first_lane,
@@ -22,12 +23,12 @@ from numbaprims.cpu.simd.emit import (
     llvm_vector,
     load_value,
     masked_store_value,
-    number,
     store_value,
 )
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import lanes, llvm_element, stack_block
+from numbaprims.formulas.value import select
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
@@ -49,9 +50,9 @@ class Stores:
         e, b = self.e, self.e.b
         array, pointer = e.arrays[k], e.segment[k]
         stored = e.stored(value.value, array.dtype)
-        index = place.i if e.along else b.mul(place.i, e.inner_stride(array))
+        index = place.i if e.along else place.i * e.inner_stride(array)
         if not (e.along or e.across):
-            b.store(first_lane(b, stored), b.gep(pointer, [index]))
+            b.store(first_lane(b, stored), element_at(b, pointer, index))
         else:
             mask = place.mask if e.along else e.lane_mask
             store_value(b, pointer, index, stored, mask, stream=self.streams and k == self.first)
@@ -61,7 +62,7 @@ class Stores:
         e, b = self.e, self.e.b
         pointer, dtype = e.pointers[k], e.arrays[k].dtype
         if e.across:
-            store_value(b, pointer, number(0), e.stored(value.value, dtype), e.lane_mask)
+            store_value(b, pointer, 0, e.stored(value.value, dtype), e.lane_mask)
         else:
             b.store(e.stored(e.first(value), dtype), pointer)
 
@@ -89,11 +90,11 @@ class Stores:
                 each.stores.streams = self.streams and e.along
             return emit()
         array = e.arrays[self.first]
-        low = b.ptrtoint(e.pointers[self.first], I64)
+        low = Value(b, b.ptrtoint(e.pointers[self.first], I64))
         for dim in range(e.v.reduced):
-            low = b.or_(low, b.mul(e.stride(array, e.v.kept + dim), number(LINE // self._line())))
-        aligned = b.icmp_signed("==", b.and_(low, number(alignment(self._vector(e.v.W)) - 1)), number(0))
-        with b.if_else(aligned) as (streamed, plain):
+            low = low | e.stride(array, e.v.kept + dim) * (LINE // self._line())
+        aligned = (low & (alignment(self._vector(e.v.W)) - 1)).equals(0)
+        with b.if_else(aligned.value) as (streamed, plain):
             with streamed:
                 emit()
             with plain:
@@ -122,11 +123,11 @@ class Stores:
         if self.buffer is not None:
             e, k = self.e, self.first
             self.row = e.pointers[k]
-            e.pointers[k] = e.b.gep(self.buffer, [self._before()])
+            e.pointers[k] = element_at(e.b, self.buffer, self._before())
 
-    def _before(self) -> Any:
+    def _before(self) -> Value:
         """Elements between the row's first and the line that holds it."""
-        return elements_behind(self.e.b, self.row, self._vector(self._line()))
+        return Value(self.e.b, elements_behind(self.e.b, self.row, self._vector(self._line())))
 
     def end_row(self) -> None:
         """Whole lines leave; a row has a line's elements at least."""
@@ -134,23 +135,22 @@ class Stores:
             return
         e, b, width = self.e, self.e.b, self._line()
         first, last = self.ends
-        zero, line = number(0), number(width)
         before = self._before()
-        out, end = b.gep(self.row, [b.neg(before)]), b.add(before, e.plan(INNER))
+        out, end = element_at(b, self.row, 0 - before), before + e.plan(INNER)
 
         def held(at: Any) -> Any:
             return load_value(b, self.buffer, at, self._vector(width), align=LINE)
 
         def whole(state: list[Any]) -> list[Any]:
             store_value(b, out, state[0], held(state[0]), stream=True)
-            return [b.add(state[0], line)]
+            return [state[0] + width]
 
         # what lies in front of the first row is another's
-        apart = b.and_(first, b.icmp_signed(">", before, zero))
-        with b.if_then(apart):
-            masked_store_value(b, out, zero, b.not_(first_lanes_value(b, before, width)), held(zero))
-        start = b.select(apart, line, zero)
-        (at,) = repeat(b, b.sdiv(b.sub(end, start), line), [start], whole, "line")
-        with b.if_then(b.and_(last, b.icmp_signed("<", at, end))):
-            masked_store_value(b, out, at, first_lanes_value(b, b.sub(end, at), width), held(at))
-        store_value(b, self.buffer, zero, held(at), align=LINE)
+        apart = first & (before > 0)
+        with b.if_then(apart.value):
+            masked_store_value(b, out, 0, b.not_(first_lanes_value(b, before, width)), held(0))
+        start = select(apart, e.number(width), 0)
+        (at,) = repeat(b, (end - start) // width, [start], whole, "line")
+        with b.if_then((last & (at < end)).value):
+            masked_store_value(b, out, at, first_lanes_value(b, end - at, width), held(at))
+        store_value(b, self.buffer, 0, held(at), align=LINE)

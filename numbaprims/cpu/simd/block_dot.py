@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
-from numbaprims.cpu.simd.emit import I32, number, splat_value
+from numbaprims.cpu.simd.emit import I32, load_value, number, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -42,11 +42,8 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
         a_start, b_start = (builder.bitcast(pointer, I32.as_pointer()) for pointer in args[:2])
 
         def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(b_at, [number((u * vectors + v) * lanes)])
-                bs.append(builder.load(builder.bitcast(at, group.as_pointer())))
-                bs[-1].align = 4
+            at = [number((u * vectors + v) * lanes) for v in range(vectors)]
+            bs = [load_value(builder, b_at, each, group, align=4) for each in at]
             out = []
             for i in range(height):
                 word = builder.load(builder.gep(a_at, [number(u * height + i)]))

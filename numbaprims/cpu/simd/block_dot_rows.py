@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
-from numbaprims.cpu.simd.emit import I64, least, number, splat_value
+from numbaprims.cpu.simd.emit import I64, least, load_value, number, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -47,11 +47,8 @@ def tile_dot_rows(typingctx, tile, a, places, rows, b, groups, MR, NV, W, kind):
             starts.append(builder.gep(a_start, [builder.load(builder.gep(table, [row]))]))
 
         def update(sums: list[Any], a_at: list[Any], b_at: Any, u: int) -> list[Any]:
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(b_at, [number((u * vectors + v) * lanes)])
-                bs.append(builder.load(builder.bitcast(at, group.as_pointer())))
-                bs[-1].align = 4
+            at = [number((u * vectors + v) * lanes) for v in range(vectors)]
+            bs = [load_value(builder, b_at, each, group, align=4) for each in at]
             out = []
             for r in range(height):
                 word = builder.load(builder.gep(a_at[r], [number(u)]))

@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
-from numbaprims.cpu.simd.emit import I64, least, number, prefetch_value, splat_value
+from numbaprims.cpu.simd.emit import I64, least, load_value, number, prefetch_value, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import Pointer, Vec
@@ -45,12 +45,8 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, A
             starts.append(builder.gep(a_start, [builder.mul(place, unit_v)]))
 
         def update(sums: list[Any], a_at: list[Any], b_at: Any, u: int) -> list[Any]:
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(b_at, [number((u * vectors + v) * lanes)])
-                value = builder.load(builder.bitcast(at, vector.as_pointer()))
-                value.align = 4
-                bs.append(value)
+            at = [number((u * vectors + v) * lanes) for v in range(vectors)]
+            bs = [load_value(builder, b_at, each, vector, align=4) for each in at]
             out = []
             for r in range(height):
                 scalar = builder.load(builder.gep(a_at[r], [number(u)]))

@@ -10,7 +10,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
-from numbaprims.cpu.simd.emit import number, splat_value
+from numbaprims.cpu.simd.emit import load_value, number, splat_value
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.types import Pointer, Vec
 
@@ -38,11 +38,7 @@ def tile_multiply_table(typingctx, a, b, table, k, MR, NV, W):  # type: ignore[n
 
         def update(sums: list[Any], a_at: Any, table_at: Any, u: int) -> list[Any]:
             row = builder.gep(b_start, [builder.load(builder.gep(table_at, [number(u)]))])
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(row, [number(v * lanes)])
-                bs.append(builder.load(builder.bitcast(at, vector.as_pointer())))
-                bs[-1].align = 4
+            bs = [load_value(builder, row, number(v * lanes), vector, align=4) for v in range(vectors)]
             out = []
             for i in range(height):
                 av = splat_value(builder, builder.load(builder.gep(a_at, [number(u * height + i)])), lanes)

@@ -11,6 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from numbaprims.cpu.simd.types import llvm_element
+from numbaprims.formulas.value import V, Value, at_most
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
@@ -25,6 +26,11 @@ LINE = 64
 def number(n: int) -> Any:
     """An int64: an index, a count, an offset."""
     return ir.Constant(I64, n)
+
+
+def raw(x: Any) -> Any:
+    """What a builder takes: the LLVM value of a Value, an int as a number."""
+    return x.value if isinstance(x, Value) else number(x) if isinstance(x, int) else x
 
 
 def llvm_vector(elem: str, lanes: int) -> Any:
@@ -64,7 +70,7 @@ def first_lane(builder: Any, vector: Any) -> Any:
 
 def first_lanes_value(builder: Any, count: Any, lanes: int) -> Any:
     """The mask of the lanes below `count`."""
-    limit = splat_value(builder, builder.trunc(count, I32), lanes)
+    limit = splat_value(builder, builder.trunc(raw(count), I32), lanes)
     return builder.icmp_signed("<", counting(limit.type), limit)
 
 
@@ -97,9 +103,14 @@ def argument(builder: Any, block: Any, slot: int, kind: Any = I64) -> Any:
     return loaded
 
 
+def element_at(builder: Any, pointer: Any, index: Any) -> Any:
+    """The address of element `index`."""
+    return builder.gep(pointer, [raw(index)])
+
+
 def vector_at(builder: Any, pointer: Any, index: Any, vector: Any) -> Any:
     """The address of element `index` as a pointer to a vector."""
-    return builder.bitcast(builder.gep(pointer, [index]), vector.as_pointer())
+    return builder.bitcast(element_at(builder, pointer, index), vector.as_pointer())
 
 
 def alignment(vector: Any) -> int:
@@ -148,7 +159,7 @@ def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value:
 
 def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write: bool) -> None:
     """Emit a prefetch of the line that holds element `index`."""
-    at = builder.bitcast(builder.gep(pointer, [index]), ir.IntType(8).as_pointer())
+    at = builder.bitcast(element_at(builder, pointer, index), ir.IntType(8).as_pointer())
     function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [at.type, I32, I32, I32])
     builder.call(function, [at, ir.Constant(I32, int(write)), ir.Constant(I32, locality), ir.Constant(I32, 1)])
 
@@ -156,7 +167,7 @@ def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write:
 def prefetch_lines(builder: Any, pointer: Any, index: Any, vector: Any, write: bool) -> None:
     """Ask for the lines of a vector from element `index` on."""
     for at in range(0, vector.count, LINE * 8 // element_bits(vector.element)):
-        prefetch_value(builder, pointer, builder.add(index, number(at)), 3, write)
+        prefetch_value(builder, pointer, builder.add(raw(index), number(at)), 3, write)
 
 
 def _place(builder: Any, pointer: Any, vector: Any) -> tuple[Any, Any]:
@@ -171,7 +182,7 @@ def elements_behind(builder: Any, pointer: Any, vector: Any) -> Any:
     return builder.and_(*_place(builder, pointer, vector))
 
 
-def elements_ahead(builder: Any, pointer: Any, index: Any, vector: Any, most: Any) -> Any:
+def elements_ahead(builder: Any, pointer: Any, index: V, vector: Any, most: V) -> V:
     """Elements, at most `most`, from element `index` to the multiple of the vector's `alignment` at or behind it."""
-    at, mask = _place(builder, pointer, vector)
-    return least(builder, builder.and_(builder.neg(builder.add(at, index)), mask), most)
+    at, mask = (index.new(x) for x in _place(builder, pointer, vector))
+    return at_most((0 - (at + index)) & mask, most)

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.emit import I32, first_lanes_value, load_value, masked_load_value, number
+from numbaprims.cpu.simd.emit import I32, first_lanes_value, least, load_value, masked_load_value, number
 from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
 
@@ -39,8 +39,7 @@ def load_group_rows(typingctx, p, row_step, count, valid, W):  # type: ignore[no
         last = builder.sub(args[2], number(1))
         out = []
         for row in range(n):
-            index = number(row)
-            index = builder.select(builder.icmp_signed("<", index, last), index, last)
+            index = least(builder, number(row), last)
             value = masked_load_value(builder, args[0], builder.mul(index, args[1]), mask, stored)
             out.append(builder.bitcast(value, ir.VectorType(I32, n)))
         return context.make_tuple(builder, result, out)

@@ -21,7 +21,6 @@ from numbaprims.cpu.simd.emit import (
     first_lanes_value,
     llvm_vector,
     load_value,
-    number,
     splat_value,
     store_value,
 )
@@ -59,7 +58,7 @@ def _piece(builder: Any, vectors: list[Any], r: int) -> Any:
 
 
 def _give_row(
-    builder: Any, out: Any, elem: str, at: Any, width: Any, S: int, W: int,
+    builder: Any, out: Any, elem: str, at: Any, width: Value, S: int, W: int,
     found: Callable[[Any], list[Any]], finish: Callable[[Any, Any, Any], Any],
 ) -> None:  # fmt: skip
     """Write `width` elements of a row from `at` on: `found(j)` are its phases from window j on, `finish(value, place,
@@ -68,23 +67,23 @@ def _give_row(
     def write(j: Any, left: Any) -> None:
         vectors = found(j)
         for r in range(S):
-            place = builder.add(builder.add(at, builder.mul(j, number(S))), number(r * W))
-            mask = None if left is None else first_lanes_value(builder, builder.sub(left, number(r * W)), W)
+            place = at + j * S + r * W
+            mask = None if left is None else first_lanes_value(builder, left - r * W, W)
             value = finish(_piece(builder, vectors, r), place, mask)
             store_narrow_value(builder, out, place, value, elem, mask)
 
     def whole(state: list[Any]) -> list[Any]:
         keep_rolled_value(builder)
         write(state[0], None)
-        return [builder.add(state[0], number(W))]
+        return [state[0] + W]
 
     def rest(state: list[Any]) -> list[Any]:
         write(j, left)
         return []
 
-    (j,) = repeat(builder, builder.sdiv(width, number(S * W)), [number(0)], whole, "windows")
-    left = builder.sub(width, builder.mul(j, number(S)))
-    once(builder, builder.icmp_signed(">", left, number(0)), [], rest, "rest")
+    (j,) = repeat(builder, width // (S * W), [width.like(0)], whole, "windows")
+    left = width - j * S
+    once(builder, left > 0, [], rest, "rest")
 
 
 @intrinsic(prefer_literal=True)
@@ -100,17 +99,14 @@ def give_places(typingctx, out, n, width, indices, dy, rows, apart, front, nothi
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector, short = args[8].type, llvm_vector("i32", W)
-        size, line, start = args[1], args[2], args[7]
-        starts = [builder.add(start, builder.mul(args[6], number(r))) for r in deep]
+        size, line, apart, front = (Value(builder, args[k]) for k in (1, 2, 6, 7))
+        starts = [front + apart * r for r in deep]
 
-        def spread(n: Any) -> Any:
-            return splat_value(builder, builder.trunc(n, I32), W)
+        def spread(n: Value) -> Any:
+            return splat_value(builder, builder.trunc(n.value, I32), W)
 
         # from a window's place to that of each of its elements
-        offsets = [
-            [spread(builder.add(builder.mul(line, number(r - over[1])), number(t - over[2]))) for t in taps]
-            for r in deep
-        ]
+        offsets = [[spread(line * (r - over[1]) + (t - over[2])) for t in taps] for r in deep]
 
         def block(state: list[Any], mask: Any) -> list[Any]:
             j, before = state[0], state[1:]
@@ -127,30 +123,30 @@ def give_places(typingctx, out, n, width, indices, dy, rows, apart, front, nothi
                     more, less = (part, zeros) if total is None else (builder.fadd(total, part), total)
                     totals[r] = builder.select(here, more, less)
             for r, total in enumerate(totals):
-                store_value(builder, args[5], builder.add(starts[r], j), total)
-            return [builder.add(j, number(W)), from_here, value]
+                store_value(builder, args[5], starts[r] + j, total)
+            return [j + W, from_here, value]
 
         def whole(state: list[Any]) -> list[Any]:
             keep_rolled_value(builder)
             return block(state, None)
 
         def rest(state: list[Any]) -> list[Any]:
-            return block(state, first_lanes_value(builder, builder.sub(size, state[0]), W))
+            return block(state, first_lanes_value(builder, size - state[0], W))
 
-        state = [number(0), constant(short, 0), args[8]]
-        state = repeat(builder, builder.sdiv(size, number(W)), state, whole, "windows")
+        state = [size.like(0), constant(short, 0), args[8]]
+        state = repeat(builder, size // W, state, whole, "windows")
         # what is left, and what the last windows give behind their vector
-        over_all = builder.sdiv(builder.add(size, number(len(taps) - 1 + W - 1)), number(W))
-        repeat(builder, builder.sub(over_all, builder.sdiv(size, number(W))), state, rest, "rest")
+        over_all = (size + (len(taps) - 1 + W - 1)) // W
+        repeat(builder, over_all - size // W, state, rest, "rest")
 
-        def found(j: Any) -> list[Any]:
+        def found(j: Value) -> list[Any]:
             def part(r: int) -> Any:
-                ahead = builder.add(builder.mul(line, number(over[1] - r)), number(over[2]))
-                return load_value(builder, args[5], builder.add(builder.add(starts[r], ahead), j), vector)
+                ahead = line * (over[1] - r) + over[2]
+                return load_value(builder, args[5], starts[r] + ahead + j, vector)
 
             return [functools.reduce(builder.fadd, map(part, deep))]
 
-        _give_row(builder, args[0], out.elem, number(0), size, 1, W, found, lambda value, place, mask: value)
+        _give_row(builder, args[0], out.elem, size.like(0), size, 1, W, found, lambda value, place, mask: value)
         return context.get_dummy_value()
 
     words = [types.int64] * 2
@@ -169,10 +165,11 @@ def give_sums(typingctx, kind, out, at, width, x, values, i, empty, p, K, S, D, 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = args[7].type
         exponent = exponent_of(name, builder, args[7], args[8])
+        at, width, first = (Value(builder, args[k]) for k in (2, 3, 6))
 
-        def found(j: Any) -> list[Any]:
-            first = builder.add(args[6], j)
-            read = {k: load_value(builder, args[5], builder.add(first, number(-k)), vector) for of in taps for k in of}
+        def found(j: Value) -> list[Any]:
+            here = first + j
+            read = {k: load_value(builder, args[5], here - k, vector) for of in taps for k in of}
             zeros = constant(vector, 0.0)
             return [functools.reduce(builder.fadd, [read[k] for k in of]) if of else zeros for of in taps]
 
@@ -182,7 +179,7 @@ def give_sums(typingctx, kind, out, at, width, x, values, i, empty, p, K, S, D, 
             element = Value(builder, load_wide_value(builder, args[4], place, x.elem, W, mask))
             return formulas.gradient_end(name, Value(builder, value), element, exponent, power_value).value
 
-        _give_row(builder, args[1], out.elem, args[2], args[3], numbers[1], W, found, finish)
+        _give_row(builder, args[1], out.elem, at, width, numbers[1], W, found, finish)
         return context.get_dummy_value()
 
     return types.void(

@@ -31,7 +31,7 @@ def _walk(
     count, step = counts[0], [each[0] for each in steps]
     inner = [each[1:] for each in steps]
 
-    def once(values: list[Any]) -> list[Any]:
+    def turn(values: list[Any]) -> list[Any]:
         here, now = values[: len(at)], values[len(at) :]
         if not isinstance(count, int):
             keep_rolled_value(builder)
@@ -39,17 +39,16 @@ def _walk(
         return [builder.add(place, by) for place, by in zip(here, step, strict=True)] + now
 
     if not isinstance(count, int):
-        return repeat(builder, count, [*at, *state], once, "walk")[len(at) :]
+        return repeat(builder, count, [*at, *state], turn, "walk")[len(at) :]
     values = [*at, *state]
     for _ in range(count):
-        values = once(values)
+        values = turn(values)
     return values[len(at) :]
 
 
 def _loader(builder: Any, p: Any, W: int, left: Any, full: bool) -> Callable[[Any, Any], Any]:
     """A function of a pointer and an offset that reads W elements in their compute type, or the first of them."""
     mask = None if full else first_lanes_value(builder, left, W)
-
     return lambda pointer, at: load_wide_value(builder, pointer, at, p.elem, W, mask)
 
 
