@@ -10,8 +10,8 @@ from numbaprims.cpu.simd.arithmetic import extreme_value, multiply_add_value
 from numbaprims.cpu.simd.compare import compare_value
 from numbaprims.cpu.simd.convert import narrow_value, widen_value
 from numbaprims.cpu.simd.dot import dot_feature, dot_s8s8_value, dot_u8s8_value
+from numbaprims.cpu.simd.emit import splat_value
 from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
-from numbaprims.cpu.simd.memory import splat_value
 
 FEATURES = "+neon,+fp-armv8,+dotprod,+i8mm"
 F32, I8, I16, I32 = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32)

@@ -13,34 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
-from numbaprims.cpu.simd.convert import narrow_value, widen_value
-from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import (
+from numbaprims.cpu.simd.convert import floats_value, load_wide_value, store_narrow_value, widen_value
+from numbaprims.cpu.simd.emit import (
+    argument,
+    elements_ahead,
     first_lanes_value,
-    masked_load_value,
-    masked_store_value,
-    prefetch_value,
+    llvm_vector,
+    prefetch_lines,
     splat_value,
-    vector_at,
 )
-from numbaprims.cpu.simd.types import ELEMENTS, llvm_element
+from numbaprims.cpu.simd.loops import once, repeat
+from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.types import lanes, llvm_element
+from numbaprims.formulas.value import at_most, select
 
-I64, I32 = ir.IntType(64), ir.IntType(32)
-# Bytes of a cache line, and how far ahead of a step streaming kernels ask for theirs: the processor's own prefetching
-# ends at each page.  Without this the costlier kinds reach 76 % of a copy instead of 96 % (Zen 5), the cheapest take 5
-# to 12 % longer (Zen 4).
-LINE, FAR = 64, 4096
-
-
-def _number(n: int) -> Any:
-    return ir.Constant(I64, n)
+# How many bytes ahead of a step streaming kernels ask for its lines: the processor's own prefetching ends at each page.
+# Without this the costlier kinds reach 76 % of a copy instead of 96 % (Zen 5), the cheapest take 5 to 12 % longer
+# (Zen 4).
+FAR = 4096
 
 
 class _Run:
@@ -48,9 +43,8 @@ class _Run:
 
     def __init__(self, builder: Any, form: Form, formula: Formula, args: Any) -> None:
         self.b, self.form, self.formula, self.args = builder, form, formula, args
-        self.element = llvm_element(form.compute)
         self.pointers = {
-            array.slot: self._word(array.slot, llvm_element(array.dtype).as_pointer())
+            array.slot: argument(builder, args, array.slot, llvm_element(array.dtype).as_pointer())
             for array in (*form.results, *form.operands)
         }
         self.ones = {
@@ -58,18 +52,9 @@ class _Run:
             for array in form.operands
             if array.kind == "one"
         }
-        self.numbers = [self._float(FLOAT_SLOT + k) for k in range(self.formula.numbers)]
-
-    def _word(self, slot: int, kind: Any = I64) -> Any:
-        """An argument."""
-        b = self.b
-        loaded = b.load(b.gep(b.inttoptr(self.args, kind.as_pointer()), [_number(slot)]))
-        loaded.set_metadata("invariant.load", b.module.add_metadata([]))
-        return loaded
-
-    def _float(self, slot: int) -> Value:
-        given = self._word(slot, ir.DoubleType())
-        return self._splat(given if self.form.compute == "f64" else self.b.fptrunc(given, self.element))
+        element, double = llvm_element(form.compute), llvm_element("f64")
+        given = [argument(builder, args, FLOAT_SLOT + k, double) for k in range(formula.numbers)]
+        self.numbers = [self._splat(floats_value(builder, each, element)) for each in given]
 
     def _splat(self, scalar: Any) -> Value:
         return Value(self.b, splat_value(self.b, scalar, self.form.W))
@@ -79,34 +64,18 @@ class _Run:
     def _load(self, array: Operand, i: Any, mask: Any) -> Value:
         if array.kind == "one":
             return self.ones[array.slot]
-        b, vector = self.b, ir.VectorType(llvm_element(array.dtype), self.form.W)
-        if mask is not None:
-            loaded = masked_load_value(b, self.pointers[array.slot], i, mask, vector)
-        else:
-            loaded = b.load(vector_at(b, self.pointers[array.slot], i, vector))
-            loaded.align = 1
-        return Value(b, widen_value(b, loaded, array.dtype))
+        b = self.b
+        return Value(b, load_wide_value(b, self.pointers[array.slot], i, array.dtype, self.form.W, mask))
 
     def _store(self, array: Operand, i: Any, mask: Any, value: Value) -> None:
-        b, pointer = self.b, self.pointers[array.slot]
-        stored = narrow_value(b, value.value, array.dtype)
-        if mask is not None:
-            masked_store_value(b, pointer, i, mask, stored)
-            return
-        written = b.store(stored, vector_at(b, pointer, i, stored.type))
-        written.align = 1
-        if self.form.stream:
-            # several registers are written one by one, and no register is larger than a line
-            written.align = min(self.form.W * _size(array), LINE)
-            written.set_metadata("nontemporal", b.module.add_metadata([_i32(1)]))
+        at = self.pointers[array.slot], i
+        store_narrow_value(self.b, *at, value.value, array.dtype, mask, stream=self.form.stream)
 
     def _ask(self, array: Operand, i: Any) -> None:
         """For the lines of a later step."""
         if self.form.stream and array.kind == "row":
-            size = _size(array)
-            for at in range(0, self.form.W, LINE // size):
-                far = self.b.add(i, _number(FAR // size + at))
-                prefetch_value(self.b, self.pointers[array.slot], far, 3, False)
+            far = i + lanes(array.dtype, FAR)
+            prefetch_lines(self.b, self.pointers[array.slot], far, llvm_vector(array.dtype, self.form.W), False)
 
     def _step(self, i: Any, mask: Any = None) -> None:
         """Elements from i on."""
@@ -120,50 +89,37 @@ class _Run:
 
     # ---------------------------------------------------------------- runs
 
-    def run(self, lo: Any, hi: Any) -> None:
+    def run(self, lo: Value, hi: Value) -> None:
         """The tiles lo ... hi - 1."""
         b, W = self.b, self.form.W
-        n, tile = (self._word(ARGS.slot(name)) for name in ("n", "tile"))
-        i, end = b.mul(lo, tile), b.mul(hi, tile)
-        end = b.select(b.icmp_signed("<", end, n), end, n)
+        n, tile = (Value(b, argument(b, self.args, ARGS.slot(name))) for name in ("n", "tile"))
+        i, end = lo * tile, at_most(hi * tile, n)
 
         def whole(state: list[Any]) -> list[Any]:
             self._step(state[0])
-            return [b.add(state[0], _number(W))]
+            return [state[0] + W]
 
         def part(count: Any) -> Callable[[list[Any]], list[Any]]:
             def emit(state: list[Any]) -> list[Any]:
                 self._step(state[0], first_lanes_value(b, count, W))
-                return [b.add(state[0], count)]
+                return [state[0] + count]
 
             return emit
 
         # what comes before the first line and after the last is one text
         def both(state: list[Any]) -> list[Any]:
             i, count = state
-            (i,) = repeat(b, b.zext(b.icmp_signed(">", count, _number(0)), I64), [i], part(count), "part")
-            (i,) = repeat(b, b.sdiv(b.sub(end, i), _number(W)), [i], whole, "steps")
-            return [i, b.sub(end, i)]
+            (i,) = once(b, count > 0, [i], part(count), "part")
+            (i,) = repeat(b, (end - i) // W, [i], whole, "steps")
+            return [i, end - i]
 
-        rounds = b.select(b.icmp_signed("<", i, end), _number(2), _number(0))
-        before = self._to_line(i, b.sub(end, i)) if self.form.stream else _number(0)
+        before = i.like(0)
+        rounds = select(i < end, i.like(2), 0)
+        if self.form.stream:
+            first = self.form.results[0]
+            vector = llvm_vector(first.dtype, W)
+            before = elements_ahead(b, self.pointers[first.slot], i, vector, end - i)
         repeat(b, rounds, [i, before], both, "round")
-
-    def _to_line(self, i: Any, most: Any) -> Any:
-        """How many elements, at most `most` and fewer than a step, come before streaming stores can begin."""
-        b, array = self.b, self.form.results[0]
-        size = _size(array)
-        at = b.add(b.lshr(b.ptrtoint(self.pointers[array.slot], I64), _number(size.bit_length() - 1)), i)
-        before = b.and_(b.neg(at), _number(min(LINE // size, self.form.W) - 1))
-        return b.select(b.icmp_signed("<", before, most), before, most)
-
-
-def _i32(n: int) -> Any:
-    return ir.Constant(I32, n)
-
-
-def _size(array: Operand) -> int:
-    return int(ELEMENTS[array.dtype][0]) // 8
 
 
 def emitter(formulas: Mapping[str, Formula]) -> Any:
@@ -180,7 +136,8 @@ def emitter(formulas: Mapping[str, Formula]) -> Any:
         chosen = Form.parse(form.literal_value)
 
         def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            _Run(builder, chosen, formulas[chosen.formula], values[1]).run(values[2], values[3])
+            lo, hi = (Value(builder, value) for value in values[2:])
+            _Run(builder, chosen, formulas[chosen.formula], values[1]).run(lo, hi)
             return context.get_dummy_value()
 
         return types.void(form, args, types.int64, types.int64), codegen

@@ -9,26 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
-from numbaprims.cpu.reduce.memory import I32, I64, Memory, Place, Region, number
+from numbaprims.cpu.reduce.memory import Memory, Place, Region
 from numbaprims.cpu.reduce.stores import Stores
 from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums
-from numbaprims.cpu.reduce.variant import CHUNKS, INNER, SEGMENTS, Variant
+from numbaprims.cpu.reduce.variant import CHUNKS, INNER, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
-from numbaprims.cpu.simd.lanes import reduce_value
-from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.convert import floats_value
+from numbaprims.cpu.simd.emit import counting, first_lanes_value, store_value
+from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
+from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_store_value, vector_at
+from numbaprims.cpu.simd.types import llvm_element
 from numbaprims.formulas.graph import PARTS, Node, identity, merge, shares
+from numbaprims.formulas.value import at_most
 
 
 class Walk(NamedTuple):
     """A pass over a region: its first state, what a step makes of one and of places, the parts of reductions."""
 
-    start: list[Any]
-    step: Callable[[list[Any], Sequence[Place]], list[Any]]
-    finish: Callable[[list[Any]], list[list[Value]]]
+    start: list[Value]
+    step: Callable[[list[Value], Sequence[Place]], list[Value]]
+    finish: Callable[[list[Value]], list[list[Value]]]
 
 
 class Emitter(Memory):
@@ -57,23 +58,23 @@ class Emitter(Memory):
         return self.uniforms[node]
 
     def _uniform(self, node: Node) -> Value:
-        b, vector = self.b, self.row_vector
+        vector = self.row_vector
         if node.op == "constant":
             return self.fixed(node.args[0], vector)
         if node.op == "length":
-            return self.to_rows(self.count(b.mul(self.plan(INNER), self.plan(SEGMENTS))))
+            return self.to_rows(self.count(self.elements()))
         if node.op == "input":
             i = node.args[0]
             kinds = [kind for _, kind in self.graph.operands]
             before = [kind == "number" for kind in kinds[:i]]
             if kinds[i] == "number":
-                given = self.word(FLOAT_SLOT + sum(before), ir.DoubleType())
+                given = self.word(FLOAT_SLOT + sum(before), llvm_element("f64"))
                 return self.splat(self.computed(given, "f64"), vector)
             slot = self.outs + i - sum(before)
             dtype = self.arrays[slot].dtype
             if self.across and self.arrays[slot].kind != "flat":
-                return Value(b, self.load_vector(self.pointers[slot], number(0), self.lane_mask, dtype))
-            return self.splat(self.load_scalar(self.pointers[slot], number(0), dtype), vector)
+                return self.load_vector(self.pointers[slot], 0, self.lane_mask, dtype)
+            return self.splat(self.load_scalar(self.pointers[slot], 0, dtype), vector)
         return TABLE[node.op](*(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args))
 
     def prepare(self, p: int) -> None:
@@ -82,8 +83,7 @@ class Emitter(Memory):
             if node.uniform and node not in self.wide:
                 value = self.uniform(node)
                 if self.along:
-                    first = ir.Constant(ir.VectorType(I32, self.v.W), [0] * self.v.W)
-                    value = Value(self.b, self.b.shuffle_vector(value.value, value.value, first))
+                    value = value.new(shuffle_value(self.b, value.value, value.value, [0] * self.v.W))
                 self.wide[node] = value
 
     def value(self, node: Node, p: int, place: Place) -> Value:
@@ -98,15 +98,12 @@ class Emitter(Memory):
         if node.op == "input":
             return self._element(self._slot(node), place, p == 0 or self.v.role != "rows")
         if node.op == "position":
-            b = self.b
-            flat = b.add(b.mul(self.segment_index, self.plan(INNER)), place.i)
-            start = self.splat(b.sitofp(flat, self.element), self.vector)
-            if not self.along:
-                return start
-            return start + Value(b, ir.Constant(self.vector, [float(lane) for lane in range(self.v.W)]))
+            flat = self.segment_index * self.plan(INNER) + place.i
+            start = self.splat(floats_value(self.b, flat.value, self.element), self.vector)
+            return start + Value(self.b, counting(self.vector)) if self.along else start
         if self.kept.get(node, p) < p:
             pointer, index = self._kept_at(node, place)
-            return Value(self.b, self.load_vector(pointer, index, place.mask, self.v.compute))
+            return self.load_vector(pointer, index, place.mask, self.v.compute)
         return TABLE[node.op](*(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args))
 
     def _slot(self, node: Node) -> int:
@@ -122,11 +119,11 @@ class Emitter(Memory):
         else:
             total = self.fixed(0.0, self.vector)
             for u in range(self.v.U):
-                mask = first_lanes_value(b, b.sub(region.count, number(u * W)), W)
-                value = self.value(node.args[0], p, Place(b.add(region.inner, number(u * W)), mask, {}))
+                mask = first_lanes_value(b, region.count - u * W, W)
+                value = self.value(node.args[0], p, Place(region.inner + u * W, mask, {}))
                 total = total + value.new(b.select(mask, value.value, value.like(0.0).value))
             first = self.splat(reduce_value(b, total.value, b.fadd), self.row_vector)
-            found = first / self.count(self._least(region.count, number(self.v.U * W)))
+            found = first / self.count(at_most(region.count, self.v.U * W))
         finite = TABLE["less"](TABLE["magnitude"](found), float("inf"))
         return TABLE["select"](finite, found, 0.0)
 
@@ -135,7 +132,7 @@ class Emitter(Memory):
     def run_pass(self, p: int) -> None:
         """A pass over the whole row."""
         reductions = self.graph.passes[p].reductions
-        length = self.count(self.b.mul(self.plan(INNER), self.plan(SEGMENTS)))
+        length = self.count(self.elements())
         moments = any(node.op == "moments" for node in reductions)
         if self.v.registers or not reductions or (self.along and not moments):
             for each, found in zip(self.team, self.run_regions(p, self.whole(), length), strict=True):
@@ -147,28 +144,28 @@ class Emitter(Memory):
             region, count = self.chunk(state[0])
             found = self.run_region(p, region, count)
             merged = self.merged(reductions, state[1:], count, [part for parts in found for part in parts])
-            return [self.b.add(state[0], number(1)), *merged]
+            return [state[0] + 1, *merged]
 
         self.prepare(p)
-        state = repeat(self.b, self.plan(CHUNKS), [number(0), *self.nothing(reductions)], one, "chunk")
-        self.set_parts(reductions, self.by_node(reductions, [Value(self.b, value) for value in state[2:]]))
+        state = repeat(self.b, self.plan(CHUNKS), [self.number(0), *self.nothing(reductions)], one, "chunk")
+        self.set_parts(reductions, self.by_node(reductions, state[2:]))
 
-    def nothing(self, reductions: Sequence[Node]) -> list[Any]:
+    def nothing(self, reductions: Sequence[Node]) -> list[Value]:
         """(count, parts) of no chunk."""
         parts = [x for node in reductions for x in identity(node.op, LOWEST[self.v.compute])]
-        return [self.fixed(0.0, self.narrow).value, *(self.fixed(x, self.row_vector).value for x in parts)]
+        return [self.fixed(0.0, self.narrow), *(self.fixed(x, self.row_vector) for x in parts)]
 
     def merged(
-        self, reductions: Sequence[Node], state: Sequence[Any], count: Value, parts: Sequence[Value]
-    ) -> list[Any]:
+        self, reductions: Sequence[Node], state: Sequence[Value], count: Value, parts: Sequence[Value]
+    ) -> list[Value]:
         """(count, parts) with those of the next chunk."""
-        before, *values = (Value(self.b, value) for value in state)
+        before, *values = state
         share, both = (self.to_rows(value) for value in shares(before, count, TABLE))
         found = [before + count]
         pairs = zip(self.by_node(reductions, values), self.by_node(reductions, parts), strict=True)
         for node, (a, c) in zip(reductions, pairs, strict=True):
             found += merge(node.op, share, both, a, c, TABLE)
-        return [value.value for value in found]
+        return found
 
     @staticmethod
     def by_node(reductions: Sequence[Node], parts: Sequence[Value]) -> list[list[Value]]:
@@ -228,9 +225,9 @@ class Emitter(Memory):
         start = self.sums.empty(reductions)
         lengths = [len(acc) for acc in start]
 
-        def step(state: list[Any], places: Sequence[Place]) -> list[Any]:
+        def step(state: list[Value], places: Sequence[Place]) -> list[Value]:
             """Accumulators after some places."""
-            values, found = iter(Value(self.b, value) for value in state), []
+            values, found = iter(state), []
             for node, length, anchor in zip(reductions, lengths, wide, strict=True):
                 acc = [next(values) for _ in range(length)]
                 self.sums.accumulate(node, p, acc, places, anchor)
@@ -239,23 +236,19 @@ class Emitter(Memory):
                 for node in self.kept:
                     if self.kept[node] == p:
                         pointer, index = self._kept_at(node, place)
-                        value = self.value(node, p, place).value
-                        if place.mask is None:
-                            self.b.store(value, vector_at(self.b, pointer, index, self.vector)).align = 1
-                        else:
-                            masked_store_value(self.b, pointer, index, place.mask, value)
+                        store_value(self.b, pointer, index, self.value(node, p, place).value, place.mask)
                 for k in self.graph.passes[p].outputs:
                     self.stores.put(k, place, self.value(self.graph.outputs[k], p, place))
-            return [value.value for value in found]
+            return found
 
-        def finish(state: list[Any]) -> list[list[Value]]:
-            values = iter(Value(self.b, value) for value in state)
+        def finish(state: list[Value]) -> list[list[Value]]:
+            values = iter(state)
             return [
                 self.sums.finish(node, [next(values) for _ in range(length)], anchor, count)
                 for node, length, anchor in zip(reductions, lengths, anchors, strict=True)
             ]
 
-        return Walk([value.value for acc in start for value in acc], step, finish)
+        return Walk([value for acc in start for value in acc], step, finish)
 
     def _segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         run = self._along if self.along else self._elements
@@ -265,25 +258,27 @@ class Emitter(Memory):
         def one(state: list[Any]) -> list[Any]:
             for each in self.team:
                 each.enter_segment(state[0])
-            return [self.b.add(state[0], number(1)), *run(p, region, state[1:], step)]
+            return [state[0] + 1, *run(p, region, state[1:], step)]
 
         return repeat(self.b, region.segments, [region.segment, *state], one, "segment")[1:]
+
+    def _some(self, step: Callable[..., list[Any]], count: int) -> Callable[[list[Any]], list[Any]]:
+        """`count` elements, or vectors along the row, side by side."""
+        width, mask = (self.v.W, None) if self.along else (1, self.lane_mask)
+
+        def emit(state: list[Any]) -> list[Any]:
+            places = [Place(state[0] + u * width, mask, {}) for u in range(count)]
+            return [state[0] + count * width, *step(state[1:], places)]
+
+        return emit
 
     def _elements(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """One element after the other, U at a time."""
         b, U = self.b, self.v.U
-
-        def some(count: int) -> Callable[[list[Any]], list[Any]]:
-            def emit(state: list[Any]) -> list[Any]:
-                places = [Place(b.add(state[0], number(u)), self.lane_mask, {}) for u in range(count)]
-                return [b.add(state[0], number(count)), *step(state[1:], places)]
-
-            return emit
-
-        state = repeat(b, b.sdiv(region.count, number(U)), [region.inner, *state], some(U), "elements")
+        state = repeat(b, region.count // U, [region.inner, *state], self._some(step, U), "elements")
         if U > 1:
-            left = b.sub(b.add(region.inner, region.count), state[0])
-            state = repeat(b, left, state, some(1), "element")
+            left = region.inner + region.count - state[0]
+            state = repeat(b, left, state, self._some(step, 1), "element")
         return state[1:]
 
     def _along(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
@@ -291,38 +286,30 @@ class Emitter(Memory):
         b, W, U = self.b, self.v.W, self.v.U
         if self.v.registers:
             return self._in_registers(region, state, step)
-        end = b.add(region.inner, region.count)
-
-        def some(count: int) -> Callable[[list[Any]], list[Any]]:
-            def emit(state: list[Any]) -> list[Any]:
-                places = [Place(b.add(state[0], number(u * W)), None, {}) for u in range(count)]
-                return [b.add(state[0], number(count * W)), *step(state[1:], places)]
-
-            return emit
+        end = region.inner + region.count
 
         def part(count: Any) -> Callable[[list[Any]], list[Any]]:
             def emit(state: list[Any]) -> list[Any]:
                 place = Place(state[0], first_lanes_value(b, count(state[0]), W), {})
-                return [b.add(state[0], count(state[0])), *step(state[1:], [place])]
+                return [state[0] + count(state[0]), *step(state[1:], [place])]
 
             return emit
 
         state = [region.inner, *state]
         head = self.stores.head(p, region)
         if head is not None:
-            state = repeat(b, b.zext(b.icmp_signed(">", head, number(0)), I64), state, part(lambda _: head), "head")
-        state = repeat(b, b.sdiv(b.sub(end, state[0]), number(U * W)), state, some(U), "vectors", True)
+            state = once(b, head > 0, state, part(lambda _: head), "head")
+        state = repeat(b, (end - state[0]) // (U * W), state, self._some(step, U), "vectors", True)
         if U > 1:
-            state = repeat(b, b.sdiv(b.sub(end, state[0]), number(W)), state, some(1), "vector", True)
-        left = b.zext(b.icmp_signed("<", state[0], end), I64)
-        return repeat(b, left, state, part(lambda i: b.sub(end, i)), "tail")[1:]
+            state = repeat(b, (end - state[0]) // W, state, self._some(step, 1), "vector", True)
+        return once(b, state[0] < end, state, part(lambda i: end - i), "tail")[1:]
 
     def _in_registers(self, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """The whole row side by side; what is known of it stays known in the next pass."""
-        b, W, count = self.b, self.v.W, self.v.registers
+        W, count = self.v.W, self.v.registers
         if not self.resident:
-            mask = first_lanes_value(b, b.sub(region.count, number((count - 1) * W)), W)
-            self.resident = [Place(number(u * W), mask if u == count - 1 else None, {}) for u in range(count)]
+            mask = first_lanes_value(self.b, region.count - (count - 1) * W, W)
+            self.resident = [Place(self.number(u * W), mask if u == count - 1 else None, {}) for u in range(count)]
         return step(state, self.resident)
 
     def store_uniforms(self) -> None:

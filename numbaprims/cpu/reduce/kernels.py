@@ -13,12 +13,11 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter
-from numbaprims.cpu.reduce.memory import number
 from numbaprims.cpu.reduce.variant import ARGS, CHUNKS, PARTS_AT, Variant
 from numbaprims.cpu.simd import stream_fence
+from numbaprims.cpu.simd.emit import first_lanes_value, store_value
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import first_lanes_value, vector_at
 from numbaprims.cpu.simd.types import ELEMENTS
 from numbaprims.formulas.graph import PARTS
 
@@ -36,30 +35,26 @@ class _Parts:
         self.reductions = graph.passes[emitter.v.at].reductions
         self.width = self.starts[emitter.v.at + 1] - self.starts[emitter.v.at]
 
-    def _at(self, index: Any, values: int, first: int, k: int, start: Any) -> Any:
-        b, v = self.e.b, self.e.v
-        size = ELEMENTS[v.compute][0] // 8 * v.stored_lanes
-        place = b.add(b.mul(index, number(values)), number(first + k))
-        return self.e.scratch(b.add(b.mul(place, number(size)), start), self.e.element)
+    def _at(self, index: Value, values: int, k: int, start: Any) -> Any:
+        size = ELEMENTS[self.e.v.compute][0] // 8 * self.e.v.stored_lanes
+        return self.e.scratch((index * values + k) * size + start)
 
-    def of_row(self, row: Any, p: int, k: int) -> Any:
-        return self._at(row, self.starts[-1], self.starts[p], k, number(0))
+    def of_row(self, row: Value, p: int, k: int) -> Any:
+        return self._at(row, self.starts[-1], self.starts[p] + k, 0)
 
-    def of_chunk(self, row: Any, chunk: Any, k: int) -> Any:
-        b = self.e.b
-        index = b.add(b.mul(row, self.e.plan(CHUNKS)), chunk)
-        return self._at(index, self.width, 0, k, self.e.plan(PARTS_AT))
+    def of_chunk(self, row: Value, chunk: Value, k: int) -> Any:
+        return self._at(row * self.e.plan(CHUNKS) + chunk, self.width, k, self.e.plan(PARTS_AT))
 
     def load(self, pointer: Any) -> Value:
         e = self.e
         if not e.across:
             return e.splat(e.b.load(pointer), e.row_vector)
-        return Value(e.b, e.load_vector(pointer, number(0), None, e.v.compute))
+        return e.load_vector(pointer, 0, None, e.v.compute)
 
     def store(self, pointer: Any, value: Value) -> None:
         e = self.e
         if e.across:
-            e.b.store(value.value, vector_at(e.b, pointer, number(0), e.vector)).align = 1
+            store_value(e.b, pointer, 0, value.value)
         else:
             e.b.store(e.first(value), pointer)
 
@@ -73,7 +68,7 @@ class _Parts:
 def _rows(emitter: Emitter, tile: Any) -> None:
     """All passes over a row, or over those of a team."""
     for k, each in enumerate(emitter.team):
-        each.enter_row(emitter.b.add(tile, number(k)))
+        each.enter_row(tile + k)
     emitter.stores.begin_row()
     for p in range(len(emitter.graph.passes)):
         emitter.run_pass(p)
@@ -84,9 +79,8 @@ def _rows(emitter: Emitter, tile: Any) -> None:
 
 def _part(emitter: Emitter, tile: Any) -> None:
     """One pass over a chunk."""
-    b, parts = emitter.b, _Parts(emitter)
-    chunks = emitter.plan(CHUNKS)
-    row, chunk = b.sdiv(tile, chunks), b.srem(tile, chunks)
+    parts, chunks = _Parts(emitter), emitter.plan(CHUNKS)
+    row, chunk = tile // chunks, tile % chunks
     emitter.enter_row(row)
     parts.load_rows(row)
     region, count = emitter.chunk(chunk)
@@ -97,17 +91,17 @@ def _part(emitter: Emitter, tile: Any) -> None:
 
 def _merge(emitter: Emitter, row: Any) -> None:
     """The chunks of a row in their order; behind the last reduction the row's own results too."""
-    b, parts, p = emitter.b, _Parts(emitter), emitter.v.at
+    parts, p = _Parts(emitter), emitter.v.at
     emitter.enter_row(row)
     parts.load_rows(row)
 
     def one(state: list[Any]) -> list[Any]:
         _, count = emitter.chunk(state[0])
         found = [parts.load(parts.of_chunk(row, state[0], k)) for k in range(parts.width)]
-        return [b.add(state[0], number(1)), *emitter.merged(parts.reductions, state[1:], count, found)]
+        return [state[0] + 1, *emitter.merged(parts.reductions, state[1:], count, found)]
 
-    state = repeat(b, emitter.plan(CHUNKS), [number(0), *emitter.nothing(parts.reductions)], one, "chunk")
-    found = [Value(b, value) for value in state[2:]]
+    start = [emitter.number(0), *emitter.nothing(parts.reductions)]
+    found = repeat(emitter.b, emitter.plan(CHUNKS), start, one, "chunk")[2:]
     emitter.set_parts(parts.reductions, emitter.by_node(parts.reductions, found))
     for k, value in enumerate(found):
         parts.store(parts.of_row(row, p, k), value)
@@ -126,39 +120,39 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
     chosen = Variant.parse(variant.literal_value)
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        b = builder
+        b, (lo, hi) = builder, (Value(builder, value) for value in values[3:])
         emitter = Emitter(b, chosen, values[1], values[2])
         emitter.stores.open(context)
-        role, last = _ROLES[chosen.role], b.sub(values[4], number(1))
+        role, last = _ROLES[chosen.role], hi - 1
 
         def one(state: list[Any]) -> list[Any]:
             tile = state[0]
-            emitter.stores.ends = b.icmp_signed("==", tile, values[3]), b.icmp_signed("==", tile, last)
+            emitter.stores.ends = tile.equals(lo), tile.equals(last)
             if not emitter.across:
                 role(emitter, tile)
             else:
-                block = b.sdiv(tile, emitter.plan(CHUNKS)) if chosen.role == "part" else tile
+                block = tile // emitter.plan(CHUNKS) if chosen.role == "part" else tile
                 left = emitter.lanes_left(block)
-                with b.if_else(b.icmp_signed(">=", left, number(chosen.W))) as (whole, some):
+                with b.if_else((left >= chosen.W).value) as (whole, some):
                     with whole:
                         emitter.lane_mask = None
                         role(emitter, tile)
                     with some:
                         emitter.lane_mask = first_lanes_value(b, left, chosen.W)
                         role(emitter, tile)
-            return [b.add(tile, number(1))]
+            return [tile + 1]
 
-        first, together = values[3], chosen.together
+        first, together = lo, chosen.together
         if together > 1:
             lead = Emitter(b, chosen, values[1], values[2])
             lead.team += [Emitter(b, chosen, values[1], values[2]) for _ in range(together - 1)]
 
             def some(state: list[Any]) -> list[Any]:
                 _rows(lead, state[0])
-                return [b.add(state[0], number(together))]
+                return [state[0] + together]
 
-            (first,) = repeat(b, b.sdiv(b.sub(values[4], first), number(together)), [first], some, "tiles", True)
-        repeat(b, b.sub(values[4], first), [first], one, "tile", True)
+            (first,) = repeat(b, (hi - lo) // together, [first], some, "tiles", True)
+        repeat(b, hi - first, [first], one, "tile", True)
         return context.get_dummy_value()
 
     return types.void(variant, args, *[types.int64] * 3), codegen

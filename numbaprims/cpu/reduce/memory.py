@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     CHUNK,
@@ -21,13 +19,23 @@ from numbaprims.cpu.reduce.variant import (
     WORKERS_AT,
     Variant,
 )
-from numbaprims.cpu.simd.convert import narrow_value, widen_value
+from numbaprims.cpu.simd.convert import floats_value, narrow_value, widen_value
+from numbaprims.cpu.simd.emit import (
+    I64,
+    argument,
+    constant,
+    element_at,
+    first_lane,
+    llvm_vector,
+    load_value,
+    number,
+    prefetch_lines,
+    splat_value,
+)
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.memory import masked_load_value, prefetch_value, splat_value, vector_at
-from numbaprims.cpu.simd.types import ELEMENTS, llvm_element
+from numbaprims.cpu.simd.types import ELEMENTS, lanes, llvm_element
 from numbaprims.formulas.graph import Node
-
-I64, I32 = ir.IntType(64), ir.IntType(32)
+from numbaprims.formulas.value import at_most
 
 
 class Place(NamedTuple):
@@ -55,21 +63,17 @@ class Array(NamedTuple):
     strides: int
 
 
-def number(n: int) -> Any:
-    return ir.Constant(I64, n)
-
-
 class Memory:
     """The rows of one variant: their places in the arrays, loads, and vectors of the type that is computed in."""
 
     def __init__(self, builder: Any, variant: Variant, args: Any, worker: Any) -> None:
-        self.b, self.v, self.args, self.worker = builder, variant, args, worker
+        self.b, self.v, self.args, self.worker = builder, variant, args, Value(builder, worker)
         self.graph = graph = variant.graph
         self.element = llvm_element(variant.compute)
         self.along, self.across = variant.lanes == "along", variant.lanes == "across"
-        self.vector = ir.VectorType(self.element, variant.W)
+        self.vector = llvm_vector(variant.compute, variant.W)
         #: Of numbers that are the same for all rows, and of uniform values.
-        self.narrow = ir.VectorType(self.element, 128 // ELEMENTS[variant.compute][0])
+        self.narrow = llvm_vector(variant.compute, 128 // ELEMENTS[variant.compute][0])
         self.row_vector = self.narrow if self.along else self.vector
         kinds = [kind for _, kind in (*graph.results, *graph.operands) if kind != "number"]
         dims = variant.kept + variant.reduced
@@ -83,85 +87,80 @@ class Memory:
         self.lane_mask: Any = None
         self.pointers: list[Any] = []
         self.segment: list[Any] = []
-        self.segment_index: Any = number(0)
+        self.segment_index: Any = self.number(0)
 
     # ---------------------------------------------------------------- words
 
-    def _load_fixed(self, base: Any, index: int, kind: Any) -> Any:
-        loaded = self.b.load(self.b.gep(self.b.inttoptr(base, kind.as_pointer()), [number(index)]))
-        loaded.set_metadata("invariant.load", self.b.module.add_metadata([]))
-        return loaded
+    def number(self, n: int) -> Value:
+        return Value(self.b, number(n))
 
     def word(self, slot: int, kind: Any = I64) -> Any:
         """A word of the arguments."""
-        return self._load_fixed(self.args, slot, kind)
+        return argument(self.b, self.args, slot, kind)
 
-    def plan(self, index: int) -> Any:
+    def plan(self, index: int) -> Value:
         """A word of the plan."""
-        return self._load_fixed(self.word(ARGS.slot("plan")), index, I64)
+        return Value(self.b, argument(self.b, self.word(ARGS.slot("plan")), index))
 
-    def stride(self, array: Array, dim: int) -> Any:
+    def elements(self) -> Value:
+        """Elements of a row."""
+        return self.plan(INNER) * self.plan(SEGMENTS)
+
+    def stride(self, array: Array, dim: int) -> Value:
         """Along a kept dimension, or behind those a reduced one."""
         return self.plan(array.strides + dim)
 
-    def inner_stride(self, array: Array) -> Any:
+    def inner_stride(self, array: Array) -> Value:
         """From an element to the next."""
         return self.stride(array, self.v.kept + self.v.reduced - 1)
 
-    def scratch(self, at: Any, kind: Any) -> Any:
-        """A pointer so many bytes into the scratch memory."""
-        return self.b.inttoptr(self.b.add(self.word(ARGS.slot("scratch")), at), kind.as_pointer())
+    def scratch(self, at: Value) -> Any:
+        """A pointer to computed numbers so many bytes into the scratch memory."""
+        start = Value(self.b, self.word(ARGS.slot("scratch")))
+        return self.b.inttoptr((start + at).value, self.element.as_pointer())
 
     # ---------------------------------------------------------------- where a row lies
 
-    def enter_row(self, tile: Any) -> None:
+    def enter_row(self, tile: Value) -> None:
         """Set the row, or the W neighbouring rows from the tile's first on."""
-        b, v = self.b, self.v
-        first: Any = None
-        dims = v.kept
+        first, dims = None, self.v.kept
         if self.across:
             blocks = self.blocks()
-            first = b.mul(b.srem(tile, blocks), number(v.W))
-            tile = b.sdiv(tile, blocks)
+            first, tile = tile % blocks * self.v.W, tile // blocks
             dims -= 1
         index = self._indices(tile, dims, SIZES)
         self.pointers = []
         for slot, array in enumerate(self.arrays):
-            name = f"a{slot}"
-            pointer = self.word(ARGS.slot(name), llvm_element(array.dtype).as_pointer())
+            pointer = self.word(ARGS.slot(f"a{slot}"), llvm_element(array.dtype).as_pointer())
             if array.kind != "along":
                 pointer = self._advanced(pointer, array, index, 0)
                 if first is not None and array.kind != "flat":
-                    pointer = b.gep(pointer, [first])
+                    pointer = element_at(self.b, pointer, first)
             self.pointers.append(pointer)
-        self.segment, self.segment_index = self.pointers, number(0)
+        self.segment, self.segment_index = self.pointers, self.number(0)
 
-    def blocks(self) -> Any:
+    def blocks(self) -> Value:
         """Blocks of W rows side by side."""
-        b, W = self.b, self.v.W
-        return b.sdiv(b.add(self.plan(LANES), number(W - 1)), number(W))
+        return (self.plan(LANES) + (self.v.W - 1)) // self.v.W
 
-    def lanes_left(self, tile: Any) -> Any:
+    def lanes_left(self, tile: Value) -> Value:
         """Rows from a tile's first on."""
-        b = self.b
-        return b.sub(self.plan(LANES), b.mul(b.srem(tile, self.blocks()), number(self.v.W)))
+        return self.plan(LANES) - tile % self.blocks() * self.v.W
 
-    def _indices(self, at: Any, dims: int, sizes: int) -> list[Any]:
+    def _indices(self, at: Value, dims: int, sizes: int) -> list[Value]:
         """The index along each dimension of what a number counts."""
-        found: list[Any] = []
+        found: list[Value] = []
         for dim in range(dims - 1, 0, -1):
             size = self.plan(sizes + dim)
-            found.insert(0, self.b.srem(at, size))
-            at = self.b.sdiv(at, size)
+            found.insert(0, at % size)
+            at = at // size
         return [at, *found] if dims else []
 
-    def _advanced(self, pointer: Any, array: Array, index: Sequence[Any], dim: int) -> Any:
-        b, offset = self.b, number(0)
-        for at, i in enumerate(index):
-            offset = b.add(offset, b.mul(i, self.stride(array, dim + at)))
-        return b.gep(pointer, [offset]) if index else pointer
+    def _advanced(self, pointer: Any, array: Array, index: Sequence[Value], dim: int) -> Any:
+        offset = sum(i * self.stride(array, dim + at) for at, i in enumerate(index))
+        return element_at(self.b, pointer, offset) if index else pointer
 
-    def enter_segment(self, at: Any) -> None:
+    def enter_segment(self, at: Value) -> None:
         """Set the run of elements along the innermost reduced dimension."""
         if self.v.reduced == 1:
             return
@@ -173,64 +172,42 @@ class Memory:
         ]
 
     def whole(self) -> Region:
-        return Region(number(0), self.plan(SEGMENTS), number(0), self.plan(INNER))
+        return Region(self.number(0), self.plan(SEGMENTS), self.number(0), self.plan(INNER))
 
-    def chunk(self, at: Any) -> tuple[Region, Value]:
+    def chunk(self, at: Value) -> tuple[Region, Value]:
         """A chunk of the row, and how many elements it has."""
-        b, cuts = self.b, self.plan(CUTS)
-        inner = b.mul(b.srem(at, cuts), self.plan(CHUNK))
-        segment = b.mul(b.sdiv(at, cuts), self.plan(CHUNK_SEGMENTS))
-        count = self._least(self.plan(CHUNK), b.sub(self.plan(INNER), inner))
-        segments = self._least(self.plan(CHUNK_SEGMENTS), b.sub(self.plan(SEGMENTS), segment))
-        return Region(segment, segments, inner, count), self.count(b.mul(segments, count))
-
-    def _least(self, a: Any, c: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", a, c), a, c)
+        cuts = self.plan(CUTS)
+        inner, segment = at % cuts * self.plan(CHUNK), at // cuts * self.plan(CHUNK_SEGMENTS)
+        count = at_most(self.plan(CHUNK), self.plan(INNER) - inner)
+        segments = at_most(self.plan(CHUNK_SEGMENTS), self.plan(SEGMENTS) - segment)
+        return Region(segment, segments, inner, count), self.count(segments * count)
 
     # ---------------------------------------------------------------- memory
 
     def computed(self, value: Any, dtype: str) -> Any:
         """Loaded scalars or vectors in the type that is computed in."""
-        b = self.b
-        value = widen_value(b, value, dtype)
-        vector = isinstance(value.type, ir.VectorType)
-        target = ir.VectorType(self.element, value.type.count) if vector else self.element
-        kind = value.type.element if vector else value.type
-        if isinstance(kind, ir.IntType):
-            return b.sitofp(value, target)
-        if kind == self.element:
-            return value
-        return b.fpext(value, target) if isinstance(kind, ir.FloatType) else b.fptrunc(value, target)
+        return floats_value(self.b, widen_value(self.b, value, dtype), self.element)
 
     def stored(self, value: Any, dtype: str) -> Any:
         """Computed scalars or vectors as an array holds them."""
-        b, vector = self.b, isinstance(value.type, ir.VectorType)
-        wanted = llvm_element("f64" if dtype == "f64" else "f32")
-        if wanted != self.element:
-            target = ir.VectorType(wanted, value.type.count) if vector else wanted
-            value = b.fpext(value, target) if dtype == "f64" else b.fptrunc(value, target)
-        return narrow_value(b, value, dtype)
+        wide = llvm_element("f64" if dtype == "f64" else "f32")
+        return narrow_value(self.b, floats_value(self.b, value, wide), dtype)
 
-    def load_vector(self, pointer: Any, i: Any, mask: Any, dtype: str) -> Any:
-        vector = ir.VectorType(llvm_element(dtype), self.v.W)
-        if mask is not None:
-            return self.computed(masked_load_value(self.b, pointer, i, mask, vector), dtype)
-        loaded = self.b.load(vector_at(self.b, pointer, i, vector))
-        loaded.align = 1
-        return self.computed(loaded, dtype)
+    def load_vector(self, pointer: Any, i: Any, mask: Any, dtype: str) -> Value:
+        return Value(self.b, self.computed(load_value(self.b, pointer, i, llvm_vector(dtype, self.v.W), mask), dtype))
 
     def load_scalar(self, pointer: Any, i: Any, dtype: str) -> Any:
-        return self.computed(self.b.load(self.b.gep(pointer, [i])), dtype)
+        return self.computed(self.b.load(element_at(self.b, pointer, i)), dtype)
 
     def splat(self, scalar: Any, vector: Any) -> Value:
         return Value(self.b, splat_value(self.b, scalar, vector.count))
 
     def fixed(self, value: float, vector: Any) -> Value:
-        return Value(self.b, ir.Constant(vector, [value] * vector.count))
+        return Value(self.b, constant(vector, value))
 
-    def count(self, n: Any) -> Value:
+    def count(self, n: Value) -> Value:
         """An integer as a number that is the same for all rows."""
-        return self.splat(self.b.sitofp(n, self.element), self.narrow)
+        return self.splat(floats_value(self.b, n.value, self.element), self.narrow)
 
     def to_rows(self, value: Value) -> Value:
         """A number that is the same for all rows, as a uniform value."""
@@ -238,7 +215,7 @@ class Memory:
 
     def first(self, value: Value) -> Any:
         """The first lane."""
-        return self.b.extract_element(value.value, ir.Constant(I32, 0))
+        return first_lane(self.b, value.value)
 
     def _kept_at(self, node: Node, place: Place) -> tuple[Any, Any]:
         """(pointer, index) of a kept value: in a row of a result, or in the worker's scratch memory."""
@@ -247,23 +224,22 @@ class Memory:
             if which == 0:
                 return self.segment[self.waits_in], place.i
             which -= 1
-        b, width = self.b, number(self.v.W if self.across else 1)
-        at = b.add(self.plan(WORKERS_AT), b.mul(self.worker, self.plan(WORKER_BYTES)))
-        rows = b.mul(b.mul(self.plan(INNER), self.plan(SEGMENTS)), width)
-        start = b.mul(b.add(rows, number(self.v.W)), number(which))
-        index = b.mul(b.add(b.mul(self.segment_index, self.plan(INNER)), place.i), width)
-        return self.scratch(at, self.element), b.add(start, index)
+        width = self.v.W if self.across else 1
+        at = self.plan(WORKERS_AT) + self.worker * self.plan(WORKER_BYTES)
+        start = (self.elements() * width + self.v.W) * which
+        index = (self.segment_index * self.plan(INNER) + place.i) * width
+        return self.scratch(at), start + index
 
     def _element(self, slot: int, place: Place, first_reading: bool) -> Value:
         """An element of an input, of each lane."""
-        array, pointer, b = self.arrays[slot], self.segment[slot], self.b
+        array, pointer = self.arrays[slot], self.segment[slot]
         if first_reading and array.kind == "row" and self.v.lanes != "one":
             self._ask(slot, place)
         if self.along:
-            return Value(b, self.load_vector(pointer, place.i, place.mask, array.dtype))
-        index = b.mul(place.i, self.inner_stride(array))
+            return self.load_vector(pointer, place.i, place.mask, array.dtype)
+        index = place.i * self.inner_stride(array)
         if array.kind == "row" and self.across:
-            return Value(b, self.load_vector(pointer, index, self.lane_mask, array.dtype))
+            return self.load_vector(pointer, index, self.lane_mask, array.dtype)
         return self.splat(self.load_scalar(pointer, index, array.dtype), self.vector)
 
     def _ask(self, slot: int, place: Place) -> None:
@@ -274,12 +250,10 @@ class Memory:
         if self.v.stores == "plain" and self.v.role == "rows" and len(self.graph.passes) > 1:
             asked += [(k, True) for k, array in enumerate(self.arrays[: self.outs]) if array.kind == "row"]
         for which, write in asked:
-            array, b = self.arrays[which], self.b
-            size = ELEMENTS[array.dtype][0] // 8
+            array = self.arrays[which]
+            elements = lanes(array.dtype, self.v.ahead)
             if self.along:
-                far = b.add(place.i, number(self.v.ahead // size))
+                far = place.i + elements
             else:
-                rows = max(1, self.v.ahead // (self.v.W * size))
-                far = b.mul(b.add(place.i, number(rows)), self.inner_stride(array))
-            for line in range(0, max(1, self.v.W * size // 64)):
-                prefetch_value(b, self.segment[which], b.add(far, number(64 // size * line)), 3, write)
+                far = (place.i + max(1, elements // self.v.W)) * self.inner_stride(array)
+            prefetch_lines(self.b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write)

@@ -10,19 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from llvmlite import ir
-
 from numbaprims.cpu.reduce.variant import INNER, STAGED
+from numbaprims.cpu.simd.emit import (
+    I64,
+    LINE,
+    alignment,
+    element_at,
+    elements_ahead,
+    elements_behind,
+    first_lane,
+    first_lanes_value,
+    llvm_vector,
+    load_value,
+    masked_store_value,
+    store_value,
+)
 from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_store_value, vector_at
-from numbaprims.cpu.simd.types import ELEMENTS, llvm_element, stack_block
-from numbaprims.formulas.value import Value
+from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.types import lanes, llvm_element, stack_block
+from numbaprims.formulas.value import select
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
     from numbaprims.cpu.reduce.memory import Place, Region
-
-I64, I32 = ir.IntType(64), ir.IntType(32)
 
 
 class Stores:
@@ -40,30 +50,21 @@ class Stores:
         e, b = self.e, self.e.b
         array, pointer = e.arrays[k], e.segment[k]
         stored = e.stored(value.value, array.dtype)
-        index = place.i if e.along else b.mul(place.i, e.inner_stride(array))
+        index = place.i if e.along else place.i * e.inner_stride(array)
         if not (e.along or e.across):
-            b.store(b.extract_element(stored, ir.Constant(I32, 0)), b.gep(pointer, [index]))
-        elif (mask := place.mask if e.along else e.lane_mask) is not None:
-            masked_store_value(b, pointer, index, mask, stored)
+            b.store(first_lane(b, stored), element_at(b, pointer, index))
         else:
-            written = b.store(stored, vector_at(b, pointer, index, stored.type))
-            written.align = 1
-            if self.streams and k == self.first:
-                written.align = self._alignment()
-                written.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
+            mask = place.mask if e.along else e.lane_mask
+            store_value(b, pointer, index, stored, mask, stream=self.streams and k == self.first)
 
     def put_uniform(self, k: int, value: Value) -> None:
         """A value of the row."""
         e, b = self.e, self.e.b
         pointer, dtype = e.pointers[k], e.arrays[k].dtype
-        if not e.across:
-            b.store(e.stored(b.extract_element(value.value, ir.Constant(I32, 0)), dtype), pointer)
-            return
-        stored = e.stored(value.value, dtype)
-        if e.lane_mask is not None:
-            masked_store_value(b, pointer, ir.Constant(I64, 0), e.lane_mask, stored)
+        if e.across:
+            store_value(b, pointer, 0, e.stored(value.value, dtype), e.lane_mask)
         else:
-            b.store(stored, vector_at(b, pointer, ir.Constant(I64, 0), stored.type)).align = 1
+            b.store(e.stored(e.first(value), dtype), pointer)
 
     # ---------------------------------------------------------------- past the caches
 
@@ -72,12 +73,13 @@ class Stores:
         """The result of elements."""
         return next(k for k, (_, kind) in enumerate(self.e.graph.results) if kind == "row")
 
-    def _size(self) -> int:
-        return ELEMENTS[self.e.arrays[self.first].dtype][0] // 8
+    def _vector(self, lanes: int) -> Any:
+        """The LLVM type of so many of its elements."""
+        return llvm_vector(self.e.arrays[self.first].dtype, lanes)
 
-    def _alignment(self) -> int:
-        """Of a vector of the result, or of the registers that it is written from."""
-        return min(64, self.e.v.W * self._size())
+    def _line(self) -> int:
+        """Its elements in a line of the caches."""
+        return lanes(self.e.arrays[self.first].dtype, LINE)
 
     def around(self, p: int, emit: Callable[[], list[Any]]) -> list[Any]:
         """A pass over a region: where lanes are rows, streamed if all its vectors are aligned, which the call says."""
@@ -88,11 +90,11 @@ class Stores:
                 each.stores.streams = self.streams and e.along
             return emit()
         array = e.arrays[self.first]
-        low = b.ptrtoint(e.pointers[self.first], I64)
+        low = Value(b, b.ptrtoint(e.pointers[self.first], I64))
         for dim in range(e.v.reduced):
-            low = b.or_(low, b.mul(e.stride(array, e.v.kept + dim), ir.Constant(I64, self._size())))
-        aligned = b.icmp_signed("==", b.and_(low, ir.Constant(I64, self._alignment() - 1)), ir.Constant(I64, 0))
-        with b.if_else(aligned) as (streamed, plain):
+            low = low | e.stride(array, e.v.kept + dim) * (LINE // self._line())
+        aligned = (low & (alignment(self._vector(e.v.W)) - 1)).equals(0)
+        with b.if_else(aligned.value) as (streamed, plain):
             with streamed:
                 emit()
             with plain:
@@ -105,11 +107,7 @@ class Stores:
         e, b = self.e, self.e.b
         if not self.streams:
             return None
-        pointer = b.gep(e.segment[self.first], [region.inner])
-        at = b.lshr(b.ptrtoint(pointer, I64), ir.Constant(I64, self._size().bit_length() - 1))
-        lanes = self._alignment() // self._size()
-        head = b.and_(b.sub(ir.Constant(I64, 0), at), ir.Constant(I64, lanes - 1))
-        return b.select(b.icmp_signed("<", head, region.count), head, region.count)
+        return elements_ahead(b, e.segment[self.first], region.inner, self._vector(e.v.W), region.count)
 
     # ---------------------------------------------------------------- by way of a buffer
 
@@ -117,53 +115,42 @@ class Stores:
         """Take the buffer, if there is one, on the stack."""
         if self.e.v.stores == "stage":
             element = llvm_element(self.e.arrays[self.first].dtype)
-            block = stack_block(context, self.e.b, element, STAGED // self._size() + 2 * self._line())
+            block = stack_block(context, self.e.b, element, (STAGED // LINE + 2) * self._line())
             self.buffer = self.e.b.bitcast(block, element.as_pointer())
-
-    def _line(self) -> int:
-        return 64 // self._size()
 
     def begin_row(self) -> None:
         """The row is written to the buffer."""
         if self.buffer is not None:
             e, k = self.e, self.first
             self.row = e.pointers[k]
-            e.pointers[k] = e.b.gep(self.buffer, [self._before()])
+            e.pointers[k] = element_at(e.b, self.buffer, self._before())
 
-    def _before(self) -> Any:
+    def _before(self) -> Value:
         """Elements between the row's first and the line that holds it."""
-        b = self.e.b
-        at = b.lshr(b.ptrtoint(self.row, I64), ir.Constant(I64, self._size().bit_length() - 1))
-        return b.and_(at, ir.Constant(I64, self._line() - 1))
+        return Value(self.e.b, elements_behind(self.e.b, self.row, self._vector(self._line())))
 
     def end_row(self) -> None:
         """Whole lines leave; a row has a line's elements at least."""
         if self.buffer is None:
             return
-        e, b, lanes = self.e, self.e.b, self._line()
+        e, b, width = self.e, self.e.b, self._line()
         first, last = self.ends
-        zero, line = ir.Constant(I64, 0), ir.Constant(I64, lanes)
-        vector = ir.VectorType(llvm_element(e.arrays[self.first].dtype), lanes)
         before = self._before()
-        out, end = b.gep(self.row, [b.neg(before)]), b.add(before, e.plan(INNER))
+        out, end = element_at(b, self.row, 0 - before), before + e.plan(INNER)
 
         def held(at: Any) -> Any:
-            loaded = b.load(vector_at(b, self.buffer, at, vector))
-            loaded.align = 64
-            return loaded
+            return load_value(b, self.buffer, at, self._vector(width), align=LINE)
 
         def whole(state: list[Any]) -> list[Any]:
-            written = b.store(held(state[0]), vector_at(b, out, state[0], vector))
-            written.align = 64
-            written.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
-            return [b.add(state[0], line)]
+            store_value(b, out, state[0], held(state[0]), stream=True)
+            return [state[0] + width]
 
         # what lies in front of the first row is another's
-        apart = b.and_(first, b.icmp_signed(">", before, zero))
-        with b.if_then(apart):
-            masked_store_value(b, out, zero, b.not_(first_lanes_value(b, before, lanes)), held(zero))
-        start = b.select(apart, line, zero)
-        (at,) = repeat(b, b.sdiv(b.sub(end, start), line), [start], whole, "line")
-        with b.if_then(b.and_(last, b.icmp_signed("<", at, end))):
-            masked_store_value(b, out, at, first_lanes_value(b, b.sub(end, at), lanes), held(at))
-        b.store(held(at), vector_at(b, self.buffer, zero, vector)).align = 64
+        apart = first & (before > 0)
+        with b.if_then(apart.value):
+            masked_store_value(b, out, 0, b.not_(first_lanes_value(b, before, width)), held(0))
+        start = select(apart, e.number(width), 0)
+        (at,) = repeat(b, (end - start) // width, [start], whole, "line")
+        with b.if_then((last & (at < end)).value):
+            masked_store_value(b, out, at, first_lanes_value(b, end - at, width), held(at))
+        store_value(b, self.buffer, 0, held(at), align=LINE)

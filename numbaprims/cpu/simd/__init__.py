@@ -1,6 +1,6 @@
 """Explicit vectors for Numba kernels: types, memory, arithmetic, lanes, conversions, mathematics.
 
-Nothing else of the CPU side emits LLVM code.
+Nothing else of the CPU side emits LLVM code; the engines `cpu/{reduce,windows,pointwise}` say theirs by `emit`.
 """
 
 from numbaprims.cpu.simd.access import (

@@ -10,23 +10,22 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu import target
-from numbaprims.cpu.simd.memory import (
+from numbaprims.cpu.simd.emit import (
     I32,
-    I64,
+    alignment,
     declare,
-    int_literal,
+    load_value,
     masked_load_value,
     masked_store_value,
+    number,
+    prefetch_value,
     splat_value,
+    store_value,
     suffix,
-    vector_at,
 )
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.operands import define_operator
 from numbaprims.cpu.simd.types import ELEMENTS, Mask, Pointer, Vec, llvm_element, scalar_type
-
-
-def _bytes(v: Vec) -> int:
-    return v.n * ELEMENTS[v.elem][0] // 8
 
 
 @intrinsic(prefer_literal=True)
@@ -38,9 +37,7 @@ def load_aligned(typingctx, p, i, W):  # type: ignore[no-untyped-def]
     result = Vec(p.elem, n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = builder.load(vector_at(builder, args[0], args[1], context.get_value_type(result)))
-        value.align = _bytes(result)
-        return value
+        return load_value(builder, args[0], args[1], context.get_value_type(result), align=n * ELEMENTS[p.elem][0] // 8)
 
     return result(p, types.int64, W), codegen
 
@@ -51,11 +48,7 @@ def _aligned_store(name: str, doc: str, streaming: bool) -> Any:
             return None
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            written = builder.store(args[2], vector_at(builder, args[0], args[1], args[2].type))
-            # several registers are written one by one, and no register is larger than 64 bytes
-            written.align = min(_bytes(v), 64)
-            if streaming:
-                written.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+            store_value(builder, *args, align=alignment(args[2].type), stream=streaming)
             return context.get_dummy_value()
 
         return types.void(p, types.int64, v), codegen
@@ -139,7 +132,7 @@ def strided_value(builder: Any, pointer: Any, index: Any, stride: Any, vector: A
     """Elements index, index + stride, ... as a vector."""
     value: Any = ir.Constant(vector, ir.Undefined)
     for lane in range(vector.count):
-        at = builder.add(index, builder.mul(stride, ir.Constant(I64, lane)))
+        at = builder.add(index, builder.mul(stride, number(lane)))
         value = builder.insert_element(value, builder.load(builder.gep(pointer, [at])), ir.Constant(I32, lane))
     return value
 
@@ -179,9 +172,7 @@ def prefetch_write(typingctx, p, i, locality):  # type: ignore[no-untyped-def]
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        at = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
-        function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [at.type, I32, I32, I32])
-        builder.call(function, [at, ir.Constant(I32, 1), ir.Constant(I32, level), ir.Constant(I32, 1)])
+        prefetch_value(builder, args[0], args[1], level, True)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, locality), codegen

@@ -12,6 +12,7 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
 
+from numbaprims.cpu.simd.emit import I64, argument, number
 from numbaprims.cpu.simd.types import Pointer, llvm_element, stack_block
 
 ARRAY_SLOTS = 8
@@ -20,8 +21,6 @@ FLOAT_SLOTS = 6
 INT_SLOT = 16
 INT_SLOTS = 48
 STEP_SLOT = 64
-
-_WORD = ir.IntType(64)
 
 
 class Arguments:
@@ -88,7 +87,7 @@ def _slots(arrays: tuple[str, ...], floats: tuple[str, ...], ints: tuple[str, ..
 @register_model(ArgsType)
 class _ArgsModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: ArgsType) -> None:
-        super().__init__(dmm, fe_type, _WORD)
+        super().__init__(dmm, fe_type, I64)
 
 
 @infer_getattr
@@ -110,16 +109,14 @@ def _lower_argument(context: Any, builder: Any, typ: ArgsType, value: Any, attr:
     elif result is types.float64:
         kind = ir.DoubleType()
     else:
-        kind = _WORD
-    base = builder.inttoptr(value, kind.as_pointer())
-    loaded = builder.load(builder.gep(base, [ir.Constant(_WORD, slot)]))
-    if attr != "step":  # a driver writes the block once, before any kernel reads it
-        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
-    return loaded
+        kind = I64
+    if attr == "step":  # the only word that is written again before another kernel
+        return builder.load(builder.gep(builder.inttoptr(value, kind.as_pointer()), [number(slot)]))
+    return argument(builder, value, slot, kind)
 
 
 def _word_pointer(builder: Any, address: Any, index: Any = None) -> Any:
-    pointer = builder.inttoptr(address, _WORD.as_pointer())
+    pointer = builder.inttoptr(address, I64.as_pointer())
     return pointer if index is None else builder.gep(pointer, [index])
 
 
@@ -128,7 +125,7 @@ def call_range(typingctx, kernel, args, worker, lo, hi):  # type: ignore[no-unty
     """Call the range kernel at an address: void(int64 args, int64 worker, int64 lo, int64 hi)."""
 
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        function = ir.FunctionType(ir.VoidType(), [_WORD] * 4)
+        function = ir.FunctionType(ir.VoidType(), [I64] * 4)
         builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
         return context.get_dummy_value()
 
@@ -161,7 +158,7 @@ def float_bits(typingctx, x):  # type: ignore[no-untyped-def]
     """The bits of a float64 as int64."""
 
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        return builder.bitcast(values[0], _WORD)
+        return builder.bitcast(values[0], I64)
 
     return types.int64(types.float64), codegen
 
@@ -184,6 +181,6 @@ def stack_words(typingctx, n):  # type: ignore[no-untyped-def]
     count = n.literal_value
 
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        return builder.ptrtoint(stack_block(context, builder, _WORD, count), _WORD)
+        return builder.ptrtoint(stack_block(context, builder, I64, count), I64)
 
     return types.int64(n), codegen

@@ -10,7 +10,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu import target
-from numbaprims.cpu.simd.memory import I1, declare, int_literal, splat_value, suffix
+from numbaprims.cpu.simd.emit import I1, declare, splat_value, suffix
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.operands import as_vector, common, define_operator, fits, kind_of
 from numbaprims.cpu.simd.types import Vec, scalar_type
 

@@ -14,12 +14,20 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.emit import (
+    I32,
+    I64,
+    first_lane,
+    first_lanes_value,
+    least,
+    load_value,
+    number,
+    prefetch_value,
+    splat_value,
+    store_value,
+)
 from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, prefetch_value
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, stack_block
-
-_I64 = ir.IntType(64)
-_I32 = ir.IntType(32)
 
 
 def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
@@ -29,30 +37,8 @@ def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
     return tuple(t.literal_value for t in numba_types)
 
 
-def _element(builder: Any, pointer: Any, index: Any) -> Any:
-    return builder.gep(pointer, [index])
-
-
-def _load_vector(builder: Any, pointer: Any, index: Any, vector: Any, align: int) -> Any:
-    at = builder.bitcast(_element(builder, pointer, index), vector.as_pointer())
-    value = builder.load(at)
-    value.align = align
-    return value
-
-
-def _store_vector(builder: Any, value: Any, pointer: Any, index: Any, align: int) -> None:
-    at = builder.bitcast(_element(builder, pointer, index), value.type.as_pointer())
-    builder.store(value, at).align = align
-
-
-def _splat(builder: Any, scalar: Any, lanes: int) -> Any:
-    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
-    first = builder.insert_element(undefined, scalar, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes))
-
-
 def _row_starts(builder: Any, stride: Any, rows: int) -> list[Any]:
-    return [builder.mul(stride, ir.Constant(_I64, row)) for row in range(rows)]
+    return [builder.mul(stride, number(row)) for row in range(rows)]
 
 
 @intrinsic(prefer_literal=True)
@@ -85,8 +71,8 @@ def tile_load(typingctx, p, row_stride, MR, NV, W):  # type: ignore[no-untyped-d
         out = []
         for start in _row_starts(builder, args[1], rows):
             for v in range(vectors):
-                index = builder.add(start, ir.Constant(_I64, v * lanes))
-                out.append(_load_vector(builder, args[0], index, vector, 1))
+                index = builder.add(start, number(v * lanes))
+                out.append(load_value(builder, args[0], index, vector))
         return context.make_tuple(builder, result, out)
 
     return result(p, types.int64, MR, NV, W), codegen
@@ -105,7 +91,7 @@ def tile_prefetch(typingctx, p, row_stride, MR, NV, W):  # type: ignore[no-untyp
         for start in _row_starts(builder, args[1], rows):
             # the last element too: rows need not begin with a line
             for at in [*range(0, vectors * lanes, max(1, 64 // size)), vectors * lanes - 1]:
-                prefetch_value(builder, args[0], builder.add(start, ir.Constant(_I64, at)), 3, True)
+                prefetch_value(builder, args[0], builder.add(start, number(at)), 3, True)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, MR, NV, W), codegen
@@ -122,8 +108,8 @@ def tile_store(typingctx, p, row_stride, tile, MR, NV, W):  # type: ignore[no-un
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         for i, start in enumerate(_row_starts(builder, args[1], rows)):
             for v in range(vectors):
-                index = builder.add(start, ir.Constant(_I64, v * lanes))
-                _store_vector(builder, builder.extract_value(args[2], i * vectors + v), args[0], index, 1)
+                index = builder.add(start, number(v * lanes))
+                store_value(builder, args[0], index, builder.extract_value(args[2], i * vectors + v))
         return context.get_dummy_value()
 
     return types.void(p, types.int64, tile, MR, NV, W), codegen
@@ -176,7 +162,7 @@ def load_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        out = [_load_vector(builder, args[0], start, vector, 1) for start in _row_starts(builder, args[1], count)]
+        out = [load_value(builder, args[0], start, vector) for start in _row_starts(builder, args[1], count)]
         return context.make_tuple(builder, result, out)
 
     return result(p, types.int64, rows, W), codegen
@@ -190,7 +176,7 @@ def store_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-de
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         for i, start in enumerate(_row_starts(builder, args[1], vectors.count)):
-            _store_vector(builder, builder.extract_value(args[2], i), args[0], start, 1)
+            store_value(builder, args[0], start, builder.extract_value(args[2], i))
         return context.get_dummy_value()
 
     return types.void(p, types.int64, vectors), codegen
@@ -234,33 +220,26 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
         stored = context.get_value_type(Vec(b.elem, lanes))
         a_start, a_row_v, a_k_v, rows_v, b_start, b_k_v, columns_v, k_value = args[:8]
 
-        def constant(x: int) -> Any:
-            return ir.Constant(_I64, x)
-
-        last = builder.sub(rows_v, constant(1))
+        last = builder.sub(rows_v, number(1))
         row_starts = []
         for i in range(height):
-            index = builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last)
-            row_starts.append(builder.mul(index, a_row_v))
+            row_starts.append(builder.mul(least(builder, number(i), last), a_row_v))
         mask = None
         if not whole:
-            mask = first_lanes_value(builder, builder.sub(columns_v, constant((vectors - 1) * lanes)), lanes)
+            mask = first_lanes_value(builder, builder.sub(columns_v, number((vectors - 1) * lanes)), lanes)
 
         def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
-            b_row = builder.mul(constant(u), b_k_v)
-            a_column = builder.mul(constant(u), a_k_v)
+            b_row = builder.mul(number(u), b_k_v)
+            a_column = builder.mul(number(u), a_k_v)
             bs = []
             for v in range(vectors):
-                index = builder.add(b_row, constant(v * lanes))
-                if mask is not None and v == vectors - 1:
-                    value = masked_load_value(builder, b_at, index, mask, stored)
-                else:
-                    value = _load_vector(builder, b_at, index, stored, 1)
+                index = builder.add(b_row, number(v * lanes))
+                value = load_value(builder, b_at, index, stored, mask if v == vectors - 1 else None)
                 bs.append(widen_value(builder, value, b.elem))
             out = []
             for i in range(height):
-                scalar = builder.load(_element(builder, a_at, builder.add(row_starts[i], a_column)))
-                av = _splat(builder, widen_value(builder, scalar, a.elem), lanes)
+                scalar = builder.load(builder.gep(a_at, [builder.add(row_starts[i], a_column)]))
+                av = splat_value(builder, widen_value(builder, scalar, a.elem), lanes)
                 out += [multiply_add_value(builder, av, bs[v], sums[i * vectors + v]) for v in range(vectors)]
             return out
 
@@ -271,14 +250,14 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
                 a_at, b_at, *sums = at
                 for u in range(steps):
                     sums = update(sums, a_at, b_at, u)
-                a_next = _element(builder, a_at, builder.mul(constant(steps), a_k_v))
-                return [a_next, _element(builder, b_at, builder.mul(constant(steps), b_k_v)), *sums]
+                a_next = builder.gep(a_at, [builder.mul(number(steps), a_k_v)])
+                return [a_next, builder.gep(b_at, [builder.mul(number(steps), b_k_v)]), *sums]
 
             return repeat(builder, count, state, step, name)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        state = loop(builder.sdiv(k_value, constant(4)), 4, [a_start, b_start, *sums], "k4")
-        _, _, *sums = loop(builder.srem(k_value, constant(4)), 1, state, "k1")
+        state = loop(builder.sdiv(k_value, number(4)), 4, [a_start, b_start, *sums], "k4")
+        _, _, *sums = loop(builder.srem(k_value, number(4)), 1, state, "k1")
         return context.make_tuple(builder, result, sums)
 
     i64 = types.int64
@@ -304,15 +283,9 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
         vector = context.get_value_type(result.dtype)
         x_at, x_step_v, rows_v, y_at, y_step_v, columns_v, k_value = args[:7]
 
-        def constant(n: int) -> Any:
-            return ir.Constant(_I64, n)
-
         def starts(count: int, there: Any, step: Any) -> list[Any]:
-            last = builder.sub(there, constant(1))
-            return [
-                builder.mul(builder.select(builder.icmp_signed("<", constant(i), last), constant(i), last), step)
-                for i in range(count)
-            ]
+            last = builder.sub(there, number(1))
+            return [builder.mul(least(builder, number(i), last), step) for i in range(count)]
 
         x_starts, y_starts = starts(height, rows_v, x_step_v), starts(width, columns_v, y_step_v)
 
@@ -321,10 +294,7 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
             out = []
             for begin in begins:
                 index = builder.add(begin, p)
-                if mask is None:
-                    value = _load_vector(builder, pointer, index, stored, 1)
-                else:
-                    value = masked_load_value(builder, pointer, index, mask, stored)
+                value = load_value(builder, pointer, index, stored, mask)
                 out.append(widen_value(builder, value, elem))
             return out
 
@@ -337,20 +307,20 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
                 for j in range(width)
             ]
 
-        whole = builder.and_(k_value, constant(-lanes))
+        whole = builder.and_(k_value, number(-lanes))
         zero = ir.Constant(vector, None)
         before = builder.block
         body, tail, end = (builder.append_basic_block(f"inner_{name}") for name in ("body", "tail", "end"))
         after = builder.append_basic_block("inner_after")
-        builder.cbranch(builder.icmp_signed(">", whole, constant(0)), body, after)
+        builder.cbranch(builder.icmp_signed(">", whole, number(0)), body, after)
         builder.position_at_end(body)
-        p = builder.phi(_I64)
+        p = builder.phi(I64)
         phis = [builder.phi(vector) for _ in range(height * width)]
         current = update(list(phis), p, None)
-        p_next = builder.add(p, constant(lanes))
+        p_next = builder.add(p, number(lanes))
         body_end = builder.block
         builder.cbranch(builder.icmp_signed("<", p_next, whole), body, after)
-        p.add_incoming(constant(0), before)
+        p.add_incoming(number(0), before)
         p.add_incoming(p_next, body_end)
         for phi, value in zip(phis, current, strict=True):
             phi.add_incoming(zero, before)
@@ -397,8 +367,8 @@ def tile_reduce_store(typingctx, p, row_step, rows, column_step, columns, tile, 
         for i in range(height):
             for j in range(width):
                 inside = builder.and_(
-                    builder.icmp_signed("<", ir.Constant(_I64, i), rows_v),
-                    builder.icmp_signed("<", ir.Constant(_I64, j), columns_v),
+                    builder.icmp_signed("<", number(i), rows_v),
+                    builder.icmp_signed("<", number(j), columns_v),
                 )
                 value = builder.extract_value(tile_value, i * width + j)
                 n = value.type.count
@@ -406,18 +376,18 @@ def tile_reduce_store(typingctx, p, row_step, rows, column_step, columns, tile, 
                     n //= 2
                     low, high = (
                         builder.shuffle_vector(
-                            value, value, ir.Constant(ir.VectorType(_I32, n), list(range(at, at + n)))
+                            value, value, ir.Constant(ir.VectorType(I32, n), list(range(at, at + n)))
                         )
                         for at in (0, n)
                     )
                     value = builder.fadd(low, high)
                 with builder.if_then(inside):
                     index = builder.add(
-                        builder.mul(ir.Constant(_I64, i), row_step_v),
-                        builder.mul(ir.Constant(_I64, j), column_step_v),
+                        builder.mul(number(i), row_step_v),
+                        builder.mul(number(j), column_step_v),
                     )
-                    scalar = builder.extract_element(value, ir.Constant(_I32, 0))
-                    builder.store(scalar, _element(builder, pointer, index))
+                    scalar = first_lane(builder, value)
+                    builder.store(scalar, builder.gep(pointer, [index]))
         return context.get_dummy_value()
 
     i64 = types.int64

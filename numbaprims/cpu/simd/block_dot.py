@@ -9,8 +9,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.emit import I32, load_value, number, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
-from numbaprims.cpu.simd.memory import I32, I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 _UNROLL = 4  # the loop's own four instructions beside 28 multiplications; more does not show
@@ -41,18 +41,12 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
         dot = dot_bf16_value if name == "bf16" else dot_u8s8_value
         a_start, b_start = (builder.bitcast(pointer, I32.as_pointer()) for pointer in args[:2])
 
-        def constant(x: int) -> Any:
-            return ir.Constant(I64, x)
-
         def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(b_at, [constant((u * vectors + v) * lanes)])
-                bs.append(builder.load(builder.bitcast(at, group.as_pointer())))
-                bs[-1].align = 4
+            at = [number((u * vectors + v) * lanes) for v in range(vectors)]
+            bs = [load_value(builder, b_at, each, group, align=4) for each in at]
             out = []
             for i in range(height):
-                word = builder.load(builder.gep(a_at, [constant(u * height + i)]))
+                word = builder.load(builder.gep(a_at, [number(u * height + i)]))
                 word.align = 4
                 av = builder.bitcast(splat_value(builder, word, lanes), group)
                 row = [dot(builder, sums[i * vectors + v], av, bs[v], feature) for v in range(vectors)]
@@ -66,14 +60,14 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
                 a_at, b_at, *sums = at
                 for u in range(steps):
                     sums = update(sums, a_at, b_at, u)
-                a_next = builder.gep(a_at, [constant(steps * height)])
-                return [a_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), *sums]
+                a_next = builder.gep(a_at, [number(steps * height)])
+                return [a_next, builder.gep(b_at, [number(steps * vectors * lanes)]), *sums]
 
             return repeat(builder, count, state, step, label)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        state = loop(builder.sdiv(args[2], constant(_UNROLL)), _UNROLL, [a_start, b_start, *sums], "groups")
-        _, _, *sums = loop(builder.srem(args[2], constant(_UNROLL)), 1, state, "group")
+        state = loop(builder.sdiv(args[2], number(_UNROLL)), _UNROLL, [a_start, b_start, *sums], "groups")
+        _, _, *sums = loop(builder.srem(args[2], number(_UNROLL)), 1, state, "group")
         return context.make_tuple(builder, result, sums)
 
     return result(a, b, types.int64, MR, NV, W, kind), codegen

@@ -9,8 +9,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.emit import I64, least, load_value, number, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
-from numbaprims.cpu.simd.memory import I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 _UNROLL = 4
@@ -39,25 +39,19 @@ def tile_dot_rows(typingctx, tile, a, places, rows, b, groups, MR, NV, W, kind):
         dot = dot_bf16_value if name == "bf16" else dot_u8s8_value
         tile_value, a_start, places_at, rows_v, b_start, count = args[:6]
 
-        def constant(x: int) -> Any:
-            return ir.Constant(I64, x)
-
         table = builder.inttoptr(places_at, I64.as_pointer())
-        last = builder.sub(rows_v, constant(1))
+        last = builder.sub(rows_v, number(1))
         starts = []
         for r in range(height):
-            row = builder.select(builder.icmp_signed("<", constant(r), last), constant(r), last)
+            row = least(builder, number(r), last)
             starts.append(builder.gep(a_start, [builder.load(builder.gep(table, [row]))]))
 
         def update(sums: list[Any], a_at: list[Any], b_at: Any, u: int) -> list[Any]:
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(b_at, [constant((u * vectors + v) * lanes)])
-                bs.append(builder.load(builder.bitcast(at, group.as_pointer())))
-                bs[-1].align = 4
+            at = [number((u * vectors + v) * lanes) for v in range(vectors)]
+            bs = [load_value(builder, b_at, each, group, align=4) for each in at]
             out = []
             for r in range(height):
-                word = builder.load(builder.gep(a_at[r], [constant(u)]))
+                word = builder.load(builder.gep(a_at[r], [number(u)]))
                 av = builder.bitcast(splat_value(builder, word, lanes), group)
                 row = [dot(builder, sums[r * vectors + v], av, bs[v], feature) for v in range(vectors)]
                 out += keep_order(builder, row, (height + 1) * vectors)
@@ -70,15 +64,15 @@ def tile_dot_rows(typingctx, tile, a, places, rows, b, groups, MR, NV, W, kind):
                 rows_at, b_at, sums = at[:height], at[height], at[height + 1 :]
                 for u in range(steps):
                     sums = update(sums, rows_at, b_at, u)
-                rows_next = [builder.gep(row, [constant(steps)]) for row in rows_at]
-                return [*rows_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), *sums]
+                rows_next = [builder.gep(row, [number(steps)]) for row in rows_at]
+                return [*rows_next, builder.gep(b_at, [number(steps * vectors * lanes)]), *sums]
 
             return repeat(builder, count, state, step, label)
 
         sums = [builder.extract_value(tile_value, n) for n in range(height * vectors)]
         state = [*starts, b_start, *sums]
-        state = loop(builder.sdiv(count, constant(_UNROLL)), _UNROLL, state, "groups")
-        state = loop(builder.srem(count, constant(_UNROLL)), 1, state, "group")
+        state = loop(builder.sdiv(count, number(_UNROLL)), _UNROLL, state, "groups")
+        state = loop(builder.srem(count, number(_UNROLL)), 1, state, "group")
         return context.make_tuple(builder, result, state[height + 1 :])
 
     i64 = types.int64

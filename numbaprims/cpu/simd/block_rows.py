@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.emit import I64, least, load_value, number, prefetch_value, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
-from numbaprims.cpu.simd.memory import I64, int_literal, prefetch_value, splat_value
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 
@@ -36,27 +36,20 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, A
         vector = context.get_value_type(result.dtype)
         tile_value, a_start, places_at, first, rows_v, unit_v, b_start, k_value, ahead_v = args[:9]
 
-        def constant(n: int) -> Any:
-            return ir.Constant(I64, n)
-
         words = builder.inttoptr(places_at, I64.as_pointer())
-        last = builder.sub(rows_v, constant(1))
+        last = builder.sub(rows_v, number(1))
         starts = []
         for r in range(height):
-            row = builder.select(builder.icmp_signed("<", constant(r), last), constant(r), last)
+            row = least(builder, number(r), last)
             place = builder.load(builder.gep(words, [builder.add(first, row)]))
             starts.append(builder.gep(a_start, [builder.mul(place, unit_v)]))
 
         def update(sums: list[Any], a_at: list[Any], b_at: Any, u: int) -> list[Any]:
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(b_at, [constant((u * vectors + v) * lanes)])
-                value = builder.load(builder.bitcast(at, vector.as_pointer()))
-                value.align = 4
-                bs.append(value)
+            at = [number((u * vectors + v) * lanes) for v in range(vectors)]
+            bs = [load_value(builder, b_at, each, vector, align=4) for each in at]
             out = []
             for r in range(height):
-                scalar = builder.load(builder.gep(a_at[r], [constant(u)]))
+                scalar = builder.load(builder.gep(a_at[r], [number(u)]))
                 av = splat_value(builder, widen_value(builder, scalar, a.elem), lanes)
                 row = [multiply_add_value(builder, av, bs[v], sums[r * vectors + v]) for v in range(vectors)]
                 out += keep_order(builder, row, (height + 1) * vectors)
@@ -72,17 +65,17 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, A
                 for u in range(steps):
                     sums = update(sums, rows_at, b_at, u)
                     if steps == 4 and u < ask:
-                        prefetch_value(builder, far, constant(u * line), 2, False)
-                rows_next = [builder.gep(row, [constant(steps)]) for row in rows_at]
-                far = builder.gep(far, [constant(ask * line if steps == 4 else 0)])
-                return [*rows_next, builder.gep(b_at, [constant(steps * vectors * lanes)]), far, *sums]
+                        prefetch_value(builder, far, number(u * line), 2, False)
+                rows_next = [builder.gep(row, [number(steps)]) for row in rows_at]
+                far = builder.gep(far, [number(ask * line if steps == 4 else 0)])
+                return [*rows_next, builder.gep(b_at, [number(steps * vectors * lanes)]), far, *sums]
 
             return repeat(builder, count, state, step, label)
 
         sums = [builder.extract_value(tile_value, n) for n in range(height * vectors)]
         state = [*starts, b_start, ahead_v, *sums]
-        state = loop(builder.sdiv(k_value, constant(4)), 4, state, "rows4")
-        state = loop(builder.srem(k_value, constant(4)), 1, state, "rows1")
+        state = loop(builder.sdiv(k_value, number(4)), 4, state, "rows4")
+        state = loop(builder.srem(k_value, number(4)), 1, state, "rows1")
         return context.make_tuple(builder, result, state[height + 2 :])
 
     i64 = types.int64

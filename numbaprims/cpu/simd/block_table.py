@@ -10,8 +10,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
+from numbaprims.cpu.simd.emit import load_value, number, splat_value
 from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.memory import I64, splat_value
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 _UNROLL = 4
@@ -36,19 +36,12 @@ def tile_multiply_table(typingctx, a, b, table, k, MR, NV, W):  # type: ignore[n
         vector = context.get_value_type(result.dtype)
         a_start, b_start, table_start, k_value = args[:4]
 
-        def constant(x: int) -> Any:
-            return ir.Constant(I64, x)
-
         def update(sums: list[Any], a_at: Any, table_at: Any, u: int) -> list[Any]:
-            row = builder.gep(b_start, [builder.load(builder.gep(table_at, [constant(u)]))])
-            bs = []
-            for v in range(vectors):
-                at = builder.gep(row, [constant(v * lanes)])
-                bs.append(builder.load(builder.bitcast(at, vector.as_pointer())))
-                bs[-1].align = 4
+            row = builder.gep(b_start, [builder.load(builder.gep(table_at, [number(u)]))])
+            bs = [load_value(builder, row, number(v * lanes), vector, align=4) for v in range(vectors)]
             out = []
             for i in range(height):
-                av = splat_value(builder, builder.load(builder.gep(a_at, [constant(u * height + i)])), lanes)
+                av = splat_value(builder, builder.load(builder.gep(a_at, [number(u * height + i)])), lanes)
                 out += [multiply_add_value(builder, av, bs[v], sums[i * vectors + v]) for v in range(vectors)]
             return out
 
@@ -59,14 +52,14 @@ def tile_multiply_table(typingctx, a, b, table, k, MR, NV, W):  # type: ignore[n
                 a_at, table_at, *sums = at
                 for u in range(steps):
                     sums = update(sums, a_at, table_at, u)
-                a_next = builder.gep(a_at, [constant(steps * height)])
-                return [a_next, builder.gep(table_at, [constant(steps)]), *sums]
+                a_next = builder.gep(a_at, [number(steps * height)])
+                return [a_next, builder.gep(table_at, [number(steps)]), *sums]
 
             return repeat(builder, count, state, step, label)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        state = loop(builder.sdiv(k_value, constant(_UNROLL)), _UNROLL, [a_start, table_start, *sums], "pixels")
-        _, _, *sums = loop(builder.srem(k_value, constant(_UNROLL)), 1, state, "pixel")
+        state = loop(builder.sdiv(k_value, number(_UNROLL)), _UNROLL, [a_start, table_start, *sums], "pixels")
+        _, _, *sums = loop(builder.srem(k_value, number(_UNROLL)), 1, state, "pixel")
         return context.make_tuple(builder, result, sums)
 
     return result(a, b, table, types.int64, MR, NV, W), codegen

@@ -15,6 +15,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from numbaprims.cpu.simd.emit import number
+
 _WORD = ir.IntType(64)
 
 # Words of a block.  Status: 0 where the entry has done the call.  Publish: what the entry stores, and where, for the
@@ -30,10 +32,6 @@ SITE_TABLE, SITE_ENTRY, SITE_WORDS = 0, 1, 8
 _MODULE = "numbaprims.jitted"
 
 
-def _constant(value: int) -> Any:
-    return ir.Constant(_WORD, value)
-
-
 def _ask_python(context: Any, builder: Any, method: str, arguments: list[Any]) -> Any:
     """The int that a function of `numbaprims.jitted` gives for words, or a text; its exception leaves the user's code.
 
@@ -44,7 +42,7 @@ def _ask_python(context: Any, builder: Any, method: str, arguments: list[Any]) -
     if asker is None:
         asker = _make_asker(context, builder.module, name, method, [argument.type for argument in arguments])
     value = builder.call(asker, arguments)
-    with builder.if_then(builder.icmp_signed("==", value, _constant(-1)), likely=False):
+    with builder.if_then(builder.icmp_signed("==", value, number(-1)), likely=False):
         context.call_conv.return_exc(builder)
     return value
 
@@ -56,7 +54,7 @@ def _make_asker(context: Any, module: Any, name: str, method: str, kinds: list[A
     asker.attributes.add("noinline")
     builder = ir.IRBuilder(asker.append_basic_block())
     api = context.get_python_api(builder)
-    answer = cgutils.alloca_once_value(builder, _constant(-1))
+    answer = cgutils.alloca_once_value(builder, number(-1))
     gil = api.gil_ensure()
     ours = api.import_module(context.insert_const_string(module, _MODULE))
     with builder.if_then(cgutils.is_not_null(builder, ours), likely=True):
@@ -85,10 +83,10 @@ def _site_of(context: Any, builder: Any, description: str) -> Any:
     if holder is None:
         holder = ir.GlobalVariable(builder.module, _WORD, name)
         holder.linkage = "internal"
-        holder.initializer = _constant(0)
+        holder.initializer = number(0)
         holder.align = 8
     site = cgutils.alloca_once_value(builder, builder.load_atomic(holder, "acquire", 8))
-    with builder.if_then(builder.icmp_signed("==", builder.load(site), _constant(0)), likely=False):
+    with builder.if_then(builder.icmp_signed("==", builder.load(site), number(0)), likely=False):
         text = context.insert_const_string(builder.module, description)
         found = _ask_python(context, builder, "site", [text])
         builder.store(found, site)
@@ -100,26 +98,26 @@ def _block(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """The block of this call, filled; gives its address."""
     _, arrays, floats, ints = signature.args
     pointers: list[Any] = []
-    keys = [_constant(0)]
+    keys = [number(0)]
     for typ, value in zip(arrays.types, cgutils.unpack_tuple(builder, args[1]), strict=True):
         array = context.make_array(typ)(context, builder, value)
         pointers.append(builder.ptrtoint(array.data, _WORD))
-        beside = builder.and_(pointers[-1], builder.sub(array.itemsize, _constant(1)))
+        beside = builder.and_(pointers[-1], builder.sub(array.itemsize, number(1)))
         keys[0] = builder.or_(keys[0], beside)
         keys += cgutils.unpack_tuple(builder, array.shape, typ.ndim)
         keys += cgutils.unpack_tuple(builder, array.strides, typ.ndim)
     keys += cgutils.unpack_tuple(builder, args[3]) if len(ints) else []
     numbers = cgutils.unpack_tuple(builder, args[2]) if len(floats) else []
     with builder.goto_entry_block():
-        block = builder.alloca(_WORD, _constant(KEY_AT + len(keys)))
+        block = builder.alloca(_WORD, number(KEY_AT + len(keys)))
         block.align = 64
     for at, word in (
-        (KEYS, _constant(len(keys))),
+        (KEYS, number(len(keys))),
         *((ARRAYS_AT + i, pointer) for i, pointer in enumerate(pointers)),
-        *((FLOATS_AT + i, builder.bitcast(number, _WORD)) for i, number in enumerate(numbers)),
+        *((FLOATS_AT + i, builder.bitcast(value, _WORD)) for i, value in enumerate(numbers)),
         *((KEY_AT + i, key) for i, key in enumerate(keys)),
     ):
-        builder.store(word, builder.gep(block, [_constant(at)]))
+        builder.store(word, builder.gep(block, [number(at)]))
     return builder.ptrtoint(block, _WORD)
 
 
@@ -138,14 +136,14 @@ def call_site(typingctx, description, arrays, floats, ints):  # type: ignore[no-
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         block = _block(context, builder, signature, args)
         site = _site_of(context, builder, text)
-        address = builder.load(builder.gep(builder.inttoptr(site, _WORD.as_pointer()), [_constant(SITE_ENTRY)]))
+        address = builder.load(builder.gep(builder.inttoptr(site, _WORD.as_pointer()), [number(SITE_ENTRY)]))
         entry = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), [_WORD] * 4).as_pointer())
-        builder.call(entry, [_constant(0), site, block, _constant(0)])
-        status = builder.load(builder.gep(builder.inttoptr(block, _WORD.as_pointer()), [_constant(STATUS)]))
-        with builder.if_then(builder.icmp_signed("!=", status, _constant(0)), likely=False):
+        builder.call(entry, [number(0), site, block, number(0)])
+        status = builder.load(builder.gep(builder.inttoptr(block, _WORD.as_pointer()), [number(STATUS)]))
+        with builder.if_then(builder.icmp_signed("!=", status, number(0)), likely=False):
             record = _ask_python(context, builder, "miss", [site, block])
-            with builder.if_then(builder.icmp_signed("!=", record, _constant(0))):
-                builder.call(entry, [_constant(0), site, block, record])
+            with builder.if_then(builder.icmp_signed("!=", record, number(0))):
+                builder.call(entry, [number(0), site, block, record])
         return context.get_dummy_value()
 
     return types.void(description, arrays, floats, ints), codegen

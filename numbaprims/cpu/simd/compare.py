@@ -9,7 +9,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.memory import first_lanes_value, int_literal
+from numbaprims.cpu.simd.emit import first_lanes_value
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.operands import as_vector, common, define_operator, kind_of
 from numbaprims.cpu.simd.types import Mask, Vec
 

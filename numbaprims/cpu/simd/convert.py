@@ -11,15 +11,9 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.access import strided_value
+from numbaprims.cpu.simd.emit import constant, first_lanes_value, least, llvm_vector, load_value, number, store_value
 from numbaprims.cpu.simd.half import like, narrow_bf16, narrow_f16, widen_bf16, widen_f16
-from numbaprims.cpu.simd.memory import (
-    first_lanes_value,
-    int_literal,
-    masked_load_value,
-    masked_store_value,
-    vector_at,
-)
-from numbaprims.cpu.simd.operands import constant
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, scalar_type
 
 _COMPUTE = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32", "i16": "i32", "u16": "i32"}
@@ -69,6 +63,28 @@ def narrow_value(builder: Any, value: Any, elem: str) -> Any:
     if letter in "iu" and bits < 32 and isinstance(kind, ir.IntType) and kind.width == 32:
         return _saturate(builder, value, elem)
     return value
+
+
+def floats_value(builder: Any, value: Any, element: Any) -> Any:
+    """Floats or signed integers as floats of an LLVM type."""
+    kind = value.type.element if isinstance(value.type, ir.VectorType) else value.type
+    if kind == element:
+        return value
+    if isinstance(kind, ir.IntType):
+        return builder.sitofp(value, like(value, element))
+    return (builder.fpext if isinstance(kind, ir.FloatType) else builder.fptrunc)(value, like(value, element))
+
+
+def load_wide_value(builder: Any, pointer: Any, index: Any, elem: str, lanes: int, mask: Any = None) -> Any:
+    """As `load_value`, in the compute type."""
+    return widen_value(builder, load_value(builder, pointer, index, llvm_vector(elem, lanes), mask), elem)
+
+
+def store_narrow_value(
+    builder: Any, pointer: Any, index: Any, value: Any, elem: str, mask: Any = None, *, stream: bool = False
+) -> None:
+    """As `store_value`, from the compute type."""
+    store_value(builder, pointer, index, narrow_value(builder, value, elem), mask, stream=stream)
 
 
 @intrinsic
@@ -172,14 +188,11 @@ def load_wide(typingctx, p, i, W):  # type: ignore[no-untyped-def]
     n = int_literal(W)
     if n is None or not isinstance(p, Pointer):
         return None
-    stored, result = Vec(p.elem, n), Vec(compute_element(p.elem), n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = builder.load(vector_at(builder, args[0], args[1], context.get_value_type(stored)))
-        value.align = 1
-        return widen_value(builder, value, p.elem)
+        return load_wide_value(builder, args[0], args[1], p.elem, n)
 
-    return result(p, types.int64, W), codegen
+    return Vec(compute_element(p.elem), n)(p, types.int64, W), codegen
 
 
 @intrinsic(prefer_literal=True)
@@ -188,14 +201,11 @@ def load_wide_first(typingctx, p, i, count, W):  # type: ignore[no-untyped-def]
     n = int_literal(W)
     if n is None or not isinstance(p, Pointer):
         return None
-    stored, result = Vec(p.elem, n), Vec(compute_element(p.elem), n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        mask = first_lanes_value(builder, args[2], n)
-        value = masked_load_value(builder, args[0], args[1], mask, context.get_value_type(stored))
-        return widen_value(builder, value, p.elem)
+        return load_wide_value(builder, args[0], args[1], p.elem, n, first_lanes_value(builder, args[2], n))
 
-    return result(p, types.int64, types.int64, W), codegen
+    return Vec(compute_element(p.elem), n)(p, types.int64, types.int64, W), codegen
 
 
 @intrinsic
@@ -205,8 +215,7 @@ def store_narrow(typingctx, p, i, v):  # type: ignore[no-untyped-def]
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = narrow_value(builder, args[2], p.elem)
-        builder.store(value, vector_at(builder, args[0], args[1], value.type)).align = 1
+        store_narrow_value(builder, *args, p.elem)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, v), codegen
@@ -219,8 +228,8 @@ def store_narrow_first(typingctx, p, i, count, v):  # type: ignore[no-untyped-de
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = narrow_value(builder, args[3], p.elem)
-        masked_store_value(builder, args[0], args[1], first_lanes_value(builder, args[2], v.n), value)
+        mask = first_lanes_value(builder, args[2], v.n)
+        store_narrow_value(builder, args[0], args[1], args[3], p.elem, mask)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, types.int64, v), codegen
@@ -263,26 +272,16 @@ def load_wide_rows(typingctx, p, row_stride, count, valid, W):  # type: ignore[n
     n = int_literal(W)
     if n is None or not isinstance(p, Pointer):
         return None
-    stored = Vec(p.elem, n)
     result = types.UniTuple(Vec(compute_element(p.elem), n), n)
     all_valid = int_literal(valid) == n
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        vector = context.get_value_type(stored)
-        i64 = ir.IntType(64)
-        last = builder.sub(args[2], ir.Constant(i64, 1))
+        last = builder.sub(args[2], number(1))
         mask = None if all_valid else first_lanes_value(builder, args[3], n)
         out = []
         for row in range(n):
-            index = ir.Constant(i64, row)
-            index = builder.select(builder.icmp_signed("<", index, last), index, last)
-            start = builder.mul(args[1], index)
-            if mask is None:
-                value = builder.load(vector_at(builder, args[0], start, vector))
-                value.align = 1
-            else:
-                value = masked_load_value(builder, args[0], start, mask, vector)
-            out.append(widen_value(builder, value, p.elem))
+            start = builder.mul(args[1], least(builder, number(row), last))
+            out.append(load_wide_value(builder, args[0], start, p.elem, n, mask))
         return context.make_tuple(builder, result, out)
 
     return result(p, types.int64, types.int64, valid if all_valid else types.int64, W), codegen

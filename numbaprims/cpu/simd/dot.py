@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
-from numbaprims.cpu.simd.memory import I32, declare
+from numbaprims.cpu.simd.emit import I32, declare
 from numbaprims.cpu.simd.types import Vec
 
 I8, I16, F32 = ir.IntType(8), ir.IntType(16), ir.FloatType()

@@ -9,7 +9,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.convert import compute_element, widen_value
-from numbaprims.cpu.simd.memory import I32, int_literal, masked_load_value, splat_value
+from numbaprims.cpu.simd.emit import I32, masked_load_value, splat_value
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 

@@ -8,11 +8,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.memory import first_lanes_value, int_literal, masked_load_value, vector_at
+from numbaprims.cpu.simd.emit import I32, first_lanes_value, least, load_value, masked_load_value, number
+from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
-
-_I64 = ir.IntType(64)
-_I32 = ir.IntType(32)
 
 
 def _shape(p: Any, W: Any) -> tuple[int, int] | None:
@@ -38,13 +36,12 @@ def load_group_rows(typingctx, p, row_step, count, valid, W):  # type: ignore[no
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         stored = context.get_value_type(Vec(p.elem, n * group))
         mask = first_lanes_value(builder, args[3], n * group)
-        last = builder.sub(args[2], ir.Constant(_I64, 1))
+        last = builder.sub(args[2], number(1))
         out = []
         for row in range(n):
-            index = ir.Constant(_I64, row)
-            index = builder.select(builder.icmp_signed("<", index, last), index, last)
+            index = least(builder, number(row), last)
             value = masked_load_value(builder, args[0], builder.mul(index, args[1]), mask, stored)
-            out.append(builder.bitcast(value, ir.VectorType(_I32, n)))
+            out.append(builder.bitcast(value, ir.VectorType(I32, n)))
         return context.make_tuple(builder, result, out)
 
     return result(p, types.int64, types.int64, types.int64, W), codegen
@@ -68,14 +65,14 @@ def load_group_columns(typingctx, p, k_step, valid, count, W):  # type: ignore[n
         off = ir.Constant(columns.type, None)
         rows = []
         for t in range(group):
-            there = builder.icmp_signed("<", ir.Constant(_I64, t), args[2])
+            there = builder.icmp_signed("<", number(t), args[2])
             mask = builder.select(there, columns, off)
-            rows.append(masked_load_value(builder, args[0], builder.mul(ir.Constant(_I64, t), args[1]), mask, stored))
+            rows.append(masked_load_value(builder, args[0], builder.mul(number(t), args[1]), mask, stored))
         # neighbours in pairs, then pairs of pairs: each stage interleaves lanes of twice the width
         while len(rows) > 1:
             half = len(rows) // 2
             rows = [_interleave(builder, rows[t], rows[t + half]) for t in range(half)]
-        return builder.bitcast(rows[0], ir.VectorType(_I32, n))
+        return builder.bitcast(rows[0], ir.VectorType(I32, n))
 
     return result(p, types.int64, types.int64, types.int64, W), codegen
 
@@ -84,7 +81,7 @@ def _interleave(builder: Any, a: Any, b: Any) -> Any:
     """a0 b0 a1 b1 ..."""
     count = a.type.count
     order = [lane for i in range(count) for lane in (i, count + i)]
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, 2 * count), order))
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, 2 * count), order))
 
 
 @intrinsic(prefer_literal=True)
@@ -96,8 +93,6 @@ def load_words(typingctx, p, i, W):  # type: ignore[no-untyped-def]
     result = Vec("i32", n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = builder.load(vector_at(builder, args[0], args[1], context.get_value_type(result)))
-        value.align = 1
-        return value
+        return load_value(builder, args[0], args[1], context.get_value_type(result))
 
     return result(p, types.int64, W), codegen

@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from numbaprims.cpu.simd.operands import constant
+from numbaprims.cpu.simd.emit import constant
 
 
 def like(value: Any, element: Any) -> Any:

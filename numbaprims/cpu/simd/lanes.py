@@ -10,7 +10,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import extreme_value
-from numbaprims.cpu.simd.memory import I32
+from numbaprims.cpu.simd.emit import I32
 from numbaprims.cpu.simd.types import ELEMENTS, Vec, scalar_type
 
 

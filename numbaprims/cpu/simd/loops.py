@@ -10,8 +10,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu import target
-
-_I64 = ir.IntType(64)
+from numbaprims.cpu.simd.emit import I64, number, raw
+from numbaprims.formulas.value import Value
 
 
 def repeat(
@@ -19,30 +19,39 @@ def repeat(
 ) -> list[Any]:
     """Emit `count` times `step`, which takes the values of the state and gives the next ones; the last are returned.
 
-    `count` may be 0 or less: the state is then what it was.  A `rolled` loop is not unrolled any further: of rows
-    of some hundred elements the loops for what is left would take longer than the first.
+    `count` may be 0 or less: the state is then what it was.  Values in it stay Values.  A `rolled` loop is not
+    unrolled any further: of rows of some hundred elements the loops for what is left would take longer than the first.
     """
-    before = builder.block
+
+    def like(values: Sequence[Any]) -> list[Any]:
+        return [x.new(value) if isinstance(x, Value) else value for x, value in zip(state, values, strict=True)]
+
+    count, start, before = raw(count), [raw(x) for x in state], builder.block
     body, after = builder.append_basic_block(label), builder.append_basic_block(label + "_end")
-    builder.cbranch(builder.icmp_signed(">", count, ir.Constant(_I64, 0)), body, after)
+    builder.cbranch(builder.icmp_signed(">", count, number(0)), body, after)
     builder.position_at_end(body)
-    left = builder.phi(_I64)
-    phis = [builder.phi(value.type) for value in state]
-    again = step(list(phis))
-    less = builder.sub(left, ir.Constant(_I64, 1))
+    left = builder.phi(I64)
+    phis = [builder.phi(value.type) for value in start]
+    again = [raw(x) for x in step(like(phis))]
+    less = builder.sub(left, number(1))
     if rolled:
         builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True).attributes.add("convergent")
     end = builder.block
-    builder.cbranch(builder.icmp_signed(">", less, ir.Constant(_I64, 0)), body, after)
+    builder.cbranch(builder.icmp_signed(">", less, number(0)), body, after)
     builder.position_at_end(after)
-    merged = [builder.phi(value.type) for value in state]
+    merged = [builder.phi(value.type) for value in start]
     left.add_incoming(count, before)
     left.add_incoming(less, end)
     for group in (phis, merged):
-        for phi, once, next_time in zip(group, state, again, strict=True):
-            phi.add_incoming(once, before)
+        for phi, at_first, next_time in zip(group, start, again, strict=True):
+            phi.add_incoming(at_first, before)
             phi.add_incoming(next_time, end)
-    return merged
+    return like(merged)
+
+
+def once(builder: Any, where: Any, state: list[Any], step: Callable[[list[Any]], list[Any]], label: str) -> list[Any]:
+    """As `repeat`, one time where a condition holds."""
+    return repeat(builder, builder.zext(raw(where), I64), state, step, label)
 
 
 def keep_rolled_value(builder: Any) -> None:

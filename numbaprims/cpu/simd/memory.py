@@ -4,70 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
+from numbaprims.cpu.simd.emit import (
+    I64,
+    first_lanes_value,
+    load_value,
+    masked_load_value,
+    masked_store_value,
+    prefetch_value,
+    store_value,
+)
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, scalar_type, stack_block
-
-I64 = ir.IntType(64)
-I32 = ir.IntType(32)
-I1 = ir.IntType(1)
 
 
 def int_literal(t: Any) -> int | None:
     """The value of a literal int type, or None as long as Numba has not made it literal."""
     return t.literal_value if isinstance(t, types.IntegerLiteral) else None
-
-
-def vector_at(builder: Any, pointer: Any, index: Any, vector: Any) -> Any:
-    """The address of element `index` as a pointer to a vector."""
-    return builder.bitcast(builder.gep(pointer, [index]), vector.as_pointer())
-
-
-def suffix(vector: Any) -> str:
-    """How LLVM's intrinsics name a vector type: v16f32."""
-    element = vector.element
-    if isinstance(element, ir.FloatType):
-        return f"v{vector.count}f32"
-    if isinstance(element, ir.DoubleType):
-        return f"v{vector.count}f64"
-    return f"v{vector.count}i{element.width}"
-
-
-def declare(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
-    """An LLVM intrinsic by its full name (llvmlite's declare_intrinsic cannot name vector types)."""
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
-
-
-def splat_value(builder: Any, scalar: Any, lanes: int) -> Any:
-    """A vector with `scalar` in every lane."""
-    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
-    first = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
-
-
-def first_lanes_value(builder: Any, count: Any, lanes: int) -> Any:
-    """The mask of the lanes below `count`."""
-    index = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-    limit = splat_value(builder, builder.trunc(count, I32), lanes)
-    return builder.icmp_signed("<", index, limit)
-
-
-def masked_load_value(builder: Any, pointer: Any, index: Any, mask: Any, vector: Any, other: Any = None) -> Any:
-    at = vector_at(builder, pointer, index, vector)
-    name = f"llvm.masked.load.{suffix(vector)}.p0"
-    load = declare(builder, name, vector, [vector.as_pointer(), I32, mask.type, vector])
-    other = ir.Constant(vector, None) if other is None else other
-    return builder.call(load, [at, ir.Constant(I32, 1), mask, other])
-
-
-def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:
-    vector = value.type
-    at = vector_at(builder, pointer, index, vector)
-    name = f"llvm.masked.store.{suffix(vector)}.p0"
-    store = declare(builder, name, ir.VoidType(), [vector, vector.as_pointer(), I32, mask.type])
-    builder.call(store, [value, at, ir.Constant(I32, 1), mask])
 
 
 @intrinsic(prefer_literal=True)
@@ -79,9 +33,7 @@ def load(typingctx, p, i, W):  # type: ignore[no-untyped-def]
     result = Vec(p.elem, n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        value = builder.load(vector_at(builder, args[0], args[1], context.get_value_type(result)))
-        value.align = 1
-        return value
+        return load_value(builder, args[0], args[1], context.get_value_type(result))
 
     return result(p, types.int64, W), codegen
 
@@ -108,7 +60,7 @@ def store(typingctx, p, i, v):  # type: ignore[no-untyped-def]
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        builder.store(args[2], vector_at(builder, args[0], args[1], args[2].type)).align = 1
+        store_value(builder, *args)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, v), codegen
@@ -203,13 +155,6 @@ def stack_array(typingctx, elem, n):  # type: ignore[no-untyped-def]
         return builder.bitcast(stack_block(context, builder, element, n.literal_value), element.as_pointer())
 
     return result(elem, n), codegen
-
-
-def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write: bool) -> None:
-    """Emit a prefetch of the line that holds element `index`."""
-    at = builder.bitcast(builder.gep(pointer, [index]), ir.IntType(8).as_pointer())
-    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [at.type, I32, I32, I32])
-    builder.call(function, [at, ir.Constant(I32, int(write)), ir.Constant(I32, locality), ir.Constant(I32, 1)])
 
 
 @intrinsic(prefer_literal=True)

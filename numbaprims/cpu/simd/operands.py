@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
 from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
-from numbaprims.cpu.simd.memory import splat_value
+from numbaprims.cpu.simd.emit import splat_value
 from numbaprims.cpu.simd.types import ELEMENTS, Vec, scalar_type
 
 
@@ -41,13 +40,6 @@ def as_vector(context: Any, builder: Any, value: Any, given: Any, vec: Vec) -> A
         return value
     scalar = context.cast(builder, value, types.unliteral(given), scalar_type(vec.elem))
     return splat_value(builder, scalar, vec.n)
-
-
-def constant(vector: Any, number: Any) -> Any:
-    """A number in every lane of an LLVM vector type, or the number itself in a scalar type."""
-    if isinstance(vector, ir.VectorType):
-        return ir.Constant(vector, [number] * vector.count)
-    return ir.Constant(vector, number)
 
 
 def define_operator(ops: tuple[Any, ...], typer: Callable[..., Any], emit: Callable[..., Any], *accepts: Any) -> None:

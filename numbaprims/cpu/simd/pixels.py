@@ -13,20 +13,14 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, masked_store_value
+from numbaprims.cpu.simd.emit import first_lanes_value, load_value, masked_load_value, masked_store_value, number
 from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
-
-_I64 = ir.IntType(64)
 
 
 def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
     if not all(isinstance(t, types.Literal) for t in numba_types):
         return None
     return tuple(t.literal_value for t in numba_types)
-
-
-def _constant(x: int) -> Any:
-    return ir.Constant(_I64, x)
 
 
 class _Pixels:
@@ -40,7 +34,7 @@ class _Pixels:
     def at(self, i: int, j: int) -> Any:
         """The address of pixel (row + i, column + j)."""
         builder = self.builder
-        row, column = builder.add(self.row, _constant(i)), builder.add(self.column, _constant(j))
+        row, column = builder.add(self.row, number(i)), builder.add(self.column, number(j))
         there = builder.icmp_unsigned("<", row, self.rows)
         there = builder.and_(there, builder.icmp_unsigned("<", column, self.columns))
         index = builder.add(builder.mul(row, self.row_step), builder.mul(column, self.column_step))
@@ -48,7 +42,7 @@ class _Pixels:
 
     def load(self, i: int, j: int) -> Any:
         """Its first channels, computed."""
-        value = masked_load_value(self.builder, self.at(i, j), _constant(0), self.mask, self.vector)
+        value = masked_load_value(self.builder, self.at(i, j), number(0), self.mask, self.vector)
         return widen_value(self.builder, value, self.elem)
 
 
@@ -95,12 +89,8 @@ def pixel_window(  # type: ignore[no-untyped-def]
         stored = context.get_value_type(Vec(x.elem, lanes))
         pixels = _Pixels(builder, args[0], args[1], args[2:8], mask, x.elem, stored)
         vector = context.get_value_type(result.dtype)
-        weights = []
-        for tap in range(literal[3] * literal[4]):
-            at = builder.gep(args[9], [_constant(tap * lanes)])
-            value = builder.load(builder.bitcast(at, vector.as_pointer()))
-            value.align = 1
-            weights.append(value)
+        taps = range(literal[3] * literal[4])
+        weights = [load_value(builder, args[9], number(tap * lanes), vector) for tap in taps]
         sums: list[Any] = [None] * count
         for (i, j), uses in order.items():
             value = pixels.load(i, j)
@@ -137,7 +127,7 @@ def pixel_gradient(  # type: ignore[no-untyped-def]
         stored = context.get_value_type(Vec(y.elem, lanes))
         values = []
         for j in range(across):
-            value = masked_load_value(builder, args[9], builder.mul(args[10], _constant(j)), mask, stored)
+            value = masked_load_value(builder, args[9], builder.mul(args[10], number(j)), mask, stored)
             values.append(widen_value(builder, value, y.elem))
         out = [builder.extract_value(args[0], i) for i in range(sums.count)]
         for (i, j), uses in order.items():
@@ -179,7 +169,7 @@ def pixel_end(  # type: ignore[no-untyped-def]
             if literal[0]:
                 value = multiply_add_value(builder, more.load(i, j), args[13], value)
             value = narrow_value(builder, builder.fadd(value, args[14]), out.elem)
-            masked_store_value(builder, target.at(i, j), _constant(0), mask, value)
+            masked_store_value(builder, target.at(i, j), number(0), mask, value)
         return context.get_dummy_value()
 
     vec, i64 = sums.dtype, types.int64

@@ -10,11 +10,21 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
+from numbaprims.cpu.simd.emit import (
+    I32,
+    I64,
+    counting,
+    load_value,
+    masked_load_value,
+    masked_store_value,
+    number,
+    splat_value,
+    store_value,
+    vector_at,
+)
 from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.memory import I32, masked_load_value, masked_store_value, splat_value, vector_at
 from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
 
-_I64 = ir.IntType(64)
 PLACE = 4  # words that tell where a vector of pixels lies: its place in the copied grid, row, column
 
 
@@ -24,14 +34,10 @@ def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
     return tuple(t.literal_value for t in numba_types)
 
 
-def _constant(x: int) -> Any:
-    return ir.Constant(_I64, x)
-
-
 def _there(builder: Any, first: Any, limit: Any, lanes: int) -> Any:
     """The lanes l with 0 <= first + l < limit."""
-    lane = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-    index = builder.add(splat_value(builder, builder.trunc(first, I32), lanes), lane)
+    index = splat_value(builder, builder.trunc(first, I32), lanes)
+    index = builder.add(index, counting(index.type))
     return builder.icmp_unsigned("<", index, splat_value(builder, builder.trunc(limit, I32), lanes))
 
 
@@ -48,7 +54,7 @@ def load_phases(typingctx, p, first, count, PHASES, W):  # type: ignore[no-untyp
         stored = context.get_value_type(Vec(p.elem, lanes))
         parts = []
         for part in range(phases):
-            at = builder.add(args[1], _constant(part * lanes))
+            at = builder.add(args[1], number(part * lanes))
             value = masked_load_value(builder, args[0], at, _there(builder, at, args[2], lanes), stored)
             parts.append(widen_value(builder, value, p.elem))
         return context.make_tuple(builder, result, _deinterleave(builder, parts, lanes))
@@ -69,8 +75,7 @@ def load_phases_inside(typingctx, p, first, PHASES, W):  # type: ignore[no-untyp
         stored = context.get_value_type(Vec(p.elem, lanes))
         parts = []
         for part in range(phases):
-            value = builder.load(vector_at(builder, args[0], builder.add(args[1], _constant(part * lanes)), stored))
-            value.align = 1
+            value = load_value(builder, args[0], builder.add(args[1], number(part * lanes)), stored)
             parts.append(widen_value(builder, value, p.elem))
         return context.make_tuple(builder, result, _deinterleave(builder, parts, lanes))
 
@@ -110,15 +115,15 @@ def _loop(builder: Any, count: Any, offsets: Any, w: Any, w_step: int, sums: lis
     """`count` updates (sums, offset, address of the weights) -> sums, the sums in registers."""
     before = builder.block
     body, after = builder.append_basic_block("taps"), builder.append_basic_block("taps_end")
-    builder.cbranch(builder.icmp_signed(">", count, _constant(0)), body, after)
+    builder.cbranch(builder.icmp_signed(">", count, number(0)), body, after)
     builder.position_at_end(body)
-    t, w_phi = builder.phi(_I64), builder.phi(w.type)
+    t, w_phi = builder.phi(I64), builder.phi(w.type)
     phis = [builder.phi(value.type) for value in sums]
     current = update(list(phis), builder.load(builder.gep(offsets, [t])), w_phi)
-    t_next, w_next = builder.add(t, _constant(1)), builder.gep(w_phi, [_constant(w_step)])
+    t_next, w_next = builder.add(t, number(1)), builder.gep(w_phi, [number(w_step)])
     end = builder.block
     builder.cbranch(builder.icmp_signed("<", t_next, count), body, after)
-    pairs = ((t, _constant(0), t_next), (w_phi, w, w_next), *zip(phis, sums, current, strict=True))
+    pairs = ((t, number(0), t_next), (w_phi, w, w_next), *zip(phis, sums, current, strict=True))
     for phi, first, again in pairs:
         phi.add_incoming(first, before)
         phi.add_incoming(again, end)
@@ -146,30 +151,27 @@ def tile_taps(typingctx, x, places, offsets, w, count, gap, MR, NV, W, CROSS):  
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        where, table = (builder.inttoptr(address, _I64.as_pointer()) for address in args[1:3])
-        begins = [
-            builder.gep(args[0], [builder.load(builder.gep(where, [_constant(PLACE * v)]))]) for v in range(vectors)
-        ]
+        where, table = (builder.inttoptr(address, I64.as_pointer()) for address in args[1:3])
+        begins = [builder.gep(args[0], [builder.load(builder.gep(where, [number(PLACE * v)]))]) for v in range(vectors)]
 
         last = vectors - 1
         if cross:
             lane = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-            cut = builder.trunc(builder.load(builder.gep(where, [_constant(PLACE * last + 3)])), I32)
+            cut = builder.trunc(builder.load(builder.gep(where, [number(PLACE * last + 3)])), I32)
             behind = builder.icmp_unsigned(">=", lane, splat_value(builder, cut, lanes))
             next_row = builder.gep(begins[last], [args[5]])
 
         def update(sums: list[Any], offset: Any, w_at: Any) -> list[Any]:
             xs = []
             for v, begin in enumerate(begins):
-                value = builder.load(vector_at(builder, begin, offset, vector))
-                value.align = 1
+                value = load_value(builder, begin, offset, vector)
                 if cross and v == last:
                     at = vector_at(builder, next_row, offset, vector)
-                    value = masked_load_value(builder, at, _constant(0), behind, vector, value)
+                    value = masked_load_value(builder, at, number(0), behind, vector, value)
                 xs.append(value)
             out = []
             for i in range(rows):
-                weight = splat_value(builder, builder.load(builder.gep(w_at, [_constant(i)])), lanes)
+                weight = splat_value(builder, builder.load(builder.gep(w_at, [number(i)])), lanes)
                 out += [multiply_add_value(builder, weight, xs[v], sums[i * vectors + v]) for v in range(vectors)]
             return out
 
@@ -211,27 +213,27 @@ def grid_end(  # type: ignore[no-untyped-def]
             begin = builder.gep(out_at, [builder.add(builder.mul(p, row_step_v), q)])
             more = builder.gep(c_at, [builder.add(builder.mul(p, c_row_v), q)])
             for i, value in enumerate(values):
-                there = builder.icmp_signed("<", _constant(i), filters_v)
+                there = builder.icmp_signed("<", number(i), filters_v)
                 if literal[0]:
-                    place = builder.select(there, builder.gep(more, [builder.mul(c_k_v, _constant(i))]), c_spare)
-                    added = masked_load_value(builder, place, _constant(0), mask, c_stored)
+                    place = builder.select(there, builder.gep(more, [builder.mul(c_k_v, number(i))]), c_spare)
+                    added = masked_load_value(builder, place, number(0), mask, c_stored)
                     added = widen_value(builder, added, c.elem)
                     value = multiply_add_value(builder, added, beta_v, value)
-                place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, _constant(i))]), spare)
-                masked_store_value(builder, place, _constant(0), mask, narrow_value(builder, value, out.elem))
+                place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, number(i))]), spare)
+                masked_store_value(builder, place, number(0), mask, narrow_value(builder, value, out.elem))
 
-        where = builder.inttoptr(places_v, _I64.as_pointer())
-        nothing = _constant(0)
+        where = builder.inttoptr(places_v, I64.as_pointer())
+        nothing = number(0)
         for v in range(vectors):
-            p, q = (builder.load(builder.gep(where, [_constant(PLACE * v + word)])) for word in (1, 2))
+            p, q = (builder.load(builder.gep(where, [number(PLACE * v + word)])) for word in (1, 2))
             values = []
             for i in range(height):
-                shift = splat_value(builder, builder.load(builder.gep(shifts_v, [_constant(i)])), lanes)
+                shift = splat_value(builder, builder.load(builder.gep(shifts_v, [number(i)])), lanes)
                 values.append(multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift))
             here = builder.icmp_signed("<", p, rows_v)
             piece(values, p, q, _there(builder, q, builder.select(here, columns_v, nothing), lanes))
-            next_p, next_q = builder.add(p, _constant(1)), builder.sub(q, pitch_v)
-            crosses = builder.icmp_signed(">", builder.add(q, _constant(lanes)), pitch_v)
+            next_p, next_q = builder.add(p, number(1)), builder.sub(q, pitch_v)
+            crosses = builder.icmp_signed(">", builder.add(q, number(lanes)), pitch_v)
             here = builder.icmp_signed("<", next_p, rows_v)
             with builder.if_then(builder.and_(crosses, here)):
                 piece(values, next_p, next_q, _there(builder, next_q, columns_v, lanes))
@@ -256,19 +258,16 @@ def stream_end(typingctx, out, k_step, row_step, filters, places, tile, alpha, s
         stored = context.get_value_type(tile.dtype)
         room = stack_block(context, builder, stored, 1)
         spare = builder.bitcast(room, out_at.type)
-        where = builder.inttoptr(places_v, _I64.as_pointer())
-        past = builder.module.add_metadata([ir.Constant(I32, 1)])
+        where = builder.inttoptr(places_v, I64.as_pointer())
         for v in range(vectors):
-            p, q = (builder.load(builder.gep(where, [_constant(PLACE * v + word)])) for word in (1, 2))
+            p, q = (builder.load(builder.gep(where, [number(PLACE * v + word)])) for word in (1, 2))
             begin = builder.gep(out_at, [builder.add(builder.mul(p, row_step_v), q)])
             for i in range(tile.count // vectors):
-                shift = splat_value(builder, builder.load(builder.gep(shifts_v, [_constant(i)])), lanes)
+                shift = splat_value(builder, builder.load(builder.gep(shifts_v, [number(i)])), lanes)
                 value = multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift)
-                there = builder.icmp_signed("<", _constant(i), filters_v)
-                place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, _constant(i))]), spare)
-                store = builder.store(value, vector_at(builder, place, _constant(0), stored))
-                store.align = min(64, lanes * (8 if out.elem == "f64" else 4))
-                store.set_metadata("nontemporal", past)
+                there = builder.icmp_signed("<", number(i), filters_v)
+                place = builder.select(there, builder.gep(begin, [builder.mul(k_step_v, number(i))]), spare)
+                store_value(builder, place, number(0), value, stream=True)
         return context.get_dummy_value()
 
     i64 = types.int64
@@ -289,15 +288,11 @@ def tile_taps_pixels(typingctx, x, step, offsets, w, count, MP, NV, W):  # type:
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
-        table = builder.inttoptr(args[2], _I64.as_pointer())
-        begins = [builder.gep(args[0], [builder.mul(args[1], _constant(i))]) for i in range(pixels)]
+        table = builder.inttoptr(args[2], I64.as_pointer())
+        begins = [builder.gep(args[0], [builder.mul(args[1], number(i))]) for i in range(pixels)]
 
         def update(sums: list[Any], offset: Any, w_at: Any) -> list[Any]:
-            weights = []
-            for v in range(vectors):
-                value = builder.load(vector_at(builder, w_at, _constant(v * lanes), vector))
-                value.align = 1
-                weights.append(value)
+            weights = [load_value(builder, w_at, number(v * lanes), vector) for v in range(vectors)]
             out = []
             for i, begin in enumerate(begins):
                 pixel = splat_value(builder, builder.load(builder.gep(begin, [offset])), lanes)
@@ -332,21 +327,20 @@ def pixels_end(  # type: ignore[no-untyped-def]
         spare, c_spare = (builder.bitcast(room, pointer.type) for pointer in (out_at, c_at))
         c_stored = context.get_value_type(Vec(c.elem, lanes))
         for v in range(vectors):
-            at = _constant(v * lanes)
+            at = number(v * lanes)
             mask = _there(builder, at, filters_v, lanes)
-            shift = builder.load(vector_at(builder, shifts_v, at, vector))
-            shift.align = 1
+            shift = load_value(builder, shifts_v, at, vector)
             for i in range(tile.count // vectors):
-                there = builder.icmp_signed("<", _constant(i), pixels_v)
+                there = builder.icmp_signed("<", number(i), pixels_v)
                 value = multiply_add_value(builder, builder.extract_value(sums, i * vectors + v), alpha_v, shift)
                 if literal[0]:
-                    place = builder.gep(c_at, [builder.add(builder.mul(c_step_v, _constant(i)), at)])
+                    place = builder.gep(c_at, [builder.add(builder.mul(c_step_v, number(i)), at)])
                     place = builder.select(there, place, c_spare)
-                    added = masked_load_value(builder, place, _constant(0), mask, c_stored)
+                    added = masked_load_value(builder, place, number(0), mask, c_stored)
                     value = multiply_add_value(builder, widen_value(builder, added, c.elem), beta_v, value)
-                place = builder.gep(out_at, [builder.add(builder.mul(step_v, _constant(i)), at)])
+                place = builder.gep(out_at, [builder.add(builder.mul(step_v, number(i)), at)])
                 place = builder.select(there, place, spare)
-                masked_store_value(builder, place, _constant(0), mask, narrow_value(builder, value, out.elem))
+                masked_store_value(builder, place, number(0), mask, narrow_value(builder, value, out.elem))
         return context.get_dummy_value()
 
     vec, i64 = tile.dtype, types.int64

@@ -10,16 +10,12 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.emit import I64, masked_load_value, number, vector_at
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.memory import I64, masked_load_value, vector_at
 from numbaprims.cpu.simd.types import Pointer, Vec
 
 PIXELS = 5  # words of a vector of pixels: its place in the copy, row, column, bits of lanes there, in the next row
-
-
-def _constant(x: int) -> Any:
-    return ir.Constant(I64, x)
 
 
 def _mask(builder: Any, word: Any, lanes: int) -> Any:
@@ -65,7 +61,7 @@ def tile_inner_taps(  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
         y_at, y_step_v, v_step_v, x_at, pixels_v, whole_v, count_v, offsets_v, gap_v = args[:9]
         table = builder.inttoptr(offsets_v, I64.as_pointer())
-        begins = [builder.gep(x_at, [builder.load(builder.gep(table, [_constant(t)]))]) for t in range(taps)]
+        begins = [builder.gep(x_at, [builder.load(builder.gep(table, [number(t)]))]) for t in range(taps)]
 
         def read(pointer: Any, at: Any) -> Any:
             value = builder.load(vector_at(builder, pointer, at, vector))
@@ -73,11 +69,11 @@ def tile_inner_taps(  # type: ignore[no-untyped-def]
             return value
 
         def word(where: Any, index: int) -> Any:
-            return builder.load(builder.gep(where, [_constant(index)]))
+            return builder.load(builder.gep(where, [number(index)]))
 
         def products(where: Any, y_now: Any, sums: list[Any], edge: bool) -> list[Any]:
             place = word(where, 0)
-            ys = [read(y_now, builder.mul(y_step_v, _constant(i))) for i in range(height)]
+            ys = [read(y_now, builder.mul(y_step_v, number(i))) for i in range(height)]
             if edge:
                 here, behind = (_mask(builder, word(where, index), lanes) for index in (3, 4))
                 # one more index, not one more address for each tap: there are 16 registers
@@ -99,7 +95,7 @@ def tile_inner_taps(  # type: ignore[no-untyped-def]
             def step(now: list[Any]) -> list[Any]:
                 where, y_now, *sums = now
                 sums = products(where, y_now, sums, edge)
-                return [builder.gep(where, [_constant(PIXELS)]), builder.gep(y_now, [v_step_v]), *sums]
+                return [builder.gep(where, [number(PIXELS)]), builder.gep(y_now, [v_step_v]), *sums]
 
             return repeat(builder, many, state, step, "edges" if edge else "pixels")
 

@@ -11,15 +11,15 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import narrow_value
-from numbaprims.cpu.simd.loops import repeat
-from numbaprims.cpu.simd.memory import (
-    I64,
+from numbaprims.cpu.simd.emit import (
     first_lanes_value,
+    load_value,
     masked_store_value,
+    number,
     prefetch_value,
     splat_value,
-    vector_at,
 )
+from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
 
 
@@ -76,31 +76,26 @@ def _multiply_blocks(builder: Any, start: list[Any], places: Any, shape: tuple[i
     lanes = vector.count
     a_start, a_block_v, b_start, count = places
 
-    def constant(x: int) -> Any:
-        return ir.Constant(I64, x)
-
     unroll = min(4, lanes)
-    count = builder.mul(count, constant(lanes // unroll))
-    jump = builder.add(a_block_v, constant(unroll - lanes))
+    count = builder.mul(count, number(lanes // unroll))
+    jump = builder.add(a_block_v, number(unroll - lanes))
 
     def step(state: list[Any]) -> list[Any]:
         left, a_at, b_at, *sums = state
         for p in range(unroll):
             row = []
             for v in range(width):
-                value = builder.load(vector_at(builder, b_at, constant((p * width + v) * lanes), vector))
-                value.align = 1
-                row.append(value)
+                row.append(load_value(builder, b_at, number((p * width + v) * lanes), vector))
                 if ahead:
-                    prefetch_value(builder, b_at, constant((p * width + v) * lanes + ahead), 3, False)
+                    prefetch_value(builder, b_at, number((p * width + v) * lanes + ahead), 3, False)
             for i in range(height):
-                one = splat_value(builder, builder.load(builder.gep(a_at, [constant(i * lanes + p)])), lanes)
+                one = splat_value(builder, builder.load(builder.gep(a_at, [number(i * lanes + p)])), lanes)
                 for v in range(width):
                     sums[i * width + v] = multiply_add_value(builder, one, row[v], sums[i * width + v])
-        left = builder.sub(left, constant(1))
-        ends = builder.icmp_signed("==", builder.and_(left, constant(lanes // unroll - 1)), constant(0))
-        a_next = builder.gep(a_at, [builder.select(ends, jump, constant(unroll))])
-        return [left, a_next, builder.gep(b_at, [constant(unroll * width * lanes)]), *sums]
+        left = builder.sub(left, number(1))
+        ends = builder.icmp_signed("==", builder.and_(left, number(lanes // unroll - 1)), number(0))
+        a_next = builder.gep(a_at, [builder.select(ends, jump, number(unroll))])
+        return [left, a_next, builder.gep(b_at, [number(unroll * width * lanes)]), *sums]
 
     return repeat(builder, count, [count, a_start, b_start, *start], step, "blocks")[3:]
 
@@ -158,7 +153,7 @@ def store_narrow_rows(typingctx, p, row_stride, rows, columns, vectors):  # type
         mask = first_lanes_value(builder, args[3], lanes)
         none = ir.Constant(mask.type, None)
         for i in range(vectors.count):
-            row = ir.Constant(I64, i)
+            row = number(i)
             given = builder.select(builder.icmp_signed("<", row, args[2]), mask, none)
             value = narrow_value(builder, builder.extract_value(args[4], i), p.elem)
             masked_store_value(builder, args[0], builder.mul(row, args[1]), given, value)

@@ -14,28 +14,23 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
-from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.memory import (
+from numbaprims.cpu.simd.emit import (
     I32,
     first_lanes_value,
+    load_value,
     masked_load_value,
     masked_store_value,
+    number,
     splat_value,
-    vector_at,
 )
+from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
-
-_I64 = ir.IntType(64)
 
 
 def _literals(*numba_types: Any) -> tuple[Any, ...] | None:
     if not all(isinstance(t, types.Literal) for t in numba_types):
         return None
     return tuple(t.literal_value for t in numba_types)
-
-
-def _constant(x: int) -> Any:
-    return ir.Constant(_I64, x)
 
 
 def _row_at(builder: Any, x: Any, none: Any, row_step: Any, row: Any, rows: Any) -> Any:
@@ -49,7 +44,7 @@ def _weights(builder: Any, w: Any, row_step: Any, column_step: Any, R: int, S: i
     out = []
     for r in range(R):
         for s in range(S):
-            at = builder.add(builder.mul(row_step, _constant(r)), builder.mul(column_step, _constant(s)))
+            at = builder.add(builder.mul(row_step, number(r)), builder.mul(column_step, number(s)))
             value = widen_value(builder, builder.load(builder.gep(w, [at])), elem)
             out.append(splat_value(builder, value, lanes))
     return out
@@ -71,24 +66,20 @@ class _Columns:
         if (tap, part) not in self.masks:
             builder, skipped = self.builder, part * self.lanes
             lane = ir.Constant(ir.VectorType(I32, self.lanes), list(range(self.lanes)))
-            first = builder.trunc(builder.add(self.column, _constant(tap + skipped)), I32)
+            first = builder.trunc(builder.add(self.column, number(tap + skipped)), I32)
             limit = splat_value(builder, builder.trunc(self.columns, I32), self.lanes)
             mask = builder.icmp_unsigned("<", builder.add(splat_value(builder, first, self.lanes), lane), limit)
             if self.left is not None:
-                last = builder.sub(builder.mul(self.left, _constant(self.step)), _constant(skipped))
+                last = builder.sub(builder.mul(self.left, number(self.step)), number(skipped))
                 mask = builder.and_(mask, first_lanes_value(builder, last, self.lanes))
             self.masks[tap, part] = mask
         return self.masks[tap, part]
 
     def _part(self, row: Any, tap: int, part: int, elem: str, vector: Any) -> Any:
         builder = self.builder
-        at = builder.add(self.column, _constant(tap + part * self.lanes))
-        if self.whole:
-            value = builder.load(vector_at(builder, row, at, vector))
-            value.align = 1
-        else:
-            value = masked_load_value(builder, row, at, self.mask(tap, part), vector)
-        return widen_value(builder, value, elem)
+        at = builder.add(self.column, number(tap + part * self.lanes))
+        mask = None if self.whole else self.mask(tap, part)
+        return widen_value(builder, load_value(builder, row, at, vector, mask), elem)
 
     def load(self, row: Any, taps: int, elem: str, vector: Any) -> list[Any]:
         """One vector for each tap of a row of the window."""
@@ -125,7 +116,7 @@ def window_rows(  # type: ignore[no-untyped-def]
         load = _Columns(builder, column_v, columns_v, step_w, lanes, bool(is_whole))
         sums: list[Any] = [None] * height
         for i in range((height - 1) * step_h + taps_r):
-            begin = _row_at(builder, plane, empty, row_step_v, builder.add(row_v, _constant(i)), rows_v)
+            begin = _row_at(builder, plane, empty, row_step_v, builder.add(row_v, number(i)), rows_v)
             values = load.load(begin, taps_s, x.elem, stored)
             for s in range(taps_s):
                 for o in range(height):
@@ -162,11 +153,11 @@ def window_spread(  # type: ignore[no-untyped-def]
         stored = context.get_value_type(Vec(y.elem, lanes))
         weights = _weights(builder, w_at, w_row_v, w_column_v, taps_r, taps_s, w.elem, lanes)
         reach_h, reach_w = (taps_r - 1) // step_h, (taps_s - 1) // step_w
-        first = builder.sub(column_v, _constant(reach_w))
+        first = builder.sub(column_v, number(reach_w))
         load = _Columns(builder, first, columns_v, 1, lanes, False)
         sums: list[list[Any]] = [[None] * step_w for _ in range(height * step_h)]
         for up in range(-reach_h, height):
-            begin = _row_at(builder, plane, empty, row_step_v, builder.add(row_v, _constant(up)), rows_v)
+            begin = _row_at(builder, plane, empty, row_step_v, builder.add(row_v, number(up)), rows_v)
             # values[b] lies b - reach_w columns from `column`
             values = load.load(begin, reach_w + 1, y.elem, stored)
             for i in range(height * step_h):
@@ -221,13 +212,13 @@ def window_gradient(  # type: ignore[no-untyped-def]
         stored, y_stored = (context.get_value_type(Vec(p.elem, lanes)) for p in (x, y))
         ys = []
         for i in range(height):
-            value = masked_load_value(builder, y_at, builder.mul(y_step_v, _constant(i)), there, y_stored)
+            value = masked_load_value(builder, y_at, builder.mul(y_step_v, number(i)), there, y_stored)
             ys.append(widen_value(builder, value, y.elem))
         # an x beside the last column of y must not meet its zeros: infinity times zero is NaN
         load = _Columns(builder, column_v, columns_v, step_w, lanes, False, left_v)
         out = [builder.extract_value(tile, i) for i in range(sums.count)]
         for i in range((height - 1) * step_h + taps_r):
-            begin = _row_at(builder, plane, empty, row_step_v, builder.add(row_v, _constant(i)), rows_v)
+            begin = _row_at(builder, plane, empty, row_step_v, builder.add(row_v, number(i)), rows_v)
             values = load.load(begin, taps_s, x.elem, stored)
             for o in range(height):
                 r = i - o * step_h
@@ -264,20 +255,20 @@ def window_end(  # type: ignore[no-untyped-def]
         for i in range(sums.count // vectors):
             # A branch around the store of a row that is not there would draw that row's sums into it, one chain of
             # dependent multiply-adds behind the other: 512 planes of 14 x 14 took 30 us instead of 20.
-            at = builder.add(row_v, _constant(i))
+            at = builder.add(row_v, number(i))
             there = builder.icmp_unsigned("<", at, rows_v)
             for v in range(vectors):
                 mask = load.mask(0, v)
-                column_at = builder.add(column_v, _constant(v * lanes))
+                column_at = builder.add(column_v, number(v * lanes))
                 value = builder.fmul(builder.extract_value(tile, i * vectors + v), alpha_v)
                 if literal[0]:
                     begin = builder.gep(c_at, [builder.add(builder.mul(c_step_v, at), column_at)])
                     begin = builder.select(there, begin, c_spare)
-                    more = masked_load_value(builder, begin, _constant(0), mask, c_stored)
+                    more = masked_load_value(builder, begin, number(0), mask, c_stored)
                     value = multiply_add_value(builder, widen_value(builder, more, c.elem), beta_v, value)
                 value = narrow_value(builder, builder.fadd(value, shift_v), out.elem)
                 begin = builder.gep(out_at, [builder.add(builder.mul(step_v, at), column_at)])
-                masked_store_value(builder, builder.select(there, begin, spare), _constant(0), mask, value)
+                masked_store_value(builder, builder.select(there, begin, spare), number(0), mask, value)
         return context.get_dummy_value()
 
     vec, i64 = sums.dtype, types.int64

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import helper
 from numbaprims.cpu.simd.arithmetic import sqrt_value
-from numbaprims.cpu.simd.convert import load_wide, load_wide_first, store_narrow, store_narrow_first
+from numbaprims.cpu.simd.convert import floats_value, load_wide, load_wide_first, store_narrow, store_narrow_first
+from numbaprims.cpu.simd.emit import constant, llvm_vector, load_value, number, splat_value
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
-from numbaprims.cpu.simd.memory import splat_value, vector_at
 from numbaprims.cpu.simd.types import Vec
 from numbaprims.formulas import windows as formulas
 from numbaprims.formulas.value import nearest
@@ -25,16 +25,18 @@ def exponent_of(kind: str, builder: Any, like: Any, p: Any) -> Any:
     """p, a float64, beside vectors of floats; None for a kind that takes none."""
     if kind != "lp":
         return None
-    element = like.type.element
-    return Value(
-        builder, splat_value(builder, p if p.type == element else builder.fptrunc(p, element), like.type.count)
-    )
+    return Value(builder, splat_value(builder, floats_value(builder, p, like.type.element), like.type.count))
 
 
 def _of(kind: str, formula: Any, builder: Any, *vectors: Any) -> Any:
     """A formula of vectors and, last, p."""
     values = [Value(builder, vector) for vector in vectors[:-1]]
     return formula(kind, *values, exponent_of(kind, builder, vectors[0], vectors[-1]), power_value).value
+
+
+def fold(kind: str, builder: Any, vectors: Sequence[Any]) -> Any:
+    """Vectors joined lane by lane."""
+    return functools.reduce(functools.partial(formulas.join, kind), [Value(builder, each) for each in vectors]).value
 
 
 @intrinsic(prefer_literal=True)
@@ -54,7 +56,7 @@ def join_of(typingctx, kind, a, b):  # type: ignore[no-untyped-def]
     name = kind.literal_value
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return formulas.join(name, Value(builder, args[1]), Value(builder, args[2])).value
+        return fold(name, builder, args[1:])
 
     return a(kind, a, b), codegen
 
@@ -108,30 +110,31 @@ def first_of(typingctx, best, place, x, at, in_order):  # type: ignore[no-untype
 # ---------------------------------------------------------------- along a row
 
 
-def _spaced(builder: Any, pointer: Any, i: Any, vector: Any, K: int, S: int, D: int) -> list[Any]:
+def _fold_first(builder: Any, pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The same of maxima and their places."""
+    return functools.reduce(lambda a, b: find(builder, *a, *b), pairs)
+
+
+def _spaced(builder: Any, pointer: Any, i: Any, vec: Vec, K: int, S: int, D: int) -> list[Any]:
     """For each tap t elements i + t D, i + t D + S, ...: wide loads, of which each serves S taps."""
-    wide, loaded, taps = type(vector)(vector.element, vector.count * S), {}, []
+    wide, loaded, taps = llvm_vector(vec.elem, vec.n * S), {}, []
     for at in range(0, K * D, D):
         base = at - at % S
         if base not in loaded:
-            place = builder.add(i, i.type(base))
-            loaded[base] = builder.load(vector_at(builder, pointer, place, wide))
-            loaded[base].align = 1
+            loaded[base] = load_value(builder, pointer, builder.add(i, number(base)), wide)
         value = loaded[base]
-        lanes = list(range(at % S, vector.count * S, S))
-        taps.append(value if S == 1 else shuffle_value(builder, value, value, lanes))
+        taps.append(value if S == 1 else shuffle_value(builder, value, value, list(range(at % S, vec.n * S, S))))
     return taps
 
 
 @intrinsic(prefer_literal=True)
 def fold_row(typingctx, kind, p, i, K, S, D, W):  # type: ignore[no-untyped-def]
     """Lane l: elements i + l S + t D for t < K, joined."""
-    name, sizes = kind.literal_value, [number.literal_value for number in (K, S, D)]
+    name, sizes = kind.literal_value, [size.literal_value for size in (K, S, D)]
     result = Vec(p.elem, W.literal_value)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        taps = _spaced(builder, args[1], args[2], context.get_value_type(result), *sizes)
-        return functools.reduce(lambda a, b: formulas.join(name, a, b), [Value(builder, tap) for tap in taps]).value
+        return fold(name, builder, _spaced(builder, args[1], args[2], result, *sizes))
 
     return result(kind, p, types.int64, K, S, D, W), codegen
 
@@ -139,18 +142,13 @@ def fold_row(typingctx, kind, p, i, K, S, D, W):  # type: ignore[no-untyped-def]
 @intrinsic(prefer_literal=True)
 def fold_row_first(typingctx, p, places, i, K, S, D, W):  # type: ignore[no-untyped-def]
     """The same of maxima and their places."""
-    sizes = [number.literal_value for number in (K, S, D)]
+    sizes = [size.literal_value for size in (K, S, D)]
     both = [Vec(pointer.elem, W.literal_value) for pointer in (p, places)]
     result = types.Tuple(both)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        taps = [
-            _spaced(builder, pointer, args[2], context.get_value_type(vec), *sizes)
-            for pointer, vec in zip(args[:2], both, strict=True)
-        ]
-        pairs = list(zip(*taps, strict=True))
-        found = functools.reduce(lambda a, b: find(builder, *a, *b), pairs)
-        return context.make_tuple(builder, result, found)
+        taps = [_spaced(builder, at, args[2], vec, *sizes) for at, vec in zip(args[:2], both, strict=True)]
+        return context.make_tuple(builder, result, _fold_first(builder, zip(*taps, strict=True)))
 
     return result(p, places, types.int64, K, S, D, W), codegen
 
@@ -162,8 +160,8 @@ def fold_tiles(typingctx, kind, v, S):  # type: ignore[no-untyped-def]
     result = Vec(v.elem, v.n // step)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        taps = [shuffle_value(builder, args[1], args[1], list(range(t, v.n, step))) for t in range(step)]
-        return functools.reduce(lambda a, b: formulas.join(name, a, b), [Value(builder, tap) for tap in taps]).value
+        lanes = [list(range(t, v.n, step)) for t in range(step)]
+        return fold(name, builder, [shuffle_value(builder, args[1], args[1], each) for each in lanes])
 
     return result(kind, v, S), codegen
 
@@ -182,11 +180,11 @@ def _lanes(n: int, K: int, S: int, D: int, before: int, back: bool) -> list[list
 @intrinsic(prefer_literal=True)
 def fold_lanes(typingctx, kind, v, empty, K, S, D, before, back):  # type: ignore[no-untyped-def]
     """A whole row in a register.  Lane l: lanes l S + t D - before, joined; `back`: those that read lane l so."""
-    name, numbers = kind.literal_value, [number.literal_value for number in (K, S, D, before, back)]
+    name, numbers = kind.literal_value, [size.literal_value for size in (K, S, D, before, back)]
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        taps = [shuffle_value(builder, args[1], args[2], lanes) for lanes in _lanes(v.n, *numbers)]
-        return functools.reduce(lambda a, b: formulas.join(name, a, b), [Value(builder, tap) for tap in taps]).value
+        lanes = _lanes(v.n, *numbers)
+        return fold(name, builder, [shuffle_value(builder, args[1], args[2], each) for each in lanes])
 
     return v(kind, v, v, K, S, D, before, back), codegen
 
@@ -194,7 +192,7 @@ def fold_lanes(typingctx, kind, v, empty, K, S, D, before, back):  # type: ignor
 @intrinsic(prefer_literal=True)
 def fold_lanes_first(typingctx, v, empty, places, nowhere, K, S, D, before):  # type: ignore[no-untyped-def]
     """The same of maxima and their places."""
-    numbers = [number.literal_value for number in (K, S, D, before)]
+    numbers = [size.literal_value for size in (K, S, D, before)]
     result = types.Tuple([v, places])
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -202,7 +200,7 @@ def fold_lanes_first(typingctx, v, empty, places, nowhere, K, S, D, before):  # 
             (shuffle_value(builder, *args[:2], lanes), shuffle_value(builder, *args[2:4], lanes))
             for lanes in _lanes(v.n, *numbers, False)
         ]
-        return context.make_tuple(builder, result, functools.reduce(lambda a, b: find(builder, *a, *b), pairs))
+        return context.make_tuple(builder, result, _fold_first(builder, pairs))
 
     return result(v, v, places, places, K, S, D, before), codegen
 
@@ -221,10 +219,8 @@ def as_places(typingctx, v):  # type: ignore[no-untyped-def]
 def short_places(builder: Any, places: Any) -> Any:
     """int64 places as int32, -1 where they are none of those."""
     wide = places.type
-    short = builder.icmp_unsigned("<", places, wide([2**31] * wide.count))
-    return builder.trunc(
-        builder.select(short, places, wide([-1] * wide.count)), ir.VectorType(ir.IntType(32), wide.count)
-    )
+    short = builder.icmp_unsigned("<", places, constant(wide, 2**31))
+    return builder.trunc(builder.select(short, places, constant(wide, -1)), llvm_vector("i32", wide.count))
 
 
 @helper

@@ -8,14 +8,14 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.convert import widen_value
+from numbaprims.cpu.simd.convert import load_wide_value
+from numbaprims.cpu.simd.emit import counting, first_lanes_value, number, splat_value
 from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.loops import keep_rolled_value, repeat
+from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
-from numbaprims.cpu.simd.memory import first_lanes_value, masked_load_value, splat_value, vector_at
 from numbaprims.cpu.simd.types import Vec
-from numbaprims.cpu.windows.combine import exponent_of, find
+from numbaprims.cpu.windows.combine import exponent_of, find, fold
 from numbaprims.formulas import windows as formulas
 from numbaprims.formulas.value import mad
 
@@ -31,7 +31,7 @@ def _walk(
     count, step = counts[0], [each[0] for each in steps]
     inner = [each[1:] for each in steps]
 
-    def once(values: list[Any]) -> list[Any]:
+    def turn(values: list[Any]) -> list[Any]:
         here, now = values[: len(at)], values[len(at) :]
         if not isinstance(count, int):
             keep_rolled_value(builder)
@@ -39,26 +39,17 @@ def _walk(
         return [builder.add(place, by) for place, by in zip(here, step, strict=True)] + now
 
     if not isinstance(count, int):
-        return repeat(builder, count, [*at, *state], once, "walk")[len(at) :]
+        return repeat(builder, count, [*at, *state], turn, "walk")[len(at) :]
     values = [*at, *state]
     for _ in range(count):
-        values = once(values)
+        values = turn(values)
     return values[len(at) :]
 
 
-def _loader(context: Any, builder: Any, p: Any, W: int, left: Any, full: bool) -> Callable[[Any, Any], Any]:
+def _loader(builder: Any, p: Any, W: int, left: Any, full: bool) -> Callable[[Any, Any], Any]:
     """A function of a pointer and an offset that reads W elements in their compute type, or the first of them."""
-    stored = context.get_value_type(Vec(p.elem, W))
     mask = None if full else first_lanes_value(builder, left, W)
-
-    def load(pointer: Any, at: Any) -> Any:
-        if mask is not None:
-            return widen_value(builder, masked_load_value(builder, pointer, at, mask, stored), p.elem)
-        loaded = builder.load(vector_at(builder, pointer, at, stored))
-        loaded.align = 1
-        return widen_value(builder, loaded, p.elem)
-
-    return load
+    return lambda pointer, at: load_wide_value(builder, pointer, at, p.elem, W, mask)
 
 
 def _sizes(kinds: Sequence[Any], values: Sequence[Any]) -> list[Any]:
@@ -82,13 +73,13 @@ def walk_window(typingctx, kind, x, at, here, left, n0, n1, n2, s0, s1, s2, h0, 
     given, result = (n0, n1, n2), types.Tuple([best, place])
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        load = _loader(context, builder, x, best.n, args[4], full)
+        load = _loader(builder, x, best.n, args[4], full)
         exponent = exponent_of(name, builder, args[14], args[16])
 
         def places(at: Any) -> Any:
             element = args[15].type.element
             spread = splat_value(builder, at if element.width == 64 else builder.trunc(at, element), place.n)
-            return builder.add(spread, spread.type(list(range(place.n)))) if indexed == 2 else spread
+            return builder.add(spread, counting(spread.type)) if indexed == 2 else spread
 
         def body(at: list[Any], state: list[Any]) -> list[Any]:
             value = load(args[1], at[0])
@@ -118,8 +109,8 @@ def walk_places(typingctx, dy, at, indices, of, here, left, n0, n1, n2, s0, s1, 
     full = FULL.literal_value
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        load = _loader(context, builder, dy, total.n, args[5], full)
-        place = _loader(context, builder, indices, total.n, args[5], full)
+        load = _loader(builder, dy, total.n, args[5], full)
+        place = _loader(builder, indices, total.n, args[5], full)
         wanted = splat_value(builder, args[4], total.n)
 
         def body(at: list[Any], state: list[Any]) -> list[Any]:
@@ -169,7 +160,7 @@ def walk_sums(
     name, full, given = kind.literal_value, FULL.literal_value, (n0, n1, n2)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        load = _loader(context, builder, dy, total.n, args[9], full)
+        load = _loader(builder, dy, total.n, args[9], full)
         exponent = exponent_of(name, builder, args[22], args[23])
 
         def body(at: list[Any], state: list[Any]) -> list[Any]:
@@ -203,7 +194,7 @@ def _joined(kind: str, builder: Any, vectors: list[Any]) -> Any:
         first = [start + lane for start in lanes for lane in range(half)]
         halves = [(shuffle_value(builder, a, b, first), shuffle_value(builder, a, b, [lane + half for lane in first]))
                   for a, b in pairs]  # fmt: skip
-        vectors = [formulas.join(kind, Value(builder, low), Value(builder, high)).value for low, high in halves]
+        vectors = [fold(kind, builder, pair) for pair in halves]
         own = half
     return vectors[0]
 
@@ -216,11 +207,10 @@ def walk_planes(typingctx, kind, x, at, between, size, empty, p, G):  # type: ig
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         exponent = exponent_of(name, builder, args[5], args[6])
-        word = args[2].type
-        starts = [builder.add(args[2], builder.mul(args[3], word(g))) for g in range(planes)]
+        starts = [builder.add(args[2], builder.mul(args[3], number(g))) for g in range(planes)]
 
         def more(i: Any, totals: list[Any], left: Any) -> list[Any]:
-            load = _loader(context, builder, x, W, left, left is None)
+            load = _loader(builder, x, W, left, left is None)
             values = [load(args[1], builder.add(start, i)) for start in starts]
             if left is not None and name == "max":
                 inside = first_lanes_value(builder, left, W)
@@ -231,14 +221,14 @@ def walk_planes(typingctx, kind, x, at, between, size, empty, p, G):  # type: ig
             ]
 
         def whole(state: list[Any]) -> list[Any]:
-            return [builder.add(state[0], word(W)), *more(state[0], state[1:], None)]
+            return [builder.add(state[0], number(W)), *more(state[0], state[1:], None)]
 
         def rest(state: list[Any]) -> list[Any]:
             return more(done, state, builder.sub(args[4], done))
 
-        done, *totals = repeat(builder, builder.sdiv(args[4], word(W)), [word(0), *[args[5]] * planes], whole, "whole")
-        tail = builder.icmp_signed("<", done, args[4])
-        totals = repeat(builder, builder.zext(tail, word), totals, rest, "rest")
+        count, start = builder.sdiv(args[4], number(W)), [number(0), *[args[5]] * planes]
+        done, *totals = repeat(builder, count, start, whole, "whole")
+        totals = once(builder, builder.icmp_signed("<", done, args[4]), totals, rest, "rest")
         return _joined(name, builder, totals)
 
     return result(kind, x, types.int64, types.int64, types.int64, empty, types.float64, G), codegen

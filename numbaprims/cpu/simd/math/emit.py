@@ -14,40 +14,38 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.arithmetic import greatest_value
+from numbaprims.cpu.simd.emit import constant, declare, element_bits, suffix
+from numbaprims.cpu.simd.half import like
 from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.memory import declare, suffix
 from numbaprims.cpu.simd.types import Vec
 from numbaprims.formulas import value
 from numbaprims.formulas.value import SHIFTER
 
 
 class Value(value.Value):
-    """A vector of floats or of integers, or a mask."""
+    """A vector of floats or of integers, a mask, or one number: an index, a count."""
 
     __slots__ = ()
 
     @property
     def width(self) -> int:
         """Bits of a lane."""
-        element = self.value.type.element
-        if isinstance(element, ir.IntType):
-            return int(element.width)
-        return 32 if isinstance(element, ir.FloatType) else 64
+        kind = self.value.type
+        return element_bits(kind.element if isinstance(kind, ir.VectorType) else kind)
 
     @property
     def integers(self) -> Any:
         """The vector of integers of the same size."""
-        return ir.VectorType(ir.IntType(self.width), self.value.type.count)
+        return like(self.value, ir.IntType(self.width))
 
     @property
     def floats(self) -> Any:
         """The vector of floats of the same size."""
-        return ir.VectorType(ir.FloatType() if self.width == 32 else ir.DoubleType(), self.value.type.count)
+        return like(self.value, ir.FloatType() if self.width == 32 else ir.DoubleType())
 
     def constant(self, number: Any) -> Value:
         """A number in every lane, in this vector's type."""
-        kind = self.value.type
-        return self.new(ir.Constant(kind, [number] * kind.count))
+        return self.new(constant(self.value.type, number))
 
     def multiply_add(self, b: value.Value, c: value.Value) -> Value:
         """self * b + c: rounded once where the target has fused multiply-add, else twice."""
@@ -69,6 +67,14 @@ class Value(value.Value):
             if scaled is not None:
                 return scaled if plus is None else scaled + plus
         return super().scaled(shifted, plus)
+
+    def __floordiv__(self, other: Any) -> Value:
+        """Of integers; what is below zero is rounded up."""
+        return self._emit("", "sdiv", self, other)
+
+    def __mod__(self, other: Any) -> Value:
+        """What is left of that."""
+        return self._emit("", "srem", self, other)
 
     def __truediv__(self, other: Any) -> Value:
         return self._emit("fdiv", "", self, other)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from numbaprims.cpu import target
+from numbaprims.cpu.simd.emit import declare, suffix
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.exponential import exp_and_sum, gaussian
 from numbaprims.cpu.simd.math.log import log1p_value, log_value
 from numbaprims.cpu.simd.math.lookup import exponent, has_lookup, lookup, mantissa
 from numbaprims.cpu.simd.math.tables import log1p_ratio, piecewise
-from numbaprims.cpu.simd.memory import declare, suffix
 from numbaprims.formulas import elementary, value
 from numbaprims.formulas.value import at_least, bits, mad, magnitude, negative, polynomial
 

@@ -8,9 +8,9 @@ from typing import Any
 from llvmlite import ir
 
 from numbaprims.cpu import target
+from numbaprims.cpu.simd.emit import declare
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.math.emit import Value, _scale_avx512
-from numbaprims.cpu.simd.memory import declare
 
 SIZE = 16
 

@@ -1,0 +1,188 @@
+"""What code that is emitted is said with: numbers, constant vectors, words of arguments, vectors from and to memory.
+
+The engines say theirs by this, by `loops` and `convert`, and by the arithmetic of a builder or of Values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from numbaprims.cpu.simd.types import llvm_element
+from numbaprims.formulas.value import V, Value, at_most
+
+I64 = ir.IntType(64)
+I32 = ir.IntType(32)
+I1 = ir.IntType(1)
+#: Bytes of a line of the caches.
+LINE = 64
+
+
+# ---------------------------------------------------------------- constants
+
+
+def number(n: int) -> Any:
+    """An int64: an index, a count, an offset."""
+    return ir.Constant(I64, n)
+
+
+def raw(x: Any) -> Any:
+    """What a builder takes: the LLVM value of a Value, an int as a number."""
+    return x.value if isinstance(x, Value) else number(x) if isinstance(x, int) else x
+
+
+def llvm_vector(elem: str, lanes: int) -> Any:
+    """The LLVM type of a vector."""
+    return ir.VectorType(llvm_element(elem), lanes)
+
+
+def constant(kind: Any, value: Any) -> Any:
+    """A number in every lane of an LLVM vector type, or the number itself in a scalar type."""
+    return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
+
+
+def counting(vector: Any) -> Any:
+    """0, 1, 2, ..."""
+    return ir.Constant(vector, list(range(vector.count)))
+
+
+def element_bits(element: Any) -> int:
+    """Bits of an LLVM type of numbers."""
+    return int(element.width) if isinstance(element, ir.IntType) else 32 if isinstance(element, ir.FloatType) else 64
+
+
+# ---------------------------------------------------------------- lanes
+
+
+def splat_value(builder: Any, scalar: Any, lanes: int) -> Any:
+    """A vector with `scalar` in every lane."""
+    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def first_lane(builder: Any, vector: Any) -> Any:
+    """A vector's first number."""
+    return builder.extract_element(vector, ir.Constant(I32, 0))
+
+
+def first_lanes_value(builder: Any, count: Any, lanes: int) -> Any:
+    """The mask of the lanes below `count`."""
+    limit = splat_value(builder, builder.trunc(raw(count), I32), lanes)
+    return builder.icmp_signed("<", counting(limit.type), limit)
+
+
+def least(builder: Any, a: Any, b: Any) -> Any:
+    """The smaller of two signed integers."""
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+
+# ---------------------------------------------------------------- LLVM's intrinsics
+
+
+def suffix(vector: Any) -> str:
+    """How LLVM's intrinsics name a vector type: v16f32."""
+    letter = "i" if isinstance(vector.element, ir.IntType) else "f"
+    return f"v{vector.count}{letter}{element_bits(vector.element)}"
+
+
+def declare(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """An LLVM intrinsic by its full name (llvmlite's declare_intrinsic cannot name vector types)."""
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def argument(builder: Any, block: Any, slot: int, kind: Any = I64) -> Any:
+    """A word of a block at an address which no one writes while kernels run."""
+    loaded = builder.load(builder.gep(builder.inttoptr(block, kind.as_pointer()), [number(slot)]))
+    loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return loaded
+
+
+def element_at(builder: Any, pointer: Any, index: Any) -> Any:
+    """The address of element `index`."""
+    return builder.gep(pointer, [raw(index)])
+
+
+def vector_at(builder: Any, pointer: Any, index: Any, vector: Any) -> Any:
+    """The address of element `index` as a pointer to a vector."""
+    return builder.bitcast(element_at(builder, pointer, index), vector.as_pointer())
+
+
+def alignment(vector: Any) -> int:
+    """Bytes of a vector, or of the registers that it is written from: none is larger than a line."""
+    return min(LINE, int(vector.count) * element_bits(vector.element) // 8)
+
+
+def load_value(builder: Any, pointer: Any, index: Any, vector: Any, mask: Any = None, align: int = 1) -> Any:
+    """Elements from `index` on; of a mask the lanes that are set, zeros elsewhere, whose memory is not touched."""
+    if mask is not None:
+        return masked_load_value(builder, pointer, index, mask, vector)
+    loaded = builder.load(vector_at(builder, pointer, index, vector))
+    loaded.align = align
+    return loaded
+
+
+def store_value(
+    builder: Any, pointer: Any, index: Any, value: Any, mask: Any = None, *, align: int = 1, stream: bool = False
+) -> None:
+    """Write the lanes that are set from element `index` on; without a mask all, if asked past the caches, for which
+    the address must be a multiple of the vector's `alignment`."""
+    if mask is not None:
+        masked_store_value(builder, pointer, index, mask, value)
+        return
+    written = builder.store(value, vector_at(builder, pointer, index, value.type))
+    written.align = alignment(value.type) if stream else align
+    if stream:
+        written.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+def masked_load_value(builder: Any, pointer: Any, index: Any, mask: Any, vector: Any, other: Any = None) -> Any:
+    at = vector_at(builder, pointer, index, vector)
+    name = f"llvm.masked.load.{suffix(vector)}.p0"
+    load = declare(builder, name, vector, [vector.as_pointer(), I32, mask.type, vector])
+    other = ir.Constant(vector, None) if other is None else other
+    return builder.call(load, [at, ir.Constant(I32, 1), mask, other])
+
+
+def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:
+    vector = value.type
+    at = vector_at(builder, pointer, index, vector)
+    name = f"llvm.masked.store.{suffix(vector)}.p0"
+    store = declare(builder, name, ir.VoidType(), [vector, vector.as_pointer(), I32, mask.type])
+    builder.call(store, [value, at, ir.Constant(I32, 1), mask])
+
+
+def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write: bool) -> None:
+    """Emit a prefetch of the line that holds element `index`."""
+    at = builder.bitcast(element_at(builder, pointer, index), ir.IntType(8).as_pointer())
+    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [at.type, I32, I32, I32])
+    builder.call(function, [at, ir.Constant(I32, int(write)), ir.Constant(I32, locality), ir.Constant(I32, 1)])
+
+
+def prefetch_lines(builder: Any, pointer: Any, index: Any, vector: Any, write: bool) -> None:
+    """Ask for the lines of a vector from element `index` on."""
+    for at in range(0, vector.count, LINE * 8 // element_bits(vector.element)):
+        prefetch_value(builder, pointer, builder.add(raw(index), number(at)), 3, write)
+
+
+def _place(builder: Any, pointer: Any, vector: Any) -> tuple[Any, Any]:
+    """(address, mask of what is behind a multiple of the vector's `alignment`), both counted in elements."""
+    size = element_bits(vector.element) // 8
+    at = builder.lshr(builder.ptrtoint(pointer, I64), number(size.bit_length() - 1))
+    return at, number(alignment(vector) // size - 1)
+
+
+def elements_behind(builder: Any, pointer: Any, vector: Any) -> Any:
+    """Elements from the multiple of the vector's `alignment` at or before an address to the address."""
+    return builder.and_(*_place(builder, pointer, vector))
+
+
+def elements_ahead(builder: Any, pointer: Any, index: V, vector: Any, most: V) -> V:
+    """Elements, at most `most`, from element `index` to the multiple of the vector's `alignment` at or behind it."""
+    at, mask = (index.new(x) for x in _place(builder, pointer, vector))
+    return at_most((0 - (at + index)) & mask, most)
