@@ -27,13 +27,13 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
         dot = dtype == "bf16" and dot_feature("bf16", W) != "portable"
         for mr in HEIGHTS if wide else (6,):
             if dot:
-                specs.append((base + "dot:make_pack_groups", (dtype, mr, W, 2, 0, False, dot_feature("u8s8", W))))
-                specs.append((base + "dot:make_multiply_vnni", ("bf16", mr, 2, W, 2, False)))
+                specs.append((base + "vnni:make_pack_groups", (dtype, mr, W, 2, 0, False, dot_feature("u8s8", W))))
+                specs.append((base + "vnni:make_multiply_vnni", ("bf16", mr, 2, W, 2, False)))
             else:
                 specs.append((base + "pack:make_pack", (dtype, acc, mr, W)))
                 specs.append((base + "multiply:make_multiply", (acc, mr, 2, W)))
         if dot:
-            specs.append((base + "dot:make_pack_groups", (dtype, 2 * W, W, 2, 0, False, dot_feature("u8s8", W))))
+            specs.append((base + "vnni:make_pack_groups", (dtype, 2 * W, W, 2, 0, False, dot_feature("u8s8", W))))
         else:
             specs.append((base + "pack:make_pack", (dtype, acc, 2 * W, W)))
             shapes = ((8, 2), (10, 2), (9, 2), (8, 1), (1, 8), (2, 6), (4, 4)) if wide else ((4, 2),)

@@ -133,6 +133,18 @@ def call_range(typingctx, kernel, args, worker, lo, hi):  # type: ignore[no-unty
 
 
 @intrinsic
+def block_of(typingctx, args):  # type: ignore[no-untyped-def]
+    """The address of a kernel's arguments, to be passed on."""
+    if not isinstance(args, ArgsType):
+        return None
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return values[0]
+
+    return types.int64(args), codegen
+
+
+@intrinsic
 def load_word(typingctx, address, index):  # type: ignore[no-untyped-def]
     """The int64 at address + 8 * index."""
 

@@ -7,9 +7,8 @@ import functools
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.driver import own_part
 from numbaprims.cpu.conv.winograd.gradient import BACK, M_AT, PRODUCTS, M, open_step
+from numbaprims.cpu.conv.winograd.pixels import PLANES, STRIDED, store_row
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import PLANES, STRIDED
-from numbaprims.cpu.conv.winograd.transform_out import store_row
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (

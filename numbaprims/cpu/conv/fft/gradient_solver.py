@@ -12,9 +12,9 @@ from numbaprims.cpu.conv.fft.solvers import LEAST, NV, common_refusal, sizes
 from numbaprims.cpu.conv.fft.transform_in import make_input
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.winograd import driver, gradient
+from numbaprims.cpu.conv.winograd.pixels import DENSE, make_read
 from numbaprims.cpu.conv.winograd.solvers import filter_order, form_of, launch_ints, table_and_pieces
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
-from numbaprims.cpu.conv.winograd.weights import DENSE
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
@@ -110,10 +110,9 @@ class FftWeight(Solver):
         codes = fourier.real_forward(N), fourier.complex_forward(N)
         mr = min(W, 8 if target.isa in ("avx512", "neon") else 4)
         kernels = {
-            "input": make_input(q.x_dtype, acc, N, W, form_of(p.x_order, q.x_steps), *codes),
-            "output": make_input(
-                q.out_dtype, acc, N, W, form_of(p.y_order, q.out_steps), *codes, NV, True
-            ),
+            "read": make_read(q.x_dtype, acc, form_of(p.x_order, q.x_steps), W),
+            "input": make_input(acc, N, W, *codes),
+            "output": make_input(acc, N, W, *codes, NV, True),
             "products": make_correlate(acc, mr, NV, W),
             "weights": make_back(
                 acc, p.w_dtype, N, N - LEAST + 1, NV, W, filter_order(q, p.kernel[1:]) == DENSE,
@@ -134,6 +133,7 @@ class FftWeight(Solver):
         mine = words | {
             "x_channels": q.out_channels, "x_h": q.out[0], "x_w": q.out[1], "pad_h": 0, "pad_w": 0, "v_step": u_step,
             "v_block": u_group, "v_tile": 2 * NR, "v_part": NR, "in_h": m_h, "in_w": m_w,
+            "read": make_read(q.out_dtype, acc, form_of(p.y_order, q.out_steps), W).address,
         }  # fmt: skip
         mine |= dict(zip(("x_sn", "x_sc", "x_sh", "x_sw"), q.out_steps, strict=True))
         return words, mine

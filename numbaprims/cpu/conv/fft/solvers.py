@@ -15,6 +15,7 @@ from numbaprims.cpu.conv.fft.transform_out import make_output
 from numbaprims.cpu.conv.fft.weights import make_weights
 from numbaprims.cpu.conv.winograd import driver
 from numbaprims.cpu.conv.winograd.cost import filter_seconds
+from numbaprims.cpu.conv.winograd.pixels import make_read, make_write
 from numbaprims.cpu.conv.winograd.solvers import form_of, launch_ints
 from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
 from numbaprims.cpu.gemm import cost
@@ -145,15 +146,11 @@ class Fft(Solver):
             (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
         )
         kernels = {
-            "input": make_input(
-                q.x_dtype, acc, N, W, form_of(x_order, q.x_steps), fourier.real_forward(N),
-                fourier.complex_forward(N),
-            ),
+            "read": make_read(q.x_dtype, acc, form_of(x_order, q.x_steps), W),
+            "write": make_write(acc, q.out_dtype, q.bias_dtype, form_of(out_order, q.out_steps), W),
+            "input": make_input(acc, N, W, fourier.real_forward(N), fourier.complex_forward(N)),
             "products": make_products(acc, N, mr, NV, W),
-            "output": make_output(
-                acc, q.out_dtype, q.bias_dtype, N, NV, W, form_of(out_order, q.out_steps),
-                fourier.real_backward(N), fourier.complex_backward(N),
-            ),
+            "output": make_output(acc, N, NV, W, fourier.real_backward(N), fourier.complex_backward(N)),
             "weights": make_weights(
                 q.w_dtype, acc, N, NV, W, fourier.real_forward(N), fourier.complex_forward(N),
             ),
@@ -162,7 +159,7 @@ class Fft(Solver):
             pose_words(q)
             | driver.kernel_words(kernels, problem.prepared)
             | {
-                "taps_h": R, "taps_w": S, "m_h": m_h, "m_w": m_w,
+                "taps_h": R, "taps_w": S, "m_h": m_h, "m_w": m_w, "combined": 1,
                 "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles, "block": block,
                 "blocks": ceil_div(tiles, block), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
                 "panels": panels, "vectors": NV, "positions": N * N,

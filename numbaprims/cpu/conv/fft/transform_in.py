@@ -11,10 +11,24 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import copy_row
+from numbaprims.cpu.conv.winograd.transform_in import (
+    AT,
+    AT_H,
+    BUFFER,
+    CHANNELS,
+    COLUMNS,
+    COUNT,
+    DOWN,
+    LEFT,
+    READ,
+    RIGHT,
+    STEP,
+)
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
+    block_of,
+    call_range,
     load,
     load_rows,
     load_word,
@@ -23,6 +37,7 @@ from numbaprims.cpu.simd import (
     stack_array,
     store,
     store_rows,
+    store_word,
     straight_line,
     zeros,
 )
@@ -33,7 +48,7 @@ V_STEP, V_BLOCK, V_TILE, V_PART, IN_H, IN_W = (
 )
 TILES_H, TILES_W, M_H, M_W = (WORD[name] for name in ("tiles_h", "tiles_w", "m_h", "m_w"))
 X_CHANNELS, X_H, X_W, PAD_H, PAD_W = (WORD[name] for name in ("x_channels", "x_h", "x_w", "pad_h", "pad_w"))
-X_SN, X_SC, X_SH, X_SW = (WORD[name] for name in ("x_sn", "x_sc", "x_sh", "x_sw"))
+X_SN, X_SC, X_SW = (WORD[name] for name in ("x_sn", "x_sc", "x_sw"))
 
 
 @helper
@@ -65,15 +80,13 @@ def store_twice(u, u_step, depth, column, HALF, real, zero, W):  # type: ignore[
 
 
 @functools.cache
-def make_input(
-    dtype: str, acc: str, N: int, W: int, FORM: int, REAL: str, COMPLEX: str, NV: int = 1, TWICE: bool = False
-) -> RangeKernel:
+def make_input(acc: str, N: int, W: int, REAL: str, COMPLEX: str, NV: int = 1, TWICE: bool = False) -> RangeKernel:
     """v[pair][part][cb][tile][lane] for the blocks cb = lo ... hi - 1 of W channels and the tiles of a block, in the
     order that the table's steps give; v_step is from pair to pair.
 
     NV blocks lie side by side, a panel.  TWICE: as `store_twice` says, v_step from one real product to the next.
     """
-    types = BLOCK.types(x=dtype, v=acc)
+    types = BLOCK.types(v=acc)
     ROOM = (N * N + W) * W  # a last transpose reaches W - 1 pixels past its row
     HALF = N // 2
     COLUMN = 2 * N * W if TWICE else W
@@ -81,19 +94,24 @@ def make_input(
     @range_kernel(
         "fft_input",
         types,
-        spec=(dtype, acc, N, W, FORM, REAL, COMPLEX, NV, TWICE),
+        spec=(acc, N, W, REAL, COMPLEX, NV, TWICE),
         room=ROOM * DTYPES[acc].itemsize,
     )
     def fft_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t, block = args.table, block_of(args)
         room = pointer_from_address(args.room, acc)
         whole = stack_array(acc, COLUMN)
         zero = zeros(acc, W)
         tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)
         step = load_word(t, V_STEP)
         part = load_word(t, V_PART)
+        store_word(block, BUFFER, args.room)
+        store_word(block, COUNT, load_word(t, IN_H))
+        store_word(block, STEP, N * W)
+        store_word(block, COLUMNS, N)
+        store_word(block, DOWN, 1)
         for cb in range(lo, hi):
-            channels = min(W, load_word(t, X_CHANNELS) - cb * W)
+            store_word(block, CHANNELS, min(W, load_word(t, X_CHANNELS) - cb * W))
             for index in range(args.count):
                 rest, tw = divmod(args.first + index, tiles_w)
                 n, th = divmod(rest, tiles_h)
@@ -102,20 +120,17 @@ def make_input(
                 left = max(0, min(N, -w0))
                 right = max(left, min(load_word(t, IN_W), load_word(t, X_W) - w0))
                 at = n * load_word(t, X_SN) + (args.x_channel + cb * W) * load_word(t, X_SC)
-                for i in range(N):
-                    row = advance(room, i * N * W)
-                    h = h0 + i
-                    if h < 0 or h >= load_word(t, X_H) or i >= load_word(t, IN_H) or left == right:
-                        for j in range(N):
-                            store(row, j * W, zero)
-                    else:
-                        x = advance(args.x, at + h * load_word(t, X_SH) + w0 * load_word(t, X_SW))
-                        for j in range(left):
-                            store(row, j * W, zero)
-                        copy_row(row, x, load_word(t, X_SC), load_word(t, X_SW), left, right, channels, FORM, W, acc)
-                        for j in range(right, N):
-                            store(row, j * W, zero)
+                store_word(block, AT, at + w0 * load_word(t, X_SW))
+                store_word(block, AT_H, h0)
+                store_word(block, LEFT, left)
+                store_word(block, RIGHT, right)
+                call_range(load_word(t, READ), block, 0, 0, 1)
+                for i in range(load_word(t, IN_H)):
+                    if h0 + i >= 0 and h0 + i < load_word(t, X_H) and left < right:
+                        row = advance(room, i * N * W)
                         store_rows(row, W, straight_line(load_rows(row, W, N, W), REAL))
+                for j in range(load_word(t, IN_H) * N, N * N):
+                    store(room, j * W, zero)
                 panel, vector = divmod(cb, NV)
                 v = advance(args.v, panel * load_word(t, V_BLOCK) + vector * W + index * load_word(t, V_TILE))
                 for slot in range(0, N, HALF):

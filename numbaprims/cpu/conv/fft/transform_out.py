@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.cpu.conv.winograd.pixels import SHIFT, WRITE_ROWS
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_out import store_row
-from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
+from numbaprims.cpu.conv.winograd.transform_in import AT, BUFFER, CHANNELS, COLUMNS, COUNT, STEP
+from numbaprims.cpu.conv.winograd.transform_out import AT_C, SHIFTS, WRITE
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
+    address_of,
     advance,
-    load,
+    block_of,
+    call_range,
     load_rows,
     load_word,
-    multiply_add,
     pointer_from_address,
-    scalar,
     some_vectors,
-    splat,
     stack_array,
-    store,
     store_rows,
+    store_word,
     straight_line,
-    zeros,
 )
 from numbaprims.dtypes import DTYPES
 
@@ -33,42 +32,36 @@ C_SN, C_SK, C_SH, C_SW = (WORD[name] for name in ("c_sn", "c_sk", "c_sh", "c_sw"
 
 
 @functools.cache
-def make_output(
-    acc: str, out: str, bias: str, N: int, NV: int, W: int, FORM: int, REAL: str, COMPLEX: str
-) -> RangeKernel:
+def make_output(acc: str, N: int, NV: int, W: int, REAL: str, COMPLEX: str) -> RangeKernel:
     """out = act(alpha y + beta c + bias) for the vectors lo ... hi - 1 of a panel's NV and the tiles of a block.
 
     All N x N values of a tile come back, for one kernel to serve all windows; the first m_h x m_w are outputs.
     """
-    types = BLOCK.types(m=acc, out=out, c=out, bias=bias)
+    types = BLOCK.types(m=acc)
     NR = NV * W
     HALF = N // 2
-    ROOM = (N + W) * W
-    ROWS = N * N * W
+    ROOM = (N * N + W) * W  # a last transpose reaches W - 1 pixels past its row
+    TWO = 2 * W
 
-    @range_kernel(
-        "fft_output",
-        types,
-        spec=(acc, out, bias, N, NV, W, FORM, REAL, COMPLEX),
-        room=ROWS * DTYPES[acc].itemsize,
-    )
+    @range_kernel("fft_output", types, spec=(acc, N, NV, W, REAL, COMPLEX), room=ROOM * DTYPES[acc].itemsize)
     def fft_output(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
-        room = stack_array(acc, ROOM)
+        t, block = args.table, block_of(args)
+        shifts = stack_array(acc, TWO)
         rows = pointer_from_address(args.room, acc)
         tiles_w, tiles_h, step = load_word(t, TILES_W), load_word(t, TILES_H), load_word(t, M_STEP)
         m_h, m_w = load_word(t, M_H), load_word(t, M_W)
-        alpha = splat(scalar(args.alpha, acc), W)
-        beta = splat(scalar(args.beta, acc), W)
+        store_word(block, BUFFER, args.room)
+        store_word(block, STEP, N * W)
+        store_word(block, SHIFTS, address_of(shifts))
         for vector in range(lo, hi):
             k0 = (args.panel * NV + vector) * W
             channels = min(W, load_word(t, OUT_CHANNELS) - k0)
             if channels <= 0:
                 break
-            shift = zeros(acc, W)
-            if args.has_bias:
-                first = (args.out_channel + k0) * args.bias_step
-                shift = load_steps(args.bias, first, args.bias_step, channels, W, acc)
+            channel = args.out_channel + k0
+            store_word(block, CHANNELS, channels)
+            store_word(block, AT, channel)
+            call_range(load_word(t, WRITE), block, 0, SHIFT, SHIFT + 1)
             for index in range(args.count):
                 rest, tw = divmod(args.first + index, tiles_w)
                 n, th = divmod(rest, tiles_h)
@@ -85,24 +78,16 @@ def make_output(
                     values = straight_line(re + im, COMPLEX)
                     store_rows(advance(rows, slot * W), N * W, some_vectors(values, 0, N))
                     store_rows(advance(rows, (HALF + slot) * W), N * W, some_vectors(values, N, N))
-                width = min(m_w, load_word(t, OUT_W) - tw * m_w)
-                for i in range(min(m_h, load_word(t, OUT_H) - th * m_h)):
-                    row = advance(room, 0)
-                    store_rows(row, W, straight_line(load_rows(advance(rows, i * N * W), W, N, W), REAL))
-                    h = th * m_h + i
-                    at = n * load_word(t, C_SN) + (args.out_channel + k0) * load_word(t, C_SK)
-                    at += h * load_word(t, C_SH) + tw * m_w * load_word(t, C_SW)
-                    for j in range(width):
-                        x = multiply_add(load(row, j * W, W), alpha, shift)
-                        if args.has_c:
-                            c_at = at + j * load_word(t, C_SW)
-                            x = multiply_add(load_steps(args.c, c_at, load_word(t, C_SK), channels, W, acc), beta, x)
-                        store(row, j * W, x)
-                    if args.activation != 0:
-                        activate_in_place(args, row, width * W)
-                    at = n * load_word(t, O_SN) + (args.out_channel + k0) * load_word(t, O_SK)
-                    at += h * load_word(t, O_SH) + tw * m_w * load_word(t, O_SW)
-                    target = advance(args.out, at)
-                    store_row(target, load_word(t, O_SK), load_word(t, O_SW), row, width, channels, FORM, W)
+                height = min(m_h, load_word(t, OUT_H) - th * m_h)
+                for i in range(height):
+                    row = advance(rows, i * N * W)
+                    store_rows(row, W, straight_line(load_rows(row, W, N, W), REAL))
+                at = n * load_word(t, C_SN) + channel * load_word(t, C_SK)
+                store_word(block, AT_C, at + th * m_h * load_word(t, C_SH) + tw * m_w * load_word(t, C_SW))
+                at = n * load_word(t, O_SN) + channel * load_word(t, O_SK)
+                store_word(block, AT, at + th * m_h * load_word(t, O_SH) + tw * m_w * load_word(t, O_SW))
+                store_word(block, COLUMNS, min(m_w, load_word(t, OUT_W) - tw * m_w))
+                store_word(block, COUNT, height)
+                call_range(load_word(t, WRITE), block, 0, WRITE_ROWS, WRITE_ROWS + 1)
 
     return fft_output

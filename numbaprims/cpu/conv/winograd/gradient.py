@@ -10,9 +10,9 @@ import functools
 
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.driver import open_call
+from numbaprims.cpu.conv.winograd.pixels import PLANES, STRIDED, store_row
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import PLACES, PLANES, STRIDED, Plane
-from numbaprims.cpu.conv.winograd.transform_out import store_row
+from numbaprims.cpu.conv.winograd.transform_in import PLACES, Plane
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (

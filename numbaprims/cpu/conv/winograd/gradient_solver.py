@@ -12,6 +12,7 @@ from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.winograd import cost, driver, gradient
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
+from numbaprims.cpu.conv.winograd.pixels import DENSE, make_read
 from numbaprims.cpu.conv.winograd.solvers import (
     MOST_TAPS,
     common_refusal,
@@ -22,7 +23,6 @@ from numbaprims.cpu.conv.winograd.solvers import (
 )
 from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, make_input
-from numbaprims.cpu.conv.winograd.weights import DENSE
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
@@ -119,13 +119,10 @@ class WinogradWeight(Solver):
         dense = filter_order(q, problem.kernel[1:]) == DENSE
         mr = 8 if target.isa in ("avx512", "neon") else min(4, W)
         kernels = {
-            "input": make_input(
-                q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(problem.x_order, q.x_steps),
-                program(of_h.b_t), program(of_w.b_t),
-            ),
+            "read": make_read(q.x_dtype, acc, form_of(problem.x_order, q.x_steps), W),
+            "input": make_input(acc, tile, n, stride, n, 1, W, program(of_h.b_t), program(of_w.b_t)),
             "output": make_input(
-                q.out_dtype, acc, tile, tile, (1, 1), n, NV, W, form_of(problem.y_order, q.out_steps),
-                program(transposed(of_h.a_t)), program(transposed(of_w.a_t)),
+                acc, tile, tile, (1, 1), n, NV, W, program(transposed(of_h.a_t)), program(transposed(of_w.a_t))
             ),
             "products": gradient.make_correlate(acc, min(mr, W), NV, W),
             "weights": gradient.make_back(
@@ -147,6 +144,7 @@ class WinogradWeight(Solver):
         mine = words | {
             "x_channels": q.out_channels, "x_h": q.out[0], "x_w": q.out[1], "pad_h": 0, "pad_w": 0, "pieces_w": 1,
             "x_blocks": panels * NV, "v_step": u_step,
+            "read": make_read(q.out_dtype, acc, form_of(problem.y_order, q.out_steps), W).address,
         }  # fmt: skip
         mine |= dict(zip(("x_sn", "x_sc", "x_sh", "x_sw"), q.out_steps, strict=True))
         return words, mine

@@ -12,11 +12,22 @@ from numbaprims.cook_toom import Matrix, filtering, program
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
+from numbaprims.cpu.conv.winograd.pixels import (
+    ANY_ORDER,
+    CHANNELS_LAST,
+    DENSE,
+    PLANES,
+    REVERSED,
+    STRIDED,
+    make_read,
+    make_read_weights,
+    make_write,
+)
 from numbaprims.cpu.conv.winograd.products import make_products
 from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
-from numbaprims.cpu.conv.winograd.transform_in import CHANNELS_LAST, LINE, PLACES, PLANES, STRIDED, make_input
+from numbaprims.cpu.conv.winograd.transform_in import LINE, PLACES, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
-from numbaprims.cpu.conv.winograd.weights import DENSE, REVERSED, STRIDED as ANY_ORDER, make_weights
+from numbaprims.cpu.conv.winograd.weights import make_weights
 from numbaprims.cpu.gemm.cost import ceil_div, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.jit import RangeKernel
@@ -110,29 +121,24 @@ def table_words(
     u_step = c_blocks * W * NR + W
     of_h, of_w = filtering(h.m, h.r), filtering(w.m, w.r)
     tile, piece, n, stride = (h.m, w.m), (h.r, w.r), (h.n, w.n), (h.stride, w.stride)
-    combined = bool(problem.scaled or problem.has_c)
     x_order, out_order = (
         (problem.x_order, problem.y_order) if problem.direction == "forward" else (problem.y_order, problem.x_order)
     )
     taps = problem.kernel[1:]
     kernels = {
-        "input": make_input(
-            q.x_dtype, acc, tile, n, stride, n, 1, W, form_of(x_order, q.x_steps), program(of_h.b_t),
-            program(of_w.b_t), line,
-        ),
+        "read": make_read(q.x_dtype, acc, form_of(x_order, q.x_steps), W),
+        "write": make_write(acc, q.out_dtype, q.bias_dtype, form_of(out_order, q.out_steps), W),
+        "read_weights": make_read_weights(q.w_dtype, acc, filter_order(q, taps), W),
+        "input": make_input(acc, tile, n, stride, n, 1, W, program(of_h.b_t), program(of_w.b_t), line),
         "products": products,
-        "output": make_output(
-            acc, q.out_dtype, q.bias_dtype, tile, n, NV, W, form_of(out_order, q.out_steps), combined,
-            program(of_h.a_t), program(with_ones(of_w.a_t)), line,
-        ),
-        "weights": make_weights(
-            q.w_dtype, acc, taps, piece, stride, n, NV, W, filter_order(q, taps), program(of_h.g), program(of_w.g)
-        ),
+        "output": make_output(acc, tile, n, NV, W, program(of_h.a_t), program(with_ones(of_w.a_t)), line),
+        "weights": make_weights(acc, taps, piece, stride, n, NV, W, program(of_h.g), program(of_w.g)),
     }  # fmt: skip
     return (
         pose_words(q)
         | driver.kernel_words(kernels, problem.prepared)
         | {
+            "combined": int(problem.scaled or problem.has_c), "taps_h": taps[0], "taps_w": taps[1],
             "tiles_h": ceil_div(q.out[0], h.m), "tiles_w": ceil_div(q.out[1], w.m), "tiles": tiles, "block": size,
             "blocks": ceil_div(tiles, size), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
             "panels": panels, "vectors": NV, "positions": positions, "x_blocks": x_blocks,

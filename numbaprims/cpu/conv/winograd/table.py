@@ -16,13 +16,14 @@ from numbaprims.dtypes import DTYPES
 # m: products of one panel, [n * n][rows][NR].  first, count: the tiles of the block.  x_channel, out_channel: where the
 # group's channels begin.  panel: which NR channels of the result.  blocks, more: vectors of channels that are in v, and
 # whether their products are added to those before, where not all channels are transformed at once.  room: address of
-# the worker's scratch memory.
+# the worker's scratch memory.  buffer to right: what transforms hand to the kernels of pixels.py.
 BLOCK = Arguments(
     arrays=("x", "v", "u", "m", "out", "bias", "c", "w"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "table", "first", "count", "x_channel", "out_channel", "panel", "activation", "has_c", "has_bias", "bias_step",
-        "blocks", "more", "room",
+        "blocks", "more", "room", "buffer", "shifts", "rows", "row_step", "columns", "channels", "at", "at_c", "at_h",
+        "down", "left", "right",
     ),
 )  # fmt: skip
 
@@ -35,14 +36,16 @@ BLOCK = Arguments(
 # y_table: address of the table of y's gradient as an input.  chunk: vectors of channels that are transformed at once,
 # some_panels: panels whose sums are kept at once, m_panel: elements from one of them to the next, lanes: of a vector.
 # v_block, v_tile, v_part: elements from one vector (or panel) of channels, tile and part of a spectrum to the next;
-# in_h, in_w: pixels of a tile that are read.  The kernels are addresses; *_bytes and *_at are places in the workspace.
+# in_h, in_w: pixels of a tile that are read.  combined: whether alpha or c follow.  The kernels are addresses; *_bytes
+# and *_at are places in the workspace.
 TABLE = (
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
     "w_sk", "w_sc", "w_sr", "w_ss", "w_start", "w_group", "w_size", "tiles_h", "tiles_w", "tiles", "block",
     "blocks", "rows", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
     "u_group", "sum_size",
-    "input", "products", "output", "weights", "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
+    "input", "products", "output", "weights", "read", "write", "read_weights", "combined",
+    "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
     "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table", "u_at",
     "chunk", "some_panels", "m_panel", "lanes", "v_block", "v_tile", "v_part", "in_h", "in_w", "room_at",
 )  # fmt: skip

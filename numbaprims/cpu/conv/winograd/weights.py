@@ -5,21 +5,22 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import PLACES, Plane
-from numbaprims.cpu.gemm.finish import load_steps
+from numbaprims.cpu.conv.winograd.transform_in import AT, BUFFER, CHANNELS, COUNT, PLACES, Plane
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
+    address_of,
     advance,
+    block_of,
+    call_range,
     load,
     load_rows,
-    load_wide_rows,
     load_word,
     pointer_from_address,
     stack_array,
     store,
     store_rows,
+    store_word,
     straight_line,
-    transpose,
     zeros,
 )
 from numbaprims.dtypes import DTYPES
@@ -27,22 +28,18 @@ from numbaprims.dtypes import DTYPES
 X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP, X_BLOCKS, PIECES, PIECES_W = (
     WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step", "x_blocks", "pieces", "pieces_w")
 )
-# The taps of a channel, and the channels of a filter, lie side by side; the taps do, turned round; neither.
-DENSE, REVERSED, STRIDED = 0, 1, 2
-W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss"))
+READ, W_SK, W_SC = WORD["read_weights"], WORD["w_sk"], WORD["w_sc"]
 
 
 @functools.cache
 def make_weights(
-    dtype: str, acc: str, taps: Plane, piece: Plane, stride: Plane, n: Plane, NV: int, W: int, ORDER: int,
-    CODE_H: str, CODE_W: str,
-) -> RangeKernel:  # fmt: skip
+    acc: str, taps: Plane, piece: Plane, stride: Plane, n: Plane, NV: int, W: int, CODE_H: str, CODE_W: str
+) -> RangeKernel:
     """u[panel][i * NW + j][piece][c][k] for W output channels at a time: tile = panel * NV + vector.
 
-    A piece has up to `piece` of the filter's `taps`, `stride` apart; those past the filter's last are zero.  ORDER
-    says how filters lie: they are read whole and transposed where that is possible.
+    A piece has up to `piece` of the filter's `taps`, `stride` apart; those past the filter's last are zero.
     """
-    types = BLOCK.types(w=dtype, u=acc)
+    types = BLOCK.types(u=acc)
     (R, S), (RH, RW), (SH, SW), (NH, NW) = taps, piece, stride, n
     TAPS = R * S
     NR = NV * W
@@ -53,11 +50,11 @@ def make_weights(
     @range_kernel(
         "winograd_weights",
         types,
-        spec=(dtype, acc, taps, piece, stride, n, NV, W, ORDER, CODE_H, CODE_W),
+        spec=(acc, taps, piece, stride, n, NV, W, CODE_H, CODE_W),
         room=ROOM * DTYPES[acc].itemsize,
     )
     def winograd_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t, block = args.table, block_of(args)
         # what a reversed filter is short of whole vectors lies before its first tap
         given = advance(pointer_from_address(args.room, acc), W * W)
         own = stack_array(acc, OWN)
@@ -78,25 +75,11 @@ def make_weights(
                 continue
             for xb in range(x_blocks):
                 channels = min(W, load_word(t, X_CHANNELS) - xb * W)
-                w = advance(args.w, k0 * load_word(t, W_SK) + xb * W * load_word(t, W_SC))
-                if ORDER == DENSE:
-                    for e in range(0, channels * TAPS, W):
-                        valid = min(W, channels * TAPS - e)
-                        block = load_wide_rows(advance(w, e), load_word(t, W_SK), filters, valid, W)
-                        store_rows(advance(given, e * W), W, transpose(block))
-                elif ORDER == REVERSED:
-                    for c in range(channels - 1, -1, -1):
-                        last = advance(w, c * load_word(t, W_SC) - (TAPS - 1))
-                        for e in range(0, TAPS, W):
-                            block = load_wide_rows(advance(last, e), load_word(t, W_SK), filters, min(W, TAPS - e), W)
-                            store_rows(advance(given, ((c + 1) * TAPS - 1 - e) * W), -W, transpose(block))
-                else:
-                    for c in range(channels):
-                        for r in range(R):
-                            for s in range(S):
-                                at = c * load_word(t, W_SC) + r * load_word(t, W_SR) + s * load_word(t, W_SS)
-                                value = load_steps(w, at, load_word(t, W_SK), filters, W, acc)
-                                store(given, ((c * R + r) * S + s) * W, value)
+                store_word(block, AT, k0 * load_word(t, W_SK) + xb * W * load_word(t, W_SC))
+                store_word(block, BUFFER, address_of(given))
+                store_word(block, COUNT, filters)
+                store_word(block, CHANNELS, channels)
+                call_range(load_word(t, READ), block, 0, 0, 1)
                 for p in range(pieces):
                     piece_h, piece_w = divmod(p, load_word(t, PIECES_W))
                     r0, s0 = load_word(firsts, piece_h), load_word(firsts, piece_w + PLACES)
