@@ -1,11 +1,13 @@
 """What every test shares: the device, the seed, the cache of compiled kernels, the Hypothesis profiles."""
 
 import contextlib
+import functools
 import importlib.util
 import inspect
 import os
 import random
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
@@ -115,6 +117,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="about the kernels of the CPU"))
         if item.get_closest_marker("slow") and not config.option.slow:
             item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+#: Seconds of CPU after which a drawn test draws no more: most examples compile kernels of their own.
+BUDGET = 3.0
+_drawing = {"seconds": 0.0, "failed": False}
+
+
+def _within_budget(test):
+    """A drawn test's examples; those after the budget pass unseen. A failure, which is drawn again, has no budget."""
+    from hypothesis.errors import UnsatisfiedAssumption
+
+    @functools.wraps(test)
+    def example(*args, **kwargs):
+        if _drawing["seconds"] > BUDGET and not _drawing["failed"]:
+            return
+        began = time.process_time()
+        try:
+            test(*args, **kwargs)
+        except UnsatisfiedAssumption:
+            raise
+        except Exception:
+            _drawing["failed"] = True
+            raise
+        finally:
+            _drawing["seconds"] += time.process_time() - began
+
+    example.budgeted = True
+    return example
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _drawing.update(seconds=0.0, failed=False)
+    drawn = getattr(getattr(item, "function", None), "hypothesis", None)
+    if drawn is not None and not item.config.option.fuzz and not hasattr(drawn.inner_test, "budgeted"):
+        drawn.inner_test = _within_budget(drawn.inner_test)
 
 
 @pytest.hookimpl(wrapper=True)

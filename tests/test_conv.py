@@ -71,17 +71,16 @@ def takers(direction, dtypes=DTYPES):
     return [solver for solver in SOLVERS if solver in found]
 
 
+SOME = {"f32": slice(None), "f64": slice(0, None, 2), "f16": slice(0, None, 4), "bf16": slice(2, None, 4)}
 PAIRS = [(solver, direction) for direction in DIRECTIONS for solver in takers(direction)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("solver, direction", PAIRS)
 def test_exact(solver, direction, dtype):
-    """Small integers, all geometries and layouts, out full of NaN: bit for bit, or within a transform's bound."""
-    rng = np.random.default_rng(1)
-    ran = 0
-    # every type and layout has kernels of its own to compile
-    for at, case in enumerate(CASES if dtype == "f32" else CASES[::2]):
+    """Small integers, all geometries (in float32: each compiles), out full of NaN: bits, or a transform's bound."""
+    rng, ran = np.random.default_rng(1), 0
+    for at, case in enumerate(CASES[SOME[dtype]]):
         shapes, sums = case.operand_shapes(direction), case.sums(direction)
         first, second = (exact_integers(shape, dtype, sums, rng) for shape in shapes)
         expected = case.expected(direction, first, second)

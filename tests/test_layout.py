@@ -1,6 +1,7 @@
 """The rules of the source tree, as tests: who may import whom, and what stands where."""
 
 import ast
+import functools
 import graphlib
 import re
 from collections.abc import Iterator
@@ -91,10 +92,15 @@ MAY_IMPORT = {
 }
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(), str(path))))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, absolute module) for everything that `path` imports, the late imports inside functions too."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -143,7 +149,7 @@ def test_modules_import_in_no_circle():
     names = {name_of(path): path for path in MODULES}
     needs = {}
     for name, path in names.items():
-        blocks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.If)]
+        blocks = [node for node in nodes(path) if isinstance(node, ast.If)]
         types = {
             line
             for node in blocks
@@ -176,7 +182,7 @@ def test_only_jit_compiles():
     for path in MODULES:
         if name_of(path) in ("numbaprims.cpu.jit", "numbaprims.gpu.jit"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             used = (
                 isinstance(node, ast.Attribute)
                 and isinstance(node.value, ast.Name)
@@ -224,7 +230,7 @@ FOREIGN_ENVIRONMENT = {
 def reads_environment(path: Path) -> list[int]:
     return [
         node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"))
         or (isinstance(node, ast.ImportFrom) and node.module == "os" and "environ" in str(ast.dump(node)))
     ]

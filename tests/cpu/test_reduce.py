@@ -50,7 +50,8 @@ def check(of: Case, solvers: list[str] | None = None, units: float = 64.0, resul
 SWEPT = ("softmax", "batch_norm_train_running", "batch_norm_backward")
 #: The unbiased variance of one element is not defined.
 SWEEP = [
-    *((name, layout, dtype) for name in SWEPT for layout in LAYOUTS for dtype in ("f32", "bf16")
+    *((name, layout, dtype) for name in SWEPT for dtype in ("f32", "bf16")
+      for layout in (LAYOUTS if dtype == "f32" else list(LAYOUTS)[::2])
       if (name, layout) != ("batch_norm_train_running", "one element")),
     *((name, layout, dtype) for name in SWEPT[:2] for layout in ("tails", "between", "planes")
       for dtype in ("f64", "f16")),
