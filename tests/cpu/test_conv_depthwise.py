@@ -22,8 +22,8 @@ from numbaprims.cpu.simd import (
     tile_store,
     tile_zeros,
 )
-from numbaprims.cpu.simd.pixels import pixel_end, pixel_gradient, pixel_window
-from numbaprims.cpu.simd.window import window_end, window_gradient, window_rows, window_spread
+from numbaprims.cpu.simd.tiles.pixels import pixel_end, pixel_gradient, pixel_window
+from numbaprims.cpu.simd.tiles.window import window_end, window_gradient, window_rows, window_spread
 
 
 def make_window(elem, RT, R, S, SH, SW, W, SPREAD):

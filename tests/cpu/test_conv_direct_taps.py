@@ -19,7 +19,7 @@ from numbaprims.cpu.simd import (
     splat,
     store_rows,
 )
-from numbaprims.cpu.simd.taps import (
+from numbaprims.cpu.simd.tiles.taps import (
     PLACE,
     grid_end,
     load_phases,

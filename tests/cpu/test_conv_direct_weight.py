@@ -15,7 +15,7 @@ from numbaprims.cpu import target
 from numbaprims.cpu.conv.direct.weight_layout import Gradient
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.simd import Arguments, lanes, store, tile_load, tile_store
-from numbaprims.cpu.simd.taps_gradient import PIXELS, load_wide_bits, tile_inner_taps, tile_sums
+from numbaprims.cpu.simd.tiles.taps_gradient import PIXELS, load_wide_bits, tile_inner_taps, tile_sums
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
 

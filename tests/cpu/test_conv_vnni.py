@@ -11,8 +11,8 @@ from numbaprims.cpu.conv.vnni.kernels import make_pack_weights, make_stage, make
 from numbaprims.cpu.gemm.solvers import SIGN_BITS
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.simd import Arguments, lanes, tile_store, tile_zeros
-from numbaprims.cpu.simd.block_dot_rows import tile_dot_rows
 from numbaprims.cpu.simd.dot import dot_feature
+from numbaprims.cpu.simd.tiles.dot_rows import tile_dot_rows
 
 ARGS = Arguments(arrays=("out", "a", "b", "places"), ints=("places_at", "rows", "groups"))
 W = lanes("i32", target.current().vector_bytes)

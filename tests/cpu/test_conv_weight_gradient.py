@@ -8,7 +8,7 @@ from numbaprims.cpu import target
 from numbaprims.cpu.conv.weight_gradient.solver import Cut, WeightGemm, box
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.simd import Arguments, lanes, tile_store
-from numbaprims.cpu.simd.block_table import tile_multiply_table
+from numbaprims.cpu.simd.tiles.product_table import tile_multiply_table
 from numbaprims.reference import conv as reference
 
 ARGS = Arguments(arrays=("out", "a", "b", "table"), ints=("k",))

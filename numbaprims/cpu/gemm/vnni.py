@@ -31,9 +31,9 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
-from numbaprims.cpu.simd.block_dot import tile_multiply_dot
 from numbaprims.cpu.simd.dot import dot_u8s8
 from numbaprims.cpu.simd.groups import load_group_columns, load_group_rows, load_words
+from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 
 
 @functools.cache

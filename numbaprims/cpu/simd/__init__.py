@@ -49,22 +49,6 @@ from numbaprims.cpu.simd.arithmetic import (
     trunc,
     zeros,
 )
-from numbaprims.cpu.simd.block import (
-    load_rows,
-    stack_tile,
-    store_rows,
-    tile_add,
-    tile_inner,
-    tile_load,
-    tile_multiply,
-    tile_prefetch,
-    tile_reduce_store,
-    tile_scale,
-    tile_store,
-    tile_zeros,
-)
-from numbaprims.cpu.simd.block_dot import tile_multiply_dot
-from numbaprims.cpu.simd.block_rows import tile_multiply_rows
 from numbaprims.cpu.simd.compare import (
     all_lanes,
     any_lane,
@@ -140,6 +124,22 @@ from numbaprims.cpu.simd.memory import (
     store_first,
     store_scalar,
 )
+from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
+from numbaprims.cpu.simd.tiles.product import (
+    load_rows,
+    stack_tile,
+    store_rows,
+    tile_add,
+    tile_inner,
+    tile_load,
+    tile_multiply,
+    tile_prefetch,
+    tile_reduce_store,
+    tile_scale,
+    tile_store,
+    tile_zeros,
+)
+from numbaprims.cpu.simd.tiles.product_rows import tile_multiply_rows
 from numbaprims.cpu.simd.transforms import (
     some_vectors,
     store_narrow_rows,

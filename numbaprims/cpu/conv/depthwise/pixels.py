@@ -31,7 +31,7 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.pixels import pixel_end, pixel_gradient, pixel_window
+from numbaprims.cpu.simd.tiles.pixels import pixel_end, pixel_gradient, pixel_window
 
 # Names as in depthwise_rows.  in_column, out_column: from pixel to pixel.  panels: of W channels; blocks: of `block`
 # panels.  strips: of pixels of the result in which the sums of a weight's gradient are cut, `strip` rows each.

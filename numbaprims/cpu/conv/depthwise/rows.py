@@ -32,7 +32,7 @@ from numbaprims.cpu.simd import (
     tile_zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.window import window_end, window_gradient, window_rows, window_spread
+from numbaprims.cpu.simd.tiles.window import window_end, window_gradient, window_rows, window_spread
 
 # Forward and for the weights "in" is x and "out" is y, for the data "in" is dy and "out" is dx.  The result's channel
 # k reads channel k // multiplier of "in".  row, column: where the first window begins in x (forward and weights), or

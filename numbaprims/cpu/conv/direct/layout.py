@@ -16,7 +16,7 @@ from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.simd.taps import PLACE
+from numbaprims.cpu.simd.tiles.taps import PLACE
 
 SLACK = 256  # bytes behind panels, which may be written a vector past their end
 COPY = {"planes": 0.287, "pixels": 0.492}  # cycles an element of the padded copy takes

@@ -26,7 +26,7 @@ from numbaprims.cpu.simd import (
     store_scalar,
     zeros,
 )
-from numbaprims.cpu.simd.taps import pixels_end, tile_taps_pixels
+from numbaprims.cpu.simd.tiles.taps import pixels_end, tile_taps_pixels
 
 
 @helper

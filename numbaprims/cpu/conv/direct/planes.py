@@ -28,7 +28,7 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.taps import PLACE, grid_end, load_phases, load_phases_inside, stream_end, tile_taps
+from numbaprims.cpu.simd.tiles.taps import PLACE, grid_end, load_phases, load_phases_inside, stream_end, tile_taps
 
 # A tile is an image, a group, a block of `block` filters, and a band of `band` rows of the result.  in_*: of what
 # windows walk over; row, column: where the first window begins.  copy_c, copy_phase: elements from channel to channel

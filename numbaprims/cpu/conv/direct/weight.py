@@ -32,7 +32,7 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.arguments import Arguments
-from numbaprims.cpu.simd.taps_gradient import PIXELS, load_wide_bits, tile_inner_taps, tile_sums
+from numbaprims.cpu.simd.tiles.taps_gradient import PIXELS, load_wide_bits, tile_inner_taps, tile_sums
 
 # A tile is a group and a slice: `slice_bands` bands of rows of images, n by n; it has sums of its own.  first is dy,
 # second x.  pixels: address of a head of PIXELS words (vectors of a band, how many of them lie in one row, words to the

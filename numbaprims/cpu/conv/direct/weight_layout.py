@@ -10,7 +10,7 @@ from numbaprims.cpu.conv.direct import weight
 from numbaprims.cpu.conv.direct.layout import COPY, TILE_WAKES, Phases
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.program import Program
-from numbaprims.cpu.simd.taps_gradient import PIXELS
+from numbaprims.cpu.simd.tiles.taps_gradient import PIXELS
 
 READ_DY = 0.123  # cycles an element of dy takes, read from afar
 COPY_DY = 0.205  # more where it is written into a panel

@@ -46,7 +46,7 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.arguments import load_word
-from numbaprims.cpu.simd.block_dot_rows import tile_dot_rows
+from numbaprims.cpu.simd.tiles.dot_rows import tile_dot_rows
 
 # One row of pixels: out[column * words + group].
 STAGE = Arguments(arrays=("out", "source"), ints=("columns", "channels", "words", "c_step", "w_step"))

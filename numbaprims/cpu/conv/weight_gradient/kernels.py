@@ -39,7 +39,7 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
-from numbaprims.cpu.simd.block_table import tile_multiply_table
+from numbaprims.cpu.simd.tiles.product_table import tile_multiply_table
 
 KERNEL, STRIDE, DILATION = WORD["k_d"], WORD["stride_d"], WORD["dilation_d"]
 X_SIZE, XS, PAD = WORD["x_d"], WORD["xs_n"], WORD["pad_d"]
