@@ -206,7 +206,7 @@ def make_channels_last() -> RangeKernel:
     copies that workers share went from core to core.
     """
 
-    @range_kernel("conv_implicit_last", BYTES, spec=())
+    @range_kernel("conv_implicit_channels_last", BYTES, spec=())
     def implicit_channels_last(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         mine = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
         stage_words = stack_words(80)
