@@ -124,14 +124,16 @@ BUDGET = 3.0
 _drawing = {"seconds": 0.0, "failed": False}
 
 
+class _Spent(pytest.skip.Exception):
+    """Ends the drawing: Hypothesis lets skips through, and nothing else that is no failure."""
+
+
 def _within_budget(test):
-    """A drawn test's examples; those after the budget pass unseen. A failure, which is drawn again, has no budget."""
+    """A drawn test's examples until the budget is spent. A failure, which is drawn again, has no budget."""
     from hypothesis.errors import UnsatisfiedAssumption
 
     @functools.wraps(test)
     def example(*args, **kwargs):
-        if _drawing["seconds"] > BUDGET and not _drawing["failed"]:
-            return
         began = time.process_time()
         try:
             test(*args, **kwargs)
@@ -142,9 +144,19 @@ def _within_budget(test):
             raise
         finally:
             _drawing["seconds"] += time.process_time() - began
+        if _drawing["seconds"] > BUDGET and not _drawing["failed"]:
+            raise _Spent("no more examples")  # once all has been drawn: fewer draws than before would be an error
 
     example.budgeted = True
     return example
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call():
+    try:
+        return (yield)
+    except _Spent:
+        return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
