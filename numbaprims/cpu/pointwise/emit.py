@@ -32,7 +32,7 @@ from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import lanes, llvm_element
 from numbaprims.formulas.value import at_most, select
 
-# How many bytes ahead of a step streaming kernels ask for its lines: the processor's own prefetching ends at each page.
+# How many bytes ahead of a step streaming kernels prefetch lines: the processor's own prefetching ends at each page.
 # Without this the costlier kinds reach 76 % of a copy instead of 96 % (Zen 5), the cheapest take 5 to 12 % longer
 # (Zen 4).
 FAR = 4096
@@ -71,7 +71,7 @@ class _Run:
         at = self.pointers[array.slot], i
         store_narrow_value(self.b, *at, value.value, array.dtype, mask, stream=self.form.stream)
 
-    def _ask(self, array: Operand, i: Any) -> None:
+    def _prefetch(self, array: Operand, i: Any) -> None:
         """For the lines of a later step."""
         if self.form.stream and array.kind == "row":
             far = i + lanes(array.dtype, FAR)
@@ -82,7 +82,7 @@ class _Run:
         form = self.form
         if mask is None:
             for array in form.operands:
-                self._ask(array, i)
+                self._prefetch(array, i)
         found = self.formula.function(*(self._load(array, i, mask) for array in form.operands), *self.numbers)
         for array, value in zip(form.results, found if isinstance(found, tuple) else (found,), strict=True):
             self._store(array, i, mask, value)

@@ -234,7 +234,7 @@ class Memory:
         """An element of an input, of each lane."""
         array, pointer = self.arrays[slot], self.segment[slot]
         if first_reading and array.kind == "row" and self.v.lanes != "one":
-            self._ask(slot, place)
+            self._prefetch(slot, place)
         if self.along:
             return self.load_vector(pointer, place.i, place.mask, array.dtype)
         index = place.i * self.inner_stride(array)
@@ -242,7 +242,7 @@ class Memory:
             return self.load_vector(pointer, index, self.lane_mask, array.dtype)
         return self.splat(self.load_scalar(pointer, index, array.dtype), self.vector)
 
-    def _ask(self, slot: int, place: Place) -> None:
+    def _prefetch(self, slot: int, place: Place) -> None:
         """For the lines that a later step reads, and those of the result where a later pass writes them."""
         if not self.v.ahead or place.mask is not None:
             return

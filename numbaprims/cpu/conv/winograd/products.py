@@ -13,7 +13,7 @@ ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blo
 
 
 def ahead(acc: str) -> int:
-    """Elements of filters that products ask for in advance: 8 kB, one to two positions.
+    """Elements of filters that products prefetch: 8 kB, one to two positions.
 
     They pass by once for each block, from the third-level cache or memory: 256 x 14 x 14 took 388 us without and 336
     with, 512 x 7 x 7 760 and 593, spectra of 128 x 28 x 28 by 11 x 11 8.6 ms and 2.2.

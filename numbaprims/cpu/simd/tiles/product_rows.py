@@ -16,18 +16,18 @@ from numbaprims.cpu.simd.types import Pointer, Vec
 
 
 @intrinsic(prefer_literal=True)
-def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, ASK, MR, NV, W):  # type: ignore[no-untyped-def]
+def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, LINES, MR, NV, W):  # type: ignore[no-untyped-def]
     """tile + the sum over p < k of a[place(r) + p] * b[p * NV * W + j], where place(r) is `unit` times word
     i + min(r, rows - 1) of the int64 at address `places`.
 
     Neighbours along k are neighbours in memory: a row needs one address register, so that tiles of up to 8 rows run
-    from unpacked rows as fast as from panels.  The loop over k is unrolled by 4, and each round asks for ASK lines
+    from unpacked rows as fast as from panels.  The loop over k is unrolled by 4, and each round prefetches LINES lines
     from `ahead` on: what the next tiles will read, and no prefetcher knows of.
     """
-    literal = [int_literal(t) for t in (ASK, MR, NV, W)]
+    literal = [int_literal(t) for t in (LINES, MR, NV, W)]
     if None in literal or not isinstance(a, Pointer) or not isinstance(b, Pointer):
         return None
-    ask, height, vectors, lanes = (int(n) for n in literal if n is not None)
+    lines, height, vectors, lanes = (int(n) for n in literal if n is not None)
     result = types.UniTuple(Vec(compute_element(a.elem), lanes), height * vectors)
     if tile != result or b.elem != compute_element(a.elem):
         return None
@@ -64,10 +64,10 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, A
                 rows_at, b_at, far, sums = at[:height], at[height], at[height + 1], at[height + 2 :]
                 for u in range(steps):
                     sums = update(sums, rows_at, b_at, u)
-                    if steps == 4 and u < ask:
+                    if steps == 4 and u < lines:
                         prefetch_value(builder, far, number(u * line), 2, False)
                 rows_next = [builder.gep(row, [number(steps)]) for row in rows_at]
-                far = builder.gep(far, [number(ask * line if steps == 4 else 0)])
+                far = builder.gep(far, [number(lines * line if steps == 4 else 0)])
                 return [*rows_next, builder.gep(b_at, [number(steps * vectors * lanes)]), far, *sums]
 
             return repeat(builder, count, state, step, label)
@@ -79,4 +79,4 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, A
         return context.make_tuple(builder, result, state[height + 2 :])
 
     i64 = types.int64
-    return result(tile, a, i64, i64, i64, i64, b, i64, ahead, ASK, MR, NV, W), codegen
+    return result(tile, a, i64, i64, i64, i64, b, i64, ahead, LINES, MR, NV, W), codegen
