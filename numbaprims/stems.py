@@ -26,6 +26,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         f"{name}_pool{way}" for way in ("", "_backward")
         for name in ("max", "avg", "lp", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
     ),
+    "stack": ("stack",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.

@@ -24,6 +24,7 @@ KERNELS_NEED = {
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays", "device_views",
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
+    "stacks",
 }  # fmt: skip
 
 # tables of plain data, which import nothing of ours: everybody may
@@ -43,19 +44,20 @@ MAY_IMPORT = {
     "workspace": {"settings"},
     "polynomials": set(),
     "formulas": {"polynomials", "ops.activation_kinds"},
+    "stacks": set(),
     "cook_toom": set(),
     "fourier": {"cook_toom"},
     "kernel_cache": {"settings", "kernel_files", "source_digest"},
     "kernel_files": {"settings"},
     "source_digest": set(),
-    "reference": {"shapes", "arrays", "ops.activation_kinds"},  # the table, which imports nothing
+    "reference": {"shapes", "arrays", "ops.activation_kinds", "stacks"},  # the table, which imports nothing
     "datasets": set(),
     "tuning": {"settings", "kernel_cache"},
     "cpu": KERNELS_NEED,
     "gpu": KERNELS_NEED,
     # explain looks names up in the package's own table of public names, hence ""
     "dispatch": {"tuning", "settings", "arrays", "device_arrays", "shapes", "workspace", "reference", ""},
-    "ops": {"dispatch", "settings", "arrays", "shapes", "reference", "formulas"},
+    "ops": {"dispatch", "settings", "arrays", "shapes", "reference", "formulas", "stacks"},
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
     "frontends": {"ops", "settings", "arrays", "shapes", ""},
     # the public functions by name, hence ""; what `forget` clears

@@ -1,0 +1,78 @@
+"""The problem of a stack: steps that run one after another over every image and channel."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dtypes import DTYPES
+from numbaprims.stacks.operations import Size, Step, Window, sizes_of
+
+
+@dataclasses.dataclass(frozen=True)
+class StackProblem(Problem):
+    """``y = steps(x)`` of x (n, c, height, width).
+
+    Arrays of a launch: y, x, the parameters (c, numbers) in the type that is computed in, and what is added, in the
+    order of the operations.
+    """
+
+    stem: ClassVar[str] = "stack"
+    dtype: str
+    n: int
+    c: int
+    size: Size
+    """Height and width of x."""
+    steps: tuple[str, ...]
+    """Texts of the steps."""
+    layout: str
+    """"channels_first" (contiguous planes), "channels_last" (contiguous pixels) or "strided"."""
+    most: int = 0
+    """Steps of a sequence, at most; 0: any number."""
+    limit: int = 0
+    """Bytes of a cache that a sequence may take; 0: the solver decides."""
+    strides: tuple[tuple[int, ...], ...] = dataclasses.field(compare=False, default=())
+    """Of each array of a launch, in elements: over (n, c, height, width), of the parameters over (c, numbers)."""
+    in_place: bool = dataclasses.field(compare=False, default=False)
+    """Whether y lies where x does."""
+
+    @property
+    def parsed(self) -> tuple[Step, ...]:
+        return tuple(Step.parse(text) for text in self.steps)
+
+    @property
+    def sizes(self) -> list[Size]:
+        """Height and width of x, and behind each step."""
+        return sizes_of(self.parsed, self.size)
+
+    @property
+    def numbers(self) -> int:
+        """Parameters of a channel."""
+        return sum(step.numbers for step in self.parsed)
+
+    @property
+    def empty(self) -> bool:
+        return 0 in (self.n, self.c, *self.sizes[-1])
+
+    def flops(self) -> float:
+        total = 0.0
+        for step, (h, w) in zip(self.parsed, self.sizes[1:], strict=True):
+            each = sum(each.kernel[0] * each.kernel[1] if isinstance(each, Window) else 1 for each in step.operations)
+            total += float(self.n * self.c * h * w * each)
+        return total
+
+    def bytes_moved(self) -> float:
+        """x and what is added read, y written: nothing between the steps."""
+        item = DTYPES[self.dtype].itemsize
+        elements = self.size[0] * self.size[1] + self.sizes[-1][0] * self.sizes[-1][1]
+        for step, (h, w) in zip(self.parsed, self.sizes[1:], strict=True):
+            elements += step.arrays * h * w
+        return float(self.n * self.c * elements * item)
+
+    def roundings(self) -> int:
+        return 4 * sum(len(step.operations) for step in self.parsed) + 8
+
+    def bench_command(self) -> str:
+        h, w = self.size
+        return f"numbaprims bench stack --shapes {self.n}x{self.c}x{h}x{w}x{len(self.steps)} --dtype {self.dtype}"

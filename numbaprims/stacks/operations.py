@@ -1,0 +1,154 @@
+"""What a stack is made of: element-wise operations, windows, and the steps that they form.
+
+An operation is one thing that is done to each element or window of an image (n, c, height, width).  Operations form
+steps: an element-wise one joins the step before it, a window begins a new one unless the step has none yet (Weber et
+al., BrainSlug, 2018, section 4.1).  Every operation has a text, by which problems and kernels know it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+Size = tuple[int, int]
+
+#: Element-wise operations that are no activation -> the parameters of a channel.
+NUMBERS = {
+    "batch_norm": 3,  # (x - p0) * p1 + p2
+    "affine": 2,  # x * p0 + p1
+    "bias": 1,  # x + p0
+    "scale": 1,  # x * p0
+    "add": 0,  # x + the element of a further array
+}
+
+
+class Pointwise(NamedTuple):
+    """An element-wise operation: of `NUMBERS`, or a kind of activation."""
+
+    kind: str
+    numbers: int = 0
+    """Parameters of a channel; those of an activation are the same for all channels."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind}/{self.numbers}"
+
+
+class Window(NamedTuple):
+    """Pooling over height and width."""
+
+    op: str
+    """"max" or "avg"."""
+    kernel: Size
+    stride: Size
+    before: Size = (0, 0)
+    """Padding in front of each dimension, and behind it."""
+    after: Size = (0, 0)
+    dilation: Size = (1, 1)
+    ceil: bool = False
+    """Whether the last window may reach out behind (torch's ceil_mode)."""
+    count_include_pad: bool = True
+
+    @property
+    def text(self) -> str:
+        pairs = (self.kernel, self.stride, self.before, self.after, self.dilation)
+        words = (self.op, *(f"{h}x{w}" for h, w in pairs), int(self.ceil), int(self.count_include_pad))
+        return "/".join(map(str, words))
+
+    def out_size(self, size: Size) -> Size:
+        """Height and width of the result."""
+        h, w = (self._along(d, length) for d, length in enumerate(size))
+        return h, w
+
+    def _along(self, d: int, length: int) -> int:
+        extent = (self.kernel[d] - 1) * self.dilation[d] + 1
+        room = length + self.before[d] + self.after[d] - extent
+        step = self.stride[d]
+        if room < 0:
+            return 0
+        outputs = (room + (step - 1 if self.ceil else 0)) // step + 1
+        # the last window begins inside or in the padding in front
+        return outputs - int(self.ceil and (outputs - 1) * step >= length + self.before[d])
+
+    def rows_read(self, lo: int, hi: int, height: int) -> Size:
+        """The rows of the input that rows [lo, hi) of the result are made of."""
+        extent = (self.kernel[0] - 1) * self.dilation[0] + 1
+        first = lo * self.stride[0] - self.before[0]
+        return max(0, first), min(height, (hi - 1) * self.stride[0] - self.before[0] + extent)
+
+
+Operation = Pointwise | Window
+
+
+def parse(text: str) -> Operation:
+    """The operation of a text.
+
+    >>> parse("relu/0")
+    Pointwise(kind='relu', numbers=0)
+    >>> parse(Window("max", (3, 3), (1, 1), (1, 1), (1, 1)).text).kernel
+    (3, 3)
+    """
+    kind, *words = text.split("/")
+    if len(words) == 1:
+        return Pointwise(kind, int(words[0]))
+    pairs = [tuple(map(int, word.split("x"))) for word in words[:5]]
+    return Window(kind, *pairs, bool(int(words[5])), bool(int(words[6])))  # type: ignore[arg-type]
+
+
+class Step(NamedTuple):
+    """Operations of which one at most is a window: what one pass over a tile computes."""
+
+    operations: tuple[Operation, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(operation.text for operation in self.operations)
+
+    @classmethod
+    @functools.cache
+    def parse(cls, text: str) -> Step:
+        """The step of a text."""
+        return cls(tuple(parse(word) for word in text.split()))
+
+    @property
+    def window(self) -> Window | None:
+        return next((each for each in self.operations if isinstance(each, Window)), None)
+
+    @property
+    def numbers(self) -> int:
+        """Parameters of a channel."""
+        return sum(each.numbers for each in self.operations if isinstance(each, Pointwise))
+
+    @property
+    def arrays(self) -> int:
+        """Further arrays that are added."""
+        return sum(isinstance(each, Pointwise) and each.kind == "add" for each in self.operations)
+
+    def out_size(self, size: Size) -> Size:
+        """Height and width of the result."""
+        return size if self.window is None else self.window.out_size(size)
+
+
+def steps_of(operations: Iterable[Operation]) -> tuple[Step, ...]:
+    """The steps of consecutive operations.
+
+    >>> relu, pool = Pointwise("relu"), Window("max", (2, 2), (2, 2))
+    >>> [len(step.operations) for step in steps_of([relu, pool, relu, pool, pool, relu])]
+    [3, 1, 2]
+    """
+    steps: list[list[Operation]] = []
+    for each in operations:
+        full = isinstance(each, Window) and steps and any(isinstance(other, Window) for other in steps[-1])
+        if full or not steps:
+            steps.append([])
+        steps[-1].append(each)
+    return tuple(Step(tuple(step)) for step in steps)
+
+
+def sizes_of(steps: Sequence[Step], size: Size) -> list[Size]:
+    """Height and width before the first step, and behind each."""
+    sizes = [size]
+    for step in steps:
+        sizes.append(step.out_size(sizes[-1]))
+    return sizes
