@@ -19,7 +19,7 @@ def memory_operand(ins: Instruction, index: int) -> str:
 @instruction("ld", "ldu")
 def _load(context: Context, ins: Instruction) -> Step:
     space = space_of(ins)
-    if space == "param":
+    if space == "param" and not ins.operands[1].startswith("[%"):
         return load_parameter(context, ins)
     kind = types_of(ins.modifiers)[-1]
     names = elements(ins.operands[0])

@@ -1,0 +1,208 @@
+"""The solvers of stacks on a GPU: sequences in shared memory, and each step by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from numbaprims.dispatch.solver import Config, Launcher
+from numbaprims.dtypes import DTYPES
+from numbaprims.gpu.launch import Addresses, Step, make_launcher, step
+from numbaprims.gpu.solver import Solver
+from numbaprims.gpu.stack import planning, table
+from numbaprims.gpu.stack.kernels import make_sequence
+from numbaprims.gpu.stack.planning import Room, Sequence, parts_of
+from numbaprims.stacks.operations import Operation
+
+KIB = 1024
+BLOCKS = (1 << 31) - 1
+"""Of a launch."""
+_SECTOR = 32
+"""Bytes that memory moves at a time."""
+
+
+def group_of(problem: Any) -> int:
+    """Channels that a block computes side by side: where they are neighbours, a sector of them."""
+    n, c, h, w = problem.strides[1]
+    last = problem.layout == "channels_last" or (problem.layout == "strided" and abs(c) < abs(w))
+    if not last or problem.layout == "channels_first":
+        return 1
+    return min(_SECTOR // DTYPES[problem.dtype].itemsize, 1 << (problem.c - 1).bit_length())
+
+
+def room_of(problem: Any, target: Any, config: Config, most: int) -> Room:
+    """What the plan of a problem depends on."""
+    group, kinds = group_of(problem), DTYPES[problem.dtype]
+    limit = problem.limit or int(config["shared"]) * KIB
+    return Room(
+        problem.n * -(-problem.c // group), group, DTYPES[kinds.accumulate].itemsize, kinds.itemsize,
+        min(limit, target.shared_per_block), most, int(config["threads"]),
+    )  # fmt: skip
+
+
+class _Program:
+    """The launches of a problem whose sequences are known."""
+
+    def __init__(self, problem: Any, room: Room, sequences: tuple[Sequence, ...]) -> None:
+        self.problem, self.room, self.sequences = problem, room, sequences
+        self.parts = [parts_of(each) for each in problem.parsed]
+        self.sizes = problem.sizes
+        self.accumulate = DTYPES[problem.dtype].accumulate
+        before = [(0, 0)]
+        for each in problem.parsed:
+            before.append((before[-1][0] + each.numbers, before[-1][1] + each.arrays))
+        self.before = before
+        """Parameters and arrays that the steps before each take."""
+
+    def texts(self, sequence: Sequence) -> list[str]:
+        """The kinds of a sequence's passes."""
+        texts = self.problem.steps[sequence.begin : sequence.end]
+        if len(texts) == 1:
+            return [f"stream:{texts[0]}"]
+        first = self.parts[sequence.begin]
+        inside = _words((first.window, *first.after))
+        return [f"load:{_words(first.before)}", f"buffer:{inside}", *(f"buffer:{text}" for text in texts[1:])]
+
+    def launcher(self) -> Launcher:
+        """Sequences of one step share a kernel, and so do the others; results between lie in scratch memory."""
+        kinds: dict[bool, list[str]] = {}
+        shared: dict[bool, int] = {}
+        for each in self.sequences:
+            alone = each.end - each.begin == 1
+            own = kinds.setdefault(alone, [])
+            own += [text for text in dict.fromkeys(self.texts(each)) if text not in own]
+            shared[alone] = max(shared.get(alone, 0), each.nbytes)
+        steps: list[Step] = []
+        regions: dict[str, int] = {}
+        itemsize = DTYPES[self.accumulate].itemsize
+        for number, each in enumerate(self.sequences):
+            alone, final = each.end - each.begin == 1, each.end == len(self.parts)
+            source = f"between{(number + 1) % 2}" if number else ""
+            result = "" if final else f"between{number % 2}"
+            if result:
+                h, w = self.sizes[each.end]
+                nbytes = self.problem.n * self.problem.c * h * w * itemsize
+                regions[result] = max(regions.get(result, 0), nbytes)
+            own, dtype = kinds[alone], self.problem.dtype
+            x, out = (self.accumulate if between else dtype for between in (source, result))
+            kernel = make_sequence("|".join(own), x, out, dtype, self.room.group, self.room.threads, shared[alone])
+            for struct, blocks in self.tables(each, own):
+                steps.append(step(kernel, blocks, _values(struct, source, result)))
+        return make_launcher(steps, regions)
+
+    def strides(self, sequence: Sequence) -> list[tuple[int, ...]]:
+        """Of x and out of a sequence, the parameters, what is added."""
+        y, x, parameters, *added = self.problem.strides
+        if sequence.begin:
+            x = self.between(sequence.begin)
+        if sequence.end < len(self.parts):
+            y = self.between(sequence.end)
+        return [x, y, parameters, *added]
+
+    def between(self, at: int) -> tuple[int, ...]:
+        """The strides of the results before step `at` in scratch memory: channels behind where blocks take several."""
+        c, (h, w) = self.problem.c, self.sizes[at]
+        return (c * h * w, h * w, w, 1) if self.room.group == 1 else (c * h * w, 1, w * c, c)
+
+    def tables(self, sequence: Sequence, kinds: list[str]) -> Iterator[tuple[Any, int]]:
+        """(the table, how many blocks) of each launch of a sequence: one, where the planes are not too many."""
+        entries = []
+        texts, begin = self.texts(sequence), sequence.begin
+        following = [*self.parts[begin : sequence.end], None]
+        for number, (text, region) in enumerate(zip(texts, sequence.regions, strict=True)):
+            at = begin + max(0, number - (len(texts) > 1))
+            # a load has the operations in front of the first window, which the pass behind it then leaves out
+            skipped = self.parts[begin].before if number == 1 else ()
+            parameters, added = self.before[at]
+            parameters += sum(each.numbers for each in skipped)
+            added += sum(each.kind == "add" for each in skipped)
+            follower = following[number] if len(texts) > 1 else None
+            zeros = follower is not None and follower.window.op == "avg"
+            entries.append(table.Entry(kinds.index(text), zeros, parameters, added, region))
+        down, across = sequence.patches
+        n, c, group, patches = self.problem.n, self.problem.c, self.room.group, down * across
+        groups = -(-c // group)
+        wide = min(groups, max(1, BLOCKS // patches))
+        high = min(n, max(1, BLOCKS // (patches * wide)))
+        for image in range(0, n, high):
+            for first in range(0, groups, wide):
+                own = min(wide, groups - first)
+                header = (
+                    len(texts), *self.sizes[begin], c, own, patches, across, sequence.buffers.near, image, first * group
+                )  # fmt: skip
+                made = table.make(header, self.strides(sequence), entries)
+                yield made, min(high, n - image) * own * patches
+
+
+def _words(operations: tuple[Operation, ...]) -> str:
+    return " ".join(each.text for each in operations)
+
+
+def _values(struct: Any, source: str, result: str) -> Any:
+    """The values of a launch's parameters."""
+
+    def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+        y, x, *more = (0 if array is None else array.pointer for array in arrays[:7])
+        return (at[result] if result else y, at[source] if source else x, *more, struct)
+
+    return values
+
+
+class DepthFirst(Solver):
+    """Sequences of steps in shared memory, a patch at a time."""
+
+    name = "depth_first"
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        """The shared memory that the model finds best first, the least of equal ones."""
+        limits = (16, 32, 48) if not problem.limit else (16,)
+        every: list[Config] = [{"shared": shared, "threads": threads} for threads in (128, 256) for shared in limits]
+        if problem.empty or len(limits) == 1:
+            return every
+        plans = {shared: self.plan(problem, target, config)[0] for shared, config in zip(limits, every, strict=False)}
+        return sorted(every, key=lambda config: (config["threads"], plans[int(config["shared"])]))
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        for each in (parts_of(one).window for one in problem.parsed):
+            extents = [(k - 1) * d + 1 for k, d in zip(each.kernel, each.dilation, strict=True)]
+            if any(extent <= max(a, b) for extent, a, b in zip(extents, each.before, each.after, strict=True)):
+                return f"a window of {each.kernel} may lie in the padding with all of its elements"
+        return None
+
+    def most(self, problem: Any) -> int:
+        """Steps of a sequence."""
+        return int(problem.most)
+
+    def plan(self, problem: Any, target: Any, config: Config) -> tuple[float, tuple[Sequence, ...], Room]:
+        """(seconds by formula, sequences, what they depend on)."""
+        room = room_of(problem, target, config, self.most(problem))
+        return (*planning.plan(problem.steps, problem.size, room, target), room)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        if problem.empty:
+            return planning.LAUNCH
+        return self.plan(problem, target, next(iter(self.configs(problem, target))))[0]
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        _, sequences, room = self.plan(problem, target, config)
+        return _Program(problem, room, sequences).launcher()
+
+
+class Naive(DepthFirst):
+    """Each step by itself; refuses nothing."""
+
+    name = "naive"
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        return ({"shared": 0, "threads": 128},)
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def most(self, problem: Any) -> int:
+        return 1
+
+
+SOLVERS = (DepthFirst(), Naive())

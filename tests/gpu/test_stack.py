@@ -1,0 +1,304 @@
+"""Stacks on a GPU: sequences and single steps against the definition, in the emulator; what the planner promises."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from gpu.mutants import hunt
+from helpers import assert_near, from_float64, to_float64
+
+import numbaprims
+from numbaprims.device_views import DeviceView
+from numbaprims.dtypes import DTYPES
+from numbaprims.gpu.activation.formulas import FORWARD
+from numbaprims.gpu.memory import to_device
+from numbaprims.gpu.stack import SOLVERS, planning, solvers
+from numbaprims.gpu.target import H200
+from numbaprims.ops.stack import StackProblem, added_sizes
+from numbaprims.reference import stack as reference
+from numbaprims.stacks.operations import Pointwise, Window, steps_of
+
+SOLVER = {solver.name: solver for solver in SOLVERS}
+NORM, RELU, SCALE, BIAS = Pointwise("batch_norm", 3), Pointwise("relu"), Pointwise("scale", 1), Pointwise("bias", 1)
+ADD, AFFINE, GELU = Pointwise("add"), Pointwise("affine", 2), Pointwise("gelu")
+
+
+def window(op, kernel, stride=1, before=0, after=None, dilation=1, **further):
+    pairs = (kernel, stride, before, before if after is None else after, dilation)
+    return Window(op, *((each, each) if isinstance(each, int) else each for each in pairs), **further)
+
+
+BLOCK = (window("max", 3, 1, 1), NORM, RELU)
+CEIL = window("avg", 3, 2, 1, ceil=True, count_include_pad=False)
+
+
+class Array:
+    """Elements in memory of the emulated GPU, over (n, c, height, width), in some layout."""
+
+    def __init__(self, storage, layout):
+        order = (0, 2, 3, 1) if layout == "channels_last" else (0, 1, 2, 3)
+        whole = np.ascontiguousarray(storage.transpose(order))
+        if layout == "strided":
+            whole = np.repeat(whole, 2, 3)
+        self.memory = to_device(whole)
+        host = whole[..., ::2] if layout == "strided" else whole.transpose(np.argsort(order))
+        self.strides = host.strides
+        self.view = DeviceView(
+            self.memory.pointer, host.shape, host.strides, host.dtype, self.memory.numbaprims_library
+        )
+        self.elements = tuple(s // host.itemsize for s in host.strides)
+        self.order, self.layout = order, layout
+
+    def to_host(self):
+        whole = self.memory.to_host()
+        return whole[..., ::2] if self.layout == "strided" else whole.transpose(np.argsort(self.order))
+
+
+def draw(rng, operations, dtype, shape, layout="channels_first", special=False, **limits):
+    """(problem, arrays of a launch, what it must give)."""
+    n, c, h, w = shape
+    values = rng.standard_normal(shape)
+    if special:
+        values = np.where(rng.random(shape) < 0.1, np.nan, np.where(rng.random(shape) < 0.3, -np.inf, values))
+    x = from_float64(values, dtype)
+    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    accumulate = DTYPES[dtype].accumulate
+    parameters = from_float64(rng.uniform(0.3, 1.5, (c, numbers)), accumulate) if numbers else None
+    added = [from_float64(rng.standard_normal((n, c, *size)), dtype) for size in added_sizes(operations, (h, w))]
+    wide = [to_float64(each, dtype) for each in (x, *added)]
+    want = reference.stack(operations, wide[0], parameters, wide[1:])
+    steps = tuple(step.text for step in steps_of(operations))
+    out = Array(from_float64(np.full(want.shape, 77.0), dtype), layout)
+    arrays = [out, *(Array(each, layout) for each in (x, *added))]
+    strides = [each.elements for each in arrays]
+    views = [each.view for each in arrays]
+    if numbers:
+        memory = to_device(parameters)
+        views.insert(2, DeviceView(
+            memory.pointer, parameters.shape, parameters.strides, parameters.dtype, memory.numbaprims_library
+        ))  # fmt: skip
+        out.parameters = memory
+    else:
+        views.insert(2, None)
+    strides.insert(2, (numbers, 1))
+    problem = StackProblem(dtype, n, c, (h, w), steps, layout, strides=tuple(strides), **limits)
+    out.others = arrays
+    return problem, views, out, want
+
+
+def check(solver, operations, dtype, shape, config=None, **further):
+    """One case by one solver."""
+    problem, views, out, want = draw(np.random.default_rng(5), operations, dtype, shape, **further)
+    one = SOLVER[solver]
+    assert one.why_not(problem, H200) is None
+    one.bind(problem, H200, config or next(iter(one.configs(problem, H200))))(*views)
+    assert_near(out.to_host(), want, dtype, problem.roundings(), np.abs(want[np.isfinite(want)]).max(initial=0))
+    return problem
+
+
+CASES = {
+    "elements": ((NORM, RELU, Pointwise("leaky_relu", 1), SCALE, BIAS, AFFINE), "f32", (3, 4, 5, 9), {}),
+    "pool": ((window("max", 2, 2),), "f32", (2, 3, 9, 7), {}),
+    "before": ((RELU, SCALE, window("avg", 3, 2, 1), BIAS), "f32", (2, 3, 8, 9), {}),
+    "blocks": (BLOCK * 5, "f32", (2, 3, 19, 23), {"special": True}),
+    "blocks, rows of 4": (BLOCK * 5, "f32", (1, 2, 31, 9), {"limit": 1024}),
+    "channels last": (BLOCK * 3, "f16", (2, 5, 11, 13), {"layout": "channels_last"}),
+    "strided": ((NORM, *BLOCK, *BLOCK), "bf16", (2, 3, 9, 12), {"layout": "strided"}),
+    "f64": ((SCALE, window("avg", (3, 2), (1, 2), (1, 0)), Pointwise("tanh"), CEIL), "f64", (1, 3, 13, 12), {}),
+    "ceil": ((CEIL, RELU, window("max", 2, 2, ceil=True), window("avg", 3, 2, 1)), "f32", (2, 2, 23, 17), {}),
+    "added": ((ADD, NORM, window("max", 3, 1, 1), ADD, window("max", 3, 2, 1), ADD), "f16", (2, 3, 9, 10), {}),
+    "dilated": ((window("avg", 2, 1, 1, dilation=2), window("max", (2, 3), (2, 1), 1, dilation=(3, 1))), "f32",
+                (1, 2, 15, 14), {}),
+    "large": ((window("avg", 7, 1, 3), GELU, window("max", (6, 5), 3)), "bf16", (1, 3, 21, 20), {}),
+    "large alone": ((RELU, window("max", 7, 2, 3), NORM), "f32", (1, 2, 17, 15), {"special": True}),
+    "large mean alone": ((window("avg", 6, 2, 2, count_include_pad=False),), "f32", (1, 2, 17, 15), {}),
+    "a step each": (BLOCK * 3, "bf16", (1, 2, 9, 9), {"most": 1}),
+    "two steps each": (BLOCK * 5, "f16", (1, 2, 9, 9), {"most": 2}),
+    "one place": (BLOCK * 2, "f32", (2, 3, 1, 1), {}),
+    "a column": (BLOCK * 2, "f32", (2, 1, 37, 1), {}),
+    "uneven padding": ((window("max", 3, 2, 0, 1), window("avg", 3, 2, (1, 0), (0, 1)), NORM), "f32",
+                       (1, 3, 16, 18), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("solver", SOLVER)
+def test_results(gpu, solver, case):
+    operations, dtype, shape, further = CASES[case]
+    check(solver, operations, dtype, shape, **further)
+
+
+@pytest.mark.parametrize("kind", sorted(FORWARD))
+def test_every_activation(gpu, kind):
+    numbers = FORWARD[kind][1]
+    parameters = np.float32([[0.5, 1.25, 2.0][:numbers]] * 2).reshape(2, numbers)
+    x = np.linspace(-4, 4, 60).reshape(1, 2, 5, 6)
+    if kind in ("log", "sqrt", "power"):
+        x = np.abs(x)
+    operations = (Pointwise(kind, numbers), window("max", 2, 1))
+    problem, views, out, _ = draw(np.random.default_rng(1), operations, "f32", x.shape)
+    given = Array(from_float64(x, "f32"), "channels_first")
+    views[1] = given.view
+    if numbers:
+        out.parameters = to_device(parameters)
+        library = out.parameters.numbaprims_library
+        views[2] = DeviceView(out.parameters.pointer, parameters.shape, parameters.strides, parameters.dtype, library)
+    SOLVER["depth_first"].bind(problem, H200, {"shared": 16, "threads": 128})(*views)
+    want = reference.stack(operations, to_float64(from_float64(x, "f32"), "f32"), parameters)
+    np.testing.assert_allclose(out.to_host(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_bits_do_not_depend_on_the_plan(gpu):
+    """Whatever the sequences, patches and threads, and by pooling's own kernels."""
+    operations = (
+        Pointwise("hard_swish"),
+        BIAS,
+        window("avg", 3, 1, 1),
+        SCALE,
+        BIAS,
+        CEIL,
+        NORM,
+        window("avg", 3, 1, 1),
+    )
+    results = []
+    for most, shared, threads in ((0, 16, 128), (0, 48, 256), (0, 1, 128), (2, 16, 128), (1, 16, 128)):
+        problem, views, out, _ = draw(np.random.default_rng(2), operations, "f32", (1, 3, 21, 17), most=most)
+        SOLVER["depth_first"].bind(problem, H200, {"shared": shared, "threads": threads})(*views)
+        results.append(out.to_host().copy())
+    for each in results[1:]:
+        np.testing.assert_array_equal(each.view(np.uint32), results[0].view(np.uint32))
+
+
+@pytest.mark.parametrize("op", ["max", "avg"])
+def test_bits_of_pooling(gpu, op):
+    x = to_device(np.random.default_rng(3).standard_normal((2, 3, 11, 13)).astype(np.float32))
+    stacked = numbaprims.stack(x, [window(op, 3, 1, 1), window(op, 3, 2, 1)])
+    layers, config = x, numbaprims.config(algorithm={"pooling": "windows"})
+    for stride in (1, 2):
+        words = {"count_include_pad": True} if op == "avg" else {}
+        with config:
+            layers = getattr(numbaprims, f"{op}_pool")(layers, 3, stride=stride, padding=1, **words)
+    np.testing.assert_array_equal(stacked.to_host().view(np.uint32), layers.to_host().view(np.uint32))
+
+
+def test_equal_steps_share_code(gpu):
+    """40 blocks compile what 5 do, and those of one sequence are one launch."""
+    shape = (1, 1, 6, 7)
+    entries = []
+    for depth in (5, 40):
+        check("depth_first", BLOCK * depth, "f32", shape, config={"shared": 48, "threads": 128})
+        entries.append({launched.entry for launched in gpu.launches})
+    assert entries[0] == entries[1] and len(entries[0]) == 1
+    assert len(gpu.launches) == 2
+
+
+def test_more_planes_than_a_launch_takes(gpu, monkeypatch):
+    monkeypatch.setattr(solvers, "BLOCKS", 4)
+    problem = check("depth_first", (*BLOCK, *BLOCK), "f32", (3, 3, 8, 8), config={"shared": 16, "threads": 128})
+    assert len(gpu.launches) > 2
+    assert problem.n * problem.c > 4
+
+
+def draw_steps(rng):
+    """Operations whose windows leave something."""
+    operations, size = [], tuple(rng.integers(1, 40, 2))
+    first = tuple(map(int, size))
+    for _ in range(rng.integers(1, 41)):
+        if rng.random() < 0.4:
+            operations.append([NORM, RELU, ADD][rng.integers(3)] if len(operations) % 9 else NORM)
+            continue
+        kernel, stride, dilation = (tuple(map(int, rng.integers(1, most, 2))) for most in (6, 4, 3))
+        before, after = (tuple(int(rng.integers(0, k)) for k in kernel) for _ in range(2))
+        each = window("avg" if rng.random() < 0.5 else "max", kernel, stride, before, after, dilation)
+        each = each._replace(ceil=bool(rng.integers(2)))
+        if min(each.out_size(size)) > 0:
+            operations.append(each)
+            size = each.out_size(size)
+    return operations or [RELU], first
+
+
+def read_by(window, d, span, patch):
+    """(what a patch holds of a window's results, what the windows of those that are none of the padding read)."""
+    start = patch * span.step - span.before
+    lo, hi = max(start, span.lowest, 0), min(start + span.length, span.top, span.size)
+    extent = (window.kernel[d] - 1) * window.dilation[d] + 1
+    return lo * window.stride[d] - window.before[d], (hi - 1) * window.stride[d] - window.before[d] + extent
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_plans(seed):
+    """Every step once and in order, no more shared memory than the limit, and regions that hold what windows read."""
+    rng = np.random.default_rng(seed)
+    operations, size = draw_steps(rng)
+    steps = steps_of(operations)
+    texts, limit, most = tuple(step.text for step in steps), int(2 ** rng.uniform(10, 20)), int(rng.integers(0, 4))
+    group = int(2 ** rng.integers(0, 5))
+    room = planning.Room(int(rng.integers(1, 300)), group, 4, 4, limit, most, 128)
+    seconds, sequences = planning.plan(texts, size, room, H200)
+    parts = [planning.parts_of(step) for step in steps]
+    assert [0, *(each.end for each in sequences)] == [*(each.begin for each in sequences), len(steps)]
+    assert seconds > 0
+    for each in sequences:
+        count = each.end - each.begin
+        assert not most or count <= most
+        assert len(each.regions) == (1 if count == 1 else count + 1) <= planning.MOST_PASSES
+        held = [group * planning.places(region) for region in each.regions]
+        if count == 1:
+            assert each.nbytes == 0
+            continue
+        assert each.nbytes == 4 * (max(held[:-1][::-2]) + max(held[:-1][-2::-2], default=0)) <= limit
+        for at, d, patch in itertools.product(range(count), (0, 1), range(max(each.patches))):
+            if patch < each.patches[d]:
+                given, made = each.regions[at][d], each.regions[at + 1][d]
+                lo, hi = read_by(parts[each.begin + at].window, d, made, patch)
+                start = patch * given.step - given.before
+                assert max(start, given.lowest) <= lo < hi <= min(start + given.length, given.top)
+                assert min(start + given.length, given.top) - max(start, given.lowest) <= given.held
+
+
+def test_a_model_that_sees_the_halo():
+    """Time a block does not rise with depth, and the choice is never slower than a step each."""
+    each = []
+    for depth in (1, 2, 5, 10, 20, 40):
+        texts = tuple(step.text for step in steps_of(BLOCK * depth))
+        room = planning.Room(256, 1, 4, 4, 16 << 10, 0, 128)
+        seconds = planning.plan(texts, (56, 56), room, H200)[0]
+        assert seconds <= planning.plan(texts, (56, 56), room._replace(most=1), H200)[0]
+        each.append(seconds / depth)
+    assert max(each) == each[0] and each[-1] <= 1.05 * min(each)
+
+
+def test_configs(gpu):
+    """The shared memory that keeps a plane whole, and the least where it does not matter."""
+    deep = dataclasses.replace(draw(np.random.default_rng(0), BLOCK, "f32", (1, 1, 4, 4))[0], n=4, c=64, size=(56, 56))
+    first = next(iter(SOLVER["depth_first"].configs(deep, H200)))
+    assert first == {"shared": 16, "threads": 128}
+    deep = dataclasses.replace(deep, steps=deep.steps * 20)
+    assert next(iter(SOLVER["depth_first"].configs(deep, H200))) == {"shared": 32, "threads": 128}
+    assert SOLVER["depth_first"].estimate(deep, H200) < SOLVER["naive"].estimate(deep, H200)
+
+
+def test_windows_in_the_padding(gpu):
+    """What a buffer holds would have no place for a window that sees nothing but padding."""
+    problem = draw(np.random.default_rng(0), BLOCK, "f32", (1, 1, 3, 3))[0]
+    problem = dataclasses.replace(problem, steps=(window("max", 1, 1, 1).text, window("max", 2).text))
+    assert "padding" in SOLVER["depth_first"].why_not(problem, H200)
+    assert SOLVER["naive"].why_not(problem, H200) is None
+
+
+def test_mutants():
+    """Mistakes planted in the kernel of a sequence."""
+    operations = (window("max", 3, 1, 1), NORM, window("avg", 3, 2, 1), ADD)
+
+    def call():
+        problem, views, out, want = draw(np.random.default_rng(4), operations, "f32", (2, 2, 13, 11))
+        SOLVER["depth_first"].bind(problem, H200, {"shared": 2, "threads": 128})(*views)
+        return out.to_host(), want
+
+    def same(results):
+        np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
+
+    caught, missed = hunt(call, same, most=6)
+    assert len(caught) >= 12
+    assert not [str(mutant) for mutant in missed if mutant.kind != "bound off by one"]
