@@ -1,0 +1,330 @@
+"""Stages over planes, a vector being a part of a row: first down the columns, then along the row, in registers.
+
+Lane l of a result's vector j reads elements (j W + l) S + t D - P of what the window's rows give together, which lie in
+a few neighbouring vectors: each is computed once, carried from one j to the next, and shuffled for every tap.  Two rows
+of results share the rows that they both read.  Buffered rows are whole vectors whose last lanes hold what stands for
+elements outside of the image, so that only rows of the image itself, and results, have masks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from numba.core import types
+from numba.extending import intrinsic
+
+from numbaprims.cpu.activation.formulas import FORWARD, leaky_relu
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
+from numbaprims.cpu.simd.emit import (
+    argument,
+    constant,
+    element_at,
+    first_lanes_value,
+    llvm_vector,
+    splat_value,
+)
+from numbaprims.cpu.simd.lanes import shuffle_value
+from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
+from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.types import llvm_element
+from numbaprims.cpu.stack.arguments import STAGE
+from numbaprims.cpu.stack.stages import Stage
+from numbaprims.formulas import windows as formulas
+from numbaprims.formulas.value import at_most, mad, select
+
+#: Rows of results that are computed together.
+ROWS = 2
+
+#: Element-wise operations that are no activation.
+_ARITHMETIC: dict[str, Any] = {
+    "batch_norm": lambda x, mean, factor, shift: mad(x - mean, factor, shift),
+    "affine": mad,
+    "bias": lambda x, shift: x + shift,
+    "scale": lambda x, factor: x * factor,
+    "prelu": leaky_relu,
+}
+
+
+def apply(kind: str, x: Value, numbers: Sequence[Value], added: Value | None) -> Value:
+    """An element-wise operation."""
+    if kind == "add":
+        assert added is not None
+        return x + added
+    formula: Any = _ARITHMETIC.get(kind) or FORWARD[kind][0]
+    found: Value = formula(x, *numbers)
+    return found
+
+
+class Form(NamedTuple):
+    """A stage's kernel."""
+
+    stage: str
+    compute: str
+    source: str
+    """The type of the image's elements where the rows are its own, "" for those of a buffer."""
+    result: str
+    """The same of the results."""
+    added: str
+    """The type of what is added."""
+    W: int
+    narrow: bool
+    """Whether a row of the input is one vector at most."""
+    pad: float
+    """What the last lanes of buffered results hold."""
+
+    @property
+    def text(self) -> str:
+        return "|".join(map(str, (*self[:6], int(self.narrow), self.pad)))
+
+    @classmethod
+    def parse(cls, text: str) -> Form:
+        """The form of a text."""
+        *words, W, narrow, pad = text.split("|")
+        return cls(*words, int(W), narrow == "1", float(pad))  # type: ignore[call-arg]
+
+
+class _Stage:
+    """Emits rows of a stage's results."""
+
+    def __init__(self, builder: Any, form: Form, args: Any) -> None:
+        self.b, self.form, self.args = builder, form, args
+        self.stage = Stage.parse(form.stage)
+        self.W = form.W
+        self.vector = llvm_vector(form.compute, form.W)
+        self.empty = Value(builder, constant(self.vector, self.stage.empty))
+        self.source = form.source or form.compute
+        self.result = form.result or form.compute
+        self.width, self.out_width = self.word("width"), self.word("out_width")
+        window = self.stage.window
+        self.K, self.S, self.D, self.P = (
+            (window.kernel[1], window.stride[1], window.dilation[1], window.before[1]) if window else (1, 1, 1, 0)
+        )
+        # vectors of the row that lanes of vector j of the results reach, from vector j S on
+        reach = [lane * self.S + t * self.D - self.P for lane in (0, self.W - 1) for t in (0, self.K - 1)]
+        self.first, self.last = min(reach) // self.W, max(reach) // self.W
+        numbers = self.pointer("parameters", form.compute)
+        step = self.word("parameters_step")
+        self.numbers = [
+            Value(builder, splat_value(builder, builder.load(element_at(builder, numbers, step * k)), self.W))
+            for k in range(self.stage.numbers)
+        ]
+
+    def word(self, name: str) -> Value:
+        return Value(self.b, argument(self.b, self.args, STAGE.slot(name)))
+
+    def pointer(self, name: str, elem: str) -> Any:
+        return argument(self.b, self.args, STAGE.slot(name), llvm_element(elem).as_pointer())
+
+    def at(self, address: Value, elem: str) -> Any:
+        return self.b.inttoptr(address.value, llvm_element(elem).as_pointer())
+
+    # ---------------------------------------------------------------- the rows that windows read
+
+    def row(self, r: Value) -> Any:
+        """A row of the input: of this band, of an earlier one, or of what stands for rows outside."""
+        near = self.word("x") + (r - self.word("fresh")) * self.word("pitch")
+        if not self.form.source:
+            far = self.word("past") + (r - self.word("oldest")) * self.word("past_pitch")
+            near = select(r < self.word("fresh"), far, near)
+        if self.stage.window is not None:
+            inside = r.new(self.b.icmp_unsigned("<", r.value, self.word("height").value))
+            near = select(inside, near, self.word("outside"))
+        return self.at(near, self.source)
+
+    def load(self, pointer: Any, at: Value, whole: bool) -> Value:
+        """A vector of a row; `whole`: all of it can be read."""
+        b = self.b
+        if whole:
+            return Value(b, load_wide_value(b, pointer, at.value, self.source, self.W, None))
+        mask = first_lanes_value(b, self.width - at, self.W)
+        value = Value(b, load_wide_value(b, pointer, at.value, self.source, self.W, mask))
+        return value if self.stage.window is None else select(Value(b, mask), value, self.empty)
+
+    def join(self, vectors: Sequence[Value]) -> Value:
+        window = self.stage.window
+        return functools.reduce(functools.partial(formulas.join, window.op if window else "max"), vectors)
+
+    def down(self, rows: dict[int, Any], R: int, v: Value, whole: bool) -> list[Value]:
+        """Vector v of what the rows of each result's windows give together."""
+        at = v * self.W
+        read = {q: self.load(pointer, at, whole) for q, pointer in rows.items()}
+        window = self.stage.window
+        if window is None:
+            return [read[r] for r in range(R)]
+        S, D, K = window.stride[0], window.dilation[0], window.kernel[0]
+        taps = [[r * S + k * D for k in range(K)] for r in range(R)]
+        if window.op != "max":
+            return [self.join([read[q] for q in each]) for each in taps]
+        # what both results' windows have in common is computed once; a maximum may be taken in any order
+        shared = [q for q in taps[0] if all(q in each for each in taps)]
+        if R == 1 or len(shared) < 2:
+            return [self.join([read[q] for q in each]) for each in taps]
+        common = self.join([read[q] for q in shared])
+        return [self.join([common, *(read[q] for q in each if q not in shared)]) for each in taps]
+
+    def along(self, vectors: Sequence[Value]) -> Value:
+        """The taps of a row, of vectors `first` ... `last`."""
+        taps = []
+        for t in range(self.K):
+            lanes = [lane * self.S + t * self.D - self.P - self.first * self.W for lane in range(self.W)]
+            taps.append(Value(self.b, self.pick([vector.value for vector in vectors], lanes)))
+        return self.join(taps)
+
+    def pick(self, vectors: Sequence[Any], lanes: list[int]) -> Any:
+        """The lanes of several vectors, counted through."""
+        W = self.W
+        used = sorted({lane // W for lane in lanes})
+        if lanes == list(range(lanes[0], lanes[0] + W)) and lanes[0] % W == 0:
+            return vectors[used[0]]
+        value = vectors[used[0]]
+        place = [lane - used[0] * W if lane // W == used[0] else None for lane in lanes]
+        for u in used[1:] or used:
+            chosen = []
+            for at, lane in enumerate(lanes):
+                before = place[at]
+                if lane // W == u and u != used[0]:
+                    chosen.append(W + lane % W)
+                else:
+                    chosen.append(at if before is None else before)
+            value = shuffle_value(self.b, value, vectors[u], chosen)
+            place = [None if lane // W > u else at for at, lane in enumerate(lanes)]
+        return value
+
+    # ---------------------------------------------------------------- what is done to results
+
+    def finish(self, value: Value, r: Value, j: Value, whole: bool) -> Value:
+        """The operations behind the window."""
+        b, window = self.b, self.stage.window
+        left = self.out_width - j * self.W
+        if window is not None and window.op == "avg":
+            shares = self.pointer("shares", self.form.compute)
+            of_row = splat_value(b, b.load(element_at(b, shares, r)), self.W)
+            columns = load_wide_value(
+                b, shares, (self.word("out_height") + j * self.W).value, self.form.compute, self.W, None
+            )
+            value = value * (Value(b, columns) * Value(b, of_row))
+        numbers, added = iter(self.numbers), iter(("added", "added_next"))
+        for each in self.stage.after:
+            more = None
+            if each.kind == "add":
+                name = next(added)
+                row = self.at(self.word(name) + r * self.word(f"{name}_pitch"), self.form.added)
+                mask = None if whole else first_lanes_value(b, left, self.W)
+                more = Value(b, load_wide_value(b, row, (j * self.W).value, self.form.added, self.W, mask))
+            value = apply(each.kind, value, [next(numbers) for _ in range(each.numbers)], more)
+        return value
+
+    def store(self, pointer: Any, j: Value, value: Value, whole: bool) -> None:
+        b, at = self.b, (j * self.W).value
+        if whole:
+            store_narrow_value(b, pointer, at, value.value, self.result)
+            return
+        mask = first_lanes_value(b, self.out_width - j * self.W, self.W)
+        if self.form.result:
+            store_narrow_value(b, pointer, at, value.value, self.result, mask)
+        else:
+            padded = select(Value(b, mask), value, self.form.pad)
+            store_narrow_value(b, pointer, at, padded.value, self.result)
+
+    # ---------------------------------------------------------------- rows
+
+    def rows(self, r: Value, R: int, begin: Value) -> None:
+        """Rows r ... r + R - 1 of the results, of which `begin` is the first of this band."""
+        b, W, stage = self.b, self.W, self.stage
+        window = stage.window
+        S, D, K, P = (
+            (window.stride[0], window.dilation[0], window.kernel[0], window.before[0]) if window else (1, 1, 1, 0)
+        )
+        reads = sorted({q * S + k * D for q in range(R) for k in range(K)})
+        rows = {q: self.row(r * S + (q - P)) for q in reads}
+        outs = [
+            self.at(self.word("out") + (r + k - begin) * self.word("out_pitch"), self.result) for k in range(R)
+        ]
+
+        def put(j: Value, vectors: Sequence[Sequence[Value]], whole: bool) -> None:
+            for k in range(R):
+                value = vectors[k][0] if window is None else self.along(vectors[k])
+                self.store(outs[k], j, self.finish(value, r + k, j, whole), whole)
+
+        none = [self.empty] * R
+        zero = r.like(0)
+        if self.form.narrow:
+            only = self.down(rows, R, zero, not self.form.source)
+            vectors = [[only[k] if v == 0 else self.empty for v in range(self.first, self.last + 1)] for k in range(R)]
+
+            def one(state: list[Any]) -> list[Any]:
+                put(state[0], vectors, False)
+                return [state[0] + 1]
+
+            repeat(b, (self.out_width + (W - 1)) // W, [zero], one, "narrow")
+            return
+        ahead = max(self.last + 1 - self.S, self.first)  # carried: vectors first ... ahead - 1, from vector j S on
+        carried = []
+        for v in range(self.first, ahead):
+            carried.append(none if v < 0 else self.down(rows, R, r.like(v), False))
+
+        def step(state: list[Any], whole: bool) -> list[Any]:
+            j, before = state[0], state[1:]
+            kept = [before[i * R : (i + 1) * R] for i in range(len(carried))]
+            new = [self.down(rows, R, j * self.S + v, whole) for v in range(ahead, self.last + 1)]
+            every = [*kept, *new]
+            put(j, [[each[k] for each in every] for k in range(R)], whole)
+            return [j + 1, *(value for each in every[self.S :] for value in each)]
+
+        def fast(state: list[Any]) -> list[Any]:
+            keep_rolled_value(b)
+            return step(state, True)
+
+        # vectors of the row that can be read whole, and of the results that can be written so
+        readable = self.width // W if self.form.source else (self.width + (W - 1)) // W
+        count = at_most((readable - self.last + (self.S - 1)) // self.S, self.out_width // W)
+        state = repeat(b, count, [zero, *(value for each in carried for value in each)], fast, "columns")
+        total = (self.out_width + (W - 1)) // W
+
+        def rest(state: list[Any]) -> list[Any]:
+            keep_rolled_value(b)
+            return step(state, False)
+
+        repeat(b, total - state[0], state, rest, "rest")
+
+    def run(self, lo: Value, hi: Value) -> None:
+        """Rows lo ... hi - 1."""
+
+        def some(R: int) -> Any:
+            def emit(state: list[Any]) -> list[Any]:
+                keep_rolled_value(self.b)
+                self.rows(state[0], R, lo)
+                return [state[0] + R]
+
+            return emit
+
+        (r,) = repeat(self.b, (hi - lo) // ROWS, [lo], some(ROWS), "rows")
+        once(self.b, r < hi, [r], some(1), "row")
+
+
+@intrinsic(prefer_literal=True)
+def _emit(typingctx, form, args, lo, hi):  # type: ignore[no-untyped-def]
+    """Rows [lo, hi) of a stage's results."""
+    chosen = Form.parse(form.literal_value)
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        lo, hi = (Value(builder, value) for value in values[2:])
+        _Stage(builder, chosen, values[1]).run(lo, hi)
+        return context.get_dummy_value()
+
+    return types.void(form, args, types.int64, types.int64), codegen
+
+
+@functools.cache
+def make_stage(form: Form) -> RangeKernel:
+    """The range kernel of a stage, over rows of a plane."""
+    text = form.text
+
+    @range_kernel("stack_stage", STAGE.types(), spec=(text,))
+    def stack_stage(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        _emit(text, args, lo, hi)
+
+    return stack_stage
