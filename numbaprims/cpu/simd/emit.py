@@ -74,6 +74,12 @@ def first_lanes_value(builder: Any, count: Any, lanes: int) -> Any:
     return builder.icmp_signed("<", counting(limit.type), limit)
 
 
+def any_lane(builder: Any, mask: Any) -> Any:
+    """Whether a lane of a mask is set."""
+    bits = ir.IntType(mask.type.count)
+    return builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
+
+
 def least(builder: Any, a: Any, b: Any) -> Any:
     """The smaller of two signed integers."""
     return builder.select(builder.icmp_signed("<", a, b), a, b)

@@ -22,13 +22,14 @@ MOST_ADDED = 4
 # of earlier bands lie in the scratch memory; row: bytes of one; parameter: the place of the first of its parameters;
 # adds: the first array that is added, -1 for none.  By the walk: x, the row `fresh` of the input; past, its row `oldest`
 # (rows before `fresh` are read there); out, the first row that is computed; done, ends, have: rows of the result that
-# are computed, and to be computed, and of the input.
+# are computed, and to be computed, and of the input.  unordered: whether a row of the input may hold NaN, which the
+# stage before says.
 STAGE = Arguments(
     arrays=("out", "x", "past", "outside", "parameters", "shares", "added", "added_next"),
     ints=(
         "fresh", "oldest", "height", "width", "out_width", "pitch", "past_pitch", "out_pitch", "added_pitch",
         "added_next_pitch", "kernel", "extent", "stride", "before", "most", "kept", "parameter", "adds", "begin",
-        "done", "ends", "out_height", "parameters_step",
+        "done", "ends", "out_height", "parameters_step", "unordered",
     ),
 )  # fmt: skip
 BLOCK_WORDS = -(-STAGE.used // 8) * 8

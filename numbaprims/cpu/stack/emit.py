@@ -17,26 +17,34 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.activation.formulas import FORWARD, leaky_relu
 from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu import target
+from numbaprims.cpu.simd.arithmetic import greatest_value
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
 from numbaprims.cpu.simd.emit import (
+    I64,
+    any_lane,
     argument,
     constant,
     element_at,
     first_lanes_value,
     llvm_vector,
+    number,
     splat_value,
 )
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import llvm_element
-from numbaprims.cpu.stack.arguments import STAGE
+from numbaprims.cpu.stack.arguments import BLOCK_WORDS, STAGE
 from numbaprims.cpu.stack.stages import Stage
-from numbaprims.formulas import windows as formulas
 from numbaprims.formulas.value import at_most, mad, select
 
-#: Rows of results that are computed together.
-ROWS = 2
+
+
+def together() -> int:
+    """Rows of results that are computed together: what a row of them takes beside its vectors is shared."""
+    return 4 if target.current().isa in ("avx512", "neon") else 2
+
 
 #: Element-wise operations that are no activation.
 _ARITHMETIC: dict[str, Any] = {
@@ -99,6 +107,10 @@ class _Stage:
         self.result = form.result or form.compute
         self.width, self.out_width = self.word("width"), self.word("out_width")
         window = self.stage.window
+        self.takes_maxima = window is not None and window.op == "max"
+        #: Whether the next stage takes maxima of these results, and has to know of NaN.
+        self.watches = not form.result and form.pad != 0.0
+        self.ordered = False
         self.K, self.S, self.D, self.P = (
             (window.kernel[1], window.stride[1], window.dilation[1], window.before[1]) if window else (1, 1, 1, 0)
         )
@@ -144,8 +156,10 @@ class _Stage:
         return value if self.stage.window is None else select(Value(b, mask), value, self.empty)
 
     def join(self, vectors: Sequence[Value]) -> Value:
-        window = self.stage.window
-        return functools.reduce(functools.partial(formulas.join, window.op if window else "max"), vectors)
+        def both(a: Value, b: Value) -> Value:
+            return a.new(greatest_value(self.b, a.value, b.value, self.ordered)) if self.takes_maxima else a + b
+
+        return functools.reduce(both, vectors)
 
     def down(self, rows: dict[int, Any], R: int, v: Value, whole: bool) -> list[Value]:
         """Vector v of what the rows of each result's windows give together."""
@@ -156,14 +170,25 @@ class _Stage:
             return [read[r] for r in range(R)]
         S, D, K = window.stride[0], window.dilation[0], window.kernel[0]
         taps = [[r * S + k * D for k in range(K)] for r in range(R)]
-        if window.op != "max":
+        if not self.takes_maxima:
             return [self.join([read[q] for q in each]) for each in taps]
-        # what both results' windows have in common is computed once; a maximum may be taken in any order
-        shared = [q for q in taps[0] if all(q in each for each in taps)]
-        if R == 1 or len(shared) < 2:
-            return [self.join([read[q] for q in each]) for each in taps]
-        common = self.join([read[q] for q in shared])
-        return [self.join([common, *(read[q] for q in each if q not in shared)]) for each in taps]
+        found = []
+        for pair in (taps[r : r + 2] for r in range(0, R, 2)):
+            # what the windows of two rows have in common is computed once; a maximum may be taken in any order
+            shared = [q for q in pair[0] if q in pair[-1]]
+            if len(pair) == 1 or len(shared) < 2:
+                found += [self.join([read[q] for q in each]) for each in pair]
+                continue
+            common = self.join([read[q] for q in shared])
+            found += [self.join([common, *(read[q] for q in each if q not in shared)]) for each in pair]
+        return found
+
+    def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
+        """The same where the row may end before or within the vector."""
+        if self.form.source:
+            return self.down(rows, R, v, False)
+        inside = v * self.W < self.width
+        return once(self.b, inside, [self.empty] * R, lambda state: self.down(rows, R, v, True), "inside")
 
     def along(self, vectors: Sequence[Value]) -> Value:
         """The taps of a row, of vectors `first` ... `last`."""
@@ -229,9 +254,32 @@ class _Stage:
             padded = select(Value(b, mask), value, self.form.pad)
             store_narrow_value(b, pointer, at, padded.value, self.result)
 
+    # ---------------------------------------------------------------- NaN
+
+    def watch(self, seen: Any, values: Sequence[Value]) -> Any:
+        """What was seen of NaN, and in these vectors: a comparison tells of two."""
+        for k in range(0, len(values), 2):
+            found = self.b.fcmp_unordered("uno", values[k].value, values[min(k + 1, len(values) - 1)].value)
+            seen = self.b.or_(seen, found if seen.type == found.type else self.b.sext(found, seen.type))
+        return seen
+
+    def nothing_seen(self) -> list[Any]:
+        """As masks are kept in registers: of AVX-512 they have their own."""
+        if not self.watches:
+            return []
+        mask = first_lanes_value(self.b, number(0), self.W)
+        return [mask if target.current().isa == "avx512" else self.b.sext(mask, self.empty.integers)]
+
+    def tell(self, seen: Any) -> None:
+        """The next stage, whose block lies behind this one."""
+        b = self.b
+        mask = seen if seen.type.element.width == 1 else b.icmp_signed("!=", seen, constant(seen.type, 0))
+        word = b.gep(b.inttoptr(self.args, I64.as_pointer()), [number(BLOCK_WORDS + STAGE.slot("unordered"))])
+        b.store(b.or_(b.load(word), b.zext(any_lane(b, mask), I64)), word)
+
     # ---------------------------------------------------------------- rows
 
-    def rows(self, r: Value, R: int, begin: Value) -> None:
+    def rows(self, r: Value, R: int, begin: Value, seen: list[Any]) -> list[Any]:
         """Rows r ... r + R - 1 of the results, of which `begin` is the first of this band."""
         b, W, stage = self.b, self.W, self.stage
         window = stage.window
@@ -242,67 +290,69 @@ class _Stage:
         rows = {q: self.row(r * S + (q - P)) for q in reads}
         outs = [
             self.at(self.word("out") + (r + k - begin) * self.word("out_pitch"), self.result) for k in range(R)
-        ]
+        ]  # fmt: skip
 
-        def put(j: Value, vectors: Sequence[Sequence[Value]], whole: bool) -> None:
+        def put(j: Value, vectors: Sequence[Sequence[Value]], whole: bool, seen: list[Any]) -> list[Any]:
+            found = []
             for k in range(R):
                 value = vectors[k][0] if window is None else self.along(vectors[k])
-                self.store(outs[k], j, self.finish(value, r + k, j, whole), whole)
+                found.append(self.finish(value, r + k, j, whole))
+                self.store(outs[k], j, found[-1], whole)
+            return [self.watch(each, found) for each in seen]
 
-        none = [self.empty] * R
         zero = r.like(0)
         if self.form.narrow:
             only = self.down(rows, R, zero, not self.form.source)
             vectors = [[only[k] if v == 0 else self.empty for v in range(self.first, self.last + 1)] for k in range(R)]
-
-            def one(state: list[Any]) -> list[Any]:
-                put(state[0], vectors, False)
-                return [state[0] + 1]
-
-            repeat(b, (self.out_width + (W - 1)) // W, [zero], one, "narrow")
-            return
+            return put(zero, vectors, False, seen)
         ahead = max(self.last + 1 - self.S, self.first)  # carried: vectors first ... ahead - 1, from vector j S on
-        carried = []
-        for v in range(self.first, ahead):
-            carried.append(none if v < 0 else self.down(rows, R, r.like(v), False))
+        carried = [
+            [self.empty] * R if v < 0 else self.vectors(rows, R, r.like(v)) for v in range(self.first, ahead)
+        ]  # fmt: skip
+        places = len(carried) * R
 
         def step(state: list[Any], whole: bool) -> list[Any]:
-            j, before = state[0], state[1:]
-            kept = [before[i * R : (i + 1) * R] for i in range(len(carried))]
-            new = [self.down(rows, R, j * self.S + v, whole) for v in range(ahead, self.last + 1)]
-            every = [*kept, *new]
-            put(j, [[each[k] for each in every] for k in range(R)], whole)
-            return [j + 1, *(value for each in every[self.S :] for value in each)]
-
-        def fast(state: list[Any]) -> list[Any]:
             keep_rolled_value(b)
-            return step(state, True)
+            j, before, seen = state[0], state[1 : 1 + places], state[1 + places :]
+            kept = [before[i * R : (i + 1) * R] for i in range(len(carried))]
+            ahead_of = [j * self.S + v for v in range(ahead, self.last + 1)]
+            new = [self.down(rows, R, v, True) if whole else self.vectors(rows, R, v) for v in ahead_of]
+            every = [*kept, *new]
+            seen = put(j, [[each[k] for each in every] for k in range(R)], whole, seen)
+            return [j + 1, *(value for each in every[self.S :] for value in each), *seen]
 
         # vectors of the row that can be read whole, and of the results that can be written so
         readable = self.width // W if self.form.source else (self.width + (W - 1)) // W
         count = at_most((readable - self.last + (self.S - 1)) // self.S, self.out_width // W)
-        state = repeat(b, count, [zero, *(value for each in carried for value in each)], fast, "columns")
+        state = [zero, *(value for each in carried for value in each), *seen]
+        state = repeat(b, count, state, lambda state: step(state, True), "columns")
         total = (self.out_width + (W - 1)) // W
+        return repeat(b, total - state[0], state, lambda state: step(state, False), "rest")[1 + places :]
 
-        def rest(state: list[Any]) -> list[Any]:
-            keep_rolled_value(b)
-            return step(state, False)
-
-        repeat(b, total - state[0], state, rest, "rest")
-
-    def run(self, lo: Value, hi: Value) -> None:
+    def band(self, lo: Value, hi: Value) -> None:
         """Rows lo ... hi - 1."""
 
         def some(R: int) -> Any:
             def emit(state: list[Any]) -> list[Any]:
                 keep_rolled_value(self.b)
-                self.rows(state[0], R, lo)
-                return [state[0] + R]
+                return [state[0] + R, *self.rows(state[0], R, lo, state[1:])]
 
             return emit
 
-        (r,) = repeat(self.b, (hi - lo) // ROWS, [lo], some(ROWS), "rows")
-        once(self.b, r < hi, [r], some(1), "row")
+        R = together()
+        state = repeat(self.b, (hi - lo) // R, [lo, *self.nothing_seen()], some(R), "rows")
+        for seen in repeat(self.b, hi - state[0], state, some(1), "row")[1:]:
+            self.tell(seen)
+
+    def run(self, lo: Value, hi: Value) -> None:
+        """The same, maxima without a thought of NaN where none can be: two thirds of the comparisons."""
+        unordered = self.word("unordered") > 0
+        for self.ordered in (True, False) if self.takes_maxima and not self.form.source else (False,):
+            if self.takes_maxima and not self.form.source:
+                where = self.word("unordered").equals(0) if self.ordered else unordered
+                once(self.b, where, [], lambda state: self.band(lo, hi) or [], "band")
+            else:
+                self.band(lo, hi)
 
 
 @intrinsic(prefer_literal=True)

@@ -16,12 +16,12 @@ from numbaprims.cpu.stack.arguments import BLOCK_WORDS, MOST_ADDED, STAGE, WALK
 
 (
     OUT, X, PAST, PARAMETERS, ADDED, ADDED_NEXT, FRESH, OLDEST, HEIGHT, PITCH, OUT_PITCH, KERNEL, EXTENT, STRIDE,
-    BEFORE, MOST, KEPT, PARAMETER, ADDS, BEGIN, DONE, ENDS,
+    BEFORE, MOST, KEPT, PARAMETER, ADDS, BEGIN, DONE, ENDS, UNORDERED,
 ) = (
     STAGE.slot(name)
     for name in (
         "out", "x", "past", "parameters", "added", "added_next", "fresh", "oldest", "height", "pitch", "out_pitch",
-        "kernel", "extent", "stride", "before", "most", "kept", "parameter", "adds", "begin", "done", "ends",
+        "kernel", "extent", "stride", "before", "most", "kept", "parameter", "adds", "begin", "done", "ends", "unordered",
     )
 )  # fmt: skip
 OUT_HEIGHT = STAGE.slot("out_height")
@@ -79,6 +79,7 @@ def begin_tile(blocks, depth, first, last):  # type: ignore[no-untyped-def]
         store_word(block, BEGIN, lo)
         store_word(block, FRESH, lo)
         store_word(block, OLDEST, lo)
+        store_word(block, UNORDERED, k + 1 == depth)  # the first stage's input is not known
 
 
 @functools.cache
