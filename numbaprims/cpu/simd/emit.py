@@ -63,6 +63,11 @@ def splat_value(builder: Any, scalar: Any, lanes: int) -> Any:
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
+def insert_lane(builder: Any, vector: Any, scalar: Any, lane: int) -> Any:
+    """A vector with a number in one lane."""
+    return builder.insert_element(vector, scalar, ir.Constant(I32, lane))
+
+
 def first_lane(builder: Any, vector: Any) -> Any:
     """A vector's first number."""
     return builder.extract_element(vector, ir.Constant(I32, 0))

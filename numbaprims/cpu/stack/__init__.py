@@ -1,7 +1,8 @@
 """Stacks of element-wise layers and pooling, depth first.
 
 stages   what a sequence is made of, its buffers and bands;  planner  how a stack is cut, and what that takes
-emit     rows of a stage over planes;  walk  tiles through all stages;  solvers  which there are
+emit     rows of a stage;  planes, channels  what a vector of a row is;  kernels  theirs
+walk     tiles through all stages;  solvers  which there are
 """
 
 from __future__ import annotations

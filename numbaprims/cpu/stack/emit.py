@@ -1,9 +1,8 @@
-"""Stages over planes, a vector being a part of a row: first down the columns, then along the row, in registers.
+"""Rows of a stage: what the rows of windows give together, then along the row, in registers.
 
-Lane l of a result's vector j reads elements (j W + l) S + t D - P of what the window's rows give together, which lie in
-a few neighbouring vectors: each is computed once, carried from one j to the next, and shuffled for every tap.  Two rows
-of results share the rows that they both read.  Buffered rows are whole vectors whose last lanes hold what stands for
-elements outside of the image, so that only rows of the image itself, and results, have masks.
+A row is a line of vectors: parts of it in planes (planes.py), channels of one place otherwise (channels.py).  What a
+vector's rows give together is computed once and carried along the row as long as windows reach it.  Some rows of results
+are computed together: they share the rows that they both read, and what a row takes beside its vectors.
 """
 
 from __future__ import annotations
@@ -12,14 +11,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from numba.core import types
-from numba.extending import intrinsic
-
 from numbaprims.cpu.activation.formulas import FORWARD, leaky_relu
-from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.arithmetic import greatest_value
-from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
 from numbaprims.cpu.simd.emit import (
     I64,
     any_lane,
@@ -31,7 +25,6 @@ from numbaprims.cpu.simd.emit import (
     number,
     splat_value,
 )
-from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import llvm_element
@@ -40,10 +33,8 @@ from numbaprims.cpu.stack.stages import Stage
 from numbaprims.formulas.value import at_most, mad, select
 
 
-
-def together() -> int:
-    """Rows of results that are computed together: what a row of them takes beside its vectors is shared."""
-    return 4 if target.current().isa in ("avx512", "neon") else 2
+#: Vectors that are carried along rows, at most: about half of the registers.
+MOST_CARRIED = 16
 
 
 #: Element-wise operations that are no activation.
@@ -69,6 +60,8 @@ def apply(kind: str, x: Value, numbers: Sequence[Value], added: Value | None) ->
 class Form(NamedTuple):
     """A stage's kernel."""
 
+    walk: str
+    """"planes" or "channels"."""
     stage: str
     compute: str
     source: str
@@ -78,24 +71,31 @@ class Form(NamedTuple):
     added: str
     """The type of what is added."""
     W: int
-    narrow: bool
-    """Whether a row of the input is one vector at most."""
+    partial: bool
+    """Of planes whether a row is one vector at most, of channels whether the last block of channels is none."""
     pad: float
-    """What the last lanes of buffered results hold."""
+    """What stands for elements outside of the next stage's image."""
 
     @property
     def text(self) -> str:
-        return "|".join(map(str, (*self[:6], int(self.narrow), self.pad)))
+        return "|".join(map(str, (*self[:7], int(self.partial), self.pad)))
 
     @classmethod
     def parse(cls, text: str) -> Form:
         """The form of a text."""
-        *words, W, narrow, pad = text.split("|")
-        return cls(*words, int(W), narrow == "1", float(pad))  # type: ignore[call-arg]
+        *words, W, partial, pad = text.split("|")
+        return cls(*words, int(W), partial == "1", float(pad))  # type: ignore[call-arg]
 
 
-class _Stage:
+class Rows:
     """Emits rows of a stage's results."""
+
+    #: Positions of a row that a vector stands for.
+    span: int
+    #: Of a row, positions of what vector j of the results reads: `first` ... `last` from j S on, counted in vectors.
+    first: int
+    last: int
+    numbers: list[Value]
 
     def __init__(self, builder: Any, form: Form, args: Any) -> None:
         self.b, self.form, self.args = builder, form, args
@@ -114,15 +114,6 @@ class _Stage:
         self.K, self.S, self.D, self.P = (
             (window.kernel[1], window.stride[1], window.dilation[1], window.before[1]) if window else (1, 1, 1, 0)
         )
-        # vectors of the row that lanes of vector j of the results reach, from vector j S on
-        reach = [lane * self.S + t * self.D - self.P for lane in (0, self.W - 1) for t in (0, self.K - 1)]
-        self.first, self.last = min(reach) // self.W, max(reach) // self.W
-        numbers = self.pointer("parameters", form.compute)
-        step = self.word("parameters_step")
-        self.numbers = [
-            Value(builder, splat_value(builder, builder.load(element_at(builder, numbers, step * k)), self.W))
-            for k in range(self.stage.numbers)
-        ]
 
     def word(self, name: str) -> Value:
         return Value(self.b, argument(self.b, self.args, STAGE.slot(name)))
@@ -132,6 +123,28 @@ class _Stage:
 
     def at(self, address: Value, elem: str) -> Any:
         return self.b.inttoptr(address.value, llvm_element(elem).as_pointer())
+
+    # ---------------------------------------------------------------- what a walk says
+
+    def load(self, pointer: Any, v: Value, whole: bool) -> Value:
+        """Vector v of a row; `whole`: all of it can be read."""
+        raise ValueError("a walk says how")
+
+    def load_added(self, row: Any, j: Value, name: str, whole: bool) -> Value:
+        """Vector j of a row that is added."""
+        raise ValueError("a walk says how")
+
+    def store(self, pointer: Any, j: Value, value: Value, whole: bool) -> None:
+        """Write vector j of a row of results."""
+        raise ValueError("a walk says how")
+
+    def along(self, vectors: Sequence[Value]) -> Value:
+        """What vectors `first` ... `last` give."""
+        raise ValueError("a walk says how")
+
+    def share_of_column(self, shares: Any, at: Value) -> Value:
+        """An element's share of the averages of vector j, of shares that begin at `at`."""
+        raise ValueError("a walk says how")
 
     # ---------------------------------------------------------------- the rows that windows read
 
@@ -146,15 +159,6 @@ class _Stage:
             near = select(inside, near, self.word("outside"))
         return self.at(near, self.source)
 
-    def load(self, pointer: Any, at: Value, whole: bool) -> Value:
-        """A vector of a row; `whole`: all of it can be read."""
-        b = self.b
-        if whole:
-            return Value(b, load_wide_value(b, pointer, at.value, self.source, self.W, None))
-        mask = first_lanes_value(b, self.width - at, self.W)
-        value = Value(b, load_wide_value(b, pointer, at.value, self.source, self.W, mask))
-        return value if self.stage.window is None else select(Value(b, mask), value, self.empty)
-
     def join(self, vectors: Sequence[Value]) -> Value:
         def both(a: Value, b: Value) -> Value:
             return a.new(greatest_value(self.b, a.value, b.value, self.ordered)) if self.takes_maxima else a + b
@@ -163,8 +167,7 @@ class _Stage:
 
     def down(self, rows: dict[int, Any], R: int, v: Value, whole: bool) -> list[Value]:
         """Vector v of what the rows of each result's windows give together."""
-        at = v * self.W
-        read = {q: self.load(pointer, at, whole) for q, pointer in rows.items()}
+        read = {q: self.load(pointer, v, whole) for q, pointer in rows.items()}
         window = self.stage.window
         if window is None:
             return [read[r] for r in range(R)]
@@ -185,74 +188,27 @@ class _Stage:
 
     def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
         """The same where the row may end before or within the vector."""
-        if self.form.source:
-            return self.down(rows, R, v, False)
-        inside = v * self.W < self.width
+        inside = v * self.span < self.width
         return once(self.b, inside, [self.empty] * R, lambda state: self.down(rows, R, v, True), "inside")
-
-    def along(self, vectors: Sequence[Value]) -> Value:
-        """The taps of a row, of vectors `first` ... `last`."""
-        taps = []
-        for t in range(self.K):
-            lanes = [lane * self.S + t * self.D - self.P - self.first * self.W for lane in range(self.W)]
-            taps.append(Value(self.b, self.pick([vector.value for vector in vectors], lanes)))
-        return self.join(taps)
-
-    def pick(self, vectors: Sequence[Any], lanes: list[int]) -> Any:
-        """The lanes of several vectors, counted through."""
-        W = self.W
-        used = sorted({lane // W for lane in lanes})
-        if lanes == list(range(lanes[0], lanes[0] + W)) and lanes[0] % W == 0:
-            return vectors[used[0]]
-        value = vectors[used[0]]
-        place = [lane - used[0] * W if lane // W == used[0] else None for lane in lanes]
-        for u in used[1:] or used:
-            chosen = []
-            for at, lane in enumerate(lanes):
-                before = place[at]
-                if lane // W == u and u != used[0]:
-                    chosen.append(W + lane % W)
-                else:
-                    chosen.append(at if before is None else before)
-            value = shuffle_value(self.b, value, vectors[u], chosen)
-            place = [None if lane // W > u else at for at, lane in enumerate(lanes)]
-        return value
 
     # ---------------------------------------------------------------- what is done to results
 
     def finish(self, value: Value, r: Value, j: Value, whole: bool) -> Value:
         """The operations behind the window."""
         b, window = self.b, self.stage.window
-        left = self.out_width - j * self.W
         if window is not None and window.op == "avg":
             shares = self.pointer("shares", self.form.compute)
-            of_row = splat_value(b, b.load(element_at(b, shares, r)), self.W)
-            columns = load_wide_value(
-                b, shares, (self.word("out_height") + j * self.W).value, self.form.compute, self.W, None
-            )
-            value = value * (Value(b, columns) * Value(b, of_row))
+            of_row = Value(b, splat_value(b, b.load(element_at(b, shares, r)), self.W))
+            value = value * (self.share_of_column(shares, self.word("out_height") + j * self.span) * of_row)
         numbers, added = iter(self.numbers), iter(("added", "added_next"))
         for each in self.stage.after:
             more = None
             if each.kind == "add":
                 name = next(added)
                 row = self.at(self.word(name) + r * self.word(f"{name}_pitch"), self.form.added)
-                mask = None if whole else first_lanes_value(b, left, self.W)
-                more = Value(b, load_wide_value(b, row, (j * self.W).value, self.form.added, self.W, mask))
+                more = self.load_added(row, j, name, whole)
             value = apply(each.kind, value, [next(numbers) for _ in range(each.numbers)], more)
         return value
-
-    def store(self, pointer: Any, j: Value, value: Value, whole: bool) -> None:
-        b, at = self.b, (j * self.W).value
-        if whole:
-            store_narrow_value(b, pointer, at, value.value, self.result)
-            return
-        mask = first_lanes_value(b, self.out_width - j * self.W, self.W)
-        if self.form.result:
-            store_narrow_value(b, pointer, at, value.value, self.result, mask)
-        else:
-            padded = select(Value(b, mask), value, self.form.pad)
-            store_narrow_value(b, pointer, at, padded.value, self.result)
 
     # ---------------------------------------------------------------- NaN
 
@@ -281,8 +237,7 @@ class _Stage:
 
     def rows(self, r: Value, R: int, begin: Value, seen: list[Any]) -> list[Any]:
         """Rows r ... r + R - 1 of the results, of which `begin` is the first of this band."""
-        b, W, stage = self.b, self.W, self.stage
-        window = stage.window
+        b, W, window = self.b, self.span, self.stage.window
         S, D, K, P = (
             (window.stride[0], window.dilation[0], window.kernel[0], window.before[0]) if window else (1, 1, 1, 0)
         )
@@ -301,7 +256,7 @@ class _Stage:
             return [self.watch(each, found) for each in seen]
 
         zero = r.like(0)
-        if self.form.narrow:
+        if self.span > 1 and self.form.partial:
             only = self.down(rows, R, zero, not self.form.source)
             vectors = [[only[k] if v == 0 else self.empty for v in range(self.first, self.last + 1)] for k in range(R)]
             return put(zero, vectors, False, seen)
@@ -329,6 +284,11 @@ class _Stage:
         total = (self.out_width + (W - 1)) // W
         return repeat(b, total - state[0], state, lambda state: step(state, False), "rest")[1 + places :]
 
+    def together(self) -> int:
+        """Rows that are computed together, those of AVX2 in half as many registers."""
+        carried = self.last + 1 - self.S - self.first
+        return max(1, min(4 if target.current().isa in ("avx512", "neon") else 2, MOST_CARRIED // max(1, carried)))
+
     def band(self, lo: Value, hi: Value) -> None:
         """Rows lo ... hi - 1."""
 
@@ -339,7 +299,7 @@ class _Stage:
 
             return emit
 
-        R = together()
+        R = self.together()
         state = repeat(self.b, (hi - lo) // R, [lo, *self.nothing_seen()], some(R), "rows")
         for seen in repeat(self.b, hi - state[0], state, some(1), "row")[1:]:
             self.tell(seen)
@@ -353,28 +313,3 @@ class _Stage:
                 once(self.b, where, [], lambda state: self.band(lo, hi) or [], "band")
             else:
                 self.band(lo, hi)
-
-
-@intrinsic(prefer_literal=True)
-def _emit(typingctx, form, args, lo, hi):  # type: ignore[no-untyped-def]
-    """Rows [lo, hi) of a stage's results."""
-    chosen = Form.parse(form.literal_value)
-
-    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        lo, hi = (Value(builder, value) for value in values[2:])
-        _Stage(builder, chosen, values[1]).run(lo, hi)
-        return context.get_dummy_value()
-
-    return types.void(form, args, types.int64, types.int64), codegen
-
-
-@functools.cache
-def make_stage(form: Form) -> RangeKernel:
-    """The range kernel of a stage, over rows of a plane."""
-    text = form.text
-
-    @range_kernel("stack_stage", STAGE.types(), spec=(text,))
-    def stack_stage(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        _emit(text, args, lo, hi)
-
-    return stack_stage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence as Many
+from collections.abc import Callable, Iterator, Sequence as Many
 from typing import Any, NamedTuple
 
 from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS
@@ -33,8 +33,17 @@ class Sequence(NamedTuple):
     """Rows of a band in the first stage."""
     tile: int
     """Rows of the result that a tile gives."""
-    elements: int = 1
-    """Of each place of a row: a vector where lanes are channels, else 1."""
+    pixels: bool = False
+    """Whether a vector is channels of one place."""
+
+    @property
+    def elements(self) -> int:
+        """Of each place of a row."""
+        return self.W if self.pixels else 1
+
+    def vectors(self, width: int) -> int:
+        """Of a row."""
+        return width if self.pixels else -(-width // self.W)
 
     @property
     def tiles(self) -> int:
@@ -50,8 +59,7 @@ class Sequence(NamedTuple):
         height, tile = self.sizes[-1][0], self.tile
         # the tiles within are alike but for where the image ends
         return tuple(
-            run_bands(self.stages, self.heights, lo, min(lo + tile, height), self.rows)
-            for lo in range(0, height, tile)
+            run_bands(self.stages, self.heights, lo, min(lo + tile, height), self.rows) for lo in range(0, height, tile)
         )
 
     def layout(self) -> Layout:
@@ -73,9 +81,7 @@ class Sequence(NamedTuple):
         for band in self.bands():
             total += CALL * band.number * len(self.stages)
             for d, (stage, rows, past) in enumerate(zip(self.stages, band.computed, band.past, strict=True)):
-                width = self.sizes[d + 1][1]
-                vectors = width if self.elements > 1 else -(-width // self.W)
-                total += rows * (ROW + vectors * cycles_of(stage))
+                total += rows * (ROW + self.vectors(self.sizes[d + 1][1]) * cycles_of(stage))
                 total += KEEP * band.number * past * -(-self.sizes[d][1] * self.elements * self.itemsize // LINE)
         return total
 
@@ -121,8 +127,8 @@ def width_of(sizes: Many[Size], stages: Many[Stage], register: int) -> int:
     return W
 
 
-def sequences(problem: Any, target: Any, elements: int = 1) -> Iterator[Sequence]:
-    """The sequences of a stack.
+def sequences(problem: Any, target: Any, channels: int = 0) -> Iterator[Sequence]:
+    """The sequences of a stack over planes, or over pixels of so many channels.
 
     `problem.most` steps at most, and `problem.limit` bytes of a worker's scratch memory: -1 for any number, 0 for what
     is fastest by the estimate, where a sequence is cut if its narrowest bands do not fit into the second-level cache.
@@ -139,11 +145,15 @@ def sequences(problem: Any, target: Any, elements: int = 1) -> Iterator[Sequence
             if problem.most and staged[end][0] - staged[at][0] >= problem.most:
                 break
             longer = tuple(stage for _, stage in staged[at : end + 1])
-            if not _fits(longer, tuple(sizes[at : end + 2]), problem, target, elements):
+            longer = tuple(stage for _, stage in staged[at : end + 1])
+            made = _maker(longer, tuple(sizes[at : end + 2]), problem, target, channels)
+            if made(1, sizes[end + 1][0]).bytes() > _limit(problem, target):
                 break
             end += 1
-        chosen = tuple(stage for _, stage in staged[at:end])
-        yield _best(chosen, tuple(sizes[at : end + 1]), problem, target, elements)
+        made = _maker(
+            tuple(stage for _, stage in staged[at:end]), tuple(sizes[at : end + 1]), problem, target, channels
+        )
+        yield _best(made, problem, target)
         at = end
 
 
@@ -153,29 +163,25 @@ def _limit(problem: Any, target: Any) -> int:
     return int(problem.limit or target.l2 // 2)
 
 
-def _sequence(stages: Any, sizes: Any, problem: Any, target: Any, elements: int, rows: int, tile: int) -> Sequence:
+def _maker(
+    stages: tuple[Stage, ...], sizes: tuple[Size, ...], problem: Any, target: Any, channels: int
+) -> Callable[[int, int], Sequence]:
+    """A function of the rows of a band and of a tile."""
     compute = DTYPES[problem.dtype].accumulate
-    register = lanes(compute, target.vector_bytes)
-    W = register if elements > 1 else width_of(sizes, stages, register)
-    return Sequence(stages, sizes, W, DTYPES[compute].itemsize, rows, tile, elements)
+    W = channels or width_of(sizes, stages, lanes(compute, target.vector_bytes))
+    return lambda rows, tile: Sequence(stages, sizes, W, DTYPES[compute].itemsize, rows, tile, channels > 0)
 
 
-def _fits(stages: Any, sizes: Any, problem: Any, target: Any, elements: int) -> bool:
-    """Whether bands of one row do."""
-    return _sequence(stages, sizes, problem, target, elements, 1, sizes[-1][0]).bytes() <= _limit(problem, target)
-
-
-def _best(stages: tuple[Stage, ...], sizes: tuple[Size, ...], problem: Any, target: Any, elements: int) -> Sequence:
+def _best(made: Callable[[int, int], Sequence], problem: Any, target: Any) -> Sequence:
     """The bands and tiles that are estimated to be fastest."""
-    height = sizes[-1][0]
-    planes = problem.n * -(-problem.c // elements)
-    made = functools.partial(_sequence, stages, sizes, problem, target, elements)
-    if len(stages) == 1:
+    whole = made(1, 1)
+    height, first = whole.sizes[-1][0], whole.sizes[1][0]
+    planes = problem.n * -(-problem.c // whole.elements)
+    if len(whole.stages) == 1:
         # rows of a plane are independent of each other: as many tiles as keep all workers busy
         tiles = max(1, min(height, -(-4 * target.cores_logical // planes)))
         return made(height, -(-height // tiles))
     limit = _limit(problem, target)
-    first = sizes[1][0]
     candidates = [made(rows, height) for rows in sorted({min(rows, first) for rows in (*ROWS, first)})]
     fitting = [each for each in candidates if each.bytes() <= limit] or candidates[:1]
     best = min(fitting, key=lambda each: seconds(each, planes, target))
@@ -196,5 +202,3 @@ def flat(problem: Any) -> bool:
 def total(sequence: Sequence) -> int:
     """Bytes of a worker's scratch memory with the stages' blocks."""
     return -(-(8 * BLOCK_WORDS * len(sequence.stages) + sequence.layout().total) // LINE) * LINE
-
-

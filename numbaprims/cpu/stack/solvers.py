@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
+from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.stack.arguments import BLOCK_WORDS, STAGE, WALK
-from numbaprims.cpu.stack.emit import Form, make_stage
+from numbaprims.cpu.stack.channels import MOST_TAPS
+from numbaprims.cpu.stack.emit import Form
+from numbaprims.cpu.stack.kernels import make_stage
 from numbaprims.cpu.stack.planner import Sequence, flat, seconds, sequences, total
 from numbaprims.cpu.stack.stages import LINE, most_rows
 from numbaprims.cpu.stack.walk import make_walk
@@ -47,67 +49,58 @@ def shares(stage: Any, size: Any, out: Any, dtype: str) -> np.ndarray:
 
 
 class _Lies:
-    """How an array lies: bytes from image to image, from channel to channel and from row to row."""
+    """How an array lies: bytes from image to image, from block to block of channels and from row to row, and elements
+    from pixel to pixel."""
 
-    def __init__(self, dtype: str, strides: tuple[int, ...]) -> None:
-        self.dtype = dtype
-        self.n, self.c, self.pitch = (step * DTYPES[dtype].itemsize for step in strides[:3])
+    def __init__(self, dtype: str, strides: tuple[int, ...], block: int) -> None:
+        self.dtype, self.pixel = dtype, strides[3]
+        n, c, h = (step * DTYPES[dtype].itemsize for step in strides[:3])
+        self.n, self.c, self.pitch = n, c * block, h
 
-    @classmethod
-    def planes(cls, dtype: str, c: int, size: Any) -> _Lies:
-        """Contiguous ones."""
+
+class _Stack(Solver):
+    """A walk through sequences."""
+
+    walk: str
+
+    def channels(self, problem: Any, target: Any) -> int:
+        """Of a vector; 0 where it is a part of a row."""
+        return 0
+
+    def between(self, problem: Any, size: Any) -> tuple[int, ...]:
+        """Strides of results between two sequences."""
         h, w = size
-        return cls(dtype, (c * h * w, h * w, w))
-
-
-class Planes(Solver):
-    """A vector is a part of a row; planes of images are walked depth first."""
-
-    name = "planes"
-
-    def why_not(self, problem: Any, target: Any) -> str | None:
-        p = problem
-        for k, steps in enumerate(p.strides):
-            if k != 2 and steps[3] != 1 and p.size[1] > 1:
-                return "the rows of an image are not contiguous"
-        return None
+        return (problem.c * h * w, h * w, w, 1)
 
     def estimate(self, problem: Any, target: Any) -> float:
         p = self.posed(problem)
         time = target.rates.call
-        for sequence in self.sequences(p, target):
-            time += seconds(sequence, p.n * p.c, target)
+        for sequence in sequences(p, target, self.channels(p, target)):
+            time += seconds(sequence, p.n * -(-p.c // sequence.elements), target)
         return float(time + p.bytes_moved() / target.bandwidth(p.bytes_moved()))
 
     def posed(self, problem: Any) -> Any:
-        """The problem as it is run: planes as single rows where nothing is a window."""
-        p = problem
-        if not flat(p):
-            return p
-        h, w = p.size
-        steps = tuple(each if k == 2 else (*each[:2], h * w, 1) for k, each in enumerate(p.strides))
-        return dataclasses.replace(p, size=(1, h * w), strides=steps)
-
-    def sequences(self, problem: Any, target: Any) -> list[Sequence]:
-        """As they are run."""
-        return list(sequences(problem, target))
+        """The problem as it is run."""
+        return problem
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = self.posed(problem)
         compute = DTYPES[p.dtype].accumulate
         item = DTYPES[compute].itemsize
-        parts, cut = [], self.sequences(p, target)
+        parts, cut = [], list(sequences(p, target, self.channels(p, target)))
+        block = cut[0].elements
         # results between sequences, in two arrays that are swapped
         between = [p.n * p.c * h * w * item for h, w in (each.sizes[-1] for each in cut[:-1])]
         sizes = [-(-max(between[k::2], default=0) // LINE) * LINE for k in (0, 1)]
         number = added = 0
-        source, place = _Lies(p.dtype, p.strides[1]), array(1)
+        source, place = _Lies(p.dtype, p.strides[1], block), array(1)
         for k, sequence in enumerate(cut):
             last = k + 1 == len(cut)
-            result = _Lies(p.dtype, p.strides[0]) if last else _Lies.planes(compute, p.c, sequence.sizes[-1])
+            lies = p.strides[0] if last else self.between(p, sequence.sizes[-1])
+            result = _Lies(p.dtype if last else compute, lies, block)
             to = array(0) if last else scratch(sizes[0] * (k % 2))
             adds = sum(stage.added for stage in sequence.stages)
-            more = [_Lies(p.dtype, steps) for steps in p.strides[ADDED + added : ADDED + added + adds]]
+            more = [_Lies(p.dtype, steps, block) for steps in p.strides[ADDED + added : ADDED + added + adds]]
             program = self.single(p, target, sequence, source, result, more, number)
             arrays: list[Bind | None] = [to, place, array(2), *(array(ADDED + added + j) for j in range(adds))]
             parts.append(Part(program, arrays, []))
@@ -124,7 +117,8 @@ class Planes(Solver):
         item = DTYPES[compute].itemsize
         layout, depth, keep = sequence.layout(), len(sequence.stages), list[Any]()
         blocks = np.zeros((depth, BLOCK_WORDS), np.int64)
-        most = max(p.c, *(w for _, w in sequence.sizes)) + LINE
+        most = max(w for _, w in sequence.sizes) * max(sequence.elements, source.pixel) + 2 * LINE
+        W, tail = sequence.W, p.c % sequence.elements != 0
         adds = 0
 
         def kept(made: np.ndarray) -> int:
@@ -136,56 +130,96 @@ class Planes(Solver):
             first, last = d == 0, d == depth - 1
             (h, w), (oh, ow) = sequence.sizes[d : d + 2]
             form = Form(
-                stage.text, compute, source.dtype if first else "", result.dtype if last else "", p.dtype,
-                sequence.W, max(w, ow) <= sequence.W, 0.0 if last else sequence.stages[d + 1].empty,
+                self.walk, stage.text, compute, source.dtype if first else "", result.dtype if last else "",
+                p.dtype if stage.added else "", W, tail if sequence.pixels else max(w, ow) <= W,
+                0.0 if last else sequence.stages[d + 1].empty,
             )  # fmt: skip
             values = {
                 "height": h, "width": w, "out_width": ow, "out_height": oh,
                 "pitch": source.pitch if first else layout.pitches[d], "past_pitch": layout.pitches[d],
                 "out_pitch": result.pitch if last else layout.pitches[d + 1],
-                "kernel": self.kernel(form).address, "extent": stage.extent, "stride": stage.stride,
-                "before": stage.before, "most": self.most(sequence)[d], "kept": layout.past[d],
-                "parameter": number * number_step * item, "parameters_step": number_step, "adds": -1,
+                "kernel": make_stage(form).address, "extent": stage.extent, "stride": stage.stride,
+                "before": stage.before, "most": most_rows(sequence.stages, sequence.rows)[d], "kept": layout.past[d],
+                "parameter": number * number_step * item, "parameters_step": number_step,
+                "parameters_channel": c_step, "pixel": source.pixel, "out_pixel": result.pixel, "adds": -1,
                 "outside": kept(outside(source.dtype if first else compute, stage.empty, most)),
             }  # fmt: skip
             if stage.window is not None and stage.window.op == "avg":
                 values["shares"] = kept(shares(stage, (h, w), (oh, ow), compute))
             if stage.added:
                 values["adds"] = adds
-                values["added_pitch"] = more[adds].pitch
-                if stage.added > 1:
-                    values["added_next_pitch"] = more[adds + 1].pitch
+                for name, lies in zip(("added", "added_next"), more[adds : adds + stage.added], strict=False):
+                    values |= {f"{name}_pitch": lies.pitch, f"{name}_pixel": lies.pixel}
             adds += stage.added
             number += stage.numbers
             for name, value in values.items():
                 blocks[d, STAGE.slot(name)] = value
         each = total(sequence)
-        tiles = p.n * self.planes(p) * sequence.tiles
+        planes = p.n * -(-p.c // sequence.elements)
+        tiles = planes * sequence.tiles
         ints = {
             "c": p.c, "patches": sequence.tiles, "rows": sequence.tile, "depth": depth, "stages": kept(blocks),
-            "buffer_0": layout.buffers[0], "buffer_1": layout.buffers[1], "each": each, "channels": self.planes(p),
-            "parameters_c": c_step * item,
+            "buffer_0": layout.buffers[0], "buffer_1": layout.buffers[1], "each": each,
+            "blocks": planes // p.n, "block": sequence.elements, "parameters_c": c_step * item * sequence.elements,
         }  # fmt: skip
         for name, lies in [("out", result), ("x", source), *((f"added_{j}", each) for j, each in enumerate(more))]:
             ints |= {f"{name}_n": lies.n, f"{name}_c": lies.c}
-        work = seconds(sequence, p.n * p.c, target)
+        work = seconds(sequence, planes, target)
         chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / max(work, 1e-9))))
         return Program.of(
             WALK, ints, [(make_walk(), tiles, chunk)], keep=tuple(keep), worker=each,
             parallel=work > WORTH * target.rates.wake,
         )  # fmt: skip
 
-    def planes(self, problem: Any) -> int:
-        """Of an image."""
-        return int(problem.c)
 
-    def kernel(self, form: Form) -> RangeKernel:
-        """Of a stage."""
-        return make_stage(form)
+class Planes(_Stack):
+    """A vector is a part of a row of a plane."""
 
-    def most(self, sequence: Sequence) -> tuple[int, ...]:
-        """Rows of a band that each stage computes at most."""
-        return most_rows(sequence.stages, sequence.rows)
+    name = walk = "planes"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        for k, steps in enumerate(problem.strides):
+            if k != 2 and steps[3] != 1 and problem.size[1] > 1:
+                return "the rows of an image are not contiguous"
+        windows_ = [step.window for step in problem.parsed if step.window is not None]
+        if any(max(window.kernel) > MOST_TAPS or window.dilation[1] > MOST_TAPS for window in windows_):
+            return f"a window has more than {MOST_TAPS} rows or columns"
+        return None
+
+    def posed(self, problem: Any) -> Any:
+        # planes are single rows where nothing is a window and there are enough of them
+        if not flat(problem):
+            return problem
+        h, w = problem.size
+        steps = tuple(each if k == 2 else (*each[:2], h * w, 1) for k, each in enumerate(problem.strides))
+        return dataclasses.replace(problem, size=(1, h * w), strides=steps)
 
 
-SOLVERS = (Planes(),)
+class Channels(_Stack):
+    """A vector is channels of one place."""
+
+    name = walk = "channels"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if any(k != 2 and steps[1] != 1 and problem.c > 1 for k, steps in enumerate(problem.strides)):
+            return "the channels of a place are not contiguous"
+        return None
+
+    def channels(self, problem: Any, target: Any) -> int:
+        return int(lanes(DTYPES[problem.dtype].accumulate, target.vector_bytes))
+
+    def between(self, problem: Any, size: Any) -> tuple[int, ...]:
+        h, w = size
+        return (h * w * problem.c, 1, w * problem.c, problem.c)
+
+
+class Naive(_Stack):
+    """An element after the other, wherever it lies."""
+
+    name, walk = "naive", "channels"
+
+    def channels(self, problem: Any, target: Any) -> int:
+        return 1
+
+
+SOLVERS = (Planes(), Channels(), Naive())

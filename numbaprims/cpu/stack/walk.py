@@ -11,17 +11,27 @@ import functools
 from numba.core import types
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.simd import address_of, block_of, call_range, load, load_word, pointer_from_address, store, store_word
+from numbaprims.cpu.simd import (
+    address_of,
+    block_of,
+    call_range,
+    load,
+    load_word,
+    pointer_from_address,
+    store,
+    store_word,
+)
 from numbaprims.cpu.stack.arguments import BLOCK_WORDS, MOST_ADDED, STAGE, WALK
 
 (
     OUT, X, PAST, PARAMETERS, ADDED, ADDED_NEXT, FRESH, OLDEST, HEIGHT, PITCH, OUT_PITCH, KERNEL, EXTENT, STRIDE,
-    BEFORE, MOST, KEPT, PARAMETER, ADDS, BEGIN, DONE, ENDS, UNORDERED,
+    BEFORE, MOST, KEPT, PARAMETER, ADDS, BEGIN, DONE, ENDS, UNORDERED, LEFT,
 ) = (
     STAGE.slot(name)
     for name in (
         "out", "x", "past", "parameters", "added", "added_next", "fresh", "oldest", "height", "pitch", "out_pitch",
         "kernel", "extent", "stride", "before", "most", "kept", "parameter", "adds", "begin", "done", "ends", "unordered",
+        "left",
     )
 )  # fmt: skip
 OUT_HEIGHT = STAGE.slot("out_height")
@@ -102,13 +112,14 @@ def make_walk() -> RangeKernel:
         end = blocks + BLOCK * (depth - 1)
         for tile in range(lo, hi):
             plane, patch = divmod(tile, args.patches)
-            n, c = divmod(plane, args.channels)
+            n, c = divmod(plane, args.blocks)
             first = patch * args.rows
             begin_tile(blocks, depth, first, min(first + args.rows, load_word(end, OUT_HEIGHT)))
             own = address_of(args.parameters) + c * args.parameters_c
             for k in range(depth):
                 block = blocks + BLOCK * k
                 store_word(block, PARAMETERS, own + load_word(block, PARAMETER))
+                store_word(block, LEFT, args.c - c * args.block)
                 adds = load_word(block, ADDS)
                 if adds >= 0:
                     for j in range(min(2, most_added - adds)):
