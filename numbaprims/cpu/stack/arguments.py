@@ -19,12 +19,13 @@ MOST_ADDED = 4
 # A stage's block.  Set once: kernel; height, width: of the input; pitch, past_pitch, out_pitch, added_pitch: bytes from
 # row to row; extent, stride, before: of windows, over rows; most: rows of a band; outside: the address of a row of what
 # stands for elements outside of the image; shares: of an average, of each row and then of each column; kept: where rows
-# of earlier bands lie in the scratch memory; row: bytes of one; parameter: the place of the first of its parameters;
-# adds: the first array that is added, -1 for none.  By the walk: x, the row `fresh` of the input; past, its row `oldest`
-# (rows before `fresh` are read there); out, the first row that is computed; done, ends, have: rows of the result that
-# are computed, and to be computed, and of the input.  unordered: whether a row of the input may hold NaN, which the
-# stage before says.  left: channels from the first lane's on; parameters_step, parameters_channel: elements from one
-# parameter to the next, and from channel to channel; pixel and so on: elements from pixel to pixel.
+# of earlier bands lie in the scratch memory; parameter: bytes to the first of its parameters; adds: the first array
+# that is added, -1 for none; parameters_step, parameters_channel: elements from one parameter to the next, and from
+# channel to channel; pixel and so on: elements from pixel to pixel.
+# By the walk: x, the row `fresh` of the input; past, its row `oldest` (rows before `fresh` are read there); out, the
+# first row that is computed; begin: the first row of the input; done, ends: rows of the result that are computed, and
+# to be computed; unordered: whether a row of the input may hold NaN, which the stage before says; left: channels from
+# the first lane's on.
 STAGE = Arguments(
     arrays=("out", "x", "past", "outside", "parameters", "shares", "added", "added_next"),
     ints=(

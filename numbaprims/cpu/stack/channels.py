@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
-from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, least, number, splat_value
+from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, insert_lane, least, number, splat_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.emit import insert_lane
 from numbaprims.cpu.stack.emit import Form, Rows
 
 #: Taps of a row or column that are written out.
@@ -27,14 +26,9 @@ class Channels(Rows):
         #: Lanes of the image's own pixels that there are.
         self.mask = first_lanes_value(builder, self.word("left"), self.W) if form.partial else None
         self.numbers = [self._number(k) for k in range(self.stage.numbers)]
-        if self.is_large:
-            self.first = self.last = 0
-
-    @property
-    def is_large(self) -> bool:
-        """Whether taps are walked in loops."""
         window = self.stage.window
-        return window is not None and max((k - 1) * d + 1 for k, d in zip(window.kernel, window.dilation)) > MOST_TAPS
+        #: Whether taps are walked in loops.
+        self.is_large = window is not None and max(*window.kernel, (self.last - self.first) // 2) > MOST_TAPS
 
     def _number(self, k: int) -> Value:
         """A parameter of each channel."""
@@ -107,4 +101,4 @@ class Channels(Rows):
             return [k + 1, *repeat(self.b, r.like(self.K), [r.like(0), total], across, "across")[1:]]
 
         # a maximum begins with -inf, a sum with 0
-        return repeat(self.b, r.like(window.kernel[0]), [r.like(0), self.empty], down, "down")[1]  # type: ignore[no-any-return]
+        return repeat(self.b, r.like(window.kernel[0]), [r.like(0), self.empty], down, "down")[1]

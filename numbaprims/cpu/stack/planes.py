@@ -1,7 +1,7 @@
 """Stages over planes, a vector being a part of a row.
 
-Lane l of a result's vector j reads elements (j W + l) S + t D - P of what the windows' rows give together: they lie in a
-few neighbouring vectors and are shuffled for every tap.  Buffered rows are whole vectors whose last lanes hold what
+Lane l of a result's vector j reads elements (j W + l) S + t D - P of what the windows' rows give together: they lie in
+a few neighbouring vectors and are shuffled for every tap.  Buffered rows are whole vectors whose last lanes hold what
 stands for elements outside of the image, so that only rows of the image itself, and results, have masks.
 """
 

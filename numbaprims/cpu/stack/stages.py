@@ -25,7 +25,8 @@ class Stage(NamedTuple):
 
     @property
     def text(self) -> str:
-        return " ".join(each.text for each in (*([self.window] if self.window else []), *self.after)) or "identity/0"
+        window = [] if self.window is None else [self.window.text]
+        return " ".join([*window, *(each.text for each in self.after)])
 
     @classmethod
     def parse(cls, text: str) -> Stage:

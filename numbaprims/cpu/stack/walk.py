@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 
-from numba.core import types
-
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
@@ -30,8 +28,8 @@ from numbaprims.cpu.stack.arguments import BLOCK_WORDS, MOST_ADDED, STAGE, WALK
     STAGE.slot(name)
     for name in (
         "out", "x", "past", "parameters", "added", "added_next", "fresh", "oldest", "height", "pitch", "out_pitch",
-        "kernel", "extent", "stride", "before", "most", "kept", "parameter", "adds", "begin", "done", "ends", "unordered",
-        "left",
+        "kernel", "extent", "stride", "before", "most", "kept", "parameter", "adds", "begin", "done", "ends",
+        "unordered", "left",
     )
 )  # fmt: skip
 OUT_HEIGHT = STAGE.slot("out_height")
