@@ -187,7 +187,7 @@ class Rows:
 
     def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
         """The same where the row may end before or within the vector."""
-        inside = v * self.span < self.width
+        inside = self.b.icmp_unsigned("<", (v * self.span).value, self.width.value)
         return once(self.b, inside, [self.empty] * R, lambda state: self.down(rows, R, v, True), "inside")
 
     # ---------------------------------------------------------------- what is done to results
@@ -278,9 +278,12 @@ class Rows:
         # vectors of the row that can be read whole, and of the results that can be written so
         readable = self.width // W if self.form.source else (self.width + (W - 1)) // W
         count = at_most((readable - self.last + (self.S - 1)) // self.S, self.out_width // W)
-        state = [zero, *(value for each in carried for value in each), *seen]
-        state = repeat(b, count, state, lambda state: step(state, True), "columns")
         total = (self.out_width + (W - 1)) // W
+        state = [zero, *(value for each in carried for value in each), *seen]
+        if ahead < 0:  # of windows that share nothing, those that begin in front of the row
+            in_front = at_most(zero - ahead // self.S, total)
+            state = repeat(b, in_front, state, lambda state: step(state, False), "front")
+        state = repeat(b, count - state[0], state, lambda state: step(state, True), "columns")
         return repeat(b, total - state[0], state, lambda state: step(state, False), "rest")[1 + places :]
 
     def together(self) -> int:
