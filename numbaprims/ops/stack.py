@@ -61,9 +61,10 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     operations = tuple(parse(text) for text in texts)
     size = (h, w)
     for each in operations:
-        before, size = size, each.out_size(size) if isinstance(each, Window) else size
-        if min(size) < 1 and min(h, w) > 0:
-            raise ValueError(f"a window of {each.kernel} slides over {before}; nothing is left")  # type: ignore[union-attr]
+        if isinstance(each, Window):
+            before, size = size, each.out_size(size)
+            if min(size) < 1 and min(h, w) > 0:
+                raise ValueError(f"a window of {each.kernel} slides over {before}; nothing is left")
     dtype: Any = given.dtypes[0]
     numbers = sum(each.numbers for each in operations if not isinstance(each, Window))
     if numbers:

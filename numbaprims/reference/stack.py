@@ -7,9 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import pooling
 from numbaprims.reference.activation import activation
 from numbaprims.stacks.operations import Operation, Size, Window
+
+#: Kinds that kernels know by names of their own.
+SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
 
 
 class _Pool(NamedTuple):
@@ -43,21 +47,14 @@ _FORMULAS: dict[str, Any] = {
 }
 
 
-def _activate(kind: str, x: np.ndarray, p: Sequence[np.ndarray]) -> np.ndarray:
-    """An activation whose parameters are the same for all channels, by the names of kernels."""
-    from numbaprims.ops.activation_kinds import KINDS
-
-    special = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
-    name = special.get(kind, kind)
-    words: dict[str, Any] = dict(zip(KINDS[name].parameters, (float(each.flat[0]) for each in p), strict=False))
+def _activate(kind: str, x: np.ndarray, p: Sequence[float]) -> np.ndarray:
+    """An activation by the names of kernels and their parameters."""
+    name = SPECIAL.get(kind, kind)
+    words: dict[str, Any] = dict(zip(KINDS[name].parameters, p, strict=False))
     if kind == "gelu_tanh":
         words = {"approximate": "tanh"}
-    elif kind == "gelu":
-        words = {}
     elif kind == "power_2":
         words["gamma"] = 2.0
-    if kind == "prelu":
-        words = {"weight": p[0].reshape(-1)}
     y: np.ndarray = activation(x, name, **words)
     return y
 
@@ -75,8 +72,14 @@ def walk(
             at += each.numbers
             if each.kind in _FORMULAS:
                 x = _FORMULAS[each.kind](x, p, next(more) if each.kind == "add" else None)
-            else:
-                x = _activate(each.kind, x, p)
+            elif not p:
+                x = _activate(each.kind, x, ())
+            else:  # each channel has its own
+                channels = (
+                    _activate(each.kind, x[:, k : k + 1], [float(values[k, 0, 0]) for values in p])
+                    for k in range(x.shape[1])
+                )
+                x = np.concatenate(list(channels), 1)
         yield each, x
 
 

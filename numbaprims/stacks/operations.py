@@ -28,7 +28,7 @@ class Pointwise(NamedTuple):
 
     kind: str
     numbers: int = 0
-    """Parameters of a channel; those of an activation are the same for all channels."""
+    """Parameters of a channel."""
 
     @property
     def text(self) -> str:
@@ -92,8 +92,9 @@ def parse(text: str) -> Operation:
     kind, *words = text.split("/")
     if len(words) == 1:
         return Pointwise(kind, int(words[0]))
-    pairs = [tuple(map(int, word.split("x"))) for word in words[:5]]
-    return Window(kind, *pairs, bool(int(words[5])), bool(int(words[6])))  # type: ignore[arg-type]
+    sizes = (tuple(map(int, word.split("x"))) for word in words[:5])
+    kernel, stride, before, after, dilation = ((h, w) for h, w in sizes)
+    return Window(kind, kernel, stride, before, after, dilation, words[5] == "1", words[6] == "1")
 
 
 class Step(NamedTuple):

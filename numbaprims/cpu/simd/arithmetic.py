@@ -139,8 +139,9 @@ def extreme_value(builder: Any, a: Any, b: Any, sense: str, kind: str, number: b
     return builder.select(compare(sense, a, b), a, b)
 
 
-def greatest_value(builder: Any, best: Any, x: Any) -> Any:
-    """The larger of two vectors of floats, -0 being 0; NaN where either is NaN.
+def greatest_value(builder: Any, best: Any, x: Any, ordered: bool = False) -> Any:
+    """The larger of two vectors of floats, -0 being 0; NaN where either is NaN, which is not asked where all are
+    `ordered`.
 
     Two instructions with AVX-512, of which one waits for `best`: vmaxps, which gives its second operand where either is
     NaN, for the lanes where x is none.  As comparisons and selects LLVM joins the two conditions: four instructions.
@@ -153,7 +154,7 @@ def greatest_value(builder: Any, best: Any, x: Any) -> Any:
         parts = []
         for first in (0, half):
             lanes = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(first, first + half)))
-            parts.append(greatest_value(builder, *(builder.shuffle_vector(v, v, lanes) for v in (best, x))))
+            parts.append(greatest_value(builder, *(builder.shuffle_vector(v, v, lanes) for v in (best, x)), ordered))
         both = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), list(range(vector.count)))
         return builder.shuffle_vector(*parts, both)
     kind = "pd" if double else "ps"
@@ -165,7 +166,7 @@ def greatest_value(builder: Any, best: Any, x: Any) -> Any:
         operands = [x, best, *rounding]
         function = declare(builder, f"llvm.x86.{name}", vector, [operand.type for operand in operands])
         most = builder.call(function, operands)
-    return builder.select(builder.fcmp_ordered("ord", x, x), most, x)
+    return most if ordered else builder.select(builder.fcmp_ordered("ord", x, x), most, x)
 
 
 def _extreme(name: str, doc: str, sense: str, number: bool) -> Any:

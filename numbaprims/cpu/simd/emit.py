@@ -63,6 +63,11 @@ def splat_value(builder: Any, scalar: Any, lanes: int) -> Any:
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
+def insert_lane(builder: Any, vector: Any, scalar: Any, lane: int) -> Any:
+    """A vector with a number in one lane."""
+    return builder.insert_element(vector, scalar, ir.Constant(I32, lane))
+
+
 def first_lane(builder: Any, vector: Any) -> Any:
     """A vector's first number."""
     return builder.extract_element(vector, ir.Constant(I32, 0))
@@ -72,6 +77,12 @@ def first_lanes_value(builder: Any, count: Any, lanes: int) -> Any:
     """The mask of the lanes below `count`."""
     limit = splat_value(builder, builder.trunc(raw(count), I32), lanes)
     return builder.icmp_signed("<", counting(limit.type), limit)
+
+
+def any_lane(builder: Any, mask: Any) -> Any:
+    """Whether a lane of a mask is set."""
+    bits = ir.IntType(mask.type.count)
+    return builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
 
 
 def least(builder: Any, a: Any, b: Any) -> Any:
