@@ -21,7 +21,7 @@ from numbaprims.gpu.target import KNOWN
 
 ARCHS = ("sm_80", "sm_90a")
 #: How many variants of each module a plain test run compiles, by folder: where one takes seconds. --slow takes all.
-FIRST = {"gemm": 3, "conv": 2, "windows": 1, "reduce": 2}
+FIRST = {"gemm": 3, "conv": 2, "windows": 1, "reduce": 2, "stack": 2}
 STATIC_SHARED = 48 * 1024
 REGISTER_FILE = 65536  # of a multiprocessor
 MOST_REGISTERS = 255  # of a thread

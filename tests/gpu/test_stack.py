@@ -123,10 +123,50 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("solver", SOLVER)
+@pytest.mark.parametrize("solver", ["depth_first", "naive"])
 def test_results(gpu, solver, case):
     operations, dtype, shape, further = CASES[case]
     check(solver, operations, dtype, shape, **further)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "layout", "width"),
+    [
+        ("f32", (3, 5, 4, 7), "channels_first", 4), ("bf16", (2, 3, 7, 7), "channels_first", 1),
+        ("f16", (2, 3, 40, 64), "channels_first", 8), ("f32", (2, 3, 5, 5), "channels_last", 1),
+        ("f16", (2, 16, 9, 7), "channels_last", 4), ("f64", (1, 6, 5, 5), "channels_last", 2),
+        ("f32", (300, 2, 1, 1), "channels_first", 1), ("f32", (1, 1, 70, 128), "channels_first", 4),
+    ],
+)  # fmt: skip
+def test_elements(gpu, dtype, shape, layout, width):
+    """Packs of a plane or of channels, and as many elements as lie side by side and aligned."""
+    operations = (ADD, NORM, Pointwise("leaky_relu", 1), ADD, SCALE, Pointwise("mish"), BIAS)
+    problem = check("pointwise", operations, dtype, shape, layout=layout)
+    assert SOLVER["pointwise"].width(problem) == width
+    assert f"{dtype}_{width}_{layout == 'channels_last'}" in gpu.launches[-1].entry
+    assert SOLVER["pointwise"].estimate(problem, H200) <= SOLVER["depth_first"].estimate(problem, H200)
+
+
+def test_elements_between_multiples_of_16_bytes(gpu):
+    problem, views, out, want = draw(np.random.default_rng(6), (NORM, RELU), "f32", (2, 3, 4, 4))
+    room = to_device(np.zeros(want.size + 1, np.float32))
+    library = room.numbaprims_library
+    views[0] = DeviceView(room.pointer + 4, want.shape, views[0].strides, views[0].dtype, library)
+    SOLVER["pointwise"].bind(problem, H200, {})(*views)
+    np.testing.assert_allclose(room.to_host()[1:].reshape(want.shape), want, rtol=1e-5, atol=1e-6)
+    assert "f32_1_" in gpu.launches[-1].entry
+
+
+def test_what_is_not_elements():
+    for operations, further, words in (
+        ((window("max", 2, 2),), {}, "element-wise"),
+        ((NORM,), {"layout": "strided"}, "contiguous"),
+        ((NORM,) * 11, {"layout": "channels_last"}, "33 parameters"),
+    ):
+        steps = tuple(step.text for step in steps_of(operations))
+        lying = {"layout": "channels_first"} | further
+        problem = StackProblem("f32", 1, 2, (4, 4), steps, strides=((32, 16, 4, 1),) * 3, **lying)
+        assert words in SOLVER["pointwise"].why_not(problem, H200)
 
 
 @pytest.mark.parametrize("kind", sorted(FORWARD))
@@ -200,22 +240,59 @@ def test_more_planes_than_a_launch_takes(gpu, monkeypatch):
     assert problem.n * problem.c > 4
 
 
-def draw_steps(rng):
-    """Operations whose windows leave something."""
-    operations, size = [], tuple(rng.integers(1, 40, 2))
-    first = tuple(map(int, size))
-    for _ in range(rng.integers(1, 41)):
+def draw_steps(rng, deepest=40):
+    """Operations whose windows leave something, and the size that they begin with."""
+    operations, size = [], tuple(map(int, rng.integers(1, 40, 2)))
+    first, added = size, 0
+    for _ in range(rng.integers(1, deepest + 1)):
         if rng.random() < 0.4:
-            operations.append([NORM, RELU, ADD][rng.integers(3)] if len(operations) % 9 else NORM)
+            kind = [NORM, RELU, SCALE, BIAS, Pointwise("hard_swish"), ADD][rng.integers(6 if added < 4 else 5)]
+            added += kind is ADD
+            operations.append(kind)
             continue
-        kernel, stride, dilation = (tuple(map(int, rng.integers(1, most, 2))) for most in (6, 4, 3))
-        before, after = (tuple(int(rng.integers(0, k)) for k in kernel) for _ in range(2))
+        kernel, stride, dilation = (tuple(map(int, rng.integers(1, most, 2))) for most in (5, 3, 3))
+        before, after = (tuple(int(rng.integers(0, (k + 1) // 2)) for k in kernel) for _ in range(2))
         each = window("avg" if rng.random() < 0.5 else "max", kernel, stride, before, after, dilation)
-        each = each._replace(ceil=bool(rng.integers(2)))
-        if min(each.out_size(size)) > 0:
+        each = each._replace(ceil=bool(rng.integers(2)), count_include_pad=bool(rng.integers(2)))
+        extents = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+        if all(s > extent for s, extent in zip(size, extents, strict=True)):
             operations.append(each)
             size = each.out_size(size)
     return operations or [RELU], first
+
+
+def check_drawn(seed):
+    """A stack in any cache is what its steps one by one are, bit for bit, and what the definition says."""
+    rng = np.random.default_rng(seed)
+    operations, size = draw_steps(rng, 12)
+    dtype, layout = (
+        rng.choice(["f32", "f32", "bf16", "f64"]),
+        rng.choice(["channels_first", "channels_last", "strided"]),
+    )
+    limits = {"limit": int(2 ** rng.uniform(10, 20)), "most": int(rng.integers(0, 4))}
+    shape = (int(rng.integers(1, 3)), int(rng.integers(1, 6)), *size)
+    results = []
+    for solver in ("depth_first", "naive"):
+        problem, views, out, want = draw(
+            np.random.default_rng(seed), operations, dtype, shape, layout, bool(seed % 2), **limits
+        )
+        assert SOLVER[solver].why_not(problem, H200) is None
+        SOLVER[solver].bind(problem, H200, next(iter(SOLVER[solver].configs(problem, H200))))(*views)
+        results.append(out.to_host().copy())
+    np.testing.assert_array_equal(*(np.ascontiguousarray(each).view(np.uint8) for each in results))
+    finite = np.abs(want[np.isfinite(want)]).max(initial=0)
+    assert_near(results[0], want, dtype, problem.roundings(), finite)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_stacks(gpu, seed):
+    check_drawn(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6, 80))
+def test_more_drawn_stacks(gpu, seed):
+    check_drawn(seed)
 
 
 def read_by(window, d, span, patch):

@@ -85,6 +85,15 @@ def apply(operation: Pointwise, x: Value, p: Sequence[Value], other: Callable[[]
     return y if kind in _ROUNDED else _rounded("add", y, y.like(-0.0))
 
 
+def numbers_at(context: Any, builder: Any, pointer: tuple[Any, Any], start: Any, step: Any, count: int) -> list[Value]:
+    """Parameters, from an offset on."""
+    found = []
+    for k in range(count):
+        far = builder.add(start, builder.mul(I64(k), step))
+        found.append(Value(builder, builder.load(element_pointer(context, builder, *pointer, types.int64, far))))
+    return found
+
+
 # ---------------------------------------------------------------- control
 
 
@@ -215,17 +224,11 @@ class _Pass:
         loaded = _load(self.context, self.builder, self.address(array, y, x), 1, readonly=False)[0]
         return Value(self.builder, _widen(self.builder, loaded, dtype))
 
-    def cell(self, at: Any, y: Any, x: Any, extent: int) -> Any:
-        """The place in the buffer of pass `at` of an element, and of the window of so many columns from there on; of
-        one that it does not hold, any."""
-        b, (high, wide) = self.builder, self.boxes(at)
-        row = _least_unsigned(b, b.sub(y, high.low), b.sub(b.sub(high.high, high.low), I32(1)))
-        column = _least_unsigned(b, b.sub(x, wide.low), b.sub(b.sub(wide.high, wide.low), I32(extent)))
-        place = b.add(b.mul(row, wide.held), column)
-        # buffers alternate, and the last result but one lies in that at 0
+    def start(self, at: Any) -> Any:
+        """Of the buffer of a pass: they alternate, and the last result but one lies in that at 0."""
+        b = self.builder
         odd = b.and_(b.sub(self.header(table.PASSES), at), I32(1))
-        start = b.select(b.icmp_signed("==", odd, I32(1)), self.header(table.FAR), I32(0))
-        return b.add(b.add(start, self.lane), b.mul(place, I32(self.group)))
+        return b.add(b.select(b.icmp_signed("==", odd, I32(1)), self.header(table.FAR), I32(0)), self.lane)
 
     def element(self, index: Any) -> Any:
         return element_pointer(self.context, self.builder, *self.shared, types.int32, index)
@@ -233,19 +236,14 @@ class _Pass:
     # -------------------------------------------------------- operations
     def numbers(self, operations: Sequence[Pointwise], at: int) -> list[list[Value]]:
         """The parameters of this channel, from the one numbered `at` of this pass on."""
-        b, found = self.builder, []
-        first = b.zext(self.field(self.at, table.PARAMETER), I64)
+        b = self.builder
         row, step = self.strides(I32(2))[:2]
-        row = b.mul(b.zext(self.channel, I64), row)
-        for each in operations:
-            own = []
-            for k in range(at, at + each.numbers):
-                far = b.add(row, b.mul(b.add(first, I64(k)), step))
-                pointer = element_pointer(self.context, b, *self.pointers[2], types.int64, far)
-                own.append(Value(b, b.load(pointer)))
-            found.append(own)
-            at += each.numbers
-        return found
+        first = b.zext(b.add(self.field(self.at, table.PARAMETER), I32(at)), I64)
+        start = b.add(b.mul(b.zext(self.channel, I64), row), b.mul(first, step))
+        every = iter(
+            numbers_at(self.context, b, self.pointers[2], start, step, sum(each.numbers for each in operations))
+        )
+        return [[next(every) for _ in range(each.numbers)] for each in operations]
 
     def further(self, operations: Sequence[Pointwise], number: int) -> list[_Array]:
         """What the operations add, from the array numbered `number` of this pass on."""
@@ -285,19 +283,24 @@ class _Pass:
         magic = b.zext(self.field(self.at, table.MAGIC), I64)
         alone = b.icmp_signed("==", wide.held, I32(1))
 
-        def finish(v: Value, y: Any, x: Any) -> None:
-            y_in, x_in = (_least_unsigned(b, i, b.sub(box.size, I32(1))) for i, box in ((y, high), (x, wide)))
-            v = follow(v, y_in, x_in)
+        start, pitch = self.start(self.at), b.mul(wide.held, I32(self.group))
+
+        def keep(v: Value, y: Any, x: Any, index: Any) -> None:
+            """Into the buffer, and in the place of padding what the next window disregards."""
+            valid = b.and_(b.icmp_unsigned("<", y, high.size), b.icmp_unsigned("<", x, wide.size))
+            b.store(b.select(valid, v.value, self.padding), self.element(index))
+
+        def store(v: Value, y: Any, x: Any, index: Any) -> None:
             if kind.source == "stream":
                 self.write(out, v, y, x)
             elif kind.source == "load":
-                self.keep(v, y, x)
+                keep(v, y, x, index)
             else:
                 with b.if_else(self.last) as (then, otherwise):
                     with then:
                         self.write(out, v, y, x)
                     with otherwise:
-                        self.keep(v, y, x)
+                        keep(v, y, x, index)
 
         with _loop(b, self.thread, items, I32(self.threads)) as item:
             place = b.lshr(item, I32(self.group.bit_length() - 1))
@@ -306,22 +309,24 @@ class _Pass:
             y = b.add(high.low, b.mul(row, I32(strip)))
             x = b.add(wide.low, b.sub(place, b.mul(row, wide.held)))
             with b.if_then(b.icmp_signed("<", x, wide.high)):
-                for r, value in enumerate(self.windows(window, rows, y, x, strip, kind.source)):
+                found = []
+                x_in = _least_unsigned(b, x, b.sub(wide.size, I32(1)))
+                for r, v in enumerate(self.windows(window, rows, y, x, strip, kind.source)):
+                    y_in = _least_unsigned(b, b.add(y, I32(r)), b.sub(high.size, I32(1)))
+                    found.append(follow(v, y_in, x_in))
+                # rows before the strip, its own but the first, the columns before x
+                place = b.add(place, b.mul(row, b.mul(wide.held, I32(strip - 1))))
+                index = b.add(start, b.mul(place, I32(self.group)))
+                for r, v in enumerate(found):
                     below = b.add(y, I32(r))
                     with b.if_then(b.icmp_signed("<", below, high.high)):
-                        finish(value, below, x)
+                        store(v, below, x, b.add(index, b.mul(pitch, I32(r))))
 
     def write(self, out: _Array, v: Value, y: Any, x: Any) -> None:
         """Into out, where the channel is one."""
         b = self.builder
         with b.if_then(self.inside):
             _store(self.context, b, self.address(out, y, x), _narrow(b, [v.value], self.result))
-
-    def keep(self, v: Value, y: Any, x: Any) -> None:
-        """Into the pass's buffer, and in the place of padding what the next window disregards."""
-        b = self.builder
-        valid = b.and_(b.icmp_unsigned("<", y, self.high.size), b.icmp_unsigned("<", x, self.wide.size))
-        b.store(b.select(valid, v.value, self.padding), self.element(self.cell(self.at, y, x, 1)))
 
     # -------------------------------------------------------- windows
     def memory(self, before: Sequence[Pointwise], window: Window) -> Rows:
@@ -350,12 +355,20 @@ class _Pass:
     def buffer(self, window: Window) -> Rows:
         """Of the result before this one, where all taps are."""
         b, before = self.builder, self.builder.sub(self.at, I32(1))
-        extent = (window.kernel[1] - 1) * window.dilation[1] + 1
+        high, wide = self.boxes(before)
+        start, extent = self.start(before), (window.kernel[1] - 1) * window.dilation[1] + 1
+        last_row = b.sub(b.sub(high.high, high.low), I32(1))
+        last_column = b.sub(b.sub(wide.high, wide.low), I32(extent))
 
         def rows(left: Any) -> Any:
+            # what is beyond belongs to results that are not kept
+            column = _least_unsigned(b, b.sub(left, wide.low), last_column)
+
             def row(y: Any) -> Any:
-                start = self.cell(before, y, left, extent)
-                return lambda across: Value(b, b.load(self.element(b.add(start, b.mul(across, I32(self.group))))))
+                below = _least_unsigned(b, b.sub(y, high.low), last_row)
+                place = b.add(b.mul(below, wide.held), column)
+                index = b.add(start, b.mul(place, I32(self.group)))
+                return lambda across: Value(b, b.load(self.element(b.add(index, b.mul(across, I32(self.group))))))
 
             return row
 

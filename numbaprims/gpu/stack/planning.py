@@ -25,7 +25,7 @@ STRIP = 4
 LAUNCH = 3e-6
 _LEAST = 64
 """Places of a patch that is not cut further."""
-_REGISTERS = 64
+_REGISTERS = 72
 _LATENCY = 120.0
 """Clocks of a thread's turn, and of a barrier."""
 _IDENTITY = Window("max", (1, 1), (1, 1))

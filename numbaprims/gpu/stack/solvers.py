@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.launch import Addresses, Step, make_launcher, step
+from numbaprims.gpu.device.packs import lanes
+from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
 from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.stack import planning, table
 from numbaprims.gpu.stack.kernels import make_sequence
 from numbaprims.gpu.stack.planning import Room, Sequence, parts_of
+from numbaprims.gpu.stack.pointwise import HELD, make_pointwise
 from numbaprims.stacks.operations import Operation
 
 KIB = 1024
@@ -205,4 +208,86 @@ class Naive(DepthFirst):
         return 1
 
 
-SOLVERS = (DepthFirst(), Naive())
+class Pointwise(Solver):
+    """Element-wise operations alone, over planes or pixels that are contiguous: 16 bytes a thread and access."""
+
+    name = "pointwise"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if len(problem.steps) != 1 or problem.parsed[0].window is not None:
+            return "it computes element-wise operations only"
+        if problem.layout == "strided":
+            return "neither planes nor pixels are contiguous in all arrays"
+        if problem.layout == "channels_last":
+            h, w = problem.size
+            if problem.n > 1 and any(strides[0] != h * w * problem.c for strides in _data(problem)):
+                return "images do not follow one another"
+            if problem.numbers > HELD:
+                return f"{problem.numbers} parameters of a channel are more than a thread keeps"
+        if max(problem.n * problem.c, 1) * problem.size[0] * problem.size[1] >= BLOCKS:
+            return "its indices have 32 bits, and there are more elements"
+        return None
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        efficiency = 0.8 if self.width(problem) > 1 else 0.5
+        return float(planning.LAUNCH + problem.bytes_moved() / (efficiency * target.bandwidth))
+
+    def width(self, problem: Any) -> int:
+        """Elements of an access: 16 bytes where all begin at multiples of it."""
+        V = lanes(problem.dtype)
+        if problem.layout == "channels_first":
+            steps = [problem.size[0] * problem.size[1], *(s for strides in _data(problem) for s in strides[:2])]
+        else:
+            steps = [problem.c]
+            V = min(V, 1 << (HELD // max(1, problem.numbers)).bit_length() - 1)
+        while any(step % V for step in steps):
+            V //= 2
+        return V
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        V = self.width(problem)
+        make = functools.cache(lambda width: self._launcher(problem, target, width))
+        make(V)
+        if V == 1:
+            return make(1)
+        nbytes = V * DTYPES[problem.dtype].itemsize
+
+        def launch(a0, a1, a2=None, a3=None, a4=None, a5=None, a6=None, *rest, **floats):  # type: ignore[no-untyped-def]
+            whole = aligned(nbytes, a0, a1, a3, a4, a5, a6)
+            make(V if whole else 1)(a0, a1, a2, a3, a4, a5, a6, *rest, **floats)
+
+        launch.program = make(V).program  # type: ignore[attr-defined]
+        return launch
+
+    def _launcher(self, problem: Any, target: Any, V: int) -> Launcher:
+        last, pixels, c = problem.layout == "channels_last", problem.size[0] * problem.size[1], problem.c
+        kernel = make_pointwise(problem.steps[0], problem.dtype, V, last)
+        resident = target.multiprocessors * target.resident_threads
+        if last:
+            T, count = c // V, problem.n * pixels
+            units = shares = min(count, -(-resident // T))
+            strides = [s for _ in _data(problem) for s in (c, 1)]
+        else:
+            count = pixels // V
+            T = min(kernel.threads, 1 << (count - 1).bit_length())
+            # four packs a thread, where that leaves none without work
+            shares = max(1, min(-(-count // (4 * T)), -(-resident // (problem.n * c * T))))
+            units = problem.n * c * shares
+            strides = [s for each in _data(problem) for s in each[:2]]
+        strides += [0] * (12 - len(strides))
+        fixed = (*strides, *problem.strides[2], c, T, shares, units, count)
+
+        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+            return (*(0 if array is None else array.pointer for array in arrays[:7]), *fixed)
+
+        return make_launcher([step(kernel, -(-units * T // kernel.threads), values)])
+
+
+def _data(problem: Any) -> list[tuple[int, ...]]:
+    """The strides of y, x and what is added."""
+    return [*problem.strides[:2], *problem.strides[3:]]
+
+
+SOLVERS = (Pointwise(), DepthFirst(), Naive())
