@@ -64,27 +64,39 @@ def number_at(typingctx, address):
     return types.uint32(types.uint64), codegen
 
 
+@intrinsic
+def parameter_at(typingctx, address):
+    def codegen(context, builder, sig, args):
+        place = asm(builder, "cvta.to.param.u64 $0, $1;", args, [emit.I64])
+        return asm(builder, "ld.param.b32 $0, [$1];", place, [emit.I32])[0]
+
+    return types.uint32(types.uint64), codegen
+
+
 @functools.cache
-def make_pick(nbytes: int):
+def make_pick(nbytes: int, generic: bool):
     """out[i] = word i of a struct by value, which other parameters surround."""
     signature = types.void(types.CPointer(types.uint32), types.uint32, ByValue(nbytes, 64), types.uint32)
 
-    @gpu_kernel("test_pick", signature, (nbytes,), threads=32)
+    @gpu_kernel("test_pick", signature, (nbytes, generic), threads=32)
     def pick(out, first, struct, count):
         i = types.uint32(first + thread_index())
         if i < count:
-            out[i] = number_at(types.uint64(struct + 4 * types.uint64(i)))
+            place = types.uint64(struct + 4 * types.uint64(i))
+            out[i] = number_at(place) if generic else parameter_at(place)
 
     return pick
 
 
+@pytest.mark.parametrize("generic", [True, False])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_struct_by_value_lies_in_constant_memory(arch: str, gpu):
-    kernel = make_pick(128)
+def test_a_struct_by_value_lies_in_constant_memory(arch: str, generic: bool, gpu):
+    kernel = make_pick(128, generic)
     ptx, used = kernel.ptx(arch), kernel.resources(arch)
     assert kernel.kinds == ("p", "u32", "b128", "u32")
     assert f".param .align 64 .b8 {kernel.entry}_param_2[128]" in ptx and "cvta.param.u64" in ptx
     assert used.stack == 0 and not used.has("LDL")
+    assert generic or used.has("LDC")
     given = np.arange(32, dtype=np.uint32) ** 2
     out = np.zeros(20, np.uint32)
     launch(kernel, 1, 32, out, 1, struct_of(given), 20, arch=arch)

@@ -222,6 +222,21 @@ def test_bits_of_pooling(gpu, op):
     np.testing.assert_array_equal(stacked.to_host().view(np.uint32), layers.to_host().view(np.uint32))
 
 
+def test_the_public_call(gpu):
+    """Channels last, what is added, and `out`."""
+    rng = np.random.default_rng(8)
+    x, more = (rng.standard_normal((2, 9, 8, 5)).astype(np.float32) for _ in range(2))
+    parameters = rng.standard_normal((5, 3)).astype(np.float32)
+    given = ([window("max", 3, 1, 1), ADD, NORM, window("avg", 2, 2)], parameters)
+    with numbaprims.config(device="reference"):
+        want = numbaprims.stack(x, *given, added=[more], layout="NHWC")
+    out = to_device(np.zeros_like(want))
+    operations, numbers = given[0], to_device(parameters)
+    numbaprims.stack(to_device(x), operations, numbers, added=[to_device(more)], layout="NHWC", limit=2048, out=out)
+    np.testing.assert_allclose(out.to_host(), want, rtol=1e-5, atol=1e-6)
+    assert gpu.launches[-1].shared <= 2048
+
+
 def test_equal_steps_share_code(gpu):
     """40 blocks compile what 5 do, and those of one sequence are one launch."""
     shape = (1, 1, 6, 7)
@@ -354,6 +369,10 @@ def test_configs(gpu):
     deep = dataclasses.replace(deep, steps=deep.steps * 20)
     assert next(iter(SOLVER["depth_first"].configs(deep, H200))) == {"shared": 32, "threads": 128}
     assert SOLVER["depth_first"].estimate(deep, H200) < SOLVER["naive"].estimate(deep, H200)
+    for n, threads in ((4, 128), (512, 32)):
+        small = dataclasses.replace(deep, size=(7, 7), n=n)
+        assert next(iter(SOLVER["depth_first"].configs(small, H200))) == {"shared": 16, "threads": threads}
+    assert SOLVER["depth_first"].is_valid(deep, H200, {"shared": 48, "threads": 256})
 
 
 def test_windows_in_the_padding(gpu):

@@ -31,7 +31,7 @@ from numbaprims.gpu.device.math import divide_value
 from numbaprims.gpu.device.memory import REGISTER, _load, _narrow, _store, _widen
 from numbaprims.gpu.device.value import Value
 from numbaprims.gpu.stack import table
-from numbaprims.gpu.stack.planning import UNROLLED, Parts, parts_of, strip_of
+from numbaprims.gpu.stack.planning import Parts, is_unrolled, parts_of, strip_of
 from numbaprims.stacks.operations import Pointwise, Step, Window
 
 #: Activations that do not end in a product, which a sum behind them could be contracted with.
@@ -273,7 +273,8 @@ class _Pass:
     def emit(self, kind: Kind) -> None:
         """A loop over the patch: a turn of a thread is a strip of results, one below the other."""
         b, (before, window, after), (high, wide) = self.builder, kind.parts, (self.high, self.wide)
-        strip = strip_of(window) if kind.source == "buffer" else 1
+        alone = kind.source == "stream"
+        strip = strip_of(kind.parts, alone)
         rows = self.buffer(window) if kind.source == "buffer" else self.memory(before, window)
         count, adds = sum(each.numbers for each in before), sum(each.kind == "add" for each in before)
         follow = self.chain(after, count, adds)
@@ -281,7 +282,7 @@ class _Pass:
         strips = b.udiv(b.add(b.sub(high.high, high.low), I32(strip - 1)), I32(strip))
         items = b.mul(b.mul(strips, wide.held), I32(self.group))
         magic = b.zext(self.field(self.at, table.MAGIC), I64)
-        alone = b.icmp_signed("==", wide.held, I32(1))
+        single = b.icmp_signed("==", wide.held, I32(1))
 
         start, pitch = self.start(self.at), b.mul(wide.held, I32(self.group))
 
@@ -305,13 +306,13 @@ class _Pass:
         with _loop(b, self.thread, items, I32(self.threads)) as item:
             place = b.lshr(item, I32(self.group.bit_length() - 1))
             row = b.trunc(b.lshr(b.mul(b.zext(place, I64), magic), I64(32)), I32)
-            row = b.select(alone, place, row)
+            row = b.select(single, place, row)
             y = b.add(high.low, b.mul(row, I32(strip)))
             x = b.add(wide.low, b.sub(place, b.mul(row, wide.held)))
             with b.if_then(b.icmp_signed("<", x, wide.high)):
                 found = []
                 x_in = _least_unsigned(b, x, b.sub(wide.size, I32(1)))
-                for r, v in enumerate(self.windows(window, rows, y, x, strip, kind.source)):
+                for r, v in enumerate(self.windows(kind, rows, y, x, strip)):
                     y_in = _least_unsigned(b, b.add(y, I32(r)), b.sub(high.size, I32(1)))
                     found.append(follow(v, y_in, x_in))
                 # rows before the strip, its own but the first, the columns before x
@@ -378,11 +379,12 @@ class _Pass:
         """What changes no result of a window."""
         return Value(self.builder, self.floats(0.0 if window.op == "avg" else float("-inf")))
 
-    def windows(self, window: Window, rows: Rows, y: Any, x: Any, strip: int, source: str) -> list[Value]:
+    def windows(self, kind: Kind, rows: Rows, y: Any, x: Any, strip: int) -> list[Value]:
         """The results of `strip` windows one below the other, the first of them at (y, x).
 
         A row of a window is summed before it is added to the window's sum, as `gpu/windows` does."""
-        b, average = self.builder, window.op == "avg"
+        b, window, source = self.builder, kind.parts.window, kind.source
+        average = window.op == "avg"
         (k0, k1), (s0, s1), (b0, b1), (d0, d1) = window.kernel, window.stride, window.before, window.dilation
         top, left = (b.sub(b.mul(i, I32(s)), I32(padding)) for i, s, padding in ((y, s0, b0), (x, s1, b1)))
         row = rows(left)
@@ -391,7 +393,7 @@ class _Pass:
             return _rounded("add", total, more) if average else total.larger(more)
 
         found: list[Value] = []
-        if k0 * k1 <= UNROLLED:
+        if is_unrolled(kind.parts, source == "stream"):
             sums: list[Any] = [None] * strip
             for down in sorted({r * s0 + k * d0 for r in range(strip) for k in range(k0)}):
                 tap = row(b.add(top, I32(down)))

@@ -12,22 +12,23 @@ import itertools
 from collections.abc import Iterator, Sequence as Several
 from typing import Any, NamedTuple
 
-from numbaprims.stacks.operations import Pointwise, Size, Step, Window, sizes_of
+from numbaprims.formulas.activations import ARITHMETIC
+from numbaprims.stacks.operations import NUMBERS, Pointwise, Size, Step, Window, sizes_of
 
 MOST_PASSES = 56
-"""Of a sequence: what a kernel's parameters hold."""
+"""Of a sequence, a load among them: what a kernel's parameters hold."""
 ITEMS = 1 << 15
 """Places of a patch, at most: the kernel divides by multiplying 32 bits."""
-UNROLLED = 25
-"""Taps of a window that is written out."""
 STRIP = 4
-"""Results, one below the other, that a thread computes from the rows that their windows share."""
+"""Results of a thread's turn where their windows share rows."""
 LAUNCH = 3e-6
 _LEAST = 64
 """Places of a patch that is not cut further."""
 _REGISTERS = 72
-_LATENCY = 120.0
-"""Clocks of a thread's turn, and of a barrier."""
+_BEGINS = 100.0
+"""Instructions of a thread before its first turn of a pass."""
+_TURN = 200.0
+"""Clocks of a thread's turn where no other hides it; a barrier is a part of it."""
 _IDENTITY = Window("max", (1, 1), (1, 1))
 
 
@@ -48,10 +49,17 @@ def parts_of(step: Step) -> Parts:
     return Parts(operations[:at], operations[at], operations[at + 1 :])
 
 
-def strip_of(window: Window) -> int:
-    """Results of a thread's turn."""
-    shared = window.kernel[0] > window.stride[0] and window.dilation[0] == 1
-    return STRIP if shared and window.kernel[0] * window.kernel[1] <= UNROLLED else 1
+def is_unrolled(parts: Parts, alone: bool) -> bool:
+    """Whether the taps of a step's windows are written out; `alone`: it reads memory, and every tap does what precedes
+    the window."""
+    return parts.window.kernel[0] * parts.window.kernel[1] <= (9 if alone and parts.before else 25)
+
+
+def strip_of(parts: Parts, alone: bool) -> int:
+    """Results of a thread's turn, one below the other: those whose windows share rows, if registers hold their taps."""
+    (down, across), stride = parts.window.kernel, parts.window.stride[0]
+    shared = down > stride and parts.window.dilation[0] == 1 and is_unrolled(parts, alone)
+    return STRIP if shared and (not alone or ((STRIP - 1) * stride + down) * across <= 24) else 1
 
 
 class Span(NamedTuple):
@@ -140,9 +148,9 @@ class Room(NamedTuple):
     group: int
     """Channels that a block computes side by side."""
     itemsize: int
-    """Of an element that is computed in."""
-    traffic: int
-    """Bytes of an element in memory."""
+    """Of a number that is computed in, and that lies between sequences."""
+    stored: int
+    """Bytes of an element of x and of the last result."""
     limit: int
     """Bytes of shared memory."""
     most: int
@@ -163,52 +171,60 @@ def _patches(size: Size, group: int) -> Iterator[Size]:
             w = -(-w // 2)
 
 
-def _turn(parts: Parts) -> tuple[float, float]:
-    """(loads, other instructions) of a result."""
-    window, strip = parts.window, strip_of(parts.window)
-    rows = ((strip - 1) * window.stride[0] + window.kernel[0]) / strip
-    taps = window.kernel[0] * window.kernel[1]
-    average = 20.0 if window.op == "avg" else 0.0
-    return rows * window.kernel[1] + 1, 20.0 + taps + average + 6.0 * len(parts.after) + 6.0 * taps * len(parts.before)
+def _clocks(operations: Several[Pointwise]) -> float:
+    """Instructions of an element."""
+    return sum(2.5 if each.kind in NUMBERS or each.kind in ARITHMETIC else 25.0 for each in operations)
+
+
+def _step_clocks(parts: Parts, alone: bool) -> float:
+    """Of a multiprocessor for a result, by the instructions of compiled kernels: 37 for a maximum of 3 x 3, batch norm
+    and ReLU from a buffer, twice that from memory, where every tap asks whether it is inside."""
+    window, strip = parts.window, strip_of(parts, alone)
+    loads = ((strip - 1) * window.stride[0] + window.kernel[0]) / strip * window.kernel[1]
+    issued = 18.0 + 3.0 * loads + (35.0 if window.op == "avg" else 0.0) + _clocks(parts.after)
+    if alone:
+        issued += loads * (9.0 + _clocks(parts.before))
+    return max(issued / 128, (loads + 1) / 32)
 
 
 def _seconds(blocks: int, clocks: float, turns: float, nbytes: int, moved: float, room: Room, target: Any) -> float:
     """Of a launch whose blocks take so many clocks of a multiprocessor's units, and so many turns one after another."""
     resident = max(1, target.blocks_per_multiprocessor(room.threads, _REGISTERS, nbytes))
     each = -(-blocks // target.multiprocessors)
-    waves = -(-each // resident)
-    busy = max(each * clocks, waves * turns * _LATENCY) / target.clock
+    busy = max(each * clocks, -(-each // resident) * turns * _TURN) / target.clock
     return float(LAUNCH + max(moved / (0.8 * target.bandwidth), busy))
 
 
 def _costs(parts: Several[Parts], sizes: Several[Size], end: int, room: Room, target: Any) -> Iterator[tuple[Any, ...]]:
-    """(begin, patch, seconds) of the sequences that end there and have room."""
-    h, w = sizes[end]
-    written = h * w * room.planes * room.group * room.traffic
-    for patch in _patches((h, w), room.group):
-        blocks = room.planes * -(-h // patch[0]) * -(-w // patch[1])
+    """(seconds, begin, patch) of the sequences that end there and have room."""
+    (h, w), group = sizes[end], room.group
+    begins = room.threads * _BEGINS / 128
+    written = h * w * room.planes * group * (room.stored if end == len(parts) else room.itemsize)
+    for patch in _patches((h, w), group):
         if patch[0] * patch[1] > ITEMS:
             continue
-        buffers, clocks, turns, last = Buffers(), 0.0, 0.0, None
+        blocks = room.planes * -(-h // patch[0]) * -(-w // patch[1])
+        buffers, alone, clocks, turns = Buffers(), 0.0, 0.0, 0.0
         for distance, region in enumerate(walk(parts, sizes, end, patch)):
-            begin, held = end - distance, places(region)
+            begin, held = end - distance, places(region) * group
             if distance:
-                buffers = buffers.with_region(distance, held * room.group)
+                moved = written + held * blocks * (room.itemsize if begin else room.stored)
+                buffers = buffers.with_region(distance, held)
                 nbytes = sum(buffers) * room.itemsize
-                read = float(held * blocks * room.group * room.traffic)
-                load = held * room.group / room.threads
                 if distance == 1:
-                    yield begin, patch, _seconds(blocks, clocks, turns, 0, written + read, room, target)
-                elif nbytes <= room.limit and held <= ITEMS and distance < MOST_PASSES:
-                    clocks_ = clocks + held * room.group * (2 / 32 + 20 / 128)
-                    yield begin, patch, _seconds(blocks, clocks_, turns + load, nbytes, written + read, room, target)
-                if nbytes > room.limit or held > ITEMS or distance in (room.most, MOST_PASSES - 1):
+                    yield _seconds(blocks, alone, turns, 0, moved, room, target), begin, patch
+                if nbytes > room.limit or held > ITEMS * group or distance >= MOST_PASSES:
+                    break
+                if distance > 1:
+                    load = held * (30.0 + _clocks(parts[begin].before)) / 128, held / room.threads
+                    yield _seconds(blocks, clocks + load[0], turns + load[1], nbytes, moved, room, target), begin, patch
+                if distance == room.most:
                     break
             if begin:
-                last = parts[begin - 1]
-                loads, other = _turn(last)
-                clocks += held * room.group * (loads / 32 + other / 128)
-                turns += 1 + held * room.group / room.threads
+                step = parts[begin - 1]
+                alone = begins + held * _step_clocks(step, True)
+                clocks += begins + held * _step_clocks(step, False)
+                turns += 0.3 + -(-held // (room.threads * strip_of(step, distance == 0)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -219,7 +235,7 @@ def plan(texts: tuple[str, ...], size: Size, room: Room, target: Any) -> tuple[f
     best: list[tuple[float, int, Size]] = [(0.0, 0, size)]
     for end in range(1, len(steps) + 1):
         every = _costs(parts, sizes, end, room, target)
-        best.append(min(((best[begin][0] + more, begin, patch) for begin, patch, more in every), key=lambda x: x[0]))
+        best.append(min(((best[begin][0] + more, begin, patch) for more, begin, patch in every), key=lambda x: x[0]))
     found: list[Sequence] = []
     end = len(steps)
     while end:

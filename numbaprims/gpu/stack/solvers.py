@@ -20,6 +20,8 @@ from numbaprims.stacks.operations import Operation
 KIB = 1024
 BLOCKS = (1 << 31) - 1
 """Of a launch."""
+_SMALL = 512
+"""Places of a plane."""
 _SECTOR = 32
 """Bytes that memory moves at a time."""
 
@@ -157,13 +159,15 @@ class DepthFirst(Solver):
     name = "depth_first"
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        """The shared memory that the model finds best first, the least of equal ones."""
-        limits = (16, 32, 48) if not problem.limit else (16,)
-        every: list[Config] = [{"shared": shared, "threads": threads} for threads in (128, 256) for shared in limits]
-        if problem.empty or len(limits) == 1:
-            return every
-        plans = {shared: self.plan(problem, target, config)[0] for shared, config in zip(limits, every, strict=False)}
-        return sorted(every, key=lambda config: (config["threads"], plans[int(config["shared"])]))
+        """What the model finds best first, of equal ones the least; 256 threads are for measurements to choose.  A
+        patch of a small plane leaves most of 128 threads idle."""
+        small = problem.size[0] * problem.size[1] * group_of(problem) <= _SMALL
+        memory = (16,) if small or problem.limit else (16, 32, 48)
+        threads = (32, 64, 128) if small else (128,)
+        every: list[Config] = [{"shared": k, "threads": t} for t in threads for k in memory]
+        if len(every) > 1 and not problem.empty:
+            every.sort(key=lambda config: self.plan(problem, target, config)[0])
+        return [*every, *({"shared": k, "threads": 256} for k in memory)]
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         for each in (parts_of(one).window for one in problem.parsed):
