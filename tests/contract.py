@@ -217,6 +217,7 @@ def _stack(shape: tuple[int, ...], operations: str, **words: Any) -> Callable[[n
 
 _BLOCK = "max/3x3/1x1/1x1/1x1/1x1/0/1 batch_norm/3 relu/0 "
 _STACKS: dict[str, tuple[tuple[int, ...], str, dict[str, Any]]] = {
+    "plain": ((3, 2, 5, 6), "relu/0 softsign/0", {}),
     "elements": ((2, 5, 9, 7), "batch_norm/3 leaky_relu/1 bias/1", {}),
     "blocks": ((2, 3, 11, 37), 3 * _BLOCK, {}),
     "pixels": ((2, 11, 9, 20), 2 * _BLOCK + "avg/2x2/2x2/0x0/0x0/1x1/0/1 sigmoid/0", {"layout": "NHWC"}),
