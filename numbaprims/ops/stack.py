@@ -3,6 +3,7 @@ next."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,6 +124,14 @@ _elements, _windows = (
     Primitive("stack", _INPUTS, _pose, _define, others=("parameters",), exact=exact) for exact in (("x",), ())
 )
 
+_NONE = (None,) * MOST_ADDED
+
+
+@functools.cache
+def primitive_of(texts: tuple[str, ...]) -> Primitive:
+    """What runs operations of these texts."""
+    return _windows if any(isinstance(parse(text), Window) for text in texts) else _elements
+
 
 def stack(
     x: Any, operations: Sequence[Operation | str], parameters: Any = None, *, added: Sequence[Any] = (),
@@ -162,12 +171,12 @@ def stack(
     References:
         Weber et al., BrainSlug: Transparent Acceleration of Deep Learning Through Depth-First Parallelism, 2018.
     """
-    texts = tuple(each if isinstance(each, str) else each.text for each in operations)
     if len(added) > MOST_ADDED:
         raise ValueError(f"{len(added)} arrays to be added; a stack takes at most {MOST_ADDED}")
-    given = (x, parameters, *added, *[None] * (MOST_ADDED - len(added)))
-    primitive = _windows if any(isinstance(parse(text), Window) for text in texts) else _elements
-    return primitive(given, (texts, layout, int(most), int(limit)), (), out)
+    texts = tuple(each if isinstance(each, str) else each.text for each in operations)
+    return primitive_of(texts)(
+        (x, parameters, *added, *_NONE[len(added) :]), (texts, layout, int(most), int(limit)), (), out
+    )
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
