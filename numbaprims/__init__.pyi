@@ -116,6 +116,7 @@ from numbaprims.ops.softmax import (
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_backward as softmax_cross_entropy_backward,
 )
+from numbaprims.ops.stack import stack as stack
 from numbaprims.settings import config as config
 
 __version__: str

@@ -29,6 +29,8 @@ class Call(NamedTuple):
     """Whether errors are relative to each element."""
     k: int = 32
     """Roundings behind an element, of sums that are not long."""
+    wide: tuple[int, ...] = ()
+    """The arrays that are of the type that is computed in."""
 
     def __str__(self) -> str:
         return f"{self.function}-{self.label}"
@@ -49,7 +51,12 @@ def made(call: Call, dtype: str, library: str = "numpy", layout: str = "C", seed
         return in_library(lay_out(from_float64(x, dtype), layout), dtype, library)
 
     shape = args[0].shape
-    args = tuple(convert(x, layout if isinstance(x, np.ndarray) and x.shape == shape else "C") for x in args)
+    wide = "f64" if dtype == "f64" else "f32"
+    args = tuple(
+        in_library(from_float64(x, wide), wide, library) if k in call.wide
+        else convert(x, layout if isinstance(x, np.ndarray) and x.shape == shape else "C")
+        for k, x in enumerate(args)
+    )  # fmt: skip
     return args, {name: convert(x) for name, x in words.items()}
 
 
@@ -192,3 +199,33 @@ for _shape, _label, _words in (((2, 5, 7, 9), "planes", {}), ((2, 7, 9, 20), "pi
             _forward, _backward = _pool(f"{_name}_{_op}_pool", _shape, _args, _words)
             add(f"{_name}_{_op}_pool", _label, _forward)
             add(f"{_name}_{_op}_pool_backward", _label, _backward)
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def _stack(shape: tuple[int, ...], operations: str, **words: Any) -> Callable[[np.random.Generator], Made]:
+    texts = tuple(operations.split())
+    numbers = sum(int(text.split("/")[1]) for text in texts if text.count("/") == 1)
+    channels = shape[-1] if words.get("layout") == "NHWC" else shape[1]
+
+    def make(rng: np.random.Generator) -> Made:
+        return (rng.standard_normal(shape), texts, *([rng.random((channels, numbers)) + 0.5] if numbers else [])), words
+
+    return make
+
+
+_BLOCK = "max/3x3/1x1/1x1/1x1/1x1/0/1 batch_norm/3 relu/0 "
+_STACKS: dict[str, tuple[tuple[int, ...], str, dict[str, Any]]] = {
+    "plain": ((3, 2, 5, 6), "relu/0 softsign/0", {}),
+    "elements": ((2, 5, 9, 7), "batch_norm/3 leaky_relu/1 bias/1", {}),
+    "blocks": ((2, 3, 11, 37), 3 * _BLOCK, {}),
+    "pixels": ((2, 11, 9, 20), 2 * _BLOCK + "avg/2x2/2x2/0x0/0x0/1x1/0/1 sigmoid/0", {"layout": "NHWC"}),
+    "cut": ((1, 3, 14, 14), "relu/0 " + 3 * _BLOCK, {"most": 2}),
+    "bands": ((1, 2, 33, 20), "scale/1 avg/3x3/2x2/1x1/1x1/1x1/1/0 " + 3 * _BLOCK, {"limit": 3000}),
+    "large": (
+        (1, 20, 31, 2), "affine/2 max/15x14/2x3/7x7/7x7/1x1/0/1 avg/4x2/1x1/2x0/1x1/1x1/0/1", {"layout": "NHWC"}
+    ),
+}  # fmt: skip
+for _label, (_shape, _texts, _words) in _STACKS.items():
+    add("stack", _label, _stack(_shape, _texts, **_words), wide=(2,), k=64)

@@ -66,7 +66,13 @@ class RangeKernel:
     """A kernel of a factory, compiled (or loaded from the kernel cache) at the first use of `address`."""
 
     def __init__(
-        self, function: Callable[..., None], name: str, args: types.Type, spec: tuple[Any, ...], room: int = 0
+        self,
+        function: Callable[..., None],
+        name: str,
+        args: types.Type,
+        spec: tuple[Any, ...],
+        room: int,
+        contract: bool,
     ) -> None:
         _check_closure(function, name)
         # Unique names: Numba links by mangled name, and two specialisations of one factory would collide.
@@ -77,6 +83,7 @@ class RangeKernel:
         self.spec = spec
         self.args = args
         self.room = room
+        self.options = _KERNEL_OPTIONS if contract else {**_KERNEL_OPTIONS, "fastmath": False}
         self._address = 0
         self._compiled: CFunc | None = None
 
@@ -94,15 +101,15 @@ class RangeKernel:
 
     def _compile(self) -> CFunc:
         sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
-        compiled = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS), KernelCompiler)
+        compiled = CFunc(self.function, (sig.args, sig.return_type), {}, dict(self.options), KernelCompiler)
         cache_spec = (*self.spec, repr(self.args))
-        _compile_through_cache(compiled, self.function, self.name, cache_spec, _KERNEL_OPTIONS, compiled.compile)
+        _compile_through_cache(compiled, self.function, self.name, cache_spec, self.options, compiled.compile)
         return compiled
 
     def inspect_asm(self) -> str:
         """The assembly, freshly compiled: code that comes from the cache carries none."""
         sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
-        fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(_KERNEL_OPTIONS), KernelCompiler)
+        fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(self.options), KernelCompiler)
         with _compiling():
             fresh.compile()
         library: Any = fresh._library  # type: ignore[attr-defined]
@@ -113,15 +120,16 @@ class RangeKernel:
 
 
 def range_kernel(
-    name: str, args: types.Type, spec: tuple[Any, ...], room: int = 0
+    name: str, args: types.Type, spec: tuple[Any, ...], room: int = 0, contract: bool = True
 ) -> Callable[[Callable[..., None]], RangeKernel]:
     """Make a factory's inner function a range kernel.  `spec` must hold everything that its code depends on.
 
-    `room` is the bytes of scratch memory of a worker that the kernel takes at an address among its arguments.
+    `room` is the bytes of scratch memory of a worker that the kernel takes at an address among its arguments.  Without
+    `contract` products and sums of neighbouring formulas are rounded one by one.
     """
 
     def decorate(function: Callable[..., None]) -> RangeKernel:
-        return RangeKernel(function, name, args, spec, room)
+        return RangeKernel(function, name, args, spec, room, contract)
 
     return decorate
 

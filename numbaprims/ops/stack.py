@@ -3,6 +3,7 @@ next."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,11 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     for each in operations:
         if isinstance(each, Window):
             before, size = size, each.out_size(size)
+            pads = zip((*each.before, *each.after), (*each.extents, *each.extents), strict=True)
+            if any(not 0 <= pad <= extent // 2 for pad, extent in pads):
+                raise ValueError(
+                    f"a window {each.kernel} is padded by {each.before}, {each.after}; at most by its half"
+                )
             if min(size) < 1 and min(h, w) > 0:
                 raise ValueError(f"a window of {each.kernel} slides over {before}; nothing is left")
     dtype: Any = given.dtypes[0]
@@ -113,7 +119,18 @@ def _define(values: Any, options: Any, numbers: Any) -> Any:
     return np.moveaxis(y, 1, -1) if last else y
 
 
-_stack = Primitive("stack", _INPUTS, _pose, _define, others=("parameters",), exact=("x",))
+# a window reads elements that another has already replaced
+_elements, _windows = (
+    Primitive("stack", _INPUTS, _pose, _define, others=("parameters",), exact=exact) for exact in (("x",), ())
+)
+
+_NONE = (None,) * MOST_ADDED
+
+
+@functools.cache
+def primitive_of(texts: tuple[str, ...]) -> Primitive:
+    """What runs operations of these texts."""
+    return _windows if any(isinstance(parse(text), Window) for text in texts) else _elements
 
 
 def stack(
@@ -154,11 +171,12 @@ def stack(
     References:
         Weber et al., BrainSlug: Transparent Acceleration of Deep Learning Through Depth-First Parallelism, 2018.
     """
-    texts = tuple(each if isinstance(each, str) else each.text for each in operations)
     if len(added) > MOST_ADDED:
         raise ValueError(f"{len(added)} arrays to be added; a stack takes at most {MOST_ADDED}")
-    given = (x, parameters, *added, *[None] * (MOST_ADDED - len(added)))
-    return _stack(given, (texts, layout, int(most), int(limit)), (), out)
+    texts = tuple(each if isinstance(each, str) else each.text for each in operations)
+    return primitive_of(texts)(
+        (x, parameters, *added, *_NONE[len(added) :]), (texts, layout, int(most), int(limit)), (), out
+    )
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
@@ -174,8 +192,9 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
 
     words: dict[str, Any] = {"layout": layout, "most": problem.most, "limit": problem.limit}
     words["added"] = [make(size) for size in added_sizes(operations, problem.size)]
+    numbers = sum(each.numbers for each in operations if not isinstance(each, Window))
     accumulate = DTYPES[problem.dtype].accumulate
-    parameters = [examples.array((problem.c, problem.numbers), accumulate, low=0.5)] if problem.numbers else []
+    parameters = [examples.array((problem.c, numbers), accumulate, low=0.5)] if numbers else []
     return "stack", (make(problem.size), operations, *parameters), words
 
 

@@ -56,14 +56,17 @@ class Window(NamedTuple):
         words = (self.op, *(f"{h}x{w}" for h, w in pairs), int(self.ceil), int(self.count_include_pad))
         return "/".join(map(str, words))
 
+    @property
+    def extents(self) -> Size:
+        """Elements from the first to the last of a window."""
+        return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
+
     def out_size(self, size: Size) -> Size:
         """Height and width of the result."""
-        h, w = (self._along(d, length) for d, length in enumerate(size))
-        return h, w
+        return self._along(0, size[0]), self._along(1, size[1])
 
     def _along(self, d: int, length: int) -> int:
-        extent = (self.kernel[d] - 1) * self.dilation[d] + 1
-        room = length + self.before[d] + self.after[d] - extent
+        room = length + self.before[d] + self.after[d] - self.extents[d]
         step = self.stride[d]
         if room < 0:
             return 0
@@ -73,14 +76,14 @@ class Window(NamedTuple):
 
     def rows_read(self, lo: int, hi: int, height: int) -> Size:
         """The rows of the input that rows [lo, hi) of the result are made of."""
-        extent = (self.kernel[0] - 1) * self.dilation[0] + 1
         first = lo * self.stride[0] - self.before[0]
-        return max(0, first), min(height, (hi - 1) * self.stride[0] - self.before[0] + extent)
+        return max(0, first), min(height, (hi - 1) * self.stride[0] - self.before[0] + self.extents[0])
 
 
 Operation = Pointwise | Window
 
 
+@functools.cache
 def parse(text: str) -> Operation:
     """The operation of a text.
 

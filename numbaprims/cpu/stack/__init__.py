@@ -11,5 +11,5 @@ from numbaprims.cpu.stack.solvers import SOLVERS as SOLVERS
 
 
 def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
-    """Nothing: a kernel is made for the operations of a stack."""
-    return []
+    """The walk: other kernels are made for the operations of a stack."""
+    return [("numbaprims.cpu.stack.walk:make_walk", ())]

@@ -36,7 +36,8 @@ def make_stage(form: Form) -> RangeKernel:
     """The range kernel of a stage, over rows of an image."""
     text = form.text
 
-    @range_kernel("stack_stage", STAGE.types(), spec=(text,))
+    # a product that ends an operation is rounded before the next adds to it: the bits of the layers one by one
+    @range_kernel("stack_stage", STAGE.types(), spec=(text,), contract=False)
     def stack_stage(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         _emit(text, args, lo, hi)
 

@@ -55,7 +55,7 @@ class Stage(NamedTuple):
     @property
     def extent(self) -> int:
         """Rows from the first to the last of a window."""
-        return 1 if self.window is None else (self.window.kernel[0] - 1) * self.window.dilation[0] + 1
+        return 1 if self.window is None else self.window.extents[0]
 
     @property
     def stride(self) -> int:

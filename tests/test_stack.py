@@ -1,0 +1,147 @@
+"""Stacks: what is refused, what stays between their operations, and that they are the layers one by one."""
+
+import numpy as np
+import pytest
+
+import numbaprims
+from numbaprims.stacks.operations import Pointwise, Step, Window, parse, steps_of
+
+RELU, NORM = Pointwise("relu"), Pointwise("batch_norm", 3)
+POOL = Window("max", (3, 3), (1, 1), (1, 1), (1, 1))
+
+
+def parameters(rng, c: int, operations) -> np.ndarray | None:
+    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    return (rng.random((c, numbers)) + 0.5).astype(np.float32) if numbers else None
+
+
+def layers(x, operations, values, layout="NCHW"):
+    """By the public functions, one after another."""
+    at = 0
+    for each in operations:
+        if isinstance(each, Window):
+            pool = getattr(numbaprims, f"{each.op}_pool")
+            pads = tuple(zip(each.before, each.after, strict=True))
+            words = {"stride": each.stride, "padding": pads, "dilation": each.dilation, "ceil_mode": each.ceil}
+            if each.op == "avg":
+                words["count_include_pad"] = each.count_include_pad
+            x = pool(x, each.kernel, layout=layout, **words)
+            continue
+        own = [] if values is None else list(np.ascontiguousarray(values[:, at : at + each.numbers].T))
+        at += each.numbers
+        if each.kind == "batch_norm":
+            mean, factor, shift = own
+            # a variance of 1 leaves the factor as it is
+            x = numbaprims.batch_norm(x, factor, shift, mean, np.ones_like(mean), eps=0.0, layout=layout)
+        else:
+            x = numbaprims.activation(x, each.kind)
+    return x
+
+
+@pytest.mark.parametrize("limit", [0, 2500, -1])
+@pytest.mark.parametrize(
+    "shape, layout",
+    [((2, 5, 21, 33), "NCHW"), ((1, 3, 56, 56), "NCHW"), ((3, 2, 7, 7), "NCHW"), ((2, 21, 18, 5), "NHWC")],
+)
+def test_bits_are_those_of_the_layers(shape, layout, limit):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal(shape).astype(np.float32)
+    small = Window("max", (2, 3), (2, 1), (0, 1), (1, 0), ceil=True)
+    operations = [RELU, POOL, NORM, RELU, POOL, NORM, Pointwise("sigmoid"), small, NORM, POOL, RELU]
+    values = parameters(rng, shape[1] if layout == "NCHW" else shape[3], operations)
+    y = numbaprims.stack(x, operations, values, layout=layout, limit=limit)
+    np.testing.assert_array_equal(y, layers(x, operations, values, layout))
+
+
+def test_bits_of_averages_over_planes():
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((2, 3, 40, 56)).astype(np.float32)
+    operations = [Window("avg", (3, 3), (2, 2), (1, 1), (1, 1), count_include_pad=False), NORM, RELU]
+    values = parameters(rng, 3, operations)
+    np.testing.assert_array_equal(numbaprims.stack(x, operations, values), layers(x, operations, values))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_nan_and_infinity_go_through(layout):
+    x = np.random.default_rng(7).standard_normal((1, 3, 30, 50)).astype(np.float32)
+    x[0, 0, 7, 9] = np.nan
+    x[0, 1, 0, 0], x[0, 1, 9:17, 5:13], x[0, 2, 20, 30] = -np.inf, -np.inf, np.inf
+    operations = [POOL, POOL, Pointwise("affine", 2), POOL]
+    # the third channel's infinity becomes NaN between two maxima
+    values = np.float32([[1, 0], [1, 0], [0, 1]])
+    given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if layout == "NHWC" else x
+    y = numbaprims.stack(given, operations, values, layout=layout)
+    y = np.moveaxis(y, -1, 1) if layout == "NHWC" else y
+    assert np.isnan(y[0, 0, 4:11, 6:13]).all() and np.isnan(y[0, 0]).sum() == 49
+    assert y[0, 1, 12, 8] == -np.inf and np.isfinite(y[0, 1, :, 20:]).all()
+    assert np.isnan(y[0, 2, 17:24, 27:34]).all() and np.isnan(y[0, 2]).sum() == 49
+
+
+def test_arrays_are_added_where_they_are_named():
+    rng = np.random.default_rng(8)
+    x, first, second = (
+        rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9, 20), (2, 3, 9, 20), (2, 3, 4, 10))
+    )
+    pool = Window("max", (2, 2), (2, 2))
+    add = Pointwise("add")
+    y = numbaprims.stack(x, [add, RELU, pool, add, add, RELU], added=[first, second, second])
+    want = numbaprims.relu(numbaprims.max_pool(numbaprims.relu(x + first), 2) + second + second)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_results_and_what_is_added_may_be_slices():
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((2, 4, 12, 17)).astype(np.float32)
+    wide = np.full((2, 9, 12, 17), 7, np.float32)
+    operations = [POOL, Pointwise("add"), RELU]
+    numbaprims.stack(x[:, :3], operations, added=[wide[:, 6:]], out=wide[:, 2:5])
+    np.testing.assert_array_equal(
+        wide[:, 2:5], numbaprims.relu(numbaprims.max_pool(x[:, :3], 3, stride=1, padding=1) + 7)
+    )
+    assert (wide[:, :2] == 7).all() and (wide[:, 5:] == 7).all()
+
+
+def test_elements_alone_may_be_computed_in_place():
+    x = np.random.default_rng(10).standard_normal((3, 5, 6, 7)).astype(np.float32)
+    want = numbaprims.relu(numbaprims.relu(x) * np.float32(2))
+    y = numbaprims.stack(x, [RELU, Pointwise("scale", 1), RELU], np.full((5, 1), 2, np.float32), out=x)
+    assert y is x
+    np.testing.assert_array_equal(x, want)
+
+
+X = np.zeros((1, 2, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    "words, kind, text",
+    [
+        ({"x": X[0]}, ValueError, r"a stack takes images"),
+        ({"x": X.astype(np.int32)}, TypeError, r"stack takes float64"),
+        ({"operations": [NORM]}, ValueError, r"parameters is None; these operations take 3"),
+        ({"operations": [NORM], "parameters": np.zeros((2, 2), np.float32)}, ValueError, r"\(2, 3\)"),
+        ({"operations": [NORM], "parameters": np.zeros((2, 3))}, TypeError, r"it must be float32"),
+        ({"parameters": np.zeros((2, 3), np.float32)}, ValueError, r"these operations take none"),
+        ({"operations": [Window("max", (5, 5), (1, 1))]}, ValueError, r"nothing is left"),
+        ({"operations": [Window("max", (3, 3), (1, 1), (2, 2))]}, ValueError, r"at most by its half"),
+        ({"operations": [Pointwise("add")]}, ValueError, r"0 arrays are given to be added; these operations add 1"),
+        ({"operations": [Pointwise("add")], "added": [X[:, :1]]}, ValueError, r"added\[0\] is a .* it is added where"),
+        ({"operations": [POOL], "out": X}, ValueError, r"out .*overlaps x|out shares"),
+        ({"added": [X] * 5}, ValueError, r"at most 4"),
+    ],
+)  # fmt: skip
+def test_refusals(words, kind, text):
+    words = {"x": X, "operations": [RELU], **words}
+    with pytest.raises(kind, match=text):
+        numbaprims.stack(words.pop("x"), words.pop("operations"), words.pop("parameters", None), **words)
+
+
+def test_texts_stand_for_operations():
+    steps = steps_of([RELU, POOL, NORM, RELU, POOL, Window("avg", (2, 2), (2, 2), ceil=True), RELU])
+    assert [len(step.operations) for step in steps] == [4, 1, 2]
+    assert tuple(Step.parse(step.text) for step in steps) == steps
+    assert parse("prelu/1") == Pointwise("prelu", 1)
+
+
+def test_no_images_and_no_channels():
+    assert numbaprims.stack(np.zeros((0, 3, 8, 8), np.float32), [POOL]).shape == (0, 3, 8, 8)
+    assert numbaprims.stack(np.zeros((2, 0, 8, 8), np.float32), [POOL]).shape == (2, 0, 8, 8)
