@@ -357,7 +357,7 @@ class _Pass:
         """Of the result before this one, where all taps are."""
         b, before = self.builder, self.builder.sub(self.at, I32(1))
         high, wide = self.boxes(before)
-        start, extent = self.start(before), (window.kernel[1] - 1) * window.dilation[1] + 1
+        start, extent = self.start(before), window.extents[1]
         last_row = b.sub(b.sub(high.high, high.low), I32(1))
         last_column = b.sub(b.sub(wide.high, wide.low), I32(extent))
 

@@ -80,8 +80,7 @@ class Span(NamedTuple):
 
     def behind(self, window: Window, d: int, size: int) -> Span:
         """What a window's results are made of; the padding that windows reach into is held too."""
-        stride, padding = window.stride[d], window.before[d]
-        extent = (window.kernel[d] - 1) * window.dilation[d] + 1
+        stride, padding, extent = window.stride[d], window.before[d], window.extents[d]
         return Span(
             self.step * stride, self.before * stride + padding, (self.length - 1) * stride + extent,
             -padding, (self.size - 1) * stride - padding + extent, size,

@@ -169,13 +169,6 @@ class DepthFirst(Solver):
             every.sort(key=lambda config: self.plan(problem, target, config)[0])
         return [*every, *({"shared": k, "threads": 256} for k in memory)]
 
-    def why_not(self, problem: Any, target: Any) -> str | None:
-        for each in (parts_of(one).window for one in problem.parsed):
-            extents = [(k - 1) * d + 1 for k, d in zip(each.kernel, each.dilation, strict=True)]
-            if any(extent <= max(a, b) for extent, a, b in zip(extents, each.before, each.after, strict=True)):
-                return f"a window of {each.kernel} may lie in the padding with all of its elements"
-        return None
-
     def most(self, problem: Any) -> int:
         """Steps of a sequence."""
         return int(problem.most)
@@ -204,9 +197,6 @@ class Naive(DepthFirst):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         return ({"shared": 0, "threads": 128},)
-
-    def why_not(self, problem: Any, target: Any) -> str | None:
-        return None
 
     def most(self, problem: Any) -> int:
         return 1
