@@ -1,7 +1,8 @@
 """What a block does in one pass over its patch: code for every kind of pass that a kernel holds, and the switch.
 
-A kind is where a pass reads ("stream": x, "load": x into a buffer, "buffer": the result before it) and the text of a
-step; literals that Numba never looks into.  All else comes from the table (`table.py`), a parameter by value.
+A kind is where a pass reads ("stream": x, "load": x into a buffer, "buffer": the result before it), how many results a
+thread computes at a time, and the text of a step; literals that Numba never looks into.  All else comes from the table
+(`table.py`), a parameter by value.
 
 Buffers hold the padding that the next window reaches into, as what changes none of its results: in a buffer no tap has
 a condition.  Where a place is beyond what its buffer holds, another is read and the result is not kept.
@@ -31,7 +32,7 @@ from numbaprims.gpu.device.math import divide_value
 from numbaprims.gpu.device.memory import REGISTER, _load, _narrow, _store, _widen
 from numbaprims.gpu.device.value import Value
 from numbaprims.gpu.stack import table
-from numbaprims.gpu.stack.planning import Parts, is_unrolled, parts_of, strip_of
+from numbaprims.gpu.stack.planning import Parts, is_unrolled, parts_of, rows_of
 from numbaprims.stacks.operations import Pointwise, Step, Window
 
 #: Activations that do not end in a product, which a sum behind them could be contracted with.
@@ -46,6 +47,8 @@ class Kind(NamedTuple):
     """Of a pass."""
 
     source: str
+    strip: int
+    """Results of a thread's turn."""
     parts: Parts
 
 
@@ -55,7 +58,7 @@ def kinds_of(key: str) -> tuple[Kind, ...]:
     found = []
     for each in key.split("|"):
         source, _, text = each.partition(":")
-        found.append(Kind(source, parts_of(Step.parse(text))))
+        found.append(Kind(source[:-1], int(source[-1]), parts_of(Step.parse(text))))
     return tuple(found)
 
 
@@ -273,8 +276,7 @@ class _Pass:
     def emit(self, kind: Kind) -> None:
         """A loop over the patch: a turn of a thread is a strip of results, one below the other."""
         b, (before, window, after), (high, wide) = self.builder, kind.parts, (self.high, self.wide)
-        alone = kind.source == "stream"
-        strip = strip_of(kind.parts, alone)
+        strip = kind.strip
         rows = self.buffer(window) if kind.source == "buffer" else self.memory(before, window)
         count, adds = sum(each.numbers for each in before), sum(each.kind == "add" for each in before)
         follow = self.chain(after, count, adds)
@@ -312,7 +314,7 @@ class _Pass:
             with b.if_then(b.icmp_signed("<", x, wide.high)):
                 found = []
                 x_in = _least_unsigned(b, x, b.sub(wide.size, I32(1)))
-                for r, v in enumerate(self.windows(kind, rows, y, x, strip)):
+                for r, v in enumerate(self.windows(kind, rows, y, x)):
                     y_in = _least_unsigned(b, b.add(y, I32(r)), b.sub(high.size, I32(1)))
                     found.append(follow(v, y_in, x_in))
                 # rows before the strip, its own but the first, the columns before x
@@ -379,11 +381,11 @@ class _Pass:
         """What changes no result of a window."""
         return Value(self.builder, self.floats(0.0 if window.op == "avg" else float("-inf")))
 
-    def windows(self, kind: Kind, rows: Rows, y: Any, x: Any, strip: int) -> list[Value]:
-        """The results of `strip` windows one below the other, the first of them at (y, x).
+    def windows(self, kind: Kind, rows: Rows, y: Any, x: Any) -> list[Value]:
+        """The results of a strip of windows one below the other, the first of them at (y, x).
 
         A row of a window is summed before it is added to the window's sum, as `gpu/windows` does."""
-        b, window, source = self.builder, kind.parts.window, kind.source
+        b, window, source, strip = self.builder, kind.parts.window, kind.source, kind.strip
         average = window.op == "avg"
         (k0, k1), (s0, s1), (b0, b1), (d0, d1) = window.kernel, window.stride, window.before, window.dilation
         top, left = (b.sub(b.mul(i, I32(s)), I32(padding)) for i, s, padding in ((y, s0, b0), (x, s1, b1)))
@@ -395,7 +397,7 @@ class _Pass:
         found: list[Value] = []
         if is_unrolled(kind.parts, source == "stream"):
             sums: list[Any] = [None] * strip
-            for down in sorted({r * s0 + k * d0 for r in range(strip) for k in range(k0)}):
+            for down in rows_of(window, strip):
                 tap = row(b.add(top, I32(down)))
                 line = functools.reduce(join, [tap(I32(k * d1)) for k in range(k1)])
                 for r in range(strip):

@@ -72,17 +72,21 @@ _BLOCK = "max/3x3/1x1/1x1/1x1/1x1/0/1 batch_norm/3 relu/0"
 _MEAN = "avg/3x3/2x2/1x1/1x1/1x1/1/0"
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
-    (make_sequence, (f"load:|buffer:{_BLOCK}", "f32", "f32", "f32", 1, 128, 16384), ("LDS", "STS", "FMNMX.NAN", "LDC")),
     (
         make_sequence,
-        (f"load:|buffer:{_BLOCK}|buffer:{_MEAN}", "bf16", "f32", "bf16", 16, 128, 16384),
+        (f"load4:|buffer4:{_BLOCK}", "f32", "f32", "f32", 1, 128, 16384),
+        ("LDS", "STS", "FMNMX.NAN", "LDC"),
+    ),
+    (
+        make_sequence,
+        (f"load4:|buffer4:{_BLOCK}|buffer4:{_MEAN}", "bf16", "f32", "bf16", 16, 128, 16384),
         ("LDS", "LDG.E.U16"),
     ),
-    (make_sequence, (f"stream:{_BLOCK}", "f32", "f16", "f16", 1, 128, 0), ("LDG.E", "STG.E.U16")),
-    (make_sequence, ("stream:scale/1 gelu/0 bias/1 add/0", "f32", "f32", "f32", 8, 128, 0), ("FMUL", "FADD")),
+    (make_sequence, (f"stream4:{_BLOCK}", "f32", "f16", "f16", 1, 128, 0), ("LDG.E", "STG.E.U16")),
+    (make_sequence, ("stream4:scale/1 gelu/0 bias/1 add/0", "f32", "f32", "f32", 8, 128, 0), ("FMUL", "FADD")),
     (
         make_sequence,
-        (f"load:relu/0|buffer:avg/7x7/1x1/3x3/3x3/1x1/0/1|buffer:{_MEAN}", "f64", "f64", "f64", 4, 256, 32768),
+        (f"load4:relu/0|buffer1:avg/7x7/1x1/3x3/3x3/1x1/0/1|buffer4:{_MEAN}", "f64", "f64", "f64", 4, 256, 32768),
         ("LDS.64", "STS.64"),
     ),
 ]

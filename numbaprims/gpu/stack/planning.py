@@ -20,7 +20,7 @@ MOST_PASSES = 56
 ITEMS = 1 << 15
 """Places of a patch, at most: the kernel divides by multiplying 32 bits."""
 STRIP = 4
-"""Results of a thread's turn where their windows share rows."""
+"""Results of a thread's turn."""
 LAUNCH = 3e-6
 _LEAST = 64
 """Places of a patch that is not cut further."""
@@ -55,11 +55,18 @@ def is_unrolled(parts: Parts, alone: bool) -> bool:
     return parts.window.kernel[0] * parts.window.kernel[1] <= (9 if alone and parts.before else 25)
 
 
-def strip_of(parts: Parts, alone: bool) -> int:
-    """Results of a thread's turn, one below the other: those whose windows share rows, if registers hold their taps."""
-    (down, across), stride = parts.window.kernel, parts.window.stride[0]
-    shared = down > stride and parts.window.dilation[0] == 1 and is_unrolled(parts, alone)
-    return STRIP if shared and (not alone or ((STRIP - 1) * stride + down) * across <= 24) else 1
+def rows_of(window: Window, strip: int) -> list[int]:
+    """The rows that the windows of a strip of results have, from the first one's on."""
+    return sorted(
+        {r * window.stride[0] + k * window.dilation[0] for r in range(strip) for k in range(window.kernel[0])}
+    )
+
+
+def strip_of(parts: Parts, alone: bool, rows: int) -> int:
+    """Results of a thread's turn, one below the other: their windows share rows, and all loads are in flight.  One,
+    where registers do not hold them or a patch has few rows."""
+    loads = len(rows_of(parts.window, STRIP)) * parts.window.kernel[1]
+    return STRIP if rows > 2 and is_unrolled(parts, alone) and loads <= (24 if alone else 40) else 1
 
 
 class Span(NamedTuple):
@@ -175,15 +182,16 @@ def _clocks(operations: Several[Pointwise]) -> float:
     return sum(2.5 if each.kind in NUMBERS or each.kind in ARITHMETIC else 25.0 for each in operations)
 
 
-def _step_clocks(parts: Parts, alone: bool) -> float:
-    """Of a multiprocessor for a result, by the instructions of compiled kernels: 37 for a maximum of 3 x 3, batch norm
-    and ReLU from a buffer, twice that from memory, where every tap asks whether it is inside."""
-    window, strip = parts.window, strip_of(parts, alone)
-    loads = ((strip - 1) * window.stride[0] + window.kernel[0]) / strip * window.kernel[1]
-    issued = 18.0 + 3.0 * loads + (35.0 if window.op == "avg" else 0.0) + _clocks(parts.after)
+@functools.cache
+def _step_costs(parts: Parts, alone: bool, rows: int) -> tuple[int, float]:
+    """(the strip, clocks of a multiprocessor for a result), by the instructions of compiled kernels: 37 for a maximum
+    of 3 x 3, batch norm and ReLU from a buffer, twice that from memory, where every tap asks whether it is inside."""
+    strip = strip_of(parts, alone, rows)
+    loads = len(rows_of(parts.window, strip)) * parts.window.kernel[1] / strip
+    issued = 18.0 + 3.0 * loads + (35.0 if parts.window.op == "avg" else 0.0) + _clocks(parts.after)
     if alone:
         issued += loads * (9.0 + _clocks(parts.before))
-    return max(issued / 128, (loads + 1) / 32)
+    return strip, max(issued / 128, (loads + 1) / 32)
 
 
 def _seconds(blocks: int, clocks: float, turns: float, nbytes: int, moved: float, room: Room, target: Any) -> float:
@@ -215,15 +223,16 @@ def _costs(parts: Several[Parts], sizes: Several[Size], end: int, room: Room, ta
                 if nbytes > room.limit or held > ITEMS * group or distance >= MOST_PASSES:
                     break
                 if distance > 1:
-                    load = held * (30.0 + _clocks(parts[begin].before)) / 128, held / room.threads
+                    load = held * (30.0 + _clocks(parts[begin].before)) / 128, held / (STRIP * room.threads)
                     yield _seconds(blocks, clocks + load[0], turns + load[1], nbytes, moved, room, target), begin, patch
                 if distance == room.most:
                     break
             if begin:
-                step = parts[begin - 1]
-                alone = begins + held * _step_clocks(step, True)
-                clocks += begins + held * _step_clocks(step, False)
-                turns += 0.3 + -(-held // (room.threads * strip_of(step, distance == 0)))
+                step, rows = parts[begin - 1], min(3, region[0].held)
+                strip, each = _step_costs(step, False, rows)
+                alone = begins + held * _step_costs(step, True, rows)[1]
+                clocks += begins + held * each
+                turns += 0.3 + -(-held // (room.threads * strip))
 
 
 @functools.lru_cache(maxsize=256)

@@ -13,9 +13,9 @@ from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
 from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.stack import planning, table
 from numbaprims.gpu.stack.kernels import make_sequence
-from numbaprims.gpu.stack.planning import Room, Sequence, parts_of
+from numbaprims.gpu.stack.planning import Room, Sequence, parts_of, strip_of
 from numbaprims.gpu.stack.pointwise import HELD, make_pointwise
-from numbaprims.stacks.operations import Operation
+from numbaprims.stacks.operations import Operation, Step as Parsed
 
 KIB = 1024
 BLOCKS = (1 << 31) - 1
@@ -61,12 +61,17 @@ class _Program:
 
     def texts(self, sequence: Sequence) -> list[str]:
         """The kinds of a sequence's passes."""
-        texts = self.problem.steps[sequence.begin : sequence.end]
-        if len(texts) == 1:
-            return [f"stream:{texts[0]}"]
-        first = self.parts[sequence.begin]
-        inside = _words((first.window, *first.after))
-        return [f"load:{_words(first.before)}", f"buffer:{inside}", *(f"buffer:{text}" for text in texts[1:])]
+        texts = [*self.problem.steps[sequence.begin : sequence.end]]
+        sources = ["stream"]
+        if len(texts) > 1:
+            first = self.parts[sequence.begin]
+            texts[:1] = _words(first.before), _words((first.window, *first.after))
+            sources = ["load", *["buffer"] * (len(texts) - 1)]
+        found = []
+        for source, text, region in zip(sources, texts, sequence.regions, strict=True):
+            strip = strip_of(parts_of(Parsed.parse(text)), source != "buffer", region[0].held)
+            found.append(f"{source}{strip}:{text}")
+        return found
 
     def launcher(self) -> Launcher:
         """Sequences of one step share a kernel, and so do the others; results between lie in scratch memory."""
