@@ -169,9 +169,9 @@ class _Pass:
         self.table = asm(builder, "cvta.to.param.u64 $0, $1;", [args[5]], [I64])[0]
         self.floats = context.get_value_type(REGISTER[dtypes[0]])
         kind = self.field(self.at, table.KIND)
-        self.kind = builder.and_(kind, I32(255))
+        self.kind = builder.and_(kind, I32(0xFFFF))
         self.padding = builder.select(
-            builder.icmp_unsigned(">", kind, I32(255)), self.floats(0.0), self.floats(float("-inf"))
+            builder.icmp_unsigned(">", kind, I32(0xFFFF)), self.floats(0.0), self.floats(float("-inf"))
         )
         self.last = builder.icmp_signed("==", builder.add(self.at, I32(1)), self.header(table.PASSES))
         self.high, self.wide = self.boxes(self.at)

@@ -33,7 +33,7 @@ class Entry:
         pitch = region[1].held
         # n // pitch is n * magic >> 32 while n * pitch < 2**32
         magic = -(-(1 << 32) // pitch) if pitch > 1 else 0
-        self.words = (kind + 256 * zeros, parameter, added, magic, *region[0], *region[1])
+        self.words = (kind + (zeros << 16), parameter, added, magic, *region[0], *region[1])
 
 
 def make(header: Several[int], strides: Several[Several[int]], entries: Several[Entry]) -> Any:
