@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from numbaprims.formulas import stacks
 from numbaprims.formulas.graph import (
     Graph,
     Node,
@@ -58,10 +59,17 @@ def formula(operands: str, results: str, name: str = "") -> Callable[[Callable[.
     return add
 
 
+def named(name: str) -> Formula:
+    """The formula of a name."""
+    if name.startswith(stacks.PREFIX):
+        return Formula(functools.partial(stacks.run, name), stacks.operands_of(name), (("y", "row"),))
+    return FORMULAS[name]
+
+
 @functools.cache
 def graph_of(name: str, online: bool = False) -> Graph:
     """The graph of a formula; `online`: sums of exponentials in one pass."""
-    return Graph(*FORMULAS[name], online)
+    return Graph(*named(name), online)
 
 
 # ---------------------------------------------------------------- softmax
