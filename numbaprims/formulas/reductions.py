@@ -63,6 +63,16 @@ def named(name: str) -> Formula:
     """The formula of a name."""
     if name.startswith(stacks.PREFIX):
         return Formula(functools.partial(stacks.run, name), stacks.operands_of(name), (("y", "row"),))
+    if stacks.ENDING in name:
+        base, kind, numbers = stacks.parse_ended(name)
+        known = FORMULAS[base]
+
+        def function(*operands: Node) -> tuple[Node, ...]:
+            found = known.function(*operands)
+            y, *more = found if isinstance(found, tuple) else (found,)
+            return stacks.activation(kind, y, *map(constant, numbers)), *more
+
+        return known._replace(function=function)
     return FORMULAS[name]
 
 

@@ -1,7 +1,8 @@
 """Element-wise stacks as formulas without a reduction, by names that say their operations.
 
 "stack:one:batch_norm/3,relu/0" takes x, three parameters and nothing that is added; parameters have a value for each
-row ("one"), or lie beside one another, the same row for all ("along").
+row ("one"), or lie beside one another, the same row for all ("along").  Any formula's name may end with an activation
+of its first result.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from numbaprims.formulas.activations import ARITHMETIC
 from numbaprims.formulas.graph import COSTS, Node, apply, mad
 
-PREFIX, KIND = "stack", "kind:"
+PREFIX, KIND, ENDING = "stack", "kind:", "+"
 
 
 def name_of(texts: Sequence[str], parameters: str) -> str:
@@ -32,11 +33,23 @@ def operands_of(name: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def activation(kind: str, x: Node, *numbers: Node) -> Node:
+def activation(kind: str, x: Node, *numbers: Node | float) -> Node:
     """A kind by the name of its kernel."""
     op = f"{KIND}{kind}"
     COSTS.setdefault(op, 3 if kind in ARITHMETIC else 14)
     return apply(op, x, *numbers)
+
+
+def parse_ended(name: str) -> tuple[str, str, tuple[float, ...]]:
+    """(formula, kind, numbers) of a name that ends with an activation: "batch_norm+leaky_relu=0.01"."""
+    base, _, ending = name.partition(ENDING)
+    kind, *numbers = ending.split("=")
+    return base, kind, tuple(map(float, numbers))
+
+
+def ended(name: str, kind: str, numbers: Sequence[float]) -> str:
+    """The name of a formula whose first result an activation takes."""
+    return ENDING.join((name, "=".join((kind, *map(repr, numbers)))))
 
 
 def run(name: str, x: Node, *more: Node) -> Node:

@@ -10,7 +10,7 @@ import numpy as np
 
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
-from numbaprims.formulas.reductions import FORMULAS
+from numbaprims.formulas.reductions import named
 from numbaprims.ops import examples
 from numbaprims.ops._reduction_problem import Operand, Reduction as Reduction, collapse, layout_of
 from numbaprims.ops.primitive import Given, Pose, Result
@@ -71,7 +71,7 @@ def pose(
     own has that in `views`, by the name of the argument or of the formula's result. Arguments are the formula's
     operands by their names; those that it does not have were looked at for their shape only.
     """
-    known = FORMULAS[formula]
+    known = named(formula)
     operands = [(name, kind) for name, kind in known.operands if kind != "number"]
     places = {name: at for at, name in enumerate(given.names) if given.storages[at] is not None}
     for name, _ in operands:

@@ -1,4 +1,4 @@
-"""Formulas that other primitives pose: sums, of the gradients of prelu's weight and of a bias, and element-wise stacks."""
+"""Formulas that other primitives pose: sums, for the gradients of prelu's weight and of a bias; element-wise stacks."""
 
 from __future__ import annotations
 
