@@ -12,7 +12,7 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.formulas.reductions import named
 from numbaprims.ops import examples
-from numbaprims.ops._reduction_problem import Operand, Reduction as Reduction, collapse, layout_of
+from numbaprims.ops._reduction_problem import Operand, Reduction as Reduction, collapse, flattened, layout_of
 from numbaprims.ops.primitive import Given, Pose, Result
 from numbaprims.shapes import element_strides
 
@@ -90,10 +90,7 @@ def pose(
             view = views.get(array.name)
             steps.append(element_strides(np.broadcast_to(x if view is None else x.reshape(view), shape)))
         kept, reduced, strides = collapse(shape, axes, steps, lead)
-        operands = [
-            each._replace(kind="flat") if each.kind == "one" and not lies[0][-1] and kept[-1] > 1 else each
-            for each, lies in zip(everything, strides, strict=True)
-        ]
+        operands = flattened(everything, kept, strides)
         words = tuple(":".join(each) for each in operands)
         return cls(
             formula=formula,

@@ -8,39 +8,18 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.reduce.solvers import SOLVERS, SPLIT
 from numbaprims.dispatch.solver import default_config
-from numbaprims.formulas.reductions import named
-from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
+from numbaprims.ops._reduction_problem import Reduction, posed
 
 
 class Posed(NamedTuple):
-    """A formula of arrays that broadcast to one shape."""
+    """A formula and its problem."""
 
     problem: Reduction
 
     @classmethod
-    def of(
-        cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], axes: Sequence[int],
-        strides: Sequence[Sequence[int]], *, lead: int = 1, in_place: bool = False,
-    ) -> Posed:  # fmt: skip
-        """`dtypes` and `strides` have the result first; an array has a stride of 0 along what it broadcasts over.
-
-        Memory is walked as array `lead` lies.
-        """
-        known = named(formula)
-        arrays = [Operand(*each, dtype) for each, dtype in zip((*known.results, *known.operands), dtypes, strict=True)]
-        kept, reduced, steps = collapse(shape, axes, strides, lead)
-        arrays = [
-            each._replace(kind="flat") if each.kind == "one" and not lies[0][-1] and kept[-1] > 1 else each
-            for each, lies in zip(arrays, steps, strict=True)
-        ]
-        words = tuple(":".join(each) for each in arrays)
-        layout = layout_of(kept, reduced, arrays, steps)
-        return cls(Reduction(formula, dtypes[1], kept, reduced, layout, words[:1], words[1:], steps, in_place))
-
-    @classmethod
     def sum(cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Posed:
         """One sum over all dimensions but the first."""
-        return cls.of(formula, dtypes, shape, range(1, len(shape)), strides)
+        return cls(posed(formula, dtypes, shape, range(1, len(shape)), strides))
 
     def _solver(self, target: Any, naive: bool = False) -> Any:
         able = [each for each in SOLVERS if each.why_not(self.problem, target) is None]

@@ -22,6 +22,7 @@ from numbaprims.cpu.stack.walk import make_walk
 from numbaprims.cpu.windows.arguments import THIRD, windows
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import name_of
+from numbaprims.ops._reduction_problem import posed
 
 # Times that it takes to wake workers: less work is left to the calling thread.
 WORTH = 2.5
@@ -257,7 +258,7 @@ class Elements(Solver):
         dtypes = [p.dtype, p.dtype, *[compute] * p.numbers, *[p.dtype] * len(added)]
         # rows are what one parameter is for, or the channels where they lie side by side
         axes = (1,) if last else (2, 3)
-        return Posed.of(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place)
+        return Posed(posed(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place))
 
 
 SOLVERS = (Elements(), Planes(), Channels(), Naive())
