@@ -30,33 +30,31 @@ from numbaprims.stacks.operations import Pointwise, Window
 # ---------------------------------------------------------------- checks
 
 
-def _values(x: Any, name: str, ndim: int | None = 1) -> np.ndarray:
+def _values(x: Any, name: str, *ndims: int) -> np.ndarray:
     """A copy of an argument's values on the host: float64 of float64, float32 (exact) of the others."""
     storage, dtype, library = arrays.enter(x if hasattr(x, "shape") else np.asarray(x, np.float64), name)
     if dtype not in FLOATS:
         raise TypeError(f"{name} is a {arrays.describe(x)}; it must be of floating point")
     if library.device != "cpu":
         raise TypeError(f"{name} is a {arrays.describe(x)} on {library.device}; layers are described on the host")
-    if ndim is not None and storage.ndim != ndim:
-        raise ValueError(f"{name} is a {arrays.describe(x)}; it must have {ndim} dimension{'s'[: ndim != 1]}")
+    if storage.ndim not in ndims:
+        raise ValueError(f"{name} is a {arrays.describe(x)}; it must have {' or '.join(map(str, ndims))} dimensions")
     values = to_float64(storage, dtype).astype(np.float64 if dtype == "f64" else np.float32)
     values.flags.writeable = False
     return values
 
 
-def _integers(value: Any, name: str, least: int = 1) -> Any:
-    """An integer, or a tuple of one for each dimension."""
-    rank = len(value) if isinstance(value, (tuple, list)) else 1
-    checked = per_dimension(value, rank, name, least)
-    return checked if isinstance(value, (tuple, list)) else checked[0]
+def _check_integers(layer: Any, *names: str) -> None:
+    """Raise unless each is an integer from 1 on, or a sequence of them; None is a default."""
+    for name in names:
+        value = getattr(layer, name)
+        if value is not None:
+            per_dimension(value, len(value) if isinstance(value, (tuple, list)) else 1, name, 1)
 
 
-def _padding(value: Any) -> Any:
+def _check_padding(value: Any) -> None:
     ones = (1,) * (len(value) if isinstance(value, (tuple, list)) else 1)
     resolve_padding(value, ones, ones, ones, ones)
-    return (
-        tuple(tuple(each) if isinstance(each, list) else each for each in value) if isinstance(value, list) else value
-    )
 
 
 class Layer:
@@ -115,7 +113,7 @@ class _Pool(Layer):
         p: Any = pooling.PROBLEMS[self.function](none, layout=place.layout, **self._arguments())
         if p.adaptive:
             return Window(p.op, p.size, p.size), []
-        ceil = self._arguments()["ceil_mode"]
+        ceil = bool(self._arguments()["ceil_mode"])
         return Window(p.op, p.kernel, p.stride, p.before, p.after, p.dilation, ceil, p.count_include_pad), []
 
 
@@ -136,9 +134,8 @@ class MaxPool(_Pool):
     function = "max_pool"
 
     def __post_init__(self) -> None:
-        self._set(kernel_size=_integers(self.kernel_size, "kernel_size"), padding=_padding(self.padding))
-        self._set(dilation=_integers(self.dilation, "dilation"), ceil_mode=bool(self.ceil_mode))
-        self._set(stride=None if self.stride is None else _integers(self.stride, "stride"))
+        _check_integers(self, "kernel_size", "stride", "dilation")
+        _check_padding(self.padding)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -214,7 +211,7 @@ class _OfChannels(Layer):
 
     def __post_init__(self) -> None:
         name = dataclasses.fields(self)[0].name  # type: ignore[arg-type]
-        self._set(**{name: _values(np.reshape(self.values, -1) if np.ndim(self.values) == 0 else self.values, name)})
+        self._set(**{name: _values(self.values, name, 0, 1).reshape(-1)})
 
     def operation(self, shape: Shape, place: Place) -> Found:
         return Pointwise(self.name, 1), of_channels([self.values], shape, place)
@@ -276,14 +273,14 @@ class BatchNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        mean = _values(self.mean, "mean")
-        given = {"scale": np.ones_like(mean) if self.scale is None else self.scale, "var": self.var}
-        given["shift"] = np.zeros_like(mean) if self.shift is None else self.shift
-        self._set(mean=mean, eps=scalar(self.eps, "eps"))
-        for name, value in given.items():
-            values = _values(value, name)
-            if values.shape != mean.shape:
-                raise ValueError(f"{name} has shape {values.shape} and mean {mean.shape}; they must have one shape")
+        self._set(mean=_values(self.mean, "mean", 1), eps=scalar(self.eps, "eps"))
+        for name, default in (("scale", np.ones_like), ("shift", np.zeros_like), ("var", None)):
+            value = getattr(self, name)
+            values = default(self.mean) if value is None and default else _values(value, name, 1)
+            if values.shape != self.mean.shape:
+                raise ValueError(
+                    f"{name} has shape {values.shape} and mean {self.mean.shape}; they must have one shape"
+                )
             self._set(**{name: values})
 
     def __repr__(self) -> str:
@@ -338,15 +335,16 @@ class Product(Layer):
     bias: Any
     activation: Any
 
-    def _check(self, ndim: int | None) -> None:
-        if np.ndim(self.weight) < 2:
-            raise ValueError(f"weight has {np.ndim(self.weight)} dimensions; it must have two at least")
-        weight = _values(self.weight, "weight", ndim)
-        bias = None if self.bias is None else _values(self.bias, "bias")
+    def _check(self, *ndims: int) -> None:
+        weight = _values(self.weight, "weight", *ndims)
+        bias = None if self.bias is None else _values(self.bias, "bias", 1)
         if bias is not None and len(bias) != len(weight):
             raise ValueError(f"bias has shape {bias.shape}; weight {weight.shape} takes {weight.shape[:1]}")
         resolve_activation(self.activation)
         self._set(weight=weight, bias=bias)
+
+    def _arrays(self, place: Place) -> dict[str, Any]:
+        return {"bias": None if self.bias is None else place.array(self.bias), "activation": self.activation}
 
     def with_affine(self, factor: Any, shift: Any) -> Any:
         """The layer whose result is ``factor * y + shift``, of its outputs; None where that is not finite."""
@@ -374,16 +372,13 @@ class Conv(Product):
     stays = "a convolution is a launch of its own"
 
     def __post_init__(self) -> None:
-        self._check(None)
-        self._set(stride=_integers(self.stride, "stride"), padding=_padding(self.padding))
-        self._set(dilation=_integers(self.dilation, "dilation"), groups=_integers(self.groups, "groups"))
+        self._check(3, 4, 5)
+        _check_integers(self, "stride", "dilation", "groups")
+        _check_padding(self.padding)
 
     def bind(self, shape: Shape, place: Place) -> Run:
-        return conv_plan.plan(
-            shape, place.array(self.weight), bias=None if self.bias is None else place.array(self.bias),
-            stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups, layout=place.layout,
-            activation=self.activation,
-        )  # fmt: skip
+        words = {name: getattr(self, name) for name in ("stride", "padding", "dilation", "groups")}
+        return conv_plan.plan(shape, place.array(self.weight), layout=place.layout, **words, **self._arrays(place))
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -399,8 +394,7 @@ class Linear(Product):
         self._check(2)
 
     def bind(self, shape: Shape, place: Place) -> Run:
-        bias = None if self.bias is None else place.array(self.bias)
-        return gemm_plan.plan(place.array(self.weight), trans_b=True, bias=bias, activation=self.activation)
+        return gemm_plan.plan(place.array(self.weight), trans_b=True, **self._arrays(place))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -415,7 +409,8 @@ class Call(Layer):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(f"function is {self.function!r}; it must be callable")
-        self._set(shape=None if self.shape is None else per_dimension(tuple(self.shape), len(self.shape), "shape", 0))
+        if self.shape is not None:
+            self._set(shape=per_dimension(tuple(self.shape), len(self.shape), "shape", 0))
 
     def bind(self, shape: Shape, place: Place) -> Run:
         def run(x: Any, out: Any = None) -> Any:
