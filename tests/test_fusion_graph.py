@@ -174,6 +174,8 @@ def test_branches_write_into_their_places(layout):
     memory = array(1, 8, 2, 2)
     with pytest.raises(ValueError, match="out shares memory with x"):
         numbaprims.fuse(Concat([RELU, norm(4)]), (1, 4, 2, 2))(memory[:, 4:], out=memory)
+    with pytest.raises(ValueError, match="the result has shape .1, 8, 2, 2."):
+        numbaprims.fuse(Concat([(), ()]), (1, 4, 2, 2))(memory[:, 4:], out=array(1, 9, 2, 2))
 
 
 def test_what_is_read_once_is_overwritten(monkeypatch):

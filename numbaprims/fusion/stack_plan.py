@@ -23,6 +23,10 @@ from numbaprims.shapes import per_dimension
 STRATEGIES = {"auto": (0, 0), "one": (1, 0), "five": (5, 0), "unrestricted": (0, -1)}
 
 
+#: What the items of a program are bound to, and what runs each; None for a concatenation.
+Bound = tuple[Place, list[Run | None]]
+
+
 class Program:
     """Items in their order: where each result is written, and when it is no longer needed."""
 
@@ -37,6 +41,8 @@ class Program:
         for item in items:
             if isinstance(item.layer, Concat):
                 self._place(item, made if in_place else {})
+        self.alone = len(items) == 1 and len(items[0].inputs) == 1 and not self.copies
+        """Whether one call is all: it checks its own arguments."""
         self.over = {item.result for item in items if in_place and self._overwrites(item, made)}
         """Results that may lie where their input does."""
 
@@ -57,8 +63,9 @@ class Program:
         alone = self.graph.readers[source] == 1 and source in made
         return isinstance(item, Stack) and not item.windows and alone and len(item.shape) == 4
 
-    def run(self, bound: Sequence[Run | None], x: Any, out: Any, place: Place) -> Iterator[tuple[Item, Any]]:
+    def run(self, bound: Bound, x: Any, out: Any) -> Iterator[tuple[Item, Any]]:
         """Each item with its result, one after another."""
+        place, runs = bound
         last, values, buffers = self.graph.last, {0: x}, dict[int, Any]()
 
         def room(value: int) -> Any:
@@ -73,13 +80,12 @@ class Program:
         def buffer(value: int) -> Any:
             """The array of a concatenation."""
             if value not in buffers:
-                target, shape = room(value), self.graph.nodes[value].shape
-                buffers[value] = (
-                    place.library.empty((x.shape[0], *shape[1:]), place.dtype)[0] if target is None else target
-                )
+                shape = x.shape[0], *self.graph.nodes[value].shape[1:]
+                target = room(value)
+                buffers[value] = place.library.empty(shape, place.dtype)[0] if target is None else target
             return buffers[value]
 
-        for at, (item, run) in enumerate(zip(self.items, bound, strict=True)):
+        for at, (item, run) in enumerate(zip(self.items, runs, strict=True)):
             result = item.result
             given = [values[v] for v in item.inputs]
             if run is None:
@@ -96,8 +102,8 @@ class Program:
                     values.pop(value, None)
             yield item, y
 
-    def bind(self, place: Place) -> list[Run | None]:
-        return [None if isinstance(item.layer, Concat) else item.bind(place) for item in self.items]
+    def bind(self, place: Place) -> Bound:
+        return place, [None if isinstance(item.layer, Concat) else item.bind(place) for item in self.items]
 
 
 class FusedNetwork(Plan):
@@ -128,7 +134,7 @@ class FusedNetwork(Plan):
             self._graph, Analyser(self._graph, self._dtype, most, cache, bool(options["exact"])).items
         )
         self._single = Program(self._graph, one_by_one(self._graph), in_place=False)
-        self._bound: dict[Any, list[Run | None]] = {}
+        self._bound: dict[Any, Bound] = {}
 
     @property
     def stacks(self) -> list[Stack]:
@@ -184,8 +190,8 @@ class FusedNetwork(Plan):
         view, dtype, library = self._entered(x)
         if library.device != "cpu":
             raise TypeError(f"x is a {arrays.describe(x)} on {library.device}; the definition runs on the host")
-        place = Place("f64", NUMPY, self.layout)
-        steps = self._single.run(self._bind(self._single, place), to_float64(view, dtype), None, place)
+        bound = self._single.bind(Place("f64", NUMPY, self.layout))
+        steps = self._single.run(bound, to_float64(view, dtype), None)
         while True:
             with settings.config(device="reference"):
                 found = next(steps, None)
@@ -203,21 +209,18 @@ class FusedNetwork(Plan):
             raise TypeError(f"x is a {arrays.describe(x)}; this plan takes {self.dtype}")
         return view, dtype, library
 
-    def _bind(self, program: Program, place: Place) -> list[Run | None]:
-        key = program, place
-        bound = self._bound.get(key)
-        if bound is None:
-            bound = self._bound[key] = program.bind(place)
-        return bound
-
     def _run(self, program: Program, x: Any, out: Any) -> Any:
         view, dtype, library = self._entered(x)
-        place = Place(dtype, library, self.layout)
-        if out is not None and len(program.items) != 1:  # one item checks its own call
+        bound = self._bound.get((program, library))
+        if bound is None:
+            bound = self._bound[program, library] = program.bind(Place(dtype, library, self.layout))
+        if program.alone:
+            return bound[1][0](x, out=out)  # type: ignore[misc]
+        if out is not None:
             storage = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
             arrays.check_overlap(storage, [(view, "x", False)])
         y = None
-        for step in program.run(self._bind(program, place), x, out, place):
+        for step in program.run(bound, x, out):
             y = step[1]
         # a network that changes nothing gives a copy, as all functions do
         return activation(x, "identity", out=out) if y is None else y
