@@ -125,6 +125,14 @@ class Item:
     def result(self) -> int:
         return self.nodes[-1]
 
+    @property
+    def words(self) -> str:
+        return f"{type(self.layer).__name__}; {self.why}"
+
+    def how(self, value: int) -> str:
+        """What became of a node, in words."""
+        return ""
+
     def bind(self, place: Place) -> Run:
         return self.layer.bind(self.shape, place)
 
@@ -135,6 +143,11 @@ class Product(Item):
 
     folded: list[int] = dataclasses.field(default_factory=list)
     """Nodes that are in its weights."""
+
+    def how(self, value: int) -> str:
+        if value in self.folded:
+            return ", folded into its weights, which are rounded once more (exact=True does not)"
+        return "" if value == self.nodes[0] else ", in its epilogue"
 
 
 @dataclasses.dataclass(eq=False)
@@ -147,6 +160,11 @@ class Stack(Item):
     """(C, numbers), those of all operations in their order, in the type that is computed in."""
     most: int = 0
     limit: int = 0
+
+    @property
+    def words(self) -> str:
+        counted = f"stack of operations: {len(self.operations)}, steps: {len(self.steps)}"
+        return f"{counted}; it begins here, since {self.why}"
 
     @property
     def steps(self) -> tuple[Step, ...]:

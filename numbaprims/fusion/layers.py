@@ -15,7 +15,7 @@ import numpy as np
 
 from numbaprims import arrays
 from numbaprims.dtypes import FLOATS
-from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, of_channels, pack, run_operations
+from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, pack, run_operations
 from numbaprims.ops import conv_plan, gemm_plan, pooling
 from numbaprims.ops._activation_call import kernel_of
 from numbaprims.ops.activation import activation, prelu
@@ -214,7 +214,7 @@ class _OfChannels(Layer):
         self._set(**{name: _values(self.values, name, 0, 1).reshape(-1)})
 
     def operation(self, shape: Shape, place: Place) -> Found:
-        return Pointwise(self.name, 1), of_channels([self.values], shape, place)
+        return Pointwise(self.name, 1), [self.values]
 
     def bind(self, shape: Shape, place: Place) -> Run:
         operation, columns = self.operation(shape, place)
@@ -253,11 +253,10 @@ class PReLU(_OfChannels):
     def operation(self, shape: Shape, place: Place) -> Found:
         # prelu takes its weight in x's type
         weight = to_float64(from_float64(self.weight, place.dtype), place.dtype)
-        return Pointwise("prelu", 1), of_channels([weight], shape, place)
+        return Pointwise("prelu", 1), [weight]
 
     def bind(self, shape: Shape, place: Place) -> Run:
         if self.weight.size == 1 or channel_axis(shape, place.layout) == 1:
-            of_channels([self.weight], shape, place)
             return functools.partial(prelu, weight=place.array(self.weight))
         return super().bind(shape, place)
 
@@ -299,7 +298,7 @@ class BatchNorm(Layer):
             return factor, shift - mean * factor
 
     def operation(self, shape: Shape, place: Place) -> Found:
-        return Pointwise("batch_norm", 3), of_channels(self.numbers(place.accumulate), shape, place)
+        return Pointwise("batch_norm", 3), self.numbers(place.accumulate)
 
     def bind(self, shape: Shape, place: Place) -> Run:
         given = {n: place.array(getattr(self, n), place.accumulate) for n in ("scale", "shift", "mean", "var")}

@@ -75,18 +75,12 @@ def run_operations(
     return reshaped
 
 
-def of_channels(values: list[np.ndarray], shape: Shape, place: Place) -> list[np.ndarray]:
-    """Parameters of channels, which must be as many as the input has."""
-    c = shape[channel_axis(shape, place.layout)]
-    for each in values:
-        if each.size not in (1, c):
-            raise ValueError(f"it has parameters of {each.size} channels and its input {c}")
-    return values
-
-
 def pack(columns: list[np.ndarray], shape: Shape, place: Place) -> np.ndarray | None:
     """Parameters as a stack takes them: (C, numbers), rounded to the type that is computed in."""
     if not columns:
         return None
     c = shape[channel_axis(shape, place.layout)]
+    for each in columns:
+        if each.size not in (1, c):
+            raise ValueError(f"it has parameters of {each.size} channels and its input {c}")
     return from_float64(np.stack([np.broadcast_to(each, (c,)) for each in columns], axis=1), place.accumulate)

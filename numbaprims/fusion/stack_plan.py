@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.arrays import NUMPY
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
-from numbaprims.fusion.graph import Analyser, Graph, Item, Node, Product, Stack, one_by_one
+from numbaprims.fusion.graph import Analyser, Graph, Item, Node, Stack, one_by_one
 from numbaprims.fusion.layers import Call, Concat
 from numbaprims.fusion.place import Place, Run, channel_axis
 from numbaprims.ops.activation import activation
@@ -181,7 +182,9 @@ class FusedNetwork(Plan):
         y = to_float64(*self._entered(x)[:2])
         for words, y in self.walk(x):
             if trace:
-                least, most = (np.nanmin(y), np.nanmax(y)) if y.size else (math.nan, math.nan)
+                least, most = (
+                    f(y, axis=None, initial=math.nan) for f in (np.fmin.reduce, np.fmax.reduce)
+                )  # not of NaN
                 print(f"{words}: {y.shape}, {least:.6g} to {most:.6g}")
         return y
 
@@ -243,8 +246,8 @@ class FusedNetwork(Plan):
                 continue
             total += sum(math.prod(nodes[v].shape) for v in (*each.inputs, each.result))
             if isinstance(each, Stack) and each.most:
-                ends = _ends(each)
-                total += 2 * sum(math.prod(nodes[v].shape) for v in ends[each.most - 1 : -1 : each.most])
+                behind = [each.nodes[k - 1] for k in itertools.accumulate(len(step.operations) for step in each.steps)]
+                total += 2 * sum(math.prod(nodes[v].shape) for v in behind[each.most - 1 : -1 : each.most])
         return total * item
 
     def launches(self, program: Program) -> int:
@@ -254,33 +257,17 @@ class FusedNetwork(Plan):
         """The plan in words: what runs together, what could not join and why, bytes and launches saved."""
         nodes, program = self._graph.nodes, self._fused
         calls, single = self.launches(program), self.launches(self._single)
-        moved, moved_single = self._bytes(program), self._bytes(self._single)
+        moved, moved_single = (self._bytes(each) / (1 << 20) for each in (program, self._single))
         lines = [
-            f"fused network: x {self.shape} {self.dtype} {self.layout}, {_count(len(nodes) - 1, 'layer')}",
+            f"fused network: x {self.shape} {self.dtype} {self.layout}, layers: {len(nodes) - 1}",
             f"launches: {calls}, layer by layer {single}",
-            f"bytes moved: {_size(moved)}, layer by layer {_size(moved_single)} (where caches hold every sequence)",
+            f"MiB moved: {moved:.2f}, layer by layer {moved_single:.2f} (where caches hold every sequence)",
         ]
         for number, item in enumerate(program.items, 1):
-            if isinstance(item.layer, Concat):
-                copied = len(program.copies[item.result])
-                written = _count(len(item.inputs) - copied, "branch", "branches")
-                lines.append(
-                    f"{number}. concatenation {nodes[item.result].path}: {written} written in place, {copied} copied"
-                )
-            elif isinstance(item, Stack):
-                words = _count(len(item.operations), "operation") + " in " + _count(len(item.steps), "step")
-                lines += [f"{number}. stack of {words}; it begins here, since {item.why}"]
-            elif isinstance(item, Product):
-                lines.append(f"{number}. {type(item.layer).__name__} by a plan; {item.why}")
-            else:
-                lines.append(f"{number}. {type(item.layer).__name__}; {item.why}")
-            for value in () if isinstance(item.layer, Concat) else item.nodes:
-                how = ""
-                if isinstance(item, Product) and value != item.nodes[0]:
-                    how = ", in its epilogue"
-                    if value in item.folded:
-                        how = ", folded into its weights, which are rounded once more (exact=True does not)"
-                lines.append(f"   {_words(nodes[value])}{how} -> {nodes[value].shape}")
+            copied = len(program.copies.get(item.result, ()))
+            lines.append(f"{number}. {item.words}" + f", {copied} of {len(item.inputs)} are copied" * bool(copied))
+            for value in item.nodes:
+                lines.append(f"   {_words(nodes[value])}{item.how(value)} -> {nodes[value].shape}")
         return "\n".join(lines)
 
     __str__ = explain
@@ -288,27 +275,6 @@ class FusedNetwork(Plan):
 
 def _words(node: Node) -> str:
     return f"{node.path} {node.layer!r}"
-
-
-def _ends(stack: Stack) -> list[int]:
-    """The value behind each step of a stack."""
-    found, at = [], 0
-    for step in stack.steps:
-        at += len(step.operations)
-        found.append(stack.nodes[at - 1])
-    return found
-
-
-def _count(number: int, word: str, many: str = "") -> str:
-    return f"{number} {word if number == 1 else many or word + 's'}"
-
-
-def _size(nbytes: float) -> str:
-    """
-    >>> _size(512), _size(3 << 20)
-    ('0.0 MiB', '3.0 MiB')
-    """
-    return f"{nbytes / (1 << 20):.1f} MiB"
 
 
 def fuse(
