@@ -59,7 +59,7 @@ def conv(k, c, size=1, **words):
 def joined(net):
     """The paths of the layers of each call."""
     nodes = net._graph.nodes
-    return [[nodes[value].path for value in item.nodes] for item in net._fused.items]
+    return [[nodes[v].path.replace("[", ".").replace("]", "")[1:] for v in item.nodes] for item in net._fused.items]
 
 
 def agrees(net, x):
@@ -171,6 +171,11 @@ def test_branches_write_into_their_places(layout):
     agrees(net, array(*shape))
     alone = numbaprims.fuse(Concat([[conv(3, 4)], [norm(4)]]), shape, layout=layout)
     agrees(alone, array(*shape))
+    # what a dense block passes on grows where it lies
+    dense = [conv(4, 4), *(Concat([(), [norm(c), RELU, conv(2, c, 3)]]) for c in (4, 6, 8)), norm(10)]
+    dense = numbaprims.fuse(dense, shape, layout=layout)
+    assert not any(dense._fused.copies.values())
+    agrees(dense, array(*shape))
     memory = array(1, 8, 2, 2)
     with pytest.raises(ValueError, match="out shares memory with x"):
         numbaprims.fuse(Concat([RELU, norm(4)]), (1, 4, 2, 2))(memory[:, 4:], out=memory)
@@ -267,8 +272,8 @@ def test_explain():
     ]
     for said in (
         "1. Conv; a convolution is a launch of its own", "folded into its weights", "what a function does",
-        "2. stack of operations: 2, steps: 1; it begins here, since what it reads is computed by 1 BatchNorm",
-        "   2.body.0 MaxPool(kernel_size=3, stride=1, padding=1) -> (2, 4, 64, 64)",
+        "2. stack of operations: 2, steps: 1; it begins here, since what it reads is computed by [1] BatchNorm",
+        "   [2].body[0] MaxPool(kernel_size=3, stride=1, padding=1) -> (2, 4, 64, 64)",
     ):  # fmt: skip
         assert said in words
     assert repr(net) == "<fused network, x (2, 3, 64, 64) float32, 4 calls>"
@@ -281,9 +286,9 @@ def test_trace_prints_every_layer_and_walk_steps_through(capsys):
     assert y.dtype == np.float64
     lines = capsys.readouterr().out.splitlines()
     pooled = x.reshape(1, 3, 2, 2, 2, 2).max((3, 5))
-    assert lines[0] == f"0 MaxPool(kernel_size=2): (1, 3, 2, 2), {pooled.min():.6g} to {pooled.max():.6g}"
+    assert lines[0] == f"[0] MaxPool(kernel_size=2): (1, 3, 2, 2), {pooled.min():.6g} to {pooled.max():.6g}"
     steps = list(net.walk(x))
-    assert len(lines) == len(steps) == 3 and np.array_equal(steps[-1][1], y) and steps[1][0] == "1 BatchNorm(3)"
+    assert len(lines) == len(steps) == 3 and np.array_equal(steps[-1][1], y) and steps[1][0] == "[1] BatchNorm(3)"
 
 
 def test_it_pickles_and_maps():
@@ -367,6 +372,7 @@ def test_descriptions_refuse(make, error, says):
     ([PReLU(ONE[:2])], {}, ValueError, r"layers\[0\], PReLU.*weight is a float32 array .2,."),
     ([Conv(np.ones((4, 2, 1, 1)))], {}, ValueError, r"layers\[0\], Conv.*x_shape has 3 channels"),
     ([Residual([MaxPool(2)])], {}, ValueError, r"the body gives \(1, 3, 4, 4\) and the shortcut \(1, 3, 8, 8\)"),
+    ([Call(len)], {}, TypeError, r"layers\[0\], Call.*the function's result is a int"),
     ([Concat([[MaxPool(2)], ()])], {}, ValueError, "they may differ along dimension 1 only"),
     ([RELU], {"dtype": "int8"}, TypeError, "dtype is 'int8'; fuse takes float64"),
     ([RELU], {"layout": "NCW"}, ValueError, "layout is 'NCW'"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims import settings
-from numbaprims.arrays import NUMPY
+from numbaprims.arrays import NUMPY, enter
 from numbaprims.fusion import layers as known
 from numbaprims.fusion.layers import Concat, Layer
 from numbaprims.fusion.place import Place, Run, Shape, channel_axis, pack, run_operations
@@ -31,11 +31,10 @@ class Node(NamedTuple):
     shape: Shape
     """Of its result."""
     path: str
-    """Where it stands: "2.body.0"."""
+    """Where it stands: "[2].body[0]"."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.path} {type(self.layer).__name__}"
+    def __str__(self) -> str:
+        return f"{self.path} {self.layer!r}".lstrip()
 
 
 class Graph:
@@ -54,27 +53,27 @@ class Graph:
     def _build(self, layer: Any, value: int, path: str) -> int:
         if isinstance(layer, (tuple, list)):
             for index, each in enumerate(layer):
-                value = self._build(each, value, f"{path}.{index}".lstrip("."))
+                value = self._build(each, value, f"{path}[{index}]")
             return value
         if not isinstance(layer, Layer):
             raise TypeError(
-                f"layers{_at(path)} is {layer!r}; it must be a layer of numbaprims.fusion.layers, or a list of them"
+                f"layers{path} is {layer!r}; it must be a layer of numbaprims.fusion.layers, or a list of them"
             )
         if layer.passes:
             return value
         inputs: tuple[int, ...] = (value,)
         if isinstance(layer, known.Residual):
-            shortcut = self._build(layer.shortcut, value, f"{path}.shortcut".lstrip("."))
-            inputs = self._build(layer.body, value, f"{path}.body".lstrip(".")), shortcut
+            shortcut = self._build(layer.shortcut, value, f"{path}.shortcut")
+            inputs = self._build(layer.body, value, f"{path}.body"), shortcut
             layer = known.Add()
         elif isinstance(layer, Concat):
-            inputs = tuple(self._build(each, value, f"{path}.{k}".lstrip(".")) for k, each in enumerate(layer.branches))
+            inputs = tuple(self._build(each, value, f"{path}[{k}]") for k, each in enumerate(layer.branches))
         try:
             shape = self._shape(layer, [self.nodes[v].shape for v in inputs])
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"layers{_at(path)}, {layer!r} of an input {self.nodes[inputs[0]].shape}: {error}") from error
-        self.nodes.append(Node(layer, inputs, shape, path or "0"))
+            raise kind(f"layers{path}, {layer!r} of an input {self.nodes[inputs[0]].shape}: {error}") from error
+        self.nodes.append(Node(layer, inputs, shape, path))
         return len(self.nodes) - 1
 
     def _shape(self, layer: Layer, inputs: list[Shape]) -> Shape:
@@ -96,14 +95,11 @@ class Graph:
         if isinstance(layer, known.Call):
             if layer.shape is not None:
                 return (first[0], *layer.shape)
-            return tuple(layer.bind(first, place)(np.zeros(first, np.float32)).shape)
+            found = layer.bind(first, place)(np.zeros(first, np.float32))
+            return tuple(enter(found, "the function's result")[0].shape)
         with settings.config(device="reference"):
             found = layer.bind(first, place)(np.empty((0, *first[1:]), np.float32))
         return (first[0], *found.shape[1:])
-
-
-def _at(path: str) -> str:
-    return "".join(f"[{word}]" if word.isdigit() else f".{word}" for word in path.split(".") if word)
 
 
 # ---------------------------------------------------------------- what runs together
@@ -251,9 +247,9 @@ class Analyser:
             return "it reads the network's input"
         item, node = self.by_result.get(source), self.graph.nodes[source]
         if not isinstance(item, Stack):
-            return f"what it reads is computed by {node.name}"
+            return f"what it reads is computed by {node}"
         if self.readers[source] > 1:
-            return f"the result of {node.name} is read {self.readers[source]} times"
+            return f"the result of {node} is read {self.readers[source]} times"
         if len(item.inputs) - 1 + added > MOST_ADDED:
             return f"the stack before it adds {MOST_ADDED} arrays already"
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.arrays import NUMPY
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
-from numbaprims.fusion.graph import Analyser, Graph, Item, Node, Stack, one_by_one
+from numbaprims.fusion.graph import Analyser, Graph, Item, Stack, one_by_one
 from numbaprims.fusion.layers import Call, Concat
 from numbaprims.fusion.place import Place, Run, channel_axis
 from numbaprims.ops.activation import activation
@@ -200,7 +200,7 @@ class FusedNetwork(Plan):
                 found = next(steps, None)
             if found is None:
                 return
-            yield _words(self._graph.nodes[found[0].result]), found[1]
+            yield str(self._graph.nodes[found[0].result]), found[1]
 
     # ---------------------------------------------------------------- the parts of a call
 
@@ -267,14 +267,10 @@ class FusedNetwork(Plan):
             copied = len(program.copies.get(item.result, ()))
             lines.append(f"{number}. {item.words}" + f", {copied} of {len(item.inputs)} are copied" * bool(copied))
             for value in item.nodes:
-                lines.append(f"   {_words(nodes[value])}{item.how(value)} -> {nodes[value].shape}")
+                lines.append(f"   {nodes[value]}{item.how(value)} -> {nodes[value].shape}")
         return "\n".join(lines)
 
     __str__ = explain
-
-
-def _words(node: Node) -> str:
-    return f"{node.path} {node.layer!r}"
 
 
 def fuse(

@@ -125,7 +125,7 @@ class Fused(torch.nn.Module):
         return _run(self.network, x)
 
     def extra_repr(self) -> str:
-        return str(self.network)
+        return repr(self.network)
 
 
 def fuse(module: Any, example: Any, *, strategy: str = "auto", limit: int | None = None, exact: bool = False) -> Any:
