@@ -235,9 +235,13 @@ def test_windows_are_those_of_pooling():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_kernels_of_stacks_give_the_bits_of_single_layers(dtype, layout):
-    """Where no sum is taken in another order, and no product and sum of two layers become one operation."""
+    """Where no sum is taken in another order."""
     shape = (2, 5, 12, 11) if layout == "NCHW" else (2, 12, 11, 5)
-    network = [MaxPool(3, 1, 1), norm(5), Activation("hard_swish"), RELU, MaxPool((2, 3), 2), PReLU(array(5))]
+    mean = AvgPool(3, 1, 1, count_include_pad=False) if layout == "NCHW" else MaxPool(3, 1, 1)
+    network = [
+        mean, norm(5), Activation("gelu"), Residual([PReLU(array(5)), Scale(array(5)), Bias(0.1)]), RELU,
+        MaxPool((2, 3), 2), Activation("softplus", beta=2.0), norm(5),
+    ]  # fmt: skip
     with numbaprims.config(device="cpu"):
         for strategy in ("auto", "one"):
             net = numbaprims.fuse(network, shape, dtype=dtype, layout=layout, strategy=strategy)
