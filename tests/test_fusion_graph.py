@@ -192,9 +192,8 @@ def test_what_is_read_once_is_overwritten(monkeypatch):
         return real(x, *args, out=out, **words)
 
     monkeypatch.setattr("numbaprims.fusion.place.stack", noted)
-    net = numbaprims.fuse(
-        [norm(3), conv(4, 3), norm(4), PReLU(array(4)), Residual([norm(4), MaxPool(1)])], (1, 3, 4, 4)
-    )
+    body = [norm(4), MaxPool(1)]
+    net = numbaprims.fuse([norm(3), RELU, conv(4, 3), PReLU(array(4)), RELU, Residual(body)], (1, 3, 4, 4))
     net(array(1, 3, 4, 4))
     assert given == [False, True, False], "x is the caller's; the convolution's result is not; the sum reads it twice"
     agrees(net, array(1, 3, 4, 4))
@@ -215,9 +214,23 @@ def test_other_ranks():
 
 
 def test_global_pooling_is_a_window_of_a_plane():
-    net = numbaprims.fuse([GlobalAvgPool(), RELU, GlobalMaxPool()], (2, 3, 5, 4))
+    net = numbaprims.fuse([GlobalAvgPool(), RELU, GlobalMaxPool()], (2, 5, 4, 3), layout="NHWC")
     assert net.stacks[0].operations[0] == Window("avg", (5, 4), (5, 4)) and len(net.stacks[0].steps) == 2
+    agrees(net, array(2, 5, 4, 3))
+    # along a row it is a reduction
+    net = numbaprims.fuse([RELU, GlobalAvgPool(), RELU, MaxPool(1)], (2, 3, 5, 4))
+    assert joined(net) == [["0"], ["1"], ["2", "3"]] and "has kernels of its own" in str(net)
+    assert joined(numbaprims.fuse([RELU, AvgPool(4)], (2, 3, 5, 5))) == [["0"], ["1"]]
     agrees(net, array(2, 3, 5, 4))
+
+
+def test_a_layer_alone_is_its_own_function(monkeypatch):
+    def never(*args, **words):
+        raise AssertionError("a stack was called")
+
+    monkeypatch.setattr("numbaprims.fusion.place.stack", never)
+    for layer in (RELU, norm(3), PReLU(array(3)), MaxPool(2)):
+        assert len(numbaprims.fuse([layer, Call(np.copy)], (1, 3, 4, 4))(array(1, 3, 4, 4)))
 
 
 def test_windows_are_those_of_pooling():

@@ -182,6 +182,8 @@ class Stack(Item):
             self.parameters = np.concatenate([*old, numbers], axis=1)
 
     def bind(self, place: Place) -> Run:
+        if len(self.layers) == 1 and self.layers[0].own:  # which has nothing to share a pass with, and costs less
+            return self.layers[0].bind(self.shape, place)
         words = {"most": self.most, "limit": self.limit}
         return run_operations(self.operations, self.parameters, self.shape, place, **words)
 

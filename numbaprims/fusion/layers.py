@@ -62,6 +62,8 @@ class Layer:
 
     stays = ""
     """Why it joins no stack; empty if it does."""
+    own = True
+    """Whether a public function of its own computes it."""
     passes = False
     """Whether it gives its input unchanged."""
 
@@ -111,6 +113,8 @@ class _Pool(Layer):
             return f"pooling joins stacks of images, not of arrays of {len(shape)} dimensions"
         none = np.empty((0, *shape[1:]), np.float32)
         p: Any = pooling.PROBLEMS[self.function](none, layout=place.layout, **self._arguments())
+        if p.out == (1, 1) != p.size and place.layout == "NCHW":
+            return "one window of a whole plane is a sum along rows, which has kernels of its own"
         if p.adaptive:
             return Window(p.op, p.size, p.size), []
         ceil = bool(self._arguments()["ceil_mode"])
@@ -203,6 +207,7 @@ class _OfChannels(Layer):
     """An operation of a stack with one array of parameters, for a channel or for all."""
 
     name = ""
+    own = False
 
     @property
     def values(self) -> np.ndarray:
@@ -249,6 +254,7 @@ class PReLU(_OfChannels):
 
     weight: Any
     name = "prelu"
+    own = True
 
     def operation(self, shape: Shape, place: Place) -> Found:
         # prelu takes its weight in x's type
@@ -316,6 +322,8 @@ class Dropout(Layer):
 @dataclasses.dataclass(frozen=True, repr=False)
 class Add(Layer):
     """What a `Residual` becomes: the sum of two arrays."""
+
+    own = False
 
     def operation(self, shape: Shape, place: Place) -> Found:
         return Pointwise("add"), []
