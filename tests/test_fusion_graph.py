@@ -173,6 +173,13 @@ def test_what_is_read_once_is_overwritten(monkeypatch):
     agrees(net, array(1, 3, 4, 4))
 
 
+def test_what_lies_in_a_concatenation_is_not_overwritten():
+    """The network's value before the residual lies in the first half of what the body's stack reads alone."""
+    body = [Concat([(), [norm(4)]]), RELU, Scale(2.0), conv(4, 8)]
+    agrees(numbaprims.fuse([conv(4, 3), Residual(body)], (2, 3, 6, 5)), array(2, 3, 6, 5))
+    agrees(numbaprims.fuse([conv(4, 3), Residual(Concat([()]))], (2, 3, 6, 5)), array(2, 3, 6, 5))
+
+
 def test_other_ranks():
     net = numbaprims.fuse([Linear(array(6, 5)), PReLU(array(6)), norm(6)], (3, 5))
     assert joined(net) == [["0"], ["1", "2"]]

@@ -61,7 +61,8 @@ class Program:
 
     def _overwrites(self, item: Item, made: dict[int, Item]) -> bool:
         source = item.inputs[0]
-        alone = self.graph.readers[source] == 1 and source in made
+        # a concatenation's array holds the values of its branches, which others may still read
+        alone = self.graph.readers[source] == 1 and source in made and source not in self.copies
         return isinstance(item, Stack) and not item.windows and alone and len(item.shape) == 4
 
     def run(self, bound: Bound, x: Any, out: Any) -> Iterator[tuple[Item, Any]]:
