@@ -14,6 +14,7 @@ _LAZY = {
     **{name: f"ops.{stem}" for stem, names in _PUBLIC.items() for name in names},
     "conv_integer": "ops.conv_quantized",
     "qlinear_conv": "ops.conv_quantized",
+    "fuse": "fusion.stack_plan",
     "explain": "dispatch.explain",
     "find": "dispatch.find",
     "tune": "dispatch.tune",
