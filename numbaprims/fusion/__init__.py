@@ -1,0 +1,1 @@
+"""Fusion: operators that run as few native calls, planned once and executed many times."""
