@@ -29,7 +29,6 @@ REFUSALS = {
     "glu": (
         lambda: behind(lambda plan: plan.activation("glu", axis=1)), None,
         "conv.activation takes an activation of one element and a few numbers, and glu is none; "
-        "activation takes an activation of one element and a few numbers, and glu is none; "
         "stack.activation takes an activation that keeps the shape, and it is glu",
     ),
     "a narrower result": (

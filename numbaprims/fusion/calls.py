@@ -15,7 +15,6 @@ from numbaprims.dispatch.explain import Explanation
 from numbaprims.dtypes import DTYPES
 from numbaprims.fusion.operators import Bias, Operator, in_float64, nbytes
 from numbaprims.ops import (
-    activation as activations,
     batch_norm as norms,
     conv as convs,
     conv_quantized,
@@ -185,36 +184,16 @@ class QuantizedCall(Call):
         )  # fmt: skip
 
 
-class NormCall(Call):
-    """``numbaprims.batch_norm``, whose parameters may be those of each element of a sample."""
+class TrainCall(Call):
+    """``numbaprims.batch_norm_train``, which gives statistics beside y."""
 
-    function = "batch_norm"
+    function = "batch_norm_train"
     in_place = True
 
     def bind(self, given: Arguments, library: arrays.Library) -> Run:
         norm = self.first
-        words = {"mode": norm.mode, "layout": self.x.layout, "eps": norm.eps, **given[norm]}
-        if norm.training:
-            words["momentum"] = norm.momentum
-        function = norms.batch_norm_train if norm.training else norms.batch_norm
-        return lambda x, out, live: function(x, out=out, **words)
-
-
-class TrainCall(NormCall):
-    """``numbaprims.batch_norm_train``, which gives statistics beside y."""
-
-    function = "batch_norm_train"
-
-
-class ActivationCall(Call):
-    """``numbaprims.activation``."""
-
-    function = "activation"
-    in_place = True
-
-    def bind(self, given: Arguments, library: arrays.Library) -> Run:
-        words = {**self.first.parameters, **given[self.first]}
-        return lambda x, out, live: activations.activation(x, self.first.name, out=out, **words)
+        words = {"mode": norm.mode, "layout": self.x.layout, "eps": norm.eps, "momentum": norm.momentum, **given[norm]}
+        return lambda x, out, live: norms.batch_norm_train(x, out=out, **words)
 
 
 class StackCall(Call):
@@ -235,9 +214,13 @@ class StackCall(Call):
         rest = math.prod(shape[1:]) // max(c, 1)
         return ((1, 1, n * rest, c), "NHWC") if last else ((n, c, 1, rest), "NCHW")
 
+    def column(self, values: Any) -> Any:
+        """A parameter, a value for each channel of the view."""
+        return np.broadcast_to(values, (self.x.channels,))
+
     def operands(self) -> list[tuple[tuple[int, ...], str]]:
-        numbers = sum(operator.numbers for operator, _ in self.parts)
-        parameters = ((self.x.channels, numbers), DTYPES[self.x.dtype].accumulate)
+        (shape, layout), numbers = self.view(), sum(operator.numbers for operator, _ in self.parts)
+        parameters = ((shape[3 if layout == "NHWC" else 1], numbers), DTYPES[self.x.dtype].accumulate)
         return [parameters] * bool(numbers) + [each.x[:2] for each in self.of("add")]
 
     def bind(self, given: Arguments, library: arrays.Library) -> Run:
@@ -249,10 +232,7 @@ class StackCall(Call):
                 continue
             kind = operator.make(given[operator]).kind if role == "activation" else operator.kind
             operations.append(Pointwise(kind, operator.numbers))
-            columns += [
-                np.broadcast_to(each, (self.x.channels,))
-                for each in operator.columns(in_float64(operator, given[operator]))
-            ]
+            columns += [self.column(each) for each in operator.columns(in_float64(operator, given[operator]))]
         dtype, parameters = DTYPES[self.x.dtype].accumulate, None
         if columns:
             parameters = library.wrap(from_float64(np.stack(columns), dtype).T, dtype)
@@ -275,3 +255,17 @@ class StackCall(Call):
             return out
 
         return run
+
+
+class ElementCall(StackCall):
+    """`numbaprims.stack` with parameters for each element of a sample: the elements are the channels of the view."""
+
+    def view(self) -> tuple[tuple[int, ...], str]:
+        n, *rest = self.x.shape
+        return (1, 1, n, math.prod(rest)), "NHWC"  # samples as pixels, which share what lies along the channels
+
+    def column(self, values: Any) -> Any:
+        shape, values = self.x.shape[1:], np.asarray(values)
+        if values.ndim == 1:
+            values = values.reshape(tuple(n if axis == self.x.channel - 1 else 1 for axis, n in enumerate(shape)))
+        return np.broadcast_to(values.reshape(values.shape[-len(shape) :]), shape).reshape(-1)

@@ -266,7 +266,7 @@ class FusionPlan:
 
         Args:
             x: of the plan's shape and dtype, any strides, of the library of the arguments.
-            out: where the result goes; nothing is written to it before the last call.
+            out: where the result goes.
 
         Returns:
             The last operator's result; with a batch norm in training ``(y, mean, inv_std[, running_mean,
@@ -286,8 +286,11 @@ class FusionPlan:
             arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
         runs, arguments = self._bind()
         value, extra = x, ()
-        for call, run in zip(self._calls, runs, strict=True):
-            place = out if call is self._calls[-1] else None
+        own = out if self._may_hold(out, arguments) else None
+        for at, (call, run) in enumerate(zip(self._calls, runs, strict=True), 1):
+            place = out if at == self.launches else None
+            if place is None and all(each.in_place for each in self._calls[at:]):
+                place = own  # where what follows works in place
             if place is None and value is not x and call.in_place:
                 place = value  # what the plan made itself
             value = run(value, place, arguments)
@@ -295,6 +298,11 @@ class FusionPlan:
                 value, *more = value
                 extra = (*extra, *more)
         return (value, *extra) if extra else value
+
+    def _may_hold(self, out: Any, arguments: dict[Operator, dict[str, Any]]) -> bool:
+        """Whether results between calls may lie in `out`: they are as large, and no array is read later."""
+        kinds = {call.y[:2] for call in self._calls}
+        return out is not None and len(kinds) == 1 and not any("added" in each for each in arguments.values())
 
     def explain(self) -> str:
         """The path of each operator through the metadata graph, the solver of each call, MIOpen's constraints beside

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.fusion.calls import (
-    ActivationCall,
     Call,
     ConvCall,
+    ElementCall,
     GemmCall,
-    NormCall,
     Part,
     QuantizedCall,
     StackCall,
@@ -52,9 +51,6 @@ _SUMS = _dtypes("i32")
 _ANY = _dtypes(*FLOATS, "i8", "u8")
 _SUMMED = _dtypes(*FLOATS, "i32")
 _SPATIAL = Ask("one value a channel", lambda it, joined: it.mode == "spatial", lambda it: f"mode is {it.mode!r}")
-_OF_ELEMENT = Ask(
-    "one value for each element of a sample", lambda it, joined: it.mode != "spatial", lambda it: f"mode is {it.mode!r}"
-)
 _GIVEN = Ask("given statistics", lambda it, joined: not it.training, lambda it: "training is True")
 _OF_BATCH = Ask("statistics of the batch", lambda it, joined: it.training, lambda it: "training is False")
 _FOLD = Ask("leave to fold", lambda it, joined: it.fold, lambda it: "fold is False")
@@ -132,12 +128,9 @@ def _epilogue(call: type[Call], first: str) -> tuple[Node, ...]:
     )
 
 
-def _pass(call: type[Call], family: str) -> tuple[Node, ...]:
+def _pass(call: type[Call], family: str, **own: tuple[Ask, ...]) -> tuple[Node, ...]:
     """Operators of which each may follow each, in one pass over the memory."""
-    every = {
-        "bias": (), "scale": (), "batch_norm": (_GIVEN, _SPATIAL), "activation": (_SHAPE_KEPT,), "add": (_FEW,),
-        "pool": (),
-    }  # fmt: skip
+    every = {"bias": (), "scale": (), "activation": (_SHAPE_KEPT,), "add": (_FEW,), **own}
     after = (START, END, *(f"{family}.{kind}" for kind in every))
     roles = {"activation": "activation", "add": "add", "pool": "window"}
     return tuple(
@@ -165,12 +158,8 @@ NODES = (
     Node(
         "batch_norm_train", "batch_norm", TrainCall, "norm", (START, END), (_FLOAT, _OF_BATCH), "statistics, then y",
     ),
-    Node("activation", "activation", ActivationCall, "activation", (START, END), (_FLOAT, _EPILOGUE), "by itself"),
-    *_pass(StackCall, "stack"),
-    Node(
-        "batch_norm", "batch_norm", NormCall, "norm", (START, END), (_FLOAT, _GIVEN, _OF_ELEMENT),
-        "parameters of each element",
-    ),
+    *_pass(StackCall, "stack", batch_norm=(_GIVEN, _SPATIAL), pool=()),
+    *_pass(ElementCall, "element", batch_norm=(_GIVEN,)),
 )  # fmt: skip
 
 
