@@ -20,6 +20,7 @@ _LAZY = {
     "tune": "dispatch.tune",
     "share_cpus": "dispatch.scaling",
     "config": "settings",
+    "FusionPlan": "fusion.fusion_plan",
 }
 
 # Without abs and round: `from numbaprims import *` must not replace the built-in functions.
