@@ -14,11 +14,13 @@ _LAZY = {
     **{name: f"ops.{stem}" for stem, names in _PUBLIC.items() for name in names},
     "conv_integer": "ops.conv_quantized",
     "qlinear_conv": "ops.conv_quantized",
+    "fuse": "fusion.stack_plan",
     "explain": "dispatch.explain",
     "find": "dispatch.find",
     "tune": "dispatch.tune",
     "share_cpus": "dispatch.scaling",
     "config": "settings",
+    "FusionPlan": "fusion.fusion_plan",
 }
 
 # Without abs and round: `from numbaprims import *` must not replace the built-in functions.

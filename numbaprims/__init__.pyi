@@ -5,6 +5,8 @@ from numbaprims.dispatch.explain import explain as explain
 from numbaprims.dispatch.find import find as find
 from numbaprims.dispatch.scaling import share_cpus as share_cpus
 from numbaprims.dispatch.tune import tune as tune
+from numbaprims.fusion.fusion_plan import FusionPlan as FusionPlan
+from numbaprims.fusion.stack_plan import fuse as fuse
 from numbaprims.ops.activation import (
     abs as abs,
     abs_backward as abs_backward,

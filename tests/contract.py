@@ -130,13 +130,18 @@ for _reduction in ("none", "mean", "sum"):
 
 
 def _batch_norm(
-    function: str, shape: tuple[int, ...], mode: str = "spatial", layout: str = "NCHW", running: bool = False
+    function: str,
+    shape: tuple[int, ...],
+    mode: str = "spatial",
+    layout: str = "NCHW",
+    running: bool = False,
+    **more: Any,
 ) -> Callable[[np.random.Generator], Made]:
     def make(rng: np.random.Generator) -> Made:
         channels = shape[-1] if layout == "NHWC" else shape[1]
         of = (1, *shape[1:]) if mode == "per_activation" else (channels,)
         x, parameters = rng.standard_normal(shape) + 1.0, [rng.random(of) + 0.5 for _ in range(4)]
-        words = {"mode": mode, "layout": layout}
+        words = {"mode": mode, "layout": layout, **more}
         if function == "batch_norm_backward":
             return (rng.standard_normal(shape), x, *parameters[:3]), words
         return (x, *(parameters if function == "batch_norm" or running else parameters[:2])), words
@@ -154,6 +159,14 @@ for _label, _of in _SHAPES.items():
     for _name in ("batch_norm", "batch_norm_train", "batch_norm_backward"):
         add(_name, _label, _batch_norm(_name, *_of), single=_name != "batch_norm", k=1024 if _label == "large" else 64)
     add("batch_norm_train", f"{_label}-running", _batch_norm("batch_norm_train", *_of, running=True), k=64)
+_ENDINGS: dict[str, Any] = {
+    "planes": "relu", "pixels": ("leaky_relu", {"negative_slope": 0.25}), "each": "gelu", "sequence": "softplus",
+    "matrix": ("clip", {"min": -0.5, "max": 0.75}),
+}  # fmt: skip
+for _label, _activation in _ENDINGS.items():
+    for _name in ("batch_norm", "batch_norm_train"):
+        _made = _batch_norm(_name, *_SHAPES[_label], activation=_activation)
+        add(_name, f"{_label}-activated", _made, single=_name != "batch_norm", k=128)
 
 
 # ---------------------------------------------------------------- pooling

@@ -87,6 +87,10 @@ def test_plans_are_held_to_the_definition():
         by_definition = numbaprims.conv(x, w, bias, padding=1, activation="relu")
         out = np.empty_like(by_definition)
         assert plan(x, out=out) is out and np.array_equal(out, by_definition) and np.array_equal(plan(x), out)
+        # its result lies as x does, and is written by shape and strides
+        last = np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1)
+        y = plan(last)
+        assert y.strides[1] == 4 and np.array_equal(y, by_definition)
         again = numbaprims.gemm(a[:, :3], w[0, 0], trans_b=True, alpha=0.3, bias=w[0, 0, 0])
         assert np.array_equal(product(a[:, :3]), again)
     assert not np.array_equal(plan(x), by_definition), "kernels round"

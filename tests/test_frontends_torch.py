@@ -39,7 +39,7 @@ def test_every_public_function_is_wrapped():
     missing = public - wrapped - set(NOT_WRAPPED)
     assert not missing, "add it to numbaprims/frontends/torch, or to NOT_WRAPPED with the reason"
     assert set(nbt.__all__) == wrapped - {"abs", "round"} | {"nn"}
-    for name in wrapped:
+    for name in wrapped - {"fuse"}:  # of modules, not of layers
         assert getattr(nbt, name).__doc__ == getattr(numbaprims, name).__doc__
 
 

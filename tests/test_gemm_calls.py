@@ -120,6 +120,10 @@ def test_reference_device():
     with numbaprims.config(device="reference"):
         out = numbaprims.gemm(a, b)
     np.testing.assert_array_equal(out, reference.gemm(a, b).astype(np.float32))
+    for kind in ("gelu", ("gelu", {"approximate": "tanh"}), ("elu", {"alpha": 2.0})):
+        with numbaprims.config(device="reference"):
+            out = numbaprims.gemm(a, b, activation=kind)
+        np.testing.assert_array_equal(out, reference.gemm(a, b, activation=kind).astype(np.float32))
 
 
 def test_out_is_c_whatever_has_one_element():

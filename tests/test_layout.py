@@ -58,8 +58,9 @@ MAY_IMPORT = {
     # explain looks names up in the package's own table of public names, hence ""
     "dispatch": {"tuning", "settings", "arrays", "device_arrays", "shapes", "workspace", "reference", ""},
     "ops": {"dispatch", "settings", "arrays", "shapes", "reference", "formulas", "stacks"},
+    "fusion": {"ops", "stacks", "settings", "arrays", "shapes", "reference", "dispatch.explain", "dispatch.registry"},
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
-    "frontends": {"ops", "settings", "arrays", "shapes", ""},
+    "frontends": {"ops", "fusion", "settings", "arrays", "shapes", ""},
     # the public functions by name, hence ""; what `forget` clears
     "jitted": {"ops", "cpu", "settings", "arrays", "shapes", "dispatch.call", ""},
     "cli": {

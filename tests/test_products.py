@@ -119,3 +119,18 @@ def test_a_call_keeps_none_of_its_arrays(name):
     del given, result
     gc.collect()
     assert not any(ref() is not None for ref in alive)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_halves_stored_as_float32(layout):
+    """Every solver of a convolution that takes them writes elements of four bytes."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (2, 8, 6, 8) if layout == "NCHW" else (2, 6, 8, 8)).astype(np.float16)
+    for groups in (1, 8):
+        w = rng.integers(-3, 4, (8, 8 // groups, 3, 3)).astype(np.float16)
+        words = {"groups": groups, "layout": layout, "out_dtype": "f32"}
+        want = numbaprims.conv(x.astype(np.float64), w.astype(np.float64), groups=groups, layout=layout)
+        for row in numbaprims.explain("conv", x, w, **words):
+            if row.refusal is None:
+                y = numbaprims.conv(x, w, algorithm=row.solver, **words)
+                np.testing.assert_allclose(y, want, atol=1e-3, err_msg=row.solver)

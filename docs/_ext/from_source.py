@@ -4,6 +4,8 @@
 ``{solvers} conv``        the registered solvers of a primitive, for the CPU and for GPUs
 ``{support} conv``        for which types and directions those are more than the definition
 ``{roofline} gemm``       the stored results of a primitive under the machine's roof
+``{miopen} f32``          what MIOpen fuses of a type, and how many calls the same plan takes here
+``{fusions} conv``        the nodes of the metadata graph that make one call
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numbaprims
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dtypes import LONG_NAMES
+from numbaprims.fusion import metadata, miopen
 from numbaprims.ops import examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,6 +139,44 @@ def roofline(stem: str) -> list[str]:
     return shown
 
 
+def calls_of(row: miopen.Row, dtype: str) -> str:
+    """How many native calls a plan of a row of MIOpen's tables takes here, by the mode of its batch norm."""
+    found = {}
+    for mode in row.modes or ("",):
+        plan = numbaprims.FusionPlan((1, 1, 32, 32), dtype)
+        if "C" in row.combination:
+            plan.conv(
+                (1, 1, row.filters[0], row.filters[0]), stride=row.strides[0], padding=max(row.paddings, default=0)
+            )
+        if "B" in row.combination:
+            plan.bias()
+        if mode:
+            plan.batch_norm(mode=mode)
+        plan.activation(row.activations[-1])
+        plan.compile(strict=True)
+        found[mode] = plan.launches
+    return ", ".join(f"{mode} {calls}".strip() for mode, calls in found.items())
+
+
+def miopen_table(dtype: str) -> list[str]:
+    """A table of MIOpen's paper, and what becomes of its rows here."""
+    return table(
+        [*miopen.HEADINGS, "calls here"], [[*row.cells(), calls_of(row, dtype)] for row in miopen.TABLES[dtype]]
+    )
+
+
+def fusion_table(family: str) -> list[str]:
+    """The nodes of the metadata graph that make one call."""
+    return table(
+        ["node", "takes", "stands behind", "asks for", "what becomes of it"],
+        [
+            [f"`{node.name}`", node.kind, ", ".join(f"`{name}`" for name in node.after),
+             "; ".join(ask.words for ask in node.asks), node.does]
+            for node in metadata.NODES if node.family == family
+        ],
+    )  # fmt: skip
+
+
 def directive(lines: Callable[[str], list[str]]) -> type[SphinxDirective]:
     """A directive whose one argument goes to `lines`, which gives the Markdown in its place."""
 
@@ -153,6 +194,7 @@ def directive(lines: Callable[[str], list[str]]) -> type[SphinxDirective]:
 def setup(app: Any) -> dict[str, Any]:
     for name, lines in {
         "solvers": solver_table, "support": support_table, "functions": function_pages, "roofline": roofline,
+        "miopen": miopen_table, "fusions": fusion_table,
     }.items():  # fmt: skip
         app.add_directive(name, directive(lines))
     return {"version": numbaprims.__version__, "parallel_read_safe": True}

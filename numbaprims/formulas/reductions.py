@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from numbaprims.formulas import stacks
 from numbaprims.formulas.graph import (
     Graph,
     Node,
@@ -58,10 +59,27 @@ def formula(operands: str, results: str, name: str = "") -> Callable[[Callable[.
     return add
 
 
+def named(name: str) -> Formula:
+    """The formula of a name."""
+    if name.startswith(stacks.PREFIX):
+        return Formula(functools.partial(stacks.run, name), stacks.operands_of(name), (("y", "row"),))
+    if stacks.ENDING in name:
+        base, kind, numbers = stacks.parse_ended(name)
+        known = FORMULAS[base]
+
+        def function(*operands: Node) -> tuple[Node, ...]:
+            found = known.function(*operands)
+            y, *more = found if isinstance(found, tuple) else (found,)
+            return stacks.activation(kind, y, *map(constant, numbers)), *more
+
+        return known._replace(function=function)
+    return FORMULAS[name]
+
+
 @functools.cache
 def graph_of(name: str, online: bool = False) -> Graph:
     """The graph of a formula; `online`: sums of exponentials in one pass."""
-    return Graph(*FORMULAS[name], online)
+    return Graph(*named(name), online)
 
 
 # ---------------------------------------------------------------- softmax

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.reductions import graph_of
+from numbaprims.formulas.reductions import graph_of, named
 
 #: Strides of one array in elements: along the kept dimensions, along the reduced ones.
 Strides = tuple[tuple[int, ...], tuple[int, ...]]
@@ -124,3 +124,28 @@ def layout_of(
     if all(step == 1 for step in wide):
         return "across"
     return "rows" if n == 1 else "strided"
+
+
+def posed(
+    formula: str, dtypes: Sequence[str], shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]],
+    *, lead: int = 1, in_place: bool = False,
+) -> Reduction:  # fmt: skip
+    """The problem of a formula that another primitive poses, its one result first in `dtypes` and `strides`.
+
+    An array has a stride of 0 along what it broadcasts over; memory is walked as array `lead` lies.
+    """
+    known = named(formula)
+    arrays = [Operand(*each, dtype) for each, dtype in zip((*known.results, *known.operands), dtypes, strict=True)]
+    kept, reduced, steps = collapse(shape, axes, strides, lead)
+    arrays = flattened(arrays, kept, steps)
+    words = tuple(":".join(each) for each in arrays)
+    layout = layout_of(kept, reduced, arrays, steps)
+    return Reduction(formula, dtypes[lead], kept, reduced, layout, words[:1], words[1:], steps, in_place)
+
+
+def flattened(arrays: Sequence[Operand], kept: tuple[int, ...], strides: Sequence[Strides]) -> list[Operand]:
+    """The arrays, of which those that neighbouring rows share are "flat"."""
+    return [
+        each._replace(kind="flat") if each.kind == "one" and not lies[0][-1] and kept[-1] > 1 else each
+        for each, lies in zip(arrays, strides, strict=True)
+    ]

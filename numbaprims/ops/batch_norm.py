@@ -10,10 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from numbaprims.dtypes import DTYPES, LONG_NAMES
+from numbaprims.formulas.stacks import ENDING, ended, parse_ended
 from numbaprims.ops import examples, reduction
+from numbaprims.ops._activation_call import kernel_of
+from numbaprims.ops._activation_reference import named_parameters
+from numbaprims.ops.epilogue import resolve_activation
 from numbaprims.ops.gemv import scalar
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import batch_norm as reference
+from numbaprims.reference.activation import activation as define_activation
 from numbaprims.shapes import channels_last
 
 MODES = ("spatial", "per_activation")
@@ -27,7 +32,7 @@ class BatchNormProblem(reduction.Reduction):
 
     def bench_command(self) -> str:
         kind = next((word for word in ("backward", "train") if word in self.formula), "inference")
-        along = self.formula == "batch_norm_along"  # of rows of channels
+        along = self.formula.startswith("batch_norm_along")  # of rows of channels
         layout = "NHWC" if along or self.layout == "across" else "NCHW"
         channels = self.n if along else self.kept[-1]
         positions = self.reduced[-1] if layout == "NCHW" else 1
@@ -39,7 +44,7 @@ class _Form:
     """What a mode and a layout make of the shape of x."""
 
     def __init__(self, given: Given, options: tuple[Any, ...], first: int = 0) -> None:
-        mode, layout = options
+        mode, layout, self.ending = (*options, "")[:3]
         x = given.storages[first]
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
@@ -63,6 +68,10 @@ class _Form:
             self.inner = (channel,) if self.along else tuple(range(2, x.ndim))
         self.dtype: str = given.dtypes[first]  # type: ignore[assignment]
         self.statistics = DTYPES[self.dtype].accumulate
+
+    def ended(self, formula: str) -> str:
+        """The formula, with the activation of its result."""
+        return f"{formula}{ENDING}{self.ending}" if self.ending else formula
 
     def check(self, given: Given, names: tuple[str, ...]) -> None:
         """Shapes and dtypes of parameters and statistics."""
@@ -91,7 +100,7 @@ def _inference(given: Given, options: tuple[Any, ...]) -> Pose:
     form.check(given, _PARAMETERS)
     results = [Result(form.shape, form.dtype, like=0)]
     views = _views(_PARAMETERS, form.view)
-    formula = "batch_norm_along" if form.along else "batch_norm"
+    formula = form.ended("batch_norm_along" if form.along else "batch_norm")
     return reduction.pose(BatchNormProblem, given, formula, form.shape, form.inner, results, views)
 
 
@@ -106,7 +115,7 @@ def _train(given: Given, options: tuple[Any, ...]) -> Pose:
         formula = "batch_norm_train_running"
         results += [Result(form.parameter, given.dtypes[at]) for at in (3, 4)]  # type: ignore[arg-type]
     views = _views(("scale", "shift", *_RUNNING, "mean", "inv_std", "new_mean", "new_var"), form.view)
-    return reduction.pose(BatchNormProblem, given, formula, form.shape, form.axes, results, views)
+    return reduction.pose(BatchNormProblem, given, form.ended(formula), form.shape, form.axes, results, views)
 
 
 def _backward(formula: str, given: Given, options: tuple[Any, ...]) -> Pose:
@@ -126,7 +135,7 @@ def _backward(formula: str, given: Given, options: tuple[Any, ...]) -> Pose:
 
 def _axes(x: np.ndarray, options: tuple[Any, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(the axes of statistics, the shape in which parameters broadcast to x)."""
-    mode, layout = options
+    mode, layout = options[:2]
     if mode == "per_activation":
         return (0,), (1, *x.shape[1:])
     channel = x.ndim - 1 if channels_last(layout, max(x.ndim - 2, 1)) else 1
@@ -137,7 +146,22 @@ def _axes(x: np.ndarray, options: tuple[Any, ...]) -> tuple[tuple[int, ...], tup
 def _define_inference(values: Any, options: Any, numbers: Any) -> Any:
     x, *parameters = values
     view = _axes(x, options)[1]
-    return reference.batch_norm(x, *(each.reshape(view) for each in parameters), *numbers)
+    return _end(reference.batch_norm(x, *(each.reshape(view) for each in parameters), *numbers), options)
+
+
+def _end(y: Any, options: tuple[Any, ...]) -> Any:
+    """The definition of the activation that the options name."""
+    if len(options) < 3 or not options[2]:
+        return y
+    _, kind, numbers = parse_ended(f"{ENDING}{options[2]}")
+    name, words = _named(kind, numbers)
+    return define_activation(y, name, **words)
+
+
+def _named(kind: str, numbers: tuple[float, ...]) -> tuple[str, dict[str, Any]]:
+    """An activation of a formula's name as its argument."""
+    p0, p1, p2, *_ = (*numbers, 0.0, 0.0, 0.0)
+    return named_parameters(kind, (p0, p1, p2))
 
 
 def _define_train(values: Any, options: Any, numbers: Any) -> Any:
@@ -146,7 +170,7 @@ def _define_train(values: Any, options: Any, numbers: Any) -> Any:
     axes, view = _axes(x, options)
     y, mean, inv_std, unbiased = reference.batch_norm_train(x, scale.reshape(view), shift.reshape(view), axes, eps)
     shape = scale.shape
-    found = [y, mean.reshape(shape), inv_std.reshape(shape)]
+    found = [_end(y, options), mean.reshape(shape), inv_std.reshape(shape)]
     if running_mean is not None:
         for old, new in ((running_mean, mean), (running_var, unbiased)):
             found.append((1 - momentum[0]) * old + momentum[0] * new.reshape(shape))
@@ -206,7 +230,7 @@ def batch_norm(
         eps: added to the variance.
         mode: "spatial", a value a channel; "per_activation", one for each element of a sample.
         layout: "NCHW", or "NHWC" for channels behind the other dimensions, in any number of them.
-        activation: a kind, or (kind, parameters), applied to y.
+        activation: a kind, or (kind, parameters), applied to y; those that `conv` fuses too.
         out: where y goes; it may be x itself.
 
     Returns:
@@ -226,21 +250,32 @@ def batch_norm(
     References:
         Ioffe and Szegedy, Batch normalization, 2015, algorithm 2; the modes are MIOpen's (Khan et al., 2019, IV.B).
     """
-    eps = scalar(eps, "eps")
-    y = _batch_norm((x, scale, shift, mean, var), (mode, layout), (eps,), out)
-    return y if activation is None else _activated(y, activation)
+    numbers = (scalar(eps, "eps"),)
+    if activation is None:
+        return _batch_norm((x, scale, shift, mean, var), (mode, layout), numbers, out)
+    return _batch_norm((x, scale, shift, mean, var), (mode, layout, _ending(activation)), numbers, out)
 
 
-def _activated(y: Any, activation: Any) -> Any:
-    from numbaprims.ops.activation import activation as apply
+_ENDINGS: dict[str, str] = {}
+#: Kinds whose kernels take other numbers than the call's parameters.
+_COUNTS = {"gelu_tanh": 0, "softplus_1": 0, "power_2": 2}
 
-    kind, parameters = (activation, {}) if isinstance(activation, str) else activation
-    return apply(y, kind, out=y, **parameters)
+
+def _ending(activation: Any) -> str:
+    """An activation as the end of a formula's name."""
+    known = _ENDINGS.get(activation) if type(activation) is str else None
+    if known is None:
+        kind, p0, p1, p2 = kernel_of(resolve_activation(activation))
+        count = _COUNTS.get(kind, len(named_parameters(kind, (p0, p1, p2))[1]))
+        known = "" if kind == "identity" else ended("", kind, (p0, p1, p2)[:count])[1:]
+        if type(activation) is str:
+            _ENDINGS[activation] = known
+    return known
 
 
 def batch_norm_train(
     x: Any, scale: Any, shift: Any, running_mean: Any = None, running_var: Any = None, *, momentum: float = 0.1,
-    eps: float = 1e-5, mode: str = "spatial", layout: str = "NCHW", out: Any = None,
+    eps: float = 1e-5, mode: str = "spatial", layout: str = "NCHW", activation: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Normalise by the statistics of the batch: ``y = (x - mean x) / sqrt(var x + eps) * scale + shift``.
 
@@ -256,6 +291,7 @@ def batch_norm_train(
         mode: "spatial" for statistics of a channel over N and all positions; "per_activation" for those of each
             element of a sample over N.
         layout: "NCHW", or "NHWC" for channels behind the other dimensions.
+        activation: a kind, or (kind, parameters), applied to y; those that `conv` fuses too.
         out: where y goes; it may be x itself.
 
     Returns:
@@ -285,7 +321,8 @@ def batch_norm_train(
     numbers: tuple[float, ...] = (scalar(eps, "eps"),)
     if running_mean is not None:
         numbers = (scalar(momentum, "momentum"), *numbers)
-    return _batch_norm_train((x, scale, shift, running_mean, running_var), (mode, layout), numbers, out)
+    options = (mode, layout) if activation is None else (mode, layout, _ending(activation))
+    return _batch_norm_train((x, scale, shift, running_mean, running_var), options, numbers, out)
 
 
 def batch_norm_backward(
@@ -335,13 +372,17 @@ def batch_norm_backward_fixed(
 
 def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
-    formula, made = problem.formula, reduction.Example(problem)
+    formula, _, ending = problem.formula.partition(ENDING)
+    made = reduction.Example(problem)
     dtypes = {name: dtype for name, _, dtype in (word.split(":") for word in problem.inputs)}
     kept = [axis for axis in range(len(made.shape)) if axis not in made.axes]
     along = formula == "batch_norm_along"
     parameters = list(made.axes) if along else kept
     others = kept if along else list(made.axes)
     words: dict[str, Any] = {}
+    if ending:
+        _, kind, numbers = parse_ended(problem.formula)
+        words["activation"] = _named(kind, numbers)
     if formula == "batch_norm":
         order, parameters = [*kept, *made.axes], kept[-1:]
     elif len(parameters) > 1:

@@ -299,4 +299,6 @@ def new_result(library: arrays.Library, result: Result) -> tuple[Any, Any]:
         return library.empty(shape, result.dtype)
     made, storage = library.empty((shape[0], *shape[2:], shape[1]), result.dtype)
     axes = (0, len(shape) - 1, *range(1, len(shape) - 1))
-    return (made.permute(axes) if hasattr(made, "permute") else made.transpose(axes)), storage
+    made = made.permute(axes) if hasattr(made, "permute") else made.transpose(axes)
+    # kernels read the pointer alone; the definition writes by shape and strides
+    return made, storage.transpose(axes) if isinstance(storage, ndarray) else storage

@@ -10,9 +10,9 @@ import numpy as np
 
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
-from numbaprims.formulas.reductions import FORMULAS
+from numbaprims.formulas.reductions import named
 from numbaprims.ops import examples
-from numbaprims.ops._reduction_problem import Operand, Reduction as Reduction, collapse, layout_of
+from numbaprims.ops._reduction_problem import Operand, Reduction as Reduction, collapse, flattened, layout_of
 from numbaprims.ops.primitive import Given, Pose, Result
 from numbaprims.shapes import element_strides
 
@@ -71,7 +71,7 @@ def pose(
     own has that in `views`, by the name of the argument or of the formula's result. Arguments are the formula's
     operands by their names; those that it does not have were looked at for their shape only.
     """
-    known = FORMULAS[formula]
+    known = named(formula)
     operands = [(name, kind) for name, kind in known.operands if kind != "number"]
     places = {name: at for at, name in enumerate(given.names) if given.storages[at] is not None}
     for name, _ in operands:
@@ -90,10 +90,7 @@ def pose(
             view = views.get(array.name)
             steps.append(element_strides(np.broadcast_to(x if view is None else x.reshape(view), shape)))
         kept, reduced, strides = collapse(shape, axes, steps, lead)
-        operands = [
-            each._replace(kind="flat") if each.kind == "one" and not lies[0][-1] and kept[-1] > 1 else each
-            for each, lies in zip(everything, strides, strict=True)
-        ]
+        operands = flattened(everything, kept, strides)
         words = tuple(":".join(each) for each in operands)
         return cls(
             formula=formula,

@@ -51,8 +51,8 @@ def gemm(
 
 def kind_and_parameters(activation: Any) -> tuple[str, dict[str, Any]]:
     """Take an `Activation` of the epilogue, a kind and a tuple, apart into a kind and named parameters."""
-    if activation.kind == "gelu_tanh":
-        return "gelu", {"approximate": "tanh"}
+    if activation.kind in ("gelu", "gelu_tanh"):  # a word, not a number
+        return "gelu", {"approximate": "tanh" if activation.kind == "gelu_tanh" else "none"}
     return activation.kind, dict(zip(KINDS[activation.kind].parameters, activation.parameters, strict=False))
 
 

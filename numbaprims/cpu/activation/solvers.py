@@ -8,7 +8,7 @@ from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS, ROUNDING, SLOTS
 from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.reduce.posed import Sum
+from numbaprims.cpu.reduce.posed import Posed
 from numbaprims.cpu.reduce.solvers import CYCLES, GRAIN, WORTH
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
@@ -145,10 +145,10 @@ class ChannelSums(Solver):
         return _weight_sum(problem).program(target)
 
 
-def _weight_sum(problem: Any) -> Sum:
+def _weight_sum(problem: Any) -> Posed:
     # x before dy, as the slots of a launch have it
     out, dy, x = problem.loops.strides
-    return Sum.of("prelu_weight_gradient", [problem.dtype] * 3, problem.loops.shape, (out, x, dy))
+    return Posed.sum("prelu_weight_gradient", [problem.dtype] * 3, problem.loops.shape, (out, x, dy))
 
 
 class Naive(_Elementwise):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.cpu.reduce.memory import Memory, Place, Region
 from numbaprims.cpu.reduce.stores import Stores
-from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums
+from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums, function_of
 from numbaprims.cpu.reduce.variant import CHUNKS, INNER, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
 from numbaprims.cpu.simd.convert import floats_value
@@ -75,7 +75,7 @@ class Emitter(Memory):
             if self.across and self.arrays[slot].kind != "flat":
                 return self.load_vector(self.pointers[slot], 0, self.lane_mask, dtype)
             return self.splat(self.load_scalar(self.pointers[slot], 0, dtype), vector)
-        return TABLE[node.op](*(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args))
+        return function_of(node.op)(*(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args))
 
     def prepare(self, p: int) -> None:
         """What pass p takes of the row, in front of its loops."""
@@ -104,7 +104,7 @@ class Emitter(Memory):
         if self.kept.get(node, p) < p:
             pointer, index = self._kept_at(node, place)
             return self.load_vector(pointer, index, place.mask, self.v.compute)
-        return TABLE[node.op](*(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args))
+        return function_of(node.op)(*(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args))
 
     def _slot(self, node: Node) -> int:
         """The array of an input that is no number; numbers come last."""

@@ -20,6 +20,7 @@ from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import ELEMENTS
 from numbaprims.formulas.graph import PARTS
+from numbaprims.formulas.stacks import PREFIX
 
 
 class _Parts:
@@ -162,8 +163,10 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
 def make_kernel(variant: Variant) -> RangeKernel:
     """The range kernel of a variant: a tile is a row (W rows across), or a chunk of one."""
     text, streams = variant.text, variant.stores != "plain"
+    stack = variant.formula.startswith(PREFIX)
 
-    @range_kernel(f"reduce_{variant.role}", ARGS.types(), spec=(text,))
+    # a stack has the bits of its operations one by one: products are rounded
+    @range_kernel(f"reduce_{variant.role}", ARGS.types(), spec=(text,), contract=not stack)
     def reduce_rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         _emit(text, args, worker, lo, hi)
         if streams:

@@ -1,4 +1,4 @@
-"""Sums that other primitives pose: the gradients of prelu's weight and of a convolution's bias."""
+"""Formulas that other primitives pose: sums, for the gradients of prelu's weight and of a bias; element-wise stacks."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.reduce.solvers import SOLVERS, SPLIT
 from numbaprims.dispatch.solver import default_config
-from numbaprims.formulas.reductions import FORMULAS
-from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
+from numbaprims.ops._reduction_problem import Reduction, posed
 
 
-class Sum(NamedTuple):
-    """A formula of one sum over all dimensions but the first."""
+class Posed(NamedTuple):
+    """A formula and its problem."""
 
     problem: Reduction
 
     @classmethod
-    def of(cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Sum:
-        """`dtypes` and `strides` have the result first, whose strides are 0 along what is summed."""
-        known = FORMULAS[formula]
-        arrays = [Operand(*each, dtype) for each, dtype in zip((*known.results, *known.operands), dtypes, strict=True)]
-        kept, reduced, steps = collapse(shape, range(1, len(shape)), strides, 1)
-        words = tuple(":".join(each) for each in arrays)
-        layout = layout_of(kept, reduced, arrays, steps)
-        return cls(Reduction(formula, dtypes[1], kept, reduced, layout, words[:1], words[1:], steps))
+    def sum(cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Posed:
+        """One sum over all dimensions but the first."""
+        return cls(posed(formula, dtypes, shape, range(1, len(shape)), strides))
 
     def _solver(self, target: Any, naive: bool = False) -> Any:
         able = [each for each in SOLVERS if each.why_not(self.problem, target) is None]

@@ -9,6 +9,7 @@ from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.formulas.graph import COMMON, Node, identity, larger, moments_of
+from numbaprims.formulas.stacks import KIND
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
@@ -25,6 +26,16 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "exp_of_negative": exponential.exp_of_negative,
     "log": functions.log,
 }
+
+
+def function_of(op: str) -> Callable[..., Any]:
+    """A node's function; kinds of activation are the activations' own."""
+    if not op.startswith(KIND):
+        return TABLE[op]
+    from numbaprims.cpu.activation.formulas import FORWARD  # its package makes sums of this engine
+
+    function: Callable[..., Any] = FORWARD[op.removeprefix(KIND)][0]
+    return function
 
 
 class Sums:

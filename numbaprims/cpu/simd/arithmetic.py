@@ -154,7 +154,8 @@ def greatest_value(builder: Any, best: Any, x: Any, ordered: bool = False) -> An
         parts = []
         for first in (0, half):
             lanes = ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(first, first + half)))
-            parts.append(greatest_value(builder, *(builder.shuffle_vector(v, v, lanes) for v in (best, x)), ordered))
+            a, b = (builder.shuffle_vector(v, v, lanes) for v in (best, x))
+            parts.append(greatest_value(builder, a, b, ordered))
         both = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), list(range(vector.count)))
         return builder.shuffle_vector(*parts, both)
     kind = "pd" if double else "ps"

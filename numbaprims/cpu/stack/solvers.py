@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
+from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.reduce.variant import MOST_ARRAYS
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.stack.arguments import BLOCK_WORDS, STAGE, WALK
@@ -19,6 +21,8 @@ from numbaprims.cpu.stack.stages import LINE, most_rows
 from numbaprims.cpu.stack.walk import make_walk
 from numbaprims.cpu.windows.arguments import THIRD, windows
 from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.stacks import name_of
+from numbaprims.ops._reduction_problem import posed
 
 # Times that it takes to wake workers: less work is left to the calling thread.
 WORTH = 2.5
@@ -222,4 +226,39 @@ class Naive(_Stack):
         return 1
 
 
-SOLVERS = (Planes(), Channels(), Naive())
+class Elements(Solver):
+    """No window: one pass of the reduce engine, by a formula without a reduction."""
+
+    name = "elements"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if any(step.window is not None for step in problem.parsed):
+            return "an operation is a window"
+        arrays = 2 + problem.numbers + sum(step.arrays for step in problem.parsed)
+        return None if arrays <= MOST_ARRAYS else f"{arrays} parameters and arrays; it takes at most {MOST_ARRAYS}"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return self.posed(problem).estimate(target)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        item = DTYPES[DTYPES[problem.dtype].accumulate].itemsize
+        step = problem.strides[2][1]
+        numbers = (array(2, k * step * item) for k in range(problem.numbers))
+        added = (array(k) for k in range(ADDED, len(problem.strides)))
+        program = self.posed(problem).program(target)
+        return join([Part(program, [array(0), array(1), *numbers, *added], [])])
+
+    def posed(self, problem: Any) -> Posed:
+        p, last = problem, problem.layout == "channels_last" and problem.c > 1
+        compute = DTYPES[p.dtype].accumulate
+        (step,) = p.parsed
+        name = name_of([each.text for each in step.operations], "along" if last else "one")
+        out, x, (c_step, _), *added = p.strides
+        strides = [out, x, *[(0, c_step, 0, 0)] * p.numbers, *added]
+        dtypes = [p.dtype, p.dtype, *[compute] * p.numbers, *[p.dtype] * len(added)]
+        # rows are what one parameter is for, or the channels where they lie side by side
+        axes = (1,) if last else (2, 3)
+        return Posed(posed(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place))
+
+
+SOLVERS = (Elements(), Planes(), Channels(), Naive())

@@ -57,6 +57,7 @@ from numbaprims.frontends.torch.convolutions import (
     conv_transpose_backward_data as conv_transpose_backward_data,
     conv_transpose_backward_weight as conv_transpose_backward_weight,
 )
+from numbaprims.frontends.torch.fuse import fuse as fuse
 from numbaprims.frontends.torch.normalisation import (
     batch_norm as batch_norm,
     batch_norm_train as batch_norm_train,
@@ -80,9 +81,9 @@ from numbaprims.frontends.torch.products import gemm as gemm, gemv as gemv, ger 
 __all__ = [
     "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "batch_norm", "batch_norm_train", "celu",
     "clip", "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data", "conv_backward_weight",
-    "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight", "elu", "exp", "gelu", "gemm",
-    "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
-    "leaky_relu", "linear", "log", "log_softmax", "lp_pool", "max_pool", "mish", "nll_loss", "power", "prelu", "relu",
-    "relu6", "selu", "sigmoid", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square",
-    "swish", "tanh", "threshold",
+    "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight", "elu", "exp", "fuse", "gelu",
+    "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "hard_sigmoid", "hard_swish", "hard_tanh",
+    "identity", "leaky_relu", "linear", "log", "log_softmax", "lp_pool", "max_pool", "mish", "nll_loss", "power",
+    "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign",
+    "sqrt", "square", "swish", "tanh", "threshold",
 ]  # fmt: skip

@@ -13,8 +13,9 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.activation.dispatch import BACKWARD_CODES, FORWARD_CODES, SWITCH
 from numbaprims.gpu.activation.kernels import LOOPS, THREADS, lanes, make_contiguous, make_loops
 from numbaprims.gpu.launch import aligned, make_launcher, step
-from numbaprims.gpu.reduce.posed import posed, solver_of
+from numbaprims.gpu.reduce.posed import solver_of
 from numbaprims.gpu.solver import Solver
+from numbaprims.ops._reduction_problem import posed
 from numbaprims.ops.activation_kinds import KINDS
 
 #: Arrays of a launch by name -> their place.
@@ -193,7 +194,8 @@ class ChannelSums(Solver):
 def _sums(problem: Any) -> Any:
     steps = dict(zip(problem.operands, problem.loops.strides, strict=True))
     every = [steps[name] for name in ("out", "x", "dy")]
-    return posed("prelu_weight_gradient", (problem.dtype,) * 3, problem.loops.shape, every)
+    shape = problem.loops.shape
+    return posed("prelu_weight_gradient", (problem.dtype,) * 3, shape, range(1, len(shape)), every)
 
 
 def _operand_loops(problem: Any, form: Form) -> list[tuple[tuple[int, ...], int]]:

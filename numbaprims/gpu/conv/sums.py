@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
-from numbaprims.gpu.reduce.posed import posed, solver_of
+from numbaprims.gpu.reduce.posed import solver_of
 from numbaprims.gpu.solver import Solver
+from numbaprims.ops._reduction_problem import posed
 
 
 class Sums(Solver):
@@ -36,4 +37,5 @@ class Sums(Solver):
 def _posed(problem: Any) -> Any:
     p, steps = problem, problem.strides.y
     shape, strides = (p.k, p.n, *p.y_size), (steps[1], steps[0], *steps[2:])
-    return posed("total", (p.w_dtype, p.y_dtype), shape, ((p.strides.w[0], *(0,) * 4), strides))
+    lies = (p.strides.w[0], *(0,) * 4), strides
+    return posed("total", (p.w_dtype, p.y_dtype), shape, range(1, len(shape)), lies)

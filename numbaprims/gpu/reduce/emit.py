@@ -31,7 +31,7 @@ from numbaprims.gpu.device.emit import (
 from numbaprims.gpu.device.memory import _load, _narrow, _store, _widen
 from numbaprims.gpu.device.value import Value
 from numbaprims.gpu.device.warp import _shuffle
-from numbaprims.gpu.reduce.plans import TABLE, Plan, plan_of
+from numbaprims.gpu.reduce.plans import TABLE, Plan, function_of, plan_of
 
 NUMBER = {"f64": types.float64, "f32": types.float32}
 _LOWEST = {32: -3.4028234663852886e38, 64: -1.7976931348623157e308}
@@ -211,7 +211,7 @@ class _Terms:
             return self.scalars[-1]
         if node.op == "part":
             return self.before[self.plan.part(*node.args)]
-        return TABLE[node.op](*(self.of(arg, element) for arg in node.args))
+        return function_of(node.op)(*(self.of(arg, element) for arg in node.args))
 
 
 def _lanes(terms: _Terms, loaded: Sequence[Value], which: int, V: int, pack: int, first: Any) -> list[dict[Node, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 from numbaprims.formulas.elementary import exp_value
 from numbaprims.formulas.graph import COMMON, PARTS, Node
 from numbaprims.formulas.reductions import graph_of
+from numbaprims.formulas.stacks import KIND
 from numbaprims.gpu.device.math import divide_value, log_value, sqrt_value
 from numbaprims.gpu.device.value import Value
 
@@ -27,6 +28,16 @@ TABLE: dict[str, Callable[..., Any]] = {
     "exp_of_negative": exp_value,
     "log": log_value,
 }
+
+
+def function_of(op: str) -> Callable[..., Any]:
+    """A node's function; kinds of activation are the activations' own."""
+    if not op.startswith(KIND):
+        return TABLE[op]
+    from numbaprims.gpu.activation.formulas import FORWARD  # its package makes sums of this engine
+
+    function: Callable[..., Any] = FORWARD[op.removeprefix(KIND)][0]
+    return function
 
 
 def key_of(problem: Any) -> str:

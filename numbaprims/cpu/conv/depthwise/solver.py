@@ -51,6 +51,8 @@ class Depthwise(Solver):
             return "its data gradient takes one filter a channel"
         if p.accumulate == "i32":
             return "it has no integers"
+        if p.direction != "weight" and p.out_dtype != p.in_dtype:
+            return "it stores the dtype of its operands"
         if not p.planar:
             return "it has two spatial dimensions"
         if p.dilation[1:] != (1, 1) or p.stride[2] > 2 or p.taps > 49:

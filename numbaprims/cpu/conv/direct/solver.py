@@ -44,6 +44,8 @@ class Direct(Solver):
             return "it has no direction bias"
         if p.accumulate == "i32":
             return "it has no integers"
+        if p.direction != "weight" and p.out_dtype != p.in_dtype:
+            return "it stores the dtype of its operands"
         if p.direction == "data" and p.stride != (1, 1, 1):
             return "its data gradient has stride 1 only"
         if not p.planar:

@@ -1,0 +1,166 @@
+"""`fuse`: a torch.nn.Sequential planned by `numbaprims.fuse`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import numbaprims
+from numbaprims.frontends.torch.recording import differentiable, recorded
+from numbaprims.fusion import layers
+from numbaprims.fusion.stack_plan import FusedNetwork
+
+nn = torch.nn
+
+#: Modules that are an activation by the names of their own attributes.
+_ACTIVATIONS = {
+    nn.ReLU: ("relu", ""), nn.ReLU6: ("relu6", ""), nn.LeakyReLU: ("leaky_relu", "negative_slope"),
+    nn.ELU: ("elu", "alpha"), nn.SELU: ("selu", ""), nn.CELU: ("celu", "alpha"), nn.GELU: ("gelu", "approximate"),
+    nn.SiLU: ("silu", ""), nn.Mish: ("mish", ""), nn.Sigmoid: ("sigmoid", ""), nn.Tanh: ("tanh", ""),
+    nn.Softplus: ("softplus", "beta threshold"), nn.Softsign: ("softsign", ""), nn.Hardsigmoid: ("hard_sigmoid", ""),
+    nn.Hardswish: ("hard_swish", ""), nn.Hardtanh: ("hard_tanh", "min_val max_val"),
+    nn.Threshold: ("threshold", "threshold value"),
+}  # fmt: skip
+_UNCHANGED = (
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+
+def _host(x: Any) -> Any:
+    return None if x is None else x.detach().cpu()
+
+
+def _max_pool(m: Any) -> Any:
+    words = {"dilation": m.dilation, "ceil_mode": m.ceil_mode}
+    return None if m.return_indices else layers.MaxPool(m.kernel_size, m.stride, m.padding, **words)
+
+
+def _avg_pool(m: Any) -> Any:
+    words = {"ceil_mode": m.ceil_mode, "count_include_pad": m.count_include_pad}
+    divided = getattr(m, "divisor_override", None) is not None
+    return None if divided else layers.AvgPool(m.kernel_size, m.stride, m.padding, **words)
+
+
+def _adaptive(layer: type) -> Callable[[Any], Any]:
+    def make(m: Any) -> Any:
+        sizes = m.output_size if isinstance(m.output_size, (tuple, list)) else (m.output_size,)
+        return layer() if set(sizes) == {1} and not getattr(m, "return_indices", False) else None
+
+    return make
+
+
+def _batch_norm(m: Any) -> Any:
+    if m.running_mean is None:  # then it normalises by the statistics of the batch
+        return None
+    return layers.BatchNorm(_host(m.weight), _host(m.bias), _host(m.running_mean), _host(m.running_var), m.eps)
+
+
+def _conv(m: Any) -> Any:
+    words = {"stride": m.stride, "padding": m.padding, "dilation": m.dilation, "groups": m.groups}
+    return layers.Conv(_host(m.weight), _host(m.bias), **words) if m.padding_mode == "zeros" else None
+
+
+_MODULES: dict[type, Callable[[Any], Any]] = {
+    nn.PReLU: lambda m: layers.PReLU(_host(m.weight)),
+    nn.Linear: lambda m: layers.Linear(_host(m.weight), _host(m.bias)),
+}
+for _rank in (1, 2, 3):
+    for _name, _make in {
+        "MaxPool": _max_pool, "AvgPool": _avg_pool, "AdaptiveAvgPool": _adaptive(layers.GlobalAvgPool),
+        "AdaptiveMaxPool": _adaptive(layers.GlobalMaxPool), "BatchNorm": _batch_norm, "Conv": _conv,
+    }.items():  # fmt: skip
+        _MODULES[getattr(nn, f"{_name}{_rank}d")] = _make
+
+
+def _described(module: Any, x: Any) -> tuple[Any, Any]:
+    """The description of a module, and what the module makes of x."""
+    kind = type(module)
+    if kind is nn.Sequential:
+        found = []
+        for each in module:
+            layer, x = _described(each, x)
+            found.append(layer)
+        return found, x
+    y = module(x)
+    rank = re.search(r"(\d)d$", kind.__name__)
+    layer = None
+    if kind in _UNCHANGED:
+        layer = layers.Dropout()
+    elif kind in _ACTIVATIONS:
+        name, words = _ACTIVATIONS[kind]
+        layer = layers.Activation(name, **{word: getattr(module, word) for word in words.split()})
+    # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
+    elif kind in _MODULES and (rank is None or x.ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and x.ndim == 2)):
+        layer = _MODULES[kind](module)
+    return layers.Call(module, tuple(y.shape[1:])) if layer is None else layer, y
+
+
+@differentiable(FusedNetwork.__call__)
+def _run(network: Any, x: Any) -> Any:
+    return network(x)
+
+
+class Fused(torch.nn.Module):
+    """A module that calls a fused network, which is its `network`; for inference only."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.eval()
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            raise RuntimeError("a fused network computes inference; call eval(), and train the module it was made of")
+        if recorded(x):
+            raise TypeError("x requires grad and a fused network records none; call under torch.no_grad()")
+        return _run(self.network, x)
+
+    def extra_repr(self) -> str:
+        return repr(self.network)
+
+
+def fuse(module: Any, example: Any, *, strategy: str = "auto", limit: int | None = None, exact: bool = False) -> Any:
+    """Plan a `torch.nn.Sequential` for inference, as `numbaprims.fuse` plans layers.
+
+    Pooling, batch norm, activations, dropout, convolutions, linear layers and sequences of them, nested ones too, are
+    planned; any other module is called as it is. Their weights are copied.
+
+    Args:
+        module: in eval mode; of exactly torch's own classes, since subclasses may compute something else.
+        example: an input, of which the shape and the dtype count; other numbers of images may follow.
+        strategy, limit, exact: as of `numbaprims.fuse`.
+
+    Returns:
+        A module; its `network` is what `numbaprims.fuse` gives.
+
+    Raises:
+        TypeError: what is no module or no tensor, another dtype.
+        ValueError: a module in training mode.
+
+    Example:
+        >>> import torch
+        >>> layers = torch.nn.Sequential(torch.nn.MaxPool2d(2), torch.nn.BatchNorm2d(3), torch.nn.ReLU()).eval()
+        >>> fused = fuse(layers, torch.zeros(1, 3, 8, 8))
+        >>> len(fused.network.stacks), fused(torch.ones(2, 3, 8, 8)).shape
+        (1, torch.Size([2, 3, 4, 4]))
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module is a {type(module).__name__}; it must be a torch.nn.Module")
+    if not isinstance(example, torch.Tensor):
+        raise TypeError(f"example is a {type(example).__name__}; it must be a tensor")
+    training = [name or type(module).__name__ for name, each in module.named_modules() if each.training]
+    if training:
+        raise ValueError(f"module is in training mode ({', '.join(training[:3])}); call module.eval() first")
+    with torch.no_grad():
+        described, _ = _described(module, example.detach())
+    options: dict[str, Any] = {"strategy": strategy, "limit": limit, "exact": exact}
+    return Fused(numbaprims.fuse(described, tuple(example.shape), dtype=example.dtype, **options))

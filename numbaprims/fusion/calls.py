@@ -1,0 +1,271 @@
+"""The native calls that a fusion plan makes: what each is given, which memory it touches, and how it is bound."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from numbaprims import arrays
+from numbaprims.dispatch import registry
+from numbaprims.dispatch.explain import Explanation
+from numbaprims.dtypes import DTYPES
+from numbaprims.fusion.operators import Bias, Operator, in_float64, nbytes
+from numbaprims.ops import (
+    batch_norm as norms,
+    conv as convs,
+    conv_quantized,
+    gemm as products,
+    stack as stacks,
+)
+from numbaprims.ops.primitive import problems
+from numbaprims.reference.convert import from_float64, to_float64
+from numbaprims.stacks.operations import Operation, Pointwise
+
+Arguments = dict[Operator, dict[str, Any]]
+Run = Callable[[Any, Any, Arguments], Any]
+"""Of x, `out` and the arguments of the moment, of which it reads the live ones."""
+
+
+class Part(NamedTuple):
+    """An operator in a call, and what it is there."""
+
+    operator: Any
+    role: str
+
+
+class Call:
+    """Consecutive operators that run as one native call."""
+
+    function: ClassVar[str]
+    """The public function that is called."""
+    in_place = False
+    """Whether the result may lie where x does."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+        self.first = parts[0].operator
+        self.x, self.y = self.first.x, parts[-1].operator.y
+
+    def of(self, *roles: str) -> list[Any]:
+        """The operators that have one of some roles."""
+        return [part.operator for part in self.parts if part.role in roles]
+
+    def operands(self) -> list[tuple[tuple[int, ...], str]]:
+        """(shape, dtype) of what the call reads beside x."""
+        return [pair for part in self.parts for pair in part.operator.arrays()]
+
+    def bytes_moved(self) -> int:
+        """Of x, of the operands, and of the result."""
+        return sum(nbytes(*pair) for pair in (self.x[:2], *self.operands(), self.y[:2]))
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        """What runs the call with arguments that are set; all work on parameters is done here."""
+        raise TypeError(f"{type(self).__name__} binds nothing")
+
+    def problem(self, given: Arguments, library: arrays.Library) -> Any:
+        """The problem that a run poses to the dispatcher; arguments that are not set are ones."""
+        full = {
+            operator: {
+                name: library.wrap(from_float64(np.ones(it.shape), it.dtypes[0]), it.dtypes[0]) if it.dtypes else 1
+                for name, it in operator.arguments.items() if it.needed
+            } | given.get(operator, {})
+            for operator, _ in self.parts
+        }  # fmt: skip
+
+        def run(x: Any) -> Any:
+            return self.bind(full, library)(x, None, full)
+
+        return problems(run)["run"](library.empty(*self.x[:2])[0])
+
+    def solver(self, explained: Explanation) -> str:
+        """The solver that a run takes, of those that its problem may take."""
+        return explained.chosen.solver
+
+
+class ProductCall(Call):
+    """`conv` or `gemm` with everything that fits into its epilogue, by a plan of theirs where nothing is added."""
+
+    def operands(self) -> list[tuple[tuple[int, ...], str]]:
+        bias = [((self.first.y.channels,), self.first.y.dtype)] if self.of("affine") else []
+        return [*self.first.arrays(), *bias, *(each.x[:2] for each in self.of("add"))]
+
+    def folded(self, given: Arguments, library: arrays.Library) -> tuple[Any, Any]:
+        """Weight and bias with all that is affine in them: computed in float64, rounded once."""
+        weight, linear, y = given[self.first]["weight"], self.of("affine"), self.first.y
+        only_biases = all(isinstance(each, Bias) for each in linear)
+        if not linear:
+            return weight, None
+        if len(linear) == 1 and only_biases and arrays.enter(given[linear[0]]["bias"], "bias")[1] == y.dtype:
+            return weight, given[linear[0]]["bias"]
+        factor, shift = np.ones(y.channels), np.zeros(y.channels)
+        for operator in linear:
+            by, plus = operator.affine(in_float64(operator, given[operator]))
+            factor, shift = factor * by, shift * by + plus
+        if not only_biases:
+            storage, dtype, _ = arrays.enter(weight, "weight")
+            values = to_float64(storage, dtype) * factor.reshape(-1, *(1,) * (storage.ndim - 1))
+            weight = library.wrap(from_float64(values, dtype), dtype)
+        return weight, library.wrap(from_float64(shift, y.dtype), y.dtype)
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        weight, bias = self.folded(given, library)
+        words = {**self.words(given), "bias": bias}
+        for operator in self.of("activation"):
+            words["activation"] = operator.make(given[operator])
+        for operator in self.of("cast"):
+            words["out_dtype"] = operator.y.dtype
+        for operator in self.of("add"):
+            plain = self.plain(weight, beta=1.0, **words)
+            return lambda x, out, live: plain(x, c=live[operator]["added"], out=out)
+        plan = self.plan(weight, **words)
+        return lambda x, out, live: plan(x, out=out)
+
+    def words(self, given: Arguments) -> dict[str, Any]:
+        """What the call says beside its arrays and its epilogue."""
+        return {"trans_b": True}
+
+    def plan(self, weight: Any, **words: Any) -> Any:
+        """A function of x and `out`, by a weight that is prepared once."""
+        return products.gemm.plan(weight, **words)  # type: ignore[attr-defined]
+
+    def plain(self, weight: Any, **words: Any) -> Any:
+        """A function of x, what is added and `out`."""
+        return functools.partial(products.gemm, b=weight, **words)
+
+
+class GemmCall(ProductCall):
+    """``numbaprims.gemm`` by the transpose of a weight."""
+
+    function = "gemm"
+
+    def solver(self, explained: Explanation) -> str:
+        packed = None if self.of("add") else registry.prepared("gemm", "cpu")
+        packs = packed is not None and packed.why_not(explained.problem, registry.target("cpu")) is None
+        return packed.name if packed and packs and explained.chosen.solver != "reference" else explained.chosen.solver
+
+
+class ConvCall(ProductCall):
+    """``numbaprims.conv``."""
+
+    function = "conv"
+
+    def words(self, given: Arguments) -> dict[str, Any]:
+        if given[self.first].get("x_zero_point") or given[self.first].get("weight_zero_point"):
+            raise ValueError(f"{self.first.label}: zero points need a scale and a cast to int8 or uint8 behind it")
+        return self.first.words()
+
+    def plan(self, weight: Any, **words: Any) -> Any:
+        if "out_dtype" in words:
+            return self.plain(weight, **words)
+        return convs.conv.plan(self.x.shape, weight, **words)  # type: ignore[attr-defined]
+
+    def plain(self, weight: Any, **words: Any) -> Any:
+        return functools.partial(convs.conv, weight=weight, **words)
+
+
+class QuantizedCall(Call):
+    """``numbaprims.qlinear_conv``: integers in, integers out."""
+
+    function = "qlinear_conv"
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        cast = self.parts[-1].operator
+        scale = np.asarray(given[self.of("scale")[0]]["scale"])
+        bias = next((given[each]["bias"] for each in self.of("bias")), None)
+        by, to, words = given[self.first], given[cast], self.first.words()
+        zero = np.dtype(DTYPES[cast.y.dtype].storage).type(to.get("zero_point", 0))
+        return lambda x, out, live: conv_quantized.qlinear_conv(
+            x, 1.0, by.get("x_zero_point", 0), by["weight"], scale, by.get("weight_zero_point", 0), to["scale"], zero,
+            bias, **words, out=out,
+        )  # fmt: skip
+
+
+class TrainCall(Call):
+    """``numbaprims.batch_norm_train``, which gives statistics beside y."""
+
+    function = "batch_norm_train"
+    in_place = True
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        norm = self.first
+        words = {"mode": norm.mode, "layout": self.x.layout, "eps": norm.eps, "momentum": norm.momentum, **given[norm]}
+        return lambda x, out, live: norms.batch_norm_train(x, out=out, **words)
+
+
+class StackCall(Call):
+    """``numbaprims.stack``: element-wise operators and pooling in one pass over the memory."""
+
+    function = "stack"
+
+    @property
+    def in_place(self) -> bool:  # type: ignore[override]
+        return not self.of("window")
+
+    def view(self) -> tuple[tuple[int, ...], str]:
+        """The shape and layout in which the stack sees x: four dimensions."""
+        n, *_ = shape = self.x.shape
+        c, last = self.x.channels, self.x.channel == len(shape) - 1
+        if len(shape) == 4:
+            return shape, "NHWC" if last else "NCHW"
+        rest = math.prod(shape[1:]) // max(c, 1)
+        return ((1, 1, n * rest, c), "NHWC") if last else ((n, c, 1, rest), "NCHW")
+
+    def column(self, values: Any) -> Any:
+        """A parameter, a value for each channel of the view."""
+        return np.broadcast_to(values, (self.x.channels,))
+
+    def operands(self) -> list[tuple[tuple[int, ...], str]]:
+        (shape, layout), numbers = self.view(), sum(operator.numbers for operator, _ in self.parts)
+        parameters = ((shape[3 if layout == "NHWC" else 1], numbers), DTYPES[self.x.dtype].accumulate)
+        return [parameters] * bool(numbers) + [each.x[:2] for each in self.of("add")]
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        operations: list[Operation] = []
+        columns: list[Any] = []
+        for operator, role in self.parts:
+            if role == "window":
+                operations.append(operator.window)
+                continue
+            kind = operator.make(given[operator]).kind if role == "activation" else operator.kind
+            operations.append(Pointwise(kind, operator.numbers))
+            columns += [self.column(each) for each in operator.columns(in_float64(operator, given[operator]))]
+        dtype, parameters = DTYPES[self.x.dtype].accumulate, None
+        if columns:
+            parameters = library.wrap(from_float64(np.stack(columns), dtype).T, dtype)
+        (view, layout), added = self.view(), self.of("add")
+
+        def run(x: Any, out: Any, live: Arguments) -> Any:
+            more = [live[each]["added"] for each in added]
+            if view == self.x.shape:
+                return stacks.stack(x, operations, parameters, added=more, layout=layout, out=out)
+            # the view of an array with gaps is a copy, into which nothing may be written for good
+            place = out if out is not None and arrays.enter(out, "out")[0].flags.c_contiguous else None
+            y = stacks.stack(
+                x.reshape(view), operations, parameters, added=[each.reshape(view) for each in more], layout=layout,
+                out=None if place is None else place.reshape(view),
+            ).reshape(self.y.shape)  # fmt: skip
+            if out is None:
+                return y
+            if place is None:
+                out[...] = y
+            return out
+
+        return run
+
+
+class ElementCall(StackCall):
+    """`numbaprims.stack` with parameters for each element of a sample: the elements are the channels of the view."""
+
+    def view(self) -> tuple[tuple[int, ...], str]:
+        n, *rest = self.x.shape
+        return (1, 1, n, math.prod(rest)), "NHWC"  # samples as pixels, which share what lies along the channels
+
+    def column(self, values: Any) -> Any:
+        shape, values = self.x.shape[1:], np.asarray(values)
+        if values.ndim == 1:
+            values = values.reshape(tuple(n if axis == self.x.channel - 1 else 1 for axis, n in enumerate(shape)))
+        return np.broadcast_to(values.reshape(values.shape[-len(shape) :]), shape).reshape(-1)

@@ -1,0 +1,348 @@
+"""`FusionPlan`: operators in order, compiled once into as few native calls as the metadata graph finds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numbaprims import arrays
+from numbaprims.dispatch.explain import explain
+from numbaprims.fusion import metadata, miopen, operators as of
+from numbaprims.fusion.calls import Call, Run
+from numbaprims.fusion.operators import Operator, Tensor, tensor_of
+from numbaprims.ops.product import asked_for
+
+
+class _Bound(NamedTuple):
+    """The calls with the arguments that were set."""
+
+    runs: tuple[Run, ...]
+    arguments: dict[Operator, dict[str, Any]]
+
+
+class FusionPlan:
+    """A sequence of operators that runs as one native call, or as few as can be; as MIOpen's fusion plans.
+
+    Operators are added in order, each by a method that gives its handle. `compile` finds their way through a graph of
+    what may be fused, and says yes, or no and in `reason` which operator could not join. `set_args` gives an operator
+    its arguments, by its handle; they may be changed between runs. ``plan(x)`` executes, from any number of threads.
+    Where no native call does everything, the plan makes several: `launches` counts them and `explain` says why.
+
+    Args:
+        x_shape: (N, C, H, W), or (N, H, W, C) with layout="NHWC"; (N, C, L), (N, C, D, H, W); (M, K) for `gemm`.
+        dtype: of x: float64, float32, float16, bfloat16; int8 or uint8 where a convolution or product is first.
+        layout: "NCHW" or "NHWC".
+
+    Raises:
+        TypeError, ValueError: an unknown dtype or layout, a shape of another rank.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> plan = numbaprims.FusionPlan((1, 1, 3, 3))
+        >>> conv, bias = plan.conv((1, 1, 2, 2)), plan.bias()
+        >>> relu = plan.activation("relu")
+        >>> plan.compile(), plan.launches, plan.launches_saved
+        (True, 1, 2)
+        >>> plan.set_args(conv, weight=np.ones((1, 1, 2, 2), np.float32))
+        >>> plan.set_args(bias, bias=np.float32([-20]))
+        >>> plan(np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3))
+        array([[[[0., 0.],
+                 [0., 4.]]]], dtype=float32)
+
+    References:
+        Khan et al., MIOpen: An open source library for deep learning primitives, 2019, section V.
+    """
+
+    def __init__(self, x_shape: Sequence[int], dtype: Any = "float32", layout: str = "NCHW") -> None:
+        self._x = tensor_of(x_shape, dtype, layout)
+        self.operators: tuple[Operator, ...] = ()
+        """The handles, in order."""
+        self.reason = ""
+        """Why `compile` said no."""
+        self._arguments: dict[Operator, dict[str, Any]] = {}
+        self._library: arrays.Library | None = None
+        self._most: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is made by `compile` and by the first run."""
+        self._lock = threading.Lock()
+        self._path: metadata.Path | None = None
+        self._calls: tuple[Call, ...] = ()
+        self._bound: _Bound | None = None
+
+    # ---------------------------------------------------------------- operators
+
+    @property
+    def result(self) -> Tensor:
+        """Shape, dtype and layout of what the plan gives."""
+        return self.operators[-1].y if self.operators else self._x
+
+    def _append(self, kind: type[Operator], *options: Any) -> Operator:
+        place = len(self.operators) + 1
+        try:
+            operator = kind(place, self.result, *options)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{kind.kind} (operator {place}): {error}") from None
+        self.operators = (*self.operators, operator)
+        self._forget()
+        return operator
+
+    def conv(
+        self, weight_shape: Sequence[int], *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        algorithm: str = "auto",
+    ) -> Operator:  # fmt: skip
+        """Convolve as `numbaprims.conv`; the first operator. Arguments: weight; beside int8 and uint8 also x_zero_point
+        and weight_zero_point, numbers."""
+        return self._append(of.Convolution, weight_shape, stride, padding, dilation, groups, algorithm)
+
+    def gemm(self, weight_shape: Sequence[int]) -> Operator:
+        """Multiply x (M, K) by the transpose of a weight (N, K), as `numbaprims.linear`; the first operator.
+        Arguments: weight."""
+        return self._append(of.Product, weight_shape)
+
+    def bias(self) -> Operator:
+        """Add a value a channel. Arguments: bias (C,)."""
+        return self._append(of.Bias)
+
+    def scale(self) -> Operator:
+        """Multiply by a value a channel. Arguments: scale (C,); float32 behind a convolution of integers."""
+        return self._append(of.Scale)
+
+    def batch_norm(
+        self, *, mode: str = "spatial", training: bool = False, eps: float = 1e-5, momentum: float = 0.1,
+        fold: bool = True,
+    ) -> Operator:  # fmt: skip
+        """Normalise as `numbaprims.batch_norm`, or with `training` as `numbaprims.batch_norm_train`.
+
+        Behind a convolution at inference, mode="spatial" becomes part of its weight and bias: weight * scale /
+        sqrt(var + eps) and (bias - mean) * scale / sqrt(var + eps) + shift, computed in float64 from the numbers that
+        were given and rounded once to the weight's dtype. ``fold=False`` keeps it a pass of its own.
+
+        Arguments: scale, shift, mean, var; with `training` scale, shift and, if wanted, running_mean, running_var. The
+        plan then gives ``(y, mean, inv_std[, running_mean, running_var])``.
+        """
+        return self._append(of.Normalisation, mode, training, eps, momentum, fold)
+
+    def activation(self, kind: str, **parameters: Any) -> Operator:
+        """Apply a kind of `numbaprims.activation`. Arguments: its parameters, where they shall be others than here;
+        weight (C,) of prelu."""
+        return self._append(of.Activation, kind, parameters)
+
+    def add(self) -> Operator:
+        """Add an array. Arguments: added, of the shape and dtype of what goes in; not copied, but read at each run."""
+        return self._append(of.Add)
+
+    def pool(
+        self, op: str, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+    ) -> Operator:  # fmt: skip
+        """Pool as `numbaprims.max_pool` ("max") or `numbaprims.avg_pool` ("avg"). No arguments."""
+        return self._append(of.Pool, op, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
+
+    def cast(self, dtype: Any) -> Operator:
+        """Store another dtype: float32 of halves; int8 or uint8 of the scaled sums of integers, ``saturate(round(x /
+        scale) + zero_point)``. Arguments of the latter: scale and zero_point, numbers."""
+        return self._append(of.Cast, dtype)
+
+    # ---------------------------------------------------------------- compile
+
+    def compile(self, *, strict: bool = False, calls: int | None = None) -> bool:
+        """Find the path with the fewest native calls.
+
+        Args:
+            strict: raise instead of saying no.
+            calls: how many native calls are allowed; 1 for a plan that is one or does not compile.
+
+        Returns:
+            Whether there is one; `reason` says which operator could not join, and why.
+
+        Raises:
+            ValueError: with `strict`, where there is none.
+        """
+        found = metadata.search(self.operators, calls)
+        self._forget()
+        self._most, self.reason = calls, found if isinstance(found, str) else ""
+        if isinstance(found, str):
+            if strict:
+                raise ValueError(found)
+            return False
+        self._path, self._calls = found, tuple(found.made(self.operators))
+        return True
+
+    def _compiled(self) -> metadata.Path:
+        if self._path is None:
+            raise ValueError(f"the plan is not compiled; call compile(){f': {self.reason}' if self.reason else ''}")
+        return self._path
+
+    @property
+    def launches(self) -> int:
+        """Native calls of a run."""
+        self._compiled()
+        return len(self._calls)
+
+    @property
+    def launches_saved(self) -> int:
+        """How many fewer they are than a call for each operator."""
+        return len(self.operators) - self.launches
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that the calls of a run read and write: x, parameters, what is added, results."""
+        self._compiled()
+        return sum(call.bytes_moved() for call in self._calls)
+
+    @property
+    def bytes_saved(self) -> int:
+        """How many fewer they are than of a call for each operator."""
+        alone = ((each.x[:2], *each.arrays(), each.y[:2]) for each in self.operators)
+        return sum(of.nbytes(*pair) for pairs in alone for pair in pairs) - self.bytes_moved
+
+    # ---------------------------------------------------------------- arguments
+
+    def set_args(self, operator: Operator, **values: Any) -> None:
+        """Give an operator its arguments, all or some of them; the others stay what they were.
+
+        Arrays are copied, but those that are added. Between runs they may be set anew; a run that has begun ends with
+        those that it began with.
+
+        Args:
+            operator: a handle of this plan.
+            **values: by the names that the operator's method says.
+
+        Raises:
+            TypeError: a handle that is none, unknown names, other dtypes, arrays of several libraries.
+            ValueError: a handle of another plan, other shapes.
+        """
+        if not isinstance(operator, Operator):
+            raise TypeError(f"operator is {operator!r}; it must be what a method of the plan gave")
+        if not any(operator is each for each in self.operators):
+            raise ValueError(f"{operator!r} is of another plan; this one has {', '.join(map(repr, self.operators))}")
+        checked: dict[str, Any] = {}
+        library = self._library
+        for name, value in values.items():
+            if name not in operator.arguments:
+                takes = ", ".join(operator.arguments) or "none"
+                raise TypeError(f"{operator.label} has no argument {name!r}; it takes {takes}")
+            try:
+                checked[name], its = operator.arguments[name].check(name, value)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{operator.label}: {error}") from None
+            if its is not None and library is not None and its is not library:
+                raise TypeError(
+                    f"{operator.label}: {name} is a {arrays.describe(value)}; the plan's other arguments are "
+                    f"{library.name} arrays"
+                )
+            library = its or library
+        operator.check({**self._arguments.get(operator, {}), **checked})
+        with self._lock:
+            self._arguments = {**self._arguments, operator: {**self._arguments.get(operator, {}), **checked}}
+            self._library, self._bound = library, None
+
+    def _bind(self) -> _Bound:
+        with self._lock:
+            bound, arguments, library = self._bound, self._arguments, self._library
+        if bound is None:
+            given = {operator: arguments.get(operator, {}) for operator in self.operators}
+            for operator, has in given.items():
+                missing = [name for name, a in operator.arguments.items() if a.needed and name not in has]
+                if missing:
+                    raise ValueError(f"{operator.label}: {', '.join(missing)} not set; call set_args")
+            with np.errstate(all="ignore"):  # a negative variance gives NaN, as everywhere
+                runs = tuple(call.bind(given, library or arrays.NUMPY) for call in self._calls)
+            bound = _Bound(runs, given)
+            with self._lock:
+                if self._arguments is arguments:
+                    self._bound = bound
+        return bound
+
+    # ---------------------------------------------------------------- run
+
+    def __call__(self, x: Any, *, out: Any = None) -> Any:
+        """Execute.
+
+        Args:
+            x: of the plan's shape and dtype, any strides, of the library of the arguments.
+            out: where the result goes.
+
+        Returns:
+            The last operator's result; with a batch norm in training ``(y, mean, inv_std[, running_mean,
+            running_var])``.
+
+        Raises:
+            TypeError, ValueError: a plan that is not compiled, arguments that were not set, an x or `out` of another
+                shape, dtype or library, an `out` that overlaps what the last call reads.
+        """
+        self._compiled()
+        storage, dtype, library = arrays.enter(x, "x")
+        if tuple(storage.shape) != self._x.shape or dtype != self._x.dtype:
+            raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self._x}")
+        if self._library is not None and library is not self._library:
+            raise TypeError(f"x is a {arrays.describe(x)}; the plan's arguments are {self._library.name} arrays")
+        if out is not None:
+            arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
+        runs, arguments = self._bind()
+        value, extra = x, ()
+        own = out if self._may_hold(out, arguments) else None
+        for at, (call, run) in enumerate(zip(self._calls, runs, strict=True), 1):
+            place = out if at == self.launches else None
+            if place is None and all(each.in_place for each in self._calls[at:]):
+                place = own  # where what follows works in place
+            if place is None and value is not x and call.in_place:
+                place = value  # what the plan made itself
+            value = run(value, place, arguments)
+            if isinstance(value, tuple):
+                value, *more = value
+                extra = (*extra, *more)
+        return (value, *extra) if extra else value
+
+    def _may_hold(self, out: Any, arguments: dict[Operator, dict[str, Any]]) -> bool:
+        """Whether results between calls may lie in `out`: they are as large, and no array is read later."""
+        kinds = {call.y[:2] for call in self._calls}
+        return out is not None and len(kinds) == 1 and not any("added" in each for each in arguments.values())
+
+    def explain(self) -> str:
+        """The path of each operator through the metadata graph, the solver of each call, MIOpen's constraints beside
+        ours, bytes and launches; or why the plan does not compile."""
+        if self._path is None:
+            return self.reason or "not compiled"
+        path = self._path
+        lines = [f"{self._x}: {len(self.operators)} operators, {self.launches} native call{'s'[: self.launches - 1]}"]
+        for number, call in enumerate(self._calls):
+            problem = call.problem(self._arguments, self._library or arrays.NUMPY)
+            with asked_for(problem.stem, getattr(call.first, "algorithm", "auto")):
+                solver = call.solver(explain(problem))
+            lines.append(f"call {number + 1}: {call.function}, solver {solver}, {call.bytes_moved():,} bytes")
+            for operator, node, at, why in zip(self.operators, path.nodes, path.calls, path.apart, strict=True):
+                if at == number:
+                    apart = f"; a call of its own: {why}" if why else ""
+                    lines.append(f"  {operator.label} -> {node.name}: {node.does}{apart}")
+        lines.append(
+            f"launches saved: {self.launches_saved}; bytes moved: {self.bytes_moved:,}, "
+            f"{self.bytes_moved + self.bytes_saved:,} with a call for each operator"
+        )
+        takes, rows = miopen.verdict(self.operators)
+        one = "one call" if self.launches == 1 else f"{self.launches} calls"
+        lines.append(f"MIOpen: {'fuses it' if takes else 'does not fuse it'}; here it is {one}")
+        return "\n".join([*lines, *(f"  {row}" for row in rows)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_lock", "_path", "_calls", "_bound", "_library")
+        kept = {name: value for name, value in self.__dict__.items() if name not in made}
+        return {**kept, "_compiled_for": None if self._path is None else (self._most,)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        compiled_for = state.pop("_compiled_for")
+        self.__dict__.update(state)
+        given = (value for each in self._arguments.values() for value in each.values() if hasattr(value, "shape"))
+        self._library = next((arrays.enter(value, "argument")[2] for value in given), None)
+        self._forget()
+        if compiled_for is not None:
+            self.compile(calls=compiled_for[0])
+
+    def __repr__(self) -> str:
+        names = " ".join(operator.kind for operator in self.operators) or "nothing yet"
+        return f"<fusion plan of {self._x}: {names}>"

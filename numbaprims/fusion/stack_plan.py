@@ -1,0 +1,320 @@
+"""`fuse`: a network of layers as few calls, planned once and run many times."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from numbaprims import arrays, settings
+from numbaprims.arrays import NUMPY
+from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
+from numbaprims.fusion.graph import Analyser, Graph, Item, Stack, one_by_one
+from numbaprims.fusion.layers import Call, Concat
+from numbaprims.fusion.place import Place, Run, channel_axis
+from numbaprims.ops.activation import activation
+from numbaprims.ops.plans import Plan
+from numbaprims.reference.convert import to_float64
+from numbaprims.shapes import per_dimension
+
+#: strategy -> steps of a sequence at most, bytes of cache that it may take (0: what the machine has, -1: any)
+STRATEGIES = {"auto": (0, 0), "one": (1, 0), "five": (5, 0), "unrestricted": (0, -1)}
+
+
+#: What the items of a program are bound to, and what runs each; None for a concatenation.
+Bound = tuple[Place, list[Run | None]]
+
+
+class Program:
+    """Items in their order: where each result is written, and when it is no longer needed."""
+
+    def __init__(self, graph: Graph, items: list[Item], *, in_place: bool = True) -> None:
+        self.graph, self.items = graph, items
+        self.last_use = {v: at for at, item in enumerate(items) for v in item.inputs}
+        made = {item.result: item for item in items if not isinstance(item.layer, Call)}
+        self.home: dict[int, tuple[int, Any]] = {}
+        """value -> the concatenation that it is written into, and where."""
+        self.copies: dict[int, list[tuple[int, Any]]] = {}
+        """concatenation -> what is copied into it, and where."""
+        for item in items:
+            if isinstance(item.layer, Concat):
+                self._place(item, made if in_place else {})
+        self.alone = len(items) == 1 and len(items[0].inputs) == 1 and not self.copies
+        """Whether one call is all: it checks its own arguments."""
+        self.over = {item.result for item in items if in_place and self._overwrites(item, made)}
+        """Results that may lie where their input does."""
+
+    def _place(self, item: Item, made: dict[int, Item]) -> None:
+        axis, at = channel_axis(item.shape, self.graph.layout), 0
+        self.copies[item.result] = []
+        for value in item.inputs:
+            channels = self.graph.nodes[value].shape[axis]
+            cut = (*(slice(None),) * axis, slice(at, at + channels))
+            at += channels
+            if value in made and value not in self.home:
+                self.home[value] = item.result, cut
+            else:
+                self.copies[item.result].append((value, cut))
+
+    def _overwrites(self, item: Item, made: dict[int, Item]) -> bool:
+        source = item.inputs[0]
+        # a concatenation's array holds the values of its branches, which others may still read
+        alone = self.graph.readers[source] == 1 and source in made and source not in self.copies
+        return isinstance(item, Stack) and not item.windows and alone and len(item.shape) == 4
+
+    def run(self, bound: Bound, x: Any, out: Any) -> Iterator[tuple[Item, Any]]:
+        """Each item with its result, one after another."""
+        place, runs = bound
+        last, values, buffers = self.graph.last, {0: x}, dict[int, Any]()
+
+        def room(value: int) -> Any:
+            """Where a value has to be written; None: anywhere."""
+            if value == last and out is not None:
+                return out
+            if value in self.home:
+                parent, cut = self.home[value]
+                return buffer(parent)[cut]
+            return None
+
+        def buffer(value: int) -> Any:
+            """The array of a concatenation."""
+            if value not in buffers:
+                shape = x.shape[0], *self.graph.nodes[value].shape[1:]
+                target = room(value)
+                buffers[value] = place.library.empty(shape, place.dtype)[0] if target is None else target
+            return buffers[value]
+
+        for at, (item, run) in enumerate(zip(self.items, runs, strict=True)):
+            result = item.result
+            given = [values[v] for v in item.inputs]
+            if run is None:
+                y = buffer(result)
+                for value, cut in self.copies[result]:
+                    activation(values[value], "identity", out=y[cut])
+            else:
+                target = room(result)
+                y = run(*given, out=given[0] if target is None and result in self.over else target)
+            values[result] = y
+            del given
+            for value in item.inputs:
+                if self.last_use[value] == at:
+                    values.pop(value, None)
+            yield item, y
+
+    def bind(self, place: Place) -> Bound:
+        return place, [None if isinstance(item.layer, Concat) else item.bind(place) for item in self.items]
+
+
+class FusedNetwork(Plan):
+    """``net(x)``: the layers one after another, stacks of them depth first.  `fuse` makes it.
+
+    It may be called from several threads, pickles its layers, and maps over batches (`map`).
+    """
+
+    def __init__(self, layers: Any, input_shape: Sequence[int], options: dict[str, Any]) -> None:
+        self._arguments = layers, tuple(input_shape), options
+        self.shape = per_dimension(tuple(input_shape), len(input_shape), "input_shape", 0)
+        self._dtype = arrays.dtype_name(options["dtype"], "dtype")
+        self.layout, strategy, limit = options["layout"], options["strategy"], options["limit"]
+        if self._dtype not in FLOATS:
+            words = ", ".join(LONG_NAMES[each] for each in FLOATS)
+            raise TypeError(f"dtype is {options['dtype']!r}; fuse takes {words}")
+        if not 2 <= len(self.shape) <= 5:
+            raise ValueError(f"input_shape is {self.shape}; it must be (N, C) and up to three dimensions more")
+        if self.layout not in ("NCHW", "NHWC"):
+            raise ValueError(f"layout is {self.layout!r}; it must be 'NCHW' or 'NHWC'")
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy is {strategy!r}; it must be one of {', '.join(map(repr, STRATEGIES))}")
+        most, cache = STRATEGIES[strategy]
+        if limit is not None:
+            cache = per_dimension(limit, 1, "limit", 0)[0]
+        self._graph = Graph(layers, self.shape, self.layout)
+        self._fused = Program(
+            self._graph, Analyser(self._graph, self._dtype, most, cache, bool(options["exact"])).items
+        )
+        self._single = Program(self._graph, one_by_one(self._graph), in_place=False)
+        self._bound: dict[Any, Bound] = {}
+
+    @property
+    def stacks(self) -> list[Stack]:
+        """The stacks, each with its `layers`, `operations`, `steps` and `parameters`."""
+        return [item for item in self._fused.items if isinstance(item, Stack)]
+
+    @property
+    def dtype(self) -> str:
+        return LONG_NAMES[self._dtype]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self._graph.nodes[self._graph.last].shape
+
+    def __call__(self, x: Any, *, out: Any = None) -> Any:
+        """Run the network.
+
+        Args:
+            x: of the plan's shape, with any number of images, and of its dtype; of any library, on any device.
+            out: where the result goes.  It may share no memory with x, unless the network is one stack without windows.
+
+        Returns:
+            An array of x's library.
+
+        Raises:
+            TypeError, ValueError: x or out of another shape or dtype.
+        """
+        return self._run(self._fused, x, out)
+
+    def layer_by_layer(self, x: Any, *, out: Any = None) -> Any:
+        """The same layers, each by its own public function: what fusing is compared with."""
+        return self._run(self._single, x, out)
+
+    def run_reference(self, x: Any, *, trace: bool = False) -> np.ndarray:
+        """The network by its definition, in float64.
+
+        Args:
+            x: of the plan's shape, with any number of images; on the host.
+            trace: print a line for every layer.
+
+        Returns:
+            A float64 array.
+        """
+        y = to_float64(*self._entered(x)[:2])
+        for words, y in self.walk(x):
+            if trace:
+                least, most = (
+                    f(y, axis=None, initial=math.nan) for f in (np.fmin.reduce, np.fmax.reduce)
+                )  # not of NaN
+                print(f"{words}: {y.shape}, {least:.6g} to {most:.6g}")
+        return y
+
+    def walk(self, x: Any) -> Iterator[tuple[str, np.ndarray]]:
+        """Step through the network: (layer in words, its result by the definition in float64), one after another."""
+        view, dtype, library = self._entered(x)
+        if library.device != "cpu":
+            raise TypeError(f"x is a {arrays.describe(x)} on {library.device}; the definition runs on the host")
+        bound = self._single.bind(Place("f64", NUMPY, self.layout))
+        steps = self._single.run(bound, to_float64(view, dtype), None)
+        while True:
+            with settings.config(device="reference"):
+                found = next(steps, None)
+            if found is None:
+                return
+            yield str(self._graph.nodes[found[0].result]), found[1]
+
+    # ---------------------------------------------------------------- the parts of a call
+
+    def _entered(self, x: Any) -> tuple[Any, str, Any]:
+        view, dtype, library = arrays.enter(x, "x")
+        if view.ndim != len(self.shape) or view.shape[1:] != self.shape[1:]:
+            raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self.shape}, with any number of images")
+        if dtype != self._dtype:
+            raise TypeError(f"x is a {arrays.describe(x)}; this plan takes {self.dtype}")
+        return view, dtype, library
+
+    def _run(self, program: Program, x: Any, out: Any) -> Any:
+        view, dtype, library = self._entered(x)
+        bound = self._bound.get((program, library))
+        if bound is None:
+            bound = self._bound[program, library] = program.bind(Place(dtype, library, self.layout))
+        if program.alone:
+            return bound[1][0](x, out=out)  # type: ignore[misc]
+        if out is not None:
+            storage = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
+            arrays.check_overlap(storage, [(view, "x", False)])
+        y = None
+        for step in program.run(bound, x, out):
+            y = step[1]
+        # a network that changes nothing gives a copy, as all functions do
+        return activation(x, "identity", out=out) if y is None else y
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FusedNetwork, self._arguments
+
+    def __repr__(self) -> str:
+        return f"<fused network, x {self.shape} {self.dtype}, {len(self._fused.items)} calls>"
+
+    # ---------------------------------------------------------------- in words
+
+    def _bytes(self, program: Program) -> float:
+        """What the items read and write of values; sequences of a stack lie in a cache."""
+        nodes, item = self._graph.nodes, DTYPES[self._dtype].itemsize
+        total = 0.0
+        for each in program.items:
+            if isinstance(each.layer, Concat):
+                total += 2 * sum(math.prod(nodes[v].shape) for v, _ in program.copies[each.result])
+                continue
+            total += sum(math.prod(nodes[v].shape) for v in (*each.inputs, each.result))
+            if isinstance(each, Stack) and each.most:
+                behind = [each.nodes[k - 1] for k in itertools.accumulate(len(step.operations) for step in each.steps)]
+                total += 2 * sum(math.prod(nodes[v].shape) for v in behind[each.most - 1 : -1 : each.most])
+        return total * item
+
+    def launches(self, program: Program) -> int:
+        return sum(len(program.copies.get(item.result, [0])) for item in program.items)
+
+    def explain(self) -> str:
+        """The plan in words: what runs together, what could not join and why, bytes and launches saved."""
+        nodes, program = self._graph.nodes, self._fused
+        calls, single = self.launches(program), self.launches(self._single)
+        moved, moved_single = (self._bytes(each) / (1 << 20) for each in (program, self._single))
+        lines = [
+            f"fused network: x {self.shape} {self.dtype} {self.layout}, layers: {len(nodes) - 1}",
+            f"launches: {calls}, layer by layer {single}",
+            f"MiB moved: {moved:.2f}, layer by layer {moved_single:.2f} (where caches hold every sequence)",
+        ]
+        for number, item in enumerate(program.items, 1):
+            copied = len(program.copies.get(item.result, ()))
+            lines.append(f"{number}. {item.words}" + f", {copied} of {len(item.inputs)} are copied" * bool(copied))
+            for value in item.nodes:
+                lines.append(f"   {nodes[value]}{item.how(value)} -> {nodes[value].shape}")
+        return "\n".join(lines)
+
+    __str__ = explain
+
+
+def fuse(
+    layers: Any, input_shape: Sequence[int], *, dtype: Any = "float32", layout: str = "NCHW", strategy: str = "auto",
+    limit: int | None = None, exact: bool = False,
+) -> FusedNetwork:  # fmt: skip
+    """Plan a network once, so that stacks of element-wise layers and pooling run depth first: ``net(x)``.
+
+    Consecutive layers that work on each element or window become one call of `numbaprims.stack`, in which a part of an
+    image goes through all of them before the next. Batch norm, bias and scale behind a convolution or a dense layer
+    fold into its weights, an activation into its epilogue; a residual sum joins a stack; branches of a concatenation
+    write into their places.
+
+    Args:
+        layers: descriptions of `numbaprims.fusion.layers`; a list is a sequence, `Residual` and `Concat` hold lists.
+        input_shape: (N, C, H, W), or (N, H, W, C); other numbers of images may be given later. Arrays of other ranks
+            have no pooling in stacks.
+        dtype: float64, float32, float16 or bfloat16.
+        layout: "NCHW", or "NHWC" for channels behind the other dimensions.
+        strategy: how steps (one pooling at most) form sequences, whose results go to memory: "one" step each, "five" at
+            most, "unrestricted", or "auto": what the caches hold and what pays.
+        limit: bytes of cache that a sequence may take; None for what the strategy says.
+        exact: leave batch norm, bias and scale behind products as they are, instead of folding them into weights.
+
+    Returns:
+        A `FusedNetwork`: ``net(x, out=None)``, ``net.explain()``, ``net.stacks``, ``net.layer_by_layer(x)``,
+        ``net.run_reference(x, trace=True)``, ``net.map(batches)``; it pickles.
+
+    Raises:
+        TypeError: what is no layer, another dtype.
+        ValueError: a layer that its input does not fit, with its place; an unknown layout or strategy.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> from numbaprims.fusion.layers import Activation, MaxPool, Scale
+        >>> net = numbaprims.fuse([MaxPool(2), Scale(-1.0), Activation("relu")], (1, 1, 2, 4))
+        >>> net(np.float32([[[[1, 2, -3, -4], [3, 4, -5, -6]]]]))
+        array([[[[0., 3.]]]], dtype=float32)
+        >>> [len(stack.steps) for stack in net.stacks]
+        [1]
+
+    References:
+        Weber et al., BrainSlug: Transparent Acceleration of Deep Learning Through Depth-First Parallelism, 2018.
+    """
+    options = {"dtype": dtype, "layout": layout, "strategy": strategy, "limit": limit, "exact": exact}
+    return FusedNetwork(layers, input_shape, options)

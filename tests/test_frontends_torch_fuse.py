@@ -1,0 +1,139 @@
+"""`numbaprims.frontends.torch.fuse`: modules of torch become fused networks that compute the same."""
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numbaprims  # noqa: E402
+from numbaprims.frontends import torch as nbt  # noqa: E402
+from numbaprims.frontends.torch.fuse import _ACTIVATIONS  # noqa: E402
+from numbaprims.fusion.layers import Call  # noqa: E402
+
+pytestmark = pytest.mark.cpu
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def by_definition():
+    torch.manual_seed(0)
+    with numbaprims.config(device="reference"):
+        yield
+
+
+def trained(*modules):
+    """A sequence in eval mode whose statistics are not those of the beginning."""
+    module = nn.Sequential(*modules)
+    for each in module.modules():
+        for tensor in (*each.parameters(recurse=False), *each.buffers(recurse=False)):
+            if tensor.is_floating_point():
+                tensor.data.uniform_(0.3, 1.0) if tensor.ndim == 1 else tensor.data.normal_(0, 0.3)
+    return module.eval()
+
+
+def agrees(module, x, **words):
+    fused = nbt.fuse(module, x, **words)
+    with torch.no_grad():
+        for images in (x, x[:1], x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x):
+            y = fused(images)
+            torch.testing.assert_close(y, module(images), rtol=1e-4, atol=1e-5)
+            assert not y.requires_grad
+    return fused
+
+
+def calls(fused):
+    """The modules that were called as they are."""
+    layers = [node.layer for node in fused.network._graph.nodes]
+    return [type(layer.function).__name__ for layer in layers if isinstance(layer, Call)]
+
+
+def test_a_network():
+    module = trained(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
+        nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.BatchNorm2d(8), nn.GELU(), nn.Sequential(nn.AvgPool2d(2))),
+        nn.Dropout(), nn.Identity(), nn.PReLU(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5), nn.Softmax(1),
+    )  # fmt: skip
+    x = torch.randn(2, 3, 13, 12)
+    fused = agrees(module, x)
+    assert [len(stack.layers) for stack in fused.network.stacks] == [5] and calls(fused) == ["Flatten", "Softmax"]
+    assert "folded into its weights" in str(fused.network) and repr(fused.network) in repr(fused)
+    exact = agrees(module, x, exact=True, strategy="one")
+    assert [(len(stack.layers), stack.most) for stack in exact.network.stacks] == [(7, 1)]
+    twin = pickle.loads(pickle.dumps(fused))
+    assert torch.equal(twin(x), fused(x))
+    module[0].weight.data.zero_()
+    assert torch.equal(twin(x), fused(x)), "weights are copied"
+
+
+@pytest.mark.parametrize("kind", _ACTIVATIONS, ids=lambda kind: kind.__name__)
+def test_activations(kind):
+    arguments = {
+        nn.Threshold: (0.1, -2.0),
+        nn.LeakyReLU: (0.3,),
+        nn.ELU: (0.5,),
+        nn.CELU: (0.5,),
+        nn.Softplus: (2.0, 3.0),
+    }
+    more = {nn.GELU: ("tanh",), nn.Hardtanh: (-0.5, 0.75)}
+    for given in {(), (arguments | more).get(kind, ())} - ({()} if kind is nn.Threshold else set()):
+        fused = agrees(trained(nn.MaxPool2d(1), kind(*given)), 3 * torch.randn(2, 3, 4, 5))
+        assert not calls(fused) and len(fused.network.stacks) == 1
+
+
+def test_modules_of_other_ranks():
+    for rank, shape in ((1, (2, 4, 9)), (3, (2, 4, 6, 5, 4))):
+        module = trained(*(getattr(nn, f"{name}{rank}d")(*given) for name, given in [
+            ("Conv", (4, 6, 3, 1, "same")), ("BatchNorm", (6,)), ("MaxPool", (2,)), ("AvgPool", (2,)),
+            ("BatchNorm", (6,)), ("AdaptiveMaxPool", (1,)),
+        ]), nn.Tanh())  # fmt: skip
+        assert not calls(agrees(module, torch.randn(shape)))
+    dense = agrees(trained(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.SiLU(), nn.Hardtanh(0, 1)), torch.randn(5, 4))
+    assert len(dense.network._fused.items) == 2
+
+
+def test_what_is_called_as_it_is():
+    class Odd(nn.ReLU):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    module = trained(
+        nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), nn.AdaptiveAvgPool2d(4),
+        nn.AvgPool2d(1, divisor_override=2), nn.BatchNorm2d(4, track_running_stats=False),
+        Odd(), nn.Upsample(scale_factor=2), nn.ReLU(),
+    )  # fmt: skip
+    fused = agrees(module, torch.randn(2, 4, 8, 8)[:1])
+    assert calls(fused) == ["Conv2d", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm2d", "Odd", "Upsample"]
+    # one image without N
+    image = nbt.fuse(trained(nn.MaxPool2d(2), nn.ReLU()), torch.randn(3, 4, 4))
+    assert calls(image) == ["MaxPool2d"] and image(torch.ones(3, 4, 4)).shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_types(dtype):
+    module = trained(nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.Sigmoid())
+    x = torch.randn(1, 3, 4, 4)
+    y = nbt.fuse(copy.deepcopy(module).to(dtype), x.to(dtype))(x.to(dtype))
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), module(x), rtol=2e-2, atol=2e-2)
+
+
+def test_training_and_gradients_are_refused():
+    module, x = trained(nn.BatchNorm2d(3), nn.ReLU()), torch.randn(1, 3, 4, 4)
+    fused = nbt.fuse(module, x)
+    with pytest.raises(ValueError, match=r"module is in training mode \(Sequential, 0, 1\); call module.eval"):
+        nbt.fuse(module.train(), x)
+    with pytest.raises(RuntimeError, match="call eval"):
+        fused.train()(x)
+    fused.eval()
+    with pytest.raises(TypeError, match="x requires grad and a fused network records none; call under torch.no_grad"):
+        fused(x.requires_grad_())
+    with torch.no_grad():
+        assert fused(x).min() == 0
+    with pytest.raises(TypeError, match="module is a list"):
+        nbt.fuse([nn.ReLU()], x)
+    with pytest.raises(TypeError, match="example is a tuple"):
+        nbt.fuse(module.eval(), (1, 3, 4, 4))
+    with pytest.raises(TypeError, match="dtype is torch.int32"):
+        nbt.fuse(nn.Sequential(nn.ReLU()).eval(), torch.ones(1, 3, 4, 4, dtype=torch.int32))
