@@ -88,6 +88,7 @@ MAY_IMPORT = {
         "kernel_cache",
         "tuning",
         "reference",
+        "stacks",
         "",
     },
     "__main__": {"cli"},
