@@ -1,14 +1,17 @@
-"""The benchmark of depth-first stacks: its cases and contenders."""
+"""The benchmark of depth-first stacks: cases, contenders, and figure 10 of BrainSlug."""
 
+import argparse
 import shutil
 
 import pytest
 from test_bench import chosen, command_of
 
-from numbaprims.bench import cases, runner, targets
+from numbaprims.bench import cases, report, results, runner, targets
 from numbaprims.bench.cases import OURS
+from numbaprims.bench.figures import brainslug_figure10 as figure
 from numbaprims.bench.problems import problem_of_case
 from numbaprims.bench.stems import shared, stack
+from numbaprims.cli import reproduce as cli_reproduce
 
 SMALL = [
     "stack --shapes quick",
@@ -99,3 +102,71 @@ def test_goals_compare_images_of_one_layout():
     rows = {row["name"]: row["value"] for row in targets.summarise([record])}
     assert rows["f32, figure 10, over torch of the layout"] == pytest.approx(9)
     assert "f32, figure 10, over inductor of the layout" not in rows
+
+
+# Figure 10 -------------------------------------------------------------------------------------------
+
+
+def reproduce(*words):
+    parser = argparse.ArgumentParser()
+    cli_reproduce.add_arguments(parser)
+    return cli_reproduce.run(parser.parse_args(["brainslug-figure10", *words, "--removed="]))
+
+
+@pytest.fixture
+def small_figure(plain, monkeypatch):
+    monkeypatch.setattr(figure, "IMAGES", {"n": 1, "c": 4, "h": 9, "w": 9})
+
+
+def test_figure_10_is_measured_and_drawn_again(small_figure, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(figure, "COMPILED", (4,))
+    kept = tmp_path / "figure.json"
+    assert reproduce("--quick", "--time-limit", "0.02", "--json", str(kept)) == 0
+    document = results.read(kept)
+    entries = document["entries"]
+    assert [entry["blocks"] for entry in entries] == [1, 4]
+    for entry in entries:
+        compiled = {"inductor", "inductor nhwc"} if entry["blocks"] == 4 else set()
+        for protocol in (figure.PAPER, figure.BLOCKS):
+            seconds = entry["seconds"][protocol]
+            assert set(seconds) == {"auto", "one", "five", "unrestricted", "layers", "torch", "torch nhwc"} | compiled
+            assert min(seconds.values()) > 0
+    printed = capsys.readouterr().out
+    for words in ("10-20 x (1.4-2.2 x)", "58 % (61 %)", "24 and 38", "least of 5 runs", "over inductor"):
+        assert words in printed
+    assert "58 % (61 %)" in report.tables(
+        "figure brainslug-figure10", {"here": {"figure brainslug-figure10": document}}
+    )
+    pytest.importorskip("matplotlib")
+    assert reproduce("--redraw", str(kept), "--plot", str(tmp_path / "figure.png")) == 0
+    assert (tmp_path / "figure.png").stat().st_size > 20_000
+
+
+def test_a_wrong_strategy_of_figure_10_is_an_error(small_figure, monkeypatch, capsys):
+    """A rival's wrong result is a line below the row, one of ours leaves no times."""
+    real = figure.check_contenders
+    monkeypatch.setattr(figure, "check_contenders", lambda work: real(work) | {"five": "off by 1"})
+    assert reproduce("--quick", "--time-limit", "0.02") == 1
+    assert "NOT MEASURED: five: off by 1" in capsys.readouterr().out
+    monkeypatch.setattr(figure, "check_contenders", lambda work: real(work) | {"layers": "off by 1"})
+    assert reproduce("--quick", "--time-limit", "0.02") == 0
+    printed = capsys.readouterr().out
+    assert "layers: left out, off by 1" in printed and "one by one, which it does not have: not measured" in printed
+
+
+def test_strategies_are_other_plans():
+    """Each of them runs as another number of sequences, and gives what `auto` does."""
+    import dataclasses
+
+    from numbaprims.cpu.stack import planner
+    from numbaprims.dispatch import registry
+
+    (case,) = chosen("stack", "--shapes", "4x64x56x56x40", "--kind", figure.KIND)
+    problem, target = problem_of_case(case), registry.target("cpu")
+    assert set(figure.DEPTHS["quick"]) < set(figure.DEPTHS["normal"]) < set(figure.DEPTHS["full"])
+    counts = {
+        name: len(list(planner.sequences(dataclasses.replace(problem, **words), target)))
+        for name, words in figure.STRATEGIES.items()
+    }
+    assert counts == {"one": 40, "five": 8, "unrestricted": 1}
