@@ -1,8 +1,11 @@
-"""The benchmark of depth-first stacks: cases, contenders, and figure 10 of BrainSlug."""
+"""The benchmark of depth-first stacks: cases, contenders, figure 10 of BrainSlug, and the example that draws it."""
 
 import argparse
+import importlib.util
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from test_bench import chosen, command_of
 
@@ -170,3 +173,38 @@ def test_strategies_are_other_plans():
         for name, words in figure.STRATEGIES.items()
     }
     assert counts == {"one": 40, "five": 8, "unrestricted": 1}
+
+
+# examples/depth_first.py -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def example():
+    path = Path(__file__).parent.parent / "examples" / "depth_first.py"
+    spec = importlib.util.spec_from_file_location("depth_first", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_measures_and_draws(example, monkeypatch, tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "compile", lambda module, **words: module)
+    monkeypatch.setattr(example, "least", lambda call, budget: 1e-3)
+    picture = tmp_path / "depth.png"
+    found = example.main(["--depths", "1,3", "--images", "1x4x9x9", "--plot", str(picture)])
+    assert set(found) == {*example.STRATEGIES, "layer by layer", "torch", "inductor"}
+    assert all(times == [1.0, 1 / 3] for times in found.values())
+    printed = capsys.readouterr().out
+    assert "0.3333" in printed and "unrestricted" in printed
+    if importlib.util.find_spec("matplotlib"):
+        assert picture.stat().st_size > 5_000
+
+
+def test_the_example_notices_another_result(example, monkeypatch):
+    x = np.ones((1, 4, 9, 9), np.float32)
+    monkeypatch.setattr(example, "make_parameters", lambda channels, depth: np.ones((channels, 3 * depth), np.float32))
+    real = example.stacks
+    monkeypatch.setattr(example, "stacks", lambda *given: {"auto": lambda: real(*given)["auto"]() + 1})
+    with pytest.raises(AssertionError, match="auto"):
+        example.measure(x.shape, [1], 0.0)
