@@ -29,7 +29,8 @@ def chosen(*words):
 # Cases and shapes ------------------------------------------------------------------------------------
 
 
-LEAST = {"gemm": 270, "gemv": 36, "ger": 17, "activation": 130, "softmax": 31, "batch_norm": 108, "pooling": 42}
+LEAST = {"gemm": 270, "gemv": 36, "ger": 17, "activation": 130, "softmax": 31, "batch_norm": 108, "pooling": 42,
+         "stack": 39}  # fmt: skip
 
 
 @pytest.mark.parametrize("stem, least", LEAST.items())
@@ -211,6 +212,7 @@ def test_a_planted_error_is_seen_in_every_primitive():
         "softmax --shapes 100x33 --kind softmax",
         "batch_norm --shapes quick --layout NHWC",
         "pooling --shapes quick",
+        "stack --shapes quick --kind avg",
     ):
         case = chosen(*words.split())[-1]
         work = cases.stem_module(case.stem).workload(case, 1)

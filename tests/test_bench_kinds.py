@@ -96,6 +96,8 @@ def test_every_launch_of_a_loss_has_a_line(capfd):
     (["softmax", "--kind", "softmin"], "kind: 'softmin'.*log_softmax"),
     (["batch_norm", "--shapes", "1x2x3"], "NxCxHxW"),
     (["pooling", "--shapes", "1x2x3x3x2x2", "--stride", "0"], "stride: '0'"),
+    (["stack", "--kind", "pool"], "kind: 'pool'.*pool_norm_relu"),
+    (["stack", "--shapes", "1x2x3x3"], "NxCxHxWxBLOCKS"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(words, message):
     with pytest.raises(ValueError, match=message):
@@ -109,6 +111,8 @@ def test_wrong_arguments_are_named(words, message):
      "batch_norm --kind train --shapes 16x8x1x1 --dtype f32 --layout NHWC"),
     ("pooling --c 8 --hw 5 --rs 2 --kind max --stride 2 --ceil",
      "pooling --kind max --shapes 1x8x5x5x2x2 --dtype f32 --stride 2x2 --ceil"),
+    ("stack --c 8 --hw 5 --blocks 3 --kind norm_relu --most 5",
+     "stack --kind batch_norm/3+relu/0 --shapes 1x8x5x5x3 --dtype f32 --most 5"),
 ])  # fmt: skip
 def test_find_and_tune_name_problems_by_the_same_options(words, line):
     import argparse

@@ -89,6 +89,7 @@ MAY_IMPORT = {
         "kernel_cache",
         "tuning",
         "reference",
+        "stacks",
         "",
     },
     "__main__": {"cli"},

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_words,
         metavar="SUITE|MxNxK,...",
         help="suites or shapes (gemm MxNxK; gemv, ger, softmax MxN; conv NxCxHxWxKxRxS, batch_norm NxCxHxW, "
-        "pooling NxCxHxWxRxS); `all` for every suite",
+        "pooling NxCxHxWxRxS, stack NxCxHxWxBLOCKS); `all` for every suite",
     )
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
@@ -79,18 +79,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=_counts,
         metavar="1,16",
-        help="gemm: products (default 1); conv, batch_norm, pooling: images in a suite (default 1,16)",
+        help="gemm: products (default 1); conv, batch_norm, pooling, stack: images in a suite (default 1,16)",
     )
-    case.add_argument("--kind", type=_words, metavar="KIND,...", help="activation, softmax, ...: these kinds only")
+    case.add_argument(
+        "--kind",
+        type=_words,
+        metavar="KIND,...",
+        help="activation, softmax, ...: these kinds only; stack: the operations of a block too, as in relu/0+scale/1",
+    )
     case.add_argument("--backward", action="store_true", help="activation, softmax, pooling: the gradient")
     case.add_argument(
         "--across", action="store_true", help="softmax: the M rows of N lie side by side, N x M in memory"
     )
-    conv = parser.add_argument_group("conv, batch_norm, pooling")
-    conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
-    conv.add_argument(
-        "--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays (batch_norm, pooling too)"
+    case.add_argument(
+        "--most", type=int, default=0, metavar="STEPS", help="stack: of a sequence, at most (default any)"
     )
+    case.add_argument("--limit", type=int, default=0, metavar="BYTES", help="stack: of a sequence; -1: unrestricted")
+    conv = parser.add_argument_group("conv, batch_norm, pooling, stack")
+    conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
+    conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")
     conv.add_argument("--regret", action="store_true", help="time every solver: what does the default choice cost?")
     for name, meaning in (
         ("n", "images"), ("c", "input channels"), ("h", "rows"), ("w", "columns"), ("k", "filters"),

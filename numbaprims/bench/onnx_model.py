@@ -1,4 +1,4 @@
-"""ONNX models of one node as bytes: the few fields of the protocol buffer that onnxruntime needs to load one.
+"""ONNX models of a few nodes as bytes: the few fields of the protocol buffer that onnxruntime needs to load one.
 
 Field numbers are those of onnx.proto: a model holds its graph, a graph its nodes, constants (initializers), inputs and
 outputs.  Written by hand so that the benchmark needs onnxruntime only, and not the onnx package too.
@@ -24,6 +24,15 @@ class Tensor(NamedTuple):
     dtype: str
 
 
+class Node(NamedTuple):
+    """An operator, the names of what it reads and writes, its attributes."""
+
+    operator: str
+    inputs: Sequence[str]
+    output: str
+    attributes: Mapping[str, int | Sequence[int] | str]
+
+
 def model(
     operator: str,
     inputs: Sequence[Tensor],
@@ -36,18 +45,31 @@ def model(
     KeyError: a type that is not in the table above.
     """
     names = [*(tensor.name for tensor in inputs), *constants]
-    node = b"".join(
-        [*(_text(1, name) for name in names), _text(2, output.name), _text(4, operator)]
-        + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()]
-    )
+    return model_of([Node(operator, names, output.name, attributes)], inputs, output, constants)
+
+
+def model_of(
+    nodes: Sequence[Node], inputs: Sequence[Tensor], output: Tensor, constants: Mapping[str, np.ndarray]
+) -> bytes:
+    """A model whose graph is these nodes, each behind those whose results it reads.
+
+    KeyError: a type that is not in the table above.
+    """
     graph = b"".join(
-        [_bytes(1, node), _text(2, "graph")]
+        [*(_bytes(1, _node(node)) for node in nodes), _text(2, "graph")]
         + [_bytes(5, _constant(name, values)) for name, values in constants.items()]
         + [_bytes(11, _value(tensor)) for tensor in inputs]
         + [_bytes(12, _value(output))]
     )
     opset = _text(1, "") + _integer(2, OPSET)
     return _integer(1, IR_VERSION) + _bytes(7, graph) + _bytes(8, opset)
+
+
+def _node(node: Node) -> bytes:
+    return b"".join(
+        [*(_text(1, name) for name in node.inputs), _text(2, node.output), _text(4, node.operator)]
+        + [_bytes(5, _attribute(name, value)) for name, value in node.attributes.items()]
+    )
 
 
 def _attribute(name: str, value: int | Sequence[int] | str) -> bytes:

@@ -92,7 +92,8 @@ def _wrong(work: Workload, contender: Contender) -> str | None:
         contender.call()
         result = contender.result()
     except Exception as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        # inductor's begins "backend='inductor' raised:" and says in the next line what
+        return f"{type(error).__name__}: {' '.join(str(error).splitlines()[:2])}"
     wrong = (contender.check or work.check)(result)
     if contender.reset is not None:
         contender.reset()

@@ -16,6 +16,7 @@ RIVALS = {
     "softmax": ("torch", "onnxruntime", "numpy"),
     "batch_norm": ("torch", "torch nhwc", "onnxruntime", "numpy"),
     "pooling": ("torch", "torch nhwc", "onednn", "onnxruntime"),
+    "stack": ("torch", "torch nhwc", "inductor", "inductor nhwc", "onnxruntime", "numbaprims layers"),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),
@@ -33,7 +34,7 @@ def rates(stem: str) -> dict[str, str]:
 
 
 def _label_width(stem: str) -> int:
-    return {"conv": 62, "pooling": 62, "softmax": 42, "batch_norm": 42}.get(stem, 28)
+    return {"conv": 62, "pooling": 62, "softmax": 42, "batch_norm": 42, "stack": 42}.get(stem, 28)
 
 
 def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:

@@ -231,6 +231,22 @@ def _any_over(record: Record) -> float | None:
     return _kinds_over(_kind(record), backward="backward" in record["switches"])(record)
 
 
+def _stack_over(*names: str) -> Callable[[Record], float | None]:
+    """Over rivals on images of the same layout."""
+
+    def metric(record: Record) -> float | None:
+        last = " nhwc" if record["switches"].get("layout") == "NHWC" else ""
+        inside = record["dtype"] == "f32" and record["suite"] == "figure10"
+        return _speedup(record, *(name + last for name in names)) if inside else None
+
+    return metric
+
+
+def _own_layers(record: Record) -> float | None:
+    inside = record["dtype"] == "f32" and record["suite"] == "figure10"
+    return _speedup(record, "numbaprims layers") if inside else None
+
+
 def _field(name: str) -> Callable[[Record], float | None]:
     return lambda record: record.get(name)
 
@@ -324,6 +340,10 @@ TARGETS = (
     Target("pooling", "f32, over the best rival", _kinds_over(*_POOLS), "geomean", 1.8, None),
     Target("pooling", "f32, gradients, over the best rival", _kinds_over(*_POOLS, backward=True), "geomean", 1.8, None),
     Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("stack", "f32, figure 10, over torch of the layout", _stack_over("torch"), "geomean", 30, 60),
+    Target("stack", "f32, figure 10, over inductor of the layout", _stack_over("inductor"), "geomean", 6, 12),
+    Target("stack", "f32, figure 10, over our own layers", _own_layers, "geomean", 3, 6),
+    Target("stack", "f32, over the best rival, worst", _any_over, "worst", 1, None),
     Target("call", "8x8 operands, times NumPy's own time", _field("times_numpy"), "worst", 8, 4, lower=True),
     Target("start", "first gemm of a process, cold cache", _field("cold"), "worst", 4, 2, " s", lower=True),
     Target("start", "first gemm of a process, warm cache", _field("warm"), "worst", 0.9, 0.65, " s", lower=True),

@@ -8,7 +8,8 @@ from typing import Any
 from numbaprims.stems import STEMS
 
 _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",), "softmax": ("m", "n"),
-          "batch_norm": ("n", "c", "h", "w"), "pooling": ("n", "c", "h", "w", "r", "s")}  # fmt: skip
+          "batch_norm": ("n", "c", "h", "w"), "pooling": ("n", "c", "h", "w", "r", "s"),
+          "stack": ("n", "c", "h", "w", "blocks")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 
 
@@ -36,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
         "one problem: gemm --m --n --k; gemv, ger, softmax --m --n; activation --n; batch_norm --n --c --h --w; "
-        "pooling that and --r --s; conv all but --m"
+        "pooling that and --r --s; stack that and --blocks; conv the others"
     )
-    for name in ("m", *_IMAGE):
+    for name in ("m", *_IMAGE, "blocks"):
         sizes.add_argument(f"--{name}", type=positive, metavar=name.upper())
     sizes.add_argument("--hw", type=positive, metavar="H", help="conv: a square image, for --h and --w")
     sizes.add_argument("--rs", type=positive, metavar="R", help="conv: a square filter, for --r and --s")
@@ -48,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--groups", type=positive, default=1, metavar="G", help="conv: default 1")
     form.add_argument("--direction", metavar="forward,data,weight", help="conv: default forward")
     form.add_argument(
-        "--layout", choices=("NCHW", "NHWC"), default="NCHW", help="conv, batch_norm, pooling: of its arrays"
+        "--layout", choices=("NCHW", "NHWC"), default="NCHW", help="conv, batch_norm, pooling, stack: of its arrays"
     )
     form.add_argument(
         "--batch",
         type=positive,
         metavar="N",
-        help="gemm: so many products; conv, batch_norm, pooling: so many images of a suite",
+        help="gemm: so many products; conv, batch_norm, pooling, stack: so many images of a suite",
     )
     form.add_argument("--trans-a", "--trans", action="store_true", help="gemm, gemv: the matrix is stored transposed")
     form.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")
@@ -63,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--kind", metavar="KIND,...", help="activation, softmax, ...: these kinds only")
     form.add_argument("--backward", action="store_true", help="activation, softmax, pooling: the gradient")
     form.add_argument("--across", action="store_true", help="softmax: rows lie side by side")
+    form.add_argument("--most", type=int, default=0, metavar="STEPS", help="stack: of a sequence, at most")
+    form.add_argument("--limit", type=int, default=0, metavar="BYTES", help="stack: of a sequence; -1: unrestricted")
     form.add_argument("--ceil", action="store_true", help="pooling: a last window may reach out of the padding")
 
 
@@ -85,7 +88,7 @@ def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
         for name in ("trans_a", "trans_b", "bias", "backward", "across", "ceil")
         if vars(given)[name]
     ]
-    for name in ("stride", "padding", "dilation", "groups", "layout"):
+    for name in ("stride", "padding", "dilation", "groups", "layout", "most", "limit"):
         words += [f"--{name}", str(getattr(given, name))]
     sizes = _sizes(stem, given)
     if sizes and stem == "conv":
@@ -101,7 +104,7 @@ def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
 
 def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
     """The sizes that were given one by one; {} for none."""
-    values: dict[str, Any] = {name: getattr(given, name) for name in ("m", *_IMAGE)}
+    values: dict[str, Any] = {name: getattr(given, name) for name in ("m", *_IMAGE, "blocks")}
     for both, names in (("hw", ("h", "w")), ("rs", ("r", "s"))):
         if getattr(given, both) is not None:
             for name in names:

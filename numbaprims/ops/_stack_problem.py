@@ -74,5 +74,10 @@ class StackProblem(Problem):
         return 4 * sum(len(step.operations) for step in self.parsed) + 8
 
     def bench_command(self) -> str:
-        h, w = self.size
-        return f"numbaprims bench stack --shapes {self.n}x{self.c}x{h}x{w}x{len(self.steps)} --dtype {self.dtype}"
+        texts = [text for step in self.steps for text in step.split()]
+        # the shortest run of operations that gives all of them when it is repeated
+        block = next((k for k in range(1, len(texts)) if texts[:k] * (len(texts) // k) == texts), len(texts))
+        shape = "x".join(map(str, (self.n, self.c, *self.size, len(texts) // max(1, block))))
+        words = f"numbaprims bench stack --kind {'+'.join(texts[:block])} --shapes {shape} --dtype {self.dtype}"
+        words += " --layout NHWC" if self.layout == "channels_last" else ""
+        return words + "".join(f" --{name} {value}" for name in ("most", "limit") if (value := getattr(self, name)))

@@ -26,7 +26,7 @@ from numbaprims.bench.cases import (
     poison,
     select,
 )
-from numbaprims.bench.onnx_model import Tensor, model
+from numbaprims.bench.onnx_model import Node, Tensor, model_of
 from numbaprims.bench.operands import Operand, on_host
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops.primitive import problems
@@ -242,10 +242,12 @@ def fastest(forms: dict[str, Contender]) -> Contender:
 
 
 def onnxruntime(
-    operator: str, x: np.ndarray, shape: tuple[int, ...], threads: int, *,
+    operator: str | Sequence[Node], x: np.ndarray, shape: tuple[int, ...], threads: int, *,
     constants: Mapping[str, np.ndarray] | None = None, attributes: Mapping[str, Any] | None = None, dtype: Any = None,
 ) -> dict[str, Contender]:  # fmt: skip
-    """A session of one node whose input and output (of `shape`) are bound to arrays; {} where there is none.
+    """A session whose input x and output y (of `shape`) are bound to arrays; {} where there is none.
+
+    Its graph is the operator on x and the constants, or the nodes that are given.
 
     Constants belong to the model, so that the session packs them when it is made.  On several threads its workers
     either sleep between two runs or spin until one ends; the faster is taken, which depends on its length.
@@ -255,10 +257,10 @@ def onnxruntime(
         return {}
     y = aligned_empty(shape, dtype or x.dtype)
     poison(y)
-    content = model(
-        operator, [Tensor("x", x.shape, x.dtype.name)], Tensor("y", y.shape, y.dtype.name), constants or {},
-        attributes or {},
-    )  # fmt: skip
+    constants = constants or {}
+    nodes = [Node(operator, ("x", *constants), "y", attributes or {})] if isinstance(operator, str) else operator
+    tensors = [Tensor(name, array.shape, array.dtype.name) for name, array in (("x", x), ("y", y))]
+    content = model_of(nodes, tensors[:1], tensors[1], constants)
     forms = {"workers sleep": {"session.intra_op.allow_spinning": "0"}}
     if threads > 1:
         forms["workers spin during a run"] = {
