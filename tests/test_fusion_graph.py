@@ -366,7 +366,8 @@ class Drawn:
         if kind in ("residual", "concat") and depth:
             if kind == "residual":
                 body, out = self.sequence(shape, depth - 1)
-                if out == shape:
+                if out[2:] == shape[2:]:
+                    body = body if out == shape else [*body, conv(c, out[1])]
                     return Residual(body, self.draw(st.sampled_from(((), [norm(c)], [AvgPool(1)])))), shape
                 return body, out
             branches = [self.sequence(shape, depth - 1) for _ in range(self.draw(st.integers(1, 3)))]
