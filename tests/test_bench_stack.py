@@ -11,7 +11,7 @@ from test_bench import chosen, command_of
 
 from numbaprims.bench import cases, report, results, runner, targets
 from numbaprims.bench.cases import OURS
-from numbaprims.bench.figures import brainslug_figure10 as figure
+from numbaprims.bench.figures import brainslug_figure10 as figure, miopen_figure7
 from numbaprims.bench.problems import problem_of_case
 from numbaprims.bench.stems import shared, stack
 from numbaprims.cli import reproduce as cli_reproduce
@@ -110,10 +110,10 @@ def test_goals_compare_images_of_one_layout():
 # Figure 10 -------------------------------------------------------------------------------------------
 
 
-def reproduce(*words):
+def reproduce(*words, figure="brainslug-figure10"):
     parser = argparse.ArgumentParser()
     cli_reproduce.add_arguments(parser)
-    return cli_reproduce.run(parser.parse_args(["brainslug-figure10", *words, "--removed="]))
+    return cli_reproduce.run(parser.parse_args([figure, *words, "--removed="]))
 
 
 @pytest.fixture
@@ -208,3 +208,28 @@ def test_the_example_notices_another_result(example, monkeypatch):
     monkeypatch.setattr(example, "stacks", lambda *given: {"auto": lambda: real(*given)["auto"]() + 1})
     with pytest.raises(AssertionError, match="auto"):
         example.measure(x.shape, [1], 0.0)
+
+
+def test_figure_7_is_measured_and_drawn_again(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(miopen_figure7, "CBA", ((1, 3, 5, 6, 7), (3, 4, 2, 6, 5)))
+    monkeypatch.setattr(miopen_figure7, "NA", ((3, 5, 4),))
+    kept = tmp_path / "figure.json"
+    words = ("--quick", "--batch", "2", "--time-limit", "0.02", "--json", str(kept))
+    assert reproduce(*words, figure="miopen-figure7") == 0
+    entries = results.read(kept)["entries"]
+    assert [(entry["panel"], entry["label"]) for entry in entries] == [
+        ("a", "1x1 3-5-6-7"), ("a", "3x3 4-2-6-5"), ("b", "3-5-4")
+    ]  # fmt: skip
+    assert all(entry["speedup"] > 0 for entry in entries)
+    assert "up to 2.5 times" in capsys.readouterr().out
+    pytest.importorskip("matplotlib")
+    assert reproduce("--redraw", str(kept), "--plot", str(tmp_path / "figure.png"), figure="miopen-figure7") == 0
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_a_wrong_side_of_figure_7_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(miopen_figure7, "CBA", ((1, 3, 5, 6, 7),))
+    monkeypatch.setattr(miopen_figure7, "NA", ())
+    monkeypatch.setattr(miopen_figure7, "relu", lambda y, out: y)
+    assert reproduce("--quick", "--time-limit", "0.02", figure="miopen-figure7") == 1
+    assert "NOT MEASURED: the fused result is another" in capsys.readouterr().out

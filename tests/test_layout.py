@@ -90,6 +90,7 @@ MAY_IMPORT = {
         "tuning",
         "reference",
         "stacks",
+        "fusion",
         "",
     },
     "__main__": {"cli"},
