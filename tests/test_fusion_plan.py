@@ -43,11 +43,11 @@ def test_cba_and_na_by_definition(dtype):
 
 @pytest.mark.parametrize("kind", miopen.OURS)
 def test_tables_by_kernels(kind):
-    """Every activation in every combination; filters, strides and modes alternate."""
+    """Every activation in every combination; filters and strides alternate, and modes of what MIOpen does not have."""
     at = miopen.OURS.index(kind)
     words = {"filter": FILTERS[at % 5], "stride": 1 + at % 2, "padding": 1 + at // 2 % 2, "kind": kind}
     for letters, more in (("CBNA", words), ("CBA", {"kind": kind}), ("NA", {"kind": kind})):
-        for mode in MODES if "N" in letters else MODES[:1]:
+        for mode in (MODES if kind in miopen.MODES else MODES[at % 2 :][:1]) if "N" in letters else MODES[:1]:
             plan, x, before = table_plan(Data("f32", at), letters, mode=mode, **more)
             check(plan(x), before, kind, "f32")
 

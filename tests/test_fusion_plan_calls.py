@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fusion_plan_cases import F32, HALVES, MODES, Data, behind, complete, convolved, real, small, table_plan
+from fusion_plan_cases import F32, HALVES, MODES, Data, behind, check, complete, convolved, real, small, table_plan
 from helpers import assert_close, assert_exact, assert_near, to_float64
 
 import numbaprims
@@ -108,6 +108,13 @@ def test_integers_with_scales(dtype):
     plain.set_args(conv, weight=weight)
     plain.set_args(add, bias=bias)
     np.testing.assert_array_equal(plain(x), numbaprims.conv(x, weight, bias, activation="relu"))
+    rows, matrix = x.reshape(18, 72), weight.reshape(6, 72)
+    dense = FusionPlan(rows.shape, dtype)
+    dense.set_args(dense.gemm(matrix.shape), weight=matrix)
+    dense.set_args(dense.bias(), bias=bias)
+    dense.activation("relu")
+    assert dense.compile(calls=1)
+    np.testing.assert_array_equal(dense(rows), np.maximum(rows.astype(np.int64) @ matrix.T.astype(np.int64) + bias, 0))
     plain.set_args(conv, x_zero_point=3)
     with pytest.raises(ValueError, match=re.escape("conv (operator 1): zero points need a scale and a cast")):
         plain(x)
@@ -278,6 +285,27 @@ def test_arguments_may_change_between_runs():
     added[:] = 1
     assert_close(plan(x), np.where(sums + 1 > 0, sums + 1, 0.5 * (sums + 1)), k=72)
     assert (first != plan(x)).any()
+
+
+def test_results_between_calls_lie_in_out(monkeypatch):
+    """The convolution writes where the plan's result goes; not where an array lies that is read later."""
+    places, conv = [], numbaprims.conv.plan
+
+    def noted(*args, **words):
+        plan = conv(*args, **words)
+        return lambda x, out: places.append(out) or plan(x, out=out)
+
+    monkeypatch.setattr(calls.convs.conv, "plan", noted)
+    plan, x, before = table_plan(Data("f32"), "CBNA", filter=3, fold=False)
+    out = np.empty(before.shape, F32)
+    assert plan.launches == 2 and plan(x, out=out) is out and places == [out]
+    check(out, before, "relu", "f32")
+    plan.set_args(plan.add(), added=out)
+    assert plan.compile() and plan.launches == 2
+    with pytest.raises(ValueError, match="shares memory"):
+        plan(x, out=out)
+    check(out, before, "relu", "f32")
+    assert places[1] is None
 
 
 def test_nan_goes_through():

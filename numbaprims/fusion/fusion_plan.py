@@ -284,7 +284,9 @@ class FusionPlan:
             raise TypeError(f"x is a {arrays.describe(x)}; the plan's arguments are {self._library.name} arrays")
         if out is not None:
             arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
-        runs, arguments = self._bind()
+        runs, arguments = self._bound or self._bind()
+        if len(runs) == 1:
+            return runs[0](x, out, arguments)
         value, extra = x, ()
         own = out if self._may_hold(out, arguments) else None
         for at, (call, run) in enumerate(zip(self._calls, runs, strict=True), 1):
