@@ -89,6 +89,19 @@ def test_arrays_are_added_where_they_are_named():
     np.testing.assert_array_equal(y, want)
 
 
+def test_more_arrays_than_a_stage_adds():
+    rng = np.random.default_rng(11)
+    x, *added = (rng.standard_normal((1, 2, 6, 9)).astype(np.float32) for _ in range(5))
+    want = numbaprims.max_pool(x, 3, stride=1, padding=1)
+    for each in added:
+        want = want + each
+    np.testing.assert_array_equal(numbaprims.stack(x, [POOL] + [Pointwise("add")] * 4, added=added), want)
+    want = x
+    for each in added:
+        want = want + each
+    np.testing.assert_array_equal(numbaprims.stack(x, [Pointwise("add")] * 4, added=added), want)
+
+
 def test_results_and_what_is_added_may_be_slices():
     rng = np.random.default_rng(9)
     x = rng.standard_normal((2, 4, 12, 17)).astype(np.float32)

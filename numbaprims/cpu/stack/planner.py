@@ -194,11 +194,6 @@ def _best(made: Callable[[int, int], Sequence], problem: Any, target: Any) -> Se
     return min(fitting, key=lambda each: seconds(each, planes, target) / min(workers, planes * each.tiles))
 
 
-def flat(problem: Any) -> bool:
-    """Whether planes may be taken as single rows: nothing but element-wise operations on contiguous planes."""
-    return all(step.window is None for step in problem.parsed) and problem.layout == "channels_first"
-
-
 def total(sequence: Sequence) -> int:
     """Bytes of a worker's scratch memory with the stages' blocks."""
     return -(-(8 * BLOCK_WORDS * len(sequence.stages) + sequence.layout().total) // LINE) * LINE

@@ -74,17 +74,30 @@ class Stage(NamedTuple):
         return (lo, hi) if self.window is None else self.window.rows_read(lo, hi, height)
 
 
+#: Arrays that a stage adds.
+MOST_ADDED = 2
+
+
 def stages_of(steps: Iterable[Step]) -> tuple[Stage, ...]:
-    """The stages of steps."""
+    """The stages of steps.
+
+    A ReLU right in front of a maximum is done behind it, of fewer elements and in one stage: the results are equal (but
+    for the sign of a 0), NaN included.
+    """
     stages: list[Stage] = []
     for step in steps:
         window, after = None, list[Pointwise]()
         for each in step.operations:
             if isinstance(each, Window):
-                if after:
-                    stages.append(Stage(None, tuple(after)))
-                window, after = each, []
+                relu = each.op == "max" and bool(after) and after[-1].kind == "relu"
+                ahead = after[: len(after) - relu]
+                if ahead or window is not None:
+                    stages.append(Stage(window, tuple(ahead)))
+                window, after = each, after[len(ahead) :]
             else:
+                if each.kind == "add" and sum(one.kind == "add" for one in after) == MOST_ADDED:
+                    stages.append(Stage(window, tuple(after)))
+                    window, after = None, []
                 after.append(each)
         stages.append(Stage(window, tuple(after)))
     return tuple(stages)
