@@ -198,7 +198,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory):
     environment = dict(os.environ)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            # any port: a second cluster at the same time would warn that the usual one is taken
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0",
             local_directory=str(tmp_path_factory.mktemp("dask")),
         ) as cluster,
         distributed.Client(cluster) as client,
