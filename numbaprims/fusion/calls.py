@@ -193,6 +193,8 @@ class TrainCall(Call):
     def bind(self, given: Arguments, library: arrays.Library) -> Run:
         norm = self.first
         words = {"mode": norm.mode, "layout": self.x.layout, "eps": norm.eps, "momentum": norm.momentum, **given[norm]}
+        for operator in self.of("activation"):
+            words["activation"] = operator.make(given[operator])
         return lambda x, out, live: norms.batch_norm_train(x, out=out, **words)
 
 

@@ -158,6 +158,10 @@ NODES = (
     Node(
         "batch_norm_train", "batch_norm", TrainCall, "norm", (START, END), (_FLOAT, _OF_BATCH), "statistics, then y",
     ),
+    Node(
+        "batch_norm_train.activation", "activation", TrainCall, "activation", ("batch_norm_train",), (_EPILOGUE,),
+        "of y, in its pass",
+    ),
     *_pass(StackCall, "stack", batch_norm=(_GIVEN, _SPATIAL), pool=()),
     *_pass(ElementCall, "element", batch_norm=(_GIVEN,)),
 )  # fmt: skip
