@@ -21,6 +21,7 @@ _LAZY = {
     "share_cpus": "dispatch.scaling",
     "config": "settings",
     "FusionPlan": "fusion.fusion_plan",
+    "RnnWeights": "recurrent.weights",
 }
 
 # Without abs and round: `from numbaprims import *` must not replace the built-in functions.

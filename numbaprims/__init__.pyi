@@ -119,6 +119,7 @@ from numbaprims.ops.softmax import (
     softmax_cross_entropy_backward as softmax_cross_entropy_backward,
 )
 from numbaprims.ops.stack import stack as stack
+from numbaprims.recurrent.weights import RnnWeights as RnnWeights
 from numbaprims.settings import config as config
 
 __version__: str

@@ -67,7 +67,7 @@ CONV_ARGUMENTS = {
     ),
 }  # fmt: skip
 
-NO_PROBLEM = ("config", "explain", "find", "fuse", "tune", "share_cpus", "FusionPlan")
+NO_PROBLEM = ("config", "explain", "find", "fuse", "tune", "share_cpus", "FusionPlan", "RnnWeights")
 FUNCTIONS = [name for name in numbaprims._LAZY if name not in NO_PROBLEM]
 
 

@@ -28,7 +28,7 @@ def both_orders(function, *inputs, fast=False):
 
 #: Public names without a wrapper of the same name, and why.
 NOT_WRAPPED = {
-    **dict.fromkeys(("explain", "find", "tune", "config", "share_cpus"), "no function of arrays"),
+    **dict.fromkeys(("explain", "find", "tune", "config", "share_cpus", "RnnWeights"), "no function of arrays"),
     **dict.fromkeys(("conv_integer", "qlinear_conv"), "integers have no gradient"),
     **dict.fromkeys(("stack", "FusionPlan"), "inference; fuse makes stacks of modules"),
 }
