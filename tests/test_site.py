@@ -43,7 +43,7 @@ def test_the_left_column_lists_the_pages(site: Path, page: str):
     shown = [text for _, text in links]
     assert [
         f"primitives/{stem}"
-        for stem in ("gemm", "conv", "gemv", "ger", "activation", "softmax", "batch_norm", "pooling", "stack")
+        for stem in ("gemm", "conv", "gemv", "ger", "activation", "softmax", "batch_norm", "pooling", "stack", "rnn")
     ] == [text for text in shown if text.startswith("primitives/")]
     assert "Section Navigation" not in left and len(shown) > 20
     assert dict((text, href) for href, text in links).get(page, "#") == "#", "this page is the current one"
