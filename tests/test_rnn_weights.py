@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import doctest
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,3 +325,10 @@ def test_refusals(given, changes, error, words):
 def test_converters_refuse(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def test_the_page_runs():
+    """Every example of docs/primitives/rnn.md prints what it says."""
+    page = Path(__file__).resolve().parent.parent / "docs" / "primitives" / "rnn.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 15 and not failed

@@ -45,7 +45,7 @@ class Lengths:
 
     def __post_init__(self) -> None:
         longest = int(self.lengths.max(initial=0))
-        ended = np.bincount(self.lengths, minlength=longest + 1).cumsum()[:longest]
+        ended = np.bincount(self.lengths).cumsum()[:longest]
         batch_sizes = (len(self.lengths) - ended).astype(np.int64)
         offsets = np.concatenate(([0], batch_sizes.cumsum())).astype(np.int64)
         for name, value in (("inverse", _inverse(self.order)), ("batch_sizes", batch_sizes), ("offsets", offsets)):
