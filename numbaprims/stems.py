@@ -27,6 +27,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         for name in ("max", "avg", "lp", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
     ),
     "stack": ("stack",),
+    "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.

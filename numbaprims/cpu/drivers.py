@@ -22,7 +22,7 @@ from numbaprims.cpu.program_words import ALONE, FURTHER, NONE, TOGETHER
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 
 #: Arrays of a call after the seventh.
-MOST_FURTHER = 24
+MOST_FURTHER = 120
 CALL_WORDS = C_WORDS + FURTHER + MOST_FURTHER
 
 

@@ -1,0 +1,56 @@
+"""What the kernels of recurrent layers take.
+
+Steps of arrays count elements: `_d` from one direction to the other, `_row` from one sequence of the batch to the next,
+`_step` from one time to the next (from one packed row to the next where there is a table of offsets).
+"""
+
+from numbaprims.cpu.simd import Arguments
+
+# A step of the time loop.  Tile: a group of units of a direction; `a` (k wide) times the packed weights r, then the
+# cell.  numbers: rows of a group's biases and peepholes.  g: the input product, h and a: two states that are swapped,
+# `_flip` apart; c: the cell's state; y: the outputs; m: what goes on to the second product of a step.  saved: c of all
+# times, or n's recurrent sum.  offsets: packed rows before each time, 0 for none.  room: a worker's sums.
+STEP = Arguments(
+    arrays=("a", "r", "numbers", "g", "h", "c", "y", "m", "saved", "offsets", "room"),
+    floats=("clip",),
+    ints=(
+        "k", "n", "hidden", "groups", "kc", "steps", "reverse", "together",
+        "a_d", "a_row", "a_flip", "r_d", "numbers_d", "numbers_row", "g_d", "g_row", "g_step", "h_d", "h_row", "h_flip",
+        "c_d", "c_row", "y_d", "y_row", "y_step", "m_d", "m_row", "saved_d", "saved_row", "saved_step", "room_size",
+    ),
+)  # fmt: skip
+
+# Weights w (gates * hidden, k) in panels [group][k][gate][units of a group]; gates of `w` from `first` on.
+PACK = Arguments(arrays=("panels", "w"), ints=("k", "hidden", "first", "w_row"))
+
+# numbers: b_ih + b_hh of each gate (of a GRU's n apart), then peepholes, rows `row` long.
+NUMBERS = Arguments(arrays=("numbers", "b_ih", "b_hh", "peephole"), ints=("hidden", "row"))
+
+# Rows of x into rows of out: row j of `rows` gets row `table[j]` (zeros where that is -1; row j where there is no
+# table).  A row is (row // inner, row % inner), whose steps are `_outer` and `_row`.  again: another copy so far
+# behind; missing: there is no x, all rows are zeros; second: what is added to x lies so far behind it; adds: out is
+# added to.
+ROWS = Arguments(
+    arrays=("out", "x", "table"),
+    ints=(
+        "width", "out_inner", "out_outer", "out_row", "x_inner", "x_outer", "x_row", "x_column", "again", "missing",
+        "second", "adds",
+    ),
+)  # fmt: skip
+
+# A step of the gradient.  `a` times the packed weights r is what comes from the step after; dy from above; carry what a
+# cell hands on beside its gates, and dh_n; dc the same of c.  gates, saved, states: the reserve.  dg: gradients of
+# gates before their activation on the side of the inputs, dgh on that of the states; dm: of a projected state, m: what
+# was projected.  now: whether `a` is of the step itself.  Rows of dg and the like are packed.
+BACK = Arguments(
+    arrays=(
+        "a", "r", "dy", "carry", "dc", "gates", "saved", "states", "dg", "dgh", "dm", "m", "numbers", "dnumbers",
+        "offsets", "room",
+    ),
+    ints=(
+        "k", "n", "hidden", "groups", "kc", "steps", "reverse", "now",
+        "a_d", "a_row", "r_d", "numbers_d", "numbers_row", "dy_d", "dy_row", "carry_d", "carry_row", "dc_d", "dc_row",
+        "gates_d", "gates_row", "saved_d", "saved_row", "states_d", "states_row", "dg_d", "dg_row", "dgh_d", "dgh_row",
+        "dm_d", "dm_row", "m_d", "m_row", "room_size",
+    ),
+)  # fmt: skip

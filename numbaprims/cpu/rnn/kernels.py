@@ -1,0 +1,243 @@
+"""Kernels of recurrent layers: the step of the time loop, packing, biases, and rows from one place to another.
+
+A step's tile is a group of U = NV W hidden units: the sums of all their gates for some rows are made by register tiles
+of MR rows x gates NV vectors, kc of the state's width at a time so that the weights' panel stays in the first-level
+cache, and end in the new state of these units while they lie there.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.rnn.arguments import BACK, NUMBERS, PACK, ROWS, STEP
+from numbaprims.cpu.rnn.cells import Form, end_rows
+from numbaprims.cpu.rnn.cells_backward import end_backward
+from numbaprims.cpu.simd import (
+    address_of,
+    advance,
+    load_wide_first,
+    load_wide_rows,
+    load_wide_scalar,
+    load_word,
+    store,
+    store_first,
+    store_narrow_first,
+    store_narrow_scalar,
+    store_rows,
+    tile_add,
+    tile_load,
+    tile_multiply,
+    tile_store,
+    transpose,
+    zeros,
+)
+
+#: Rows of a block: their sums stay in the first- or second-level cache from kc to kc.
+BLOCK = 48
+
+
+@functools.cache
+def make_step(form: Form) -> RangeKernel:
+    """Groups lo ... hi - 1 of a step, of all directions."""
+    text, MR, W = form.text, form.MR, form.W
+    U, GV = form.NV * W, form.gates * form.NV
+    WIDTH = GV * W
+    ROWS_ = BLOCK // MR * MR
+    c = form.compute
+    types = STEP.types(a=c, r=c, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
+
+    @range_kernel("rnn_step", types, spec=(text,))
+    def rnn_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        k, kc, groups, step = args.k, args.kc, args.groups, args.step
+        parity = step % 2
+        sums = advance(args.room, worker * args.room_size)
+        for index in range(lo, hi):
+            # every other step goes back through the worker's groups: what the cache holds of the weights is read first
+            q = lo + hi - 1 - index if parity == 1 else index
+            d = q // groups
+            u = q - d * groups
+            t = step
+            if d + args.reverse > 0:
+                t = args.steps - 1 - step
+            n, at = args.n, t
+            if address_of(args.offsets) != 0:
+                at = load_word(address_of(args.offsets), t)
+                n = load_word(address_of(args.offsets), t + 1) - at
+            r = advance(args.r, d * args.r_d + u * k * WIDTH)
+            a = advance(args.a, parity * args.a_flip + d * args.a_d)
+            for first in range(0, n, ROWS_):
+                rows = min(ROWS_, n - first)
+                for p in range(0, k, kc):
+                    kk = min(kc, k - p)
+                    for i in range(0, rows, MR):
+                        have = min(MR, rows - i)
+                        source = advance(a, (first + i) * args.a_row + p)
+                        tile = tile_multiply(
+                            source, args.a_row, 1, have, advance(r, p * WIDTH), WIDTH, WIDTH, kk, MR, GV, W
+                        )
+                        total = advance(sums, i * WIDTH)
+                        if p > 0:
+                            tile = tile_add(tile_load(total, WIDTH, MR, GV, W), tile)
+                        tile_store(total, WIDTH, tile, MR, GV, W)
+                end_rows(text, args, sums, rows, d, at, parity, first, u * U)
+
+    return rnn_step
+
+
+@functools.cache
+def make_back_step(form: Form) -> RangeKernel:
+    """Groups lo ... hi - 1 of a step of the gradient, of all directions."""
+    text, MR, NV, W, c, dtype = form.text, form.MR, form.NV, form.W, form.compute, form.dtype
+    WIDTH = NV * W
+    ROWS_ = BLOCK // MR * MR
+    names = ("a", "r", "dy", "carry", "dc", "gates", "saved", "dg", "dgh", "dm", "m", "numbers", "dnumbers", "room")
+    types = BACK.types(states=dtype, **dict.fromkeys(names, c))
+
+    @range_kernel("rnn_back_step", types, spec=(text,))
+    def rnn_back_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        k, kc, groups, step, batch, last = args.k, args.kc, args.groups, args.step, args.n, args.steps - 1
+        sums = advance(args.room, worker * args.room_size)
+        offsets = address_of(args.offsets)
+        for index in range(lo, hi):
+            q = lo + hi - 1 - index if step % 2 == 1 else index
+            d = q // groups
+            u = q - d * groups
+            back = d + args.reverse > 0
+            t = step if back else last - step
+            # the times whose gradients came before, and whose states come before; rows that these have
+            later, earlier = (t - 1, t + 1) if back else (t + 1, t - 1)
+            n, at, have, a_at, behind, before = batch, t * batch, batch, later * batch, batch, earlier * batch
+            if offsets != 0:
+                at = load_word(offsets, t)
+                n = load_word(offsets, t + 1) - at
+                if step > 0:
+                    a_at = load_word(offsets, later)
+                    have = load_word(offsets, later + 1) - a_at
+                if earlier >= 0 and earlier <= last:
+                    before = load_word(offsets, earlier)
+                    behind = load_word(offsets, earlier + 1) - before
+            if step == 0:
+                have = 0
+            if earlier < 0 or earlier > last:
+                behind = 0
+            if args.now != 0:
+                have, a_at = n, at
+            r = advance(args.r, d * args.r_d + u * k * WIDTH)
+            a = advance(args.a, d * args.a_d + a_at * args.a_row)
+            for first in range(0, n, ROWS_):
+                rows = min(ROWS_, n - first)
+                for p in range(0, k, kc):
+                    kk = min(kc, k - p)
+                    for i in range(0, min(rows, have - first), MR):
+                        there = min(MR, have - first - i)
+                        source = advance(a, (first + i) * args.a_row + p)
+                        tile = tile_multiply(
+                            source, args.a_row, 1, there, advance(r, p * WIDTH), WIDTH, WIDTH, kk, MR, NV, W
+                        )
+                        total = advance(sums, i * WIDTH)
+                        if p > 0:
+                            tile = tile_add(tile_load(total, WIDTH, MR, NV, W), tile)
+                        tile_store(total, WIDTH, tile, MR, NV, W)
+                end_backward(text, args, sums, rows, d, at, have, before + batch, behind, first, u * WIDTH)
+
+    return rnn_back_step
+
+
+@functools.cache
+def make_pack(dtype: str, compute: str, gates: int, NV: int, W: int) -> RangeKernel:
+    """Panels lo ... hi - 1 of a recurrent weight; units past the last are zeros."""
+    U, WIDTH = NV * W, gates * NV * W
+
+    @range_kernel("rnn_pack", PACK.types(panels=compute, w=dtype), spec=(dtype, compute, gates, NV, W))
+    def rnn_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        k, hidden = args.k, args.hidden
+        none = zeros(compute, W)
+        for q in range(lo, hi):
+            for gate in range(gates):
+                for v in range(0, U, W):
+                    unit = q * U + v
+                    panel = advance(args.panels, q * k * WIDTH + gate * U + v)
+                    count = min(W, hidden - unit)
+                    if count <= 0:
+                        for p in range(k):
+                            store(panel, p * WIDTH, none)
+                    else:
+                        rows = advance(args.w, ((args.first + gate) * hidden + unit) * args.w_row)
+                        for p in range(0, k - k % W, W):
+                            block = transpose(load_wide_rows(advance(rows, p), args.w_row, count, W, W))
+                            store_rows(advance(panel, p * WIDTH), WIDTH, block)
+                        for p in range(k - k % W, k):
+                            for lane in range(W):
+                                row = min(lane, count - 1) * args.w_row
+                                store_narrow_scalar(panel, p * WIDTH + lane, load_wide_scalar(rows, row + p))
+
+    return rnn_pack
+
+
+@functools.cache
+def make_numbers(dtype: str, compute: str, gates: int, apart: bool, W: int) -> RangeKernel:
+    """Biases and peepholes of one part; `apart`: the last gate's recurrent bias is a row of its own."""
+    SUMS, PEEPHOLES = gates + apart, 3 if gates == 4 else 0
+    types = NUMBERS.types(numbers=compute, b_ih=dtype, b_hh=dtype, peephole=dtype)
+
+    @range_kernel("rnn_numbers", types, spec=(dtype, compute, gates, apart, W))
+    def rnn_numbers(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        hidden, row = args.hidden, args.row
+        for v in range(0, row, W):
+            left = max(0, min(W, hidden - v))
+            for gate in range(SUMS):
+                x = zeros(compute, W)
+                if gate < gates and address_of(args.b_ih) != 0:
+                    x = x + load_wide_first(args.b_ih, gate * hidden + v, left, W)
+                if address_of(args.b_hh) != 0 and (not apart or gate != gates - 1):
+                    at = (gate - (1 if apart and gate == gates else 0)) * hidden + v
+                    x = x + load_wide_first(args.b_hh, at, left, W)
+                store_first(args.numbers, gate * row + v, W, x)
+            for each in range(PEEPHOLES):
+                x = zeros(compute, W)
+                if address_of(args.peephole) != 0:
+                    x = load_wide_first(args.peephole, each * hidden + v, left, W)
+                store_first(args.numbers, (SUMS + each) * row + v, W, x)
+
+    return rnn_numbers
+
+
+@functools.cache
+def make_rows(source: str, result: str, W: int) -> RangeKernel:
+    """Rows lo ... hi - 1, from one array and element type to another."""
+    compute = "f64" if "f64" in (source, result) else "f32"
+
+    @range_kernel("rnn_rows", ROWS.types(out=result, x=source, table="i64"), spec=(source, result, W))
+    def rnn_rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        width = args.width
+        table = address_of(args.table)
+        for j in range(lo, hi):
+            o = j // args.out_inner
+            out = advance(args.out, o * args.out_outer + (j - o * args.out_inner) * args.out_row)
+            s = j
+            if table != 0:
+                s = load_word(table, j)
+            none = args.missing != 0 or s < 0
+            if none:
+                s = 0
+            o = s // args.x_inner
+            x = advance(args.x, o * args.x_outer + (s - o * args.x_inner) * args.x_row)
+            if none or args.x_column == 1:
+                for v in range(0, width, W):
+                    left = min(W, width - v)
+                    value = zeros(compute, W)
+                    if not none:
+                        value = load_wide_first(x, v, left, W)
+                        if args.adds != 0:
+                            value = value + load_wide_first(out, v, left, W)
+                        if args.second != 0:
+                            value = value + load_wide_first(x, args.second + v, left, W)
+                    store_narrow_first(out, v, left, value)
+                    if args.again != 0:
+                        store_narrow_first(out, args.again + v, left, value)
+            else:
+                for v in range(width):
+                    store_narrow_scalar(out, v, load_wide_scalar(x, v * args.x_column))
+
+    return rnn_rows

@@ -1,0 +1,160 @@
+"""What programs of recurrent networks and of their gradients have in common: memory, rows, products."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from numbaprims.cpu.gemm import SOLVERS as PRODUCTS
+from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
+from numbaprims.cpu.rnn.arguments import NUMBERS, ROWS
+from numbaprims.cpu.rnn.kernels import make_numbers, make_rows
+from numbaprims.cpu.simd import lanes
+from numbaprims.dispatch.solver import default_config
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._gemm_problem import GemmProblem, Strides
+from numbaprims.ops._rnn_problem import B_HH, B_IH, PEEPHOLE, TABLES, RnnProblem, table_parts
+from numbaprims.ops.epilogue import Activation
+
+LINE = 64
+#: Bytes that rows of a copy move at a time, about.
+CHUNK = 1 << 15
+#: The floats of a product: alpha, beta, and none of an activation.
+ONE = (1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def product(
+    target: Any, m: int, n: int, k: int, dtypes: tuple[str, str], a: tuple[int, int], b: tuple[int, int], out: int,
+    *, adds: bool = False,
+) -> Program:  # fmt: skip
+    """The product of the least estimated time: out (m, n, rows `out` apart) = a b, where `adds` += ."""
+    dtype, out_dtype = dtypes
+    problem = GemmProblem(
+        m, n, k, 1, dtype, dtype, out_dtype, _order(a, m, k), _order(b, k, n), "row", adds, "none",
+        Activation("identity", ()), False, (), Strides(a, b, (out, 1), (out, 1) if adds else (0, 0), 0, ((),) * 4),
+    )  # fmt: skip
+    able = [solver for solver in PRODUCTS if solver.why_not(problem, target) is None]
+    solver = min(able, key=lambda solver: solver.estimate(problem, target))
+    return solver.program(problem, target, default_config(solver, problem, target))
+
+
+def _order(strides: tuple[int, int], rows: int, columns: int) -> str:
+    if strides[1] == 1 or columns == 1:
+        return "row"
+    return "column" if strides[0] == 1 or rows == 1 else "strided"
+
+
+@dataclasses.dataclass
+class Matrix:
+    """Rows in an array of the call or in scratch memory."""
+
+    place: Bind
+    dtype: str
+    row: int
+    step: int
+    """Elements from one time to the next, or from one packed row to the next."""
+    column: int = 1
+
+
+class Network:
+    """Makes the program of a problem."""
+
+    tables_at = TABLES
+
+    def __init__(self, problem: RnnProblem, target: Any) -> None:
+        self.p, self.target = problem, target
+        self.compute = DTYPES[problem.dtype].accumulate
+        self.item = DTYPES[self.compute].itemsize
+        self.W = lanes(self.compute, target.vector_bytes)
+        self.parts: list[Part] = []
+        self.used = 0
+        p = problem
+        self.tables = table_parts(p.rows, p.steps, p.batch)
+
+    # ---------------------------------------------------------------- memory and small phases
+
+    def region(self, elements: int, dtype: str = "") -> Bind:
+        """Scratch memory."""
+        place = scratch(self.used)
+        self.used += -(-elements * DTYPES[dtype or self.compute].itemsize // LINE) * LINE + LINE
+        return place
+
+    def table(self, name: str) -> Bind | None:
+        return array(self.tables_at, 8 * self.tables[name]) if self.p.lengths else None
+
+    def given(self, number: int) -> Bind | None:
+        return array(number) if number in self.p.lies.given else None
+
+    def add(self, program: Program, *arrays: Bind | None, floats: tuple[Any, ...] = ()) -> None:
+        self.parts.append(Part(program, arrays, floats))
+
+    def rows(
+        self, count: int, width: int, out: Bind | None, x: Bind | None, dtypes: tuple[str, str],
+        table: Bind | None = None, **ints: int,
+    ) -> None:  # fmt: skip
+        """A phase of rows; what `ints` leaves out has neither inner rows nor other columns."""
+        values = {
+            "width": width, "out_inner": 1 << 40, "x_inner": 1 << 40, "out_row": width, "x_row": width, "x_column": 1,
+            "missing": int(x is None),
+        } | ints  # fmt: skip
+        W = lanes("f64" if "f64" in dtypes else "f32", self.target.vector_bytes)
+        each = max(1, CHUNK // (1 + width * self.item))
+        program = Program.of(ROWS, values, [(make_rows(*dtypes, W), count, each)])
+        self.add(program, out, x or out, table)
+
+    def numbers(self, layer: int, row: int) -> tuple[Bind, int]:
+        """Biases and peepholes in rows of `row`, and how many rows a direction has."""
+        p = self.p
+        apart = p.cell == "gru" and p.reset_after
+        count = p.gates + apart + (3 if p.cell == "lstm" else 0)
+        place = self.region(p.directions * count * row)
+        kernel = make_numbers(p.dtype, self.compute, p.gates, apart, self.W)
+        for d in range(p.directions):
+            program = Program.of(NUMBERS, {"hidden": p.hidden, "row": row}, [(kernel, 1, 1)], parallel=False)
+            given = (self.given(p.number(layer, d, which)) for which in (B_IH, B_HH, PEEPHOLE))
+            self.add(program, behind(place, d * count * row * self.item), *given)
+        return place, count
+
+    def packed(self, place: Bind, dtype: str, width: int) -> Matrix:
+        """Rows that are packed: those of one time follow one another."""
+        return Matrix(place, dtype, width, width if self.p.lengths else width * self.p.batch)
+
+    def unpacked(self, out: Bind, lies: tuple[int, int], x: Matrix, width: int, second: int) -> None:
+        """Packed rows where a call has them, zeros behind a sequence's end."""
+        p, (t, n), dtypes = self.p, lies, (x.dtype, self.p.dtype)
+        if p.order == "packed":
+            self.rows(p.rows, width, out, x.place, dtypes, x_row=x.row, out_row=t, second=second)
+        else:
+            self.rows(
+                p.steps * p.batch, width, out, x.place, dtypes, self.table("scatter"), x_row=x.row, out_inner=p.batch,
+                out_outer=t, out_row=n, second=second,
+            )  # fmt: skip
+
+    def joined(self) -> Program:
+        return join(self.parts, shared=self.used)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the outputs of two directions are added."""
+        return self.p.merge == "sum" and self.p.directions == 2
+
+    def peepholes(self, layer: int) -> bool:
+        return any(self.p.has(layer, d, PEEPHOLE) for d in range(self.p.directions))
+
+    def worth_threads(self) -> bool:
+        """Whether a step is longer than it takes several workers to begin and end it."""
+        p, rates = self.p, self.target.rates
+        return bool(p.flops() / p.layers / p.steps / rates.flops(self.W) > 2.0 * rates.phase)
+
+    def chunk(self, tiles: int) -> int:
+        """Groups that a worker keeps from step to step."""
+        return max(1, -(-tiles // max(1, int(self.target.cores_physical))))
+
+
+def behind(place: Bind, offset: int) -> Bind:
+    return place._replace(offset=place.offset + offset)
+
+
+def matrix(place: Bind | None, number: int, p: RnnProblem, width: int) -> Bind | None:
+    """Matrix `number` of an array (layers * directions, batch, width)."""
+    return None if place is None else behind(place, number * p.batch * width * DTYPES[p.dtype].itemsize)
