@@ -28,28 +28,42 @@ def close(found, wanted, tolerance):
             np.testing.assert_allclose(a, b, atol=tolerance * max(1.0, abs(b).max(initial=0)), rtol=0)
 
 
-def check(
-    rng, cell, after, dtype=np.float64, *, steps=5, batch=3, inputs=7, start=True, lengths=None, clip=None, **more
-):
-    """Forward, in training and backward, by the kernels and by the definition."""
+def draw(rng, cell, after, dtype, steps, batch, inputs, start, lengths, more):
+    """(arrays, keywords) of a call, by what `more` says of weights and call."""
     call = {k: more.pop(k) for k in ("batch_first", "reverse", "merge") if k in more}
     merge = call.get("merge", "concat")
     weights = cast(draw_weights(rng, cell, after=after, inputs=inputs, merge=merge, **more), dtype)
     shape = (batch, steps, inputs) if call.get("batch_first") else (steps, batch, inputs)
-    x = rng.standard_normal(shape).astype(dtype)
     parts = len(weights.parts)
-    h0 = rng.standard_normal((parts, batch, weights.out_size)).astype(dtype) if start else None
-    given = (x, weights, h0)
-    if cell == "lstm":
-        given += (rng.standard_normal((parts, batch, weights.hidden_size)).astype(dtype) if start else None,)
-    call["lengths"] = lengths
-    name, tolerance = cell.partition("_")[0], TOLERANCE[weights.dtype]
-    forward, train, backward = (getattr(numbaprims, name + way) for way in ("", "_train", "_backward"))
+
+    def state(width):
+        return rng.standard_normal((parts, batch, width)).astype(dtype) if start else None
+
+    given = (rng.standard_normal(shape).astype(dtype), weights, state(weights.out_size))
+    return given + ((state(weights.hidden_size),) if cell == "lstm" else ()), {**call, "lengths": lengths}
+
+
+def check_inference(
+    rng, cell, after, dtype=np.float64, *, steps=5, batch=3, inputs=7, start=True, lengths=None, clip=None,
+    algorithm="", **more,
+):  # fmt: skip
+    """The kernels of a solver against the definition; the arrays, keywords and tolerance."""
+    given, call = draw(rng, cell, after, dtype, steps, batch, inputs, start, lengths, more)
+    name, tolerance = cell.partition("_")[0], TOLERANCE[given[1].dtype]
     words = {} if clip is None else {"clip": clip}
-    y = forward(*given, **call, **words)
+    forward = getattr(numbaprims, name)
+    with numbaprims.config(algorithm=algorithm):
+        found = forward(*given, **call, **words)
     with numbaprims.config(device="reference"):
-        wanted = forward(*given, **call, **words)
-    close(y, wanted, tolerance)
+        close(found, forward(*given, **call, **words), tolerance)
+    return given, call, tolerance
+
+
+def check(rng, cell, after, dtype=np.float64, **more):
+    """Inference, training and the gradient against the definition."""
+    given, call, tolerance = check_inference(rng, cell, after, dtype, **more)
+    name = cell.partition("_")[0]
+    train, backward = (getattr(numbaprims, name + way) for way in ("_train", "_backward"))
     *found, reserve = train(*given, **call)
     with numbaprims.config(device="reference"):
         *wanted, definition = train(*given, **call)
@@ -99,3 +113,35 @@ def test_projections_and_peepholes(rng):
 @pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
 def test_half(rng, cell, after):
     check(rng, cell, after, np.float16, layers=2, directions=2, hidden=18, batch=4)
+
+
+@pytest.mark.parametrize("solver", ["single_gemm", "step_by_step"])
+@pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
+def test_products_one_by_one(rng, cell, after, solver):
+    for more in (
+        {"layers": 2, "directions": 2, "hidden": 18},
+        {"reverse": True, "batch_first": True, "dtype": np.float16, "proj": 3 if cell == "lstm" else 0},
+        {"skip": True, "inputs": 6, "hidden": 6, "peephole": cell == "lstm", "dtype": np.float32},
+        {"lengths": [3, 0, 5], "directions": 2} if solver == "single_gemm" else {"steps": 1},
+    ):
+        check_inference(rng, cell, after, algorithm=f"rnn:{solver}", **more)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+def test_calls_of_products(rng, cell, steps=9):
+    """One product for the inputs, one a step for the states; of the gradient one for dx and two for the weights."""
+    weights = draw_weights(rng, cell, inputs=6, hidden=20)
+    name = cell.partition("_")[0]
+    x = rng.standard_normal((steps, 4, 6))
+
+    def phases(function, *args):
+        text = str(numbaprims.explain(function, *args, phases=True))
+        print(text)
+        return text
+
+    text = phases(name, x, weights)
+    assert text.count("gemm_direct_driver") + text.count("gemm_shared") == 1
+    assert f"{steps} times:\n" in text and text.count("rnn_step:") == 1
+    *results, reserve = getattr(numbaprims, name + "_train")(x, weights)
+    text = phases(name + "_backward", results[0], *[None] * (len(results) - 1), reserve)
+    assert text.count("rnn_back_step:") == 1 and f"{steps} times:\n" in text

@@ -9,12 +9,13 @@ from numbaprims.cpu.simd import Arguments
 # A step of the time loop.  Tile: a group of units of a direction; `a` (k wide) times the packed weights r, then the
 # cell.  numbers: rows of a group's biases and peepholes.  g: the input product, h and a: two states that are swapped,
 # `_flip` apart; c: the cell's state; y: the outputs; m: what goes on to the second product of a step.  saved: c of all
-# times, or n's recurrent sum.  offsets: packed rows before each time, 0 for none.  room: a worker's sums.
+# times, or n's recurrent sum.  offsets: packed rows before each time, 0 for none.  room: a worker's sums.  first: the
+# step that a run begins with.
 STEP = Arguments(
     arrays=("a", "r", "numbers", "g", "h", "c", "y", "m", "saved", "offsets", "room"),
     floats=("clip",),
     ints=(
-        "k", "n", "hidden", "groups", "kc", "steps", "reverse", "together",
+        "k", "n", "hidden", "groups", "kc", "steps", "reverse", "first",
         "a_d", "a_row", "a_flip", "r_d", "numbers_d", "numbers_row", "g_d", "g_row", "g_step", "h_d", "h_row", "h_flip",
         "c_d", "c_row", "y_d", "y_row", "y_step", "m_d", "m_row", "saved_d", "saved_row", "saved_step", "room_size",
     ),

@@ -53,6 +53,8 @@ class Form(NamedTuple):
     ends: bool = True
     """Whether the result is the state; else it goes on to another product."""
     backward: bool = False
+    apart: bool = False
+    """Whether sums are whole rows of gates, of another kernel; else those of a group."""
 
     @property
     def text(self) -> str:
@@ -101,6 +103,9 @@ class Group:
     def sum(self, k: int, r: Value, v: int) -> Value:
         """Vector v of row r's sums of gate k."""
         form = self.form
+        if form.apart:
+            at = (r * form.gates + k) * self.word("hidden") + self.unit + v * form.W
+            return Value(self.b, load_value(self.b, self.sums, at, self.vector, self.mask))
         at = (r * form.gates + k) * (form.NV * form.W) + v * form.W
         return Value(self.b, load_value(self.b, self.sums, at, self.vector))
 

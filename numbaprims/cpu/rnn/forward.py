@@ -8,15 +8,45 @@ nothing is computed stays where it is.
 from __future__ import annotations
 
 import abc
+import dataclasses
 
-from numbaprims.cpu.program import Bind, Program, array
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Program, array
+from numbaprims.cpu.rnn.arguments import STEP
+from numbaprims.cpu.rnn.cells import GATES, Form
 from numbaprims.cpu.rnn.network import ONE, Matrix, Network, behind, matrix, product
+from numbaprims.cpu.simd import FLOAT_SLOT
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops._rnn_problem import C0, C_N, GATES_SAVED, H0, H_N, SAVED, STATES, W_IH, X, Y
+from numbaprims.ops._rnn_problem import C0, C_N, GATES_SAVED, H0, H_N, SAVED, STATES, W_HH, W_HR, W_IH, X, Y
+
+
+@dataclasses.dataclass
+class Stage:
+    """A product of a step with its end."""
+
+    form: Form
+    weight: int
+    first: int
+    """The first gate of the weight that it takes."""
+    fixed: dict[str, int]
+    given: dict[str, Bind | None]
+    """Arrays of the block of arguments."""
+
+    def block(self, start: int, **more: int) -> Block:
+        """The arguments, for arrays of a program from `start` on."""
+        there = (name for name, place in self.given.items() if place is not None)
+        names = list(self.given)
+        binds = {name: array(start + names.index(name)) for name in there}
+        binds["room"] = Bind(SCRATCH)
+        if self.form.clip:
+            binds["clip"] = Bind(FLOAT_SLOT)
+        return Block(STEP, self.fixed | more, binds)
 
 
 class Forward(Network, abc.ABC):
     """Makes the program of inference, or of training's way forward."""
+
+    #: Whether a step reads one state and writes another.
+    flips = True
 
     def program(self) -> Program:
         p, x = self.p, self.inputs()
@@ -118,9 +148,48 @@ class Forward(Network, abc.ABC):
             return Matrix(place, self.compute, p.steps * wide, wide)
         return self.packed(place, self.compute, wide)
 
-    @abc.abstractmethod
     def loop(self, layer: int, g: Matrix, h: Bind, c: Bind | None, y: Matrix) -> None:
         """The time loop of a layer, with all that it needs of weights."""
+        p, item = self.p, self.item
+        m, stages = None, [(p.cell, W_HH, 0)]
+        if p.cell == "lstm" and p.projected:
+            m = self.region(p.directions * p.batch * p.hidden)
+            stages = [("lstm", W_HH, 0), ("project", W_HR, 0)]
+        elif p.cell == "gru" and not p.reset_after:
+            m, c = self.region(p.directions * p.batch * p.hidden), self.region(p.directions * p.batch * p.hidden)
+            stages = [("gru_gates", W_HH, 0), ("gru_new", W_HH, 2)]
+        row = -(-p.hidden // (4 * self.W)) * 4 * self.W
+        numbers, count = self.numbers(layer, row)
+        found = []
+        for number, (kind, weight, first) in enumerate(stages):
+            k = p.hidden if number else p.state
+            fixed = {
+                "k": k, "n": p.batch, "hidden": p.state if kind == "project" else p.hidden, "steps": p.steps,
+                "reverse": int(p.reverse), "a_row": k, "numbers_d": count * row, "numbers_row": row,
+                "a_d": p.batch * k if number else 2 * p.batch * k, "a_flip": 0 if number else p.batch * k,
+                "g_d": p.rows * p.gates * p.hidden, "g_row": g.row, "g_step": g.step, "h_d": 2 * p.batch * p.state,
+                "h_row": p.state, "h_flip": p.batch * p.state if self.flips else 0, "c_d": p.batch * p.hidden,
+                "c_row": p.hidden, "y_d": p.state, "y_row": y.row, "y_step": y.step, "m_d": p.batch * p.hidden,
+                "m_row": p.hidden, "saved_d": (p.batch + p.rows) * p.hidden, "saved_row": p.hidden,
+                "saved_step": p.hidden * (1 if p.lengths else p.batch),
+            }  # fmt: skip
+            saved = None
+            if p.way == "train" and kind in ("lstm", "gru"):
+                saved = behind(self.saved(layer), p.batch * p.hidden * item)
+            given = {
+                "a": m if number else h, "numbers": numbers, "g": g.place, "h": h, "c": c, "y": y.place, "m": m,
+                "offsets": self.table("offsets"), "saved": saved,
+            }  # fmt: skip
+            form = Form(
+                kind, p.dtype, self.compute, 1, max(1, 4 // GATES[kind]), self.W,
+                kind == "lstm" and self.peepholes(layer), p.clipped, p.way == "train", number == len(stages) - 1,
+            )  # fmt: skip
+            found.append(Stage(form, weight, first, fixed, given))
+        self.steps(layer, found)
+
+    @abc.abstractmethod
+    def steps(self, layer: int, stages: list[Stage]) -> None:
+        """All steps of a layer's loop."""
 
     def ends(self, layer: int, h: Bind, c: Bind | None) -> None:
         """h_n and c_n of a layer."""
@@ -128,11 +197,11 @@ class Forward(Network, abc.ABC):
         for d in range(p.directions):
             number, back = layer * p.directions + d, d + p.reverse > 0
             state = behind(h, d * 2 * p.batch * p.state * self.item)
-            if back or not p.lengths:
+            if self.flips and (back or not p.lengths):
                 state = behind(state, p.steps % 2 * p.batch * p.state * self.item)
             self.rows(
                 p.batch, p.state, matrix(array(H_N), number, p, p.state), state, (self.compute, p.dtype),
-                self.table("inverse" if back else "last"),
+                self.table("inverse" if back or not self.flips else "last"),
             )  # fmt: skip
             if c is not None:
                 self.rows(

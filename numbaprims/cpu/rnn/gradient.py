@@ -65,15 +65,6 @@ class Gradient(Network):
             )  # fmt: skip
         return self.packed(to, self.compute, width)
 
-    def wide(self, layer: int, d: int, which: int, count: int, width: int) -> Bind:
-        """A weight in the type that is computed in."""
-        source = array(self.p.number(layer, d, which))
-        if self.p.dtype == self.compute:
-            return source
-        place = self.region(count * width)
-        self.rows(count, width, place, source, (self.p.dtype, self.compute))
-        return place
-
     def states(self, layer: int) -> Matrix:
         """h of a layer at all times, behind those of the start."""
         p = self.p
@@ -169,7 +160,7 @@ class Gradient(Network):
                     p.rows, p.hidden, dx.place, source, (self.compute, self.compute), x_row=wide, adds=int(k + d > 0)
                 )  # fmt: skip
             return
-        w = self.wide(layer, d, W_IH, wide, inputs)
+        w = self.wide(layer, d, W_IH)
         kinds = (self.compute, self.compute)
         made = product(self.target, p.rows, inputs, wide, kinds, (wide, 1), (inputs, 1), inputs, adds=d > 0)
         self.add(made, dx.place, dg, w, dx.place if d else None, floats=ADDED if d else ONE)
@@ -227,7 +218,7 @@ class Gradient(Network):
             self.rows(p.batch, wide, first, dg, kinds, self.table(f"first_{int(back)}"))
         elif back:
             first = behind(dg, (p.rows - p.batch) * wide * self.item)
-        w = self.wide(layer, d, W_HH, wide, p.state)
+        w = self.wide(layer, d, W_HH)
         kinds = (self.compute, self.compute)
         made = product(self.target, p.batch, p.state, gates, kinds, (wide, 1), (p.state, 1), p.state, adds=True)
         self.add(made, carry, first, w, carry, floats=ADDED)

@@ -86,6 +86,29 @@ def make_step(form: Form) -> RangeKernel:
 
 
 @functools.cache
+def make_cells(form: Form) -> RangeKernel:
+    """Groups lo ... hi - 1 of a step whose sums another kernel has left in `a`."""
+    text, U = form.text, form.NV * form.W
+    c = form.compute
+    types = STEP.types(a=c, r=c, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
+
+    @range_kernel("rnn_cells", types, spec=(text,))
+    def rnn_cells(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        for q in range(lo, hi):
+            d = q // args.groups
+            t = args.first
+            if d + args.reverse > 0:
+                t = args.steps - 1 - t
+            n, at = args.n, t
+            if address_of(args.offsets) != 0:
+                at = load_word(address_of(args.offsets), t)
+                n = load_word(address_of(args.offsets), t + 1) - at
+            end_rows(text, args, advance(args.a, d * args.a_d), n, d, at, 0, 0, (q - d * args.groups) * U)
+
+    return rnn_cells
+
+
+@functools.cache
 def make_back_step(form: Form) -> RangeKernel:
     """Groups lo ... hi - 1 of a step of the gradient, of all directions."""
     text, MR, NV, W, c, dtype = form.text, form.MR, form.NV, form.W, form.compute, form.dtype

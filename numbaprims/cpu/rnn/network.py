@@ -13,7 +13,7 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
-from numbaprims.ops._rnn_problem import B_HH, B_IH, PEEPHOLE, TABLES, RnnProblem, table_parts
+from numbaprims.ops._rnn_problem import B_HH, B_IH, PEEPHOLE, TABLES, W_HH, W_HR, W_IH, RnnProblem, table_parts
 from numbaprims.ops.epilogue import Activation
 
 LINE = 64
@@ -23,19 +23,37 @@ CHUNK = 1 << 15
 ONE = (1.0, 0.0, 0.0, 0.0, 0.0)
 
 
+def _posed(
+    m: int, n: int, k: int, dtypes: tuple[str, str], a: tuple[int, int], b: tuple[int, int], out: int, adds: bool
+) -> GemmProblem:  # fmt: skip
+    dtype, out_dtype = dtypes
+    return GemmProblem(
+        m, n, k, 1, dtype, dtype, out_dtype, _order(a, m, k), _order(b, k, n), "row", adds, "none",
+        Activation("identity", ()), False, (), Strides(a, b, (out, 1), (out, 1) if adds else (0, 0), 0, ((),) * 4),
+    )  # fmt: skip
+
+
+def _best(problem: GemmProblem, target: Any) -> Any:
+    """The solver of the least estimated time."""
+    able = [solver for solver in PRODUCTS if solver.why_not(problem, target) is None]
+    return min(able, key=lambda solver: solver.estimate(problem, target))
+
+
 def product(
     target: Any, m: int, n: int, k: int, dtypes: tuple[str, str], a: tuple[int, int], b: tuple[int, int], out: int,
     *, adds: bool = False,
 ) -> Program:  # fmt: skip
-    """The product of the least estimated time: out (m, n, rows `out` apart) = a b, where `adds` += ."""
-    dtype, out_dtype = dtypes
-    problem = GemmProblem(
-        m, n, k, 1, dtype, dtype, out_dtype, _order(a, m, k), _order(b, k, n), "row", adds, "none",
-        Activation("identity", ()), False, (), Strides(a, b, (out, 1), (out, 1) if adds else (0, 0), 0, ((),) * 4),
-    )  # fmt: skip
-    able = [solver for solver in PRODUCTS if solver.why_not(problem, target) is None]
-    solver = min(able, key=lambda solver: solver.estimate(problem, target))
-    return solver.program(problem, target, default_config(solver, problem, target))
+    """The program of out (m, n, rows `out` apart) = a b, where `adds` += ."""
+    problem = _posed(m, n, k, dtypes, a, b, out, adds)
+    solver = _best(problem, target)
+    program: Program = solver.program(problem, target, default_config(solver, problem, target))
+    return program
+
+
+def product_time(target: Any, m: int, n: int, k: int, dtypes: tuple[str, str]) -> float:
+    """Seconds that such a product by a weight of rows of k is estimated to take."""
+    problem = _posed(m, n, k, dtypes, (k, 1), (1, k), n, False)
+    return float(_best(problem, target).estimate(problem, target))
 
 
 def _order(strides: tuple[int, int], rows: int, columns: int) -> str:
@@ -68,6 +86,7 @@ class Network:
         self.W = lanes(self.compute, target.vector_bytes)
         self.parts: list[Part] = []
         self.used = 0
+        self.widened: dict[int, Bind] = {}
         p = problem
         self.tables = table_parts(p.rows, p.steps, p.batch)
 
@@ -129,6 +148,18 @@ class Network:
                 p.steps * p.batch, width, out, x.place, dtypes, self.table("scatter"), x_row=x.row, out_inner=p.batch,
                 out_outer=t, out_row=n, second=second,
             )  # fmt: skip
+
+    def wide(self, layer: int, d: int, which: int) -> Bind:
+        """A weight in the type that is computed in."""
+        p, number = self.p, self.p.number(layer, d, which)
+        if p.dtype == self.compute:
+            return array(number)
+        if number not in self.widened:
+            rows = p.state if which == W_HR else p.gates * p.hidden
+            width = {W_IH: p.inputs_of(layer), W_HH: p.state, W_HR: p.hidden}[which]
+            self.widened[number] = self.region(rows * width)
+            self.rows(rows, width, self.widened[number], array(number), (p.dtype, self.compute))
+        return self.widened[number]
 
     def joined(self) -> Program:
         return join(self.parts, shared=self.used)

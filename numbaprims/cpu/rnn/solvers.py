@@ -5,118 +5,193 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.rnn.arguments import PACK, STEP
-from numbaprims.cpu.rnn.cells import GATES, Form
-from numbaprims.cpu.rnn.forward import Forward
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.rnn.arguments import PACK
+from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.gradient import Gradient
-from numbaprims.cpu.rnn.kernels import BLOCK, make_pack, make_step
-from numbaprims.cpu.rnn.network import Matrix, behind
+from numbaprims.cpu.rnn.kernels import BLOCK, make_cells, make_pack, make_step
+from numbaprims.cpu.rnn.network import ONE, Matrix, behind, product, product_time
 from numbaprims.cpu.rnn.tiles import best_height, kc_of
+from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops._rnn_problem import W_HH, W_HR
+from numbaprims.ops._rnn_problem import W_IH
 
 
-class _Persistent(Forward):
-    """Each worker keeps its groups of units and their weights from step to step."""
+class _Panels(Forward):
+    """Recurrent weights are packed once, and each worker keeps its groups of units from step to step."""
 
-    def loop(self, layer: int, g: Matrix, h: Bind, c: Bind | None, y: Matrix) -> None:
-        p = self.p
-        m = None
-        if p.cell == "lstm" and p.projected:
-            m = self.region(p.directions * p.batch * p.hidden)
-            kinds = ["lstm", "project"]
-        elif p.cell == "gru" and not p.reset_after:
-            m, c = self.region(p.directions * p.batch * p.hidden), self.region(p.directions * p.batch * p.hidden)
-            kinds = ["gru_gates", "gru_new"]
-        else:
-            kinds = [p.cell]
-        self.steps(layer, kinds, g, h, c, m, y)
-
-    def steps(
-        self, layer: int, kinds: list[str], g: Matrix, h: Bind, c: Bind | None, m: Bind | None, y: Matrix
-    ) -> None:  # fmt: skip
+    def steps(self, layer: int, stages: list[Stage]) -> None:
         p, item = self.p, self.item
-        row = -(-p.hidden // (4 * self.W)) * 4 * self.W
-        numbers, count = self.numbers(layer, row)
-        phases, blocks, room = [], [], 0
-        for number, kind in enumerate(kinds):
-            nv = max(1, 4 // GATES[kind])
-            mr = best_height(GATES[kind] * nv, p.batch, self.target)
-            wide = GATES[kind] * nv * self.W
-            units = p.state if kind == "project" else p.hidden
-            k = p.hidden if number else p.state
+        phases, blocks, room, places = [], list[Block](), 0, list[Bind | None]()
+        for number, stage in enumerate(stages):
+            units, k, nv, gates = stage.fixed["hidden"], stage.fixed["k"], stage.form.NV, stage.form.gates
+            mr, wide = best_height(gates * nv, p.batch, self.target), gates * nv * self.W
             groups = -(-units // (nv * self.W))
-            ends = number == len(kinds) - 1
-            form = Form(
-                kind, p.dtype, self.compute, mr, nv, self.W, kind == "lstm" and self.peepholes(layer), p.clipped,
-                p.way == "train", ends,
-            )  # fmt: skip
             size = groups * k * wide
             panels = self.region(p.directions * size)
             for d in range(p.directions):
-                source = array(p.number(layer, d, W_HR if kind == "project" else W_HH))
-                ints = {"k": k, "hidden": units, "first": 2 if kind == "gru_new" else 0, "w_row": k}
-                kernel = make_pack(p.dtype, self.compute, GATES[kind], nv, self.W)
-                to = panels._replace(offset=panels.offset + d * size * item)
+                ints = {"k": k, "hidden": units, "first": stage.first, "w_row": k}
+                kernel = make_pack(p.dtype, self.compute, gates, nv, self.W)
+                to, source = behind(panels, d * size * item), array(p.number(layer, d, stage.weight))
                 self.add(Program.of(PACK, ints, [(kernel, groups, max(1, groups // 8))]), to, source)
-            second = number > 0
-            room_size = BLOCK * wide
-            room = max(room, room_size * item)
-            fixed = {
-                "k": k, "n": p.batch, "hidden": units, "groups": groups, "steps": p.steps, "reverse": int(p.reverse),
-                "kc": kc_of(self.target, k, mr, p.batch, wide * item), "a_row": k, "r_d": size,
-                "a_d": p.batch * k if second else 2 * p.batch * k, "a_flip": 0 if second else p.batch * k,
-                "numbers_d": count * row, "numbers_row": row, "g_d": p.rows * p.gates * p.hidden, "g_row": g.row,
-                "g_step": g.step, "h_d": 2 * p.batch * p.state, "h_row": p.state, "h_flip": p.batch * p.state,
-                "c_d": p.batch * p.hidden, "c_row": p.hidden, "y_d": p.state, "y_row": y.row, "y_step": y.step,
-                "m_d": p.batch * p.hidden, "m_row": p.hidden, "saved_d": (p.batch + p.rows) * p.hidden,
-                "saved_row": p.hidden, "saved_step": p.hidden * (1 if p.lengths else p.batch), "room_size": room_size,
-            }  # fmt: skip
-            saved = None
-            if p.way == "train" and kind in ("lstm", "gru"):
-                saved = behind(self.saved(layer), p.batch * p.hidden * item)
-            given = {
-                "a": m if second else h, "r": panels, "numbers": numbers, "g": g.place, "h": h, "c": c, "y": y.place,
-                "m": m, "offsets": self.table("offsets"), "saved": saved,
-            }  # fmt: skip
-            names = [name for name, place in given.items() if place is not None]
-            start = number * len(given)
-            binds = {name: array(start + list(given).index(name)) for name in names}
-            binds["room"] = Bind(SCRATCH)
-            if p.clipped:
-                binds["clip"] = Bind(8)
-            blocks.append((Block(STEP, fixed, binds), list(given.values())))
+            stage.given["r"] = panels
+            kc = kc_of(self.target, k, mr, p.batch, wide * item)
+            blocks.append(stage.block(len(places), groups=groups, kc=kc, r_d=size, room_size=BLOCK * wide))
+            places += stage.given.values()
+            room = max(room, BLOCK * wide * item)
             tiles = groups * p.directions
-            phases.append(Phase(make_step(form), tiles, self.chunk(tiles), block=number))
-        program = Program(
-            (Run(tuple(phases), tuple(block for block, _ in blocks), p.steps),), worker=room,
-            parallel=self.worth_threads(),
-        )  # fmt: skip
-        self.add(program, *(place for _, places in blocks for place in places), floats=(0,))
+            phases.append(Phase(make_step(stage.form._replace(MR=mr)), tiles, self.chunk(tiles), block=number))
+        run = Run(tuple(phases), tuple(blocks), p.steps)
+        self.add(Program((run,), worker=room, parallel=self.worth_threads()), *places, floats=(0,))
 
 
-class Persistent(Solver):
-    """One input product for all steps; recurrent weights packed once, a part of them for each worker; one phase a
-    step."""
+class _Products(Forward):
+    """Products of the library, then a phase of cells, step by step."""
 
-    name = "persistent"
+    flips = False
+    once = True
+    """Whether all gates are one product, and the inputs of all steps too."""
+    x: Matrix
+
+    def input_products(self, layer: int, x: Matrix) -> Matrix:
+        if self.once:
+            return super().input_products(layer, x)
+        self.x, wide = x, self.p.gates * self.p.hidden
+        return Matrix(self.region(self.p.directions * self.p.batch * wide), self.compute, wide, 0)
+
+    def steps(self, layer: int, stages: list[Stage]) -> None:
+        p = self.p
+        sums = [self.region(p.directions * p.batch * each.form.gates * each.fixed["hidden"]) for each in stages]
+        for step in range(p.steps):
+            for stage, place in zip(stages, sums, strict=True):
+                form = stage.form._replace(apart=True)
+                for d in range(p.directions):
+                    if not self.once and stage is stages[0]:
+                        self.of_inputs(layer, step, d, stage.given["g"])
+                    self.of_states(layer, d, stage, place)
+                fixed = stage.fixed | {"a_d": p.batch * form.gates * stage.fixed["hidden"]}
+                if not self.once:
+                    fixed["g_d"] = p.batch * p.gates * p.hidden
+                cells = Stage(form, 0, 0, fixed, stage.given | {"a": place})
+                groups = -(-fixed["hidden"] // (form.NV * self.W))
+                phase = Phase(make_cells(form), p.directions * groups, 1)
+                run = Run((phase,), (cells.block(0, groups=groups, first=step),))
+                self.add(Program((run,), parallel=self.worth_threads()), *cells.given.values(), floats=(0,))
+
+    def of_inputs(self, layer: int, step: int, d: int, g: Bind | None) -> None:
+        """The input product of a step, a product for each gate."""
+        p, wide, inputs = self.p, self.p.gates * self.p.hidden, self.p.inputs_of(layer)
+        time = p.steps - 1 - step if d + p.reverse > 0 else step
+        x = behind(self.x.place, time * self.x.step * DTYPES[p.dtype].itemsize)
+        for gate in range(p.gates):
+            out = behind(g, (d * p.batch * wide + gate * p.hidden) * self.item)  # type: ignore[arg-type]
+            if p.skip_input and not layer:
+                self.rows(
+                    p.batch, p.hidden, out, x, (p.dtype, self.compute), x_row=self.x.row, x_column=self.x.column,
+                    out_row=wide,
+                )  # fmt: skip
+                continue
+            kinds, a = (p.dtype, self.compute), (self.x.row, self.x.column)
+            made = product(self.target, p.batch, p.hidden, inputs, kinds, a, (1, inputs), wide)
+            weight = array(p.number(layer, d, W_IH), gate * p.hidden * inputs * DTYPES[p.dtype].itemsize)
+            self.add(made, out, x, weight, floats=ONE)
+
+    def of_states(self, layer: int, d: int, stage: Stage, sums: Bind) -> None:
+        """The recurrent product of a step: of all gates, or one for each."""
+        p, k, gates = self.p, stage.fixed["k"], stage.form.gates
+        units = stage.fixed["hidden"]
+        source, start = stage.given["a"], d * stage.fixed["a_d"] * self.item
+        w = self.wide(layer, d, stage.weight)
+        for first in [0] if self.once else range(gates):
+            some = gates if self.once else 1
+            made = product(
+                self.target, p.batch, some * units, k, (self.compute, self.compute), (k, 1), (1, k), gates * units
+            )
+            out = behind(sums, (d * p.batch * gates * units + first * units) * self.item)
+            self.add(
+                made, out, behind(source, start), behind(w, (stage.first + first) * units * k * self.item),  # type: ignore[arg-type]
+                floats=ONE,
+            )  # fmt: skip
+
+
+class _StepByStep(_Products):
+    once = False
+
+
+class _Rnn(Solver):
+    """One program for the whole sequence."""
+
+    network: type[Forward]
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.way == "backward":
+            return "it has no gradient of its own"
         return None
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         yield {}
 
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        return self.network(problem, target).program()
+
+
+class Persistent(_Rnn):
+    """One input product for all steps; recurrent weights are packed once, and each worker keeps a part of them."""
+
+    name = "persistent"
+    network = _Panels
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
     def estimate(self, problem: Any, target: Any) -> float:
-        p = problem
-        return float(p.flops() / (target.rates.clock * 2 * target.vector_bytes / DTYPES[p.dtype].itemsize))
+        p, rates = problem, target.rates
+        flops = rates.flops(lanes(DTYPES[p.dtype].accumulate, target.vector_bytes))
+        weights = p.gates * p.hidden * p.state * DTYPES[DTYPES[p.dtype].accumulate].itemsize
+        step = max(p.flops() / (0.9 * flops) / p.steps, weights * p.layers * p.directions / target.bandwidth(weights))
+        return float(rates.call + p.steps * (step + p.layers * rates.phase))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.way == "backward":
             return Gradient(problem, target).program()
-        return _Persistent(problem, target).program()
+        return super().program(problem, target, config)
 
 
-SOLVERS = (Persistent(),)
+class SingleGemm(_Rnn):
+    """One product for the inputs of all steps, one a step for all gates of the states (MIOpen, equations 11, 12)."""
+
+    name = "single_gemm"
+    network = _Products
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        p = problem
+        dtype = DTYPES[p.dtype].accumulate
+        once = product_time(target, p.rows, p.gates * p.hidden, p.inputs, (p.dtype, dtype))
+        each = product_time(target, p.batch, p.gates * p.hidden, p.state, (dtype, dtype)) + target.rates.phase
+        return float(p.layers * p.directions * (once + p.steps * each))
+
+
+class StepByStep(_Rnn):
+    """A product for each gate of each step, of the inputs and of the states: what single products are measured by."""
+
+    name = "step_by_step"
+    network = _StepByStep
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.lengths:
+            return "sequences differ in length, and a step has other rows than the one before"
+        if problem.way == "train":
+            return "it keeps nothing for the gradient"
+        return super().why_not(problem, target)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        p = problem
+        dtype = DTYPES[p.dtype].accumulate
+        each = product_time(target, p.batch, p.hidden, p.inputs, (p.dtype, dtype)) + product_time(
+            target, p.batch, p.hidden, p.state, (dtype, dtype)
+        )
+        return float(p.layers * p.directions * p.steps * (p.gates * each + target.rates.phase))
+
+
+SOLVERS = (Persistent(), SingleGemm(), StepByStep())
