@@ -54,7 +54,7 @@ def random_words(count: int, seed: int, offset: int = 0) -> np.ndarray:
     The key of a block is ``(seed mod 2**32, seed // 2**32)``, its counter ``(block mod 2**32, block // 2**32,
     offset mod 2**32, offset // 2**32)``: offsets name streams that share no block, whatever their length.
     """
-    seed, offset = (_word64(value, name) for value, name in ((seed, "seed"), (offset, "offset")))
+    seed, offset = (word64(value, name) for value, name in ((seed, "seed"), (offset, "offset")))
     block = np.arange((count + 3) // 4, dtype=np.uint64)
     low, high = (np.full_like(block, word) for word in (offset & 0xFFFFFFFF, offset >> 32))
     counter = np.stack((block & _LOW, block >> _HALF, low, high), -1)
@@ -89,7 +89,7 @@ def dropout_mask(shape: Any, p: float, seed: int, offset: int = 0) -> np.ndarray
     return (words >= np.uint64(math.ceil(p * 2.0**32))).reshape(shape)
 
 
-def _word64(value: Any, name: str) -> int:
+def word64(value: Any, name: str) -> int:
     try:
         word = operator.index(value)
     except TypeError:

@@ -24,7 +24,7 @@ KERNELS_NEED = {
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays", "device_views",
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
-    "ops._rnn_problem",
+    "ops._rnn_problem", "philox",
     "stacks",
 }  # fmt: skip
 
@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "gpu": KERNELS_NEED,
     # explain looks names up in the package's own table of public names, hence ""
     "dispatch": {"tuning", "settings", "arrays", "device_arrays", "shapes", "workspace", "reference", ""},
-    "ops": {"dispatch", "settings", "arrays", "shapes", "reference", "formulas", "stacks", "recurrent"},
+    "ops": {"dispatch", "settings", "arrays", "shapes", "reference", "formulas", "stacks", "recurrent", "philox"},
     "fusion": {"ops", "stacks", "settings", "arrays", "shapes", "reference", "dispatch.explain", "dispatch.registry"},
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
     "frontends": {"ops", "fusion", "settings", "arrays", "shapes", ""},

@@ -59,11 +59,12 @@ def check_inference(
     return given, call, tolerance
 
 
-def check(rng, cell, after, dtype=np.float64, **more):
+def check(rng, cell, after, dtype=np.float64, dropout=None, **more):
     """Inference, training and the gradient against the definition."""
     given, call, tolerance = check_inference(rng, cell, after, dtype, **more)
     name = cell.partition("_")[0]
     train, backward = (getattr(numbaprims, name + way) for way in ("_train", "_backward"))
+    call |= dropout or {}
     *found, reserve = train(*given, **call)
     with numbaprims.config(device="reference"):
         *wanted, definition = train(*given, **call)
@@ -108,6 +109,14 @@ def test_projections_and_peepholes(rng):
     check(rng, "lstm", True, proj=5, hidden=18, layers=2, directions=2, batch=4, lengths=[3, 5, 1, 5])
     check(rng, "lstm", True, np.float32, peephole=True, hidden=33, batch=9, layers=2)
     check(rng, "lstm", True, peephole=True, proj=3, directions=2, lengths=[5, 0, 2], clip=1.0)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_dropout(rng, cell):
+    dropout = {"dropout": 0.4, "seed": 2**63 + 7, "offset": 2**32 - 1}
+    check(rng, cell, True, dropout=dropout, layers=3, directions=2, hidden=5)
+    check(rng, cell, True, dropout=dropout, layers=2, batch_first=True, hidden=9, lengths=[4, 0, 5], merge="sum")
+    check(rng, cell, True, np.float16, dropout={"dropout": 1.0}, layers=2)
 
 
 @pytest.mark.parametrize(("cell", "after"), DEFINITIONS)

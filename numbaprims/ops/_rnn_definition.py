@@ -50,18 +50,22 @@ def _as_given(o: Any, of: Lengths, padded: np.ndarray) -> np.ndarray:
 
 
 def _run(
-    o: Any, of: Lengths, x: np.ndarray, weights: RnnWeights, h0: Any, c0: Any, clip: float = 0.0
+    o: Any, of: Lengths, x: np.ndarray, weights: RnnWeights, h0: Any, c0: Any, random: Any, numbers: Any
 ) -> tuple[Any, ...]:  # fmt: skip
+    words: dict[str, Any] = {"clip": numbers[0]} if o.clipped else {}
+    if o.dropout:
+        low, high, *offset = (int(word) for word in random)
+        words = {"dropout": numbers[0], "seed": low + (high << 32), "offset": offset[0] + (offset[1] << 32)}
     return rnn.forward(
-        _padded(o, of, x), weights, h0, c0, of.lengths, reverse=o.reverse, merge=o.merge, clip=clip, return_reserve=True
+        _padded(o, of, x), weights, h0, c0, of.lengths, reverse=o.reverse, merge=o.merge, return_reserve=True, **words
     )
 
 
 def forward(values: Any, options: Any, numbers: Any) -> Any:
     """y, h_n, of an LSTM c_n; in training what the gradient reads."""
-    x, h0, c0, tables, *arrays = values
+    x, h0, c0, tables, random, *arrays = values
     o, of = options, _lengths(options, x, tables)
-    *results, reserve = _run(o, of, x, _network(o, arrays), h0, c0, numbers[0] if o.clipped else 0.0)
+    *results, reserve = _run(o, of, x, _network(o, arrays), h0, c0, random, numbers)
     found = [_as_given(o, of, results[0]), *results[1:]]
     return tuple(found + _kept(o, of, reserve, results) if o.way == "train" else found)
 
@@ -91,7 +95,7 @@ def _kept(o: Any, of: Lengths, reserve: Reserve, results: list[np.ndarray]) -> l
 
 def backward(values: Any, options: Any, numbers: Any) -> Any:
     """dx, dh0, of an LSTM dc0, and the gradients of the weights that are there."""
-    x, dy, dh_n, dc_n, _, saved, states, tables, *arrays = values
+    x, dy, dh_n, dc_n, _, saved, states, tables, random, *arrays = values
     o, of = options, _lengths(options, x, tables)
     batch = len(of.lengths)
 
@@ -101,7 +105,7 @@ def backward(values: Any, options: Any, numbers: Any) -> Any:
 
     heads = np.stack([np.stack(np.split(each[:batch], o.directions, -1)) for each in states])
     c0 = start(saved[:, :, :batch]) if o.cell == "lstm" else None
-    reserve = _run(o, of, x, _network(o, arrays), start(heads), c0)[-1]
+    reserve = _run(o, of, x, _network(o, arrays), start(heads), c0, random, numbers)[-1]
     dx, dh0, dc0, parts = rnn_backward.backward(None if dy is None else _padded(o, of, dy), dh_n, dc_n, reserve)
     found = [_as_given(o, of, dx), dh0, *([dc0] if o.cell == "lstm" else [])]
     return (*found, *(each for part in parts for each in part if each is not None))

@@ -12,6 +12,7 @@ from numbaprims.ops import _rnn_definition as definition
 from numbaprims.ops._rnn_problem import (
     B_GATES,
     B_PARTS,
+    B_RANDOM,
     B_SAVED,
     B_STATES,
     B_TABLES,
@@ -55,6 +56,7 @@ class Options(NamedTuple):
     reset_after: bool
     skip_input: bool
     clipped: bool
+    dropout: bool
     way: str
     packed: tuple[int, int] | None
     """(steps, batch) where x is packed rows."""
@@ -133,7 +135,7 @@ class _Sizes:
         o = self.options
         return RnnProblem(
             o.cell, dtype, self.steps, self.batch, self.rows, self.inputs, self.hidden, self.projected, o.layers,
-            o.directions, o.reverse, o.merge, lengths, o.reset_after, o.skip_input, o.clipped, o.way,
+            o.directions, o.reverse, o.merge, lengths, o.reset_after, o.skip_input, o.clipped, o.dropout, o.way,
             self.order(lies.x), lies,
         )  # fmt: skip
 
@@ -155,7 +157,7 @@ def _contiguous(array: Any) -> bool:
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     o = Options(*options)
-    x, _, _, tables, *weights = given.storages
+    x, _, _, tables, _, *weights = given.storages
     sizes, dtype = _Sizes(given, o, 0, tables, weights), given.dtypes[0]
     assert dtype is not None
     h, c = sizes.states()
@@ -183,8 +185,8 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
 
 def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
     o = Options(*options)
-    x, dy, _, _, *kept, tables = given.storages[:8]
-    weights = list(given.storages[8:])
+    x, dy, _, _, *kept, tables, _ = given.storages[:9]
+    weights = list(given.storages[9:])
     sizes, dtype = _Sizes(given, o, 0, tables, weights), given.dtypes[0]
     assert dtype is not None
     h, c = sizes.states()
@@ -203,7 +205,18 @@ def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
         if weight is not None:
             results.append(Result(weight.shape, dtype))
             slots.append(first + at)
-    places = (B_X, DY, DH_N, DC_N, B_GATES, B_SAVED, B_STATES, B_TABLES, *range(B_PARTS, B_PARTS + len(weights)))
+    places = (
+        B_X,
+        DY,
+        DH_N,
+        DC_N,
+        B_GATES,
+        B_SAVED,
+        B_STATES,
+        B_TABLES,
+        B_RANDOM,
+        *range(B_PARTS, B_PARTS + len(weights)),
+    )
     slots += [place for place, array in zip(places, given.storages, strict=True) if array is not None]
 
     def problem(made: Sequence[Any]) -> RnnProblem:
@@ -221,14 +234,14 @@ def _names(parts: int) -> list[str]:
 @functools.cache
 def forward_of(parts: int) -> Primitive:
     """Of networks with so many layers times directions."""
-    names = ("x", "h0", "c0", "lengths", *_names(parts))
-    return Primitive("rnn", names, _pose, _define, others=("lengths",))
+    names = ("x", "h0", "c0", "lengths", "random", *_names(parts))
+    return Primitive("rnn", names, _pose, _define, others=("lengths", "random"))
 
 
 @functools.cache
 def backward_of(parts: int) -> Primitive:
-    names = ("x", "dy", "dh_n", "dc_n", "gates", "saved", "states", "lengths", *_names(parts))
-    others = ("gates", "saved", "lengths")
+    names = ("x", "dy", "dh_n", "dc_n", "gates", "saved", "states", "lengths", "random", *_names(parts))
+    others = ("gates", "saved", "lengths", "random")
     return Primitive("rnn_backward", names, _pose_backward, _define_backward, others=others)
 
 

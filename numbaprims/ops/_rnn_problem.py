@@ -11,9 +11,9 @@ from numbaprims.dtypes import DTYPES
 #: Gates of each cell.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 #: Arrays of a launch before those of the parts, and of each part.
-Y, H_N, C_N, GATES_SAVED, SAVED, STATES, X, H0, C0, TABLES, PARTS = range(11)
+Y, H_N, C_N, GATES_SAVED, SAVED, STATES, X, H0, C0, TABLES, RANDOM, PARTS = range(12)
 #: Arrays of a launch of the gradient before those of the parts, which are weights and then their gradients.
-DX, DH0, DC0, DY, DH_N, DC_N, B_X, B_GATES, B_SAVED, B_STATES, B_TABLES, B_PARTS = range(12)
+DX, DH0, DC0, DY, DH_N, DC_N, B_X, B_GATES, B_SAVED, B_STATES, B_TABLES, B_RANDOM, B_PARTS = range(13)
 W_IH, W_HH, B_IH, B_HH, W_HR, PEEPHOLE, PART = range(7)
 
 
@@ -38,8 +38,8 @@ class RnnProblem(Problem):
     gradient reads, in the type that is computed in but for the states: gates (layers, directions, rows, gates *
     hidden), of an LSTM c and of a GRU the recurrent sum of n (layers, directions, batch + rows, hidden), states
     (layers, batch + rows, directions * state), the first rows of the last two being c0 and h0; x (time, batch, inputs),
-    h0, c0, the tables of lengths (`table_parts`), then of each layer and direction w_ih, w_hh, b_ih, b_hh, w_hr and the
-    peepholes.
+    h0, c0, the tables of lengths (`table_parts`), the seed and offset of dropout, then of each layer and direction
+    w_ih, w_hh, b_ih, b_hh, w_hr and the peepholes.
     """
 
     stem: ClassVar[str] = "rnn"
@@ -63,6 +63,8 @@ class RnnProblem(Problem):
     reset_after: bool
     skip_input: bool
     clipped: bool
+    dropout: bool
+    """Whether elements are dropped between layers."""
     way: str
     """"inference", "train" (with what the gradient reads) or "backward"."""
     order: str

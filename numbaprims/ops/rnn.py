@@ -12,6 +12,7 @@ from numbaprims.ops._docs import documented
 from numbaprims.ops._rnn_pose import Options, backward_of, forward_of
 from numbaprims.ops._rnn_problem import RnnProblem as RnnProblem
 from numbaprims.ops.primitive import _write, problems
+from numbaprims.philox import word64
 from numbaprims.recurrent.lengths import Lengths
 from numbaprims.recurrent.parts import RnnPart
 from numbaprims.recurrent.weights import RnnWeights
@@ -26,6 +27,8 @@ class RnnReserve(NamedTuple):
     weights: RnnWeights
     options: tuple[Any, ...]
     tables: Any
+    random: Any
+    numbers: tuple[float, ...]
     gates: Any
     saved: Any
     states: Any
@@ -69,17 +72,31 @@ def _tables(x: Any, lengths: Any, batch_sizes: Any, batch_first: bool) -> tuple[
     else:
         steps, batch = shape[1::-1] if batch_first else shape[:2]
         of = Lengths.of(lengths, steps, batch)
-    made = tables_of(of)
+    return _beside(x, tables_of(of)), packed
+
+
+def _beside(x: Any, made: np.ndarray) -> Any:
+    """Integers in the library and on the device of x."""
     if isinstance(x, np.ndarray):
-        return made, packed
+        return made
     found, storage = arrays.enter(x, "x")[2].empty(made.shape, "i64")
     _write(storage, made)
-    return found, packed
+    return found
+
+
+def _random(x: Any, p: float, seed: int, offset: int) -> Any:
+    """What dropout's stream is known by, in words of 32 bits."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout is {p!r}; a probability lies between 0 and 1")
+    seed, offset = word64(seed, "seed"), word64(offset, "offset")
+    low = 0xFFFFFFFF
+    return _beside(x, np.array([seed & low, seed >> 32, offset & low, offset >> 32], np.int64))
 
 
 def _call(
     cell: str, x: Any, weights: RnnWeights, h0: Any, c0: Any, lengths: Any, batch_sizes: Any, batch_first: bool,
     reverse: bool, merge: str, clip: float | None, way: str, out: Any = None,
+    dropout: tuple[float, int, int] = (0.0, 0, 0),
 ) -> Any:  # fmt: skip
     if not isinstance(weights, RnnWeights) or not weights.cell.startswith(cell):
         kind = f"those of {weights.cell}" if isinstance(weights, RnnWeights) else f"a {type(weights).__name__}"
@@ -101,17 +118,18 @@ def _call(
         tables, packed = _tables(x, lengths, batch_sizes, batch_first)
     options = Options(
         weights.cell, weights.layers, weights.directions, bool(batch_first), bool(reverse), merge, weights.reset_after,
-        weights.skip_input, clip is not None, way, packed,
+        weights.skip_input, clip is not None, bool(dropout[0]) and weights.layers > 1, way, packed,
     )  # fmt: skip
-    given = (x, h0, c0, tables, *(array for part in weights.parts for array in part))
-    numbers = (float(clip),) if clip is not None else ()
+    random = _random(x, *dropout) if options.dropout else None
+    given = (x, h0, c0, tables, random, *(array for part in weights.parts for array in part))
+    numbers = (float(clip),) if clip is not None else (float(dropout[0]),) if options.dropout else ()
     found: Any = forward_of(len(weights.parts))(given, tuple(options), numbers, out)
     if way != "train":
         return found
     count = 3 if weights.cell == "lstm" else 2
     *kept, states = found[count:]
     gates, saved = (*kept, None, None)[:2]
-    return (*found[:count], RnnReserve(x, weights, tuple(options), tables, gates, saved, states))
+    return (*found[:count], RnnReserve(x, weights, tuple(options), tables, random, numbers, gates, saved, states))
 
 
 def _gradient(cell: str, dy: Any, dh_n: Any, dc_n: Any, reserve: RnnReserve) -> Any:
@@ -120,10 +138,10 @@ def _gradient(cell: str, dy: Any, dh_n: Any, dc_n: Any, reserve: RnnReserve) -> 
     weights = reserve.weights
     options = Options(*reserve.options)._replace(way="backward")
     given = (
-        reserve.x, dy, dh_n, dc_n, reserve.gates, reserve.saved, reserve.states, reserve.tables,
+        reserve.x, dy, dh_n, dc_n, reserve.gates, reserve.saved, reserve.states, reserve.tables, reserve.random,
         *(array for part in weights.parts for array in part),
     )  # fmt: skip
-    gradients: Any = iter(backward_of(len(weights.parts))(given, tuple(options)))
+    gradients: Any = iter(backward_of(len(weights.parts))(given, tuple(options), reserve.numbers))
     count = 3 if weights.cell == "lstm" else 2
     results = [next(gradients) for _ in range(count)]
     parts = tuple(RnnPart(*(None if array is None else next(gradients) for array in part)) for part in weights.parts)
@@ -230,6 +248,12 @@ def rnn(
 
 
 _TRAIN = """
+Args:
+    dropout: the probability of an element to be dropped between two layers; what is kept is divided by 1 - dropout.
+        Behind layer k it is ``numbaprims.philox.dropout_mask((T, N, width), dropout, seed, offset + k)``, the same on
+        every device, whatever `batch_first` and the lengths.
+    seed: of the random stream, 0 to 2**64 - 1.
+    offset: of the stream, 0 to 2**64 - 1; a call takes those from `offset` to `offset + layers - 2`.
 Returns:
     What the function without `_train` gives, and what the gradient reads: an `RnnReserve`.
 """
@@ -238,28 +262,40 @@ Returns:
 @documented(_COMMON, _TRAIN)
 def lstm_train(
     x: Any, weights: RnnWeights, h0: Any = None, c0: Any = None, *, lengths: Any = None, batch_sizes: Any = None,
-    batch_first: bool = False, reverse: bool = False, merge: str = "concat",
+    batch_first: bool = False, reverse: bool = False, merge: str = "concat", dropout: float = 0.0, seed: int = 0,
+    offset: int = 0,
 ) -> Any:  # fmt: skip
     """Run an LSTM as `lstm`, and keep what `lstm_backward` reads."""
-    return _call("lstm", x, weights, h0, c0, lengths, batch_sizes, batch_first, reverse, merge, None, "train")
+    return _call(
+        "lstm", x, weights, h0, c0, lengths, batch_sizes, batch_first, reverse, merge, None, "train", None,
+        (dropout, seed, offset),
+    )  # fmt: skip
 
 
 @documented(_COMMON, _TRAIN)
 def gru_train(
     x: Any, weights: RnnWeights, h0: Any = None, *, lengths: Any = None, batch_sizes: Any = None,
-    batch_first: bool = False, reverse: bool = False, merge: str = "concat",
+    batch_first: bool = False, reverse: bool = False, merge: str = "concat", dropout: float = 0.0, seed: int = 0,
+    offset: int = 0,
 ) -> Any:  # fmt: skip
     """Run gated recurrent units as `gru`, and keep what `gru_backward` reads."""
-    return _call("gru", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, None, "train")
+    return _call(
+        "gru", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, None, "train", None,
+        (dropout, seed, offset),
+    )  # fmt: skip
 
 
 @documented(_COMMON, _TRAIN)
 def rnn_train(
     x: Any, weights: RnnWeights, h0: Any = None, *, lengths: Any = None, batch_sizes: Any = None,
-    batch_first: bool = False, reverse: bool = False, merge: str = "concat",
+    batch_first: bool = False, reverse: bool = False, merge: str = "concat", dropout: float = 0.0, seed: int = 0,
+    offset: int = 0,
 ) -> Any:  # fmt: skip
     """Run a network as `rnn`, and keep what `rnn_backward` reads."""
-    return _call("rnn", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, None, "train")
+    return _call(
+        "rnn", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, None, "train", None,
+        (dropout, seed, offset),
+    )  # fmt: skip
 
 
 _BACKWARD = """
@@ -343,8 +379,12 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     if p.way != "backward":
         if p.clipped:
             words["clip"] = 3.0
+        if p.dropout:
+            words["dropout"] = 0.5
         return cell + ("_train" if p.way == "train" else ""), (x, weights), words
     table: Any = {"lstm": lstm_train, "gru": gru_train, "rnn": rnn_train}
+    if p.dropout:
+        words["dropout"] = 0.5
     y, h_n, *c_n, reserve = table[cell](x, weights, **words)
     return f"{cell}_backward", (y, h_n, *c_n, reserve), {}
 

@@ -39,6 +39,12 @@ ROWS = Arguments(
     ),
 )  # fmt: skip
 
+# Dropout of rows of x into rows of out, which may be the same: `table` says which row of the padded array each is,
+# random are the halves of the seed and of the offset of the stream, to which `layer` is added.
+DROPOUT = Arguments(
+    arrays=("out", "x", "table", "random"), floats=("p",), ints=("width", "out_row", "x_row", "layer")
+)  # fmt: skip
+
 # A step of the gradient.  `a` times the packed weights r is what comes from the step after; dy from above; carry what a
 # cell hands on beside its gates, and dh_n; dc the same of c.  gates, saved, states: the reserve.  dg: gradients of
 # gates before their activation on the side of the inputs, dgh on that of the states; dm: of a projected state, m: what

@@ -98,6 +98,10 @@ class Forward(Network, abc.ABC):
         last = layer == p.layers - 1
         if self.adds or (last and self.copies):
             y = self.merged(y, last)
+        if p.dropout and not last:
+            place = self.region(p.rows * p.width, p.dtype)
+            self.dropped(layer, place, y, p.dtype, p.width)
+            y = self.packed(place, p.dtype, p.width)
         return y
 
     @property

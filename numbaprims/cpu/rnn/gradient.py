@@ -48,6 +48,8 @@ class Gradient(Network):
         p = self.p
         dy = self.packed_wide(array(DY), p.lies.dy, p.width)
         for layer in range(p.layers - 1, -1, -1):
+            if p.dropout and layer < p.layers - 1:
+                self.dropped(layer, dy.place, dy, self.compute, p.width)
             dy = self.back(layer, dy)
         self.unpacked(array(DX), p.lies.y, dy, p.inputs, 0)
         return self.joined()
@@ -100,14 +102,17 @@ class Gradient(Network):
             return self.packed_wide(array(B_X), p.lies.x, p.inputs)
         states = self.states(layer - 1)
         source = behind(states.place, p.batch * states.row * DTYPES[p.dtype].itemsize)
-        if p.dtype == self.compute and not self.adds:
+        if p.dtype == self.compute and not self.adds and not p.dropout:
             return Matrix(source, p.dtype, states.row, 0)
         place = self.region(p.rows * p.width)
         self.rows(
             p.rows, p.width, place, source, (p.dtype, self.compute), x_row=states.row,
             second=p.state if self.adds else 0,
         )  # fmt: skip
-        return Matrix(place, self.compute, p.width, 0)
+        x = Matrix(place, self.compute, p.width, 0)
+        if p.dropout:
+            self.dropped(layer - 1, place, x, self.compute, p.width)
+        return x
 
     # ---------------------------------------------------------------- a layer
 

@@ -8,9 +8,10 @@ cache, and end in the new state of these units while they lie there.
 from __future__ import annotations
 
 import functools
+import math
 
-from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.rnn.arguments import BACK, NUMBERS, PACK, ROWS, STEP
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.rnn.arguments import BACK, DROPOUT, NUMBERS, PACK, ROWS, STEP
 from numbaprims.cpu.rnn.cells import Form, end_rows
 from numbaprims.cpu.rnn.cells_backward import end_backward
 from numbaprims.cpu.simd import (
@@ -20,6 +21,7 @@ from numbaprims.cpu.simd import (
     load_wide_rows,
     load_wide_scalar,
     load_word,
+    scalar,
     store,
     store_first,
     store_narrow_first,
@@ -32,6 +34,7 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
+from numbaprims.philox import MULTIPLIERS, ROUNDS, WEYL
 
 #: Rows of a block: their sums stay in the first- or second-level cache from kc to kc.
 BLOCK = 48
@@ -264,3 +267,49 @@ def make_rows(source: str, result: str, W: int) -> RangeKernel:
                     store_narrow_scalar(out, v, load_wide_scalar(x, v * args.x_column))
 
     return rnn_rows
+
+
+MULTIPLY_0, MULTIPLY_1, WEYL_0, WEYL_1 = (*MULTIPLIERS, *WEYL)
+LOW = 0xFFFFFFFF
+
+
+@helper
+def random_block(block, seed, offset):  # type: ignore[no-untyped-def]
+    """Four words of 32 bits of a stream, as `numbaprims.philox`."""
+    c0, c1, c2, c3 = block & LOW, (block >> 32) & LOW, offset & LOW, (offset >> 32) & LOW
+    k0, k1 = seed & LOW, (seed >> 32) & LOW
+    for _ in range(ROUNDS):
+        # products of 32 by 32 bits, whose upper half is taken without the sign
+        p0, p1 = MULTIPLY_0 * c0, MULTIPLY_1 * c2
+        c0, c1, c2, c3 = ((p1 >> 32) & LOW) ^ c1 ^ k0, p1 & LOW, ((p0 >> 32) & LOW) ^ c3 ^ k1, p0 & LOW
+        k0, k1 = (k0 + WEYL_0) & LOW, (k1 + WEYL_1) & LOW
+    return c0, c1, c2, c3
+
+
+@functools.cache
+def make_dropout(source: str, result: str) -> RangeKernel:
+    """Rows lo ... hi - 1: an element is kept where its word of the stream is at least p 2**32, and divided by 1 - p."""
+    types = DROPOUT.types(out=result, x=source, table="i64", random="i64")
+    compute = "f64" if source == "f64" else "f32"
+
+    @range_kernel("rnn_dropout", types, spec=(source, result))
+    def rnn_dropout(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        width, table = args.width, address_of(args.table)
+        random = address_of(args.random)
+        seed = load_word(random, 0) + (load_word(random, 1) << 32)
+        offset = load_word(random, 2) + (load_word(random, 3) << 32) + args.layer
+        least = int(math.ceil(args.p * 4294967296.0))
+        factor = 1.0 / (1.0 - args.p) if args.p < 1.0 else 0.0
+        for j in range(lo, hi):
+            out, x = advance(args.out, j * args.out_row), advance(args.x, j * args.x_row)
+            start = (load_word(table, j) if table != 0 else j) * width
+            w0 = w1 = w2 = w3 = 0
+            for e in range(width):
+                place = (start + e) % 4
+                if e == 0 or place == 0:
+                    w0, w1, w2, w3 = random_block((start + e) // 4, seed, offset)
+                word = w0 if place == 0 else w1 if place == 1 else w2 if place == 2 else w3
+                value = load_wide_scalar(x, e)
+                store_narrow_scalar(out, e, scalar(factor if word >= least else 0.0, compute) * value)
+
+    return rnn_dropout

@@ -7,13 +7,25 @@ from typing import Any
 
 from numbaprims.cpu.gemm import SOLVERS as PRODUCTS
 from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
-from numbaprims.cpu.rnn.arguments import NUMBERS, ROWS
-from numbaprims.cpu.rnn.kernels import make_numbers, make_rows
+from numbaprims.cpu.rnn.arguments import DROPOUT, NUMBERS, ROWS
+from numbaprims.cpu.rnn.kernels import make_dropout, make_numbers, make_rows
 from numbaprims.cpu.simd import lanes
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
-from numbaprims.ops._rnn_problem import B_HH, B_IH, PEEPHOLE, TABLES, W_HH, W_HR, W_IH, RnnProblem, table_parts
+from numbaprims.ops._rnn_problem import (
+    B_HH,
+    B_IH,
+    B_RANDOM,
+    PEEPHOLE,
+    RANDOM,
+    TABLES,
+    W_HH,
+    W_HR,
+    W_IH,
+    RnnProblem,
+    table_parts,
+)
 from numbaprims.ops.epilogue import Activation
 
 LINE = 64
@@ -137,6 +149,14 @@ class Network:
     def packed(self, place: Bind, dtype: str, width: int) -> Matrix:
         """Rows that are packed: those of one time follow one another."""
         return Matrix(place, dtype, width, width if self.p.lengths else width * self.p.batch)
+
+    def dropped(self, layer: int, to: Bind, x: Matrix, dtype: str, width: int) -> None:
+        """Rows behind a layer with elements dropped, in `dtype`; their places are those of the padded array."""
+        p = self.p
+        random = array(B_RANDOM if p.way == "backward" else RANDOM)
+        ints = {"width": width, "out_row": width, "x_row": x.row, "layer": layer}
+        program = Program.of(DROPOUT, ints, [(make_dropout(x.dtype, dtype), p.rows, max(1, p.rows // 32))])
+        self.add(program, to, x.place, self.table("gather"), random, floats=(0,))
 
     def unpacked(self, out: Bind, lies: tuple[int, int], x: Matrix, width: int, second: int) -> None:
         """Packed rows where a call has them, zeros behind a sequence's end."""
