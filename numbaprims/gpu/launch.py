@@ -1,7 +1,7 @@
 """Programs: what a GPU solver runs, as data that can be printed; and their launchers, which `bind` returns.
 
-A program is steps, one after another, and *regions* of scratch memory by name.  A step is a kernel, or a launcher of
-another program (gemm's, say) over regions and parts of the call's arrays.
+A program is steps, one after another, and *regions* of scratch memory by name.  A step is a kernel, a launcher of
+another program (gemm's, say) over regions and parts of the call's arrays, or a loop of such steps.
 
 A launcher allocates nothing but scratch memory, from the caller's library and in the order of its stream, and waits
 for nothing, so that a call with `out` can be captured in a CUDA graph once its kernels are loaded.
@@ -9,6 +9,7 @@ for nothing, so that a call with `out` can be captured in a CUDA graph once its 
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -59,6 +60,12 @@ class Nested(NamedTuple):
 
     def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
         """Launch it."""
+        self.ready(library, arrays, floats, addresses)()
+
+    def ready(
+        self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses
+    ) -> Callable[[], None]:
+        """What launches it, its arrays and floats given."""
         given: list[Memory | None] = []
         for part in self.parts:
             if part is None:
@@ -69,13 +76,40 @@ class Nested(NamedTuple):
                 view = arrays[part.of]
                 given.append(None if view is None else Memory(library, view.pointer + part.offset))
         given += [None] * (7 - len(given))
-        self.launch(*given, *(floats if self.floats is None else self.floats))
+        return functools.partial(self.launch, *given, *(floats if self.floats is None else self.floats))
+
+
+class Loop(NamedTuple):
+    """Steps that are repeated, a time loop; the last parameter of its kernels is the number of the repetition, an int32
+    that `values` leaves out.  All other values are made once."""
+
+    steps: tuple[Step | Nested, ...]
+    times: int
+
+    def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
+        """Launch them all."""
+        driver = devices.current(library.index)
+        stream = library.stream()
+        ready: list[tuple[Callable[..., None], tuple[Any, ...] | None]] = []
+        for one in self.steps:
+            if isinstance(one, Step):
+                kernel, grid, values = one
+                given = (kernel.loaded(driver), grid, kernel.block, kernel.shared, stream, kernel.kinds)
+                ready.append((functools.partial(driver.launch, *given), values(arrays, floats, addresses)))
+            else:
+                ready.append((one.ready(library, arrays, floats, addresses), None))
+        for number in range(self.times):
+            for launch, fixed in ready:
+                if fixed is None:
+                    launch()
+                else:
+                    launch((*fixed, number))
 
 
 class Program:
     """Steps, and bytes of regions by name, which hold whatever was there."""
 
-    def __init__(self, steps: Sequence[Step | Nested], regions: Mapping[str, int] | None = None) -> None:
+    def __init__(self, steps: Sequence[Step | Nested | Loop], regions: Mapping[str, int] | None = None) -> None:
         self.steps = tuple(steps)
         self.regions = dict(regions or {})
         self.offsets: dict[str, int] = {}
@@ -89,7 +123,8 @@ class Program:
     @property
     def nbytes(self) -> int:
         """Bytes of scratch memory, with what the launchers inside ask for besides, one after another."""
-        inside = (program_of(one.launch).nbytes for one in self.steps if isinstance(one, Nested))
+        flat = (each for one in self.steps for each in (one.steps if isinstance(one, Loop) else (one,)))
+        inside = (program_of(one.launch).nbytes for one in flat if isinstance(one, Nested))
         return self.own + max(inside, default=0)
 
     def launcher(self) -> Callable[..., None]:
@@ -127,7 +162,9 @@ class Program:
     def __str__(self) -> str:
         lines = []
         for one in self.steps:
-            if isinstance(one, Step):
+            if isinstance(one, Loop):
+                lines += [f"{one.times} times:", textwrap.indent(str(Program(one.steps)), "  ")]
+            elif isinstance(one, Step):
                 blocks = " x ".join(str(n) for n in one.grid if n > 1) or "1"
                 lines.append(f"{one.kernel.name}: {blocks} blocks of {one.kernel.threads} threads")
             else:
@@ -146,7 +183,9 @@ def step(kernel: GpuKernel, grid: int | tuple[int, ...], values: Values) -> Step
     return Step(kernel, (x, y, z), values)
 
 
-def make_launcher(steps: Sequence[Step | Nested], regions: Mapping[str, int] | None = None) -> Callable[..., None]:
+def make_launcher(
+    steps: Sequence[Step | Nested | Loop], regions: Mapping[str, int] | None = None
+) -> Callable[..., None]:
     """The launcher of a program."""
     return Program(steps, regions).launcher()
 
