@@ -8,7 +8,7 @@ import pytest
 import numbaprims
 from numbaprims.dispatch import registry
 from numbaprims.gpu.jit import block_index, gpu_kernel, thread_index, types
-from numbaprims.gpu.launch import REGION, Nested, Part, Program, make_launcher, program_of, step
+from numbaprims.gpu.launch import REGION, Loop, Nested, Part, Program, make_launcher, program_of, step
 from numbaprims.gpu.memory import empty, storage_view, to_device
 
 F32 = types.float32
@@ -52,6 +52,37 @@ def test_regions_by_name(gpu):
     ]  # fmt: skip
     with pytest.raises(KeyError, match="c"):
         make_launcher([added("c", 1)], {"a": 128})(*views(out, to_device(x)))
+
+
+@functools.cache
+def make_count():
+    """out += 10**step."""
+
+    @gpu_kernel("test_count", types.void(types.CPointer(types.int32), types.int32), (), threads=1)
+    def count(out, step):
+        by = types.int32(1)
+        for _ in range(step):
+            by = types.int32(by * 10)
+        out[0] += by
+
+    return count
+
+
+def test_a_loop(gpu):
+    """Its kernels get the number of the repetition, its launchers do not; all other values are made once."""
+    made = []
+
+    def values(arrays, floats, at):
+        made.append(arrays[1])
+        return (arrays[1].pointer,)
+
+    inside = make_launcher([added("r", 0), added(0, "r")], {"r": 128})
+    program = Program([Loop((step(make_count(), 1, values), Nested(inside, (Part(0),))), 3)])
+    out, count = to_device(np.zeros(32, np.float32)), to_device(np.zeros(1, np.int32))
+    program.launcher()(*views(out, count), f0=1.0)
+    assert count.to_host() == 111 and len(made) == 1 and program.nbytes == 128
+    np.testing.assert_array_equal(out.to_host(), np.full(32, 6, np.float32))
+    assert str(program).splitlines()[0] == "3 times:"
 
 
 def test_a_launcher_inside_of_a_program(gpu):
