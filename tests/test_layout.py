@@ -61,7 +61,17 @@ MAY_IMPORT = {
     # explain looks names up in the package's own table of public names, hence ""
     "dispatch": {"tuning", "settings", "arrays", "device_arrays", "shapes", "workspace", "reference", ""},
     "ops": {"dispatch", "settings", "arrays", "shapes", "reference", "formulas", "stacks", "recurrent", "philox"},
-    "fusion": {"ops", "stacks", "settings", "arrays", "shapes", "reference", "dispatch.explain", "dispatch.registry"},
+    "fusion": {
+        "ops",
+        "stacks",
+        "settings",
+        "arrays",
+        "shapes",
+        "reference",
+        "dispatch.explain",
+        "dispatch.registry",
+        "dispatch.launchers",
+    },  # fmt: skip
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
     "frontends": {"ops", "fusion", "settings", "arrays", "shapes", ""},
     # the public functions by name, hence ""; what `forget` clears

@@ -21,7 +21,8 @@ import numpy as np
 
 from numbaprims import settings
 from numbaprims.cpu.call_entry import ALIGN, FLOAT, NOTHING, R_HASH, TEMPORARY, make_entry
-from numbaprims.cpu.program import ARRAYS, Program, array as word_of
+from numbaprims.cpu.program import array as word_of
+from numbaprims.cpu.recording import NOWHERE, Recording, extent, place_of, stand_in
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, FLOAT_SLOTS
 from numbaprims.cpu.simd.call_sites import (
     ARRAYS_AT,
@@ -38,7 +39,6 @@ from numbaprims.cpu.simd.call_sites import (
 
 # Kinds of arrays that one site remembers, some 2 KB each; later ones take the long way through Python.
 CAPACITY = 4096
-_EMPTY = 1 << 62
 
 # Held for as long as a table is looked at, by nobody who compiles.
 _lock = threading.Lock()
@@ -76,8 +76,7 @@ class _Operand(NamedTuple):
         return np.dtype(self.kind.dtype).itemsize
 
     def extent(self) -> tuple[int, int]:
-        """The bytes that it takes, counted from its first element: from, to.  An empty one lies beside everything."""
-        return _extent(self.shape, self.strides, self.size)
+        return extent(self.shape, self.strides, self.size)
 
     def is_aligned(self) -> bool:
         return self.kind.aligned and not any(x % self.size for x in (self.pointer, *self.strides))
@@ -85,7 +84,7 @@ class _Operand(NamedTuple):
     def view(self) -> np.ndarray:
         """The caller's array; valid while its call lasts."""
         low, high = self.extent()
-        if low == _EMPTY:
+        if low == NOWHERE:
             return _frozen(np.zeros(self.shape, self.kind.dtype), self.kind.writeable)
         memory: Any = (ctypes.c_char * (high - low)).from_address(self.pointer + low)
         made = np.ndarray(self.shape, self.kind.dtype, memory, -low, self.strides)
@@ -93,65 +92,12 @@ class _Operand(NamedTuple):
 
     def stand_in(self) -> np.ndarray:
         """An array that lies as the caller's does, in memory of its own that nobody touches."""
-        low, high = self.extent()
-        if low == _EMPTY:
-            low, high = 0, self.size
-        memory = np.zeros(high - low + ALIGN, np.uint8)
-        start = -memory.ctypes.data % ALIGN - low
-        made = np.ndarray(self.shape, self.kind.dtype, memory.data, start, self.strides)
-        return _frozen(made, self.kind.writeable)
-
-
-def _extent(shape: Sequence[int], strides: Sequence[int], size: int) -> tuple[int, int]:
-    if 0 in shape:
-        return _EMPTY, -_EMPTY
-    steps = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
-    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + size
+        return _frozen(stand_in(self.shape, self.strides, self.kind.dtype), self.kind.writeable)
 
 
 def _frozen(array: np.ndarray, writeable: bool) -> np.ndarray:
     array.flags.writeable = writeable
     return array
-
-
-class _Launch(NamedTuple):
-    """A launch that was recorded."""
-
-    program: Program | None
-    arrays: tuple[Any, ...]
-    floats: tuple[float, ...]
-    outputs: tuple[int, ...]
-
-
-class Recording:
-    """Settings under which the launchers of one call write down what they would run (`settings.trial`)."""
-
-    def __init__(self) -> None:
-        self.launches: list[_Launch] = []
-        self._unbound = 0
-
-    @property
-    def whole(self) -> bool:
-        """Whether the launches are all of the call: what has no elements may be done by its definition."""
-        return bool(self.launches) and self._unbound == 0
-
-    def choice(self, problem: Any) -> None:
-        """The solver is chosen as ever."""
-        self._unbound += 1
-
-    def wrap(self, launch: Any, rule: str, outputs: tuple[int, ...]) -> Callable[..., None]:
-        """In the place of a launcher that would run a program."""
-        self._unbound -= 1
-
-        def record(*given: Any, more: Sequence[Any] = (), **floats: float) -> None:
-            numbers = [*given[ARRAYS:], *[0.0] * FLOAT_SLOTS][:FLOAT_SLOTS]
-            for name, value in floats.items():
-                numbers[int(name[1:])] = value
-            arrays = (*given[:ARRAYS], *[None] * (ARRAYS - len(given)), *more)
-            program = getattr(launch, "program", None)  # a solver of the user's may run something else
-            self.launches.append(_Launch(program, arrays, tuple(map(float, numbers)), outputs))
-
-        return record
 
 
 class Site:
@@ -281,16 +227,16 @@ class Site:
             launches += [program.address, len(launch.arrays) + FLOAT_SLOTS]
             for number in (*launch.outputs, *range(len(launch.arrays))):
                 array = launch.arrays[number]
-                if array is None or not array.size or _place_of(array, places) is not None:
+                if array is None or not array.size or place_of(array, places) is not None:
                     continue
                 if number not in launch.outputs:
                     return None  # Python has filled it
-                low, high = _extent(array.shape, array.strides, array.itemsize)
+                low, high = extent(array.shape, array.strides, array.itemsize)
                 start = array.ctypes.data
                 places.append((start + low, start + high, start + low, TEMPORARY, temporary))
                 temporary += -(-(high - low) // ALIGN) * ALIGN
             for number, array in enumerate(launch.arrays):
-                which, offset = _place_of(array, places) or (NOTHING, 0)
+                which, offset = place_of(array, places) or (NOTHING, 0)
                 launches += [word_of(number).word, which, offset]
             for i, value in enumerate(launch.floats):
                 bits = struct.unpack("q", struct.pack("d", value))[0]
@@ -348,15 +294,6 @@ class Site:
             if known is None:
                 return self.address + 8 * (SITE_WORDS - 1), 0
             return table + 8 * (1 + known[1]), address
-
-
-def _place_of(array: Any, places: Sequence[tuple[int, ...]]) -> tuple[int, int] | None:
-    """What an array of a launch lies in, an array of the call or a temporary one, and how far behind its start."""
-    if array is None or not array.size:
-        return None
-    data = array.ctypes.data
-    inside = [(which, offset + data - start) for low, high, start, which, offset in places if low <= data < high]
-    return inside[0] if inside else None
 
 
 def _relations(operands: Sequence[_Operand]) -> tuple[bool, ...] | None:

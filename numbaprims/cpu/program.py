@@ -74,7 +74,8 @@ class Block(NamedTuple):
         """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""
         slot, floats, whole = self.args.slot, self.args.floats, self.binds is None
         first = INT_SLOT if whole else 0
-        fixed = [0] * (-(-(self.args.used - first) // FIXED) * FIXED)
+        used = max([self.args.used, *(slot(name) + 1 for name in self.fixed)])
+        fixed = [0] * (-(-(used - first) // FIXED) * FIXED)
         for name, value in self.fixed.items():
             fixed[slot(name) - first] = _bits(value) if name in floats else int(value)
         bound: list[int] = []
@@ -220,8 +221,9 @@ class Part(NamedTuple):
     """A program as a part of another: what its arrays and floats are there."""
 
     program: Program
-    arrays: Sequence[Bind | None]
-    """Of its arrays, in order; None for one that it does not have."""
+    arrays: Sequence[Bind | int | None]
+    """Of its arrays, in order; None for one that it does not have, a number for one that always lies at that address,
+    which steps do not move."""
     floats: Sequence[int | float]
     """An int is the number of a float of the call, a float a constant."""
 
@@ -281,6 +283,8 @@ def _bound(block: Block, part: Part, own: int) -> Block:
         else:
             number = word if word < ARRAYS else word - FURTHER + ARRAYS
             target = part.arrays[number] if number < len(part.arrays) else None
-            if target is not None:
+            if isinstance(target, int):
+                fixed[name] = target + bind.offset
+            elif target is not None:
                 binds[name] = Bind(target.word, target.offset + bind.offset, target.stride + bind.stride)
     return Block(block.args, fixed, binds)

@@ -159,6 +159,11 @@ def clock(device: str) -> Any:
     return None if kind == "cpu" else importlib.import_module("numbaprims.gpu.driver").current(index).clock()
 
 
+def joining() -> Any:
+    """The module that makes one program of the launches of several calls."""
+    return importlib.import_module("numbaprims.cpu.joined")
+
+
 def memory() -> Any:
     """The module that moves arrays between the host and GPUs."""
     return importlib.import_module("numbaprims.gpu.memory")

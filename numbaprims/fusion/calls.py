@@ -1,4 +1,4 @@
-"""The native calls that a fusion plan makes: what each is given, which memory it touches, and how it is bound."""
+"""The calls that a fusion plan is made of: what each is given, which memory it touches, and how it is bound."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from numbaprims.ops import (
     conv as convs,
     conv_quantized,
     gemm as products,
+    softmax as softmaxes,
     stack as stacks,
 )
+from numbaprims.ops.activation import activation
 from numbaprims.ops.primitive import problems
-from numbaprims.reference.convert import from_float64, to_float64
+from numbaprims.reference.convert import from_float64
 from numbaprims.stacks.operations import Operation, Pointwise
 
 Arguments = dict[Operator, dict[str, Any]]
@@ -37,8 +39,19 @@ class Part(NamedTuple):
     role: str
 
 
+def filled(operators: Sequence[Operator], given: Arguments, library: arrays.Library) -> Arguments:
+    """Arguments, of those that are not set ones."""
+    return {
+        operator: {
+            name: library.wrap(from_float64(np.ones(it.shape), it.dtypes[0]), it.dtypes[0]) if it.dtypes else 1
+            for name, it in operator.arguments.items() if it.needed
+        } | given.get(operator, {})
+        for operator in operators
+    }  # fmt: skip
+
+
 class Call:
-    """Consecutive operators that run as one native call."""
+    """Consecutive operators that run as one call of a public function."""
 
     function: ClassVar[str]
     """The public function that is called."""
@@ -47,7 +60,7 @@ class Call:
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = tuple(parts)
-        self.first = parts[0].operator
+        self.first = self.product = parts[0].operator
         self.x, self.y = self.first.x, parts[-1].operator.y
 
     def of(self, *roles: str) -> list[Any]:
@@ -68,13 +81,7 @@ class Call:
 
     def problem(self, given: Arguments, library: arrays.Library) -> Any:
         """The problem that a run poses to the dispatcher; arguments that are not set are ones."""
-        full = {
-            operator: {
-                name: library.wrap(from_float64(np.ones(it.shape), it.dtypes[0]), it.dtypes[0]) if it.dtypes else 1
-                for name, it in operator.arguments.items() if it.needed
-            } | given.get(operator, {})
-            for operator, _ in self.parts
-        }  # fmt: skip
+        full = filled([operator for operator, _ in self.parts], given, library)
 
         def run(x: Any) -> Any:
             return self.bind(full, library)(x, None, full)
@@ -87,28 +94,42 @@ class Call:
 
 
 class ProductCall(Call):
-    """`conv` or `gemm` with everything that fits into its epilogue, by a plan of theirs where nothing is added."""
+    """`conv` or `gemm` with what is affine in front of it and everything that fits into its epilogue, by a plan of
+    theirs where nothing is added."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(parts)
+        self.product = self.of("product")[0]
 
     def operands(self) -> list[tuple[tuple[int, ...], str]]:
-        bias = [((self.first.y.channels,), self.first.y.dtype)] if self.of("affine") else []
-        return [*self.first.arrays(), *bias, *(each.x[:2] for each in self.of("add"))]
+        y = self.product.y
+        bias = [((y.channels,), y.dtype)] if self.of("front", "affine") else []
+        return [*self.product.arrays(), *bias, *(each.x[:2] for each in self.of("add"))]
 
     def folded(self, given: Arguments, library: arrays.Library) -> tuple[Any, Any]:
         """Weight and bias with all that is affine in them: computed in float64, rounded once."""
-        weight, linear, y = given[self.first]["weight"], self.of("affine"), self.first.y
-        only_biases = all(isinstance(each, Bias) for each in linear)
-        if not linear:
+        weight, front, behind, y = given[self.product]["weight"], self.of("front"), self.of("affine"), self.product.y
+        if not front and not behind:
             return weight, None
-        if len(linear) == 1 and only_biases and arrays.enter(given[linear[0]]["bias"], "bias")[1] == y.dtype:
-            return weight, given[linear[0]]["bias"]
-        factor, shift = np.ones(y.channels), np.zeros(y.channels)
-        for operator in linear:
-            by, plus = operator.affine(in_float64(operator, given[operator]))
-            factor, shift = factor * by, shift * by + plus
-        if not only_biases:
-            storage, dtype, _ = arrays.enter(weight, "weight")
-            values = to_float64(storage, dtype) * factor.reshape(-1, *(1,) * (storage.ndim - 1))
-            weight = library.wrap(from_float64(values, dtype), dtype)
+        only_biases = all(isinstance(each, Bias) for each in behind)
+        if not front and len(behind) == 1 and only_biases:
+            bias = given[behind[0]]["bias"]
+            if arrays.enter(bias, "bias")[1] == y.dtype:
+                return weight, bias
+        factor, shift = _affine(behind, given, y.channels)
+        if front or not only_biases:
+            values = in_float64(self.product, given[self.product])["weight"]
+            by, plus = _affine(front, given, self.product.x.channels)
+            # a group's filters see its channels, (K, C / groups) of all
+            k, c = values.shape[:2]
+            groups = by.size // c
+            by, plus = (
+                np.repeat(each.reshape(groups, c), k // groups, axis=0).reshape(k, c, *(1,) * (values.ndim - 2))
+                for each in (by, plus)
+            )
+            shift = shift + factor * (values * plus).reshape(k, -1).sum(axis=1)
+            values = values * by * factor.reshape(-1, *(1,) * (values.ndim - 1))
+            weight = library.wrap(from_float64(values, self.product.x.dtype), self.product.x.dtype)
         return weight, library.wrap(from_float64(shift, y.dtype), y.dtype)
 
     def bind(self, given: Arguments, library: arrays.Library) -> Run:
@@ -137,6 +158,15 @@ class ProductCall(Call):
         return functools.partial(products.gemm, b=weight, **words)
 
 
+def _affine(operators: Sequence[Operator], given: Arguments, channels: int) -> tuple[Any, Any]:
+    """(factor, shift) of operators one after another, a value a channel."""
+    factor, shift = np.ones(channels), np.zeros(channels)
+    for operator in operators:
+        by, plus = operator.affine(in_float64(operator, given[operator]))
+        factor, shift = factor * by, shift * by + plus
+    return factor, shift
+
+
 class GemmCall(ProductCall):
     """``numbaprims.gemm`` by the transpose of a weight."""
 
@@ -154,9 +184,9 @@ class ConvCall(ProductCall):
     function = "conv"
 
     def words(self, given: Arguments) -> dict[str, Any]:
-        if given[self.first].get("x_zero_point") or given[self.first].get("weight_zero_point"):
-            raise ValueError(f"{self.first.label}: zero points need a scale and a cast to int8 or uint8 behind it")
-        return self.first.words()
+        if given[self.product].get("x_zero_point") or given[self.product].get("weight_zero_point"):
+            raise ValueError(f"{self.product.label}: zero points need a scale and a cast to int8 or uint8 behind it")
+        return self.product.words()
 
     def plan(self, weight: Any, **words: Any) -> Any:
         if "out_dtype" in words:
@@ -182,6 +212,16 @@ class QuantizedCall(Call):
             x, 1.0, by.get("x_zero_point", 0), by["weight"], scale, by.get("weight_zero_point", 0), to["scale"], zero,
             bias, **words, out=out,
         )  # fmt: skip
+
+
+class SoftmaxCall(Call):
+    """``numbaprims.softmax``."""
+
+    function = "softmax"
+    in_place = True
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        return lambda x, out, live: softmaxes.softmax(x, axis=self.first.axis, out=out)
 
 
 class TrainCall(Call):
@@ -244,19 +284,28 @@ class StackCall(Call):
             more = [live[each]["added"] for each in added]
             if view == self.x.shape:
                 return stacks.stack(x, operations, parameters, added=more, layout=layout, out=out)
-            # the view of an array with gaps is a copy, into which nothing may be written for good
-            place = out if out is not None and arrays.enter(out, "out")[0].flags.c_contiguous else None
+            # an array with gaps has no such view; calls copy, which a joined program does too
+            x, *more = (each if _dense(each) else activation(each, "identity", out=_new(each)) for each in (x, *more))
+            place = out if out is not None and _dense(out) else None
             y = stacks.stack(
                 x.reshape(view), operations, parameters, added=[each.reshape(view) for each in more], layout=layout,
                 out=None if place is None else place.reshape(view),
             ).reshape(self.y.shape)  # fmt: skip
-            if out is None:
-                return y
-            if place is None:
-                out[...] = y
-            return out
+            if out is None or place is not None:
+                return y if out is None else out
+            return activation(y, "identity", out=out)
 
         return run
+
+
+def _dense(x: Any) -> bool:
+    return bool(arrays.enter(x, "x")[0].flags.c_contiguous)
+
+
+def _new(x: Any) -> Any:
+    """An array of the same kind without gaps."""
+    storage, dtype, library = arrays.enter(x, "x")
+    return library.empty(storage.shape, dtype)[0]
 
 
 class ElementCall(StackCall):

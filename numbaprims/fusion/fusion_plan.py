@@ -1,7 +1,8 @@
-"""`FusionPlan`: operators in order, compiled once into as few native calls as the metadata graph finds."""
+"""`FusionPlan`: operators in order, compiled once into as few calls as the metadata graph finds, joined into one."""
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import explain
 from numbaprims.fusion import metadata, miopen, operators as of
-from numbaprims.fusion.calls import Call, Run
+from numbaprims.fusion.calls import Arguments, Call, Run, filled
+from numbaprims.fusion.joined import JoinedCalls
 from numbaprims.fusion.operators import Operator, Tensor, tensor_of
 from numbaprims.ops.product import asked_for
 
@@ -20,7 +23,8 @@ class _Bound(NamedTuple):
     """The calls with the arguments that were set."""
 
     runs: tuple[Run, ...]
-    arguments: dict[Operator, dict[str, Any]]
+    arguments: Arguments
+    joined: JoinedCalls
 
 
 class FusionPlan:
@@ -29,7 +33,8 @@ class FusionPlan:
     Operators are added in order, each by a method that gives its handle. `compile` finds their way through a graph of
     what may be fused, and says yes, or no and in `reason` which operator could not join. `set_args` gives an operator
     its arguments, by its handle; they may be changed between runs. ``plan(x)`` executes, from any number of threads.
-    Where no native call does everything, the plan makes several: `launches` counts them and `explain` says why.
+    Where no kernel does everything, the programs of several calls are joined into one native call, whose intermediate
+    results lie in scratch memory; on a GPU they are launches of one stream. `launches` counts, `explain` says why.
 
     Args:
         x_shape: (N, C, H, W), or (N, H, W, C) with layout="NHWC"; (N, C, L), (N, C, D, H, W); (M, K) for `gemm`.
@@ -95,14 +100,17 @@ class FusionPlan:
         self, weight_shape: Sequence[int], *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
         algorithm: str = "auto",
     ) -> Operator:  # fmt: skip
-        """Convolve as `numbaprims.conv`; the first operator. Arguments: weight; beside int8 and uint8 also x_zero_point
-        and weight_zero_point, numbers."""
+        """Convolve as `numbaprims.conv`. Arguments: weight; beside int8 and uint8 also x_zero_point and
+        weight_zero_point, numbers."""
         return self._append(of.Convolution, weight_shape, stride, padding, dilation, groups, algorithm)
 
     def gemm(self, weight_shape: Sequence[int]) -> Operator:
-        """Multiply x (M, K) by the transpose of a weight (N, K), as `numbaprims.linear`; the first operator.
-        Arguments: weight."""
+        """Multiply x (M, K) by the transpose of a weight (N, K), as `numbaprims.linear`. Arguments: weight."""
         return self._append(of.Product, weight_shape)
+
+    def softmax(self, *, axis: int = -1) -> Operator:
+        """Turn rows along an axis into probabilities, as `numbaprims.softmax`. No arguments."""
+        return self._append(of.Softmax, axis)
 
     def bias(self) -> Operator:
         """Add a value a channel. Arguments: bias (C,)."""
@@ -120,7 +128,8 @@ class FusionPlan:
 
         Behind a convolution at inference, mode="spatial" becomes part of its weight and bias: weight * scale /
         sqrt(var + eps) and (bias - mean) * scale / sqrt(var + eps) + shift, computed in float64 from the numbers that
-        were given and rounded once to the weight's dtype. ``fold=False`` keeps it a pass of its own.
+        were given and rounded once to the weight's dtype; so it does in front of a convolution without padding, and
+        of `gemm`. ``fold=False`` keeps it a pass of its own.
 
         Arguments: scale, shift, mean, var; with `training` scale, shift and, if wanted, running_mean, running_var. The
         plan then gives ``(y, mean, inv_std[, running_mean, running_var])``.
@@ -151,11 +160,12 @@ class FusionPlan:
     # ---------------------------------------------------------------- compile
 
     def compile(self, *, strict: bool = False, calls: int | None = None) -> bool:
-        """Find the path with the fewest native calls.
+        """Find the path with the fewest calls.
 
         Args:
             strict: raise instead of saying no.
-            calls: how many native calls are allowed; 1 for a plan that is one or does not compile.
+            calls: how many native calls are allowed; 1 for a plan that is one or does not compile. On the CPU calls are
+                joined into one; on a GPU, where the arguments or `config(device=...)` say so, each counts.
 
         Returns:
             Whether there is one; `reason` says which operator could not join, and why.
@@ -163,7 +173,7 @@ class FusionPlan:
         Raises:
             ValueError: with `strict`, where there is none.
         """
-        found = metadata.search(self.operators, calls)
+        found = metadata.search(self.operators, calls, self._alone())
         self._forget()
         self._most, self.reason = calls, found if isinstance(found, str) else ""
         if isinstance(found, str):
@@ -178,11 +188,18 @@ class FusionPlan:
             raise ValueError(f"the plan is not compiled; call compile(){f': {self.reason}' if self.reason else ''}")
         return self._path
 
+    def _alone(self) -> str:
+        """Why calls are not joined; empty where they are."""
+        device = registry.device_of(self._library or arrays.NUMPY)
+        if registry.split(device)[0] != "cpu":
+            return f"on {device} each call is a launch"
+        return "" if self._bound is None else self._bound.joined.why
+
     @property
     def launches(self) -> int:
         """Native calls of a run."""
         self._compiled()
-        return len(self._calls)
+        return len(self._calls) if self._alone() else 1
 
     @property
     def launches_saved(self) -> int:
@@ -191,7 +208,8 @@ class FusionPlan:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes that the calls of a run read and write: x, parameters, what is added, results."""
+        """Bytes that the calls of a run read and write: x, parameters, what is added, results; of joined calls also
+        what one leaves for the next in scratch memory."""
         self._compiled()
         return sum(call.bytes_moved() for call in self._calls)
 
@@ -253,11 +271,20 @@ class FusionPlan:
                     raise ValueError(f"{operator.label}: {', '.join(missing)} not set; call set_args")
             with np.errstate(all="ignore"):  # a negative variance gives NaN, as everywhere
                 runs = tuple(call.bind(given, library or arrays.NUMPY) for call in self._calls)
-            bound = _Bound(runs, given)
+            bound = _Bound(runs, given, self._join(runs, given))
             with self._lock:
                 if self._arguments is arguments:
                     self._bound = bound
         return bound
+
+    def _join(self, runs: tuple[Run, ...], given: Arguments) -> JoinedCalls:
+        added = [operator for operator in self.operators if operator.kind == "add"]
+
+        def apart(x: Any, out: Any, live: Sequence[Any]) -> Any:
+            now = {operator: {"added": array} for operator, array in zip(added, live, strict=True)}
+            return self._apart(runs, {**given, **now}, x, out)
+
+        return JoinedCalls(apart)
 
     # ---------------------------------------------------------------- run
 
@@ -284,13 +311,17 @@ class FusionPlan:
             raise TypeError(f"x is a {arrays.describe(x)}; the plan's arguments are {self._library.name} arrays")
         if out is not None:
             arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
-        runs, arguments = self._bound or self._bind()
+        runs, arguments, joined = self._bound or self._bind()
         if len(runs) == 1:
             return runs[0](x, out, arguments)
+        return joined(x, out, [given["added"] for given in arguments.values() if "added" in given])
+
+    def _apart(self, runs: Sequence[Run], arguments: Arguments, x: Any, out: Any) -> Any:
+        """The calls, one after another."""
         value, extra = x, ()
         own = out if self._may_hold(out, arguments) else None
         for at, (call, run) in enumerate(zip(self._calls, runs, strict=True), 1):
-            place = out if at == self.launches else None
+            place = out if at == len(runs) else None
             if place is None and all(each.in_place for each in self._calls[at:]):
                 place = own  # where what follows works in place
             if place is None and value is not x and call.in_place:
@@ -301,35 +332,61 @@ class FusionPlan:
                 extra = (*extra, *more)
         return (value, *extra) if extra else value
 
-    def _may_hold(self, out: Any, arguments: dict[Operator, dict[str, Any]]) -> bool:
+    def _may_hold(self, out: Any, arguments: Arguments) -> bool:
         """Whether results between calls may lie in `out`: they are as large, and no array is read later."""
         kinds = {call.y[:2] for call in self._calls}
         return out is not None and len(kinds) == 1 and not any("added" in each for each in arguments.values())
 
-    def explain(self) -> str:
+    def explain(self, *, phases: bool = False) -> str:
         """The path of each operator through the metadata graph, the solver of each call, MIOpen's constraints beside
-        ours, bytes and launches; or why the plan does not compile."""
+        ours, bytes and launches; or why the plan does not compile. With `phases` kernels are compiled, and it says what
+        a run on the CPU does."""
         if self._path is None:
             return self.reason or "not compiled"
-        path = self._path
-        lines = [f"{self._x}: {len(self.operators)} operators, {self.launches} native call{'s'[: self.launches - 1]}"]
-        for number, call in enumerate(self._calls):
-            problem = call.problem(self._arguments, self._library or arrays.NUMPY)
-            with asked_for(problem.stem, getattr(call.first, "algorithm", "auto")):
-                solver = call.solver(explain(problem))
-            lines.append(f"call {number + 1}: {call.function}, solver {solver}, {call.bytes_moved():,} bytes")
+        path, library, alone = self._path, self._library or arrays.NUMPY, self._alone()
+        found = []
+        for call in self._calls:
+            problem = call.problem(self._arguments, library)
+            with asked_for(problem.stem, getattr(call.product, "algorithm", "auto")):
+                found.append(call.solver(explain(problem)))
+            own = [
+                each for each in registry.solvers(problem.stem, registry.device_of(library)) if each.name == found[-1]
+            ]
+            if own and not hasattr(own[0], "program"):
+                alone = alone or f"solver {found[-1]} runs no program"
+        joined = len(found) > 1 and not alone
+        launches = 1 if joined else len(found)
+        one = "one call" if launches == 1 else f"{launches} calls"
+        lines = [
+            f"{self._x}: {len(self.operators)} operators, {launches} native call{'s'[: launches - 1]}"
+            + (f" of {len(found)} programs" if joined else "")
+        ]
+        for number, (call, solver) in enumerate(zip(self._calls, found, strict=True)):
+            place = f"call 1, program {number + 1}" if joined else f"call {number + 1}"
+            lines.append(f"{place}: {call.function}, solver {solver}, {call.bytes_moved():,} bytes")
             for operator, node, at, why in zip(self.operators, path.nodes, path.calls, path.apart, strict=True):
                 if at == number:
-                    apart = f"; a call of its own: {why}" if why else ""
+                    apart = f"; a {'program' if joined else 'call'} of its own: {why}" if why else ""
                     lines.append(f"  {operator.label} -> {node.name}: {node.does}{apart}")
+        if alone and len(found) > 1:
+            lines.append(f"calls are not joined: {alone}")
+        if phases:
+            lines += ["phases:", textwrap.indent(str(self._program(library)), "  ")]
         lines.append(
-            f"launches saved: {self.launches_saved}; bytes moved: {self.bytes_moved:,}, "
+            f"launches saved: {len(self.operators) - launches}; bytes moved: {self.bytes_moved:,}, "
             f"{self.bytes_moved + self.bytes_saved:,} with a call for each operator"
         )
         takes, rows = miopen.verdict(self.operators)
-        one = "one call" if self.launches == 1 else f"{self.launches} calls"
         lines.append(f"MIOpen: {'fuses it' if takes else 'does not fuse it'}; here it is {one}")
         return "\n".join([*lines, *(f"  {row}" for row in rows)])
+
+    def _program(self, library: arrays.Library) -> Any:
+        """What a run on an x in C order does; arguments that are not set are ones."""
+        given = filled(self.operators, self._arguments, library)
+        joined = self._join(tuple(call.bind(given, library) for call in self._calls), given)
+        added = (each["added"] for each in given.values() if "added" in each)
+        kind = joined.made([arrays.enter(each, "x") for each in (library.empty(*self._x[:2])[0], *added)])
+        return "none" if kind.launch is None else kind.launch.program
 
     def __getstate__(self) -> dict[str, Any]:
         made = ("_lock", "_path", "_calls", "_bound", "_library")

@@ -1,9 +1,11 @@
-"""The metadata graph: which operators may follow one another in one native call (Khan et al., MIOpen, section V.A).
+"""The metadata graph: which operators may follow one another in one call (Khan et al., MIOpen, section V.A).
 
 A node takes an operator of one kind into one call, where it is something: a factor of the weights, an activation of
 the epilogue, a window of a stack.  It says after which nodes it may stand and what it asks of the operator.  A path
 from "start" through a node for each operator is an execution; its calls begin where a node does not go on with the call
 of the node before it.  A further fused kernel is further nodes: nothing here knows combinations.
+
+Where calls are programs, those of a path are joined, and the path is one native call; elsewhere each is one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from numbaprims.fusion.calls import (
     GemmCall,
     Part,
     QuantizedCall,
+    SoftmaxCall,
     StackCall,
     TrainCall,
 )
@@ -73,6 +76,13 @@ _WIDER = Ask(
 _NARROW = Ask(
     "a cast to int8 or uint8", lambda it, joined: it.y.dtype in ("i8", "u8"), lambda it: f"{LONG_NAMES[it.y.dtype]}"
 )
+_MATRIX = Ask("a matrix", lambda it, joined: len(it.x.shape) == 2, lambda it: f"x is {it.x.shape}")
+_IMAGES = Ask("images", lambda it, joined: len(it.x.shape) > 2, lambda it: f"x is {it.x.shape}")
+_BARE = Ask(
+    "no padding behind what is folded in front, which it does not pass",
+    lambda it, joined: not joined or not any(map(any, it.padding)),
+    lambda it: f"it is padded by {it.padding}",
+)
 _FEW = Ask(  # what a step of a stack adds
     "at most two arrays that are added",
     lambda it, joined: sum(each.kind == "add" for each in joined) < 2,
@@ -110,17 +120,23 @@ class Node:
         return None
 
 
-def _epilogue(call: type[Call], first: str) -> tuple[Node, ...]:
-    """A product with what its epilogue takes."""
+def _epilogue(call: type[Call], first: str, shape: Ask, *asks: Ask) -> tuple[Node, ...]:
+    """A product with what may be folded in front of it and what its epilogue takes."""
+    kinds: dict[str, tuple[Ask, ...]] = {"bias": (), "scale": (), "batch_norm": (_GIVEN, _SPATIAL, _FOLD)}
+    fronts = (START, END, *(f"{first}.front_{kind}" for kind in kinds))
     linear = (first, *(f"{first}.{word}" for word in ("bias", "scale", "batch_norm")))
     summed = (*linear, f"{first}.add", f"{first}.late_bias")
     before = (*summed, f"{first}.activation")
     fold = "folded into the weight and the bias, in float64, rounded once"
     return (
-        Node(first, first, call, "product", (START,), (_ANY,), "the product"),
+        *(
+            Node(f"{first}.front_{kind}", kind, call, "front", fronts, (_FLOAT, shape, *own), fold, ends=False)
+            for kind, own in kinds.items()
+        ),
+        Node(first, first, call, "product", fronts, (_ANY, *asks), "the product"),
         Node(f"{first}.bias", "bias", call, "affine", linear, (_SUMMED,), "added in the epilogue"),
         Node(f"{first}.scale", "scale", call, "affine", linear, (_FLOAT,), fold),
-        Node(f"{first}.batch_norm", "batch_norm", call, "affine", linear, (_FLOAT, _GIVEN, _SPATIAL, _FOLD), fold),
+        Node(f"{first}.batch_norm", "batch_norm", call, "affine", linear, (_FLOAT, *kinds["batch_norm"]), fold),
         Node(f"{first}.add", "add", call, "add", linear, (_SUMMED,), "added in the epilogue (beta 1)"),
         Node(f"{first}.late_bias", "bias", call, "affine", (f"{first}.add",), (_SUMMED,), "added in the epilogue"),
         Node(f"{first}.activation", "activation", call, "activation", summed, (_EPILOGUE, _RELU), "in the epilogue"),
@@ -143,7 +159,7 @@ def _quantized(call: type[Call], first: str) -> tuple[Node, ...]:
     """A product of integers, scaled, rounded and saturated in its epilogue."""
     bias, scale = f"{first}.bias", f"{first}.scale"
     return (
-        Node(first, "conv", call, "product", (START,), (_BYTE,), "the product, exact sums", ends=False),
+        Node(first, "conv", call, "product", (START, END), (_BYTE,), "the product, exact sums", ends=False),
         Node(bias, "bias", call, "bias", (first,), (_SUMS,), "added to the sums", ends=False),
         Node(scale, "scale", call, "scale", (first, bias), (_SUMS,), "a factor of the sums", ends=False),
         Node(f"{first}.cast", "cast", call, "cast", (scale,), (_NARROW,), "rounded and saturated in the epilogue"),
@@ -152,8 +168,8 @@ def _quantized(call: type[Call], first: str) -> tuple[Node, ...]:
 
 #: Where two paths make equally many calls, the nodes that stand first are taken.
 NODES = (
-    *_epilogue(ConvCall, "conv"),
-    *_epilogue(GemmCall, "gemm"),
+    *_epilogue(ConvCall, "conv", _IMAGES, _BARE),
+    *_epilogue(GemmCall, "gemm", _MATRIX),
     *_quantized(QuantizedCall, "qlinear_conv"),
     Node(
         "batch_norm_train", "batch_norm", TrainCall, "norm", (START, END), (_FLOAT, _OF_BATCH), "statistics, then y",
@@ -162,6 +178,7 @@ NODES = (
         "batch_norm_train.activation", "activation", TrainCall, "activation", ("batch_norm_train",), (_EPILOGUE,),
         "of y, in its pass",
     ),
+    Node("softmax", "softmax", SoftmaxCall, "softmax", (START, END), (_FLOAT,), "a pass over its rows"),
     *_pass(StackCall, "stack", batch_norm=(_GIVEN, _SPATIAL), pool=()),
     *_pass(ElementCall, "element", batch_norm=(_GIVEN,)),
 )  # fmt: skip
@@ -175,11 +192,12 @@ class Path(NamedTuple):
     apart: tuple[str, ...] = ()
 
     @property
-    def launches(self) -> int:
+    def programs(self) -> int:
+        """How many calls it makes."""
         return self.calls[-1] + 1 if self.calls else 0
 
     def cost(self) -> tuple[int, tuple[int, ...]]:
-        return self.launches, tuple(map(NODES.index, self.nodes))
+        return self.programs, tuple(map(NODES.index, self.nodes))
 
     def made(self, operators: Sequence[Operator]) -> list[Call]:
         """The calls of a whole path."""
@@ -188,7 +206,7 @@ class Path(NamedTuple):
                 Part(operator, node.role)
                 for operator, node, at in zip(operators, self.nodes, self.calls, strict=True) if at == number
             ])
-            for number in range(self.launches)
+            for number in range(self.programs)
         ]  # fmt: skip
 
     def follow(self, node: Node, operator: Operator, operators: Sequence[Operator]) -> Path | str:
@@ -201,29 +219,33 @@ class Path(NamedTuple):
         if goes_on and refusal is None:
             return Path((*self.nodes, node), (*self.calls, self.calls[-1]), (*self.apart, ""))
         if refusal is not None and not (begins and node.refusal(operator, ()) is None):
-            return refusal
+            return refusal if node.role != "front" else ""  # it says nothing about the call that is under way
         if not begins:
-            if node.after == (START,):
-                return f"{node.name} stands at the beginning of a plan"
-            if last is None or node.family != last.family:
+            if last is None or node.family != last.family or last.role == "front":
                 return ""  # no words about what is not near
             return f"{node.name} does not stand behind {last.name}"
         return Path(
-            (*self.nodes, node), (*self.calls, self.launches), (*self.apart, self._why(node, operator, refusal))
+            (*self.nodes, node), (*self.calls, self.programs), (*self.apart, self._why(node, operator, refusal))
         )
 
     def _why(self, node: Node, operator: Operator, refusal: str | None) -> str:
-        """Why an operator that begins a call did not join the one before."""
+        """Why an operator that begins a call did not go on with the one before."""
         if not self.nodes:
             return ""
         last = self.nodes[-1]
-        family = [each for each in NODES if each.family == last.family and each.kind == operator.kind]
+        family = [
+            each for each in NODES
+            if each.family == last.family and each.kind == operator.kind and each.role != "front"
+        ]  # fmt: skip
         asks = [each.refusal(operator, ()) or f"{each.name} does not stand behind {last.name}" for each in family]
         return refusal or "; ".join(asks) or f"{last.family} takes no {operator.kind}"
 
 
-def search(operators: Sequence[Operator], most: int | None = None) -> Path | str:
-    """The path with the fewest calls, or in words which operator could not join and why."""
+def search(operators: Sequence[Operator], most: int | None = None, alone: str = "") -> Path | str:
+    """The path with the fewest calls, or in words which operator could not join and why.
+
+    `most` is how many native calls there may be; `alone` says why calls are not joined, and is empty where they are.
+    """
     if not operators:
         return "the plan has no operator"
     best = {START: Path()}
@@ -237,9 +259,9 @@ def search(operators: Sequence[Operator], most: int | None = None) -> Path | str
                 longer = path.follow(node, operator, operators)
                 if isinstance(longer, str):
                     refusals.append(longer)
-                elif most is not None and longer.launches > most:
+                elif most is not None and (longer.programs if alone else 1) > most:
                     allowed = "one call is" if most == 1 else f"{most} calls are"
-                    refusals += [longer.apart[-1], f"{node.name} begins another call, and {allowed} allowed"]
+                    refusals += [longer.apart[-1], f"{node.name} begins another call, and {allowed} allowed", alone]
                 elif node.name not in found or longer.cost() < found[node.name].cost():
                     found[node.name] = longer
         if not found:

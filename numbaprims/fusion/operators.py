@@ -166,6 +166,18 @@ class Product(Operator):
         self.arguments = {"weight": Argument(self.weight_shape, ("i8",) if integer else (x.dtype,))}
 
 
+class Softmax(Operator):
+    """``numbaprims.softmax``."""
+
+    kind = "softmax"
+
+    def __init__(self, place: int, x: Tensor, axis: int) -> None:
+        super().__init__(place, x)
+        if not isinstance(axis, int) or not -len(x.shape) <= axis < len(x.shape):
+            raise ValueError(f"axis is {axis!r}; x {x.shape} has {-len(x.shape)} to {len(x.shape) - 1}")
+        self.axis = axis
+
+
 class Bias(Operator):
     """x + bias, a value a channel."""
 

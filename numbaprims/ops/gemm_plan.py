@@ -9,6 +9,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
+from numbaprims.dispatch.choose import Trial
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
@@ -126,7 +127,8 @@ class GemmPlan(Plan):
         # what is packed on the host is read by the host's kernels
         solver = registry.prepared("gemm", device) if device == library.device else None
         target = registry.target(device)
-        asked = settings.current().trial is not None  # which problem this is
+        trial = settings.current().trial
+        asked = isinstance(trial, Trial)  # which problem this is
         if solver is None or asked or 0 in shape or solver.why_not(problem, target) is not None:
             launch = None
             if 0 not in shape:
@@ -137,6 +139,9 @@ class GemmPlan(Plan):
             if packed is None:
                 packed = solver.prepare(problem, target, config, own.T if g["trans_b"] else own)
             launch = solver.bind(problem, target, config)
+            if trial is not None:  # as `call.bind` tells it
+                trial.choice(problem)
+                launch = trial.wrap(launch, "", (0,))
         known = (launch, shape, form.dtype, bias, packed)
         with self._lock:
             if self._b is own:

@@ -1,0 +1,99 @@
+"""The calls of a plan as one native call: their programs joined, what they hand on in scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from numbaprims import arrays, settings
+from numbaprims.dispatch import registry
+from numbaprims.dispatch.launchers import remember
+
+#: Kinds of arrays that a plan keeps programs for.
+_KINDS = 16
+Entered = tuple[Any, str, arrays.Library]
+
+
+class Kind(NamedTuple):
+    """What runs for arrays that lie in one way; without a launcher the calls do, one after another."""
+
+    launch: Any = None
+    constants: tuple[np.ndarray, ...] = ()
+    results: tuple[tuple[Any, str], ...] = ()
+    """Of each result an array that lies as it does, and its dtype."""
+
+
+class JoinedCalls:
+    """``joined(x, out, added)`` gives what ``apart(x, out, added)`` gives, by one program for each kind of arrays.
+
+    The first call of a kind records what `apart` would launch, on arrays that nobody touches.
+    """
+
+    def __init__(self, apart: Callable[[Any, Any, Sequence[Any]], Any]) -> None:
+        self._apart = apart
+        self._kinds: dict[Any, Kind] = {}
+        self.why = ""
+        """Why the latest kind is not joined; empty where it is."""
+        remember(self)
+
+    def clear(self) -> None:
+        """Choose solvers anew."""
+        self._kinds.clear()
+
+    def __call__(self, x: Any, out: Any, added: Sequence[Any]) -> Any:
+        given = [arrays.enter(each, "array") for each in (x, *added)]
+        target = None if out is None else arrays.enter(out, "out")
+        key: Any = (settings.key(), given[0][2], *((each.shape, each.strides) for each, *_ in given))
+        kind = self._kinds.get(key if target is None else (*key, target[0].strides))
+        if kind is None or settings.current().verbose:  # which says of each call what it would run
+            measures = settings.current().find_mode != "fast"
+            value = self._apart(x, out, added) if measures else None
+            kind = self.made(given, target)
+            if len(self._kinds) >= _KINDS:
+                self._kinds.clear()
+            self._kinds[key if target is None else (*key, target[0].strides)] = kind
+            if measures:
+                return value
+        inputs = [storage for storage, *_ in given]
+        if kind.launch is None or target and any(np.may_share_memory(target[0], each) for each in inputs):
+            return self._apart(x, out, added)
+        results, storages = ([], []) if target is None else ([out], [target[0]])
+        for template, dtype in kind.results[len(results) :]:
+            result, storage = given[0][2].empty_like(template, dtype)
+            results.append(result)
+            storages.append(storage)
+        operands = (*storages, *inputs, *kind.constants)
+        if kind.launch.program.many:
+            kind.launch(*operands[:7], more=operands[7:])
+        else:
+            kind.launch(*operands[:7])
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def made(self, given: Sequence[Entered], target: Entered | None = None) -> Kind:
+        """What runs for x and what is added, and for an `out`."""
+        library = given[0][2]
+        cpu = registry.split(registry.device_of(library))[0] == "cpu" and settings.current().device != "reference"
+        if not cpu or not all(storage.size for storage, *_ in given):
+            return Kind()
+        joining = registry.joining()
+        stand_ins = [
+            None if each is None else joining.stand_in(each[0].shape, each[0].strides, each[0].dtype)
+            for each in (target, *given)
+        ]
+        wrapped = [
+            None if each is None else library.wrap(storage, each[1])
+            for storage, each in zip(stand_ins, (target, *given), strict=True)
+        ]
+        value, recording = joining.recorded(lambda: self._apart(wrapped[1], wrapped[0], wrapped[2:]))
+        results = [arrays.enter(each, "y") for each in (value if isinstance(value, tuple) else (value,))]
+        of_call = [*(storage for storage, *_ in results), *stand_ins[1:]]
+        found = joining.joined(recording, of_call, len(results))
+        recording.launches.clear()  # plans keep their launchers, and those the recording
+        self.why = found if isinstance(found, str) else ""
+        if self.why:
+            return Kind()
+        templates = tuple((as_strided(np.empty(1, y.dtype), y.shape, y.strides), dtype) for y, dtype, _ in results)
+        return Kind(joining.make_launcher(found.program), found.constants, templates)
