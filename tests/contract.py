@@ -143,7 +143,7 @@ def _batch_norm(
         x, parameters = rng.standard_normal(shape) + 1.0, [rng.random(of) + 0.5 for _ in range(4)]
         words = {"mode": mode, "layout": layout, **more}
         if function == "batch_norm_backward":
-            return (rng.standard_normal(shape), x, *parameters[:3]), words
+            return (rng.standard_normal(shape), x, *parameters[: 4 if "activation" in more else 3]), words
         return (x, *(parameters if function == "batch_norm" or running else parameters[:2])), words
 
     return make
@@ -164,7 +164,7 @@ _ENDINGS: dict[str, Any] = {
     "matrix": ("clip", {"min": -0.5, "max": 0.75}),
 }  # fmt: skip
 for _label, _activation in _ENDINGS.items():
-    for _name in ("batch_norm", "batch_norm_train"):
+    for _name in ("batch_norm", "batch_norm_train", "batch_norm_backward"):
         _made = _batch_norm(_name, *_SHAPES[_label], activation=_activation)
         add(_name, f"{_label}-activated", _made, single=_name != "batch_norm", k=128)
 

@@ -8,8 +8,9 @@ from numbaprims.cpu import target
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.reduce.solvers import SOLVERS
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.reductions import FORMULAS
+from numbaprims.formulas.reductions import named
 from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
+from numbaprims.reference.activation import activation_backward
 from numbaprims.reference.convert import from_float64, to_float64
 
 NAMES = tuple(solver.name for solver in SOLVERS)
@@ -74,8 +75,12 @@ def defined(name: str, a: dict[str, Any], axes: tuple[int, ...], shape: tuple[in
         stays = 1 - a["momentum"]
         running = a["running_mean"] * stays + mean * a["momentum"]
         return y, mean, inv, running, a["running_var"] * stays + var * n / (n - 1) * a["momentum"]
+    name, _, activation = name.partition("+")
     if name == "batch_norm_backward":
         h = (a["x"] - a["saved_mean"]) * a["saved_inv_std"]
+        if activation:
+            y = h * a["scale"] + a["shift"]
+            a = {**a, "dy": activation_backward(np.broadcast_to(a["dy"], shape), y, activation)}
         dscale, dshift = total(a["dy"] * h), total(a["dy"])
         return a["scale"] * a["saved_inv_std"] * (a["dy"] - dshift / n - h * dscale / n), dscale, dshift
     if name == "batch_norm_backward_fixed":
@@ -114,7 +119,7 @@ def drawn(name: str, shape: tuple[int, ...], axes: tuple[int, ...], rng: np.rand
     given: dict[str, np.ndarray] = {"x": x, "dy": rng.normal(0, 1, shape), "y": softmax(x, axes)}
     if name == "log_softmax_backward":
         given["y"] = np.log(given["y"])
-    kinds, shapes = dict(FORMULAS[name].operands), {"one": one, "along": along, "row": shape}
+    kinds, shapes = dict(named(name).operands), {"one": one, "along": along, "row": shape}
     for key in ("shift", "mean", "saved_mean", "running_mean", "g"):
         given[key] = rng.normal(0, 1, shapes[kinds.get(key, "one")])
     for key in ("scale", "var", "saved_inv_std", "running_var", "count"):
@@ -128,7 +133,7 @@ def drawn(name: str, shape: tuple[int, ...], axes: tuple[int, ...], rng: np.rand
     target.flat[::3] = -100
     target.flat[-1] = n - 1
     given["target"] = softmax(rng.normal(0, 1, shape), axes) if "soft" in name.split("_") else target
-    return {key: given[key] for key, kind in FORMULAS[name].operands if kind != "number"}
+    return {key: given[key] for key, kind in named(name).operands if kind != "number"}
 
 
 def dtype_of(name: str, kind: str, dtype: str) -> str:
@@ -189,7 +194,7 @@ def case(
     given: dict[str, np.ndarray] | None = None, offset: int = 3, **numbers: float,
 ) -> Case:  # fmt: skip
     """A problem over drawn operands, rounded to the dtype first."""
-    formula = FORMULAS[name]
+    formula = named(name)
     values = drawn(name, shape, axes, np.random.default_rng(seed)) | (given or {})
     values = {key: value for key, value in values.items() if key in dict(formula.operands)}
     one = tuple(1 if axis in axes else size for axis, size in enumerate(shape))

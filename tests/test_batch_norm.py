@@ -5,6 +5,9 @@ import pytest
 from helpers import has_module
 
 import numbaprims
+from numbaprims.ops.activation_kinds import KINDS
+from numbaprims.ops.epilogue import NOT_FUSED
+from numbaprims.ops.examples import parameters
 
 needs_torch = pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")
 ONES = np.ones(3, np.float32)
@@ -90,6 +93,43 @@ def test_an_activation_is_applied_to_the_result():
     )
     bent = numbaprims.batch_norm(x, ONES, ONES, ONES, ONES, activation=("leaky_relu", {"negative_slope": 0.5}))
     np.testing.assert_array_equal(bent, np.where(plain > 0, plain, plain * np.float32(0.5)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (*NOT_FUSED, "identity")])
+def test_the_gradient_goes_through_every_activation(kind):
+    """As one after the other, and by its definition; nothing comes through next to a jump of the slope."""
+    rng = np.random.default_rng(5)
+    x, dy = rng.standard_normal((4, 3, 5, 7), np.float32), rng.standard_normal((4, 3, 5, 7), np.float32)
+    scale, shift = (rng.random(3).astype(np.float32) * 0.1 + by for by in (0.1, 0.9))  # positive
+    act = kind, parameters(kind)
+    plain, mean, inv_std = numbaprims.batch_norm_train(x, scale, shift)
+    far = np.full(plain.shape, True)
+    for jump in (0.0, 1.0, 3.0, 6.0, *(v for v in act[1].values() if isinstance(v, float))):
+        far &= np.abs(plain - jump) > 1e-4
+    dy = np.where(far, dy, 0).astype(np.float32)
+    found = numbaprims.batch_norm_backward(dy, x, scale, mean, inv_std, shift, activation=act)
+    with numbaprims.config(device="reference"):
+        exact = [each.astype(np.float64) for each in (dy, x, scale, mean, inv_std, shift)]
+        want = numbaprims.batch_norm_backward(*exact, activation=act)
+    y = numbaprims.activation(plain, kind, **act[1])
+    dz = numbaprims.activation_backward(dy, plain, y, kind, **act[1])
+    apart = numbaprims.batch_norm_backward(dz, x, scale, mean, inv_std)
+    for have, exactly, beside in zip(found, want, apart, strict=True):
+        top = 1 + np.abs(exactly).max()
+        np.testing.assert_allclose(have, exactly, rtol=0, atol=2e-5 * top)
+        np.testing.assert_allclose(have, beside, rtol=0, atol=2e-5 * top)
+    assert kind == "round" or np.abs(want[0]).max() > 1e-3
+
+
+def test_an_activation_behind_asks_for_the_shift():
+    x = np.ones((2, 3, 4), np.float32)
+    given = (x, x, ONES, ONES, ONES)
+    with pytest.raises(ValueError, match="shift is None; with an activation it must be that of the forward call"):
+        numbaprims.batch_norm_backward(*given, activation="relu")
+    with pytest.raises(ValueError, match=r"shift is a float32 array \(4,\).* takes shift of shape \(3,\)"):
+        numbaprims.batch_norm_backward(*given, np.ones(4, np.float32), activation="relu")
+    with pytest.raises(ValueError, match="cannot be fused"):
+        numbaprims.batch_norm_backward(*given, ONES, activation="glu")
 
 
 @pytest.mark.parametrize(

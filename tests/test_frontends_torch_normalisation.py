@@ -56,6 +56,8 @@ def test_batch_norm(mode, layout):
     scale, shift, mean, var = leaf(*shape), leaf(*shape), leaf(*shape), positive(*shape)
     how = {"mode": mode, "layout": layout, "eps": 0.1}
     both_orders(lambda *given: nbt.batch_norm_train(*given, **how)[0], x, scale, shift, fast=True)
+    bent = {**how, "activation": ("softplus", {"beta": 2.0})}
+    both_orders(lambda *given: nbt.batch_norm_train(*given, **bent)[0], x, scale, shift, fast=True)
     both_orders(lambda *given: nbt.batch_norm(*given, activation="tanh", **how), x, scale, shift, mean, var, fast=True)
     fixed = mean.detach(), var.detach()
     both_orders(lambda *given: nbt.batch_norm(*given, *fixed, **how), x, scale, shift, fast=True)

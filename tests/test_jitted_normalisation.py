@@ -32,6 +32,9 @@ CALLS = {
     "train": ("nb.batch_norm_train(x, w, -w, eps=e)", (4, 6, 5, 3)),
     "train last": ("nb.batch_norm_train(x, w, -w, layout='NHWC')", (4, 5, 3, 6)),
     "running": ("nb.batch_norm_train(x, w, -w, w * w, w + 9, momentum=e, eps=0.5)", (4, 6, 5, 3)),
+    "activated backward": (
+        "nb.batch_norm_backward(y, x, w, w * w, w + 9, w, activation='tanh', mode='spatial')", (4, 6, 5, 3),
+    ),
     "batch_norm_backward": ("nb.batch_norm_backward(y, x, w, w * w, w + 9)", (4, 6, 5, 3)),
 }  # fmt: skip
 OWN = "x, y, t, w, e"

@@ -65,6 +65,16 @@ def named(name: str) -> Formula:
         return Formula(functools.partial(stacks.run, name), stacks.operands_of(name), (("y", "row"),))
     if stacks.ENDING in name:
         base, kind, numbers = stacks.parse_ended(name)
+        if base in _BEHIND:
+
+            def through(dy: Node, *operands: Node) -> tuple[Node, ...]:
+                def gradient(y: Node) -> Node:
+                    return stacks.gradient(kind, dy, y, *map(constant, numbers))
+
+                found: tuple[Node, ...] = _BEHIND[base].function(gradient, *operands)
+                return found
+
+            return _BEHIND[base]._replace(function=through)
         known = FORMULAS[base]
 
         def function(*operands: Node) -> tuple[Node, ...]:
@@ -176,11 +186,30 @@ def batch_norm_backward(dy: Node, x: Node, scale: Node, mean: Node, inv: Node) -
     return mad(dy, factor, mad(d, dscale * inv * each, dshift * each)), dscale, dshift
 
 
+def _batch_norm_backward_behind(
+    gradient: Callable[[Node], Node], x: Node, scale: Node, mean: Node, inv: Node, shift: Node
+) -> tuple[Node, ...]:
+    """Of an activation behind the batch norm, whose gradient at y is given: y is computed again, which saves to read it
+    and to write its gradient."""
+    found: tuple[Node, ...] = batch_norm_backward(gradient(mad(x - mean, scale * inv, shift)), x, scale, mean, inv)
+    return found
+
+
 @formula("dy:row x:row scale:one mean:one var:one eps:number", "dx:row dscale:one dshift:one")
 def batch_norm_backward_fixed(dy: Node, x: Node, scale: Node, mean: Node, var: Node, eps: Node) -> tuple[Node, ...]:
     """Of `batch_norm`, whose mean and variance do not follow x."""
     inv = reciprocal(sqrt(var + eps))
     return dy * (scale * inv), reduce_sum(dy * (x - mean)) * inv, reduce_sum(dy)
+
+
+#: Gradients that may begin with that of an activation -> the formula of what its gradient gives, and their operands.
+_BEHIND = {
+    "batch_norm_backward": Formula(
+        _batch_norm_backward_behind,
+        (*FORMULAS["batch_norm_backward"].operands, ("shift", "one")),
+        FORMULAS["batch_norm_backward"].results,
+    )
+}
 
 
 # ---------------------------------------------------------------- cross entropy: a row has an element for each class

@@ -2,7 +2,7 @@
 
 "stack:one:batch_norm/3,relu/0" takes x, three parameters and nothing that is added; parameters have a value for each
 row ("one"), or lie beside one another, the same row for all ("along").  Any formula's name may end with an activation
-of its first result.
+of its first result; that of a gradient, with the activation that its dy is the gradient of.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from numbaprims.formulas.activations import ARITHMETIC
 from numbaprims.formulas.graph import COSTS, Node, apply, mad
+from numbaprims.ops.activation_kinds import KINDS
 
-PREFIX, KIND, ENDING = "stack", "kind:", "+"
+PREFIX, KIND, GRADIENT, ENDING = "stack", "kind:", "gradient:", "+"
 
 
 def name_of(texts: Sequence[str], parameters: str) -> str:
@@ -38,6 +39,17 @@ def activation(kind: str, x: Node, *numbers: Node | float) -> Node:
     op = f"{KIND}{kind}"
     COSTS.setdefault(op, 3 if kind in ARITHMETIC else 14)
     return apply(op, x, *numbers)
+
+
+def gradient(kind: str, dy: Node, x: Node, *numbers: Node | float) -> Node:
+    """dy times the derivative of a kind at x."""
+    op = f"{GRADIENT}{kind}"
+    # a comparison and a choice are had again for less than memory takes
+    COSTS.setdefault(op, 2 if kind in ARITHMETIC else 14)
+    reads = KINDS[kind].reads if kind in KINDS else "x"
+    if reads == "y" and kind != "relu":  # whose y is above 0 where x is
+        x = activation(kind, x, *numbers)
+    return apply(op, dy, x, *numbers)
 
 
 def parse_ended(name: str) -> tuple[str, str, tuple[float, ...]]:

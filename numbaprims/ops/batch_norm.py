@@ -18,7 +18,7 @@ from numbaprims.ops.epilogue import resolve_activation
 from numbaprims.ops.gemv import scalar
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import batch_norm as reference
-from numbaprims.reference.activation import activation as define_activation
+from numbaprims.reference.activation import activation as define_activation, activation_backward as define_gradient
 from numbaprims.shapes import channels_last
 
 MODES = ("spatial", "per_activation")
@@ -127,7 +127,7 @@ def _backward(formula: str, given: Given, options: tuple[Any, ...]) -> Pose:
         raise ValueError(f"{given.words(1)}; statistics need one value at least for each channel")
     results = [Result(form.shape, form.dtype, like=1), *[Result(form.parameter, given.dtypes[2])] * 2]  # type: ignore[arg-type]
     views = _views((*given.names[2:], "dscale", "dshift"), form.view)
-    return reduction.pose(BatchNormProblem, given, formula, form.shape, form.axes, results, views)
+    return reduction.pose(BatchNormProblem, given, form.ended(formula), form.shape, form.axes, results, views)
 
 
 # ---------------------------------------------------------------- the definitions
@@ -153,13 +153,13 @@ def _end(y: Any, options: tuple[Any, ...]) -> Any:
     """The definition of the activation that the options name."""
     if len(options) < 3 or not options[2]:
         return y
-    _, kind, numbers = parse_ended(f"{ENDING}{options[2]}")
-    name, words = _named(kind, numbers)
+    name, words = _named(f"{ENDING}{options[2]}")
     return define_activation(y, name, **words)
 
 
-def _named(kind: str, numbers: tuple[float, ...]) -> tuple[str, dict[str, Any]]:
-    """An activation of a formula's name as its argument."""
+def _named(formula: str) -> tuple[str, dict[str, Any]]:
+    """The activation at the end of a formula's name as an argument."""
+    _, kind, numbers = parse_ended(formula)
     p0, p1, p2, *_ = (*numbers, 0.0, 0.0, 0.0)
     return named_parameters(kind, (p0, p1, p2))
 
@@ -178,9 +178,12 @@ def _define_train(values: Any, options: Any, numbers: Any) -> Any:
 
 
 def _define_backward(values: Any, options: Any, numbers: Any) -> Any:
-    dy, x, *parameters = values
+    dy, x, *parameters, shift = values
     axes, view = _axes(x, options)
     scale, mean, inv_std = (each.reshape(view) for each in parameters)
+    if len(options) > 2 and options[2]:
+        name, words = _named(f"{ENDING}{options[2]}")
+        dy = define_gradient(dy, (x - mean) * inv_std * scale + shift.reshape(view), name, **words)
     found = reference.batch_norm_backward(dy, x, scale, mean, inv_std, axes)
     return found[0], *(each.reshape(parameters[0].shape) for each in found[1:])
 
@@ -203,8 +206,8 @@ _batch_norm_train = Primitive(
     others=("scale", "shift", *_RUNNING), exact=("x",),
 )  # fmt: skip
 _batch_norm_backward = Primitive(
-    "batch_norm_backward", ("dy", "x", "scale", *_SAVED), functools.partial(_backward, "batch_norm_backward"),
-    _define_backward, others=("scale", *_SAVED), exact=("dy", "x"),
+    "batch_norm_backward", ("dy", "x", "scale", *_SAVED, "shift"), functools.partial(_backward, "batch_norm_backward"),
+    _define_backward, others=("scale", *_SAVED, "shift"), exact=("dy", "x"),
 )  # fmt: skip
 _batch_norm_backward_fixed = Primitive(
     "batch_norm_backward_fixed", ("dy", "x", "scale", "mean", "var"),
@@ -326,8 +329,8 @@ def batch_norm_train(
 
 
 def batch_norm_backward(
-    dy: Any, x: Any, scale: Any, saved_mean: Any, saved_inv_std: Any, *, mode: str = "spatial", layout: str = "NCHW",
-    out: Any = None,
+    dy: Any, x: Any, scale: Any, saved_mean: Any, saved_inv_std: Any, shift: Any = None, *, mode: str = "spatial",
+    layout: str = "NCHW", activation: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Gradients of `batch_norm_train`: with ``h = (x - mean) * inv_std`` and means over the batch,
     ``dx = scale * inv_std * (dy - mean(dy) - h * mean(dy * h))``, ``dscale = sum(dy * h)``, ``dshift = sum(dy)``.
@@ -337,7 +340,10 @@ def batch_norm_backward(
         x: that of the forward call.
         scale: the same.
         saved_mean, saved_inv_std: what `batch_norm_train` gave.
+        shift: that of the forward call; read with an activation only, which it is then needed for.
         mode, layout: the same.
+        activation: that of the forward call: dy is then the gradient of what it gave, which is not read but computed
+            again from x.
         out: where dx goes; it may be dy or x.
 
     Returns:
@@ -345,7 +351,7 @@ def batch_norm_backward(
 
     Raises:
         TypeError: integers, mixed libraries, parameters of another dtype.
-        ValueError: as `batch_norm_train`.
+        ValueError: as `batch_norm_train`; an activation without a shift.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -357,8 +363,12 @@ def batch_norm_backward(
     References:
         Ioffe and Szegedy, Batch normalization, 2015, section 3.
     """
-    given = (dy, x, scale, saved_mean, saved_inv_std)
-    return _batch_norm_backward(given, (mode, layout), (), out)
+    ending = "" if activation is None else _ending(activation)
+    if not ending:
+        return _batch_norm_backward((dy, x, scale, saved_mean, saved_inv_std, None), (mode, layout), (), out)
+    if shift is None:
+        raise ValueError("shift is None; with an activation it must be that of the forward call")
+    return _batch_norm_backward((dy, x, scale, saved_mean, saved_inv_std, shift), (mode, layout, ending), (), out)
 
 
 def batch_norm_backward_fixed(
@@ -381,8 +391,7 @@ def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     others = kept if along else list(made.axes)
     words: dict[str, Any] = {}
     if ending:
-        _, kind, numbers = parse_ended(problem.formula)
-        words["activation"] = _named(kind, numbers)
+        words["activation"] = _named(problem.formula)
     if formula == "batch_norm":
         order, parameters = [*kept, *made.axes], kept[-1:]
     elif len(parameters) > 1:
@@ -408,7 +417,8 @@ def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         names = ("scale", "shift", *_RUNNING)
         return "batch_norm_train", (rows(), *(parameter(name) for name in names)), words
     if formula == "batch_norm_backward":
-        return formula, (rows(), rows(), *(parameter(name) for name in ("scale", *_SAVED))), words
+        saved = ["scale", *_SAVED, *["shift"] * bool(ending)]
+        return formula, (rows(), rows(), *(parameter(name) for name in saved)), words
     if formula == "batch_norm_backward_fixed":
         given = rows(), rows(), *(parameter(name) for name in ("scale", "mean", "var"))
         return batch_norm_backward_fixed, given, words

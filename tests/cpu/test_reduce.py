@@ -47,7 +47,7 @@ def check(of: Case, solvers: list[str] | None = None, units: float = 64.0, resul
 # ---------------------------------------------------------------- the sweep: layouts and types
 
 
-SWEPT = ("softmax", "batch_norm_train_running", "batch_norm_backward")
+SWEPT = ("softmax", "batch_norm_train_running", "batch_norm_backward", "batch_norm_backward+silu")
 #: The unbiased variance of one element is not defined.
 SWEEP = [
     *((name, layout, dtype) for name in SWEPT for dtype in ("f32", "bf16")

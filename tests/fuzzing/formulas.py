@@ -74,7 +74,10 @@ def batch_norm(draw: Draw) -> Call:
     k = 64 + 4 * int(np.prod(shape))
     if function == "batch_norm_backward":
         del words["eps"]
-        return _call(draw, "batch_norm", function, (_real(draw, shape, dtype), x, *parameters[:3]), words, k)
+        count = 3
+        if draw.chance(2):
+            words["activation"], count = str(draw.one(("sigmoid", "gelu", "softplus", "silu"))), 4
+        return _call(draw, "batch_norm", function, (_real(draw, shape, dtype), x, *parameters[:count]), words, k)
     given = parameters if function == "batch_norm" or draw.chance(2) else parameters[:2]
     return _call(draw, "batch_norm", function, (x, *given), words, k)
 

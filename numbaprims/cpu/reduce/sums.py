@@ -29,12 +29,14 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
 
 
 def function_of(op: str) -> Callable[..., Any]:
-    """A node's function; kinds of activation are the activations' own."""
-    if not op.startswith(KIND):
+    """A node's function; kinds of activation and their gradients are the activations' own."""
+    if op in TABLE:
         return TABLE[op]
     from numbaprims.cpu.activation.formulas import FORWARD  # its package makes sums of this engine
+    from numbaprims.cpu.activation.gradients import BACKWARD
 
-    function: Callable[..., Any] = FORWARD[op.removeprefix(KIND)][0]
+    of = FORWARD if op.startswith(KIND) else BACKWARD
+    function: Callable[..., Any] = of[op.partition(":")[2]][0]
     return function
 
 

@@ -65,7 +65,11 @@ def _of_batch(loss: Any, module: Any, x: Any, target: Any, **words: Any) -> Any:
 
 
 class _BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    """What the batch normalisations share."""
+    """What the batch normalisations share; `activation` is applied in the same pass."""
+
+    def __init__(self, *args: Any, activation: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.activation = activation
 
     def forward(self, input: Any) -> Any:
         self._check_input_dim(input)
@@ -78,12 +82,13 @@ class _BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         like = input if running[0] is None else running[0]
         scale = torch.ones(input.shape[1], dtype=like.dtype, device=like.device) if self.weight is None else self.weight
         shift = torch.zeros_like(scale) if self.bias is None else self.bias
+        words: dict[str, Any] = {"eps": self.eps, "activation": getattr(self, "activation", None)}
         if not self.training and running[0] is not None:
-            return f.batch_norm(input, scale, shift, *running, eps=self.eps)
+            return f.batch_norm(input, scale, shift, *running, **words)
         _functional._verify_batch_size(list(input.shape))
         if not track or running[0] is None:
-            return f.batch_norm_train(input, scale, shift, eps=self.eps)[0]
-        y, _, _, *new = f.batch_norm_train(input, scale, shift, *running, momentum=momentum or 0.0, eps=self.eps)
+            return f.batch_norm_train(input, scale, shift, **words)[0]
+        y, _, _, *new = f.batch_norm_train(input, scale, shift, *running, momentum=momentum or 0.0, **words)
         for old, value in zip(running, new, strict=True):
             old.copy_(value)
         return y
@@ -101,6 +106,8 @@ class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):
         >>> layer = BatchNorm2d(3)
         >>> layer(torch.randn(2, 3, 4, 4)).shape, int(layer.num_batches_tracked)
         (torch.Size([2, 3, 4, 4]), 1)
+        >>> bool((BatchNorm2d(3, activation="relu")(torch.randn(2, 3, 4, 4)) >= 0).all())
+        True
     """
 
 

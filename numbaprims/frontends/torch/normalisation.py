@@ -118,7 +118,7 @@ def _composed_fixed(x: Any, scale: Any, shift: Any, mean: Any, var: Any, *, eps:
 
 
 def _composed_train(
-    x: Any, scale: Any, shift: Any, *saved: Any, eps: float, mode: str, layout: str, momentum: float
+    x: Any, scale: Any, shift: Any, *saved: Any, eps: float, mode: str, layout: str, momentum: float, activation: Any
 ) -> Any:
     view = _view(x, mode, layout)
     mean, _ = saved
@@ -126,7 +126,8 @@ def _composed_train(
     mean = sum_to(wide, view, 1.0 / count)
     var = sum_to(activations.square(wide - mean), view, 1.0 / count)
     mean, var = mean.reshape(scale.shape), var.reshape(scale.shape)
-    return of_dtype(_composed_fixed(wide, scale, shift, mean, var, eps=eps, mode=mode, layout=layout), x.dtype)
+    y = of_dtype(_composed_fixed(wide, scale, shift, mean, var, eps=eps, mode=mode, layout=layout), x.dtype)
+    return y if activation is None else activations.activation(y, activation[0], **activation[1])
 
 
 def _backward_fixed(dy: Any, x: Any, scale: Any, shift: Any, mean: Any, var: Any, **words: Any) -> Any:
@@ -136,7 +137,7 @@ def _backward_fixed(dy: Any, x: Any, scale: Any, shift: Any, mean: Any, var: Any
 def _backward_train(
     dy: Any, x: Any, scale: Any, shift: Any, mean: Any, inv_std: Any, *, eps: float, momentum: float, **words: Any
 ) -> Any:
-    return numbaprims.batch_norm_backward(dy, x, scale, mean, inv_std, **words)
+    return numbaprims.batch_norm_backward(dy, x, scale, mean, inv_std, shift, **words)
 
 
 _FIXED = "x scale shift mean var"
@@ -144,6 +145,6 @@ batch_norm = wrapped(Rule("batch_norm", _FIXED, "y", _FIXED, _backward_fixed, th
 batch_norm_train = wrapped(
     Rule(
         "batch_norm_train", "x scale shift running_mean running_var", "y mean inv_std", "x scale shift mean inv_std",
-        _backward_train, through(_composed_train), covers=3,
+        _backward_train, through(_composed_train), covers=3, activates=True,
     )
 )  # fmt: skip

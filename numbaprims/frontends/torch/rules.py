@@ -49,6 +49,8 @@ class Rule:
     """None for the public function, whose results are given out."""
     float32: tuple[str, ...] = NOWHERE
     """Devices where autocast has it computed in float32."""
+    activates: bool = False
+    """Whether the functions of the rule take an `activation` themselves."""
     also: Callable[..., dict[str, Any]] | None = None
     """(*inputs, **others) -> more keywords for the functions of the rule, so that inputs need not be kept."""
 
@@ -112,6 +114,8 @@ def wrapped(rule: Rule) -> Callable[..., Any]:
         bound.apply_defaults()
         refuse_out(bound.arguments.pop("out", None))
         act = split_activation(bound.arguments.pop("activation", None))
+        if rule.activates:
+            bound.arguments["activation"], act = act, None
         tensors = [bound.arguments.pop(name) for name in names]
         others = bound.arguments if rule.also is None else bound.arguments | rule.also(*tensors, **bound.arguments)
         found = RuleFunction.apply(rule, others, *tensors)
