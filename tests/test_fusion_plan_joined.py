@@ -1,11 +1,11 @@
-"""FusionPlan: programs of several calls joined into one native call give the bits of the calls one by one."""
+"""FusionPlan: gradients, and programs of several calls joined into one native call give the bits of the calls."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fusion_plan_cases import F32, real
+from fusion_plan_cases import F32, MODES, real
 from helpers import assert_close
 
 import numbaprims
@@ -256,3 +256,64 @@ def test_what_cannot_be_joined_says_so():
         assert not plan.compile(calls=1)
     finally:
         registry.unregister("conv", "opaque")
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_gradients_of_a_batch_norm_and_its_activation(layout, mode):
+    """In one call; x and what was saved are those of the moment, not those that were set first."""
+    rng, channels = np.random.default_rng(7), 3 if layout == "NCHW" else 5
+    shape = (channels,) if mode == "spatial" else (1, 3, 4, 5)
+    scale, shift = (rng.random(shape).astype(F32) + F32(0.5) for _ in range(2))
+    plan = FusionPlan((6, 3, 4, 5), layout=layout)
+    plan.activation_backward("leaky_relu", negative_slope=0.25)
+    norm = plan.batch_norm_backward(mode=mode)
+    assert plan.compile(calls=1) and len(plan._calls) == 1 and plan.launches_saved == 1
+    words = {"mode": mode, "layout": layout, "activation": ("leaky_relu", {"negative_slope": 0.25})}
+    x = real(rng, 6, 3, 4, 5)
+    _, mean, inv_std = numbaprims.batch_norm_train(x, scale, shift, **words)
+    plan.set_args(norm, x=x, scale=scale, saved_mean=mean, saved_inv_std=inv_std)
+    dy = real(rng, 6, 3, 4, 5)
+    with pytest.raises(ValueError, match=re.escape("batch_norm_backward (operator 2): shift not set")):
+        plan(dy)
+    plan.set_args(norm, shift=shift)
+    for step in range(2):
+        x[...] = real(rng, 6, 3, 4, 5)
+        _, mean[...], inv_std[...] = numbaprims.batch_norm_train(x, scale, shift, **words)
+        want = numbaprims.batch_norm_backward(dy, x, scale, mean, inv_std, shift, **words)
+        out = np.empty_like(dy)
+        for have in (plan(dy), plan(dy, out=out)):
+            for a, b in zip(have, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+        assert have[0] is out and "batch_norm_backward, solver" in plan.explain(), step
+
+
+def test_gradients_of_two_batch_norms_are_joined():
+    rng = np.random.default_rng(8)
+    plan, saved = FusionPlan((6, 3, 4, 5)), []
+    for kind in ("silu", "relu"):
+        plan.activation_backward(kind)
+        x, scale, shift = real(rng, 6, 3, 4, 5), *(rng.random(3).astype(F32) + F32(0.5) for _ in range(2))
+        _, mean, inv_std = numbaprims.batch_norm_train(x, scale, shift)
+        saved.append((x, scale, mean, inv_std, shift))
+        norm = plan.batch_norm_backward()
+        plan.set_args(norm, x=x, scale=scale, saved_mean=mean, saved_inv_std=inv_std, shift=shift)
+    assert plan.compile(calls=1) and len(plan._calls) == 2
+    dy = real(rng, 6, 3, 4, 5)
+    dx, *first = numbaprims.batch_norm_backward(dy, *saved[0], activation="silu")
+    dx, *second = numbaprims.batch_norm_backward(dx, *saved[1], activation="relu")
+    found = plan(dy)
+    for have, want in zip(found, (dx, *first, *second), strict=True):
+        np.testing.assert_array_equal(have, want)
+    assert plan._bind().joined.why == ""
+
+
+def test_what_is_behind_no_batch_norm_has_no_gradient_here():
+    plan = FusionPlan((6, 3, 4, 5))
+    plan.activation_backward("relu")
+    assert not plan.compile() and "activation_backward (operator 1) cannot be the last one" in plan.reason
+    with pytest.raises(TypeError, match=re.escape("activation_backward (operator 2): elu got 'beta'")):
+        plan.activation_backward("elu", beta=1)

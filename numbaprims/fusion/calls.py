@@ -238,6 +238,31 @@ class TrainCall(Call):
         return lambda x, out, live: norms.batch_norm_train(x, out=out, **words)
 
 
+class BackwardCall(Call):
+    """``numbaprims.batch_norm_backward``, which gives (dx, dscale, dshift)."""
+
+    function = "batch_norm_backward"
+    in_place = True
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(parts)
+        self.norm = self.of("norm")[0]
+        if self.of("activation"):
+            self.norm.arguments["shift"] = self.norm.arguments["shift"]._replace(needed=True)
+
+    def bind(self, given: Arguments, library: arrays.Library) -> Run:
+        words, own = {"mode": self.norm.mode, "layout": self.x.layout}, given[self.norm]
+        for operator in self.of("activation"):
+            words |= {"shift": own["shift"], "activation": (operator.name, operator.parameters)}
+
+        def run(dy: Any, out: Any, live: Arguments) -> Any:
+            now = live[self.norm]
+            saved = now["x"], own["scale"], now["saved_mean"], now["saved_inv_std"]
+            return norms.batch_norm_backward(dy, *saved, **words, out=out)
+
+        return run
+
+
 class StackCall(Call):
     """``numbaprims.stack``: element-wise operators and pooling in one pass over the memory."""
 

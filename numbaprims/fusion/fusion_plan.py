@@ -27,6 +27,13 @@ class _Bound(NamedTuple):
     joined: JoinedCalls
 
 
+def _live(given: Arguments) -> list[Any]:
+    """The arrays that are read at each run."""
+    return [
+        its[name] for operator, its in given.items() for name, argument in operator.arguments.items() if argument.live
+    ]
+
+
 class FusionPlan:
     """A sequence of operators that runs as one native call, or as few as can be; as MIOpen's fusion plans.
 
@@ -135,6 +142,19 @@ class FusionPlan:
         plan then gives ``(y, mean, inv_std[, running_mean, running_var])``.
         """
         return self._append(of.Normalisation, mode, training, eps, momentum, fold)
+
+    def batch_norm_backward(self, *, mode: str = "spatial") -> Operator:
+        """Take the gradient of a batch norm in training, as `numbaprims.batch_norm_backward`; the plan's x is dy.
+
+        Arguments: x of the forward call, scale, saved_mean, saved_inv_std; behind `activation_backward` shift too. x
+        and what was saved are not copied, but read at each run. The plan gives (dx, dscale, dshift).
+        """
+        return self._append(of.NormalisationBackward, mode)
+
+    def activation_backward(self, kind: str, **parameters: Any) -> Operator:
+        """Take the gradient of an activation that stood behind a batch norm, in front of `batch_norm_backward`. No
+        arguments: what it was applied to is computed again."""
+        return self._append(of.ActivationBackward, kind, parameters)
 
     def activation(self, kind: str, **parameters: Any) -> Operator:
         """Apply a kind of `numbaprims.activation`. Arguments: its parameters, where they shall be others than here;
@@ -278,11 +298,14 @@ class FusionPlan:
         return bound
 
     def _join(self, runs: tuple[Run, ...], given: Arguments) -> JoinedCalls:
-        added = [operator for operator in self.operators if operator.kind == "add"]
+        names = [[name for name, argument in operator.arguments.items() if argument.live] for operator in given]
 
         def apart(x: Any, out: Any, live: Sequence[Any]) -> Any:
-            now = {operator: {"added": array} for operator, array in zip(added, live, strict=True)}
-            return self._apart(runs, {**given, **now}, x, out)
+            arrays_of = iter(live)
+            now = {
+                operator: {name: next(arrays_of) for name in its} for operator, its in zip(given, names, strict=True)
+            }
+            return self._apart(runs, now, x, out)
 
         return JoinedCalls(apart)
 
@@ -297,7 +320,7 @@ class FusionPlan:
 
         Returns:
             The last operator's result; with a batch norm in training ``(y, mean, inv_std[, running_mean,
-            running_var])``.
+            running_var])``, with a gradient of one ``(dx, dscale, dshift)``.
 
         Raises:
             TypeError, ValueError: a plan that is not compiled, arguments that were not set, an x or `out` of another
@@ -314,7 +337,7 @@ class FusionPlan:
         runs, arguments, joined = self._bound or self._bind()
         if len(runs) == 1:
             return runs[0](x, out, arguments)
-        return joined(x, out, [given["added"] for given in arguments.values() if "added" in given])
+        return joined(x, out, _live(arguments))
 
     def _apart(self, runs: Sequence[Run], arguments: Arguments, x: Any, out: Any) -> Any:
         """The calls, one after another."""
@@ -335,7 +358,7 @@ class FusionPlan:
     def _may_hold(self, out: Any, arguments: Arguments) -> bool:
         """Whether results between calls may lie in `out`: they are as large, and no array is read later."""
         kinds = {call.y[:2] for call in self._calls}
-        return out is not None and len(kinds) == 1 and not any("added" in each for each in arguments.values())
+        return out is not None and len(kinds) == 1 and not _live(arguments)
 
     def explain(self, *, phases: bool = False) -> str:
         """The path of each operator through the metadata graph, the solver of each call, MIOpen's constraints beside
@@ -384,8 +407,8 @@ class FusionPlan:
         """What a run on an x in C order does; arguments that are not set are ones."""
         given = filled(self.operators, self._arguments, library)
         joined = self._join(tuple(call.bind(given, library) for call in self._calls), given)
-        added = (each["added"] for each in given.values() if "added" in each)
-        kind = joined.made([arrays.enter(each, "x") for each in (library.empty(*self._x[:2])[0], *added)])
+        x = library.empty(*self._x[:2])[0]
+        kind = joined.made([arrays.enter(each, "x") for each in (x, *_live(given))])
         return "none" if kind.launch is None else kind.launch.program
 
     def __getstate__(self) -> dict[str, Any]:

@@ -79,17 +79,17 @@ class JoinedCalls:
         if not cpu or not all(storage.size for storage, *_ in given):
             return Kind()
         joining = registry.joining()
-        stand_ins = [
-            None if each is None else joining.stand_in(each[0].shape, each[0].strides, each[0].dtype)
-            for each in (target, *given)
-        ]
-        wrapped = [
-            None if each is None else library.wrap(storage, each[1])
-            for storage, each in zip(stand_ins, (target, *given), strict=True)
-        ]
-        value, recording = joining.recorded(lambda: self._apart(wrapped[1], wrapped[0], wrapped[2:]))
+
+        def beside(each: Entered) -> tuple[Any, Any]:
+            """Memory that lies as an array does, and an array of the library over it."""
+            storage = joining.stand_in(each[0].shape, each[0].strides, each[0].dtype)
+            return storage, library.wrap(storage, each[1])
+
+        inputs, (x, *more) = zip(*map(beside, given), strict=True)
+        out = None if target is None else beside(target)[1]
+        value, recording = joining.recorded(lambda: self._apart(x, out, more))
         results = [arrays.enter(each, "y") for each in (value if isinstance(value, tuple) else (value,))]
-        of_call = [*(storage for storage, *_ in results), *stand_ins[1:]]
+        of_call = [*(storage for storage, *_ in results), *inputs]
         found = joining.joined(recording, of_call, len(results))
         recording.launches.clear()  # plans keep their launchers, and those the recording
         self.why = found if isinstance(found, str) else ""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.fusion.calls import (
+    BackwardCall,
     Call,
     ConvCall,
     ElementCall,
@@ -177,6 +178,14 @@ NODES = (
     Node(
         "batch_norm_train.activation", "activation", TrainCall, "activation", ("batch_norm_train",), (_EPILOGUE,),
         "of y, in its pass",
+    ),
+    Node(
+        "batch_norm_backward.activation", "activation_backward", BackwardCall, "activation", (START, END),
+        (_FLOAT, _EPILOGUE), "of dy, in its passes, at a y that is computed again", ends=False,
+    ),
+    Node(
+        "batch_norm_backward", "batch_norm_backward", BackwardCall, "norm",
+        (START, END, "batch_norm_backward.activation"), (_FLOAT,), "sums, then dx",
     ),
     Node("softmax", "softmax", SoftmaxCall, "softmax", (START, END), (_FLOAT,), "a pass over its rows"),
     *_pass(StackCall, "stack", batch_norm=(_GIVEN, _SPATIAL), pool=()),

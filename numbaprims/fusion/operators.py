@@ -221,11 +221,9 @@ class Normalisation(Operator):
         self, place: int, x: Tensor, mode: str, training: bool, eps: float, momentum: float, fold: bool
     ) -> None:
         super().__init__(place, x)
-        if mode not in ("spatial", "per_activation"):
-            raise ValueError(f"mode is {mode!r}; it must be spatial or per_activation")
+        shape = _statistics(x, mode)
         self.mode, self.training, self.fold = mode, bool(training), bool(fold)
         self.eps, self.momentum = float(eps), float(momentum)
-        shape = (x.channels,) if mode == "spatial" else (1, *x.shape[1:])
         given = Argument(shape, x.parameters)
         names = ("scale", "shift") if training else ("scale", "shift", "mean", "var")
         self.arguments = dict.fromkeys(names, given)
@@ -238,6 +236,40 @@ class Normalisation(Operator):
 
     def columns(self, values: dict[str, np.ndarray]) -> list[Any]:
         return [values["mean"], values["scale"] / np.sqrt(values["var"] + self.eps), values["shift"]]
+
+
+class NormalisationBackward(Operator):
+    """``numbaprims.batch_norm_backward``: x is dy."""
+
+    kind = "batch_norm_backward"
+
+    def __init__(self, place: int, x: Tensor, mode: str) -> None:
+        super().__init__(place, x)
+        self.mode = mode
+        shape = _statistics(x, mode)
+        given = Argument(shape, x.parameters)
+        self.arguments = {
+            "x": Argument(x.shape, (x.dtype,), live=True), "scale": given,
+            **dict.fromkeys(("saved_mean", "saved_inv_std"), given._replace(live=True)),
+            "shift": given._replace(needed=False),
+        }  # fmt: skip
+
+
+def _statistics(x: Tensor, mode: str) -> tuple[int, ...]:
+    """The shape of the parameters of a batch norm."""
+    if mode not in ("spatial", "per_activation"):
+        raise ValueError(f"mode is {mode!r}; it must be spatial or per_activation")
+    return (x.channels,) if mode == "spatial" else (1, *x.shape[1:])
+
+
+class ActivationBackward(Operator):
+    """The gradient of an activation behind a batch norm."""
+
+    kind = "activation_backward"
+
+    def __init__(self, place: int, x: Tensor, name: str, parameters: dict[str, Any]) -> None:
+        super().__init__(place, x)
+        self.name, self.parameters = resolve(name, parameters)
 
 
 class Activation(Operator):
