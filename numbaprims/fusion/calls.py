@@ -14,6 +14,7 @@ from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import Explanation
 from numbaprims.dtypes import DTYPES
 from numbaprims.fusion.operators import Bias, Operator, in_float64, nbytes
+from numbaprims.fusion.place import Place
 from numbaprims.ops import (
     batch_norm as norms,
     conv as convs,
@@ -24,7 +25,6 @@ from numbaprims.ops import (
 )
 from numbaprims.ops.activation import activation
 from numbaprims.ops.primitive import problems
-from numbaprims.reference.convert import from_float64
 from numbaprims.stacks.operations import Operation, Pointwise
 
 Arguments = dict[Operator, dict[str, Any]]
@@ -39,11 +39,16 @@ class Part(NamedTuple):
     role: str
 
 
+def rounded(values: Any, dtype: str, library: arrays.Library) -> Any:
+    """An array of a library, where that has its arrays."""
+    return Place(dtype, library, "").array(values)
+
+
 def filled(operators: Sequence[Operator], given: Arguments, library: arrays.Library) -> Arguments:
     """Arguments, of those that are not set ones."""
     return {
         operator: {
-            name: library.wrap(from_float64(np.ones(it.shape), it.dtypes[0]), it.dtypes[0]) if it.dtypes else 1
+            name: rounded(np.ones(it.shape), it.dtypes[0], library) if it.dtypes else 1
             for name, it in operator.arguments.items() if it.needed
         } | given.get(operator, {})
         for operator in operators
@@ -129,8 +134,8 @@ class ProductCall(Call):
             )
             shift = shift + factor * (values * plus).reshape(k, -1).sum(axis=1)
             values = values * by * factor.reshape(-1, *(1,) * (values.ndim - 1))
-            weight = library.wrap(from_float64(values, self.product.x.dtype), self.product.x.dtype)
-        return weight, library.wrap(from_float64(shift, y.dtype), y.dtype)
+            weight = rounded(values, self.product.x.dtype, library)
+        return weight, rounded(shift, y.dtype, library)
 
     def bind(self, given: Arguments, library: arrays.Library) -> Run:
         weight, bias = self.folded(given, library)
@@ -204,7 +209,8 @@ class QuantizedCall(Call):
 
     def bind(self, given: Arguments, library: arrays.Library) -> Run:
         cast = self.parts[-1].operator
-        scale = np.asarray(given[self.of("scale")[0]]["scale"])
+        factor = self.of("scale")[0]
+        scale = in_float64(factor, given[factor])["scale"]  # of float32, which it is rounded to again
         bias = next((given[each]["bias"] for each in self.of("bias")), None)
         by, to, words = given[self.first], given[cast], self.first.words()
         zero = np.dtype(DTYPES[cast.y.dtype].storage).type(to.get("zero_point", 0))
@@ -302,7 +308,7 @@ class StackCall(Call):
             columns += [self.column(each) for each in operator.columns(in_float64(operator, given[operator]))]
         dtype, parameters = DTYPES[self.x.dtype].accumulate, None
         if columns:
-            parameters = library.wrap(from_float64(np.stack(columns), dtype).T, dtype)
+            parameters = rounded(np.stack(columns, axis=1), dtype, library)
         (view, layout), added = self.view(), self.of("add")
 
         def run(x: Any, out: Any, live: Arguments) -> Any:

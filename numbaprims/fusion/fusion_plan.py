@@ -201,6 +201,7 @@ class FusionPlan:
                 raise ValueError(found)
             return False
         self._path, self._calls = found, tuple(found.made(self.operators))
+        self._settle()
         return True
 
     def _compiled(self) -> metadata.Path:
@@ -244,8 +245,9 @@ class FusionPlan:
     def set_args(self, operator: Operator, **values: Any) -> None:
         """Give an operator its arguments, all or some of them; the others stay what they were.
 
-        Arrays are copied, but those that are added. Between runs they may be set anew; a run that has begun ends with
-        those that it began with.
+        Arrays are copied, but those that a method says are read at each run. Between runs they may be set anew; a run
+        that has begun ends with those that it began with. Those of a GPU that are folded go through the host, once, as
+        soon as all are set.
 
         Args:
             operator: a handle of this plan.
@@ -279,15 +281,26 @@ class FusionPlan:
         with self._lock:
             self._arguments = {**self._arguments, operator: {**self._arguments.get(operator, {}), **checked}}
             self._library, self._bound = library, None
+        self._settle()
+
+    def _settle(self) -> None:
+        """Fold what lies on a GPU as soon as it is all there, so that no run waits for copies."""
+        on_gpu = self._library is not None and self._library.device != "cpu"
+        if on_gpu and self._path is not None and not any(map(self._missing, self.operators)):
+            self._bind()
+
+    def _missing(self, operator: Operator) -> list[str]:
+        """Arguments that are still to be set."""
+        has = self._arguments.get(operator, {})
+        return [name for name, argument in operator.arguments.items() if argument.needed and name not in has]
 
     def _bind(self) -> _Bound:
         with self._lock:
             bound, arguments, library = self._bound, self._arguments, self._library
         if bound is None:
             given = {operator: arguments.get(operator, {}) for operator in self.operators}
-            for operator, has in given.items():
-                missing = [name for name, a in operator.arguments.items() if a.needed and name not in has]
-                if missing:
+            for operator in given:
+                if missing := self._missing(operator):
                     raise ValueError(f"{operator.label}: {', '.join(missing)} not set; call set_args")
             with np.errstate(all="ignore"):  # a negative variance gives NaN, as everywhere
                 runs = tuple(call.bind(given, library or arrays.NUMPY) for call in self._calls)

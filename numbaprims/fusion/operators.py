@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops._conv_pose import Window as ConvWindow, geometry, hashable
 from numbaprims.ops.activation_kinds import KINDS, resolve
@@ -76,9 +77,13 @@ class Argument(NamedTuple):
             raise TypeError(f"{name} is a {arrays.describe(value)}; it must be {allowed}")
         if tuple(storage.shape) != self.shape:
             raise ValueError(f"{name} is a {arrays.describe(value)}; it must have shape {self.shape}")
-        if self.live or not isinstance(storage, np.ndarray):
+        if self.live:
             return value, library
-        return library.wrap(np.array(storage, copy=True, order="C"), dtype), library
+        if isinstance(storage, np.ndarray):
+            return library.wrap(np.array(storage, copy=True, order="C"), dtype), library
+        own, view = library.empty(storage.shape, dtype)
+        registry.memory().write(view, registry.memory().read(storage))
+        return own, library
 
 
 class Operator:
@@ -367,9 +372,9 @@ def in_float64(operator: Operator, given: dict[str, Any]) -> dict[str, Any]:
         if not operator.arguments[name].dtypes:
             found[name] = value
             continue
-        storage, dtype, library = arrays.enter(value, name)
+        storage, dtype, _ = arrays.enter(value, name)
         if not isinstance(storage, np.ndarray):
-            raise TypeError(f"{operator.label}: {name} lies on {library.device}; a plan folds arrays of the host")
+            storage = registry.memory().read(storage)
         found[name] = to_float64(storage, dtype)
     return found
 

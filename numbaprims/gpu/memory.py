@@ -146,6 +146,17 @@ class DeviceArray:
         shadow, base = self._shadow()
         return self._retyped(self._view(shadow.transpose(*axes), base))
 
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """A view of a C-contiguous array in another shape.
+
+        Raises:
+            ValueError: a shape of another size, or an array with gaps or in another order.
+        """
+        if not self._in_order():
+            raise ValueError(f"an array with strides {self.strides} has no view in another shape; copy it first")
+        shadow, base = self._shadow()
+        return self._retyped(self._view(shadow.reshape(*shape), base))
+
     def view(self, dtype: Any) -> DeviceArray:
         """The same bytes as another type of the same width."""
         wanted = np.dtype(dtype)
@@ -289,6 +300,13 @@ def write(view: DeviceView, data: ndarray) -> None:
     """Overwrite the memory of a C-contiguous view with bytes of the host."""
     if data.size:
         devices.current(view.origin.index).copy(view.pointer, data, data.nbytes, view.origin.stream())
+
+
+def read(view: DeviceView) -> ndarray:
+    """The elements of a view as an array of the host in C order; waits for the stream."""
+    driver = devices.current(view.origin.index)
+    array = DeviceArray(view.owner, view.pointer, view.shape, view.strides, view.dtype, driver)
+    return np.ascontiguousarray(to_host(array, view.origin.stream()))
 
 
 def storage_view(x: DeviceArray) -> DeviceView:
