@@ -80,8 +80,8 @@ def fill(plan, give=np.asarray):
 
 
 def apart(plan, x, out=None):
-    runs, arguments, _ = plan._bind()
-    return plan._apart(runs, arguments, x, out)
+    bound = plan._bind()
+    return plan._apart(bound.runs, bound.arguments, x, out)
 
 
 def check_joined(plan, x, programs):

@@ -308,7 +308,7 @@ class StackCall(Call):
             columns += [self.column(each) for each in operator.columns(in_float64(operator, given[operator]))]
         dtype, parameters = DTYPES[self.x.dtype].accumulate, None
         if columns:
-            parameters = rounded(np.stack(columns, axis=1), dtype, library)
+            parameters = rounded(np.stack(columns), dtype, library).T  # each parameter of all channels in one run
         (view, layout), added = self.view(), self.of("add")
 
         def run(x: Any, out: Any, live: Arguments) -> Any:

@@ -24,6 +24,8 @@ class _Bound(NamedTuple):
 
     runs: tuple[Run, ...]
     arguments: Arguments
+    live: list[Any]
+    """Those that are read at each run."""
     joined: JoinedCalls
 
 
@@ -304,7 +306,7 @@ class FusionPlan:
                     raise ValueError(f"{operator.label}: {', '.join(missing)} not set; call set_args")
             with np.errstate(all="ignore"):  # a negative variance gives NaN, as everywhere
                 runs = tuple(call.bind(given, library or arrays.NUMPY) for call in self._calls)
-            bound = _Bound(runs, given, self._join(runs, given))
+            bound = _Bound(runs, given, _live(given), self._join(runs, given))
             with self._lock:
                 if self._arguments is arguments:
                     self._bound = bound
@@ -345,12 +347,13 @@ class FusionPlan:
             raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self._x}")
         if self._library is not None and library is not self._library:
             raise TypeError(f"x is a {arrays.describe(x)}; the plan's arguments are {self._library.name} arrays")
+        target = None
         if out is not None:
-            arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
-        runs, arguments, joined = self._bound or self._bind()
+            target = arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
+        runs, arguments, live, joined = self._bound or self._bind()
         if len(runs) == 1:
             return runs[0](x, out, arguments)
-        return joined(x, out, _live(arguments))
+        return joined(x, (storage, dtype, library), out, target, live)
 
     def _apart(self, runs: Sequence[Run], arguments: Arguments, x: Any, out: Any) -> Any:
         """The calls, one after another."""

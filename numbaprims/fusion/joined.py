@@ -43,29 +43,36 @@ class JoinedCalls:
         """Choose solvers anew."""
         self._kinds.clear()
 
-    def __call__(self, x: Any, out: Any, added: Sequence[Any]) -> Any:
-        given = [arrays.enter(each, "array") for each in (x, *added)]
-        target = None if out is None else arrays.enter(out, "out")
-        key: Any = (settings.key(), given[0][2], *((each.shape, each.strides) for each, *_ in given))
-        kind = self._kinds.get(key if target is None else (*key, target[0].strides))
+    def __call__(self, x: Any, entered: Entered, out: Any, target: Any, live: Sequence[Any]) -> Any:
+        """`entered` is what `arrays.enter` gives of x, `target` the storage of `out`; `live` is read beside them."""
+        storage, _, library = entered
+        given = [entered, *(arrays.enter(each, "array") for each in live)] if live else [entered]
+        key: Any = (settings.key(), library, storage.strides, None if target is None else target.strides)
+        if live:
+            key += tuple(each.strides for each, *_ in given)
+        kind = self._kinds.get(key)
         if kind is None or settings.current().verbose:  # which says of each call what it would run
             measures = settings.current().find_mode != "fast"
-            value = self._apart(x, out, added) if measures else None
-            kind = self.made(given, target)
+            value = self._apart(x, out, live) if measures else None
+            kind = self.made(given, None if out is None else arrays.enter(out, "out"))
             if len(self._kinds) >= _KINDS:
                 self._kinds.clear()
-            self._kinds[key if target is None else (*key, target[0].strides)] = kind
+            self._kinds[key] = kind
             if measures:
                 return value
-        inputs = [storage for storage, *_ in given]
-        if kind.launch is None or target and any(np.may_share_memory(target[0], each) for each in inputs):
-            return self._apart(x, out, added)
-        results, storages = ([], []) if target is None else ([out], [target[0]])
+        if kind.launch is None:
+            return self._apart(x, out, live)
+        operands = [each for each, *_ in given]
+        results, storages = [], []
+        if target is not None:
+            if any(np.may_share_memory(target, each) for each in operands):
+                return self._apart(x, out, live)
+            results, storages = [out], [target]
         for template, dtype in kind.results[len(results) :]:
-            result, storage = given[0][2].empty_like(template, dtype)
+            result, made = library.empty_like(template, dtype)
             results.append(result)
-            storages.append(storage)
-        operands = (*storages, *inputs, *kind.constants)
+            storages.append(made)
+        operands = [*storages, *operands, *kind.constants]
         if kind.launch.program.many:
             kind.launch(*operands[:7], more=operands[7:])
         else:
