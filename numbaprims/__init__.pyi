@@ -118,7 +118,7 @@ from numbaprims.ops.softmax import (
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_backward as softmax_cross_entropy_backward,
 )
-from numbaprims.ops.stack import stack as stack
+from numbaprims.ops.stack import stack as stack, stack_backward as stack_backward
 from numbaprims.recurrent.weights import RnnWeights as RnnWeights
 from numbaprims.settings import config as config
 

@@ -26,7 +26,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         f"{name}_pool{way}" for way in ("", "_backward")
         for name in ("max", "avg", "lp", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
     ),
-    "stack": ("stack",),
+    "stack": ("stack", "stack_backward"),
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)

@@ -11,6 +11,8 @@ from helpers import from_float64, in_library, lay_out
 
 import numbaprims
 from numbaprims import arrays
+from numbaprims.ops.stack import added_sizes
+from numbaprims.stacks.operations import parse, sizes_of, steps_of
 
 Made = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -44,6 +46,8 @@ def made(call: Call, dtype: str, library: str = "numpy", layout: str = "C", seed
     args, words = call.make(np.random.default_rng(seed))
 
     def convert(x, layout="C"):
+        if isinstance(x, list):
+            return [convert(each) for each in x]
         if not isinstance(x, np.ndarray):
             return x
         if x.dtype != np.float64:
@@ -242,3 +246,29 @@ _STACKS: dict[str, tuple[tuple[int, ...], str, dict[str, Any]]] = {
 }  # fmt: skip
 for _label, (_shape, _texts, _words) in _STACKS.items():
     add("stack", _label, _stack(_shape, _texts, **_words), wide=(2,), k=64)
+
+
+def _stack_backward(shape: tuple[int, ...], operations: str, **words: Any) -> Callable[[np.random.Generator], Made]:
+    def make(rng: np.random.Generator) -> Made:
+        (x, texts, *parameters), _ = _stack(shape, operations, **words)(rng)
+        parsed = [parse(text) for text in texts]
+        last = words.get("layout") == "NHWC"
+        n, c, size = shape[0], shape[-1 if last else 1], shape[1:3] if last else shape[2:]
+
+        def image(size: tuple[int, int]) -> np.ndarray:
+            return rng.standard_normal((n, *size, c) if last else (n, c, *size))
+
+        more = {"added": [image(each) for each in added_sizes(parsed, size)]} if "add/0" in texts else {}
+        return (image(sizes_of(steps_of(parsed), size)[-1]), x, texts, *parameters), {**more, **words}
+
+    return make
+
+
+for _label, _of in {
+    **{_label: _STACKS[_label] for _label in ("elements", "plain", "blocks", "pixels", "large")},
+    "residual": ((2, 3, 9, 13), "batch_norm/3 add/0 relu/0 add/0", {}),
+    "narrow": ((1, 2, 20, 5), "avg/3x3/2x2/1x1/1x1/1x1/1/0 prelu/1 add/0 gelu/0 " + _BLOCK, {"of_added": ()}),
+    "frozen": ((2, 9, 8, 16), "scale/1 silu/0 " + _BLOCK, {"layout": "NHWC", "of_parameters": (2, 3)}),
+    "many": ((2, 3, 5, 7), 6 * "batch_norm/3 tanh/0 ", {}),
+}.items():
+    add("stack_backward", _label, _stack_backward(_of[0], _of[1], **_of[2]), wide=(3,), k=256)

@@ -47,6 +47,8 @@ def expected(call: Call, args, words):
     wide = {}
 
     def widen(x):
+        if isinstance(x, list):
+            return [widen(each) for each in x]
         if not hasattr(x, "dtype"):
             return x
         storage, dtype, _ = arrays.enter(x, "x")
@@ -272,6 +274,11 @@ GRADIENTS = {
     ),
     "global_avg_pool": (
         lambda dy, args, y, words: numbaprims.global_avg_pool_backward(dy, spatial(args, words), **words), 1,
+    ),
+    "stack": (
+        lambda dy, args, y, words: numbaprims.stack_backward(
+            dy, *args, layout=words.get("layout", "NCHW"), of_parameters=()
+        ), 1,
     ),
     "batch_norm_train": (
         lambda dy, args, y, words: numbaprims.batch_norm_backward(dy, *args[:2], *y[1:3], args[2], **words), 3,

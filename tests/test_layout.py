@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "dlpack": set(),
     "workspace": {"settings"},
     "polynomials": set(),
-    "formulas": {"polynomials", "ops.activation_kinds"},
+    "formulas": {"polynomials", "ops.activation_kinds", "stacks"},
     "stacks": set(),
     "recurrent": {"arrays"},
     "philox": set(),

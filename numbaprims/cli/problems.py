@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--bias", action="store_true", help="gemm, conv: add a bias")
     form.add_argument("--activation", metavar="KIND", help="gemm, conv: fuse an activation")
     form.add_argument("--kind", metavar="KIND,...", help="activation, softmax, ...: these kinds only")
-    form.add_argument("--backward", action="store_true", help="activation, softmax, pooling: the gradient")
+    form.add_argument("--backward", action="store_true", help="activation, softmax, pooling, stack: the gradient")
     form.add_argument("--across", action="store_true", help="softmax: rows lie side by side")
     form.add_argument("--most", type=int, default=0, metavar="STEPS", help="stack: of a sequence, at most")
     form.add_argument("--limit", type=int, default=0, metavar="BYTES", help="stack: of a sequence; -1: unrestricted")

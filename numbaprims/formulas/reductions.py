@@ -61,6 +61,9 @@ def formula(operands: str, results: str, name: str = "") -> Callable[[Callable[.
 
 def named(name: str) -> Formula:
     """The formula of a name."""
+    if name.startswith(stacks.GRADIENT):
+        gradient = stacks.Gradient.parse(name)
+        return Formula(gradient.run, gradient.operands, gradient.results)
     if name.startswith(stacks.PREFIX):
         return Formula(functools.partial(stacks.run, name), stacks.operands_of(name), (("y", "row"),))
     if stacks.ENDING in name:

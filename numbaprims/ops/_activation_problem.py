@@ -14,10 +14,8 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
 from numbaprims.ops._activation_errors import ACTIVATION_ERRORS
+from numbaprims.ops.activation_kinds import SPECIAL as SPECIAL
 from numbaprims.shapes import element_strides
-
-#: Kinds of kernels that are not in the table of kinds -> the kind that they compute.
-SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
 
 
 class Loops(NamedTuple):

@@ -128,19 +128,20 @@ def layout_of(
 
 def posed(
     formula: str, dtypes: Sequence[str], shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]],
-    *, lead: int = 1, in_place: bool = False,
+    *, in_place: bool = False,
 ) -> Reduction:  # fmt: skip
-    """The problem of a formula that another primitive poses, its one result first in `dtypes` and `strides`.
+    """The problem of a formula that another primitive poses, its results first in `dtypes` and `strides`.
 
-    An array has a stride of 0 along what it broadcasts over; memory is walked as array `lead` lies.
+    An array has a stride of 0 along what it broadcasts over; memory is walked as the first operand lies.
     """
     known = named(formula)
+    outs = len(known.results)
     arrays = [Operand(*each, dtype) for each, dtype in zip((*known.results, *known.operands), dtypes, strict=True)]
-    kept, reduced, steps = collapse(shape, axes, strides, lead)
+    kept, reduced, steps = collapse(shape, axes, strides, outs)
     arrays = flattened(arrays, kept, steps)
     words = tuple(":".join(each) for each in arrays)
     layout = layout_of(kept, reduced, arrays, steps)
-    return Reduction(formula, dtypes[lead], kept, reduced, layout, words[:1], words[1:], steps, in_place)
+    return Reduction(formula, dtypes[outs], kept, reduced, layout, words[:outs], words[outs:], steps, in_place)
 
 
 def flattened(arrays: Sequence[Operand], kept: tuple[int, ...], strides: Sequence[Strides]) -> list[Operand]:

@@ -111,6 +111,9 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
+#: Kinds that kernels know by names of their own.
+SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
+
 #: Other names: alias -> (kind, the parameters that it fixes).
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
     "swish": ("silu", {}),

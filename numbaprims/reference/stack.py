@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numbaprims.ops.activation_kinds import KINDS
+from numbaprims.ops.activation_kinds import KINDS, SPECIAL
 from numbaprims.reference import pooling
-from numbaprims.reference.activation import activation
+from numbaprims.reference.activation import activation, activation_backward
 from numbaprims.stacks.operations import Operation, Size, Window
-
-#: Kinds that kernels know by names of their own.
-SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
 
 
 class _Pool(NamedTuple):
@@ -31,10 +28,8 @@ class _Pool(NamedTuple):
     adaptive: bool = False
 
 
-def _pool(window: Window, x: np.ndarray) -> np.ndarray:
-    h, w = x.shape[2:]
-    problem = _Pool(window.op, (h, w), window.out_size((h, w)), *window[1:6], window.count_include_pad)
-    return pooling.forward(problem, x)[0]
+def _pool(window: Window, size: Size) -> _Pool:
+    return _Pool(window.op, size, window.out_size(size), *window[1:6], window.count_include_pad)
 
 
 #: Element-wise operations that are no activation: of x, the parameters and what is added.
@@ -47,16 +42,24 @@ _FORMULAS: dict[str, Any] = {
 }
 
 
-def _activate(kind: str, x: np.ndarray, p: Sequence[float]) -> np.ndarray:
-    """An activation by the names of kernels and their parameters."""
-    name = SPECIAL.get(kind, kind)
+def _named(kind: str, p: Sequence[float]) -> tuple[str, dict[str, Any]]:
+    """A kernel's name of an activation and its parameters as those of the definition."""
+    name = SPECIAL.get(kind, "leaky_relu" if kind == "prelu" else kind)
     words: dict[str, Any] = dict(zip(KINDS[name].parameters, p, strict=False))
     if kind == "gelu_tanh":
         words = {"approximate": "tanh"}
     elif kind == "power_2":
         words["gamma"] = 2.0
-    y: np.ndarray = activation(x, name, **words)
-    return y
+    return name, words
+
+
+def _by_channel(kind: str, p: Sequence[np.ndarray], function: Any) -> np.ndarray:
+    """``function(channels, name, words)`` of the channels that have an activation's parameters in common."""
+    if not p:
+        found: np.ndarray = function(slice(None), *_named(kind, ()))
+        return found
+    each = (function(slice(k, k + 1), *_named(kind, [float(v[k, 0, 0]) for v in p])) for k in range(len(p[0])))
+    return np.concatenate(list(each), 1)
 
 
 def walk(
@@ -66,20 +69,15 @@ def walk(
     at, more = 0, iter(added)
     for each in operations:
         if isinstance(each, Window):
-            x = _pool(each, x)
+            x = pooling.forward(_pool(each, x.shape[2:]), x)[0]
         else:
             p = [] if parameters is None else [parameters[:, at + k, None, None] for k in range(each.numbers)]
             at += each.numbers
             if each.kind in _FORMULAS:
                 x = _FORMULAS[each.kind](x, p, next(more) if each.kind == "add" else None)
-            elif not p:
-                x = _activate(each.kind, x, ())
-            else:  # each channel has its own
-                channels = (
-                    _activate(each.kind, x[:, k : k + 1], [float(values[k, 0, 0]) for values in p])
-                    for k in range(x.shape[1])
-                )
-                x = np.concatenate(list(channels), 1)
+            else:
+                before = x
+                x = _by_channel(each.kind, p, lambda c, name, words, of=before: activation(of[:, c], name, **words))
         yield each, x
 
 
@@ -90,3 +88,57 @@ def stack(
     for _, each in walk(operations, x, parameters, added):
         x = each
     return x
+
+
+#: Operations -> the gradients of their parameters, of dy, x and the parameters.
+_OF_PARAMETERS: dict[str, Any] = {
+    "batch_norm": lambda dy, x, p: (-dy * p[1], dy * (x - p[0]), dy),
+    "affine": lambda dy, x, p: (dy * x, dy),
+    "bias": lambda dy, x, p: (dy,),
+    "scale": lambda dy, x, p: (dy * x,),
+    "prelu": lambda dy, x, p: (np.where(x > 0, 0.0, dy * x),),
+    "leaky_relu": lambda dy, x, p: (np.where(x > 0, 0.0, dy * x),),
+}
+#: The same of dx.
+_OF_X: dict[str, Any] = {
+    "batch_norm": lambda dy, p: dy * p[1],
+    "affine": lambda dy, p: dy * p[0],
+    "bias": lambda dy, p: dy,
+    "scale": lambda dy, p: dy * p[0],
+    "add": lambda dy, p: dy,
+}
+
+
+def stack_backward(
+    operations: Sequence[Operation], dy: np.ndarray, x: np.ndarray, parameters: Any = None,
+    added: Sequence[np.ndarray] = (),
+) -> tuple[np.ndarray, dict[int, np.ndarray], list[np.ndarray]]:  # fmt: skip
+    """(dx, parameter -> its gradient (c,), dy as it arrives at each array that is added), from the last operation to
+    the first."""
+    taken, at = [x], 0
+    for _, y in walk(operations, x, parameters, added):
+        taken.append(y)
+    ends = []
+    for each in operations:
+        at += 0 if isinstance(each, Window) else each.numbers
+        ends.append(at)
+    found, arrived = dict[int, np.ndarray](), list[np.ndarray]()
+    for each, x, end in zip(reversed(operations), reversed(taken[:-1]), reversed(ends), strict=True):
+        if isinstance(each, Window):
+            dy = pooling.backward(_pool(each, x.shape[2:]), dy, x)
+            continue
+        numbers = range(end - each.numbers, end)
+        p = [parameters[:, k, None, None] for k in numbers]
+        if p and each.kind in _OF_PARAMETERS:
+            for k, values in zip(numbers, _OF_PARAMETERS[each.kind](dy, x, p), strict=True):
+                found[k] = values.sum((0, 2, 3))
+        if each.kind == "add":
+            arrived.insert(0, dy)
+        if each.kind in _OF_X:
+            dy = _OF_X[each.kind](dy, p)
+        else:
+            dy = _by_channel(
+                each.kind, p,
+                lambda c, name, words, dy=dy, x=x: activation_backward(dy[:, c], x[:, c], name, **words),
+            )  # fmt: skip
+    return dy, found, arrived

@@ -23,6 +23,10 @@ NUMBERS = {
 }
 
 
+#: Those whose parameters have gradients: of sums and products, and of slopes below 0.
+DIFFERENTIABLE = ("batch_norm", "affine", "bias", "scale", "prelu", "leaky_relu")
+
+
 class Pointwise(NamedTuple):
     """An element-wise operation: of `NUMBERS`, or a kind of activation."""
 

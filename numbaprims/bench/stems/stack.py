@@ -15,7 +15,7 @@ import numbaprims
 from numbaprims.bench.cases import Case, Contender, Workload, aligned
 from numbaprims.bench.onnx_model import Node
 from numbaprims.bench.operands import Operand, on_host
-from numbaprims.bench.stems import shared
+from numbaprims.bench.stems import shared, stack_gradient
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops import stack as primitive
@@ -47,6 +47,7 @@ def block(kind: str) -> tuple[Operation, ...]:
 def cases(options: Namespace) -> list[Case]:
     """The cases that the options select."""
     switches = [("layout", "NHWC")] if options.layout == "NHWC" else []
+    switches += [("backward", True)] if options.backward else []
     switches += [(name, value) for name in ("most", "limit") if (value := getattr(options, name))]
     spelt = [kind for kind in options.kind or () if "/" in kind and block(kind)]
     found = []
@@ -70,7 +71,8 @@ class _Form:
         self.last, self.dtype = case.get("layout") == "NHWC", shared.DTYPES[case.dtype]
         self.accumulate = DTYPES[self.dtype].accumulate
         self.layout = "NHWC" if self.last else "NCHW"
-        self.words = {name: case.get(name, 0) for name in ("most", "limit")}
+        self.backward = case.get("backward", False)
+        self.words = {} if self.backward else {name: case.get(name, 0) for name in ("most", "limit")}
 
     def shape(self, size: Size) -> tuple[int, ...]:
         """Of an array with so many elements in each dimension."""
@@ -87,7 +89,8 @@ class _Form:
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call."""
     form = _Form(case)
-    reads = {"x": draw(form.shape(form.size))}
+    reads = {"dy": draw(form.shape(form.out()))} if form.backward else {}
+    reads["x"] = draw(form.shape(form.size))
     numbers = sum(each.numbers for each in form.operations if isinstance(each, Pointwise))
     if numbers:
         reads["parameters"] = Operand.of(draw((form.c, numbers), 0.5, 1.5).values(), form.accumulate)
@@ -95,14 +98,21 @@ def ours(case: Case, draw: Draw) -> Ours:
         reads[f"added {k}"] = draw(form.shape(size))
     given = [None if name == "parameters" and not numbers else reads[name].ours for name in ("x", "parameters")]
     added = [operand.ours for name, operand in reads.items() if name.startswith("added")]
-    out, take = shared.output(case, form.shape(form.out())), shared.spread(form.c, 8)
+    out, take = shared.output(case, form.shape(form.size if form.backward else form.out())), shared.spread(form.c, 8)
     words: dict[str, Any] = {"added": added, "layout": form.layout, "out": out.ours, **form.words}
-    call = partial(primitive.stack, given[0], form.operations, given[1], **words)
+    if form.backward:
+        call = partial(primitive.stack_backward, reads["dy"].ours, given[0], form.operations, given[1], **words)
+    else:
+        call = partial(primitive.stack, given[0], form.operations, given[1], **words)
 
     def define(values: list[np.ndarray]) -> np.ndarray:
-        x, *more = (shared.exact(shared.channels_first(each, form.last)[:, take]) if each.ndim == 4
-                    else shared.exact(each[take]) for each in values)  # fmt: skip
+        exact = [shared.exact(shared.channels_first(each, form.last)[:, take]) if each.ndim == 4
+                 else shared.exact(each[take]) for each in values]  # fmt: skip
+        dy = exact.pop(0) if form.backward else None
+        x, *more = exact
         parameters = more.pop(0) if numbers else None
+        if dy is not None:
+            return reference.stack_backward(form.operations, dy, x, parameters, more)[0]
         return np.asarray(reference.stack(form.operations, x, parameters, more))
 
     terms = len(form.operations) ** 2  # halves of the rivals are rounded behind each layer
@@ -112,6 +122,8 @@ def ours(case: Case, draw: Draw) -> Ours:
 def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival."""
     p, form = ours(case, shared.drawn(case)), _Form(case)
+    if form.backward:
+        return p.workload(case, _torch(p, form) | _layers_backward(p, form))
     return p.workload(case, _torch(p, form) | _onnxruntime(p, form, threads) | _layers(p, form))
 
 
@@ -134,8 +146,14 @@ def _torch(p: Ours, form: _Form) -> dict[str, Contender]:
     module = None if torch is None else _module(torch, p, form)
     if module is None:
         return {}
-    x, found = p.reads["x"].torch, {}
-    for name, (given,) in shared.both_layouts(torch, x.movedim(-1, 1) if form.last else x).items():
+    images = [p.reads[name].torch for name in ("x", "dy") if name in p.reads]
+    found = {}
+    for name, (given, *dy) in shared.both_layouts(
+        torch, *(x.movedim(-1, 1) if form.last else x for x in images)
+    ).items():
+        if dy:
+            found[name] = stack_gradient.of_module(torch, module, *dy, given)
+            continue
         found[name] = shared.returned(torch, partial(module, given))
         if on_host():
             found[name.replace("torch", "inductor")] = inductor(torch, module, given)
@@ -216,6 +234,14 @@ def _onnxruntime(p: Ours, form: _Form, threads: int) -> dict[str, Contender]:
 
 
 # ---------------------------------------------------------------- our own layers
+
+
+def _layers_backward(p: Ours, form: _Form) -> dict[str, Contender]:
+    if form.dtype not in ("f32", "f64") or not on_host():
+        return {}
+    images = [p.reads[name].ours for name in ("dy", "x")]
+    found = stack_gradient.of_layers(*images, _numbers(p, form), form.layout)
+    return {} if found is None else {"numbaprims layers": found}
 
 
 def _layers(p: Ours, form: _Form) -> dict[str, Contender]:

@@ -9,7 +9,7 @@ from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.formulas.graph import COMMON, Node, identity, larger, moments_of
-from numbaprims.formulas.stacks import KIND
+from numbaprims.formulas.stacks import KIND, SLOPE
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
@@ -29,14 +29,13 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
 
 
 def function_of(op: str) -> Callable[..., Any]:
-    """A node's function; kinds of activation and their gradients are the activations' own."""
-    if op in TABLE:
+    """A node's function; kinds of activation and their slopes are the activations' own."""
+    if not op.startswith((KIND, SLOPE)):
         return TABLE[op]
-    from numbaprims.cpu.activation.formulas import FORWARD  # its package makes sums of this engine
-    from numbaprims.cpu.activation.gradients import BACKWARD
+    from numbaprims.cpu.activation import formulas, gradients  # their package makes sums of this engine
 
-    of = FORWARD if op.startswith(KIND) else BACKWARD
-    function: Callable[..., Any] = of[op.partition(":")[2]][0]
+    table = formulas.FORWARD if op.startswith(KIND) else gradients.BACKWARD
+    function: Callable[..., Any] = table[op.partition(":")[2]][0]
     return function
 
 

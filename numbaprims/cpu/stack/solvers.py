@@ -11,6 +11,7 @@ from numbaprims.cpu.reduce.posed import Posed
 from numbaprims.cpu.reduce.variant import MOST_ARRAYS
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.stack import gradients
 from numbaprims.cpu.stack.arguments import BLOCK_WORDS, STAGE, WALK
 from numbaprims.cpu.stack.channels import MOST_TAPS
 from numbaprims.cpu.stack.emit import Form
@@ -51,6 +52,12 @@ def shares(stage: Any, size: Any, out: Any, dtype: str) -> np.ndarray:
     return made.astype(np.float64 if dtype == "f64" else np.float32)
 
 
+def images(problem: Any) -> list[tuple[int, ...]]:
+    """Strides of the arrays that are images."""
+    others = (gradients.PARAMETERS, gradients.DPARAMETERS) if problem.backward else (2,)
+    return [steps for k, steps in enumerate(problem.strides) if k not in others and steps is not None]
+
+
 class _Lies:
     """How an array lies: bytes from image to image, from block to block of channels and from row to row, and elements
     from pixel to pixel."""
@@ -65,6 +72,9 @@ class _Stack(Solver):
     """A walk through sequences."""
 
     walk: str
+
+    last, one_by_one = False, False
+    """Whether a gradient's tiles have channels side by side, and whether they are computed by an element each."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         # tiles of planes and of channels took 1.1 to 5 times as long (Zen 4)
@@ -81,6 +91,8 @@ class _Stack(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
+        if p.backward:
+            return gradients.whole_seconds(p, target, self.last, self.one_by_one)
         time = target.rates.call
         for sequence in sequences(p, target, self.channels(p, target)):
             time += seconds(sequence, p.n * -(-p.c // sequence.elements), target)
@@ -88,6 +100,8 @@ class _Stack(Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
+        if p.backward:
+            return gradients.tiled(p, target, self.last, self.one_by_one, WORTH)
         compute = DTYPES[p.dtype].accumulate
         item = DTYPES[compute].itemsize
         parts, cut = [], list(sequences(p, target, self.channels(p, target)))
@@ -181,11 +195,13 @@ class Planes(_Stack):
     name = walk = "planes"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        for k, steps in enumerate(problem.strides):
-            if k != 2 and steps[3] != 1 and problem.size[1] > 1:
-                return "the rows of an image are not contiguous"
+        if any(steps[3] != 1 and problem.size[1] > 1 for steps in images(problem)):
+            return "the rows of an image are not contiguous"
         windows_ = [step.window for step in problem.parsed if step.window is not None]
-        if any(max(window.kernel) > MOST_TAPS or window.dilation[1] > MOST_TAPS for window in windows_):
+        taken = not problem.backward and any(
+            max(each.kernel) > MOST_TAPS or each.dilation[1] > MOST_TAPS for each in windows_
+        )
+        if taken:
             return f"a window has more than {MOST_TAPS} rows or columns"
         return super().why_not(problem, target)
 
@@ -194,9 +210,10 @@ class Channels(_Stack):
     """A vector is channels of one place."""
 
     name = walk = "channels"
+    last = True
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if any(k != 2 and steps[1] != 1 and problem.c > 1 for k, steps in enumerate(problem.strides)):
+        if any(steps[1] != 1 and problem.c > 1 for steps in images(problem)):
             return "the channels of a place are not contiguous"
         return super().why_not(problem, target)
 
@@ -212,6 +229,7 @@ class Naive(_Stack):
     """An element after the other, wherever it lies."""
 
     name, walk = "naive", "channels"
+    last = one_by_one = True
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         return None
@@ -228,13 +246,20 @@ class Elements(Solver):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if any(step.window is not None for step in problem.parsed):
             return "an operation is a window"
-        arrays = 2 + problem.numbers + sum(step.arrays for step in problem.parsed)
+        if problem.backward:
+            arrays = gradients.arrays_of(gradients.whole_gradient(problem))
+        else:
+            arrays = 2 + problem.numbers + sum(step.arrays for step in problem.parsed)
         return None if arrays <= MOST_ARRAYS else f"{arrays} parameters and arrays; it takes at most {MOST_ARRAYS}"
 
     def estimate(self, problem: Any, target: Any) -> float:
+        if problem.backward:
+            return gradients.seconds(gradients.whole(problem), target)
         return self.posed(problem).estimate(target)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
+        if problem.backward:
+            return gradients.program(gradients.whole(problem), target)
         item = DTYPES[DTYPES[problem.dtype].accumulate].itemsize
         step = problem.strides[2][1]
         numbers = (array(2, k * step * item) for k in range(problem.numbers))

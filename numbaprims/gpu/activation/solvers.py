@@ -16,11 +16,10 @@ from numbaprims.gpu.launch import aligned, make_launcher, step
 from numbaprims.gpu.reduce.posed import solver_of
 from numbaprims.gpu.solver import Solver
 from numbaprims.ops._reduction_problem import posed
-from numbaprims.ops.activation_kinds import KINDS
+from numbaprims.ops.activation_kinds import KINDS, SPECIAL
 
 #: Arrays of a launch by name -> their place.
 PLACES = {name: place for place, name in enumerate(("out", "x", "dy", "y", "weight", "gate", "dgate"))}
-SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
 #: Elements of one launch: indices are 32 bits, and a thread's last step must not wrap around.
 MOST = 1 << 30
 LAUNCH = 3e-6

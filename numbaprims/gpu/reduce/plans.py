@@ -9,7 +9,7 @@ from typing import Any
 from numbaprims.formulas.elementary import exp_value
 from numbaprims.formulas.graph import COMMON, PARTS, Node
 from numbaprims.formulas.reductions import graph_of
-from numbaprims.formulas.stacks import KIND
+from numbaprims.formulas.stacks import KIND, SLOPE
 from numbaprims.gpu.device.math import divide_value, log_value, sqrt_value
 from numbaprims.gpu.device.value import Value
 
@@ -31,14 +31,13 @@ TABLE: dict[str, Callable[..., Any]] = {
 
 
 def function_of(op: str) -> Callable[..., Any]:
-    """A node's function; kinds of activation and their gradients are the activations' own."""
-    if op in TABLE:
+    """A node's function; kinds of activation and their slopes are the activations' own."""
+    if not op.startswith((KIND, SLOPE)):
         return TABLE[op]
-    from numbaprims.gpu.activation.formulas import FORWARD  # its package makes sums of this engine
-    from numbaprims.gpu.activation.gradients import BACKWARD
+    from numbaprims.gpu.activation import formulas, gradients  # their package makes sums of this engine
 
-    of = FORWARD if op.startswith(KIND) else BACKWARD
-    function: Callable[..., Any] = of[op.partition(":")[2]][0]
+    table = formulas.FORWARD if op.startswith(KIND) else gradients.BACKWARD
+    function: Callable[..., Any] = table[op.partition(":")[2]][0]
     return function
 
 
