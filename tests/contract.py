@@ -265,6 +265,7 @@ def _stack_backward(shape: tuple[int, ...], operations: str, **words: Any) -> Ca
 
 
 for _label, _of in {
+    "smooth": ((3, 2, 5, 6), "softsign/0 sigmoid/0", {}),
     **{_label: _STACKS[_label] for _label in ("elements", "plain", "blocks", "pixels", "large")},
     "residual": ((2, 3, 9, 13), "batch_norm/3 add/0 relu/0 add/0", {}),
     "narrow": ((1, 2, 20, 5), "avg/3x3/2x2/1x1/1x1/1x1/1/0 prelu/1 add/0 gelu/0 " + _BLOCK, {"of_added": ()}),

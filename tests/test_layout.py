@@ -25,6 +25,7 @@ KERNELS_NEED = {
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
     "ops._rnn_problem", "philox",
+    "ops._stack_problem",
     "stacks",
 }  # fmt: skip
 

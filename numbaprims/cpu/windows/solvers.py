@@ -10,7 +10,7 @@ from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
-from numbaprims.cpu.windows import channels, gradients, planes, whole
+from numbaprims.cpu.windows import channels, gradients, maxima, planes, whole
 from numbaprims.cpu.windows.arguments import ARGS, computed, kind_of, spatial, tables
 from numbaprims.dtypes import DTYPES
 
@@ -20,6 +20,8 @@ WORTH = 2.5
 TILES = 64
 # Taps along a row that are written out, and the largest stride by which a row is spread.
 MOST_TAPS, MOST_STRIDE = 32, 8
+# Rows and columns of a window of which what they give is carried along in registers.
+MOST_ROLLED = 5
 # Rows of a window, or taps of a vector of channels, that are.
 MOST_UNROLLED = 16
 
@@ -51,7 +53,7 @@ class _Windows(Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
-        if p.direction == "forward" or p.op != "max" or p.indices:
+        if p.direction == "forward" or p.op != "max" or p.indices or self.finds(p, target):
             return self.single(problem, target)
         # the places are found again first
         steps = self.contiguous(p)
@@ -69,6 +71,10 @@ class _Windows(Solver):
         steps = [math.prod(problem.out[d + 1 :]) for d in range(len(problem.out))]
         plane = math.prod(problem.out)
         return (problem.c * plane, plane, *steps)
+
+    def finds(self, problem: Any, target: Any) -> bool:
+        """Whether the kernel of a maximum's gradient finds the places as it goes."""
+        return False
 
     def single(self, problem: Any, target: Any) -> Program:
         """The program of one direction."""
@@ -153,7 +159,7 @@ class Planes(_Windows):
         size = 8 if computed(p) == "f64" else 4
         images = p.n * p.c
         if back and p.op == "max":
-            return self.places(problem, target)
+            return self.places(problem, target) if p.indices else self.maxima(problem, target)
         taps, step = self.taps(p), p.stride[-1]
         wide = max(p.size[-1], p.out[-1])
         short = taps > 0 and wide <= 2 * register
@@ -174,6 +180,35 @@ class Planes(_Windows):
         band = -(-rows // min(rows, max(1, TILES // images)))
         bands = -(-rows // band)
         return _program(p, target, kernel, images * bands, work, room, bands=bands, band=band, pitch=pitch)
+
+    def finds(self, problem: Any, target: Any) -> bool:
+        p = problem
+        small = len(p.size) < 3 and not p.adaptive and {*p.stride, *p.dilation} == {1}
+        return small and max(p.kernel) <= MOST_ROLLED and self.room(p, target) * 2 <= target.l2
+
+    def room(self, problem: Any, target: Any) -> int:
+        """Bytes of a buffer that holds a plane of numbers and what is around it."""
+        (high, *_), W = spatial(problem.size, 1)[1:], self.lanes(problem, target)
+        rows = high + spatial(problem.kernel, 1)[1]
+        return 4 * rows * self.pitch(problem, W) * (2 if computed(problem) == "f64" else 1)
+
+    def pitch(self, problem: Any, W: int) -> int:
+        """Elements of a row of one: a vector in front, as much behind as a window and a vector reach."""
+        return W + -(-max(problem.size[-1], problem.out[-1]) // W) * W + -(-(2 * problem.kernel[-1]) // W) * W + W
+
+    def maxima(self, problem: Any, target: Any) -> Program:
+        """The gradient of a maximum whose windows move by an element, from x."""
+        p, work, W, room = (
+            problem,
+            self.estimate(problem, target),
+            self.lanes(problem, target),
+            self.room(problem, target),
+        )
+        (high, wide), (above, ahead) = spatial(p.kernel, 1)[1:], spatial(p.before, 0)[1:]
+        kernel = maxima.make_maxima(p.dtype, W, high, wide, above, ahead)
+        return _program(
+            p, target, kernel, p.n * p.c, work, 2 * room, pitch=self.pitch(p, W), front=W, cells=room
+        )  # fmt: skip
 
     def places(self, problem: Any, target: Any) -> Program:
         """The gradient of a maximum."""
