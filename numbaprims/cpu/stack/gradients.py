@@ -22,7 +22,7 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import Gradient, name_of
 from numbaprims.ops._pooling_problem import PoolingProblem
 from numbaprims.ops._reduction_problem import posed
-from numbaprims.ops._stack_problem import GRADIENTS
+from numbaprims.ops._stack_problem import GRADIENTS, StackProblem
 from numbaprims.stacks.operations import Operation, Pointwise, Size, Window
 
 DX, DY, X, PARAMETERS, DPARAMETERS, ADDED, DADDED = map(
@@ -104,7 +104,13 @@ class Box(NamedTuple):
     c: int
     last: bool
     """Whether channels lie side by side."""
-    naive: bool = False
+    walk: Any = None
+    """The solver that walks windows forwards; None where there are none."""
+
+    @property
+    def naive(self) -> bool:
+        """Whether elements are computed one by one."""
+        return bool(self.walk and self.walk.one_by_one)
 
     @property
     def compute(self) -> str:
@@ -167,6 +173,13 @@ class Box(NamedTuple):
 
     # ---------------------------------------------------------------- windows
 
+    def walked(self, window: Window, size: Size, x: Place, y: Place) -> StackProblem:
+        """A window of the tile, forwards."""
+        layout = "channels_last" if self.last else "channels_first"
+        return StackProblem(
+            self.compute, self.n, self.c, size, (window.text,), layout, strides=(y.strides, x.strides, (0, 0))
+        )
+
     def pooling(self, window: Window, size: Size, direction: str, strides: tuple[Any, ...]) -> PoolingProblem:
         """A window of the tile as the windows engine has it."""
         return PoolingProblem(
@@ -188,21 +201,22 @@ def whole_gradient(problem: Any) -> Gradient:
 
 
 class Task(NamedTuple):
-    """A problem of another engine, and the places of its arrays."""
+    """A problem of another engine, or a window forwards, and the places of its arrays."""
 
     posed: Any
     arrays: list[Bind | None]
 
+    def solver(self, target: Any, box: Box) -> Any:
+        """What computes it: of the windows engine's the first; planes of one channel have nothing side by side."""
+        if isinstance(self.posed, StackProblem):
+            return box.walk
+        able = [each for each in WINDOWS if each.why_not(self.posed, target) is None]
+        if box.naive:
+            return able[-1]
+        return next(each for each in able if not box.last or each.name not in ("whole", "planes"))
 
-def _solver_of(problem: PoolingProblem, target: Any, box: Box) -> Any:
-    """The first that takes it; planes of one channel have nothing beside one another."""
-    able = [each for each in WINDOWS if each.why_not(problem, target) is None]
-    return (
-        able[-1] if box.naive else next(each for each in able if not box.last or each.name not in ("whole", "planes"))
-    )
 
-
-def tasks(box: Box) -> tuple[list[Task], int]:
+def tasks(box: Box, target: Any) -> tuple[list[Task], int]:
     """What computes a tile, in its order, and bytes of scratch memory for what it hands on."""
     p, segments = box.problem, segments_of(box.problem)
     item, used = DTYPES[box.compute].itemsize, 0
@@ -229,10 +243,13 @@ def tasks(box: Box) -> tuple[list[Task], int]:
         if each.window is not None:
             y = room(size) if of_run[k] else y
             if of_run[k]:
-                forward = box.pooling(
-                    each.window, sizes[k], "forward", (y.strides, None, given[-1].strides, None, None)
-                )
-                found.append(Task(forward, [y.at, None, given[-1].at]))
+                x = given[-1]
+                walked = box.walked(each.window, sizes[k], x, y)
+                if box.walk.why_not(walked, target) is None:
+                    found.append(Task(walked, [y.at, x.at]))
+                else:
+                    forward = box.pooling(each.window, sizes[k], "forward", (y.strides, None, x.strides, None, None))
+                    found.append(Task(forward, [y.at, None, x.at]))
         between.append(y)
         if each.run and of_window[k + 1]:
             y = room(size)
@@ -260,51 +277,52 @@ def tasks(box: Box) -> tuple[list[Task], int]:
 def seconds(box: Box, target: Any) -> float:
     """What one core takes."""
     total = 0.0
-    for posed_, _ in tasks(box)[0]:
-        if isinstance(posed_, Posed):
-            total += posed_.estimate(target)
-        else:
-            total += _solver_of(posed_, target, box).estimate(posed_, target)
+    for task in tasks(box, target)[0]:
+        posed_ = task.posed
+        solver = None if isinstance(posed_, Posed) else task.solver(target, box)
+        total += posed_.estimate(target) if solver is None else solver.estimate(posed_, target)
     return total
 
 
 def program(box: Box, target: Any) -> Program:
     """The tasks of a box, one after another."""
-    parts, (found, used) = [], tasks(box)
-    for posed_, arrays in found:
+    parts, (found, used) = [], tasks(box, target)
+    for task in found:
+        posed_ = task.posed
         if isinstance(posed_, Posed):
             made = posed_.program(target, naive=box.naive)
         else:
-            solver = _solver_of(posed_, target, box)
+            solver = task.solver(target, box)
             made = solver.program(posed_, target, default_config(solver, posed_, target))
-        parts.append(Part(made, arrays, []))
+        parts.append(Part(made, task.arrays, []))
     return join(parts, shared=used)
 
 
 # ---------------------------------------------------------------- tiles
 
 
-def box_of(problem: Any, target: Any, last: bool, naive: bool) -> Box:
+def box_of(problem: Any, target: Any, walk: Any) -> Box:
     """The tile of a stack: as many channels of an image as leave what it keeps in the second-level cache."""
-    if naive:
-        return Box(problem, 1, 1, True, True)
-    c = problem.c
+    if walk.one_by_one:
+        return Box(problem, 1, 1, True, walk)
+    c, last = problem.c, walk.last
     one = lanes(DTYPES[problem.dtype].accumulate, target.vector_bytes) if last else 1
     sizes = [n for n in range(1, c + 1) if c % n == 0 and n % one == 0] or [c]
     least = max(1, problem.n * c // TILES)
-    fitting = [n for n in sizes if tasks(Box(problem, 1, n, last))[1] <= target.l2 // 2 and n <= least]
-    return Box(problem, 1, max(fitting, default=sizes[0]), last)
+    boxes = [Box(problem, 1, n, last, walk) for n in sizes]
+    fitting = [box for box in boxes if box.c <= least and tasks(box, target)[1] <= target.l2 // 2]
+    return max(fitting, key=lambda box: box.c, default=boxes[0])
 
 
-def whole_seconds(problem: Any, target: Any, last: bool, naive: bool) -> float:
+def whole_seconds(problem: Any, target: Any, walk: Any) -> float:
     """What one core takes for all tiles."""
-    box = box_of(problem, target, last, naive)
+    box = box_of(problem, target, walk)
     return float(problem.n * (problem.c // box.c) * seconds(box, target))
 
 
-def tiled(problem: Any, target: Any, last: bool, naive: bool, worth: float) -> Program:
+def tiled(problem: Any, target: Any, walk: Any, worth: float) -> Program:
     """The gradient of a stack with windows, a tile at a time; sums of images are added up behind."""
-    p, box = problem, box_of(problem, target, last, naive)
+    p, box = problem, box_of(problem, target, walk)
     compute, wanted = box.compute, len(problem.of_parameters)
     item, blocks = DTYPES[compute].itemsize, p.c // box.c
     apart: dict[int, tuple[int, int]] = {}
@@ -317,7 +335,7 @@ def tiled(problem: Any, target: Any, last: bool, naive: bool, worth: float) -> P
             apart[k] = (0, box.c * strides[0] * item)
         else:
             apart[k] = (strides[0] * DTYPES[p.dtype].itemsize, box.c * strides[1] * DTYPES[p.dtype].itemsize)
-    tiles, work = p.n * blocks, whole_seconds(p, target, last, naive)
+    tiles, work = p.n * blocks, whole_seconds(p, target, walk)
     chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
     made = over_tiles(program(box, target), p.n, blocks, apart, chunk, work > worth * target.rates.wake)
     binds: Sequence[Bind] = [scratch() if k == DPARAMETERS else array(k) for k in range(len(p.strides))]
@@ -325,5 +343,5 @@ def tiled(problem: Any, target: Any, last: bool, naive: bool, worth: float) -> P
     if wanted:
         rows = p.c * wanted
         sums = Posed.sum("total", (compute, compute), (rows, p.n), [(1, 0), (1, rows)])
-        parts.append(Part(sums.program(target, naive=naive), [array(DPARAMETERS), scratch()], []))
+        parts.append(Part(sums.program(target, naive=box.naive), [array(DPARAMETERS), scratch()], []))
     return join(parts, shared=item * p.n * p.c * wanted)

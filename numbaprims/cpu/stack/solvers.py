@@ -92,7 +92,7 @@ class _Stack(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
         if p.backward:
-            return gradients.whole_seconds(p, target, self.last, self.one_by_one)
+            return gradients.whole_seconds(p, target, self)
         time = target.rates.call
         for sequence in sequences(p, target, self.channels(p, target)):
             time += seconds(sequence, p.n * -(-p.c // sequence.elements), target)
@@ -101,7 +101,7 @@ class _Stack(Solver):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
         if p.backward:
-            return gradients.tiled(p, target, self.last, self.one_by_one, WORTH)
+            return gradients.tiled(p, target, self, WORTH)
         compute = DTYPES[p.dtype].accumulate
         item = DTYPES[compute].itemsize
         parts, cut = [], list(sequences(p, target, self.channels(p, target)))

@@ -9,20 +9,22 @@ the same and the largest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd import address_of, advance, pointer_from_address, zeros
+from numbaprims.cpu.simd import address_of, advance, pointer_from_address, scalar, splat, zeros
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
-from numbaprims.cpu.simd.emit import constant, first_lanes_value, llvm_vector, load_value, number, store_value
+from numbaprims.cpu.simd.emit import constant, first_lanes_value, llvm_vector, load_value, store_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.windows.arguments import ARGS
+from numbaprims.cpu.windows.planes import fill
 from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.value import at_most
 
 
 class _Plane:
@@ -69,21 +71,31 @@ class _Plane:
             total = more if mask is None else self.b.select(mask, more, total)
         return total
 
-    def over(self, count: Any, step: Any, label: str) -> None:
-        """`step(j)` for j = 0, W, ... below `count`."""
+    def along(self, width: Any, step: Callable[[Any, Any], None]) -> None:
+        """`step(j, mask)` for the vectors of a row; the last has a mask."""
+        b, W = self.b, self.W
 
         def one(state: list[Any]) -> list[Any]:
-            keep_rolled_value(self.b)
-            step(state[0])
-            return [state[0] + self.W]
+            keep_rolled_value(b)
+            step(state[0], None)
+            return [state[0] + W]
 
-        repeat(self.b, (count + (self.W - 1)) // self.W, [count.like(0)], one, label)
+        def last(state: list[Any]) -> list[Any]:
+            step(j, first_lanes_value(b, left, W))
+            return []
+
+        (j,) = repeat(b, width // W, [width.like(0)], one, "along")
+        left = width - j
+        once(b, left > 0, [], last, "last")
 
 
 @intrinsic(prefer_literal=True)
 def give_maxima(typingctx, out, x, dy, keys, sums, h, w, oh, ow, pitch, front, nothing, KH, KW, before_h, before_w):  # type: ignore[no-untyped-def]
-    """Write dx of a plane.  Rows of `keys` and of `sums` begin at `front` and lie `pitch` apart, with room for a window
-    and a vector on both sides; of keys there are KH - 1 rows more."""
+    """Write dx of a plane.
+
+    Rows of `keys` and of `sums` begin at `front` and lie `pitch` apart; around them, and in KH - 1 rows more, keys are
+    the least and sums 0 as far as a window and a vector reach.
+    """
     high, wide, above, ahead = (each.literal_value for each in (KH, KW, before_h, before_w))
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -94,35 +106,17 @@ def give_maxima(typingctx, out, x, dy, keys, sums, h, w, oh, ow, pitch, front, n
         zero = height.like(0)
 
         def keyed(state: list[Any]) -> list[Any]:
-            """A row of x as keys, with the least around it."""
+            """A row of x as keys; behind it lanes with the least."""
             r = state[0]
-            start = p.row(r)
-            store_value(b, keys_at, start - W, p.least)
 
-            def step(j: Any) -> None:
-                mask = first_lanes_value(b, width - j, W)
+            def step(j: Any, mask: Any) -> None:
                 key = p.key(load_wide_value(b, source, r * width + j, x.elem, W, mask))
-                store_value(b, keys_at, start + j, b.select(mask, key, p.least))
+                store_value(b, keys_at, p.row(r) + j, key if mask is None else b.select(mask, key, p.least))
 
-            p.over(width, step, "keys")
-            whole = (width + (W - 1)) // W * W
-            repeat(b, (pitch - front - whole) // W, [whole], rest(keys_at, start, p.least), "rest")
+            p.along(width, step)
             return [r + 1]
 
-        def rest(pointer: Any, start: Any, value: Any) -> Any:
-            def one(state: list[Any]) -> list[Any]:
-                store_value(b, pointer, start + state[0], value)
-                return [state[0] + W]
-
-            return one
-
-        def empty(state: list[Any]) -> list[Any]:
-            start = p.row(state[0])
-            repeat(b, pitch // W, [zero - front], rest(keys_at, start, p.least), "empty")
-            return [state[0] + 1]
-
-        (end,) = repeat(b, height, [zero], keyed, "row")
-        repeat(b, number(high - 1), [end], empty, "row")
+        repeat(b, height, [zero], keyed, "row")
 
         def largest(r: Any, j: Any) -> Any:
             """Of a row's windows from column j on."""
@@ -132,35 +126,40 @@ def give_maxima(typingctx, out, x, dy, keys, sums, h, w, oh, ow, pitch, front, n
                 found = key if found is None else b.select(b.icmp_signed(">", key, found), key, found)
             return found
 
-        def column(j: Any) -> None:
-            left = columns - j
+        def column(state: list[Any]) -> list[Any]:
+            j = state[0]
+            mask = first_lanes_value(b, columns - j, W)
 
             def arriving(o: Any) -> Any:
-                inside = b.select((o < rows).value, left.value, number(0))
-                return load_wide_value(b, given, o * columns + j, dy.elem, W, first_lanes_value(b, inside, W))
+                return load_wide_value(b, given, o * columns + j, dy.elem, W, mask)
 
-            def row(state: list[Any]) -> list[Any]:
+            def row(state: list[Any], new: Any) -> list[Any]:
                 r, ring = state[0], [*state[1 : 2 * high - 1], largest(state[0] + (high - 1), j)]
-                arrived = [*state[2 * high - 1 :], arriving(r + above)]
-                here = ring[high - 1]
-                masks = p.chosen(here, ring[: high - 1][::-1], ring[high:])
+                arrived = [*state[2 * high - 1 :], new(r)]
+                masks = p.chosen(ring[high - 1], ring[: high - 1][::-1], ring[high:])
                 store_value(b, sums_at, p.row(r) + j, p.given(masks, arrived[::-1]))
                 return [r + 1, *ring[1:], *arrived[1:]]
 
             ring = [p.least] * (high - 1) + [largest(zero + r, j) for r in range(high - 1)]
-            arrived = [zeros_ if o < 0 else arriving(zero + o) for o in range(above - high + 1, above)]
-            repeat(b, height, [zero, *ring, *arrived], row, "down", True)
+            # rows of dy that are not there are 0
+            arrived = [zeros_] * (high - 1)
+            for o in range(above):
+                there = b.select((rows > o).value, mask, constant(mask.type, 0))
+                arrived = [*arrived[1:], load_wide_value(b, given, columns * o + j, dy.elem, W, there)]
+            state = [zero, *ring, *arrived]
+            state = repeat(
+                b, at_most(height, rows - above), state, lambda s: row(s, lambda r: arriving(r + above)), "down", True
+            )
+            repeat(b, height - state[0], state, lambda s: row(s, lambda r: zeros_), "below", True)
+            return [j + W]
 
-        p.over(columns, column, "column")
+        repeat(b, (columns + (W - 1)) // W, [zero], column, "column")
 
-        def along(state: list[Any]) -> list[Any]:
+        def summed(state: list[Any]) -> list[Any]:
             r = state[0]
             start = p.row(r)
-            store_value(b, sums_at, start - W, zeros_)
-            whole = (columns + (W - 1)) // W * W
-            repeat(b, (pitch - front - whole) // W, [whole], rest(sums_at, start, zeros_), "rest")
 
-            def write(j: Any, mask: Any) -> None:
+            def step(j: Any, mask: Any) -> None:
                 def key(d: int) -> Any:
                     return load_value(b, keys_at, start + j + d, p.keys)
 
@@ -168,17 +167,10 @@ def give_maxima(typingctx, out, x, dy, keys, sums, h, w, oh, ow, pitch, front, n
                 values = [load_value(b, sums_at, start + j + (ahead - t), p.vector) for t in range(wide)]
                 store_narrow_value(b, to, r * width + j, p.given(masks, values), out.elem, mask)
 
-            def some(state: list[Any]) -> list[Any]:
-                keep_rolled_value(b)
-                write(state[0], None)
-                return [state[0] + W]
-
-            (j,) = repeat(b, width // W, [zero], some, "along")
-            left = width - j
-            once(b, left > 0, [], lambda _: write(j, first_lanes_value(b, left, W)) or [], "last")
+            p.along(width, step)
             return [r + 1]
 
-        repeat(b, height, [zero], along, "row")
+        repeat(b, height, [zero], summed, "row")
         return context.get_dummy_value()
 
     words = [types.int64] * 6
@@ -189,7 +181,7 @@ def give_maxima(typingctx, out, x, dy, keys, sums, h, w, oh, ow, pitch, front, n
 def make_maxima(dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: int) -> RangeKernel:
     """Kernel over planes of dx of a maximum."""
     acc = DTYPES[dtype].accumulate
-    KEY = "i64" if acc == "f64" else "i32"
+    KEY, LEAST = ("i64", -(2**63)) if acc == "f64" else ("i32", -(2**31))
     types_ = ARGS.types(out=dtype, x=dtype, dy=dtype)
 
     @range_kernel("windows_maxima", types_, spec=(dtype, W, KH, KW, BEFORE_H, BEFORE_W))
@@ -197,6 +189,9 @@ def make_maxima(dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: i
         room = address_of(args.workspace) + worker * args.each
         keys, sums = pointer_from_address(room, KEY), pointer_from_address(room + args.cells, acc)
         nothing = zeros(acc, W)
+        rows = args.size_h + KH - 1
+        fill(keys, rows * args.pitch, splat(scalar(LEAST, KEY), W), W)
+        fill(sums, rows * args.pitch, nothing, W)
         for plane in range(lo, hi):
             n, c = divmod(plane, args.c)
             out = advance(args.out, n * args.out_n + c * args.out_c)
