@@ -30,7 +30,7 @@ def both_orders(function, *inputs, fast=False):
 NOT_WRAPPED = {
     **dict.fromkeys(("explain", "find", "tune", "config", "share_cpus", "RnnWeights"), "no function of arrays"),
     **dict.fromkeys(("conv_integer", "qlinear_conv"), "integers have no gradient"),
-    **dict.fromkeys(("stack", "FusionPlan"), "inference; fuse makes stacks of modules"),
+    **dict.fromkeys(("stack", "FusionPlan"), "fuse makes stacks of modules, with gradients too"),
 }
 
 

@@ -137,3 +137,67 @@ def test_training_and_gradients_are_refused():
         nbt.fuse(module.eval(), (1, 3, 4, 4))
     with pytest.raises(TypeError, match="dtype is torch.int32"):
         nbt.fuse(nn.Sequential(nn.ReLU()).eval(), torch.ones(1, 3, 4, 4, dtype=torch.int32))
+
+
+# ---------------------------------------------------------------- with gradients
+
+
+def trains(module, x, **words):
+    """A fused module, whose gradients are the module's own."""
+    twin = copy.deepcopy(module)
+    fused = nbt.fuse(twin, x, gradients=True, **words)
+    for images in (x, x[:1]):
+        results = []
+        for each in (module, fused):
+            each.zero_grad()
+            torch.manual_seed(1)
+            given = images.clone().requires_grad_()
+            y = each(given)
+            (y * torch.cos(torch.arange(y.numel()).reshape(y.shape))).sum().backward()
+            results.append((y.detach(), given.grad, [p.grad for p in each.parameters() if p.requires_grad]))
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    return fused
+
+
+def test_a_fused_network_has_the_gradients_of_its_module():
+    module = trained(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.BatchNorm2d(8), nn.GELU(), nn.Sequential(nn.AvgPool2d(2))),
+        nn.Dropout(), nn.PReLU(8), nn.PReLU(), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(168, 5), nn.Sigmoid(),
+    )  # fmt: skip
+    x = torch.randn(2, 3, 6, 14)
+    fused = trains(module, x)
+    assert "stacks of operations: [9, 1]" in repr(fused)
+    # statistics of the batch, and dropout, are not a stack's
+    trains(module.train(), x)
+    fused.train()
+    assert "stacks of operations: [2, 2, 3, 1]" in repr(fused)
+    module[1].requires_grad_(False)
+    trains(module.eval(), x)
+    twin = pickle.loads(pickle.dumps(fused.eval()))
+    assert torch.equal(twin(x), fused(x))
+
+
+def test_training_reaches_what_torch_reaches():
+    """Steps of an optimizer over the parameters of either module."""
+    module = trained(nn.BatchNorm2d(4), nn.PReLU(4), nn.MaxPool2d(3, 1, 1), nn.BatchNorm2d(4), nn.Tanh())
+    x, target, losses = torch.randn(3, 4, 9, 9), torch.randn(3, 4, 9, 9), []
+    with numbaprims.config(device="cpu"):
+        for each in (module, nbt.fuse(copy.deepcopy(module), x, gradients=True)):
+            optimizer = torch.optim.SGD(each.parameters(), lr=0.5)
+            for _ in range(5):
+                optimizer.zero_grad()
+                loss = ((each(x) - target) ** 2).mean()
+                losses.append(loss.item())
+                loss.backward()
+                optimizer.step()
+    assert losses[:5] == pytest.approx(losses[5:], rel=1e-5) and losses[0] > losses[4]
+
+
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+def test_gradients_in_any_memory_format_and_rank(memory):
+    module = trained(nn.BatchNorm2d(4), nn.SiLU(), nn.AvgPool2d(2, ceil_mode=True))
+    trains(module, torch.randn(2, 4, 5, 7).contiguous(memory_format=memory))
+    trains(trained(nn.BatchNorm1d(4), nn.Tanh()), torch.randn(5, 4))
+    trains(trained(nn.BatchNorm3d(4), nn.PReLU()), torch.randn(2, 4, 3, 4, 5))
+    trains(trained(nn.MaxPool1d(2), nn.ReLU6()), torch.randn(2, 4, 10))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import numbaprims
+from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.recording import differentiable, recorded
 from numbaprims.fusion import layers
 from numbaprims.fusion.stack_plan import FusedNetwork
@@ -90,18 +91,23 @@ def _described(module: Any, x: Any) -> tuple[Any, Any]:
             layer, x = _described(each, x)
             found.append(layer)
         return found, x
-    y = module(x)
-    rank = re.search(r"(\d)d$", kind.__name__)
-    layer = None
-    if kind in _UNCHANGED:
-        layer = layers.Dropout()
-    elif kind in _ACTIVATIONS:
-        name, words = _ACTIVATIONS[kind]
-        layer = layers.Activation(name, **{word: getattr(module, word) for word in words.split()})
-    # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
-    elif kind in _MODULES and (rank is None or x.ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and x.ndim == 2)):
-        layer = _MODULES[kind](module)
+    y, layer = module(x), _layer(module, x.ndim)
     return layers.Call(module, tuple(y.shape[1:])) if layer is None else layer, y
+
+
+def _layer(module: Any, ndim: int) -> Any:
+    """The layer that a module is for inputs of so many dimensions; None where it is none that is known."""
+    kind = type(module)
+    rank = re.search(r"(\d)d$", kind.__name__)
+    if kind in _UNCHANGED:
+        return layers.Dropout()
+    if kind in _ACTIVATIONS:
+        name, words = _ACTIVATIONS[kind]
+        return layers.Activation(name, **{word: getattr(module, word) for word in words.split()})
+    # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
+    if kind in _MODULES and (rank is None or ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and ndim == 2)):
+        return _MODULES[kind](module)
+    return None
 
 
 @differentiable(FusedNetwork.__call__)
@@ -121,15 +127,20 @@ class Fused(torch.nn.Module):
         if self.training:
             raise RuntimeError("a fused network computes inference; call eval(), and train the module it was made of")
         if recorded(x):
-            raise TypeError("x requires grad and a fused network records none; call under torch.no_grad()")
+            raise TypeError(
+                "x requires grad and a fused network records none; call under torch.no_grad(), or fuse(gradients=True)"
+            )
         return _run(self.network, x)
 
     def extra_repr(self) -> str:
         return repr(self.network)
 
 
-def fuse(module: Any, example: Any, *, strategy: str = "auto", limit: int | None = None, exact: bool = False) -> Any:
-    """Plan a `torch.nn.Sequential` for inference, as `numbaprims.fuse` plans layers.
+def fuse(
+    module: Any, example: Any, *, strategy: str = "auto", limit: int | None = None, exact: bool = False,
+    gradients: bool = False,
+) -> Any:  # fmt: skip
+    """Plan a `torch.nn.Sequential` for inference, as `numbaprims.fuse` plans layers, or for training.
 
     Pooling, batch norm, activations, dropout, convolutions, linear layers and sequences of them, nested ones too, are
     planned; any other module is called as it is. Their weights are copied.
@@ -138,13 +149,16 @@ def fuse(module: Any, example: Any, *, strategy: str = "auto", limit: int | None
         module: in eval mode; of exactly torch's own classes, since subclasses may compute something else.
         example: an input, of which the shape and the dtype count; other numbers of images may follow.
         strategy, limit, exact: as of `numbaprims.fuse`.
+        gradients: record gradients: stacks take the module's own parameters at each call, which get theirs, by
+            `numbaprims.stack_backward`; the other modules are called as they are, in training mode batch norms and
+            dropout too.
 
     Returns:
-        A module; its `network` is what `numbaprims.fuse` gives.
+        A module; its `network` is what `numbaprims.fuse` gives. With gradients its `module` is the one given.
 
     Raises:
         TypeError: what is no module or no tensor, another dtype.
-        ValueError: a module in training mode.
+        ValueError: a module in training mode, without `gradients`.
 
     Example:
         >>> import torch
@@ -157,6 +171,8 @@ def fuse(module: Any, example: Any, *, strategy: str = "auto", limit: int | None
         raise TypeError(f"module is a {type(module).__name__}; it must be a torch.nn.Module")
     if not isinstance(example, torch.Tensor):
         raise TypeError(f"example is a {type(example).__name__}; it must be a tensor")
+    if gradients:
+        return Trained(module, example, _layer)
     training = [name or type(module).__name__ for name, each in module.named_modules() if each.training]
     if training:
         raise ValueError(f"module is in training mode ({', '.join(training[:3])}); call module.eval() first")
