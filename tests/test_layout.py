@@ -26,6 +26,7 @@ KERNELS_NEED = {
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
     "ops._rnn_problem", "philox",
     "ops._stack_problem",
+    "ops._stack_problem", "ops._stack_gradient",
     "stacks",
 }  # fmt: skip
 

@@ -78,7 +78,7 @@ def _define(values: Any, options: Any, numbers: Any) -> Any:
     dy, x, parameters, *added = values
     operations = [parse(text) for text in texts]
     images = [pose_.channels_second(each, layout) for each in (dy, x, *added) if each is not None]
-    dx, found, arrived = reference.stack_backward(operations, *images[:2], parameters, images[2:])
+    dx, found, arrived = reference.stack_backward(operations, images[0], images[1], parameters, images[2:])
     wanted = differentiable(operations) if of_parameters is None else of_parameters
     results = [pose_.back(dx, layout), *([np.stack([found[k] for k in wanted], 1)] if wanted else [])]
     results += [pose_.back(arrived[k], layout) for k in (range(len(arrived)) if of_added is None else of_added)]

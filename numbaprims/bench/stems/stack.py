@@ -46,7 +46,7 @@ def block(kind: str) -> tuple[Operation, ...]:
 
 def cases(options: Namespace) -> list[Case]:
     """The cases that the options select."""
-    switches = [("layout", "NHWC")] if options.layout == "NHWC" else []
+    switches: list[tuple[str, Any]] = [("layout", "NHWC")] if options.layout == "NHWC" else []
     switches += [("backward", True)] if options.backward else []
     switches += [(name, value) for name in ("most", "limit") if (value := getattr(options, name))]
     spelt = [kind for kind in options.kind or () if "/" in kind and block(kind)]
@@ -152,7 +152,7 @@ def _torch(p: Ours, form: _Form) -> dict[str, Contender]:
         torch, *(x.movedim(-1, 1) if form.last else x for x in images)
     ).items():
         if dy:
-            found[name] = stack_gradient.of_module(torch, module, *dy, given)
+            found[name] = stack_gradient.of_module(torch, module, dy[0], given)
             continue
         found[name] = shared.returned(torch, partial(module, given))
         if on_host():
@@ -239,8 +239,7 @@ def _onnxruntime(p: Ours, form: _Form, threads: int) -> dict[str, Contender]:
 def _layers_backward(p: Ours, form: _Form) -> dict[str, Contender]:
     if form.dtype not in ("f32", "f64") or not on_host():
         return {}
-    images = [p.reads[name].ours for name in ("dy", "x")]
-    found = stack_gradient.of_layers(*images, _numbers(p, form), form.layout)
+    found = stack_gradient.of_layers(p.reads["dy"].ours, p.reads["x"].ours, _numbers(p, form), form.layout)
     return {} if found is None else {"numbaprims layers": found}
 
 

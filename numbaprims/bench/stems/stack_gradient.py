@@ -7,6 +7,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,42 +29,48 @@ def of_module(torch: Any, module: Any, dy: Any, x: Any) -> Contender:
     return shared.returned(torch, lambda: torch.autograd.grad(y, [x, *parameters], dy, retain_graph=True))
 
 
+def _pool(x: Any, each: Window, layout: str) -> tuple[Any, Callable[[Any], Any]]:
+    """A pooling's result, and its gradient."""
+    words: dict[str, Any] = {"stride": each.stride, "padding": each.before, "dilation": each.dilation,
+                             "ceil_mode": each.ceil, "layout": layout}  # fmt: skip
+    size = x.shape[1:3] if layout == "NHWC" else x.shape[2:]
+    if each.op == "max":
+        y, places = numbaprims.max_pool(x, each.kernel, return_indices=True, **words)
+        words |= {"indices": places, "size": size}
+        return y, lambda g: numbaprims.max_pool_backward(g, None, each.kernel, **words)
+    words["count_include_pad"] = each.count_include_pad
+    return numbaprims.avg_pool(x, each.kernel, **words), partial(
+        numbaprims.avg_pool_backward, size=size, kernel_size=each.kernel, **words
+    )
+
+
+def _norm(x: Any, own: np.ndarray, layout: str) -> tuple[Any, Callable[[Any], Any]]:
+    """The same of a batch norm."""
+    mean, scale, shift = own
+    one, words = np.ones_like(mean), dict[str, Any](eps=0.0, layout=layout)
+    y = numbaprims.batch_norm(x, scale, shift, mean, one, **words)
+    return y, lambda g: batch_norm_backward_fixed(g, x, scale, mean, one, **words)[0]
+
+
 def of_layers(dy: Any, x: Any, numbers: Numbers, layout: str) -> Contender | None:
     """One call a layer; None where a layer has no gradient here."""
     calls: list[Callable[[Any], Any]] = []
-    last = layout == "NHWC"
     for each, own in numbers:
-        if isinstance(each, Window):
-            if each.before != each.after:
-                return None
-            words: dict[str, Any] = {"stride": each.stride, "padding": each.before, "dilation": each.dilation,
-                                     "ceil_mode": each.ceil, "layout": layout}  # fmt: skip
-            size = x.shape[1:3] if last else x.shape[2:]
-            if each.op == "max":
-                x, places = numbaprims.max_pool(x, each.kernel, return_indices=True, **words)
-                words |= {"indices": places, "size": size}
-                calls.append(lambda g, k=each.kernel, words=words: numbaprims.max_pool_backward(g, None, k, **words))
-            else:
-                words["count_include_pad"] = each.count_include_pad
-                x = numbaprims.avg_pool(x, each.kernel, **words)
-                back = numbaprims.avg_pool_backward
-                calls.append(lambda g, back=back, k=each.kernel, s=size, words=words: back(g, s, k, **words))
-        elif each.kind == "batch_norm":
-            mean, scale, shift = own
-            given, words = (x, scale, mean, np.ones_like(mean)), {"eps": 0.0, "layout": layout}
-            calls.append(lambda g, given=given, words=words: batch_norm_backward_fixed(g, *given, **words)[0])
-            x = numbaprims.batch_norm(x, scale, shift, *given[2:], **words)
-        elif each.kind == "relu":
+        if isinstance(each, Window) and each.before == each.after:
+            x, back = _pool(x, each, layout)
+        elif not isinstance(each, Window) and each.kind == "batch_norm":
+            x, back = _norm(x, own, layout)
+        elif not isinstance(each, Window) and each.kind == "relu":
             x = numbaprims.relu(x)
-            calls.append(lambda g, y=x: numbaprims.relu_backward(g, y))
+            back = partial(numbaprims.relu_backward, y=x)
         else:
             return None
+        calls.append(back)
     latest: list[Any] = [None]
 
     def call() -> None:
-        g = dy
+        latest[0] = dy
         for back in reversed(calls):
-            g = back(g)
-        latest[0] = g
+            latest[0] = back(latest[0])
 
-    return Contender(call, lambda: shared.channels_first(latest[0], last))
+    return Contender(call, lambda: shared.channels_first(latest[0], layout == "NHWC"))

@@ -23,6 +23,7 @@ from numbaprims.cpu.windows.arguments import THIRD, windows
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import name_of
 from numbaprims.ops._reduction_problem import posed
+from numbaprims.ops._stack_gradient import DPARAMETERS, PARAMETERS, arrays_of
 
 # Times that it takes to wake workers: less work is left to the calling thread.
 WORTH = 2.5
@@ -54,7 +55,7 @@ def shares(stage: Any, size: Any, out: Any, dtype: str) -> np.ndarray:
 
 def images(problem: Any) -> list[tuple[int, ...]]:
     """Strides of the arrays that are images."""
-    others = (gradients.PARAMETERS, gradients.DPARAMETERS) if problem.backward else (2,)
+    others = (PARAMETERS, DPARAMETERS) if problem.backward else (2,)
     return [steps for k, steps in enumerate(problem.strides) if k not in others and steps is not None]
 
 
@@ -247,19 +248,19 @@ class Elements(Solver):
         if any(step.window is not None for step in problem.parsed):
             return "an operation is a window"
         if problem.backward:
-            arrays = gradients.arrays_of(gradients.whole_gradient(problem))
+            arrays = arrays_of(gradients.whole_gradient(problem))
         else:
             arrays = 2 + problem.numbers + sum(step.arrays for step in problem.parsed)
         return None if arrays <= MOST_ARRAYS else f"{arrays} parameters and arrays; it takes at most {MOST_ARRAYS}"
 
     def estimate(self, problem: Any, target: Any) -> float:
         if problem.backward:
-            return gradients.seconds(gradients.whole(problem), target)
+            return gradients.Way.whole(problem).seconds(target)
         return self.posed(problem).estimate(target)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.backward:
-            return gradients.program(gradients.whole(problem), target)
+            return gradients.Way.whole(problem).program(target)
         item = DTYPES[DTYPES[problem.dtype].accumulate].itemsize
         step = problem.strides[2][1]
         numbers = (array(2, k * step * item) for k in range(problem.numbers))

@@ -58,7 +58,7 @@ class _Plane:
             for other in others:
                 new = b.icmp_signed(sign, here, other)
                 found.append(new if found[-1] is None else b.and_(found[-1], new))
-        masks = []
+        masks: list[Any] = []
         for one, other in zip(above, reversed(below), strict=True):
             masks.append(one if other is None else other if one is None else b.and_(one, other))
         return masks

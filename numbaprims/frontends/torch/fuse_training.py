@@ -14,8 +14,7 @@ from numbaprims.arrays import NUMPY, dtype_name
 from numbaprims.dtypes import FLOATS
 from numbaprims.frontends.torch.recording import Recorded, differentiable
 from numbaprims.fusion.place import Place
-from numbaprims.ops._stack_backward import differentiable as with_gradient
-from numbaprims.stacks.operations import Operation
+from numbaprims.ops._stack_backward import Operation, differentiable as with_gradient
 
 nn = torch.nn
 

@@ -1,0 +1,259 @@
+"""The gradient of a stack as problems of other engines, in their order: windows and runs of operations forwards, as far
+as a gradient reads what they give, then the gradients of runs (one formula each) and of windows, from the last to the
+first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.stacks import Gradient, name_of
+from numbaprims.ops._pooling_problem import PoolingProblem
+from numbaprims.ops._reduction_problem import posed
+from numbaprims.ops._stack_problem import GRADIENTS, StackProblem
+from numbaprims.stacks.operations import Operation, Pointwise, Size, Window
+
+DX, DY, X, PARAMETERS, DPARAMETERS, ADDED, DADDED = map(
+    GRADIENTS.index, ("dx", "dy", "x", "parameters", "dparameters", "added0", "dadded0")
+)
+LINE = 256
+"""Bytes that what is handed on begins at multiples of."""
+MOST_ARRAYS = 15
+"""Of a formula: what the reduce engine takes on a CPU."""
+
+
+class At(NamedTuple):
+    """Bytes into an array of the launch, or with -1 into the scratch memory."""
+
+    array: int
+    offset: int = 0
+
+
+class Place(NamedTuple):
+    """An array: where it is, its strides over (n, c, height, width), its type."""
+
+    at: At
+    strides: tuple[int, ...]
+    dtype: str
+
+
+class Segment(NamedTuple):
+    """A window, or none, and the element-wise operations behind it."""
+
+    window: Window | None
+    run: tuple[Pointwise, ...]
+    number: int
+    """Parameters in front of it, and arrays that are added there."""
+    adds: int
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(each.text for each in self.run)
+
+    def gradient(self, problem: Any, parameters: str = "one") -> Gradient:
+        """That of the run."""
+        numbers = range(self.number, self.number + sum(each.numbers for each in self.run))
+        adds = range(self.adds, self.adds + self.texts.count("add/0"))
+        return Gradient(
+            self.texts, parameters, tuple(k - self.number for k in numbers if k in problem.of_parameters),
+            tuple(k - self.adds for k in adds if k in problem.of_added),
+        )  # fmt: skip
+
+
+def segments_of(problem: Any) -> tuple[Segment, ...]:
+    """The segments of a stack: as long as the reduce engine takes their arrays, and with halves at the ends only."""
+    operations: list[Operation] = [each for step in problem.parsed for each in step.operations]
+    if DTYPES[problem.dtype].accumulate != problem.dtype:
+        end = Pointwise("identity")
+        operations = [
+            *[end][: isinstance(operations[0], Window)],
+            *operations,
+            *[end][: isinstance(operations[-1], Window)],
+        ]
+    found: list[Segment] = []
+    number = adds = 0
+    for each in operations:
+        if isinstance(each, Window):
+            found.append(Segment(each, (), number, adds))
+            continue
+        last = found.pop() if found else Segment(None, (), number, adds)
+        longer = last._replace(run=(*last.run, each))
+        if last.run and arrays_of(longer.gradient(problem)) > MOST_ARRAYS:
+            found += [last, Segment(None, (each,), number, adds)]
+        else:
+            found.append(longer)
+        number += each.numbers
+        adds += each.kind == "add"
+    return tuple(found)
+
+
+def arrays_of(gradient: Gradient) -> int:
+    """Of a launch."""
+    return len(gradient.results) + len(gradient.operands)
+
+
+class Box(NamedTuple):
+    """What is computed by the tasks: all of a problem's arrays, or a tile, some channels of an image."""
+
+    problem: Any
+    n: int
+    c: int
+    last: bool
+    """Whether channels lie side by side in what is handed on."""
+
+    @property
+    def compute(self) -> str:
+        return DTYPES[self.problem.dtype].accumulate
+
+    def strides(self, size: Size) -> tuple[int, ...]:
+        """Of what lies between two operations."""
+        h, w = size
+        plane = h * w
+        return (self.c * plane, 1, w * self.c, self.c) if self.last else (self.c * plane, plane, w, 1)
+
+    # ---------------------------------------------------------------- runs
+
+    def _own(self, segment: Segment, adds: Iterable[int]) -> tuple[list[Any], list[Any], list[At]]:
+        """(types, strides, places) of a run's parameters and of arrays that it adds."""
+        p, item = self.problem, DTYPES[self.compute].itemsize
+        numbers = sum(each.numbers for each in segment.run)
+        c_step, step = p.strides[PARAMETERS] or (0, 0)
+        places = [At(PARAMETERS, (segment.number + k) * step * item) for k in range(numbers)]
+        added = [ADDED + segment.adds + k for k in adds]
+        return (
+            [*[self.compute] * numbers, *[p.dtype] * len(added)],
+            [*[(0, c_step, 0, 0)] * numbers, *(p.strides[k] for k in added)],
+            [*places, *map(At, added)],
+        )
+
+    def forward(self, segment: Segment, x: Place, out: Place, size: Size) -> Task:
+        """A run, and the places of its arrays."""
+        along = self.last and self.c > 1
+        dtypes, strides, places = self._own(segment, range(segment.texts.count("add/0")))
+        name = name_of(segment.texts, "along" if along else "one")
+        found = posed(
+            name, [out.dtype, x.dtype, *dtypes], (self.n, self.c, *size), (1,) if along else (2, 3),
+            [out.strides, x.strides, *strides],
+        )  # fmt: skip
+        return Task(found, [out.at, x.at, *places])
+
+    def backward(self, segment: Segment, dy: Place, x: Place, out: Place, size: Size) -> Task:
+        """The gradient of a run: dx, sums for its parameters, dy at what it adds, in one pass."""
+        p, item = self.problem, DTYPES[self.compute].itemsize
+        along = self.last and self.c > 1 and not segment.gradient(p).numbers
+        gradient = segment.gradient(p, "along" if along else "one")
+        dtypes, strides, places = self._own(segment, gradient.seen)
+        sums = [p.of_parameters.index(segment.number + k) for k in gradient.numbers]
+        arrive = [DADDED + segment.adds + k for k in gradient.added]
+        c_step, step = p.strides[DPARAMETERS] or (0, 0)
+        axes = (1,) if along else (0, 2, 3) if sums else (2, 3)
+        found = posed(
+            gradient.name,
+            [out.dtype, *[self.compute] * len(sums), *[p.dtype] * len(arrive), dy.dtype, x.dtype, *dtypes],
+            (self.n, self.c, *size), axes,
+            [
+                out.strides, *[(0, c_step, 0, 0)] * len(sums), *(p.strides[k] for k in arrive), dy.strides, x.strides,
+                *strides,
+            ],
+            in_place=out.at in (dy.at, x.at) or p.in_place,
+        )  # fmt: skip
+        results = [out.at, *(At(DPARAMETERS, k * step * item) for k in sums), *map(At, arrive)]
+        return Task(found, [*results, dy.at, x.at, *places])
+
+    # ---------------------------------------------------------------- windows
+
+    def walked(self, window: Window, x: Place, y: Place, size: Size) -> Task:
+        """A window forwards."""
+        layout = "channels_last" if self.last else "channels_first"
+        strides = (y.strides, x.strides, (0, 0))
+        problem = StackProblem(self.compute, self.n, self.c, size, (window.text,), layout, strides=strides)
+        return Task(problem, [y.at, x.at, None])
+
+    def window(self, window: Window, dy: Place, x: Place, out: Place, size: Size) -> Task:
+        """The gradient of a window."""
+        needs = window.op == "max"
+        strides = (out.strides, None, x.strides if needs else None, dy.strides, None)
+        return Task(
+            self.pooling(window, size, "backward", strides), [out.at, None, x.at if needs else None, dy.at, None]
+        )
+
+    def pooling(self, window: Window, size: Size, direction: str, strides: tuple[Any, ...]) -> PoolingProblem:
+        """A window as the windows engine has it."""
+        return PoolingProblem(
+            window.op, direction, self.compute, self.n, self.c, size, window.out_size(size), *window[1:6],
+            "channels_last" if self.last else "channels_first", count_include_pad=window.count_include_pad,
+            strides=strides,
+        )  # fmt: skip
+
+
+def whole(problem: Any) -> Box:
+    """All of a stack without windows."""
+    return Box(problem, problem.n, problem.c, problem.layout == "channels_last")
+
+
+def whole_gradient(problem: Any) -> Gradient:
+    """The formula of one that has no windows."""
+    run = tuple(each for each in problem.parsed[0].operations if isinstance(each, Pointwise))
+    return Segment(None, run, 0, 0).gradient(problem)
+
+
+class Task(NamedTuple):
+    """A problem: of the reduce engine, of the windows engine, or a stack of one window forwards."""
+
+    problem: Any
+    arrays: list[At | None]
+    """Of its launch."""
+
+
+def tasks(box: Box) -> tuple[list[Task], int]:
+    """What computes a box, in its order, and bytes of scratch memory for what it hands on."""
+    p, segments = box.problem, segments_of(box.problem)
+    item, used = DTYPES[box.compute].itemsize, 0
+
+    def room(size: Size) -> Place:
+        nonlocal used
+        at, used = used, used + -(-item * box.n * box.c * math.prod(size) // LINE) * LINE
+        return Place(At(-1, at), box.strides(size), box.compute)
+
+    sizes = [p.size]
+    for each in segments:
+        sizes.append(sizes[-1] if each.window is None else each.window.out_size(sizes[-1]))
+    gradients = [each.gradient(p) if each.run else None for each in segments]
+    # what a run and a window are given is needed where the gradient reads it, or something behind is made of it
+    of_run, of_window = [False] * len(segments), [False] * (len(segments) + 1)
+    for k in reversed(range(len(segments))):
+        gradient, window = gradients[k], segments[k].window
+        of_run[k] = of_window[k + 1] or (gradient is not None and any(gradient.reads))
+        of_window[k] = of_run[k] or (window is not None and window.op == "max")
+    found: list[Task] = []
+    given, between = [Place(At(X), p.strides[X], p.dtype)], list[Place]()
+    for k, (each, size) in enumerate(zip(segments, sizes[1:], strict=True)):
+        y = given[-1]
+        if each.window is not None and of_run[k]:
+            y = room(size)
+            found.append(box.walked(each.window, given[-1], y, sizes[k]))
+        between.append(y)
+        if each.run and of_window[k + 1]:
+            y = room(size)
+            found.append(box.forward(each, between[-1], y, size))
+        given.append(y)
+    dy, dx = Place(At(DY), p.strides[DY], p.dtype), Place(At(DX), p.strides[DX], p.dtype)
+    # gradients that are handed on, in two buffers that are swapped
+    swapped = [room(max(sizes, key=math.prod)).at for _ in range(2)] if len(segments) > 1 or segments[0].window else []
+
+    def buffer(size: Size) -> Place:
+        return Place(swapped[dy.at == swapped[0]], box.strides(size), box.compute)
+
+    for k in reversed(range(len(segments))):
+        each, size = segments[k], sizes[k + 1]
+        if each.run:
+            out = dx if k == 0 and each.window is None else dy if dy.at.array < 0 else buffer(size)
+            found.append(box.backward(each, dy, between[k], out, size))
+            dy = out
+        if each.window is not None:
+            out = dx if k == 0 else buffer(sizes[k])
+            found.append(box.window(each.window, dy, given[k], out, sizes[k]))
+            dy = out
+    return found, used
