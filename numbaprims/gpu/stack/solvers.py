@@ -12,6 +12,7 @@ from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
 from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.stack import planning, table
+from numbaprims.gpu.stack.gradients import Gradient
 from numbaprims.gpu.stack.kernels import make_sequence
 from numbaprims.gpu.stack.planning import Room, Sequence, parts_of, strip_of
 from numbaprims.gpu.stack.pointwise import HELD, make_pointwise
@@ -163,6 +164,9 @@ class DepthFirst(Solver):
 
     name = "depth_first"
 
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return "it computes no gradient" if problem.backward else None
+
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         """What the model finds best first, of equal ones the least; 256 threads are for measurements to choose.  A
         patch of a small plane leaves most of 128 threads idle."""
@@ -196,9 +200,22 @@ class DepthFirst(Solver):
 
 
 class Naive(DepthFirst):
-    """Each step by itself; refuses nothing."""
+    """Each step by itself; refuses nothing.  Of a gradient the windows are of any size."""
 
     name = "naive"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        if problem.backward and not problem.empty:
+            return 2 * Gradient(problem, target, self, True).seconds()
+        return super().estimate(problem, target)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.backward and not problem.empty:
+            return Gradient(problem, target, self, True).launcher()
+        return super().bind(problem, target, config)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         return ({"shared": 0, "threads": 128},)
@@ -207,12 +224,32 @@ class Naive(DepthFirst):
         return 1
 
 
+class Tasks(Solver):
+    """A gradient: windows and runs of operations forwards, then their gradients, a launch each."""
+
+    name = "tasks"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.backward else "it computes gradients only"
+
+    def _gradient(self, problem: Any, target: Any) -> Gradient:
+        return Gradient(problem, target, DepthFirst(), False)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return planning.LAUNCH if problem.empty else self._gradient(problem, target).seconds()
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        return make_launcher(()) if problem.empty else self._gradient(problem, target).launcher()
+
+
 class Pointwise(Solver):
     """Element-wise operations alone, over planes or pixels that are contiguous: 16 bytes a thread and access."""
 
     name = "pointwise"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.backward:
+            return "it computes no gradient"
         if len(problem.steps) != 1 or problem.parsed[0].window is not None:
             return "it computes element-wise operations only"
         if problem.layout == "strided":
@@ -289,4 +326,4 @@ def _data(problem: Any) -> list[tuple[int, ...]]:
     return [*problem.strides[:2], *problem.strides[3:]]
 
 
-SOLVERS = (Pointwise(), DepthFirst(), Naive())
+SOLVERS = (Tasks(), Pointwise(), DepthFirst(), Naive())
