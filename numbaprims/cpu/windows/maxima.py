@@ -1,8 +1,9 @@
-"""The gradient of a maximum whose windows move by an element, from x alone: down the columns, then along the rows.
+"""The gradient of a maximum whose windows move by an element, from x alone: a row after the other.
 
 The first of the largest elements of a window is the first of its row, in the first row whose largest is that of all.
-So dy goes to rows first, where the rows' maxima stand in columns, and along the row then: 2 (K - 1) comparisons and K
-sums an element each time, no places.  Elements are compared as integers in the order of floats, in which every NaN is
+So there are two steps that are alike: the largest of each row's windows, and where it is, from the elements beside it;
+then, from the rows' maxima above and below, what of dy a row gets, which goes to where its maxima are.  No places, and
+all of it in registers and a few rows.  Elements are compared as integers in the order of floats, in which every NaN is
 the same and the largest.
 """
 
@@ -16,189 +17,216 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd import address_of, advance, pointer_from_address, scalar, splat, zeros
+from numbaprims.cpu.simd import address_of, advance, pointer_from_address, zeros
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
-from numbaprims.cpu.simd.emit import constant, first_lanes_value, llvm_vector, load_value, store_value
-from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
+from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, llvm_vector, load_value, store_value
+from numbaprims.cpu.simd.lanes import shuffle_value
+from numbaprims.cpu.simd.loops import keep_rolled_value, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.windows.arguments import ARGS
 from numbaprims.cpu.windows.planes import fill
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.value import at_most
+from numbaprims.formulas.value import at_least, at_most
+
+#: Rows of a ring: as many as a row's windows reach up and down.
+ROWS = 16
+#: Rows and columns of a window, at most.
+MOST = 5
 
 
-class _Plane:
-    """What the passes over a plane have in common."""
+class _Rows:
+    """What the steps have in common: vectors of a row one after another, each with its neighbours."""
 
-    def __init__(self, builder: Any, vector: Any, pitch: Any, front: Any) -> None:
+    def __init__(self, builder: Any, vector: Any) -> None:
         self.b, self.vector, self.W = builder, vector, vector.count
-        self.element = vector.element
-        bits = 64 if str(self.element) == "double" else 32
-        self.keys = llvm_vector(f"i{bits}", self.W)
-        self.bits, self.least = bits, constant(self.keys, -(1 << (bits - 1)))
-        self.pitch, self.front = pitch, front
+        self.bits = 64 if str(vector.element) == "double" else 32
+        self.keys = llvm_vector(f"i{self.bits}", self.W)
+        self.least = self.number(-(1 << (self.bits - 1)))
+
+    def number(self, n: int) -> Any:
+        """The same in all lanes."""
+        return constant(self.keys, n)
 
     def key(self, x: Any) -> Any:
         """Elements as integers in their order: of NaN the largest, of both zeros one."""
-        b = self.b
-        most = constant(self.keys, (1 << (self.bits - 1)) - 1)
+        b, most = self.b, self.number((1 << (self.bits - 1)) - 1)
         plain = b.bitcast(b.fadd(x, constant(self.vector, 0.0)), self.keys)
-        below = b.ashr(plain, constant(self.keys, self.bits - 1))
-        ordered = b.xor(plain, b.and_(below, most))
+        ordered = b.xor(plain, b.and_(b.ashr(plain, self.number(self.bits - 1)), most))
         return b.select(b.fcmp_unordered("uno", x, x), most, ordered)
 
-    def row(self, row: Any) -> Value:
-        """Where a row of a buffer begins."""
-        return self.front + row * self.pitch
+    def beside(self, before: Any, here: Any, behind: Any, d: int) -> Any:
+        """The elements d further."""
+        if not d:
+            return here
+        pair = (here, behind) if d > 0 else (before, here)
+        first = d if d > 0 else self.W + d
+        return shuffle_value(self.b, *pair, list(range(first, first + self.W)))
 
-    def chosen(self, here: Any, before: Sequence[Any], behind: Sequence[Any]) -> list[Any]:
-        """Of the windows that an element is the t-th of, whether it is their largest; neighbours the nearest first."""
-        b, above, below = self.b, [None], [None]
-        for found, others, sign in ((above, before, ">"), (below, behind, ">=")):
-            for other in others:
-                new = b.icmp_signed(sign, here, other)
-                found.append(new if found[-1] is None else b.and_(found[-1], new))
-        masks: list[Any] = []
-        for one, other in zip(above, reversed(below), strict=True):
-            masks.append(one if other is None else other if one is None else b.and_(one, other))
-        return masks
+    def walk(
+        self, vectors: Value, full: Value, none: list[Any], made: Callable[[Any, bool], list[Any]],
+        use: Callable[..., None],
+    ) -> None:  # fmt: skip
+        """`use(j, before, here, behind, whole)` for every vector of a row, each a list that `made(j, whole)` gives;
+        `none` stands for what is outside.  The first `full` vectors are whole."""
+        b, W, count = self.b, self.W, len(none)
 
-    def given(self, masks: Sequence[Any], values: Sequence[Any]) -> Any:
-        """The sum of the values that are chosen."""
-        total = constant(self.vector, 0.0)
-        for at, (mask, value) in enumerate(zip(masks, values, strict=True)):
-            more = value if at == 0 else self.b.fadd(total, value)
-            total = more if mask is None else self.b.select(mask, more, total)
-        return total
+        def step(whole: bool) -> Callable[[list[Any]], list[Any]]:
+            def one(state: list[Any]) -> list[Any]:
+                keep_rolled_value(b)
+                j, before, here = state[0], state[1 : 1 + count], state[1 + count :]
+                behind = made(j + W, whole)
+                use(j, before, here, behind, whole)
+                return [j + W, *here, *behind]
 
-    def along(self, width: Any, step: Callable[[Any, Any], None]) -> None:
-        """`step(j, mask)` for the vectors of a row; the last has a mask."""
-        b, W = self.b, self.W
+            return one
 
-        def one(state: list[Any]) -> list[Any]:
-            keep_rolled_value(b)
-            step(state[0], None)
-            return [state[0] + W]
+        zero = vectors.like(0)
+        state = [zero, *none, *made(zero, False)]
+        state = repeat(b, full - 1, state, step(True), "whole")
+        state = repeat(b, vectors - 1 - at_least(full - 1, 0), state, step(False), "rest")
+        use(state[0], state[1 : 1 + count], state[1 + count :], none, False)
 
-        def last(state: list[Any]) -> list[Any]:
-            step(j, first_lanes_value(b, left, W))
-            return []
 
-        (j,) = repeat(b, width // W, [width.like(0)], one, "along")
-        left = width - j
-        once(b, left > 0, [], last, "last")
+def _chosen(p: _Rows, here: Any, before: Sequence[Any], behind: Sequence[Any]) -> list[Any]:
+    """Of the windows that an element is the t-th of, whether it is their largest; neighbours the nearest first."""
+    b = p.b
+    above, below = [None], [None]
+    for found, others, sign in ((above, before, ">"), (below, behind, ">=")):
+        for other in others:
+            new = b.icmp_signed(sign, here, other)
+            found.append(new if found[-1] is None else b.and_(found[-1], new))
+    masks: list[Any] = []
+    for one, other in zip(above, reversed(below), strict=True):
+        masks.append(one if other is None else other if one is None else b.and_(one, other))
+    return masks
 
 
 @intrinsic(prefer_literal=True)
-def give_maxima(typingctx, out, x, dy, keys, sums, h, w, oh, ow, pitch, front, nothing, KH, KW, before_h, before_w):  # type: ignore[no-untyped-def]
+def give_maxima(typingctx, out, x, dy, nowhere, keys, taps, h, w, oh, ow, pitch, nothing, KH, KW, before_h, before_w):  # type: ignore[no-untyped-def]
     """Write dx of a plane.
 
-    Rows of `keys` and of `sums` begin at `front` and lie `pitch` apart; around them, and in KH - 1 rows more, keys are
-    the least and sums 0 as far as a window and a vector reach.
+    `keys` and `taps` are rings of `ROWS` rows, `pitch` apart: a row's maxima, and where they are in its windows;
+    `nowhere` is a row of zeros.
     """
     high, wide, above, ahead = (each.literal_value for each in (KH, KW, before_h, before_w))
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        b, (to, source, given, keys_at, sums_at) = builder, args[:5]
-        height, width, rows, columns, pitch, front = (Value(b, each) for each in args[5:11])
-        p = _Plane(b, args[11].type, pitch, front)
-        W, zeros_ = p.W, constant(p.vector, 0.0)
-        zero = height.like(0)
+        b, (to, source, given, none_at, keys_at, taps_at) = builder, args[:6]
+        height, width, rows, columns, pitch = (Value(b, each) for each in args[6:11])
+        p = _Rows(b, args[11].type)
+        W, zero, zeros_ = p.W, height.like(0), constant(p.vector, 0.0)
+        vectors = (at_least(width, columns) + (W - 1)) // W
+        full = at_most(width, columns) // W
 
-        def keyed(state: list[Any]) -> list[Any]:
-            """A row of x as keys; behind it lanes with the least."""
-            r = state[0]
+        def ring(r: Any) -> Any:
+            return (r & (ROWS - 1)) * pitch
 
-            def step(j: Any, mask: Any) -> None:
-                key = p.key(load_wide_value(b, source, r * width + j, x.elem, W, mask))
-                store_value(b, keys_at, p.row(r) + j, key if mask is None else b.select(mask, key, p.least))
+        def put_maxima(s: Any) -> None:
+            start, line = ring(s), s * width
 
-            p.along(width, step)
-            return [r + 1]
+            def made(j: Any, whole: bool) -> list[Any]:
+                mask = None if whole else first_lanes_value(b, width - j, W)
+                key = p.key(load_wide_value(b, source, line + j, x.elem, W, mask))
+                return [key if whole else b.select(mask, key, p.least)]
 
-        repeat(b, height, [zero], keyed, "row")
+            def use(j: Any, before: Any, here: Any, behind: Any, whole: bool) -> None:
+                best, tap = None, p.number(0)
+                for t in range(wide):
+                    key = p.beside(*before, *here, *behind, t - ahead)
+                    if best is None:
+                        best = key
+                        continue
+                    larger = b.icmp_signed(">", key, best)
+                    best, tap = b.select(larger, key, best), b.select(larger, p.number(t), tap)
+                store_value(b, keys_at, start + j, best)
+                store_value(b, taps_at, start + j, tap)
 
-        def largest(r: Any, j: Any) -> Any:
-            """Of a row's windows from column j on."""
-            found = None
-            for t in range(wide):
-                key = load_value(b, keys_at, p.row(r) + j + (t - ahead), p.keys)
-                found = key if found is None else b.select(b.icmp_signed(">", key, found), key, found)
-            return found
+            p.walk(vectors, full, [p.least], made, use)
 
-        def column(state: list[Any]) -> list[Any]:
-            j = state[0]
-            mask = first_lanes_value(b, columns - j, W)
+        def put_least(s: Any) -> None:
+            start = ring(s)
 
-            def arriving(o: Any) -> Any:
-                return load_wide_value(b, given, o * columns + j, dy.elem, W, mask)
+            def one(state: list[Any]) -> list[Any]:
+                store_value(b, keys_at, start + state[0], p.least)
+                return [state[0] + W]
 
-            def row(state: list[Any], new: Any) -> list[Any]:
-                r, ring = state[0], [*state[1 : 2 * high - 1], largest(state[0] + (high - 1), j)]
-                arrived = [*state[2 * high - 1 :], new(r)]
-                masks = p.chosen(ring[high - 1], ring[: high - 1][::-1], ring[high:])
-                store_value(b, sums_at, p.row(r) + j, p.given(masks, arrived[::-1]))
-                return [r + 1, *ring[1:], *arrived[1:]]
+            repeat(b, vectors, [zero], one, "least")
 
-            ring = [p.least] * (high - 1) + [largest(zero + r, j) for r in range(high - 1)]
-            # rows of dy that are not there are 0
-            arrived = [zeros_] * (high - 1)
-            for o in range(above):
-                there = b.select((rows > o).value, mask, constant(mask.type, 0))
-                arrived = [*arrived[1:], load_wide_value(b, given, columns * o + j, dy.elem, W, there)]
-            state = [zero, *ring, *arrived]
-            state = repeat(
-                b, at_most(height, rows - above), state, lambda s: row(s, lambda r: arriving(r + above)), "down", True
-            )
-            repeat(b, height - state[0], state, lambda s: row(s, lambda r: zeros_), "below", True)
-            return [j + W]
+        def give_row(r: Any) -> None:
+            # the windows that have this row as their last, ..., as their first
+            lines = []
+            for t in reversed(range(high)):
+                o = r + (above - t)
+                inside = b.and_((o >= 0).value, (o < rows).value)
+                lines.append(b.select(inside, element_at(b, given, o * columns), none_at))
+            starts, own = [ring(r + d) for d in range(1 - high, high)], ring(r)
+            line = r * width
 
-        repeat(b, (columns + (W - 1)) // W, [zero], column, "column")
+            def made(j: Any, whole: bool) -> list[Any]:
+                mask = None if whole else first_lanes_value(b, columns - j, W)
+                maxima = [load_value(b, keys_at, start + j, p.keys) for start in starts]
+                masks = _chosen(p, maxima[high - 1], maxima[: high - 1][::-1], maxima[high:])
+                total = zeros_
+                for at, (chosen, from_row) in enumerate(zip(masks, lines[::-1], strict=True)):
+                    value = load_wide_value(b, from_row, j, dy.elem, W, mask)
+                    more = value if at == 0 else b.fadd(total, value)
+                    total = more if chosen is None else b.select(chosen, more, total)
+                if wide == 1:
+                    return [total]
+                tap = load_value(b, taps_at, own + j, p.keys)
+                return [b.select(b.icmp_signed("==", tap, p.number(t)), total, zeros_) for t in range(wide)]
 
-        def summed(state: list[Any]) -> list[Any]:
-            r = state[0]
-            start = p.row(r)
+            def use(j: Any, before: Any, here: Any, behind: Any, whole: bool) -> None:
+                parts = [p.beside(*each, ahead - t) for t, each in enumerate(zip(before, here, behind, strict=True))]
+                mask = None if whole else first_lanes_value(b, width - j, W)
+                store_narrow_value(b, to, line + j, functools.reduce(b.fadd, parts), out.elem, mask)
 
-            def step(j: Any, mask: Any) -> None:
-                def key(d: int) -> Any:
-                    return load_value(b, keys_at, start + j + d, p.keys)
+            p.walk(vectors, full, [zeros_] * wide, made, use)
 
-                masks = p.chosen(key(0), [key(-d) for d in range(1, wide)], [key(d) for d in range(1, wide)])
-                values = [load_value(b, sums_at, start + j + (ahead - t), p.vector) for t in range(wide)]
-                store_narrow_value(b, to, r * width + j, p.given(masks, values), out.elem, mask)
+        def over(count: Any, first: Any, *steps: Callable[[Any], None]) -> Any:
+            def one(state: list[Any]) -> list[Any]:
+                for step in steps:
+                    step(state[0])
+                return [state[0] + 1]
 
-            p.along(width, step)
-            return [r + 1]
+            return repeat(b, count, [first], one, "row")[0]
 
-        repeat(b, height, [zero], summed, "row")
+        def behind(s: Any) -> None:
+            give_row(s - (high - 1))
+
+        over(zero + (high - 1), zero - (high - 1), put_least)
+        begun = at_most(height, high - 1)
+        s = over(begun, zero, put_maxima)
+        s = over(height - begun, s, put_maxima, behind)
+        s = over(zero + (high - 1) - begun, s, put_least)
+        over(begun, s, put_least, behind)
         return context.get_dummy_value()
 
-    words = [types.int64] * 6
-    return types.void(out, x, dy, keys, sums, *words, nothing, KH, KW, before_h, before_w), codegen
+    words = [types.int64] * 5
+    return types.void(out, x, dy, nowhere, keys, taps, *words, nothing, KH, KW, before_h, before_w), codegen
 
 
 @functools.cache
 def make_maxima(dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: int) -> RangeKernel:
     """Kernel over planes of dx of a maximum."""
     acc = DTYPES[dtype].accumulate
-    KEY, LEAST = ("i64", -(2**63)) if acc == "f64" else ("i32", -(2**31))
+    KEY = "i64" if acc == "f64" else "i32"
     types_ = ARGS.types(out=dtype, x=dtype, dy=dtype)
 
     @range_kernel("windows_maxima", types_, spec=(dtype, W, KH, KW, BEFORE_H, BEFORE_W))
     def windows_maxima(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         room = address_of(args.workspace) + worker * args.each
-        keys, sums = pointer_from_address(room, KEY), pointer_from_address(room + args.cells, acc)
+        keys, taps = pointer_from_address(room, KEY), pointer_from_address(room + args.cells, KEY)
+        nowhere = pointer_from_address(room + 2 * args.cells, dtype)
         nothing = zeros(acc, W)
-        rows = args.size_h + KH - 1
-        fill(keys, rows * args.pitch, splat(scalar(LEAST, KEY), W), W)
-        fill(sums, rows * args.pitch, nothing, W)
+        fill(pointer_from_address(room + 2 * args.cells, acc), args.pitch, nothing, W)
         for plane in range(lo, hi):
             n, c = divmod(plane, args.c)
             out = advance(args.out, n * args.out_n + c * args.out_c)
             x = advance(args.x, n * args.x_n + c * args.x_c)
             dy = advance(args.dy, n * args.dy_n + c * args.dy_c)
             give_maxima(
-                out, x, dy, keys, sums, args.size_h, args.size_w, args.outs_h, args.outs_w, args.pitch, args.front,
+                out, x, dy, nowhere, keys, taps, args.size_h, args.size_w, args.outs_h, args.outs_w, args.pitch,
                 nothing, KH, KW, BEFORE_H, BEFORE_W,
             )  # fmt: skip
 

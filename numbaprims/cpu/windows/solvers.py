@@ -20,8 +20,6 @@ WORTH = 2.5
 TILES = 64
 # Taps along a row that are written out, and the largest stride by which a row is spread.
 MOST_TAPS, MOST_STRIDE = 32, 8
-# Rows and columns of a window of which what they give is carried along in registers.
-MOST_ROLLED = 5
 # Rows of a window, or taps of a vector of channels, that are.
 MOST_UNROLLED = 16
 
@@ -183,32 +181,17 @@ class Planes(_Windows):
 
     def finds(self, problem: Any, target: Any) -> bool:
         p = problem
-        small = len(p.size) < 3 and not p.adaptive and {*p.stride, *p.dilation} == {1}
-        return small and max(p.kernel) <= MOST_ROLLED and self.room(p, target) * 2 <= target.l2
-
-    def room(self, problem: Any, target: Any) -> int:
-        """Bytes of a buffer that holds a plane of numbers and what is around it."""
-        (high, *_), W = spatial(problem.size, 1)[1:], self.lanes(problem, target)
-        rows = high + spatial(problem.kernel, 1)[1]
-        return 4 * rows * self.pitch(problem, W) * (2 if computed(problem) == "f64" else 1)
-
-    def pitch(self, problem: Any, W: int) -> int:
-        """Elements of a row of one: a vector in front, as much behind as a window and a vector reach."""
-        return W + -(-max(problem.size[-1], problem.out[-1]) // W) * W + -(-(2 * problem.kernel[-1]) // W) * W + W
+        return len(p.size) < 3 and not p.adaptive and {*p.stride, *p.dilation} == {1} and max(p.kernel) <= maxima.MOST
 
     def maxima(self, problem: Any, target: Any) -> Program:
         """The gradient of a maximum whose windows move by an element, from x."""
-        p, work, W, room = (
-            problem,
-            self.estimate(problem, target),
-            self.lanes(problem, target),
-            self.room(problem, target),
-        )
+        p, work, W = problem, self.estimate(problem, target), self.lanes(problem, target)
         (high, wide), (above, ahead) = spatial(p.kernel, 1)[1:], spatial(p.before, 0)[1:]
+        pitch = -(-max(p.size[-1], p.out[-1]) // W) * W
+        ring = maxima.ROWS * pitch * (8 if computed(p) == "f64" else 4)
         kernel = maxima.make_maxima(p.dtype, W, high, wide, above, ahead)
-        return _program(
-            p, target, kernel, p.n * p.c, work, 2 * room, pitch=self.pitch(p, W), front=W, cells=room
-        )  # fmt: skip
+        room = 2 * ring + -(-8 * (pitch + W) // 64) * 64
+        return _program(p, target, kernel, p.n * p.c, work, room, pitch=pitch, cells=ring)
 
     def places(self, problem: Any, target: Any) -> Program:
         """The gradient of a maximum."""
