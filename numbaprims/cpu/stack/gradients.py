@@ -7,6 +7,7 @@ an image first, then over images: they do not depend on tiles.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ class Way(NamedTuple):
         p, arrays = task
         if isinstance(p, StackProblem):
             if self.walk.why_not(p, target) is None:
-                return self.walk, p, arrays[:2]
+                return self.walk, dataclasses.replace(p, limit=-1), arrays[:2]  # planes are whole: one worker has them
             # a large window
             (y, x, _), (out, source, _) = p.strides, arrays
             (step,) = p.parsed

@@ -179,7 +179,7 @@ def _best(made: Callable[[int, int], Sequence], problem: Any, target: Any) -> Se
     planes = problem.n * -(-problem.c // whole.elements)
     if len(whole.stages) == 1:
         # rows of a plane are independent of each other: as many tiles as keep all workers busy
-        tiles = max(1, min(height, -(-4 * target.cores_logical // planes)))
+        tiles = 1 if problem.limit < 0 else max(1, min(height, -(-4 * target.cores_logical // planes)))
         return made(height, -(-height // tiles))
     limit = _limit(problem, target)
     candidates = [made(rows, height) for rows in sorted({min(rows, first) for rows in (*ROWS, first)})]
