@@ -24,9 +24,7 @@ KERNELS_NEED = {
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays", "device_views",
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
-    "ops._rnn_problem", "philox",
-    "ops._stack_problem",
-    "ops._stack_problem", "ops._stack_gradient",
+    "ops._rnn_problem", "ops._stack_problem", "ops._stack_gradient", "philox",
     "stacks",
 }  # fmt: skip
 

@@ -49,13 +49,10 @@ def activation(kind: str, x: Node, *numbers: Node | float) -> Node:
 
 def gradient(kind: str, dy: Node, x: Node, *numbers: Node | float) -> Node:
     """dy times the derivative of a kind at x."""
-    op = f"{SLOPE}{kind}"
-    # a comparison and a choice are had again for less than memory takes
-    COSTS.setdefault(op, 2 if kind in ARITHMETIC else 14)
     reads = KINDS[kind].reads if kind in KINDS else "x"
-    if reads == "y" and kind != "relu":  # whose y is above 0 where x is
-        x = activation(kind, x, *numbers)
-    return apply(op, dy, x, *numbers)
+    # of relu, whose y is above 0 where x is, x does as well
+    y = activation(kind, x, *numbers) if reads == "y" and kind != "relu" else x
+    return _slope(kind, dy, x, y, numbers)
 
 
 def parse_ended(name: str) -> tuple[str, str, tuple[float, ...]]:
@@ -199,7 +196,7 @@ class Gradient(NamedTuple):
         return dy, *(found[k] for k in self.numbers), *(arrived[k] for k in self.added)
 
 
-def _slope(kind: str, dy: Node, x: Node, y: Node, own: Sequence[Node]) -> Node:
+def _slope(kind: str, dy: Node, x: Node, y: Node, own: Sequence[Node | float]) -> Node:
     """dx of an activation by the name of its kernel."""
     if kind == "identity":
         return dy

@@ -76,7 +76,8 @@ class Nested(NamedTuple):
                 view = arrays[part.of]
                 given.append(None if view is None else Memory(library, view.pointer + part.offset))
         given += [None] * (7 - len(given))
-        return functools.partial(self.launch, *given, *(floats if self.floats is None else self.floats))
+        floats = floats if self.floats is None else self.floats
+        return functools.partial(self.launch, *given[:7], *floats, more=given[7:])
 
 
 class Loop(NamedTuple):
