@@ -130,6 +130,26 @@ def test_what_is_kept_and_computed_once(monkeypatch):
     assert [z is not None and z.data_ptr() for z in p.grad_fn.saved_tensors] == [p.data_ptr()]
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_modules_take_an_activation(training, monkeypatch):
+    """In the passes of the batch norm, both ways; values, gradients and running statistics are torch's."""
+    ours, theirs = nbt.nn.BatchNorm2d(3, activation="silu"), torch.nn.BatchNorm2d(3)
+    x, dy = (torch.randn(4, 3, 5, 2) for _ in range(2))
+    found = []
+    for layer in (ours.train(training), theirs.train(training)):
+        given = x.clone().requires_grad_()
+        with monkeypatch.context() as patch:
+            if training:  # at inference gradients go through it apart
+                patch.setattr(nbt.activations, "activation", None)
+            y = layer(given) if layer is ours else functional.silu(layer(given))
+            y.backward(dy)
+        found.append(
+            (y.detach(), given.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var)
+        )
+    for mine, other in zip(*found, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
+
+
 def test_running_statistics_have_no_gradient():
     x, one = leaf(5, 2), torch.ones(2, dtype=torch.float64)
     y, mean, inv_std, *running = nbt.batch_norm_train(x, one, one, one, one, momentum=0.5)
