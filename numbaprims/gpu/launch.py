@@ -105,7 +105,6 @@ class Loop(NamedTuple):
                     launch()
                 else:
                     launch((*fixed, number))
-        self.launch(*given[:7], *(floats if self.floats is None else self.floats), more=given[7:])
 
 
 class Program:
