@@ -3,7 +3,7 @@
 import numpy as np
 
 from numbaprims import RnnWeights
-from numbaprims.recurrent.parts import CELLS
+from numbaprims.recurrent.parts import CELLS, RnnPart
 
 #: (cell, reset_after) of every definition.
 DEFINITIONS = [("lstm", True), ("gru", True), ("gru", False), ("rnn_tanh", True), ("rnn_relu", True)]
@@ -33,6 +33,12 @@ def draw_weights(
         if not given:
             lists[name] = None
     return RnnWeights.from_arrays(cell, **lists, directions=directions, reset_after=after, skip_input=skip)
+
+
+def cast(weights: RnnWeights, dtype) -> RnnWeights:
+    """The same network in another dtype."""
+    parts = tuple(RnnPart(*(x if x is None else np.ascontiguousarray(x, dtype) for x in p)) for p in weights.parts)
+    return RnnWeights(weights.cell, parts, weights.directions, weights.reset_after, weights.skip_input)
 
 
 def draw_onnx(rng, cell, directions, *, inputs=3, hidden=4, bias=True, peephole=False):

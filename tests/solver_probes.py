@@ -44,6 +44,22 @@ PROBES = {
     ],
 }  # fmt: skip
 
+
+def recurrent(name):
+    """Arguments of a function of recurrent networks."""
+    cell, _, way = name.partition("_")
+    kind, rows = {"lstm": ("lstm", 20), "gru": ("gru", 15), "rnn": ("rnn_tanh", 5)}[cell]
+    weights = numbaprims.RnnWeights.from_arrays(kind, ones(rows, 4) / 8, ones(rows, 5) / 8, ones(rows))
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 2, 4)
+    if way != "backward":
+        return x, weights
+    with numbaprims.config(device="reference"):
+        y, *states, reserve = getattr(numbaprims, f"{cell}_train")(x, weights)
+    return y, *[None] * len(states), reserve
+
+
+PROBES["rnn"] = [(name, recurrent(name), {}) for name in ("lstm", "gru", "rnn", "lstm_train", "gru_backward")]
+
 #: Those of the primitives that are formulas: the calls of the contract suite, in float32.
 FORMULAS = {}
 for _call in CALLS:
@@ -80,6 +96,8 @@ def arguments(name):
         return (x, y) if name == "gemv" else (y, y)
     if name in FORMULAS:
         return FORMULAS[name][0]
+    if STEM_OF.get(name) == "rnn":
+        return recurrent(name)
     if "conv" in name:
         return CONV_ARGUMENTS[name]
     if name.startswith("activation"):

@@ -90,6 +90,7 @@ MAY_IMPORT = {
         "",
     },
     "bench": {
+        "recurrent",
         "cpu.rates",
         "cpu.roofline",
         "cpu.target",

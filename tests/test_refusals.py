@@ -5,6 +5,7 @@ import inspect
 
 import numpy as np
 import pytest
+import rnn_cases
 from solver_probes import FUNCTIONS, arguments
 
 import numbaprims
@@ -40,7 +41,8 @@ def repeated(x):
 
 
 def cast(given, dtype):
-    return tuple(x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for x in given)
+    weights = (rnn_cases.cast(x, dtype) if isinstance(x, numbaprims.RnnWeights) else x for x in given)
+    return tuple(x.astype(dtype) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for x in weights)
 
 
 def refusal(name, args, out):

@@ -2,19 +2,11 @@
 
 import numpy as np
 import pytest
-from rnn_cases import DEFINITIONS, draw_weights
+from rnn_cases import DEFINITIONS, cast, draw_weights
 
 import numbaprims
-from numbaprims.recurrent.parts import RnnPart
-from numbaprims.recurrent.weights import RnnWeights
 
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-2, "bf16": 2e-1}
-
-
-def cast(weights: RnnWeights, dtype) -> RnnWeights:
-    """The same network in another dtype."""
-    parts = tuple(RnnPart(*(x if x is None else np.ascontiguousarray(x, dtype) for x in p)) for p in weights.parts)
-    return RnnWeights(weights.cell, parts, weights.directions, weights.reset_after, weights.skip_input)
 
 
 def close(found, wanted, tolerance):

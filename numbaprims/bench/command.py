@@ -87,7 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND,...",
         help="activation, softmax, ...: these kinds only; stack: the operations of a block too, as in relu/0+scale/1",
     )
-    case.add_argument("--backward", action="store_true", help="activation, softmax, pooling, stack: the gradient")
+    case.add_argument(
+        "--backward", action="store_true", help="activation, softmax, pooling, stack: the gradient; rnn: training"
+    )
     case.add_argument(
         "--across", action="store_true", help="softmax: the M rows of N lie side by side, N x M in memory"
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 IR_VERSION, OPSET = 8, 17
-_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "float16": 10, "float64": 11}
+_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "float16": 10, "float64": 11}
 _INT, _INTS, _STRING = 2, 7, 3
 
 

@@ -17,6 +17,7 @@ RIVALS = {
     "batch_norm": ("torch", "torch nhwc", "onnxruntime", "numpy"),
     "pooling": ("torch", "torch nhwc", "onednn", "onnxruntime"),
     "stack": ("torch", "torch nhwc", "inductor", "inductor nhwc", "onnxruntime", "numbaprims layers"),
+    "rnn": ("torch", "onnxruntime"),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),
@@ -24,7 +25,7 @@ RIVALS = {
 ON_GPU = ("torch", "cupy")
 _SOLVER = 14
 # What a record holds and how it is headed: the speed of what memory bounds, of what arithmetic bounds, of both.
-_RATES = {"gemm": ("gflops",), "conv": ("gflops", "gbs")}
+_RATES = {"gemm": ("gflops",), "conv": ("gflops", "gbs"), "rnn": ("gflops",)}
 _RATE_NAMES = {"gflops": "GFLOP/s", "gbs": "GB/s"}
 
 
@@ -34,7 +35,7 @@ def rates(stem: str) -> dict[str, str]:
 
 
 def _label_width(stem: str) -> int:
-    return {"conv": 62, "pooling": 62, "softmax": 42, "batch_norm": 42, "stack": 42}.get(stem, 28)
+    return {"conv": 62, "pooling": 62, "softmax": 42, "batch_norm": 42, "stack": 42, "rnn": 42}.get(stem, 28)
 
 
 def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:

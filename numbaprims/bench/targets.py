@@ -231,6 +231,23 @@ def _any_over(record: Record) -> float | None:
     return _kinds_over(_kind(record), backward="backward" in record["switches"])(record)
 
 
+def _rnn_over(*, backward: bool = False, lengths: bool = False) -> Callable[[Record], float | None]:
+    def metric(record: Record) -> float | None:
+        switches = record["switches"]
+        if ("backward" in switches, "lengths" in switches) != (backward, lengths):
+            return None
+        return _kinds_over(_kind(record), backward=backward)(record)
+
+    return metric
+
+
+def _rnn_percent(record: Record) -> float | None:
+    """Of the multiply-adds' peak, of inference."""
+    large = record["sizes"]["n"] >= 16 and record["sizes"]["h"] >= 512
+    plain = not {"backward", "lengths"} & record["switches"].keys()
+    return _percent(record) if large and plain and record["dtype"] == "f32" else None
+
+
 def _stack_over(*names: str) -> Callable[[Record], float | None]:
     """Over rivals on images of the same layout."""
 
@@ -344,6 +361,11 @@ TARGETS = (
     Target("stack", "f32, figure 10, over inductor of the layout", _stack_over("inductor"), "geomean", 6, 12),
     Target("stack", "f32, figure 10, over our own layers", _own_layers, "geomean", 3, 6),
     Target("stack", "f32, over the best rival, worst", _any_over, "worst", 1, None),
+    Target("rnn", "f32, inference, over the better rival", _rnn_over(), "geomean", 1.2, 1.6),
+    Target("rnn", "f32, inference, over the better rival, worst", _rnn_over(), "worst", 0.9, 1.1),
+    Target("rnn", "f32, batch 16 and 64, H 512 and more, of the peak", _rnn_percent, "geomean", 78, 90, "%"),
+    Target("rnn", "f32, training, over torch", _rnn_over(backward=True), "geomean", 1.1, 1.5),
+    Target("rnn", "f32, lengths from 1 to T, over torch's packed", _rnn_over(lengths=True), "geomean", 1.5, 3),
     Target("call", "8x8 operands, times NumPy's own time", _field("times_numpy"), "worst", 8, 4, lower=True),
     Target("start", "first gemm of a process, cold cache", _field("cold"), "worst", 4, 2, " s", lower=True),
     Target("start", "first gemm of a process, warm cache", _field("warm"), "worst", 0.9, 0.65, " s", lower=True),

@@ -9,7 +9,7 @@ from numbaprims.stems import STEMS
 
 _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",), "softmax": ("m", "n"),
           "batch_norm": ("n", "c", "h", "w"), "pooling": ("n", "c", "h", "w", "r", "s"),
-          "stack": ("n", "c", "h", "w", "blocks")}  # fmt: skip
+          "stack": ("n", "c", "h", "w", "blocks"), "rnn": ("t", "n", "i", "h")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 
 

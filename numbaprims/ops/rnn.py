@@ -189,7 +189,7 @@ def lstm(
         >>> weights = numbaprims.RnnWeights.from_arrays("lstm", ones((8, 3)), ones((8, 2)), ones(8))
         >>> y, h_n, c_n = numbaprims.lstm(np.zeros((4, 1, 3)), weights, lengths=[2])
         >>> y[:, 0].round(4).tolist()
-        [[0.3696, 0.3696], [0.7287, 0.7287], [0.0, 0.0], [0.0, 0.0]]
+        [[0.3696, 0.3696], [0.727, 0.727], [0.0, 0.0], [0.0, 0.0]]
 
     References:
         Khan et al., MIOpen: An open source library for deep learning primitives, 2019, equations 1 to 12.
@@ -216,7 +216,7 @@ def gru(
         >>> weights = numbaprims.RnnWeights.from_arrays("gru", ones((6, 3)), ones((6, 2)))
         >>> y, h_n = numbaprims.gru(ones((4, 1, 3)), weights)
         >>> h_n.round(4).tolist()
-        [[[0.1503, 0.1503]]]
+        [[[0.1573, 0.1573]]]
 
     References:
         Khan et al., MIOpen: An open source library for deep learning primitives, 2019, section IV.C.
@@ -265,7 +265,15 @@ def lstm_train(
     batch_first: bool = False, reverse: bool = False, merge: str = "concat", dropout: float = 0.0, seed: int = 0,
     offset: int = 0,
 ) -> Any:  # fmt: skip
-    """Run an LSTM as `lstm`, and keep what `lstm_backward` reads."""
+    """Run an LSTM as `lstm`, and keep what `lstm_backward` reads.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> weights = numbaprims.RnnWeights.from_arrays("lstm", np.ones((8, 3)), np.ones((8, 2)))
+        >>> y, h_n, c_n, reserve = numbaprims.lstm_train(np.ones((4, 1, 3)), weights)
+        >>> y.shape, reserve.states.shape
+        ((4, 1, 2), (1, 5, 2))
+    """
     return _call(
         "lstm", x, weights, h0, c0, lengths, batch_sizes, batch_first, reverse, merge, None, "train", None,
         (dropout, seed, offset),
@@ -278,7 +286,15 @@ def gru_train(
     batch_first: bool = False, reverse: bool = False, merge: str = "concat", dropout: float = 0.0, seed: int = 0,
     offset: int = 0,
 ) -> Any:  # fmt: skip
-    """Run gated recurrent units as `gru`, and keep what `gru_backward` reads."""
+    """Run gated recurrent units as `gru`, and keep what `gru_backward` reads.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> weights = numbaprims.RnnWeights.from_arrays("gru", np.ones((6, 3)), np.ones((6, 2)))
+        >>> y, h_n, reserve = numbaprims.gru_train(np.ones((4, 1, 3)), weights)
+        >>> y.shape, reserve.states.shape
+        ((4, 1, 2), (1, 5, 2))
+    """
     return _call(
         "gru", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, None, "train", None,
         (dropout, seed, offset),
@@ -291,7 +307,15 @@ def rnn_train(
     batch_first: bool = False, reverse: bool = False, merge: str = "concat", dropout: float = 0.0, seed: int = 0,
     offset: int = 0,
 ) -> Any:  # fmt: skip
-    """Run a network as `rnn`, and keep what `rnn_backward` reads."""
+    """Run a network as `rnn`, and keep what `rnn_backward` reads.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> weights = numbaprims.RnnWeights.from_arrays("rnn_tanh", np.ones((2, 3)), np.ones((2, 2)))
+        >>> y, h_n, reserve = numbaprims.rnn_train(np.ones((4, 1, 3)), weights)
+        >>> y.shape, reserve.states.shape
+        ((4, 1, 2), (1, 5, 2))
+    """
     return _call(
         "rnn", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, None, "train", None,
         (dropout, seed, offset),
@@ -336,6 +360,14 @@ def gru_backward(dy: Any, dh_n: Any, reserve: RnnReserve) -> Any:
 
     Returns:
         dx, dh0, and for each layer and direction an `RnnPart` of the weights' gradients.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> weights = numbaprims.RnnWeights.from_arrays("gru", np.ones((6, 3)), np.ones((6, 2)))
+        >>> y, h_n, reserve = numbaprims.gru_train(np.ones((4, 1, 3)), weights)
+        >>> dx, dh0, (part,) = numbaprims.gru_backward(np.ones_like(y), None, reserve)
+        >>> dx.shape, part.w_hh.shape
+        ((4, 1, 3), (6, 2))
     """
     return _gradient("gru", dy, dh_n, None, reserve)
 
@@ -346,6 +378,14 @@ def rnn_backward(dy: Any, dh_n: Any, reserve: RnnReserve) -> Any:
 
     Returns:
         dx, dh0, and for each layer and direction an `RnnPart` of the weights' gradients.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> weights = numbaprims.RnnWeights.from_arrays("rnn_tanh", np.ones((2, 3)), np.ones((2, 2)))
+        >>> y, h_n, reserve = numbaprims.rnn_train(np.ones((4, 1, 3)), weights)
+        >>> dx, dh0, (part,) = numbaprims.rnn_backward(np.ones_like(y), None, reserve)
+        >>> dx.shape, part.w_hh.shape
+        ((4, 1, 3), (2, 2))
     """
     return _gradient("rnn", dy, dh_n, None, reserve)
 

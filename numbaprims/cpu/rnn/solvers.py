@@ -140,7 +140,8 @@ class Persistent(_Rnn):
     """One input product for all steps; recurrent weights are packed once, and each worker keeps a part of them."""
 
     name = "persistent"
-    network = _Panels
+    network: type[Forward] = _Panels
+    gradient: type[Gradient] = Gradient
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         return None
@@ -154,7 +155,7 @@ class Persistent(_Rnn):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.way == "backward":
-            return Gradient(problem, target).program()
+            return self.gradient(problem, target).program()
         return super().program(problem, target, config)
 
 
@@ -194,4 +195,28 @@ class StepByStep(_Rnn):
         return float(p.layers * p.directions * p.steps * (p.gates * each + target.rates.phase))
 
 
-SOLVERS = (Persistent(), SingleGemm(), StepByStep())
+class _Scalars(_Panels):
+    def __init__(self, problem: Any, target: Any) -> None:
+        super().__init__(problem, target)
+        self.W = 1
+
+
+class _ScalarGradient(Gradient):
+    def __init__(self, problem: Any, target: Any) -> None:
+        super().__init__(problem, target)
+        self.W = 1
+
+
+class Naive(Persistent):
+    """A unit after the other."""
+
+    name = "naive"
+    network, gradient = _Scalars, _ScalarGradient
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        weights = problem.gates * problem.hidden * problem.state * 8
+        time = problem.flops() / target.rates.clock + weights / target.rates.memory
+        return float(time + super().estimate(problem, target))
+
+
+SOLVERS = (Persistent(), SingleGemm(), StepByStep(), Naive())

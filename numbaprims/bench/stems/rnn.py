@@ -1,0 +1,186 @@
+"""Recurrent networks against torch and onnxruntime: inference, and training forward and backward."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench.cases import Case, Contender, Workload
+from numbaprims.bench.onnx_model import Node
+from numbaprims.bench.operands import on_host
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours
+from numbaprims.recurrent.weights import RnnWeights
+from numbaprims.reference import rnn as reference
+
+KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+GATES = {"lstm": 4, "gru": 3}
+
+
+def cases(options: Namespace) -> list[Case]:
+    """The cases that the options select: t steps of n sequences, i inputs, h hidden units."""
+    more = tuple((name, True) for name in ("backward",) if getattr(options, name, False))
+    found = []
+    for suite, dtype, kind, row in shared.rows(options, "rnn", [("t", "n", "i", "h")], KINDS):
+        switches = tuple((name, row[name]) for name in ("layers", "directions", "lengths") if name in row)
+        sizes = tuple((name, row[name]) for name in "tnih")
+        found.append(Case("rnn", suite, sizes, dtype, (("kind", kind), *switches, *more)))
+    return found
+
+
+def memory(case: Case) -> float:
+    """Bytes of the operands, of what training keeps, and of the rivals' copies."""
+    rows, gates = case["t"] * case["n"], GATES.get(case["kind"], 1)
+    parts = case.get("layers", 1) * case.get("directions", 1)
+    each = gates * case["h"] * (case["i"] + case["h"]) * 4 + rows * case["h"] * (2 * gates + 6)
+    return float(8 * parts * each + 32 * rows * (case["i"] + case["h"]))
+
+
+class Network:
+    """The arrays of a case."""
+
+    def __init__(self, case: Case, draw: Draw) -> None:
+        self.case, self.kind = case, case["kind"]
+        self.layers, self.directions = case.get("layers", 1), case.get("directions", 1)
+        t, n, i, h = (case[name] for name in "tnih")
+        self.x = draw((t, n, i), -1.0, 1.0)
+        rows, low = GATES.get(self.kind, 1) * h, float(h) ** -0.5
+        self.arrays: list[dict[str, Any]] = []
+        for part in range(self.layers * self.directions):
+            width = i if part < self.directions else h * self.directions
+            shapes = {"w_ih": (rows, width), "w_hh": (rows, h), "b_ih": (rows,), "b_hh": (rows,)}
+            self.arrays.append({name: draw(shape, -low, low) for name, shape in shapes.items()})
+        lists: dict[str, Any] = {name: [part[name].ours for part in self.arrays] for name in self.arrays[0]}
+        self.weights = RnnWeights.from_arrays(self.kind, **lists, directions=self.directions)
+        # evenly from 1 to T, in no order
+        lengths = np.linspace(1, t, n).round().astype(np.int64)
+        self.lengths = np.random.default_rng(0).permutation(lengths) if case.get("lengths") else None
+
+    @property
+    def function(self) -> str:
+        return self.kind.partition("_")[0]
+
+
+def ours(case: Case, draw: Draw) -> Ours:
+    """Our call; of training the gradient of x is what is looked at."""
+    return _ours(Network(case, draw))
+
+
+def _ours(net: Network) -> Ours:
+    import numbaprims
+
+    case, name = net.case, net.function
+    take = shared.spread(case["n"], 4)
+    reads = {"x": net.x}
+
+    def definition(values: list[np.ndarray]) -> Any:
+        lengths = None if net.lengths is None else net.lengths[take]
+        y, *_, reserve = reference.forward(
+            shared.exact(values[0])[:, take], net.weights, lengths=lengths, return_reserve=True
+        )
+        if not case.get("backward"):
+            return y
+        from numbaprims.reference.rnn_backward import backward
+
+        return backward(np.ones_like(y), None, None, reserve)[0]
+
+    def part(values: np.ndarray) -> np.ndarray:
+        return values[:, take]
+
+    words = {} if net.lengths is None else {"lengths": net.lengths}
+    terms = case["i"] + case["h"] * min(case["t"], 50)
+    if not case.get("backward"):
+        forward = partial(getattr(numbaprims, name), net.x.ours, net.weights, **words)
+        return Ours(lambda: forward()[0], reads, definition, part, terms)
+    train, backward = getattr(numbaprims, f"{name}_train"), getattr(numbaprims, f"{name}_backward")
+    dy = None
+
+    def both() -> Any:
+        nonlocal dy
+        y, *states, reserve = train(net.x.ours, net.weights, **words)
+        if dy is None:
+            dy = np.ones_like(y)
+        return backward(dy, *[None] * len(states), reserve)[0]
+
+    return Ours(both, reads, definition, part, terms, posed=partial(train, net.x.ours, net.weights, **words))
+
+
+def workload(case: Case, threads: int) -> Workload:
+    """Our call and every rival."""
+    net = Network(case, shared.drawn(case))
+    return _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads))
+
+
+def _torch(net: Network) -> dict[str, Contender]:
+    """Its module: oneDNN where torch takes it, packed sequences for lengths."""
+    torch = shared.torch_module()
+    if torch is None:
+        return {}
+    case, x = net.case, net.x.torch
+    kinds = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
+    more = {} if net.kind in kinds else {"nonlinearity": net.kind[4:]}
+    module = kinds.get(net.kind, torch.nn.RNN)(
+        case["i"], case["h"], net.layers, bidirectional=net.directions == 2, dtype=x.dtype, device=x.device, **more
+    )
+    names = {"w_ih": "weight_ih", "w_hh": "weight_hh", "b_ih": "bias_ih", "b_hh": "bias_hh"}
+    with torch.no_grad():
+        for at, part in enumerate(net.arrays):
+            ending = f"_l{at // net.directions}" + "_reverse" * (at % net.directions)
+            for name, array in part.items():
+                getattr(module, names[name] + ending).copy_(array.torch)
+    utils = torch.nn.utils.rnn
+    lengths = None if net.lengths is None else torch.from_numpy(net.lengths)
+
+    def run(x: Any) -> Any:
+        if lengths is None:
+            return module(x)[0]
+        packed = module(utils.pack_padded_sequence(x, lengths, enforce_sorted=False))[0]
+        return utils.pad_packed_sequence(packed, total_length=case["t"])[0]
+
+    def inference() -> Any:
+        with torch.inference_mode():
+            return run(x)
+
+    given = x.clone().requires_grad_()
+    dy = None
+
+    def training() -> Any:
+        nonlocal dy
+        given.grad = None
+        module.zero_grad(set_to_none=True)
+        y = run(given)
+        if dy is None:
+            dy = torch.ones_like(y)
+        y.backward(dy)
+        return given.grad
+
+    return {"torch": shared.returned(torch, training if case.get("backward") else inference)}
+
+
+def _onnxruntime(net: Network, threads: int) -> dict[str, Contender]:
+    """A node; its y is (T, directions, N, H), which its model brings into our order."""
+    case = net.case
+    inside = case.dtype == "f32" and net.layers == 1 and net.lengths is None and not case.get("backward")
+    if not inside or not on_host():
+        return {}
+    w, r, b, _ = net.weights.to_onnx()
+    constants: dict[str, Any] = {"w": w, "r": r, "b": b}
+    attributes: dict[str, Any] = {"hidden_size": case["h"]}
+    if net.directions == 2:
+        attributes["direction"] = "bidirectional"
+    if net.kind == "gru":
+        attributes["linear_before_reset"] = 1
+    shape = (case["t"], case["n"], net.directions * case["h"])
+    constants["shape"] = np.array(shape, np.int64)
+    if net.kind == "rnn_relu":
+        return {}  # its activations are a list of texts, which our models do not write
+    operator = {"lstm": "LSTM", "gru": "GRU"}.get(net.kind, "RNN")
+    nodes = [
+        Node(operator, ("x", "w", "r", "b"), "steps", attributes),
+        Node("Transpose", ("steps",), "turned", {"perm": [0, 2, 1, 3]}),
+        Node("Reshape", ("turned", "shape"), "y", {}),
+    ]
+    return shared.onnxruntime(nodes, net.x.values(), shape, threads, constants=constants)
