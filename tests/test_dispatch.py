@@ -191,7 +191,8 @@ def nothing_runs(monkeypatch):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_explain_knows_every_public_function(nothing_runs, name):
     given, function = arguments(name), getattr(numbaprims, name)
-    before = [np.array(x) for x in given]
+    given_arrays = [x for x in given if isinstance(x, np.ndarray)]
+    before = [np.array(x) for x in given_arrays]
     table = numbaprims.explain(function, *given)
     by_name = numbaprims.explain(name, *given)
     assert table.problem == by_name.problem == problem_of(name, *given)
@@ -207,7 +208,7 @@ def test_explain_knows_every_public_function(nothing_runs, name):
         else:
             assert math.isinf(row.estimate) and not row.config
             assert len(row.refusal.split()) >= 4, f"{row.refusal!r} is no sentence"
-    for x, old in zip(given, before, strict=True):
+    for x, old in zip(given_arrays, before, strict=True):
         np.testing.assert_array_equal(x, old)
 
 
