@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from helpers import has_module
+from rnn_cases import cast, draw_weights
 
 import numbaprims
 from numbaprims.bench import cases
@@ -114,7 +115,24 @@ def convs():
     yield "conv", (ones(1, 3, 4, 5, 6, dtype="f64"), ones(2, 3, 2, 2, 2, dtype="f64")), {"padding": 1}
 
 
-CALLS = {"gemm": gemms, "gemv": gemvs, "ger": gers, "activation": activations, "conv": convs}
+def recurrents():
+    for kind, dtype in (("lstm", "f32"), ("gru", "f64"), ("rnn_tanh", "f16"), ("rnn_relu", "f32")):
+        cell, directions = kind.partition("_")[0], 2 if kind == "lstm" else 1
+        weights = draw_weights(
+            np.random.default_rng(0), kind, layers=2, directions=directions, proj=2 * (kind == "lstm")
+        )
+        weights = cast(weights, ones(1, dtype=dtype).dtype)
+        for words in ({}, {"batch_first": True}, {"lengths": [2, 5, 3]}, {"batch_sizes": [3, 2, 1]}):
+            x = ones(6, 3, dtype=dtype) if "batch_sizes" in words else ones(5, 3, 3, dtype=dtype)
+            x = ones(3, 5, 3, dtype=dtype) if words.get("batch_first") else x
+            yield cell, (x, weights), words
+            y, *states, reserve = getattr(numbaprims, f"{cell}_train")(x, weights, **words, dropout=0.5)
+            yield f"{cell}_train", (x, weights), {**words, "dropout": 0.5}
+            yield f"{cell}_backward", (y, *states, reserve), {}
+        yield cell, (ones(5, 3, 6, dtype=dtype)[..., ::2], weights), {"clip": 2.0}
+
+
+CALLS = {"rnn": recurrents, "gemm": gemms, "gemv": gemvs, "ger": gers, "activation": activations, "conv": convs}
 
 
 def test_every_stem_is_held_to_it():

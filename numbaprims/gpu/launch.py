@@ -77,7 +77,8 @@ class Nested(NamedTuple):
                 given.append(None if view is None else Memory(library, view.pointer + part.offset))
         given += [None] * (7 - len(given))
         floats = floats if self.floats is None else self.floats
-        return functools.partial(self.launch, *given[:7], *floats, more=given[7:])
+        more = {"more": given[7:]} if given[7:] else {}
+        return functools.partial(self.launch, *given[:7], *floats, **more)
 
 
 class Loop(NamedTuple):

@@ -10,7 +10,7 @@ from numbaprims import arrays
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
 from numbaprims.ops._rnn_pose import Options, backward_of, forward_of
-from numbaprims.ops._rnn_problem import RnnProblem as RnnProblem
+from numbaprims.ops._rnn_problem import GATES, RnnProblem as RnnProblem
 from numbaprims.ops.primitive import _write, problems
 from numbaprims.philox import word64
 from numbaprims.recurrent.lengths import Lengths
@@ -397,12 +397,14 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     def weight(*shape: int) -> Any:
         return examples.array(shape, p.dtype, low=-0.1, high=0.1)
 
-    wide, parts = p.gates * p.hidden, []
+    # a problem that was stored has its fields alone
+    state, wide, parts = p.projected or p.hidden, GATES[p.cell] * p.hidden, list[RnnPart]()
+    width = state * (p.directions if p.merge == "concat" else 1)
     for k in range(p.layers * p.directions):
         layer = k // p.directions
-        w_ih = None if p.skip_input and not layer else weight(wide, p.inputs_of(layer))
+        w_ih = None if p.skip_input and not layer else weight(wide, width if layer else p.inputs)
         w_hr = weight(p.projected, p.hidden) if p.projected else None
-        parts.append(RnnPart(w_ih, weight(wide, p.state), weight(wide), weight(wide), w_hr, None))
+        parts.append(RnnPart(w_ih, weight(wide, state), weight(wide), weight(wide), w_hr, None))
     weights = RnnWeights(p.cell, tuple(parts), p.directions, p.reset_after, p.skip_input)
     words: dict[str, Any] = {"batch_first": p.order == "batch", "reverse": p.reverse, "merge": p.merge}
     shape: tuple[int, ...] = (p.batch, p.steps, p.inputs) if p.order == "batch" else (p.steps, p.batch, p.inputs)

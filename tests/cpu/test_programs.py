@@ -58,8 +58,8 @@ def test_what_does_not_fit_is_refused():
     blocks = (Block(ARGS, {}),) * (MOST_WORDS // ARGS.words + 1)
     with pytest.raises(ValueError, match=f"words of arguments; a run has at most {MOST_WORDS}"):
         Program((Run((Phase(ONCE, 1, 1),), blocks),))
-    with pytest.raises(ValueError, match="40 arrays; a program takes at most 31"):
-        make_launcher(program_of([], [(ONCE, 1, 1)], shared=8))(*[np.zeros(1)] * 7, more=[np.zeros(1)] * 33)
+    with pytest.raises(ValueError, match="140 arrays; a program takes at most 127"):
+        make_launcher(program_of([], [(ONCE, 1, 1)], shared=8))(*[np.zeros(1)] * 7, more=[np.zeros(1)] * 133)
     with pytest.raises(KeyError):
         program_of([], [(ONCE, 1, 1)], steps=1).of(ARGS, {"unknown": 1}, [(ONCE, 1, 1)])
 

@@ -23,6 +23,8 @@ class SingleGemm(Solver):
         p = problem
         if p.batch * max(p.hidden, p.state) >= _LIMIT:
             return "its indices have 32 bits, and a state has more elements"
+        if p.dropout:
+            return "it drops no elements between layers"
         return None
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
