@@ -78,8 +78,12 @@ MODULES = {
 }
 
 
+#: Those that give several tensors: test_frontends_torch_recurrent.py.
+RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
+
+
 @pytest.mark.cpu  # minutes in the emulator
-@pytest.mark.parametrize("name", [name for name in nbt.nn.__all__ if name != "replace"])
+@pytest.mark.parametrize("name", [name for name in nbt.nn.__all__ if name not in ("replace", *RECURRENT)])
 def test_module(name):
     for args, kwargs, shape, *more in MODULES.get(name, [((), {}, (3, 4))]):
         theirs = getattr(torch.nn, name)(*args, **kwargs)

@@ -27,6 +27,7 @@ from numbaprims.ops._rnn_problem import (
     GATES,
     GATES_SAVED,
     H_N,
+    PART,
     SAVED,
     STATES,
     W_HH,
@@ -86,9 +87,11 @@ class _Sizes:
             raise ValueError(f"{given.words(x_at)}; the weights take {wanted} inputs")
         self.width = self.state * (o.directions if o.merge == "concat" else 1)
         self.parts = o.layers * o.directions
-        for at, each in enumerate(weights):
-            if each is not None and not _contiguous(each):
-                raise ValueError(f"{given.words(at + len(given.storages) - len(weights))}; it must be contiguous")
+        wide = self.gates * self.hidden
+        for at in range(len(weights)):
+            inputs = self.width if at >= PART * o.directions else self.inputs
+            shapes = (wide, inputs), (wide, self.state), (wide,), (wide,), (self.state, self.hidden), (3, self.hidden)
+            self.check(given, at + len(given.storages) - len(weights), shapes[at % PART])
 
     def like(self, width: int) -> tuple[int, ...]:
         """The shape of x, y and their gradients."""
@@ -103,9 +106,14 @@ class _Sizes:
         time, each = (outer * 2)[:2] if self.options.packed else outer[::-1] if self.options.batch_first else outer
         return time, each, along
 
-    def check(self, given: Given, at: int, shape: tuple[int, ...]) -> None:
-        if given.storages[at] is not None and given.storages[at].shape != shape:
+    def check(self, given: Given, at: int, shape: tuple[int, ...], anyhow: bool = False) -> None:
+        """Raise unless an array that is given has a shape, and unless it may lie `anyhow`, its elements follow one
+        another."""
+        array = given.storages[at]
+        if array is not None and array.shape != shape:
             raise ValueError(f"{given.words(at)}; it must have shape {shape}")
+        if array is not None and not anyhow and not _contiguous(array):
+            raise ValueError(f"{given.words(at)}; it must be contiguous")
 
     def states(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shapes of h and of c."""
@@ -190,7 +198,7 @@ def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
     sizes, dtype = _Sizes(given, o, 0, tables, weights), given.dtypes[0]
     assert dtype is not None
     h, c = sizes.states()
-    sizes.check(given, 1, sizes.like(sizes.width))
+    sizes.check(given, 1, sizes.like(sizes.width), anyhow=True)
     sizes.check(given, 2, h)
     sizes.check(given, 3, c)
     for at, number in enumerate((GATES_SAVED, SAVED, STATES)):

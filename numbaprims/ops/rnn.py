@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,18 @@ def _beside(x: Any, made: np.ndarray) -> Any:
     return found
 
 
+def _in_rows(given: Iterable[Any]) -> Iterator[Any]:
+    """Arrays as kernels read states and weights, one element behind the other: copies of those that lie otherwise.
+
+    Those of a library on a GPU that cannot copy one are refused when the call is posed.
+    """
+    for x in given:
+        if isinstance(x, np.ndarray):
+            yield x if x.flags.c_contiguous else x.copy(order="C")
+        else:
+            yield x.contiguous() if hasattr(x, "contiguous") else x
+
+
 def _random(x: Any, p: float, seed: int, offset: int) -> Any:
     """What dropout's stream is known by, in words of 32 bits."""
     if not 0 <= p <= 1:
@@ -121,7 +134,8 @@ def _call(
         weights.skip_input, clip is not None, bool(dropout[0]) and weights.layers > 1, way, packed,
     )  # fmt: skip
     random = _random(x, *dropout) if options.dropout else None
-    given = (x, h0, c0, tables, random, *(array for part in weights.parts for array in part))
+    h0, c0, *own = _in_rows((h0, c0, *(array for part in weights.parts for array in part)))
+    given = (x, h0, c0, tables, random, *own)
     numbers = (float(clip),) if clip is not None else (float(dropout[0]),) if options.dropout else ()
     found: Any = forward_of(len(weights.parts))(given, tuple(options), numbers, out)
     if way != "train":
@@ -137,10 +151,9 @@ def _gradient(cell: str, dy: Any, dh_n: Any, dc_n: Any, reserve: RnnReserve) -> 
         raise TypeError(f"reserve is a {type(reserve).__name__}; it must be what {cell}_train gave")
     weights = reserve.weights
     options = Options(*reserve.options)._replace(way="backward")
-    given = (
-        reserve.x, dy, dh_n, dc_n, reserve.gates, reserve.saved, reserve.states, reserve.tables, reserve.random,
-        *(array for part in weights.parts for array in part),
-    )  # fmt: skip
+    dh_n, dc_n, *own = _in_rows((dh_n, dc_n, *(array for part in weights.parts for array in part)))
+    r = reserve
+    given = (r.x, dy, dh_n, dc_n, r.gates, r.saved, r.states, r.tables, r.random, *own)
     gradients: Any = iter(backward_of(len(weights.parts))(given, tuple(options), reserve.numbers))
     count = 3 if weights.cell == "lstm" else 2
     results = [next(gradients) for _ in range(count)]

@@ -50,9 +50,14 @@ def gates_of(cell: str) -> int:
     return CELLS[cell]
 
 
+def plain(array: Any) -> Any:
+    """An array without what autograd records: weights are data until a call."""
+    return array.detach() if getattr(array, "requires_grad", False) else array
+
+
 def check(name: str, array: Any, shape: Sequence[int | None], words: str) -> None:
     """Raise unless an array has a shape, whose None fits any length."""
-    enter(array, name)
+    enter(plain(array), name)
     have = tuple(array.shape)
     if len(have) != len(shape) or any(n not in (None, of) for n, of in zip(shape, have, strict=True)):
         raise ValueError(f"{name} is a {describe(array)}; it must have shape ({words})")

@@ -14,7 +14,7 @@ import numpy as np
 from numbaprims.arrays import NUMPY, Library, describe, enter, require_same
 from numbaprims.dtypes import FLOATS, LONG_NAMES
 from numbaprims.recurrent import parts as found_in
-from numbaprims.recurrent.parts import RnnPart, check, ending, gates_of
+from numbaprims.recurrent.parts import RnnPart, check, ending, gates_of, plain
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class RnnWeights:
 
     def _entered(self) -> tuple[tuple[RnnPart, ...], str, Library]:
         """The parts as storages, their dtype and library; every array is checked."""
-        model = self.parts[0].w_hh
+        model = plain(self.parts[0].w_hh)
         _, dtype, library = enter(model, "w_hh_l0")
         if dtype not in FLOATS:
             allowed = ", ".join(LONG_NAMES[each] for each in FLOATS)
@@ -120,9 +120,9 @@ class RnnWeights:
                     entered.append(None)
                     continue
                 check(name, array, shape, str(shape)[1:-1])
-                storage, *kind = enter(array, name)
+                storage, *kind = enter(plain(array), name)
                 if kind != [dtype, library]:
-                    require_same(model, "w_hh_l0", array, name)
+                    require_same(model, "w_hh_l0", plain(array), name)
                 entered.append(storage)
             storages.append(RnnPart(*entered))
         return tuple(storages), dtype, library

@@ -46,7 +46,7 @@ class Gradient(Network):
 
     def program(self) -> Program:
         p = self.p
-        dy = self.packed_wide(array(DY), p.lies.dy, p.width)
+        dy = self.packed_wide(self.given(DY), p.lies.dy, p.width)
         for layer in range(p.layers - 1, -1, -1):
             if p.dropout and layer < p.layers - 1:
                 self.dropped(layer, dy.place, dy, self.compute, p.width)
@@ -54,9 +54,10 @@ class Gradient(Network):
         self.unpacked(array(DX), p.lies.y, dy, p.inputs, 0)
         return self.joined()
 
-    def packed_wide(self, place: Bind, lies: tuple[int, int, int], width: int) -> Matrix:
-        """An array over (time, batch, features) as packed rows in the type that is computed in."""
-        p, (t, n, i) = self.p, lies
+    def packed_wide(self, place: Bind | None, lies: tuple[int, int, int], width: int) -> Matrix:
+        """An array over (time, batch, features) as packed rows in the type that is computed in; zeros for
+        none."""
+        p, (t, n, i) = self.p, lies if place is not None else (0, 0, 1)
         to = self.region(p.rows * width)
         if p.order == "packed":
             self.rows(p.rows, width, to, place, (p.dtype, self.compute), x_row=t, x_column=i)

@@ -76,14 +76,23 @@ from numbaprims.frontends.torch.pooling import (
     max_pool as max_pool,
 )
 from numbaprims.frontends.torch.products import gemm as gemm, gemv as gemv, ger as ger, linear as linear
+from numbaprims.frontends.torch.recurrent import (
+    gru as gru,
+    gru_train as gru_train,
+    lstm as lstm,
+    lstm_train as lstm_train,
+    rnn as rnn,
+    rnn_train as rnn_train,
+)
 
 # Without abs and round, as in numbaprims.
 __all__ = [
     "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "batch_norm", "batch_norm_train", "celu",
     "clip", "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data", "conv_backward_weight",
     "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight", "elu", "exp", "fuse", "gelu",
-    "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "hard_sigmoid", "hard_swish", "hard_tanh",
-    "identity", "leaky_relu", "linear", "log", "log_softmax", "lp_pool", "max_pool", "mish", "nll_loss", "power",
-    "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign",
-    "sqrt", "square", "swish", "tanh", "threshold",
+    "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "gru", "gru_train", "hard_sigmoid",
+    "hard_swish", "hard_tanh", "identity", "leaky_relu", "linear", "log", "log_softmax", "lp_pool", "lstm",
+    "lstm_train", "max_pool", "mish", "nll_loss", "power", "prelu", "relu", "relu6", "rnn", "rnn_train", "selu",
+    "sigmoid", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tanh",
+    "threshold",
 ]  # fmt: skip

@@ -39,15 +39,24 @@ from numbaprims.frontends.torch.nn_pooling import (
     MaxPool2d as MaxPool2d,
     MaxPool3d as MaxPool3d,
 )
+from numbaprims.frontends.torch.nn_recurrent import (
+    GRU as GRU,
+    LSTM as LSTM,
+    RNN as RNN,
+    GRUCell as GRUCell,
+    LSTMCell as LSTMCell,
+    RNNCell as RNNCell,
+)
 from numbaprims.frontends.torch.products import linear
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CELU",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "ELU",
-    "GELU", "GLU", "Hardsigmoid", "Hardswish", "Hardtanh", "LPPool1d", "LPPool2d", "LPPool3d", "LeakyReLU", "Linear",
-    "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU",
-    "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "replace",
+    "GELU", "GLU", "GRU", "GRUCell", "Hardsigmoid", "Hardswish", "Hardtanh", "LPPool1d", "LPPool2d", "LPPool3d", "LSTM",
+    "LSTMCell", "LeakyReLU", "Linear", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU",
+    "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softsign",
+    "Tanh", "Threshold", "replace",
 ]  # fmt: skip
 
 
