@@ -108,6 +108,17 @@ from numbaprims.ops.pooling import (
     max_pool as max_pool,
     max_pool_backward as max_pool_backward,
 )
+from numbaprims.ops.rnn import (
+    gru as gru,
+    gru_backward as gru_backward,
+    gru_train as gru_train,
+    lstm as lstm,
+    lstm_backward as lstm_backward,
+    lstm_train as lstm_train,
+    rnn as rnn,
+    rnn_backward as rnn_backward,
+    rnn_train as rnn_train,
+)
 from numbaprims.ops.softmax import (
     log_softmax as log_softmax,
     log_softmax_backward as log_softmax_backward,

@@ -73,7 +73,7 @@ MAY_IMPORT = {
         "dispatch.launchers",
     },  # fmt: skip
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
-    "frontends": {"ops", "fusion", "settings", "arrays", "shapes", ""},
+    "frontends": {"ops", "fusion", "settings", "arrays", "shapes", "recurrent", "philox", ""},
     # the public functions by name, hence ""; what `forget` clears
     "jitted": {"ops", "cpu", "settings", "arrays", "shapes", "dispatch.call", ""},
     "cli": {
