@@ -1,4 +1,4 @@
-"""The digits that ship are the published ones, and a wrong MNIST file is refused in words."""
+"""The digits and the book that ship are the published ones, and wrong files are refused in words."""
 
 import hashlib
 from importlib.resources import files
@@ -6,7 +6,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from numbaprims.datasets import load_digits, load_mnist
+from numbaprims.datasets import load_digits, load_mnist, load_text
 
 
 def test_digits_are_the_published_ones():
@@ -25,6 +25,19 @@ def test_digits_are_those_of_scikit_learn():
     x, y = load_digits()
     np.testing.assert_array_equal(x * 16, digits.data)
     np.testing.assert_array_equal(y, digits.target)
+
+
+def test_the_book_is_the_published_one(tmp_path):
+    text = load_text()
+    assert hashlib.sha256(text.encode()).hexdigest() in files("numbaprims.datasets").joinpath("ALICE.md").read_text()
+    assert len(text) == 148_426 and text.isascii() and "Gutenberg" not in text and "\r" not in text
+    (tmp_path / "own.txt").write_text("gr\u00fcn\n", encoding="utf-8")
+    assert load_text(tmp_path / "own.txt") == "gr\u00fcn\n"
+    with pytest.raises(FileNotFoundError, match="give the path of a text"):
+        load_text(tmp_path / "none.txt")
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="bad.txt is no UTF-8 text"):
+        load_text(tmp_path / "bad.txt")
 
 
 def mnist(**changes):

@@ -13,7 +13,7 @@ import numbaprims
 
 COMMANDS = {
     "info": ("numbaprims.cli.info", "versions, CPU, threads, GPU and kernel cache of this machine"),
-    "demo": ("numbaprims.nn.demo", "train a digit classifier on this library, beside the same run on NumPy"),
+    "demo": ("numbaprims.nn.demo", "train a digit classifier or a writer on this library, beside NumPy or torch"),
     "bench": ("numbaprims.bench.command", "time a primitive against the roofline and the rivals installed"),
     "reproduce": ("numbaprims.cli.reproduce", "measure a table or figure of a paper again"),
     "explain": ("numbaprims.cli.explain", "show every solver of a problem: its estimate or why not, and the choice"),

@@ -1,9 +1,10 @@
-"""The handwritten digits that ship with the package, and a reader of MNIST for those who have the file."""
+"""The handwritten digits and the book that ship with the package, and a reader of MNIST for those who have the file."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from os import PathLike
+from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
@@ -27,6 +28,27 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     with files(__name__).joinpath("digits.npz").open("rb") as file, np.load(file) as data:
         pixels, labels = data["x"], data["y"]
     return pixels.reshape(len(pixels), -1).astype(np.float32) / np.float32(16), labels.astype(np.int64)
+
+
+def load_text(path: str | PathLike[str] | None = None) -> str:
+    """Load a text: "Alice's Adventures in Wonderland" (see ALICE.md for its origin), or a UTF-8 file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no UTF-8 text.
+
+    Example:
+        >>> text = load_text()
+        >>> len(text), text.split()[:3]
+        (148426, ["ALICE'S", 'ADVENTURES', 'IN'])
+    """
+    source = files(__name__).joinpath("alice.txt") if path is None else Path(path)
+    try:
+        return source.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist; give the path of a text") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text ({error})") from None
 
 
 def load_mnist(path: str | PathLike[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

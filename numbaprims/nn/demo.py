@@ -1,4 +1,4 @@
-"""`numbaprims demo`: learn handwritten digits on this package, beside the same run on NumPy."""
+"""`numbaprims demo`: learn handwritten digits beside the same run on NumPy; or to write, on a book (`text_demo`)."""
 
 from __future__ import annotations
 
@@ -59,20 +59,36 @@ def seed(word: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to a parser."""
-    parser.add_argument("--data", metavar="mnist.npz", help="MNIST in a file, instead of the digits that ship")
-    parser.add_argument("--model", choices=("mlp", "cnn"), default="mlp", help="perceptron, or convolutions (mlp)")
-    parser.add_argument("--hidden", type=positive, metavar="N", help="hidden neurons of the perceptron (1024)")
-    parser.add_argument("--epochs", type=positive, help="passes over the images (30; with --data or cnn 10)")
-    parser.add_argument("--batch", type=positive, metavar="B", help="images a step (128 and then 1; cnn 32)")
-    parser.add_argument("--lr", type=rate, help="learning rate (sigmoid 1, relu 0.3, tanh 0.1; a tenth for batch 1)")
+    parser.add_argument(
+        "--data", metavar="mnist.npz", help="MNIST in a file, instead of the digits that ship; lstm: a text"
+    )
+    parser.add_argument(
+        "--model", choices=("mlp", "cnn", "lstm"), default="mlp", help="perceptron, convolutions, or characters (mlp)"
+    )
+    parser.add_argument(
+        "--hidden", type=positive, metavar="N", help="hidden neurons of the perceptron (1024) or LSTM (128)"
+    )
+    parser.add_argument("--epochs", type=positive, help="passes over the data (30; with --data or cnn 10; lstm 8)")
+    parser.add_argument(
+        "--batch", type=positive, metavar="B", help="images a step (128 and then 1; cnn 32), or texts (lstm 16)"
+    )
+    parser.add_argument(
+        "--lr", type=rate, help="learning rate (sigmoid 1, relu 0.3, tanh 0.1; a tenth for batch 1; lstm 1)"
+    )
     parser.add_argument("--activation", choices=ACTIVATIONS, default="relu", help="hidden activation (relu)")
     parser.add_argument("--seed", type=seed, default=0, help="of the weights, the orders and the split (0)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where ours trains (cpu)")
-    parser.add_argument("--no-numpy", action="store_true", help="leave out the same run on NumPy")
+    parser.add_argument(
+        "--no-numpy", "--no-torch", dest="no_rival", action="store_true", help="leave out the run on NumPy; lstm: torch"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, print the held-out accuracy and the seconds per epoch; give the exit status."""
+    if arguments.model == "lstm":
+        from numbaprims.nn import text_demo
+
+        return text_demo.run(arguments)
     try:
         data = _load(arguments.data, arguments.seed)
     except (OSError, ValueError) as error:
@@ -115,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _compare(ours: CNN | MLP, data: Data, batch: int, epochs: int, arguments: argparse.Namespace) -> float:
     """Train it beside the same network on NumPy and print what came of both; give our held-out accuracy in percent."""
     models: dict[str, Model] = {"numbaprims": ours}
-    if not arguments.no_numpy:
+    if not arguments.no_rival:
         models["NumPy"] = NumpyCNN(ours) if isinstance(ours, CNN) else NumpyMLP(ours)
     lr = arguments.lr or RATES[ours.activation] / (10 if batch == 1 else 1)
     if isinstance(ours, CNN):
