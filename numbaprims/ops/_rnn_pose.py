@@ -6,6 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from numpy import ndarray
+
 from numbaprims import arrays
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops import _rnn_definition as definition
@@ -154,6 +156,11 @@ def _steps_and_batch(o: Options, shape: tuple[int, ...]) -> tuple[int, int]:
     return (shape[1], shape[0]) if o.batch_first else (shape[0], shape[1])
 
 
+def _step(array: Any) -> int:
+    """From one feature to the next; 1 where there is one."""
+    return int(element_strides(array)[-1]) if array.shape[-1] > 1 else 1
+
+
 def _contiguous(array: Any) -> bool:
     size = 1
     for n, step in zip(array.shape[::-1], element_strides(array)[::-1], strict=True):
@@ -182,10 +189,9 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     slots += [X + at for at, array in enumerate(given.storages) if array is not None]
 
     def problem(made: Sequence[Any]) -> RnnProblem:
-        time, each, along = sizes.lies(made[0])
-        if along != 1 and sizes.width > 1:
-            raise ValueError(f"out is a {arrays.describe(made[0])}; its last dimension must be contiguous")
-        lies = Lies(sizes.lies(x), (time, each), given=tuple(slots))
+        if _step(made[0]) != 1 and not isinstance(made[0], ndarray):
+            raise ValueError(f"out is a {arrays.describe(made[0])}; on a GPU its last dimension must be contiguous")
+        lies = Lies(sizes.lies(x), (*sizes.lies(made[0])[:2], _step(made[0])), given=tuple(slots))
         return sizes.problem(dtype, tables is not None, lies)
 
     return Pose(tuple(results), problem, tuple(slots))
@@ -228,8 +234,8 @@ def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
     slots += [place for place, array in zip(places, given.storages, strict=True) if array is not None]
 
     def problem(made: Sequence[Any]) -> RnnProblem:
-        time, each, _ = sizes.lies(made[0])
-        lies = Lies(sizes.lies(x), (time, each), (0, 0, 0) if dy is None else sizes.lies(dy), tuple(slots))
+        y = (0, 0, 0) if dy is None else sizes.lies(dy)
+        lies = Lies(sizes.lies(x), (*sizes.lies(made[0])[:2], 1), y, tuple(slots))
         return sizes.problem(dtype, tables is not None, lies)
 
     return Pose(tuple(results), problem, tuple(slots))

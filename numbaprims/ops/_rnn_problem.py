@@ -22,8 +22,8 @@ class Lies(NamedTuple):
 
     x: tuple[int, int, int] = (0, 0, 0)
     """Strides of x over (time, batch, features)."""
-    y: tuple[int, int] = (0, 0)
-    """Of y over (time, batch), of the gradient dx."""
+    y: tuple[int, int, int] = (0, 0, 1)
+    """Of y, of the gradient dx."""
     dy: tuple[int, int, int] = (0, 0, 0)
     """Of dy over (time, batch, features)."""
     given: tuple[int, ...] = ()

@@ -34,8 +34,8 @@ NUMBERS = Arguments(arrays=("numbers", "b_ih", "b_hh", "peephole"), ints=("hidde
 ROWS = Arguments(
     arrays=("out", "x", "table"),
     ints=(
-        "width", "out_inner", "out_outer", "out_row", "x_inner", "x_outer", "x_row", "x_column", "again", "missing",
-        "second", "adds",
+        "width", "out_inner", "out_outer", "out_row", "out_column", "x_inner", "x_outer", "x_row", "x_column", "again",
+        "missing", "second", "adds",
     ),
 )  # fmt: skip
 

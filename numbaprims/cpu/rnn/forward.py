@@ -107,7 +107,8 @@ class Forward(Network, abc.ABC):
     @property
     def copies(self) -> bool:
         """Whether the last layer's outputs are not y itself."""
-        return self.adds or self.p.way == "train" or (self.p.lengths and self.p.order != "packed")
+        p = self.p
+        return self.adds or p.way == "train" or p.lies.y[2] != 1 or (p.lengths and p.order != "packed")
 
     def saved(self, layer: int) -> Bind:
         """Of a layer's cell states, or recurrent sums, in training."""
@@ -218,8 +219,8 @@ class Forward(Network, abc.ABC):
         p = self.p
         second = p.state if self.adds else 0
         if last:
-            t, n = p.lies.y
-            self.unpacked(array(Y), (t, n), y, p.width, second)
+            t, n, _ = p.lies.y
+            self.unpacked(array(Y), p.lies.y, y, p.width, second)
             return Matrix(array(Y), p.dtype, n, t)
         place = self.region(p.rows * p.width, p.dtype)
         self.rows(p.rows, p.width, place, y.place, (p.dtype, p.dtype), x_row=y.row, second=second)

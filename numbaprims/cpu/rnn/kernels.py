@@ -249,7 +249,7 @@ def make_rows(source: str, result: str, W: int) -> RangeKernel:
                 s = 0
             o = s // args.x_inner
             x = advance(args.x, o * args.x_outer + (s - o * args.x_inner) * args.x_row)
-            if none or args.x_column == 1:
+            if (none or args.x_column == 1) and args.out_column == 1:
                 for v in range(0, width, W):
                     left = min(W, width - v)
                     value = zeros(compute, W)
@@ -264,7 +264,12 @@ def make_rows(source: str, result: str, W: int) -> RangeKernel:
                         store_narrow_first(out, args.again + v, left, value)
             else:
                 for v in range(width):
-                    store_narrow_scalar(out, v, load_wide_scalar(x, v * args.x_column))
+                    each = scalar(0.0, compute)
+                    if not none:
+                        each = load_wide_scalar(x, v * args.x_column)
+                        if args.second != 0:
+                            each = each + load_wide_scalar(x, args.second + v * args.x_column)
+                    store_narrow_scalar(out, v * args.out_column, each)
 
     return rnn_rows
 

@@ -125,8 +125,8 @@ class Network:
     ) -> None:  # fmt: skip
         """A phase of rows; what `ints` leaves out has neither inner rows nor other columns."""
         values = {
-            "width": width, "out_inner": 1 << 40, "x_inner": 1 << 40, "out_row": width, "x_row": width, "x_column": 1,
-            "missing": int(x is None),
+            "width": width, "out_inner": 1 << 40, "x_inner": 1 << 40, "out_row": width, "x_row": width, "out_column": 1,
+            "x_column": 1, "missing": int(x is None),
         } | ints  # fmt: skip
         W = lanes("f64" if "f64" in dtypes else "f32", self.target.vector_bytes)
         each = max(1, CHUNK // (1 + width * self.item))
@@ -158,15 +158,15 @@ class Network:
         program = Program.of(DROPOUT, ints, [(make_dropout(x.dtype, dtype), p.rows, max(1, p.rows // 32))])
         self.add(program, to, x.place, self.table("gather"), random, floats=(0,))
 
-    def unpacked(self, out: Bind, lies: tuple[int, int], x: Matrix, width: int, second: int) -> None:
+    def unpacked(self, out: Bind, lies: tuple[int, int, int], x: Matrix, width: int, second: int) -> None:
         """Packed rows where a call has them, zeros behind a sequence's end."""
-        p, (t, n), dtypes = self.p, lies, (x.dtype, self.p.dtype)
+        p, (t, n, i), dtypes = self.p, lies, (x.dtype, self.p.dtype)
         if p.order == "packed":
-            self.rows(p.rows, width, out, x.place, dtypes, x_row=x.row, out_row=t, second=second)
+            self.rows(p.rows, width, out, x.place, dtypes, x_row=x.row, out_row=t, out_column=i, second=second)
         else:
             self.rows(
                 p.steps * p.batch, width, out, x.place, dtypes, self.table("scatter"), x_row=x.row, out_inner=p.batch,
-                out_outer=t, out_row=n, second=second,
+                out_outer=t, out_row=n, out_column=i, second=second,
             )  # fmt: skip
 
     def wide(self, layer: int, d: int, which: int) -> Bind:

@@ -188,7 +188,7 @@ class Forward(Network):
         p = self.p
         second = p.state if self.adds else 0
         if last:
-            t, n = p.lies.y
+            t, n, _ = p.lies.y
             self.unpacked(Part(Y), (t, n), y, p.width, second)
             return Matrix(Part(Y), p.dtype, n, t)
         place = self.region(f"merged{layer % 2}", p.rows * p.width, p.dtype)

@@ -50,7 +50,7 @@ class Gradient(Network):
             self.rows(p.rows, p.width, dy.place, None, (self.compute, self.compute))
         for layer in range(p.layers - 1, -1, -1):
             dy = self.back(layer, dy)
-        self.unpacked(Part(DX), p.lies.y, dy, p.inputs, 0)
+        self.unpacked(Part(DX), p.lies.y[:2], dy, p.inputs, 0)
         return Program(self.steps, self.regions)
 
     def packed_wide(self, name: str, place: Part, lies: tuple[int, int, int], width: int) -> Matrix:
