@@ -24,7 +24,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from numbaprims.cpu import threads
-from numbaprims.cpu.drivers import CALL_WORDS, data_word
+from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import compile_entry
 from numbaprims.cpu.program_words import ALONE, FURTHER
@@ -43,7 +43,7 @@ _INT = 0xFFFFFFFF  # ndim and flags are ints in words of 8 bytes
 _SIZE_AT = 2
 
 #: Arrays of the driver that takes them as arguments, and of the one that takes tuples.
-FEW_ARRAYS, MOST_ARRAYS = 3, 16
+FEW_ARRAYS, MOST_ARRAYS = 3, 7 + MOST_FURTHER
 #: Records of a table; the oldest go first.
 MOST_RECORDS = 16
 

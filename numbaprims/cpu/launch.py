@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -56,9 +56,9 @@ def make_launcher(program: Program) -> Callable[..., None]:
         if more is not None:
             if len(more) > MOST_FURTHER:
                 raise ValueError(f"{7 + len(more)} arrays; a program takes at most {7 + MOST_FURTHER}")
-            further = (ctypes.c_int64 * (1 + len(more)))(len(more), *map(id, more))
+            further = array("q", (len(more), *map(id, more)))  # 1 us; as a ctypes array 1.7
         handles = id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)
-        floats = 0 if further is None else ctypes.addressof(further), f0, f1, f2, f3, f4, f5
+        floats = 0 if further is None else further.buffer_info()[0], f0, f1, f2, f3, f4, f5
         if workers == 1:
             _run(program, serial, 1, handles, floats)
             return

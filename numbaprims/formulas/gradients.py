@@ -6,10 +6,12 @@ torch's vector code (which differs from its scalar code): NaN, but for slopes th
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numbaprims.formulas.activations import Formula
-from numbaprims.formulas.value import V, mad, magnitude, negative, select
+from numbaprims.formulas.elementary import exp_value
+from numbaprims.formulas.value import V, at_most, mad, magnitude, negative, select
 
 
 def relu(dy: V, y: V) -> V:
@@ -62,6 +64,14 @@ def power_2(dy: V, x: V, alpha: V, beta: V) -> V:
     return (dy * (beta + beta)) * mad(beta, x, alpha)
 
 
+def erf(dy: V, x: V) -> V:
+    # what rounding x**2 took is a factor of its own; beyond, the slope is 0
+    a = at_most(magnitude(x), {32: 11.0, 64: 28.0}[x.width])
+    square = a * a
+    e = exp_value(negative(square))
+    return dy * (mad(negative(e), mad(a, a, negative(square)), e) * (2.0 / math.sqrt(math.pi)))
+
+
 #: kind -> (formula of dy and what the table says that it reads, how many of the parameters it takes)
 ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "identity": (lambda dy, _: dy, 0),
@@ -81,4 +91,12 @@ ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "round": (lambda dy, _: dy * 0.0, 0),
     "clip": (clip, 2),
     "threshold": (threshold, 2),
+    "exp2": (lambda dy, y: dy * (y * math.log(2.0)), 0),
+    "expm1": (lambda dy, y: dy * (y + 1.0), 0),
+    "erf": (erf, 0),
+    "reciprocal": (lambda dy, y: negative(dy * y) * y, 0),
+    "rsqrt": (lambda dy, y: ((dy * -0.5) * y) * (y * y), 0),
+    "sign": (lambda dy, _: dy * 0.0, 0),
+    "floor": (lambda dy, _: dy * 0.0, 0),
+    "ceil": (lambda dy, _: dy * 0.0, 0),
 }

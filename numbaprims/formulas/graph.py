@@ -28,10 +28,10 @@ Operand = Any
 COSTS = {
     "add": 1, "sub": 1, "mul": 1, "div": 8, "mad": 1, "negative": 1, "magnitude": 1, "at_most": 1, "at_least": 1,
     "less": 1, "greater": 1, "less_equal": 1, "greater_equal": 1, "equals": 1, "is_nan": 1, "select": 1,
-    "reciprocal": 8, "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
+    "floor": 4, "pow": 60, "reciprocal": 8, "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
 }  # fmt: skip
 
-#: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative" and "log".
+#: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative", "log" and "pow".
 COMMON: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -46,15 +46,16 @@ COMMON: dict[str, Callable[..., Any]] = {
     "less_equal": lambda a, b: a <= b,
     "greater_equal": lambda a, b: a >= b,
     "equals": lambda a, b: a.equals(b),
+    "floor": value.floor,
     "is_nan": lambda a: a.new(a.builder.fcmp_unordered("uno", a.value, a.value)),
     "select": value.select,
 }
 
 #: Reductions -> the values of one, which `part` nodes stand for:
-#: "sum"; "max" (NaN where any is); "top" (the largest that is no NaN, -inf of none);
+#: "sum"; "product"; "max" (NaN where any is); "top" (the largest that is no NaN, -inf of none);
 #: "moments": an anchor near the mean, the rest of the mean, the variance;
 #: "exp_sum": the top, and the sum of exp(x - top).
-PARTS = {"sum": 1, "max": 1, "top": 1, "moments": 3, "exp_sum": 2}
+PARTS = {"sum": 1, "product": 1, "max": 1, "top": 1, "moments": 3, "exp_sum": 2}
 
 #: Inputs by kind: an element each; the same row for all rows; a value for each row; a number of the call.
 KINDS = ("row", "along", "one", "number")
@@ -158,6 +159,8 @@ exp_of_negative = _lifted("exp_of_negative", "e**x of an x that is about 0 at mo
 log = _lifted("log", "The natural logarithm.")
 sqrt = _lifted("sqrt", "The square root.")
 reciprocal = _lifted("reciprocal", "1 / x.")
+floor = _lifted("floor", "The largest integer that is not above x.")
+power = _lifted("pow", "a**b.")
 mad = _lifted("mad", "a * b + c.")
 select = _lifted("select", "a where the condition holds, else b; one of the two may be a number.")
 at_most = _lifted("at_most", "The smaller of the two; NaN in x stays.")
@@ -194,6 +197,11 @@ def _reduced(kind: str, x: Node) -> tuple[Node, ...]:
 def reduce_sum(x: Node) -> Node:
     """The sum of a row."""
     return _reduced("sum", x)[0]
+
+
+def reduce_product(x: Node) -> Node:
+    """The product of a row."""
+    return _reduced("product", x)[0]
 
 
 def reduce_max(x: Node) -> Node:
@@ -253,6 +261,8 @@ def merge(
     """The parts of a reduction of two runs of elements as one's, over a machine's `Value`s; see `shares`."""
     if kind == "sum":
         return [parts[0] + parts_b[0]]
+    if kind == "product":
+        return [parts[0] * parts_b[0]]
     if kind in ("max", "top"):
         return [larger(kind, parts[0], parts_b[0])]
     if kind == "exp_sum":
@@ -277,7 +287,8 @@ def larger(kind: str, a: Any, b: Any) -> Any:
 def identity(kind: str, lowest: float) -> list[float]:
     """The parts of no elements; `lowest` is the smallest finite number."""
     # exp(-inf - -inf) would be NaN, of which a row that begins with -inf could not get rid
-    return {"sum": [0.0], "max": [float("-inf")], "top": [float("-inf")], "exp_sum": [lowest, 0.0]}.get(kind, [0.0] * 3)
+    known = {"sum": [0.0], "product": [1.0], "max": [float("-inf")], "top": [float("-inf")], "exp_sum": [lowest, 0.0]}
+    return known.get(kind, [0.0] * 3)
 
 
 def moments_of(anchor: Any, inverse: Any, total: Any, squares: Any) -> list[Any]:
@@ -329,7 +340,7 @@ class Graph:
         last = max(
             [node.args[0].level for node in reductions] + [node.level for node in self.outputs if not node.uniform]
         )
-        rows = tuple(k for k, node in enumerate(self.outputs) if not node.uniform)
+        rows = tuple(k for k, (_, kind) in enumerate(self.results) if kind == "row")
         self.passes = tuple(
             Pass(tuple(node for node in reductions if node.args[0].level == p), rows if p == last else ())
             for p in range(last + 1)
@@ -356,6 +367,16 @@ class Graph:
     def reductions(self) -> tuple[Node, ...]:
         """Pass by pass."""
         return tuple(node for each in self.passes for node in each.reductions)
+
+    @functools.cached_property
+    def columns(self) -> tuple[int, ...]:
+        """Results that are sums over rows, for each element of a row: of operands, before all passes."""
+        return tuple(k for k, (_, kind) in enumerate(self.results) if kind == "column")
+
+    @property
+    def uniform_in_columns(self) -> list[Node]:
+        """Values of a row that go into them."""
+        return [node for node in _below([self.outputs[k] for k in self.columns]) if node.uniform]
 
     @functools.cached_property
     def common(self) -> frozenset[Node]:

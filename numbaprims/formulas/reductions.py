@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numbaprims.formulas import stacks
+from numbaprims.formulas import maps, norms, stacks, tensor
 from numbaprims.formulas.graph import (
     Graph,
     Node,
@@ -61,6 +61,10 @@ def formula(operands: str, results: str, name: str = "") -> Callable[[Callable[.
 
 def named(name: str) -> Formula:
     """The formula of a name."""
+    if name.startswith(maps.MAP):
+        return Formula(*maps.map_of(name), (("y", "row"),))
+    if name.startswith(tensor.REDUCE):
+        return Formula(tensor.reduction(name), (("x", "row"),), (("y", "one"),))
     if name.startswith(stacks.GRADIENT):
         gradient = stacks.Gradient.parse(name)
         return Formula(gradient.run, gradient.operands, gradient.results)
@@ -68,25 +72,22 @@ def named(name: str) -> Formula:
         return Formula(functools.partial(stacks.run, name), stacks.operands_of(name), (("y", "row"),))
     if stacks.ENDING in name:
         base, kind, numbers = stacks.parse_ended(name)
-        if base in _BEHIND:
+        known = _BEHIND[base] if base in _BEHIND else named(base)
 
-            def through(dy: Node, *operands: Node) -> tuple[Node, ...]:
-                def gradient(y: Node) -> Node:
-                    return stacks.gradient(kind, dy, y, *map(constant, numbers))
+        def through(dy: Node, *operands: Node) -> tuple[Node, ...]:
+            def gradient(y: Node) -> Node:
+                return stacks.gradient(kind, dy, y, *map(constant, numbers))
 
-                found: tuple[Node, ...] = _BEHIND[base].function(gradient, *operands)
-                return found
-
-            return _BEHIND[base]._replace(function=through)
-        known = FORMULAS[base]
+            found: tuple[Node, ...] = known.function(gradient, *operands)
+            return found
 
         def function(*operands: Node) -> tuple[Node, ...]:
             found = known.function(*operands)
             y, *more = found if isinstance(found, tuple) else (found,)
             return stacks.activation(kind, y, *map(constant, numbers)), *more
 
-        return known._replace(function=function)
-    return FORMULAS[name]
+        return known._replace(function=through if base in _BEHIND or norms.behind(base) else function)
+    return Formula(*norms.named(name)) if norms.known(name) else FORMULAS[name]
 
 
 @functools.cache

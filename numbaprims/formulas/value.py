@@ -234,6 +234,12 @@ def nearest(x: V) -> V:
     return with_sign_of(nearest_magnitude(x), x)
 
 
+def floor(x: V) -> V:
+    """The largest integer that is not above x."""
+    n = nearest(x)
+    return select(x < n, n - 1.0, n)
+
+
 def polynomial(x: V, coefficients: Sequence[float]) -> V:
     """c0 + c1 x + c2 x**2 + ... by Horner's rule.
 

@@ -1,4 +1,4 @@
-"""The seam on a machine with a GPU: the six functions by cuda.bindings, on the device's primary context.
+"""The seam on a machine with a GPU: the seven functions by cuda.bindings, on the device's primary context.
 
 The primary context is the one that torch, CuPy and numba-cuda use, so their pointers and streams are ours.  A launch
 is one call with two tuples, 0.8 us of host time in the bindings' share; Numba's own launch takes 15 to 50 us, that of
@@ -157,7 +157,7 @@ class CudaDriver(Driver):
         self._call(cu.cuMemPoolSetAttribute(pool, key, cu.cuuint64_t(self.target.memory // 16)))
         return pool
 
-    # -------------------------------------------------------------- the six functions
+    # -------------------------------------------------------------- the seven functions
     @_inside
     def load(self, ptx: str, cubin: bytes, entry: str, dynamic_shared: int) -> Any:
         cu = self._cu
@@ -180,13 +180,30 @@ class CudaDriver(Driver):
         kinds: tuple[str, ...],
         values: tuple[Any, ...],
     ) -> None:
-        types = self._types.get(kinds)
-        if types is None:
-            # of a ctypes.Structure the bindings pass the address; its type is then None
-            types = self._types[kinds] = tuple(None if kind[0] == "b" else _CTYPES[kind] for kind in kinds)
+        types = self._types.get(kinds) or self._types_of(kinds)
         (status,) = self._cu.cuLaunchKernel(function, *grid, *block, shared, stream, (values, types), 0)
         if status:
             self._call((status,))
+
+    def _types_of(self, kinds: tuple[str, ...]) -> tuple[Any, ...]:
+        # of a ctypes.Structure the bindings pass the address; its type is then None
+        types = self._types[kinds] = tuple(None if kind[0] == "b" else _CTYPES[kind] for kind in kinds)
+        return types
+
+    @_inside
+    def launch_together(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        stream: int,
+        kinds: tuple[str, ...],
+        values: tuple[Any, ...],
+    ) -> None:
+        # a cooperative launch: the driver refuses a grid that the device does not hold at a time
+        types = self._types.get(kinds) or self._types_of(kinds)
+        self._call(self._cu.cuLaunchCooperativeKernel(function, *grid, *block, shared, stream, (values, types)))
 
     @_inside
     def alloc(self, nbytes: int, stream: int) -> int:

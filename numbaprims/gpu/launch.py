@@ -34,6 +34,20 @@ class Step(NamedTuple):
     values: Values
 
 
+class Together(NamedTuple):
+    """One kernel whose blocks wait for one another; there must be no more than the device runs at a time."""
+
+    step: Step
+
+    def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
+        """Launch it."""
+        (kernel, grid, values), driver = self.step, devices.current(library.index)
+        given = values(arrays, floats, addresses)
+        driver.launch_together(
+            kernel.loaded(driver), grid, kernel.block, kernel.shared, library.stream(), kernel.kinds, given
+        )
+
+
 class Part(NamedTuple):
     """What a launcher inside of a program gets as an array: bytes `offset` behind the beginning of a region, or of the
     array at a place of the call."""
@@ -111,7 +125,9 @@ class Loop(NamedTuple):
 class Program:
     """Steps, and bytes of regions by name, which hold whatever was there."""
 
-    def __init__(self, steps: Sequence[Step | Nested | Loop], regions: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, steps: Sequence[Step | Nested | Loop | Together], regions: Mapping[str, int] | None = None
+    ) -> None:
         self.steps = tuple(steps)
         self.regions = dict(regions or {})
         self.offsets: dict[str, int] = {}
@@ -164,6 +180,8 @@ class Program:
     def __str__(self) -> str:
         lines = []
         for one in self.steps:
+            if isinstance(one, Together):
+                one = one.step
             if isinstance(one, Loop):
                 lines += [f"{one.times} times:", textwrap.indent(str(Program(one.steps)), "  ")]
             elif isinstance(one, Step):

@@ -1,4 +1,4 @@
-"""The seam between this library and a GPU: six functions, which the CUDA driver or an emulator implements.
+"""The seam between this library and a GPU: seven functions, which the CUDA driver or an emulator implements.
 
 Everything above (kernels, solvers, arrays, dispatch) asks `driver.py` for one and calls nothing of CUDA; everything
 below is `cuda_driver.py` on a machine with a GPU, or the PTX emulator of the tests without one.  One `Driver` is
@@ -40,7 +40,7 @@ class NoGpu(RuntimeError):
 
 
 class Driver:
-    """One device.  Subclasses set the attributes and implement the six functions."""
+    """One device.  Subclasses set the attributes and implement the seven functions."""
 
     kind: str = "cuda"
     """"cuda", or "emulated"."""
@@ -76,6 +76,19 @@ class Driver:
         before this returns.  `kinds` is the same object at every launch of a kernel, so that it can be a key.
         """
         raise self._missing("launch")
+
+    def launch_together(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        stream: int,
+        kinds: tuple[str, ...],
+        values: tuple[Any, ...],
+    ) -> None:
+        """As `launch`, of blocks that may wait for one another: all run at a time, or none and this raises."""
+        raise self._missing("launch_together")
 
     def alloc(self, nbytes: int, stream: int) -> int:
         """Device memory, in the order of the stream; a pointer, aligned to 256 bytes.  At least one byte is given."""

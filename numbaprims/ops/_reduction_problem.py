@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import graph_of, named
 
 #: Strides of one array in elements: along the kept dimensions, along the reduced ones.
@@ -21,7 +22,8 @@ class Operand(NamedTuple):
     name: str
     kind: str
     """"row": an element for each element of x; "one": a value for each row, "flat" if neighbouring rows (along the
-    innermost kept dimension) have the same; "along": the same row for all rows."""
+    innermost kept dimension) have the same; "along": the same row for all rows; "run": a value for each run of
+    the innermost reduced dimension; "column", of results: a sum over the rows of a block for each element of a row."""
     dtype: str
 
 
@@ -64,6 +66,12 @@ class Reduction(Problem):
         return math.prod(self.reduced)
 
     @property
+    def compute(self) -> str:
+        """The type that is computed in: float32 for 16 bits and fewer, unless a position needs more digits."""
+        digits = any(word.endswith(":i64") for word in self.results) and self.n > 1 << 24
+        return "f64" if self.dtype in ("f64", "i32", "i64") or digits else "f32"
+
+    @property
     def empty(self) -> bool:
         return self.rows * self.n == 0
 
@@ -71,20 +79,45 @@ class Reduction(Problem):
         return float(graph_of(self.formula).operations * self.rows * self.n)
 
     def bytes_moved(self) -> float:
-        counts = {"row": self.rows * self.n, "one": self.rows, "flat": 1, "along": self.n}
-        return float(sum(counts[array.kind] * DTYPES[array.dtype].itemsize for array in self.arrays))
+        counts = {"one": self.rows, "flat": 1, "along": self.n}
+        counts["run"] = self.rows * self.n // max(1, self.reduced[-1])
+        counts["column"] = -(-self.rows // block_rows(self.rows)) * self.n
+        sizes = (*self.kept, *self.reduced)
+
+        def count(kind: str, lies: Strides) -> int:
+            if kind in counts:
+                return counts[kind]
+            # one row may stand for many
+            steps = (*lies[0], *lies[1])
+            return math.prod(size for size, step in zip(sizes, steps, strict=True) if step or size < 2)
+
+        return float(
+            sum(
+                count(array.kind, lies) * DTYPES[array.dtype].itemsize
+                for array, lies in zip(self.arrays, self.strides, strict=True)
+            )
+        )
 
     def roundings(self) -> int:
         return self.n + 8
 
 
+def block_rows(rows: int) -> int:
+    """Rows of a block, whose columns are summed up: enough blocks for every worker, and few of them to add up then."""
+    return max(8, min(64, -(-rows // 16)))
+
+
 def collapse(
-    shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]], lead: int
+    shape: Sequence[int],
+    axes: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    lead: int,
+    ordered: bool = False,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Strides, ...]]:
     """(kept, reduced, strides) of arrays that were broadcast to one shape, reduced over `axes`.
 
     Dimensions are walked in the order of the memory of array number `lead`; neighbours that every array walks evenly
-    become one.
+    become one.  `ordered`: the reduced ones keep their order, which positions count in.
 
     >>> collapse((2, 3, 4, 5), (2, 3), [(60, 20, 5, 1), (3, 1, 0, 0)], 0)
     ((6,), (20,), (((20,), (1,)), ((1,), (0,))))
@@ -96,7 +129,8 @@ def collapse(
             for axis in range(len(shape))
             if (axis in axes) == bool(which) and shape[axis] != 1
         ]
-        dims.sort(key=lambda dim: -abs(dim[1][lead]))
+        if not (which and ordered):
+            dims.sort(key=lambda dim: -abs(dim[1][lead]))
         merged: list[tuple[int, list[int]]] = []
         for length, step in dims:
             if merged and all(outer == inner * length for outer, inner in zip(merged[-1][1], step, strict=True)):
@@ -124,6 +158,30 @@ def layout_of(
     if all(step == 1 for step in wide):
         return "across"
     return "rows" if n == 1 else "strided"
+
+
+def mapped(
+    cls: type[Any], word: str, dtype: str, dtypes: Sequence[str], shape: Sequence[int],
+    strides: Sequence[Sequence[int]], *, in_place: bool = False,
+) -> Any:  # fmt: skip
+    """The problem of a formula of `numbaprims.formulas.maps`: rows are the innermost run of the result.
+
+    Arrays, the result first, have a stride of 0 along what they broadcast over; `dtype` is computed in.
+    """
+    sizes, _, steps = collapse(shape, (), strides, 0)
+    kept, reduced = sizes[:-1] or (1,), sizes[-1:]
+    lies = tuple((each[0][:-1] or (0,), each[0][-1:]) for each in steps)
+    kinds = ["one" if inner == (0,) else "along" if not any(own) else "row" for own, inner in lies]
+    kinds[0] = "row"
+    if set(kinds[1:]) == {"one"}:
+        kinds[1] = "row"  # a row of equal elements
+    kinds = ["row" if kind == "along" and math.prod(kept) == 1 else kind for kind in kinds]
+    names = ("y", "a", "b", "c")
+    arrays = [Operand(name, kind, each) for name, kind, each in zip(names, kinds, dtypes, strict=False)]
+    layout = layout_of(kept, reduced, arrays, lies)
+    words = tuple(":".join(each) for each in flattened(arrays, kept, lies))
+    formula = f"{MAP}{word}:{','.join(kinds[1:])}"
+    return cls(formula, dtype, kept, reduced, layout, words[:1], words[1:], lies, in_place)
 
 
 def posed(

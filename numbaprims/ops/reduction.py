@@ -12,7 +12,14 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.formulas.reductions import named
 from numbaprims.ops import examples
-from numbaprims.ops._reduction_problem import Operand, Reduction as Reduction, collapse, flattened, layout_of
+from numbaprims.ops._reduction_problem import (
+    Operand,
+    Reduction as Reduction,
+    block_rows as block_rows,
+    collapse,
+    flattened,
+    layout_of,
+)
 from numbaprims.ops.primitive import Given, Pose, Result
 from numbaprims.shapes import element_strides
 
@@ -20,7 +27,8 @@ from numbaprims.shapes import element_strides
 class Example:
     """x of a call that poses a stored problem: its shape, the axes that are reduced, arrays of that shape."""
 
-    def __init__(self, problem: Any) -> None:
+    def __init__(self, problem: Any, *, apart: bool = False) -> None:
+        """`apart`: rows lie with gaps between them."""
         kept, reduced = tuple(problem.kept), tuple(problem.reduced)
         self.layout: str = problem.layout
         inner, outer = (kept, reduced) if self.layout == "across" else (reduced, kept)
@@ -35,9 +43,10 @@ class Example:
         self.shape = tuple(size for size, _ in dims)
         self.axes = tuple(axis for axis, (_, is_reduced) in enumerate(dims) if is_reduced)
         # two of a kind side by side would be one without a gap behind the second
-        self._gaps = [
-            int(axis > 0 and dims[axis][1] == dims[axis - 1][1] and size > 1) for axis, (size, _) in enumerate(dims)
-        ]
+        self._gaps, before = [0] * len(dims), None
+        for axis, (size, which) in enumerate(dims):
+            if size > 1:
+                self._gaps[axis], before = int(which == before or (apart and before is not None)), which
 
         if self.layout == "rows" and math.prod(reduced) == 1 and math.prod(kept) > 1:
             self._gaps[-1] = 1  # rows of one element lie apart, or they would lie across
@@ -64,12 +73,14 @@ def pose(
     axes: tuple[int, ...],
     results: Sequence[Result],
     views: Mapping[str, tuple[int, ...]],
+    ordered: bool = False,
 ) -> Pose:
     """What a call of a formula gives, and its problem.
 
     Rows are those of `shape`, of which `axes` are reduced. An array that broadcasts to it in another shape than its
     own has that in `views`, by the name of the argument or of the formula's result. Arguments are the formula's
     operands by their names; those that it does not have were looked at for their shape only.
+    `ordered`: positions count the reduced axes in their order.
     """
     known = named(formula)
     operands = [(name, kind) for name, kind in known.operands if kind != "number"]
@@ -88,8 +99,10 @@ def pose(
         steps = []
         for array, x in zip(everything, (*outs, *inputs), strict=True):
             view = views.get(array.name)
+            if array.kind == "column":
+                x, view = x[0], None
             steps.append(element_strides(np.broadcast_to(x if view is None else x.reshape(view), shape)))
-        kept, reduced, strides = collapse(shape, axes, steps, lead)
+        kept, reduced, strides = collapse(shape, axes, steps, lead, ordered)
         operands = flattened(everything, kept, strides)
         words = tuple(":".join(each) for each in operands)
         return cls(

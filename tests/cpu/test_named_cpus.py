@@ -42,6 +42,7 @@ def tiles():
     """Every register tile at its largest: name -> (kernel, the sums that it keeps)."""
     from test_simd_dot import make_tile
 
+    from numbaprims.cpu.attention.kernels import make_forward
     from numbaprims.cpu.conv.implicit.channels_last import make_multiply_rows
     from numbaprims.cpu.conv.vnni.kernels import make_multiply as make_windows
     from numbaprims.cpu.conv.winograd.fused import make_chunk_products
@@ -58,6 +59,7 @@ def tiles():
         for height, vectors in ((8, 3), (8, 2), (6, 4)):
             found[f"windows {height} x {vectors} {kind}"] = make_windows(kind, height, vectors, 16), height * vectors
     for acc, lanes in (("f32", 16), ("f64", 8)):
+        found[f"attention {acc}"] = make_forward(acc, acc, "", 13, 13, 2, lanes), 26
         found[f"product {acc}"] = make_multiply(acc, 12, 2, lanes), 24
         found[f"rows {acc}"] = make_multiply_rows(acc, 14, 2, lanes), 28
         found[f"winograd {acc}"] = make_products(acc, 14, 2, lanes), 28

@@ -116,7 +116,7 @@ def test_any_strides(dtype, layout, single, rng):
         assert in_place == ((layout, out_layout, single) == ("one a row", "C", False))
         compute, size = make_kernel(form), DTYPES[dtype].itemsize
         ints = {"plan": plan.ctypes.data, "compute": compute.address}
-        program = Program.of(ARGS, ints, [(blocks.make_blocks(size), tiles, 1)], keep=(plan, compute))
+        program = Program.of(ARGS, ints, [(blocks.make_blocks(size, size, 32), tiles, 1)], keep=(plan, compute))
         make_launcher(program)(outs[0], a, b, c, outs[1], f0=0.5)
         for out, want in zip(outs, wanted([to_float64(np.array(x), dtype) for x in (a, b, c)], 0.5), strict=True):
             equal(out, want, dtype)

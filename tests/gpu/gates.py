@@ -28,8 +28,9 @@ MOST_REGISTERS = 255  # of a thread
 
 _FP64 = ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "DMMA", "MUFU.RCP64H", "MUFU.RSQ64H")
 _LOCAL = ("LDL", "STL")
-# LD and ST without a letter for the space: the address space was lost, each access asks which one it is
-_GENERIC = re.compile(r"(LD|ST|ATOM|RED)(\.|$)")
+# LD and ST without a letter for the space: the address space was lost, each access asks which one it is; RED is global
+# on sm_80
+_GENERIC = re.compile(r"(LD|ST|ATOM)(\.|$)")
 _PTX_GENERIC = re.compile(r"^\s*(?:@!?%p\d+\s+)?(ld|st)\.(?:volatile\.)?(?:v[24]\.)?[bfsu]\d+\b", re.M)
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)")
 

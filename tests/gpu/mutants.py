@@ -66,6 +66,8 @@ MISTAKES: dict[str, tuple[str, Any]] = {
     "half a warp": (r"(shfl\.sync\.(?:bfly|down)\.b32.*,\s*)(31|0x1f)(,)", r"\g<1>15\3"),
     "load off by one": (r"(ld\.(?:global|shared)[.\w:]*)(\s+.*)\[([%\w$]+)(?:\+(-?\d+))?\]", _next_element),
     "store off by one": (r"(st\.(?:global|shared)[.\w:]*)(\s+)\[([%\w$]+)(?:\+(-?\d+))?\]", _next_element),
+    "release removed": (r"red\.release\.gpu[^;]*;", ""),
+    "acquire removed": (r"(ld\.)acquire\.gpu\.", r"\1"),
     "fence removed": (r"fence\.proxy\.async[^;]*;", ""),
 }
 

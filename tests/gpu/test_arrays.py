@@ -417,7 +417,8 @@ def test_views_answer_what_checks_ask(gpu):
     assert view[1].reshape(-1, 1, 1).shape == (6, 1, 1) and view[1].reshape(-1, 1, 1).strides == (4, 4, 4)
     assert view[:1, :1].reshape(()).shape == () and view[:, :1].reshape((1, 4)).strides == (4, 24)
     with pytest.raises(ValueError, match="by a copy only"):
-        view.reshape(-1)
+        view.T.reshape(-1)
+    assert view.reshape(2, -1).shape == (2, 12) and view.reshape((3, 2, 4)).strides == (32, 16, 4)
     assert np.may_share_memory(view, view[1]) and not np.shares_memory(view[:, ::2], view[:, 1::2])
     assert not np.may_share_memory(view, like)
     with pytest.raises(TypeError):

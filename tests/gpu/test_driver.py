@@ -55,7 +55,7 @@ def test_what_a_driver_lacks_is_named():
 class Status(int):
     @property
     def name(self):
-        return {0: "CUDA_SUCCESS", 700: "CUDA_ERROR_ILLEGAL_ADDRESS"}[int(self)]
+        return {0: "CUDA_SUCCESS", 700: "CUDA_ERROR_ILLEGAL_ADDRESS", 720: "TOO_LARGE"}[int(self)]
 
 
 class Handle(int):
@@ -149,6 +149,17 @@ def test_a_launch_is_one_call_with_two_tuples(cu):
         ctypes.c_double,
     )  # fmt: skip
     assert cu.calls == [("cuLaunchKernel", 66, 7, 1, 1, 128, 1, 1, 64, 9, (values, wanted), 0)]
+
+
+def test_a_launch_together_is_cooperative(cu):
+    gpu = cuda_driver.CudaDriver()
+    cu.calls.clear()
+    gpu.launch_together(66, (7, 1, 1), (128, 1, 1), 64, 9, ("p", "f32"), (4096, 1.5))
+    given = (4096, 1.5), (ctypes.c_void_p, ctypes.c_float)
+    assert cu.calls == [("cuLaunchCooperativeKernel", 66, 7, 1, 1, 128, 1, 1, 64, 9, given)]
+    cu.fails["cuLaunchCooperativeKernel"] = 720
+    with pytest.raises(cuda_driver.CudaError):
+        gpu.launch_together(66, (700, 1, 1), (128, 1, 1), 64, 9, ("p", "f32"), (4096, 1.5))
 
 
 def test_a_struct_is_passed_as_the_bindings_want_it(cu):

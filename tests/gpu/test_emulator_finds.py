@@ -67,6 +67,28 @@ def test_barrier_between_read_and_write():
     run(LOAD + PUT + BARRIER + MIRROR + BARRIER + "st.shared.u32 [%r4], %r8;" + STORE)
 
 
+#: block 0's first thread writes word 1, block 1's reads it; both pass word 0, a counter, in between
+TURN = (
+    "setp.eq.u32 %p1, %ctaid.x, 0; setp.ne.u32 %p3, %r1, 0; @%p3 bra end; @!%p1 bra wait; st.global.u32 [%rd1+4], 77;"
+)
+ARRIVE = "red.release.gpu.global.add.u32 [%rd1], 1;"
+WAIT = "wait: ld.acquire.gpu.global.u32 %r9, [%rd1]; setp.lt.u32 %p2, %r9, 1; @%p2 bra wait;"
+TAKE = "@%p1 bra end; ld.global.u32 %r7, [%rd1+4]; st.global.u32 [%rd1+8], %r7; end:"
+
+
+@pytest.mark.parametrize("order", ["lowest", "random"])
+def test_blocks_that_wait_for_one_another(order):
+    together = {"together": True, "blocks": 2, "order": order}
+    assert run(TURN + ARRIVE + WAIT + TAKE, **together)[2] == 77
+    with pytest.raises(Deadlock):  # block 1 alone would wait for ever, as would both
+        run(TURN + WAIT + ARRIVE + TAKE, **together)
+    with pytest.raises(DataRace, match="global race: read of byte 4"):
+        run(
+            TURN.replace("st.global.u32 [%rd1+4], 77;", "") + ARRIVE + "st.global.u32 [%rd1+4], 77;" + WAIT + TAKE,
+            **together,
+        )
+
+
 def test_two_threads_write_one_place():
     with pytest.raises(DataRace, match="write of byte 0 .* wrote"):
         run(LOAD + "st.shared.u32 [%r2], %r7;")

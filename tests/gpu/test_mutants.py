@@ -97,3 +97,13 @@ def test_gemm_of_bytes(rng):
     a, b = integers(rng, 40, 100, dtype=np.int8), integers(rng, 100, 36, dtype=np.int8)
     with numbaprims.config(algorithm={"gemm": "dp4a"}):
         hunt(lambda: numbaprims.gemm(a, b), a.astype(int) @ b.astype(int), ADDRESSES | COPIES)
+
+
+def test_steps_in_one_launch(rng):
+    """A recurrent network whose blocks wait for one another, on states that are integers."""
+    x, ih, hh = integers(rng, 3, 40, 4), integers(rng, 8, 4), rng.integers(-1, 2, (8, 8)).astype(np.float32)
+    weights = numbaprims.RnnWeights.from_arrays("rnn_relu", ih, hh)
+    with numbaprims.config(device="reference"):
+        want = numbaprims.rnn(x, weights)[0]
+    with numbaprims.config(algorithm={"rnn": "persistent"}):
+        hunt(lambda: numbaprims.rnn(x, weights)[0], want, ADDRESSES | COPIES | {"lane mask", "release removed"})

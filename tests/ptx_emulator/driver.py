@@ -77,6 +77,7 @@ class EmulatedDriver(Driver):
         stream: int,
         kinds: tuple[str, ...],
         values: tuple[Any, ...],
+        together: bool = False,
     ) -> None:
         if shared > max(function.dynamic_shared, 48 * 1024):
             raise ValueError(f"{function.entry} was loaded for {function.dynamic_shared} bytes, not for {shared}")
@@ -85,13 +86,23 @@ class EmulatedDriver(Driver):
                 raise TypeError(f"{function.entry}: {value!r} for a parameter of kind {kind}")
         parameters = parameter_block(function.module.entry(function.entry), values)
         with self._lock:
-            self._run(function, grid, block, shared, parameters)
+            self._run(function, grid, block, shared, parameters, together)
 
-    def _run(self, function: LoadedKernel, grid: Dim3, block: Dim3, shared: int, parameters: Array) -> None:
+    def launch_together(self, function: LoadedKernel, grid: Dim3, block: Dim3, *given: Any) -> None:
+        threads, shared = int(np.prod(block)), given[0]
+        # registers: as many as a block of so many threads may have
+        resident = self.target.blocks_per_multiprocessor(threads, min(255, self.target.registers // threads), shared)
+        if np.prod(grid) > resident * self.target.multiprocessors:
+            raise ValueError(f"{function.entry}: {self.target.name} does not run {grid} blocks at a time")
+        self.launch(function, grid, block, *given, together=True)
+
+    def _run(
+        self, function: LoadedKernel, grid: Dim3, block: Dim3, shared: int, parameters: Array, together: bool
+    ) -> None:
         self.launches.append(Launched(function.entry, grid, block, shared))
         done = run(
             function.program, self.memory, grid, block, shared, parameters, function.variables,
-            max_shared=self.target.shared_per_block, **self.options,
+            max_shared=self.target.shared_per_block, together=together, **self.options,
         )  # fmt: skip
         self.steps += done.steps
         for start in done.visited:

@@ -101,8 +101,9 @@ def run(
     batch_threads: int = BATCH_THREADS,
     worst_approximations: bool = False,
     max_shared: int = 227 * 1024,
+    together: bool = False,
 ) -> Launch:
-    """Run every block of a launch."""
+    """Run every block of a launch; `together` all at a time, so that they may wait for one another."""
     blocks, threads = int(np.prod(grid)), int(np.prod(block))
     if not 1 <= threads <= 1024:
         raise ValueError(f"{threads} threads a block; 1 to 1024 are allowed")
@@ -121,7 +122,7 @@ def run(
         program, memory, grid, block, shared, parameters, variables, checks, order, np.random.default_rng(seed), races,
         worst_approximations,
     )  # fmt: skip
-    at_once = max(1, batch_threads // padded)
+    at_once = blocks if together else max(1, batch_threads // padded)
     for first in range(0, blocks, at_once):
         Batch(launch, first, min(at_once, blocks - first)).run()
     return launch
@@ -148,7 +149,7 @@ def launch(
         shared: bytes of dynamic shared memory; a `GpuKernel` knows its own.
         arch: what a `GpuKernel` is compiled for.
         uninitialised: positions of arrays whose contents the kernel must not read before it has written them.
-        options: checks, order, seed, batch_threads, worst_approximations: see `run`.
+        options: checks, order, seed, batch_threads, worst_approximations, together: see `run`.
 
     Raises:
         EmulatorError: what the kernel did wrong, with block, thread and PTX line.

@@ -8,7 +8,7 @@ Within one warp, lanes count as unordered until a syncwarp or a barrier: since V
 
 Shared memory remembers the last writer of each granule and, for each warp, its last reading lane. Global memory
 remembers the last writing thread only: a write by one block and an access by another in the same launch are a race,
-unless the second block has executed an atomic or an acquire before.
+unless the first block has executed a release in between, and the second an acquire after it: an atomic is both.
 """
 
 from dataclasses import dataclass
@@ -211,8 +211,35 @@ class GlobalRaces:
         self.per_block = threads_per_block
         self.writer: Array = np.zeros(-(-nbytes // granule), np.int64)
         self.written: Array = np.zeros(-(-nbytes // granule), np.int32)
-        self.acquired: Array = np.zeros(blocks, np.bool_)
+        self.now = 1  # releases and acquires of the launch so far
+        self.releases: list[list[tuple[int, Array]]] = [[] for _ in range(blocks)]  # when, and of which clocks
+        self.acquired: Array = np.zeros(blocks, np.int32)  # when each block did last
         self.wrote = False
+
+    def release(self, clocks: Clocks, threads: Array, first_block: int) -> None:
+        """Publish what the warps of these threads know."""
+        self.now += 1
+        block, warp = threads // self.per_block, threads % self.per_block >> 5
+        for each in np.unique(block):
+            local, members = each - first_block, np.unique(warp[block == each])
+            view = clocks.known[local, members, :-1].max(0)
+            view[members] = clocks.own[local, members]
+            clocks.own[local, members] += 1
+            self.releases[each].append((self.now, view))
+
+    def acquire(self, threads: Array) -> None:
+        self.now += 1
+        self.acquired[threads // self.per_block] = self.now
+
+    def _unpublished(self, writer: Array, stamp: Array, acquired: Array) -> Array:
+        """Flags of writes that are not released, or later than `acquired`."""
+        block, warp = writer // self.per_block, writer % self.per_block >> 5
+        found = np.ones(writer.shape, np.bool_)
+        for each in np.unique(block):
+            mine = np.flatnonzero(block == each)
+            for time, view in self.releases[each]:
+                found[mine] &= (time > acquired[mine]) | (view[warp[mine]] < stamp[mine])
+        return found
 
     def check(self, clocks: Clocks, granules: Array, threads: Array, first_block: int, what: str) -> Conflict | None:
         """`threads` are numbered over the launch; an access is a conflict with an unordered write before it."""
@@ -223,7 +250,10 @@ class GlobalRaces:
         if not (writer >= 0).any():
             return None
         other = writer // self.per_block
-        foreign = (writer >= 0) & (other != mine) & ~self.acquired[mine]
+        foreign = (writer >= 0) & (other != mine)
+        if foreign.any():
+            acquired = np.broadcast_to(self.acquired[mine], writer.shape)[foreign]
+            foreign[foreign] = self._unpublished(writer[foreign], self.written[granules][foreign], acquired)
         near = (writer >= 0) & (other == mine) & (writer != threads[:, None])
         if near.any():
             warp = (threads % self.per_block >> 5)[:, None]

@@ -20,23 +20,29 @@ from numbaprims.cpu.pointwise.form import ARGS, Form
 from numbaprims.cpu.simd import (
     FLOAT_SLOT,
     INT_SLOT,
+    advance,
     call_range,
+    load,
     load_scalar,
+    load_wide_rows,
     load_word,
     pointer_from_address,
     stack_words,
+    store,
+    store_narrow_rows,
     store_scalar,
     store_word,
+    transpose,
 )
 from numbaprims.dtypes import DTYPES
 
 # Words of a plan: operands, loops, and the block that a tile takes of the two innermost ones; then of each operand its
-# slot, whether it is written, and whether it is used where it lies whatever its strides; then of each loop, the
-# outermost first, its length and every operand's stride.  Lengths and strides count elements.
+# slot, whether it is written, whether it is used where it lies whatever its strides, and an element's bytes; then of
+# each loop, the outermost first, its length and every operand's stride.  Lengths and strides count elements.
 OPERANDS, LOOPS, TILE_A, TILE_B, HEAD = 0, 1, 2, 3, 4
-SLOT, IS_OUT, IN_PLACE, OPERAND = 0, 1, 2, 3
+SLOT, IS_OUT, IN_PLACE, SIZE, OPERAND = 0, 1, 2, 3, 4
 
-PLAN, COMPUTE = ARGS.slot("plan"), ARGS.slot("compute")
+PLAN, COMPUTE, FIRST = ARGS.slot("plan"), ARGS.slot("compute"), ARGS.slot("first")
 FLOATS = len(ARGS.floats)
 
 # Elements of a block that is gathered, and bytes of stack for those of all operands: five of float64 have 512 in each,
@@ -55,14 +61,14 @@ EDGE = 32
 
 
 def any_strides(
-    form: Form, shape: Sequence[int], strides: Sequence[Sequence[int]], *, single: bool = False
+    form: Form, shape: Sequence[int], strides: Sequence[Sequence[int]], *, single: bool = False, in_order: bool = False
 ) -> tuple[Form, np.ndarray, int]:
     """How a form walks loops over its results and operands: (form, plan, tiles).
 
-    `strides` has the results first; with `single` a tile is one element.
+    `strides` has the results first; with `single` a tile is one element, `in_order` a run of the loops as they are.
     """
     arrays = (*form.results, *form.operands)
-    order = _order(shape, strides)
+    order = _order(shape, () if in_order else strides)
     lengths = [shape[axis] if axis >= 0 else 1 for axis in order]
     steps = [[each[axis] if axis >= 0 else 0 for axis in order] for each in strides]
     a, b = lengths[-2:]
@@ -75,8 +81,9 @@ def any_strides(
         tile = 1, min(b, RUN)
     else:
         ones = [False] * len(ones)
-        block = min(BLOCK, STACK // sum(DTYPES[each.dtype].itemsize for each in arrays) // EDGE * EDGE)
-        turned = any(abs(each[-1]) > 1 and abs(each[-2]) == 1 for each in steps)
+        largest = max(DTYPES[each.dtype].itemsize for each in arrays)
+        block = min(BLOCK, STACK // (largest * len(arrays)) // EDGE * EDGE)
+        turned = not in_order and any(abs(each[-1]) > 1 and abs(each[-2]) == 1 for each in steps)
         tile_b = min(b, EDGE if turned else block)
         tile_a = min(a, block // tile_b)
         tile = tile_a, min(b, block // tile_a)
@@ -84,6 +91,7 @@ def any_strides(
     words = [len(arrays), len(lengths), *tile]
     for k, array in enumerate(kinds):
         words += [array.slot, int(k < len(form.results)), int(single or array.kind == "one")]
+        words.append(DTYPES[array.dtype].itemsize)
     for axis, length in enumerate(lengths):
         words += [length, *(each[axis] for each in steps)]
     tiles = -(-a // tile[0]) * -(-b // tile[1]) * math.prod(lengths[:-2])
@@ -126,13 +134,71 @@ def _scatter(target, buffer, na, nb, sa, sb):  # type: ignore[no-untyped-def]
             store_scalar(target, i * sa + j * sb, load_scalar(buffer, i * nb + j))
 
 
-@functools.cache
-def make_blocks(size: int) -> RangeKernel:
-    """Blocks of elements of `size` bytes through the kernel at the argument `compute`."""
-    elem = f"u{8 * size}"
-    stack, words = STACK, STACK // 8
+@helper
+def _gather_vectors(buffer, source, na, nb, sa, sb, T):  # type: ignore[no-untyped-def]
+    """`_gather` by vectors of T elements where the source is contiguous along a loop: T x T are turned at a time."""
+    whole_a, whole_b = na - na % T, nb - nb % T
+    if sb == 1:
+        for i in range(na):
+            for j in range(0, whole_b, T):
+                store(buffer, i * nb + j, load(source, i * sa + j, T))
+            for j in range(whole_b, nb):
+                store_scalar(buffer, i * nb + j, load_scalar(source, i * sa + j))
+    elif sa == 1:
+        for j in range(0, whole_b, T):
+            for i in range(0, whole_a, T):
+                rows = load_wide_rows(advance(source, i + j * sb), sb, T, T, T)
+                store_narrow_rows(advance(buffer, i * nb + j), nb, T, T, transpose(rows))
+            for i in range(whole_a, na):
+                for k in range(j, j + T):
+                    store_scalar(buffer, i * nb + k, load_scalar(source, i + k * sb))
+        for j in range(whole_b, nb):
+            for i in range(na):
+                store_scalar(buffer, i * nb + j, load_scalar(source, i + j * sb))
+    else:
+        _gather(buffer, source, na, nb, sa, sb)
 
-    @range_kernel("pointwise_blocks", types.int64, spec=(size, stack))
+
+@helper
+def _scatter_vectors(target, buffer, na, nb, sa, sb, T):  # type: ignore[no-untyped-def]
+    """`_scatter` by vectors of T elements where the target is contiguous along a loop."""
+    whole_a, whole_b = na - na % T, nb - nb % T
+    if sb == 1:
+        for i in range(na):
+            for j in range(0, whole_b, T):
+                store(target, i * sa + j, load(buffer, i * nb + j, T))
+            for j in range(whole_b, nb):
+                store_scalar(target, i * sa + j, load_scalar(buffer, i * nb + j))
+    elif sa == 1:
+        for j in range(0, whole_b, T):
+            for i in range(0, whole_a, T):
+                rows = load_wide_rows(advance(buffer, i * nb + j), nb, T, T, T)
+                store_narrow_rows(advance(target, i + j * sb), sb, T, T, transpose(rows))
+            for i in range(whole_a, na):
+                for k in range(j, j + T):
+                    store_scalar(target, i + k * sb, load_scalar(buffer, i * nb + k))
+        for j in range(whole_b, nb):
+            for i in range(na):
+                store_scalar(target, i + j * sb, load_scalar(buffer, i * nb + j))
+    else:
+        _scatter(target, buffer, na, nb, sa, sb)
+
+
+def sizes_of(form: Form) -> tuple[int, int]:
+    """The smallest and the largest elements of a form, in bytes: `make_blocks` knows two sizes."""
+    found = {DTYPES[each.dtype].itemsize for each in (*form.results, *form.operands)}
+    return min(found), max(found)
+
+
+@functools.cache
+def make_blocks(size: int, other: int, vector_bytes: int) -> RangeKernel:
+    """Blocks of elements of `size` or `other` bytes through the kernel at the argument `compute`."""
+    elem, elem_other, two = f"u{8 * size}", f"u{8 * other}", size != other
+    stack, words = STACK, STACK // 8
+    # what is smaller than 4 bytes is widened on its way into registers
+    T, T_other = vector_bytes // max(4, size), vector_bytes // max(4, other)
+
+    @range_kernel("pointwise_blocks", types.int64, spec=(size, other, vector_bytes, stack))
     def blocks(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         plan, compute = load_word(args, PLAN), load_word(args, COMPUTE)
         operands, loops = load_word(plan, OPERANDS), load_word(plan, LOOPS)
@@ -155,14 +221,15 @@ def make_blocks(size: int) -> RangeKernel:
             for k in range(operands):
                 at = begin_a * load_word(loop_a, 1 + k) + begin_b * load_word(loop_b, 1 + k)
                 start = load_word(args, load_word(plan, HEAD + OPERAND * k + SLOT))
-                store_word(addresses, k, start + size * at)
+                store_word(addresses, k, start + load_word(plan, HEAD + OPERAND * k + SIZE) * at)
             index = tile // (blocks_b * blocks_a)
             for d in range(loops - 3, -1, -1):
                 loop = first + 8 * (1 + operands) * d
                 digit = index % load_word(loop, 0)
                 index = index // load_word(loop, 0)
                 for k in range(operands):
-                    store_word(addresses, k, load_word(addresses, k) + size * digit * load_word(loop, 1 + k))
+                    far = load_word(plan, HEAD + OPERAND * k + SIZE) * digit * load_word(loop, 1 + k)
+                    store_word(addresses, k, load_word(addresses, k) + far)
             for k in range(operands):
                 sa, sb = load_word(loop_a, 1 + k), load_word(loop_b, 1 + k)
                 address = load_word(addresses, k)
@@ -170,12 +237,18 @@ def make_blocks(size: int) -> RangeKernel:
                 if not load_word(plan, operand + IN_PLACE) and (sb != 1 or (na != 1 and sa != nb)):
                     buffer = buffers + buffer_bytes * k
                     if not load_word(plan, operand + IS_OUT):
-                        source = pointer_from_address(address, elem)
-                        _gather(pointer_from_address(buffer, elem), source, na, nb, sa, sb)
+                        if two and load_word(plan, operand + SIZE) == other:
+                            source = pointer_from_address(address, elem_other)
+                            target = pointer_from_address(buffer, elem_other)
+                            _gather_vectors(target, source, na, nb, sa, sb, T_other)
+                        else:
+                            source = pointer_from_address(address, elem)
+                            _gather_vectors(pointer_from_address(buffer, elem), source, na, nb, sa, sb, T)
                     address = buffer
                 store_word(block, load_word(plan, operand + SLOT), address)
             store_word(block, INT_SLOT, na * nb)
             store_word(block, INT_SLOT + 1, na * nb)
+            store_word(block, FIRST, (tile // (blocks_b * blocks_a) * a + begin_a) * b + begin_b)
             call_range(compute, block, worker, 0, 1)
             for k in range(operands):
                 sa, sb = load_word(loop_a, 1 + k), load_word(loop_b, 1 + k)
@@ -183,7 +256,12 @@ def make_blocks(size: int) -> RangeKernel:
                     plan, HEAD + OPERAND * k + IN_PLACE
                 )
                 if moved and (sb != 1 or (na != 1 and sa != nb)):
-                    buffer = pointer_from_address(buffers + buffer_bytes * k, elem)
-                    _scatter(pointer_from_address(load_word(addresses, k), elem), buffer, na, nb, sa, sb)
+                    buffer, address = buffers + buffer_bytes * k, load_word(addresses, k)
+                    if two and load_word(plan, HEAD + OPERAND * k + SIZE) == other:
+                        target = pointer_from_address(address, elem_other)
+                        _scatter_vectors(target, pointer_from_address(buffer, elem_other), na, nb, sa, sb, T_other)
+                    else:
+                        target = pointer_from_address(address, elem)
+                        _scatter_vectors(target, pointer_from_address(buffer, elem), na, nb, sa, sb, T)
 
     return blocks

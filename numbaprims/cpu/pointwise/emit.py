@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
-from numbaprims.cpu.simd.convert import floats_value, load_wide_value, store_narrow_value, widen_value
+from numbaprims.cpu.simd.convert import floats_value, load_wide_value, stored_value, widen_value
 from numbaprims.cpu.simd.emit import (
     argument,
     elements_ahead,
@@ -26,6 +26,7 @@ from numbaprims.cpu.simd.emit import (
     llvm_vector,
     prefetch_lines,
     splat_value,
+    store_value,
 )
 from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
@@ -48,13 +49,20 @@ class _Run:
             for array in (*form.results, *form.operands)
         }
         self.ones = {
-            array.slot: self._splat(widen_value(builder, builder.load(self.pointers[array.slot]), array.dtype))
+            array.slot: self._splat(
+                self._computed(widen_value(builder, builder.load(self.pointers[array.slot]), array.dtype))
+            )
             for array in form.operands
             if array.kind == "one"
         }
         element, double = llvm_element(form.compute), llvm_element("f64")
-        given = [argument(builder, args, FLOAT_SLOT + k, double) for k in range(formula.numbers)]
-        self.numbers = [self._splat(floats_value(builder, each, element)) for each in given]
+        self.given = [Value(builder, argument(builder, args, FLOAT_SLOT + k, double)) for k in range(formula.numbers)]
+        self.first = Value(builder, argument(builder, args, ARGS.slot("first"))) if formula.groups else None
+        self.numbers = [self._splat(floats_value(builder, each.value, element)) for each in self.given]
+
+    def _computed(self, value: Any) -> Any:
+        """A loaded value in the type that is computed in."""
+        return floats_value(self.b, value, llvm_element(self.form.compute))
 
     def _splat(self, scalar: Any) -> Value:
         return Value(self.b, splat_value(self.b, scalar, self.form.W))
@@ -65,11 +73,12 @@ class _Run:
         if array.kind == "one":
             return self.ones[array.slot]
         b = self.b
-        return Value(b, load_wide_value(b, self.pointers[array.slot], i, array.dtype, self.form.W, mask))
+        wide = load_wide_value(b, self.pointers[array.slot], i, array.dtype, self.form.W, mask)
+        return Value(b, self._computed(wide))
 
     def _store(self, array: Operand, i: Any, mask: Any, value: Value) -> None:
-        at = self.pointers[array.slot], i
-        store_narrow_value(self.b, *at, value.value, array.dtype, mask, stream=self.form.stream)
+        stored = stored_value(self.b, value.value, array.dtype)
+        store_value(self.b, self.pointers[array.slot], i, stored, mask, stream=self.form.stream)
 
     def _prefetch(self, array: Operand, i: Any) -> None:
         """For the lines of a later step."""
@@ -83,7 +92,11 @@ class _Run:
         if mask is None:
             for array in form.operands:
                 self._prefetch(array, i)
-        found = self.formula.function(*(self._load(array, i, mask) for array in form.operands), *self.numbers)
+        loaded = [self._load(array, i, mask) for array in form.operands]
+        if self.first is None:
+            found = self.formula.function(*loaded, *self.numbers)
+        else:
+            found = self.formula.function(form, self.first + i, self.given, *loaded)
         for array, value in zip(form.results, found if isinstance(found, tuple) else (found,), strict=True):
             self._store(array, i, mask, value)
 
@@ -101,7 +114,11 @@ class _Run:
 
         def part(count: Any) -> Callable[[list[Any]], list[Any]]:
             def emit(state: list[Any]) -> list[Any]:
-                self._step(state[0], first_lanes_value(b, count, W))
+                begun = self._begun(state[0])
+                mask = first_lanes_value(b, begun + count, W)
+                if self.first is not None:
+                    mask = b.and_(mask, b.not_(first_lanes_value(b, begun, W)))
+                self._step(state[0] - begun, mask)
                 return [state[0] + count]
 
             return emit
@@ -119,7 +136,15 @@ class _Run:
             first = self.form.results[0]
             vector = llvm_vector(first.dtype, W)
             before = elements_ahead(b, self.pointers[first.slot], i, vector, end - i)
+        if self.first is not None:
+            # to the end of the step of the group that was begun
+            begun = self._begun(i)
+            before = select(begun > 0, at_most(W - begun, end - i), before)
         repeat(b, rounds, [i, before], both, "round")
+
+    def _begun(self, i: Any) -> Value:
+        """Elements of element i's group before it."""
+        return i.like(0) if self.first is None else (self.first + i) & (self.formula.groups - 1)
 
 
 def emitter(formulas: Mapping[str, Formula]) -> Any:

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from numbaprims.cpu.simd import Arguments
 
-# n: elements of a run; tile: elements of a tile. plan, compute: see blocks.py.
+# n: elements of a run; tile: elements of a tile. plan, compute: see blocks.py. first: the place of a run's first
+# element among all, in the order of its plan's loops.
 ARGS = Arguments(
     arrays=(*(f"a{i}" for i in range(7)), "scratch"),
     floats=tuple(f"f{i}" for i in range(6)),
-    ints=("n", "tile", "plan", "compute"),
+    ints=("n", "tile", "plan", "compute", "first"),
 )
 
 
@@ -24,6 +25,9 @@ class Formula(NamedTuple):
     function: Callable[..., Any]
     numbers: int = 0
     """The call's floats that it takes."""
+    groups: int = 0
+    """Where its elements come in groups of so many, counted from the first of all: it then takes, before the operands,
+    the form, the place of a step's first element, which begins a group, and the floats as they were given."""
 
 
 class Operand(NamedTuple):
@@ -58,10 +62,10 @@ class Form(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Form:
-        formula, compute, results, operands, W, stream = text.split()
+        formula, compute, results, operands, W, stream = text.split(" ")
 
         def arrays(words: str) -> tuple[Operand, ...]:
-            parts = (word.split(":") for word in words.split(","))
+            parts = (word.split(":") for word in words.split(",") if word)
             return tuple(Operand(int(slot), dtype, kind) for slot, dtype, kind in parts)
 
         return cls(formula, compute, arrays(results), arrays(operands), int(W), stream == "1")

@@ -312,6 +312,45 @@ class Emitter(Memory):
             self.resident = [Place(self.number(u * W), mask if u == count - 1 else None, {}) for u in range(count)]
         return step(state, self.resident)
 
+    # ---------------------------------------------------------------- columns
+
+    def clear_columns(self) -> None:
+        """Sums over no rows."""
+        self._write_columns(lambda place: [self.fixed(0.0, self.vector)] * len(self.graph.columns))
+
+    def add_columns(self) -> None:
+        """The team's rows: a sum is read and written once for all of them."""
+        for each in self.team:
+            for node in self.graph.uniform_in_columns:
+                value = each.uniform(node)
+                each.wide[node] = value.new(shuffle_value(self.b, value.value, value.value, [0] * self.v.W))
+
+        def sums(place: Place) -> list[Value]:
+            found = [self.load_vector(self.columns[k], *place[:2], self.v.compute) for k in self.graph.columns]
+            for each in self.team:
+                known = {node: value for node, value in place.known.items() if node in self.graph.common}
+                own = place if each is self else place._replace(known=known)
+                terms = [each.value(self.graph.outputs[k], 0, own) for k in self.graph.columns]
+                found = [total + term for total, term in zip(found, terms, strict=True)]
+            return found
+
+        self._write_columns(sums)
+
+    def _write_columns(self, sums: Callable[[Place], list[Value]]) -> None:
+        n, W = self.plan(INNER), self.v.W
+
+        def emit(mask: Any) -> Callable[[list[Any]], list[Any]]:
+            def step(state: list[Any]) -> list[Any]:
+                for k, total in zip(self.graph.columns, sums(Place(state[0], mask, {})), strict=True):
+                    store_value(self.b, self.columns[k], state[0], total.value, mask)
+                return [state[0] + W]
+
+            return step
+
+        state = repeat(self.b, n // W, [self.number(0)], emit(None), "columns", True)
+        rest = n - state[0]
+        once(self.b, rest > 0, state, emit(first_lanes_value(self.b, rest, W)), "columns_rest")
+
     def store_uniforms(self) -> None:
         """Results of which a row has one."""
         for k, node in enumerate(self.graph.outputs):

@@ -6,6 +6,7 @@ One intrinsic emits all of a range, so Numba types one call.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from numba.core import types
@@ -13,7 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter
-from numbaprims.cpu.reduce.variant import ARGS, CHUNKS, PARTS_AT, Variant
+from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, PARTS_AT, ROWS, Variant
 from numbaprims.cpu.simd import stream_fence
 from numbaprims.cpu.simd.emit import first_lanes_value, store_value
 from numbaprims.cpu.simd.loops import repeat
@@ -21,6 +22,7 @@ from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import ELEMENTS
 from numbaprims.formulas.graph import PARTS
 from numbaprims.formulas.stacks import PREFIX
+from numbaprims.formulas.value import at_most
 
 
 class _Parts:
@@ -124,11 +126,11 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
         b, (lo, hi) = builder, (Value(builder, value) for value in values[3:])
         emitter = Emitter(b, chosen, values[1], values[2])
         emitter.stores.open(context)
-        role, last = _ROLES[chosen.role], hi - 1
+        role, ends = _ROLES[chosen.role], [lo, hi - 1]
 
         def one(state: list[Any]) -> list[Any]:
             tile = state[0]
-            emitter.stores.ends = tile.equals(lo), tile.equals(last)
+            emitter.stores.ends = tile.equals(ends[0]), tile.equals(ends[1])
             if not emitter.across:
                 role(emitter, tile)
             else:
@@ -143,16 +145,45 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
                         role(emitter, tile)
             return [tile + 1]
 
-        first, together = lo, chosen.together
+        together = chosen.together
+        lead = Emitter(b, chosen, values[1], values[2])
+        lead.team += [Emitter(b, chosen, values[1], values[2]) for _ in range(together - 1)]
+
+        def some(state: list[Any]) -> list[Any]:
+            _rows(lead, state[0])
+            return [state[0] + together]
+
+        def block(state: list[Any]) -> list[Any]:
+            """Rows whose columns are summed up: a tile, so that the order of the sums is that of the rows."""
+            size = emitter.plan(BLOCK)
+            first, end = state[0] * size, at_most(state[0] * size + size, emitter.plan(ROWS))
+            ends[:] = [first, end - 1]
+            for each in (emitter, *lead.team):
+                each.enter_block(state[0])
+            emitter.clear_columns()
+
+            def group(team: Emitter) -> Callable[[list[Any]], list[Any]]:
+                def rows(state: list[Any]) -> list[Any]:
+                    count = len(team.team)
+                    # the columns first: dx may be written over what they are summed up from
+                    for k, each in enumerate(team.team):
+                        each.enter_row(state[0] + k)
+                    team.add_columns()
+                    repeat(b, emitter.number(count), [state[0]], one, "row", True)
+                    return [state[0] + count]
+
+                return rows
+
+            left = repeat(b, (end - first) // together, [first], group(lead), "rows", True)
+            repeat(b, end - left[0], left, group(emitter), "rest", True)
+            return [state[0] + 1]
+
+        first = lo
+        if emitter.graph.columns:
+            repeat(b, hi - lo, [lo], block, "block", True)
+            return context.get_dummy_value()
         if together > 1:
-            lead = Emitter(b, chosen, values[1], values[2])
-            lead.team += [Emitter(b, chosen, values[1], values[2]) for _ in range(together - 1)]
-
-            def some(state: list[Any]) -> list[Any]:
-                _rows(lead, state[0])
-                return [state[0] + together]
-
-            (first,) = repeat(b, (hi - lo) // together, [first], some, "tiles", True)
+            (first,) = repeat(b, (hi - lo) // together, [lo], some, "tiles", True)
         repeat(b, hi - first, [first], one, "tile", True)
         return context.get_dummy_value()
 

@@ -19,7 +19,7 @@ from numbaprims.cpu.reduce.variant import (
     WORKERS_AT,
     Variant,
 )
-from numbaprims.cpu.simd.convert import floats_value, narrow_value, widen_value
+from numbaprims.cpu.simd.convert import floats_value, stored_value, widen_value
 from numbaprims.cpu.simd.emit import (
     I64,
     argument,
@@ -88,6 +88,10 @@ class Memory:
         self.pointers: list[Any] = []
         self.segment: list[Any] = []
         self.segment_index: Any = self.number(0)
+        #: Where the sums of a block's columns lie, by array.
+        self.columns: dict[int, Any] = {}
+        #: Of operands of kind "run": their value for the segment.
+        self.of_segment: dict[int, Value] = {}
 
     # ---------------------------------------------------------------- words
 
@@ -132,12 +136,21 @@ class Memory:
         self.pointers = []
         for slot, array in enumerate(self.arrays):
             pointer = self.word(ARGS.slot(f"a{slot}"), llvm_element(array.dtype).as_pointer())
-            if array.kind != "along":
+            if array.kind == "column":
+                pointer = self.columns[slot]
+            elif array.kind != "along":
                 pointer = self._advanced(pointer, array, index, 0)
                 if first is not None and array.kind != "flat":
                     pointer = element_at(self.b, pointer, first)
             self.pointers.append(pointer)
         self.segment, self.segment_index = self.pointers, self.number(0)
+        self._load_runs()
+
+    def enter_block(self, tile: Value) -> None:
+        """Set where the sums of a block's columns lie."""
+        for k in self.graph.columns:
+            start = self.word(ARGS.slot(f"a{k}"), llvm_element(self.arrays[k].dtype).as_pointer())
+            self.columns[k] = element_at(self.b, start, tile * self.plan(INNER))
 
     def blocks(self) -> Value:
         """Blocks of W rows side by side."""
@@ -170,6 +183,14 @@ class Memory:
             pointer if array.kind in ("one", "flat") else self._advanced(pointer, array, index, self.v.kept)
             for pointer, array in zip(self.pointers, self.arrays, strict=True)
         ]
+        self._load_runs()
+
+    def _load_runs(self) -> None:
+        """What is the same for all of a segment: no store may lie between it and what uses it, for the compiler."""
+        for slot, array in enumerate(self.arrays):
+            if array.kind == "run":
+                value = self.load_scalar(self.segment[slot], 0, array.dtype)
+                self.of_segment[slot] = self.splat(value, self.vector)
 
     def whole(self) -> Region:
         return Region(self.number(0), self.plan(SEGMENTS), self.number(0), self.plan(INNER))
@@ -190,8 +211,7 @@ class Memory:
 
     def stored(self, value: Any, dtype: str) -> Any:
         """Computed scalars or vectors as an array holds them."""
-        wide = llvm_element("f64" if dtype == "f64" else "f32")
-        return narrow_value(self.b, floats_value(self.b, value, wide), dtype)
+        return stored_value(self.b, value, dtype)
 
     def load_vector(self, pointer: Any, i: Any, mask: Any, dtype: str) -> Value:
         return Value(self.b, self.computed(load_value(self.b, pointer, i, llvm_vector(dtype, self.v.W), mask), dtype))
@@ -233,6 +253,8 @@ class Memory:
     def _element(self, slot: int, place: Place, first_reading: bool) -> Value:
         """An element of an input, of each lane."""
         array, pointer = self.arrays[slot], self.segment[slot]
+        if array.kind == "run":
+            return self.of_segment[slot]
         if first_reading and array.kind == "row" and self.v.lanes != "one":
             self._prefetch(slot, place)
         if self.along:

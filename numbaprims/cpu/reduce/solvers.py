@@ -7,8 +7,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from numbaprims.cpu.pointwise.blocks import BLOCK, RUN, SHORTEST_RUN, any_strides, make_blocks, sizes_of
+from numbaprims.cpu.pointwise.form import ARGS as POINTWISE
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
+from numbaprims.cpu.reduce.maps import form_of, is_map, make_map
+from numbaprims.cpu.reduce.turn import inner_of, make_turn, plan_of as turn_plan
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     DEAR,
@@ -26,12 +30,16 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import COSTS, Node
+from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import graph_of
+from numbaprims.ops._reduction_problem import block_rows
 
 #: Vectors of a row that may stay in registers from pass to pass.
 MOST_REGISTERS = 8
 #: Rows that share what lies along them: the root and the quotient of a channel are taken once for so many.
 SIDE_BY_SIDE = 8
+#: Rows whose columns are added to sums that are read and written once for all of them.
+COLUMNS_TOGETHER = 4
 #: Elements of a chunk whose passes find it in a cache: 4,096 of float32 are 16 KiB.
 CHUNK = 4096
 #: Elements of a chunk of a row that several workers share.
@@ -67,6 +75,8 @@ class _Reduce(Solver):
         layout, what = ("across", "rows") if self.lanes == "across" else ("rows", "elements of a row")
         if problem.layout != layout:
             return f"its vectors hold neighbouring {what}, which do not lie side by side in every array"
+        if graph_of(problem.formula).columns and self.name != "rows":
+            return "columns are summed up where rows are walked one after the other"
         if len(problem.arrays) > MOST_ARRAYS:
             return f"{len(problem.arrays)} arrays; it takes at most {MOST_ARRAYS}"
         return None
@@ -78,7 +88,7 @@ class _Reduce(Solver):
 
         Of neighbouring rows as many lanes as up to four registers have, of which few are idle.
         """
-        one = lanes(_compute(problem), target.vector_bytes)
+        one = lanes(problem.compute, target.vector_bytes)
         if self.lanes != "across":
             return one, 4
         taken = {W: -(-problem.kept[-1] // W) * W for W in (4 * one, 2 * one, one)}
@@ -100,9 +110,10 @@ class _Reduce(Solver):
         alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
         together = self.together(problem, registers) if role == "rows" and alike else 1
         U = min(U, registers) if registers else max(1, U // together)
+        together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
         return Variant(
             formula=problem.formula, online=int(online), dtypes=",".join(map(_dtype, problem.arrays)),
-            compute=_compute(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
+            compute=problem.compute, lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
             digest=graph_of(problem.formula, online).digest,
@@ -144,22 +155,22 @@ class _Reduce(Solver):
     def row_bytes(self, problem: Any) -> float:
         """Of what the passes over a row come back to."""
         each = sum(DTYPES[array.dtype].itemsize for array in problem.arrays if array.kind == "row")
-        each += (len(self._kept(problem)) - self._waits(problem)) * DTYPES[_compute(problem)].itemsize
+        each += (len(self._kept(problem)) - self._waits(problem)) * DTYPES[problem.compute].itemsize
         return float(problem.n * each)
 
     def _kept(self, problem: Any) -> Mapping[Node, int]:
         graph, dtypes = graph_of(problem.formula, self.online), [array.dtype for array in problem.arrays]
-        return kept_of(graph, dtypes, _compute(problem) if self.lanes == "along" else "")
+        return kept_of(graph, dtypes, problem.compute if self.lanes == "along" else "")
 
     def _waits(self, problem: Any) -> bool:
         """Whether a kept value waits in the row of a result."""
         graph, dtypes = graph_of(problem.formula, self.online), [array.dtype for array in problem.arrays]
-        return self.lanes == "along" and waits_in(graph, self._kept(problem), dtypes, _compute(problem)) >= 0
+        return self.lanes == "along" and waits_in(graph, self._kept(problem), dtypes, problem.compute) >= 0
 
     def further_bytes(self, problem: Any) -> float:
         """That passes after the first read, of a row and of what is kept, whose writing hides behind arithmetic."""
         graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
-        size, own = DTYPES[_compute(problem)].itemsize, DTYPES[problem.dtype].itemsize
+        size, own = DTYPES[problem.compute].itemsize, DTYPES[problem.dtype].itemsize
         total = len(kept) * size
         for p in range(1, len(graph.passes)):
             total += own * sum(node.op == "input" and not node.uniform for node in graph.reads(p, kept))
@@ -181,7 +192,7 @@ class _Reduce(Solver):
         row = self.row_bytes(problem) * self.rows_together(problem, target)
         memory = moved / target.bandwidth(moved)
         memory += problem.rows * self.further_bytes(problem) / target.bandwidth(min(row, moved))
-        width = lanes(_compute(problem), target.vector_bytes)
+        width = lanes(problem.compute, target.vector_bytes)
         _, U = self.vector(problem, target)
         vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
         arithmetic = vectors * CYCLES * self.operations(problem, U) / rates.clock
@@ -214,6 +225,8 @@ class _Reduce(Solver):
 
     def tiles(self, problem: Any, W: int) -> int:
         """Rows, or blocks of W of them."""
+        if graph_of(problem.formula).columns:
+            return -(-int(problem.rows) // block_rows(problem.rows))
         if self.lanes != "across":
             return int(problem.rows)
         return math.prod(problem.kept[:-1]) * -(-problem.kept[-1] // W)
@@ -246,11 +259,7 @@ class _Reduce(Solver):
 
 
 def _dtype(array: Any) -> str:
-    return str(array.dtype) + (FLAT if array.kind == "flat" else "")
-
-
-def _compute(problem: Any) -> str:
-    return DTYPES[problem.dtype].accumulate
+    return str("u8" if array.dtype == "bool" else array.dtype) + (FLAT if array.kind == "flat" else "")
 
 
 def _shares(problem: Any) -> bool:
@@ -271,6 +280,8 @@ class Rows(_Reduce):
 
     def registers(self, problem: Any, W: int) -> int:
         needed = -(-problem.n // W)
+        if problem.formula.startswith(MAP):
+            return 0  # nothing is read twice
         return needed if len(problem.reduced) == 1 and needed <= MOST_REGISTERS and not self.online else 0
 
     def together(self, problem: Any, registers: int) -> int:
@@ -357,6 +368,82 @@ class SplitAcross(_Split):
         return Cut.of(problem, max(64, SPLIT // W))
 
 
+class Blocks(_Reduce):
+    """Formulas without reductions: blocks of elements, gathered where they lie apart, by the pointwise engine."""
+
+    name = "blocks"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if not is_map(graph_of(problem.formula)):
+            return "the formula has sums, or counts elements"
+        if len(problem.arrays) > 7 or not problem.inputs:
+            return f"{len(problem.arrays)} arrays; it takes 2 to 7"
+        if len({DTYPES[each.dtype].itemsize for each in problem.arrays}) > 2:
+            return "elements of more than two sizes"
+        return None
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        return ({"stores": "plain"},)
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        n, moved = problem.rows * problem.n, problem.bytes_moved()
+        runs = problem.layout == "rows" and problem.n >= SHORTEST_RUN
+        operations = graph_of(problem.formula).operations
+        vectors = n / lanes(problem.compute, target.vector_bytes)
+        work = vectors * CYCLES * operations / target.rates.clock + 1.2 * moved / target.bandwidth(moved)
+        copied = 0 if runs else 1.5 * len(problem.arrays) * n
+        return float(work + target.rates.cycles(copied + 80 * n / (min(problem.n, RUN) if runs else BLOCK)))
+
+    def phase_tiles(self, problem: Any, target: Any) -> int:
+        return int(-(-problem.rows * problem.n // BLOCK))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        form = form_of(problem, 2 * lanes(problem.compute, target.vector_bytes))
+        strides = [(*kept, *reduced) for kept, reduced in problem.strides]
+        form, plan, tiles = any_strides(form, (*problem.kept, *problem.reduced), strides)
+        kernel, compute = make_blocks(*sizes_of(form), target.vector_bytes), make_map(form)
+        work = self.seconds(problem, target)
+        chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+        block = Block(POINTWISE, {"plan": plan.ctypes.data, "compute": compute.address}, None)
+        return Program(
+            (Run((Phase(kernel, tiles, chunk),), (block,)),), parallel=work > WORTH * target.rates.wake,
+            keep=(plan, compute),
+        )  # fmt: skip
+
+
+class Turn(_Reduce):
+    """Copies of an array that is contiguous along another dimension, turned in registers."""
+
+    name = "turn"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if not problem.formula.startswith(f"{MAP}cast:"):
+            return "it is no copy"
+        sizes = {each.dtype for each in problem.arrays}
+        if len(sizes) > 1 or DTYPES[problem.dtype].itemsize < 4:
+            return "the types differ, or have less than 32 bits"
+        if inner_of(problem) < 0:
+            return "the result or the array is contiguous along no dimension, or both along the same one"
+        return None
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        names = ("stream", "plain") if problem.bytes_moved() > target.l3 * PAST else ("plain", "stream")
+        return tuple({"stores": name} for name in names)
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 2))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        size = DTYPES[problem.dtype].itemsize
+        W = target.vector_bytes // size
+        (plan, tiles), work = turn_plan(problem, W), self.seconds(problem, target)
+        chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+        phase = Phase(make_turn(size, W, config["stores"] == "stream"), tiles, chunk)
+        block = Block(POINTWISE, {"plan": plan.ctypes.data}, None)
+        return Program((Run((phase,), (block,)),), parallel=work > WORTH * target.rates.wake, keep=(plan,))
+
+
 class Naive(_Reduce):
     """One element at a time, wherever it lies."""
 
@@ -364,10 +451,10 @@ class Naive(_Reduce):
     lanes = "one"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        return None
+        return super().why_not(problem, target) if graph_of(problem.formula).columns else None
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        return 16 // DTYPES[_compute(problem)].itemsize, 1
+        return 16 // DTYPES[problem.compute].itemsize, 1
 
     def cut(self, problem: Any, target: Any) -> Cut:
         return Cut.of(problem, 64)
@@ -377,4 +464,4 @@ class Naive(_Reduce):
         return float(target.rates.cycles(4 + steps * (5 + 2 * graph_of(problem.formula).operations)))
 
 
-SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Naive())
+SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Turn(), Naive())

@@ -12,6 +12,7 @@ from numbaprims.cpu.simd import Arguments
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import PARTS, Graph, Node
 from numbaprims.formulas.reductions import graph_of
+from numbaprims.ops._reduction_problem import block_rows
 
 #: Arrays of a launch by number; the scratch memory has the slot that programs give it.
 MOST_ARRAYS = 15
@@ -24,8 +25,10 @@ ARGS = Arguments(
 #: Words of a plan: elements of the innermost reduced dimension, and how many runs of them a row has (segments);
 #: elements of the innermost kept dimension; elements and segments of a chunk, how many chunks a segment is cut into
 #: and how many there are; bytes of scratch memory in front of partial results, in front of those of workers, and of
-#: each worker.  Then the sizes of kept and of reduced dimensions and each array's strides along both.
-INNER, SEGMENTS, LANES, CHUNK, CHUNK_SEGMENTS, CUTS, CHUNKS, PARTS_AT, WORKERS_AT, WORKER_BYTES, SIZES = range(11)
+#: each worker; rows, and those of a block whose columns are summed up.  Then the sizes of kept and of reduced
+#: dimensions and each array's strides along both.
+INNER, SEGMENTS, LANES, CHUNK, CHUNK_SEGMENTS, CUTS, CHUNKS, PARTS_AT, WORKERS_AT, WORKER_BYTES = range(10)
+ROWS, BLOCK, SIZES = 10, 11, 12
 
 #: Behind the dtype of an array of one value for neighbouring rows.
 FLAT = "*"
@@ -115,7 +118,8 @@ def waits_in(graph: Graph, keeps: Mapping[Node, int], dtypes: Sequence[str], com
     later = range(next(iter(keeps.values())) + 1, len(graph.passes))
     if any(node.op == "input" and not node.uniform for p in later for node in graph.reads(p, keeps)):
         return -1
-    return next((k for k in graph.passes[-1].outputs if dtypes[k] == compute), -1)
+    outputs = (k for k in graph.passes[-1].outputs if graph.results[k][1] == "row")
+    return next((k for k in outputs if dtypes[k] == compute), -1)
 
 
 def kept_of(graph: Graph, dtypes: Sequence[str], compute: str) -> Mapping[Node, int]:
@@ -182,6 +186,7 @@ def plan_of(problem: Any, cut: Cut, scratch: Scratch) -> np.ndarray:
     words[CHUNK], words[CHUNK_SEGMENTS] = cut
     words[CUTS], words[CHUNKS] = -(-problem.reduced[-1] // cut.inner), cut.chunks(problem)
     words[PARTS_AT], words[WORKERS_AT], words[WORKER_BYTES] = scratch
+    words[ROWS], words[BLOCK] = problem.rows, block_rows(problem.rows)
     words += [*problem.kept, *problem.reduced]
     for kept, reduced in problem.strides:
         words += [*kept, *reduced]

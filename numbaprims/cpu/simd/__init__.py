@@ -15,6 +15,7 @@ from numbaprims.cpu.simd.access import (
     store_masked,
     store_stream,
     stream_fence,
+    stream_rows,
 )
 from numbaprims.cpu.simd.arguments import (
     FLOAT_SLOT,
@@ -265,6 +266,7 @@ __all__ = [
     "store_word",
     "straight_line",
     "stream_fence",
+    "stream_rows",
     "tanh",
     "tile_add",
     "tile_inner",

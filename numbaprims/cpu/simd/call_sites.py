@@ -23,7 +23,7 @@ _WORD = ir.IntType(64)
 # threads that come later.  Then six floats, the addresses of the arrays, and the key: 0 where all addresses are aligned
 # (Numba takes any array for aligned), lengths and strides in bytes of each array, the integers of the call.
 STATUS, KEYS, HASH, PUBLISH_AT, PUBLISH_VALUE, FLOATS_AT, ARRAYS_AT = 0, 1, 2, 3, 4, 6, 12
-MOST_FLOATS, MOST_ARRAYS = 6, 10
+MOST_FLOATS, MOST_ARRAYS = 6, 100
 KEY_AT = ARRAYS_AT + MOST_ARRAYS
 
 # Words of a site: its table of records, and the address of the entry.

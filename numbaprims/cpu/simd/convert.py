@@ -14,7 +14,7 @@ from numbaprims.cpu.simd.access import strided_value
 from numbaprims.cpu.simd.emit import constant, first_lanes_value, least, llvm_vector, load_value, number, store_value
 from numbaprims.cpu.simd.half import like, narrow_bf16, narrow_f16, widen_bf16, widen_f16
 from numbaprims.cpu.simd.memory import int_literal
-from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, scalar_type
+from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, llvm_element, scalar_type
 
 _COMPUTE = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32", "i16": "i32", "u16": "i32"}
 
@@ -73,6 +73,33 @@ def floats_value(builder: Any, value: Any, element: Any) -> Any:
     if isinstance(kind, ir.IntType):
         return builder.sitofp(value, like(value, element))
     return (builder.fpext if isinstance(kind, ir.FloatType) else builder.fptrunc)(value, like(value, element))
+
+
+def ints_value(builder: Any, value: Any, element: Any) -> Any:
+    """Floats as signed integers of an LLVM type: rounded towards zero, limited to its range, 0 for NaN."""
+    # llvm.fptosi.sat does the same lane by lane: some 100 instructions for 8 lanes
+    kind, given = like(value, element), value.type
+    most = 1 << (element.width - 1)
+    low, high = constant(given, -float(most)), constant(given, float(most))
+    above = builder.fcmp_ordered(">=", value, high)
+    not_below = builder.fcmp_ordered(">=", value, low)
+    inside = builder.and_(not_below, builder.not_(above))
+    whole = builder.fptosi(builder.select(inside, value, constant(given, 0.0)), kind)
+    whole = builder.select(above, constant(kind, most - 1), whole)
+    below = builder.fcmp_ordered("<", value, low)
+    return builder.select(below, constant(kind, -most), whole)
+
+
+def stored_value(builder: Any, value: Any, elem: str) -> Any:
+    """Floats as an array of any type holds them: rounded to floats, towards zero and saturated to integers; integers
+    as `narrow_value` has them."""
+    bits, kind = ELEMENTS[elem]
+    own = value.type.element if isinstance(value.type, ir.VectorType) else value.type
+    if isinstance(own, ir.IntType):
+        return narrow_value(builder, value, elem)
+    if kind in "iu":
+        return narrow_value(builder, ints_value(builder, value, ir.IntType(64 if bits == 64 else 32)), elem)
+    return narrow_value(builder, floats_value(builder, value, llvm_element("f64" if elem == "f64" else "f32")), elem)
 
 
 def load_wide_value(builder: Any, pointer: Any, index: Any, elem: str, lanes: int, mask: Any = None) -> Any:
@@ -136,17 +163,7 @@ def to_int(typingctx, v):  # type: ignore[no-untyped-def]
     result = Vec("i" + v.elem[1:], v.n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        # llvm.fptosi.sat does the same lane by lane: some 100 instructions for 8 lanes
-        kind, given = context.get_value_type(result), args[0].type
-        limit = 2.0 ** (kind.element.width - 1)
-        low, high = constant(given, -limit), constant(given, limit)
-        above = builder.fcmp_ordered(">=", args[0], high)
-        not_below = builder.fcmp_ordered(">=", args[0], low)
-        inside = builder.and_(not_below, builder.not_(above))
-        whole = builder.fptosi(builder.select(inside, args[0], constant(given, 0.0)), kind)
-        whole = builder.select(above, constant(kind, (1 << (kind.element.width - 1)) - 1), whole)
-        below = builder.fcmp_ordered("<", args[0], low)
-        return builder.select(below, constant(kind, -(1 << (kind.element.width - 1))), whole)
+        return ints_value(builder, args[0], context.get_value_type(result).element)
 
     return result(v), codegen
 

@@ -45,7 +45,7 @@ from numbaprims.formulas.value import (
 )
 from numbaprims.gpu.device.emit import intrinsic, types
 from numbaprims.gpu.device.value import Value, approximate, scale_normal
-from numbaprims.polynomials import EXP_RANGE
+from numbaprims.polynomials import EXP_RANGE, POWER_OF_2
 
 # ---------------------------------------------------------------- division and roots
 
@@ -178,11 +178,6 @@ def softplus_value(x: Value) -> Value:
 # 3/4 <= m < 3/2: 2**-35.2
 _LOG2 = (0.9617966413497925, 0.5770907402038574, 0.4112528860569, 0.3479573428630829)
 _LOG2_C = (2.885390043258667, 3.851925982253235e-08)
-# 2**f, minimax on |f| <= 1/2: 2**-28.3
-_POWER_OF_2 = (
-    1.0, 0.6931471824645996, 0.24022647738456726, 0.05550359934568405, 0.009618505835533142,
-    0.0013390807434916496, 0.00015326458378694952,
-)  # fmt: skip
 
 
 def _power_f32(b: Value, g: Value) -> Value:
@@ -218,7 +213,7 @@ def _power_f32(b: Value, g: Value) -> Value:
     t = between(t, (-200.0, 200.0))
     shifted = t + SHIFTER[32]
     x = (t - (shifted - SHIFTER[32])) + rest
-    return scale(polynomial(x, _POWER_OF_2), shifted)
+    return scale(polynomial(x, POWER_OF_2[32]), shifted)
 
 
 def power_value(base: Value, exponent: Value) -> Value:

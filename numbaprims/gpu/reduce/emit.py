@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from numbaprims.formulas.graph import PARTS, Node, identity, larger, merge, moments_of, shares
-from numbaprims.formulas.value import mad, select
+from numbaprims.formulas.value import between, mad, select
 from numbaprims.gpu.device.emit import (
     F32,
     F64,
@@ -65,6 +65,13 @@ def _as_number(builder: Any, value: Any, dtype: str, number: str) -> Value:
 
 def _as_stored(builder: Any, values: Sequence[Value], dtype: str) -> list[Any]:
     to = F64 if dtype == "f64" else F32
+    whole = {"i8": (-128.0, 127.0), "u8": (0.0, 255.0), "bool": (0.0, 1.0), "i32": None, "i64": None}
+    if dtype in whole:
+        limits, kind = whole[dtype], I64 if dtype == "i64" else I32
+        # cvt.rzi saturates to 32 and 64 bits; narrower integers are cut
+        values = [value if limits is None else between(value, limits) for value in values]
+        found = [builder.fptosi(value.value, kind) for value in values]
+        return _narrow(builder, found, "u8" if dtype == "bool" else dtype)
     numbers = [value.value for value in values]
     if numbers[0].type != to:
         numbers = [(builder.fpext if to == F64 else builder.fptrunc)(number, to) for number in numbers]
@@ -270,6 +277,9 @@ def _add(
             for v in values[1:]:
                 total = total + v
             parts = [parts[0] + select(here, total, 0.0)]
+        elif kind == "product":
+            for v in values:
+                parts = [parts[0] * select(here, v, 1.0)]
         elif kind == "moments":
             new = merge(kind, *shares(count, count.like(float(len(values))), TABLE), parts, _moments(values), TABLE)
             parts = [select(here, a, b) for a, b in zip(new, parts, strict=True)]

@@ -10,7 +10,7 @@ from numbaprims.formulas.elementary import exp_value
 from numbaprims.formulas.graph import COMMON, PARTS, Node
 from numbaprims.formulas.reductions import graph_of
 from numbaprims.formulas.stacks import KIND, SLOPE
-from numbaprims.gpu.device.math import divide_value, log_value, sqrt_value
+from numbaprims.gpu.device.math import divide_value, log_value, power_value, sqrt_value
 from numbaprims.gpu.device.value import Value
 
 
@@ -27,6 +27,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "exp": exp_value,
     "exp_of_negative": exp_value,
     "log": log_value,
+    "pow": power_value,
 }
 
 
@@ -44,7 +45,9 @@ def function_of(op: str) -> Callable[..., Any]:
 def key_of(problem: Any) -> str:
     """The key of a `Reduction`'s kernels."""
     dtypes = [array.dtype for array in problem.arrays]
-    return "|".join((problem.formula, ",".join(dtypes)))
+    # of integers, and of positions that float32 does not count
+    wide = problem.compute == "f64" and "f64" not in dtypes
+    return "|".join((problem.formula, ",".join(dtypes), *["f64"] * wide))
 
 
 @functools.cache
@@ -60,14 +63,14 @@ class Plan:
     """
 
     def __init__(self, key: str) -> None:
-        formula, dtypes = key.split("|")
+        formula, dtypes, *wide = key.split("|")
         self.graph = graph_of(formula, online=True)
         self.dtypes = dtypes.split(",")
         """Of each array of a launch, results first."""
+        self.number = "f64" if wide or "f64" in self.dtypes else "f32"
+        """What is computed in."""
         self.results = len(self.graph.results)
         self.arrays = len(self.dtypes)
-        self.number = "f64" if "f64" in self.dtypes else "f32"
-        """What is computed in."""
         self.kinds = [kind for _, kind in (*self.graph.results, *self.graph.operands)]
         """Of each array, and then of the numbers."""
         scalars = [i for i, (_, kind) in enumerate(self.graph.operands) if kind in ("one", "number")]

@@ -12,7 +12,7 @@ from ..memory import READY, SHARED_WINDOW
 from ..operands import Context, space_of
 from ..parse import Instruction
 from ..registry import instruction
-from .memory import acquire
+from .memory import acquire, release
 
 _UFUNCS: dict[str, Any] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
@@ -68,7 +68,10 @@ def _locate(
     if not ready and batch.checks.uninitialised and (batch.memory.state[offsets] != READY).any():
         at = int(np.flatnonzero(batch.memory.state[offsets] != READY)[0])
         batch.fail(errors.UninitialisedRead, ins, lanes[at], "atomic on uninitialised global memory")
-    acquire(batch, lanes)
+    release(batch, lanes)
+    if ins.opcode == "atom":  # red sees nothing
+        acquire(batch, lanes)
+    batch.idle_yields = 0
     return batch.memory.bytes.view(dtype), offsets // nbytes
 
 

@@ -27,12 +27,14 @@ def _load(context: Context, ins: Instruction) -> Step:
     address = context.address(memory_operand(ins, 1))
     item, dtype = width(kind), NUMPY[kind]
     nbytes = item * len(names)
-    acquires = ins.has("acquire", "volatile", "relaxed")
+    acquires, polls = ins.has("acquire", "volatile", "relaxed"), ins.has("acquire")
 
     def load(batch: Batch) -> None:
         lanes = batch.lanes
         if acquires:
             acquire(batch, lanes)
+            # what it waits for may be another's to do: let those run
+            batch.wants_yield |= polls
         bits = access.load(batch, ins, space, lanes, address(batch), nbytes, item)
         values = bits.view(dtype)
         if len(puts) == 1:
@@ -54,10 +56,12 @@ def _store(context: Context, ins: Instruction) -> Step:
     bits = f"b{8 * width(kind)}"
     gets = [context.read(name, bits) for name in elements(ins.operands[1])]
     address = context.address(memory_operand(ins, 0))
-    whole = UNSIGNED[width(kind) * len(gets)]
+    whole, releases = UNSIGNED[width(kind) * len(gets)], ins.has("release")
 
     def store(batch: Batch) -> None:
         lanes = batch.lanes
+        if releases:
+            release(batch, lanes)
         if len(gets) == 1:
             values: Array = batch.row(gets[0](batch))
         else:
@@ -71,21 +75,27 @@ def _store(context: Context, ins: Instruction) -> Step:
 
 
 def acquire(batch: Batch, lanes: Array) -> None:
-    """The blocks of these lanes may from now on read what other blocks wrote."""
+    """The blocks of these lanes may from now on read what other blocks have released."""
     if batch.global_races is not None:
-        batch.global_races.acquired[np.unique(batch.block_of[lanes]) + batch.first] = True
+        batch.global_races.acquire(access.launch_threads(batch, lanes))
+
+
+def release(batch: Batch, lanes: Array) -> None:
+    """What the warps of these lanes know to be written is for blocks that acquire after this."""
+    if batch.global_races is not None:
+        batch.global_races.release(batch.clocks, access.launch_threads(batch, lanes), batch.first)
 
 
 @instruction("fence", "membar")
 def _fence(context: Context, ins: Instruction) -> Step:
-    """Memory is sequentially consistent here; only the proxy fence has something to check (see mbarrier.py)."""
+    """Memory is sequentially consistent here; a fence is a release, the proxy fence is for mbarrier.py."""
     if ins.has("proxy"):
 
         def proxy(batch: Batch) -> None:
             batch.proxy_fences[batch.lanes] += 1
 
         return proxy
-    return lambda batch: None
+    return lambda batch: None if ins.has("cta") else release(batch, batch.lanes)
 
 
 def load_parameter(context: Context, ins: Instruction) -> Step:

@@ -1,0 +1,68 @@
+"""Formulas without reductions by the pointwise engine: blocks of elements wherever they lie."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.pointwise.emit import emitter
+from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
+from numbaprims.cpu.reduce.sums import function_of
+from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.formulas.graph import Graph, Node
+from numbaprims.formulas.reductions import graph_of
+
+
+class _Graphs(dict[str, Formula]):
+    """Traced formulas as functions of Values, by name."""
+
+    def __missing__(self, name: str) -> Formula:
+        graph = graph_of(name.partition("@")[0])
+        return Formula(functools.partial(_evaluate, graph), [kind for _, kind in graph.operands].count("number"))
+
+
+def _evaluate(graph: Graph, *operands: Value) -> tuple[Value, ...]:
+    known: dict[Node, Any] = dict(zip(graph.inputs, operands, strict=True))
+    some = operands[0]
+
+    def value(node: Any) -> Any:
+        if not isinstance(node, Node):
+            return node
+        if node not in known:
+            known[node] = (
+                some.like(node.args[0]) if node.op == "constant" else function_of(node.op)(*map(value, node.args))
+            )
+        return known[node]
+
+    return tuple(value(node) for node in graph.outputs)
+
+
+_formulas: Mapping[str, Formula] = _Graphs()
+_emit = emitter(_formulas)
+
+
+def is_map(graph: Graph) -> bool:
+    """Whether each element of the results is a function of elements alone."""
+    return not graph.reductions and not any(node.op in ("position", "length") for node in graph.nodes)
+
+
+def form_of(problem: Any, W: int) -> Form:
+    """The kernel of contiguous elements of a problem."""
+    arrays = [Operand(at, "u8" if x.dtype == "bool" else x.dtype) for at, x in enumerate(problem.arrays)]
+    results = len(problem.results)
+    name = f"{problem.formula}@{graph_of(problem.formula).digest}"
+    return Form(name, problem.compute, tuple(arrays[:results]), tuple(arrays[results:]), W)
+
+
+@functools.cache
+def make_map(form: Form) -> RangeKernel:
+    """The range kernel of contiguous elements of a form, whose formula is "name@digest of the graph"."""
+    text = form.text
+
+    @range_kernel("reduce_map", ARGS.types(), spec=(text,))
+    def reduce_map(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        _emit(text, args, lo, hi)
+
+    return reduce_map

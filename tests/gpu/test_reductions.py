@@ -1,0 +1,79 @@
+"""reduce and functions of elements on a GPU, in the emulator: every operation against its definition."""
+
+import numpy as np
+import pytest
+from helpers import assert_close
+
+import numbaprims
+from numbaprims.formulas.maps import BINARY
+from numbaprims.formulas.tensor import REDUCTIONS
+
+
+def both(function, *args, **words):
+    """The result on the emulated GPU, and the definition."""
+    with numbaprims.config(device="emulated"):
+        have = getattr(numbaprims, function)(*args, **words)
+    with numbaprims.config(device="reference"):
+
+        def wide(x):
+            return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
+        words = {name: wide(x) for name, x in words.items()}
+        return have, getattr(numbaprims, function)(*map(wide, args), **words)
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reductions(gpu, rng, op):
+    for shape, axis, nan in (((3, 67), 1, "propagate"), ((13, 6), 0, "omit")):
+        x = 1 + rng.standard_normal(shape, np.float32) / 8
+        x[0, 0] = np.nan if nan == "omit" else 1
+        have, want = both("reduce", x, op, axis, nan=nan)
+        if have.dtype == np.float32:
+            assert_close(have, want, k=64)
+        else:
+            np.testing.assert_array_equal(have, want)
+    assert any("reduce" in launched.entry for launched in gpu.launches)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bool", "int8", "uint8", "int32", "int64"])
+def test_reductions_of_other_types(gpu, rng, dtype):
+    x = rng.integers(0, 3, (4, 9)).astype(dtype)
+    for op in ("any", "all", "argmax")[: 2 if dtype == "int64" else 3]:
+        have, want = both("reduce", x, op, 1)
+        np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_binary(gpu, rng, op):
+    a = rng.uniform(0.5, 2.0, (5, 36)).astype(np.float32)
+    for b in (a[::-1].copy(), a[0].copy(), a[:, :1].copy()):
+        have, want = both("binary", a, b, op)
+        if have.dtype == np.float32:
+            assert_close(have, want, k=32)
+        else:
+            np.testing.assert_array_equal(have, want)
+
+
+def test_layouts(gpu, rng):
+    a, b = rng.uniform(0.5, 2.0, (2, 6, 10)).astype(np.float32)
+    for x, y in ((a[:, ::2], b[:, ::2]), (a.T.copy().T, b), (a, np.asarray(b[0, 0]))):
+        have, want = both("binary", x, y, "sub", alpha1=2.0, c=y, beta=3.0)
+        assert_close(have, want, k=16)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bool", "int8", "uint8", "int32", "int64", "float64"])
+def test_other_elements(gpu, rng, dtype):
+    x = (rng.standard_normal((4, 9)) * 100).astype(dtype)
+    condition = rng.random((4, 9)) < 0.5
+    have, want = both("where", condition, x, x[0])
+    np.testing.assert_array_equal(have, np.where(condition, x, x[0]))
+    for to in ("float32", "int8", "bool"):
+        have, want = both("cast", x, to)
+        np.testing.assert_array_equal(have, want)
+    have, want = both("transform", x, (1, 0))
+    np.testing.assert_array_equal(have, x.T)
+    with numbaprims.config(device="emulated"):
+        assert (numbaprims.fill(x, 1) == 1).all()
+    if dtype.startswith("float"):
+        have, want = both("scale", x, 0.5)
+        np.testing.assert_array_equal(have, want)
