@@ -51,7 +51,12 @@ OF_Y = {
     "tanh": lambda dy, y: dy * ((1 - y) * (1 + y)),
     "exp": lambda dy, y: dy * y,
     "sqrt": lambda dy, y: dy / (2 * y),
+    "exp2": lambda dy, y: dy * y * np.log(2),
+    "expm1": lambda dy, y: dy * (y + 1),
+    "reciprocal": lambda dy, y: -dy * y * y,
+    "rsqrt": lambda dy, y: -0.5 * dy * y * y * y,
 }
+ELEMENTARY = ("exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil")
 # Infinite x: torch's formulas multiply 0 with infinity and give NaN, the kernels give the limit.
 HAS_LIMIT = ("silu", "mish")
 
@@ -179,20 +184,24 @@ def test_whole_range(kind, parameters, dtype, rng):
     x = to_float64(x_storage, dtype)
     y, dx = run_both(x_storage, dy_storage, dtype, kind, parameters)
     check_forward(y, x, dtype, kind, parameters)
-    if kind not in ("sqrt", "log"):
+    if kind not in ("sqrt", "log", "log1p", "reciprocal", "rsqrt"):
         check_backward(dx, to_float64(dy_storage, dtype), x, to_float64(y, dtype), dtype, kind, parameters)
 
 
 @pytest.mark.parametrize(("kind", "parameters"), CASES)
 def test_gradient_is_the_slope(kind, parameters, rng):
     """Central differences in float64, away from kinks."""
-    x = rng.uniform(0.3, 2.5, 64) if kind in ("log", "sqrt", "power") else rng.uniform(-4, 4, 64)
+    x = (
+        rng.uniform(0.3, 2.5, 64)
+        if kind in ("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt")
+        else rng.uniform(-4, 4, 64)
+    )
     kinks = [0.0, 3.0, -3.0, 6.0, *(v for v in parameters.values() if isinstance(v, float))]
     if kind == "softplus":
         kinks.append(resolve(kind, parameters)[1]["threshold"] / resolve(kind, parameters)[1]["beta"])
     x = x[np.min(np.abs(x[:, None] - np.array(kinks)), axis=1) > 0.01]
-    if kind == "round":
-        x = x[np.abs(x - np.floor(x) - 0.5) > 0.01]
+    if kind in ("round", "floor", "ceil"):
+        x = x[np.abs(2 * x - np.rint(2 * x)) > 0.02]
     h = 1e-5
     slope = (numbaprims.activation(x + h, kind, **parameters) - numbaprims.activation(x - h, kind, **parameters)) / (
         2 * h
@@ -200,7 +209,9 @@ def test_gradient_is_the_slope(kind, parameters, rng):
     dy = rng.standard_normal(x.shape)
     dx = numbaprims.activation_backward(dy, x, numbaprims.activation(x, kind, **parameters), kind, **parameters)
     np.testing.assert_allclose(dx, dy * slope, rtol=1e-6, atol=1e-8)
-    assert kind == "round" or parameters.get("max") == -1.0 or dx.any()  # where the bounds cross, it is flat
+    assert (
+        kind in ("round", "sign", "floor", "ceil") or parameters.get("max") == -1.0 or dx.any()
+    )  # where the bounds cross, it is flat
 
 
 # ---------------------------------------------------------------- prelu and glu
@@ -289,6 +300,7 @@ def torch_functions():
         "abs": torch.abs, "gelu": F.gelu, "silu": F.silu, "mish": F.mish, "hard_sigmoid": F.hardsigmoid,
         "hard_swish": F.hardswish, "hard_tanh": F.hardtanh, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt,
         "square": torch.square, "round": torch.round, "clip": lambda x: torch.clamp(x, -1.0, 2.0),
+        **{kind: getattr(torch, kind) for kind in ELEMENTARY if kind != "sign"},
         "threshold": lambda x: F.threshold(x, 0.5, -1.0), "power": lambda x: torch.pow(0.5 * x + 1.0, 2.0),
     }  # fmt: skip
 
@@ -329,6 +341,9 @@ def test_nan_of_x_is_nan_in_smooth_gradients(dtype):
         "round",
         "clip",
         "threshold",
+        "sign",
+        "floor",
+        "ceil",
     }
     for kind, parameters in FIRST:
         x, dy = from_float64(np.full(77, np.nan), dtype), from_float64(np.ones(77), dtype)

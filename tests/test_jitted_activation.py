@@ -21,7 +21,7 @@ ALSO_DOUBLE = ("tanh", "gelu", "prelu", "glu", "softplus", "clip")
 def test_every_kind_in_both_directions(rng, name):
     kind = KINDS[ALIASES.get(name, (name, {}))[0]]
     saved = {"x": ", x", "y": ", y", "": ""}[kind.reads]
-    positive = name in ("log", "sqrt", "power")
+    positive = name in ("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt")
     words = f", {PARAMETERS[name]}" if name in PARAMETERS else ""
     for dtype in (np.float32, np.float64)[: 1 + (name in ALSO_DOUBLE)]:
         forward = compiled("x, p, w", f"nb.{name}(x{words})")

@@ -28,6 +28,7 @@ from mpmath import (
     nint,
     pi,
     polyval,
+    sin,
     sqrt,
 )
 
@@ -155,6 +156,14 @@ def tail_ratio(a):
     return exp(a * a / 2) * erfc(a / sqrt(2)) / 2
 
 
+def sine_rest(z):
+    return sin(pi / 2 * sqrt(z)) / sqrt(z) - pi / 2
+
+
+def cosine_rest(z):
+    return cos(pi / 2 * sqrt(z)) - 1
+
+
 # name -> f, powers, interval, weight, digits
 TABLES = {
     "exp 32": (lambda r: exp(r) - 1 - r, range(2, 7), -LN2 / 2, LN2 / 2, lambda r: exp(-r), 24),
@@ -190,6 +199,11 @@ TABLES = {
         lambda t: erfc(t + 1) * LN2 / erf(t + 1),
         53,
     ),
+    # of quarters of a turn: (sin(y pi / 2) / y - pi / 2) / z and (cos(y pi / 2) - 1) / z with z = y**2
+    "sin quarter 32": (sine_rest, range(1, 4), 1e-20, 0.25, lambda z: 1 / (sine_rest(z) + pi / 2), 24),
+    "sin quarter 64": (sine_rest, range(1, 7), 1e-20, 0.25, lambda z: 1 / (sine_rest(z) + pi / 2), 53),
+    "cos quarter 32": (cosine_rest, range(1, 5), 1e-20, 0.25, lambda z: 1 / (cosine_rest(z) + 1), 24),
+    "cos quarter 64": (cosine_rest, range(1, 8), 1e-20, 0.25, lambda z: 1 / (cosine_rest(z) + 1), 53),
     "exp2 32": (lambda r: mpf(2) ** r - 1, range(1, 6), -0.5, 0.5, lambda r: mpf(2) ** -r, 24),
     "exp2 64": (lambda r: mpf(2) ** r - 1, range(1, 12), -0.5, 0.5, lambda r: mpf(2) ** -r, 53),
 }

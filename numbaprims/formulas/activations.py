@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.formulas.value import V, at_least, at_most, mad, magnitude, select
+from numbaprims.formulas.elementary import erf_value, exp2_value, expm1_value
+from numbaprims.formulas.value import V, at_least, at_most, mad, magnitude, select, with_sign_of
 
 Formula = Callable[..., Any]
 
@@ -58,6 +59,21 @@ def gelu_tanh_argument(x: V) -> V:
 #: Beyond, as far as a float is concerned, the sigmoid of that argument is 0 and 1: by bits of a float.
 GELU_TANH_RANGE = {32: (-10.7, 9.0), 64: (-21.6, 21.0)}
 
+
+def sign(x: V) -> V:
+    return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))
+
+
+def floor(x: V, nearest: Callable[[V], V]) -> V:
+    n = nearest(x)
+    return select(n > x, n - 1.0, n)
+
+
+def ceil(x: V, nearest: Callable[[V], V]) -> V:
+    n = nearest(x)
+    return with_sign_of(select(n < x, n + 1.0, n), x)  # of -1/2 it is -0
+
+
 #: kind -> (formula, how many of the parameters it takes)
 ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "identity": (lambda x: x, 0),
@@ -73,4 +89,8 @@ ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "square": (lambda x: x * x, 0),
     "clip": (hard_tanh, 2),
     "threshold": (threshold, 2),
+    "exp2": (exp2_value, 0),
+    "expm1": (expm1_value, 0),
+    "erf": (erf_value, 0),
+    "sign": (sign, 0),
 }

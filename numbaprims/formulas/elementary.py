@@ -37,6 +37,7 @@ from numbaprims.polynomials import (
     ERF_RANGES,
     EXP,
     EXP2,
+    EXP2_RANGE,
     EXP_RANGE,
     EXPM1,
     EXPM1_BORDER,
@@ -47,6 +48,7 @@ from numbaprims.polynomials import (
     LOG_F32,
     LOG_F64,
     NORMAL_LARGEST,
+    POWER_OF_2,
     TAIL,
     TANH_LARGEST,
 )
@@ -86,6 +88,13 @@ def exp_and_sum(x: V, c: float) -> tuple[V, V]:
 def exp_value(x: V) -> V:
     """e**x: subnormal, 0 and infinite where it should be."""
     return exp_in_range(between(x, EXP_RANGE[x.width]))
+
+
+def exp2_value(x: V) -> V:
+    """2**x: subnormal, 0 and infinite where it should be."""
+    z = between(x, EXP2_RANGE[x.width])
+    shifted = z + SHIFTER[x.width]
+    return scale(polynomial(z - (shifted - SHIFTER[x.width]), POWER_OF_2[x.width]), shifted)
 
 
 def expm1_value(x: V) -> V:

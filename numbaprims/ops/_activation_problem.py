@@ -211,7 +211,7 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
     p = problem
     kind, words = examples.KIND_OF.get(p.kind, p.kind), dict(examples.parameters(p.kind))
-    low, high = (0.1, 4.0) if kind in ("log", "sqrt", "power") else (-4.0, 4.0)
+    low, high = (0.1, 4.0) if kind in ("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt") else (-4.0, 4.0)
     outer = max(1, p.n // max(p.inner, 1))
 
     def array(*shape: int, low: float = low, high: float = high) -> Any:

@@ -18,6 +18,10 @@ _INVERSE = {
     "tanh": np.arctanh,
     "exp": np.log,
     "sqrt": np.square,
+    "exp2": np.log2,
+    "expm1": np.log1p,
+    "reciprocal": lambda y: 1 / y,
+    "rsqrt": lambda y: y**-2,
 }
 
 

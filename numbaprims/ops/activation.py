@@ -11,6 +11,26 @@ from typing import Any
 from numbaprims.ops import _activation_call as _call
 from numbaprims.ops._activation_call import backward as _backward, forward as _forward
 from numbaprims.ops._activation_docs import document
+from numbaprims.ops._activation_elementary import (
+    ceil as ceil,
+    ceil_backward as ceil_backward,
+    erf as erf,
+    erf_backward as erf_backward,
+    exp2 as exp2,
+    exp2_backward as exp2_backward,
+    expm1 as expm1,
+    expm1_backward as expm1_backward,
+    floor as floor,
+    floor_backward as floor_backward,
+    log1p as log1p,
+    log1p_backward as log1p_backward,
+    reciprocal as reciprocal,
+    reciprocal_backward as reciprocal_backward,
+    rsqrt as rsqrt,
+    rsqrt_backward as rsqrt_backward,
+    sign as sign,
+    sign_backward as sign_backward,
+)
 from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem, example_call
 from numbaprims.ops._activation_simple import (
     abs as abs,

@@ -109,6 +109,15 @@ KINDS: dict[str, Kind] = {
         "x",
         {"axis": -1},
     ),
+    "exp2": Kind("2^x", "dy*y*log(2)", "y"),
+    "expm1": Kind("exp(x) - 1", "dy*(y + 1)", "y"),
+    "log1p": Kind("log(1 + x)", "dy/(1 + x)"),
+    "erf": Kind("the error function", "dy*2/sqrt(pi)*exp(-x*x)"),
+    "reciprocal": Kind("1/x", "-dy*y*y", "y"),
+    "rsqrt": Kind("1/sqrt(x)", "-dy*y*y*y/2", "y"),
+    "sign": Kind("x if x is 0 else -1 or 1", "0", ""),
+    "floor": Kind("the nearest integer that is not above x", "0", ""),
+    "ceil": Kind("the nearest integer that is not below x", "0", ""),
 }
 
 #: Kinds that kernels know by names of their own.

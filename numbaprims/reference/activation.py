@@ -13,7 +13,7 @@ import numpy as np
 
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE, resolve
 
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+_erf, _erfc = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -89,6 +89,15 @@ _FORWARD: dict[str, Callable[..., np.ndarray]] = {
     "clip": lambda x, min, max: np.minimum(np.maximum(x, min), max),
     "threshold": _threshold,
     "glu": _glu,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log1p": np.log1p,
+    "erf": _erf,
+    "reciprocal": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
 }
 
 
@@ -109,6 +118,14 @@ def _silu_slope(x: np.ndarray) -> np.ndarray:
 def _mish_slope(x: np.ndarray) -> np.ndarray:
     t = np.tanh(_softplus(x))
     return t + x * _sigmoid(x) * (1 - t * t)
+
+
+def _erf_slope(x: np.ndarray) -> np.ndarray:
+    # x**2 = s + rest, by Dekker's product: rounded, an exponent of 100 would cost 100 units
+    x = np.clip(x, -40, 40)
+    s, upper = x * x, x * (2.0**27 + 1) - (x * (2.0**27 + 1) - x)
+    rest = (upper * upper - s + 2 * upper * (x - upper)) + (x - upper) ** 2
+    return 2 / math.sqrt(math.pi) * np.exp(-s) * (1 - rest)
 
 
 # dy/dx; where a kink is, the comparison says which side's slope counts, and what NaN gives.
@@ -140,6 +157,15 @@ _SLOPE: dict[str, Callable[..., np.ndarray]] = {
     "round": np.zeros_like,
     "clip": lambda x, min, max: np.where((x >= min) & (x <= max), 1.0, 0.0),
     "threshold": lambda x, threshold, value: np.where(x <= threshold, 0.0, 1.0),
+    "exp2": lambda x: math.log(2) * np.exp2(x),
+    "expm1": np.exp,
+    "log1p": lambda x: 1 / (1 + x),
+    "erf": _erf_slope,
+    "reciprocal": lambda x: -1 / (x * x),
+    "rsqrt": lambda x: -0.5 * (1 / np.sqrt(x)) ** 3,
+    "sign": np.zeros_like,
+    "floor": np.zeros_like,
+    "ceil": np.zeros_like,
 }
 
 

@@ -33,7 +33,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 # Names for a kind with parameters of its own.
 SPECIAL: dict[str, tuple[str, dict[str, Any]]] = {**ALIASES, "gelu_tanh": ("gelu", {"approximate": "tanh"})}
 # One log of a negative number makes torch's log and sqrt ten times slower (they take a slow path for NaN).
-POSITIVE = ("log", "sqrt", "power")
+POSITIVE = ("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt")
 
 
 def cases(options: Namespace) -> list[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numbaprims.bench import rivals
 from numbaprims.bench.operands import Operand
 
 Call = Callable[[], Any]
+#: Kinds that torch and NumPy have under the same name.
+_SAME_NAME = ("exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil")
 
 # Expressions of numexpr. Constants are variables of the array's dtype: literals would make it use float64.
 NUMEXPR = {
@@ -143,6 +146,7 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "clip": lambda: torch.clamp(t, p["min"], p["max"], out=out),
         "threshold": lambda: torch.threshold(t, p["threshold"], p["value"]),
         "glu": lambda: nn.glu(t, -1, out=out),
+        **{kind: partial(getattr(torch, kind), t, out=out) for kind in _SAME_NAME},
     }
     if kind == "threshold":  # its Python binding has no `out=`
         threshold = torch.ops.aten.threshold.out

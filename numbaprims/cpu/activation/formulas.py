@@ -9,10 +9,11 @@ from __future__ import annotations
 from numbaprims.cpu.simd.math import functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum, expm1, expm1_to_infinity
+from numbaprims.cpu.simd.math.log import log1p_value
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value
-from numbaprims.formulas.activations import ARITHMETIC, Formula, gelu_tanh_argument, leaky_relu
+from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu
 from numbaprims.formulas.value import at_most, between, mad, magnitude, select, with_sign_of
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
@@ -115,6 +116,11 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "log": (functions.log, 0),
     "sqrt": (functions.sqrt, 0),
     "round": (functions.nearest, 0),
+    "log1p": (log1p_value, 0),
+    "reciprocal": (lambda x: 1.0 / x, 0),
+    "rsqrt": (lambda x: 1.0 / functions.sqrt(x), 0),
+    "floor": (lambda x: floor(x, functions.nearest), 0),
+    "ceil": (lambda x: ceil(x, functions.nearest), 0),
 }
 
 #: Kinds of two arrays: prelu with a slope a channel, glu with its gate.

@@ -115,5 +115,6 @@ BACKWARD: dict[str, tuple[Formula, int]] = {
     "silu": (silu, 0),
     "mish": (mish, 0),
     "log": (lambda dy, x: dy / x, 0),
+    "log1p": (lambda dy, x: dy / (x + 1.0), 0),
     "sqrt": (lambda dy, y: dy / (y + y), 0),
 }

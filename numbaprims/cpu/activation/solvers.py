@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS, ROUNDING, SLOTS, compute_lanes, form_of, make_kernel
-from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks
+from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, sizes_of
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.posed import Posed
@@ -70,7 +70,7 @@ class _Elementwise(Solver):
         names = {slot: name for name, slot in SLOTS.items()}
         steps = [strides[names[each.slot]] for each in (*form.results, *form.operands)]
         form, plan, tiles = any_strides(form, problem.loops.shape, steps, single=single)
-        kernel, compute = make_blocks(DTYPES[problem.dtype].itemsize), make_kernel(form)
+        kernel, compute = make_blocks(*sizes_of(form), target.vector_bytes), make_kernel(form)
         ints = {"plan": plan.ctypes.data, "compute": compute.address}
         return _program(problem, target, (kernel, tiles), ints, work, (plan, compute))
 

@@ -7,12 +7,13 @@ the one of IEEE 754.
 
 from __future__ import annotations
 
-from numbaprims.formulas.activations import ARITHMETIC, Formula, gelu_tanh_argument, leaky_relu
+from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu
 from numbaprims.formulas.elementary import exp_value, expm1_value
 from numbaprims.formulas.value import at_most, mad, magnitude, nearest, select
 from numbaprims.gpu.device.math import (
     divide_value,
     exp_and_sum_value,
+    log1p_value,
     log_value,
     normal_distribution,
     power_value,
@@ -108,6 +109,11 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "log": (log_value, 0),
     "sqrt": (sqrt_value, 0),
     "round": (nearest, 0),
+    "log1p": (log1p_value, 0),
+    "reciprocal": (lambda x: divide_value(x.like(1.0), x), 0),
+    "rsqrt": (lambda x: divide_value(x.like(1.0), sqrt_value(x)), 0),
+    "floor": (lambda x: floor(x, nearest), 0),
+    "ceil": (lambda x: ceil(x, nearest), 0),
 }
 
 #: Kinds of two arrays: prelu with a slope a channel, glu with its gate.

@@ -116,6 +116,7 @@ BACKWARD: dict[str, tuple[Formula, int]] = {
     "silu": (silu, 0),
     "mish": (mish, 0),
     "log": (divide_value, 0),
+    "log1p": (lambda dy, x: divide_value(dy, x + 1.0), 0),
     "sqrt": (lambda dy, y: divide_value(dy, y + y), 0),
 }
 
