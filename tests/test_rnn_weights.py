@@ -285,7 +285,7 @@ MORE = {"cell": "gru", "w_ih": [ones(6, 3)] * 2 + [ones(6, 4)] * 2, "w_hh": [one
     (LSTM, {"w_ih": None}, TypeError, "w_ih_l0 is a NoneType; it must be a NumPy array"),
     (LSTM, {"b_ih": ones(6)}, ValueError, r"b_ih_l0 is a float64 array \(6,\); it must have shape \(8,\)"),
     (LSTM, {"b_ih": ones(8, dtype=np.float32)}, TypeError, "w_hh_l0 is a float64 .* and b_ih_l0 a float32"),
-    (LSTM, {"w_ih": ones(8, 3, dtype=np.int8), "w_hh": ones(8, 2, dtype=np.int8)}, TypeError, "its dtype must be one"),
+    (LSTM, {"w_ih": ones(8, 3, dtype=np.int8), "w_hh": ones(8, 2, dtype=np.int8)}, TypeError, "a network takes"),
     (LSTM, {"w_hr": ones(1, 3)}, ValueError, r"w_hr_l0 is a float64 array \(1, 3\); .* \(projection, 2\)"),
     (LSTM, {"w_hr": ones(1, 2)}, ValueError, r"w_hh_l0 is a float64 array \(8, 2\); it must have shape \(8, 1\)"),
     (LSTM, {"peephole": ones(4, 2)}, ValueError, r"peephole_l0 is a float64 array \(4, 2\); .* \(3, 2\)"),

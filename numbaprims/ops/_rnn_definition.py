@@ -63,7 +63,7 @@ def _run(
 
 def forward(values: Any, options: Any, numbers: Any) -> Any:
     """y, h_n, of an LSTM c_n; in training what the gradient reads."""
-    x, h0, c0, tables, random, *arrays = values
+    x, h0, c0, tables, random, _, *arrays = values
     o, of = options, _lengths(options, x, tables)
     *results, reserve = _run(o, of, x, _network(o, arrays), h0, c0, random, numbers)
     found = [_as_given(o, of, results[0]), *results[1:]]

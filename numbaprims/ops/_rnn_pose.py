@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from numpy import ndarray
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops import _rnn_definition as definition
 from numbaprims.ops._rnn_problem import (
@@ -63,6 +64,7 @@ class Options(NamedTuple):
     way: str
     packed: tuple[int, int] | None
     """(steps, batch) where x is packed rows."""
+    weights: str = "given"
 
 
 class _Sizes:
@@ -146,7 +148,7 @@ class _Sizes:
         return RnnProblem(
             o.cell, dtype, self.steps, self.batch, self.rows, self.inputs, self.hidden, self.projected, o.layers,
             o.directions, o.reverse, o.merge, lengths, o.reset_after, o.skip_input, o.clipped, o.dropout, o.way,
-            self.order(lies.x), lies,
+            self.order(lies.x), o.weights, lies,
         )  # fmt: skip
 
 
@@ -162,6 +164,8 @@ def _step(array: Any) -> int:
 
 
 def _contiguous(array: Any) -> bool:
+    if 0 in array.shape:
+        return True
     size = 1
     for n, step in zip(array.shape[::-1], element_strides(array)[::-1], strict=True):
         if n > 1 and step != size:
@@ -172,7 +176,7 @@ def _contiguous(array: Any) -> bool:
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     o = Options(*options)
-    x, _, _, tables, _, *weights = given.storages
+    x, _, _, tables, _, _, *weights = given.storages
     sizes, dtype = _Sizes(given, o, 0, tables, weights), given.dtypes[0]
     assert dtype is not None
     h, c = sizes.states()
@@ -189,7 +193,7 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     slots += [X + at for at, array in enumerate(given.storages) if array is not None]
 
     def problem(made: Sequence[Any]) -> RnnProblem:
-        if _step(made[0]) != 1 and not isinstance(made[0], ndarray):
+        if _step(made[0]) != 1 and (not isinstance(made[0], ndarray) or registry.device_of(arrays.NUMPY) != "cpu"):
             raise ValueError(f"out is a {arrays.describe(made[0])}; on a GPU its last dimension must be contiguous")
         lies = Lies(sizes.lies(x), (*sizes.lies(made[0])[:2], _step(made[0])), given=tuple(slots))
         return sizes.problem(dtype, tables is not None, lies)
@@ -248,8 +252,8 @@ def _names(parts: int) -> list[str]:
 @functools.cache
 def forward_of(parts: int) -> Primitive:
     """Of networks with so many layers times directions."""
-    names = ("x", "h0", "c0", "lengths", "random", *_names(parts))
-    return Primitive("rnn", names, _pose, _define, others=("lengths", "random"))
+    others = ("lengths", "random", "prepared")
+    return Primitive("rnn", ("x", "h0", "c0", *others, *_names(parts)), _pose, _define, others=others)
 
 
 @functools.cache

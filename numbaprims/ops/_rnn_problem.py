@@ -11,7 +11,7 @@ from numbaprims.dtypes import DTYPES
 #: Gates of each cell.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 #: Arrays of a launch before those of the parts, and of each part.
-Y, H_N, C_N, GATES_SAVED, SAVED, STATES, X, H0, C0, TABLES, RANDOM, PARTS = range(12)
+Y, H_N, C_N, GATES_SAVED, SAVED, STATES, X, H0, C0, TABLES, RANDOM, PREPARED, PARTS = range(13)
 #: Arrays of a launch of the gradient before those of the parts, which are weights and then their gradients.
 DX, DH0, DC0, DY, DH_N, DC_N, B_X, B_GATES, B_SAVED, B_STATES, B_TABLES, B_RANDOM, B_PARTS = range(13)
 W_IH, W_HH, B_IH, B_HH, W_HR, PEEPHOLE, PART = range(7)
@@ -38,8 +38,8 @@ class RnnProblem(Problem):
     gradient reads, in the type that is computed in but for the states: gates (layers, directions, rows, gates *
     hidden), of an LSTM c and of a GRU the recurrent sum of n (layers, directions, batch + rows, hidden), states
     (layers, batch + rows, directions * state), the first rows of the last two being c0 and h0; x (time, batch, inputs),
-    h0, c0, the tables of lengths (`table_parts`), the seed and offset of dropout, then of each layer and direction
-    w_ih, w_hh, b_ih, b_hh, w_hr and the peepholes.
+    h0, c0, the tables of lengths (`table_parts`), the seed and offset of dropout, what a plan has made of the weights,
+    then of each layer and direction w_ih, w_hh, b_ih, b_hh, w_hr and the peepholes.
     """
 
     stem: ClassVar[str] = "rnn"
@@ -69,6 +69,8 @@ class RnnProblem(Problem):
     """"inference", "train" (with what the gradient reads) or "backward"."""
     order: str
     """How x lies: "time" or "batch" is its slowest dimension, "strided", or "packed" rows."""
+    weights: str = "given"
+    """"given" with the call; "prepared" by a plan, or by one that made them "int8"."""
     lies: Lies = dataclasses.field(compare=False, default=Lies())
 
     @property
@@ -119,14 +121,15 @@ class RnnProblem(Problem):
         return float(item * (self.directions * weights + self.rows * (self.inputs + self.width)))
 
     def roundings(self) -> int:
-        return self.layers * (self.inputs + self.state + 16 * max(1, min(self.steps, 64)))
+        found = self.layers * (self.inputs + self.state + 16 * max(1, min(self.steps, 64)))
+        # half a step of 127 for half an ulp of 24 bits
+        return found << 17 if self.weights == "int8" else found
 
     def bench_command(self) -> str:
         words = f"numbaprims bench rnn --kind {self.cell} --dtype {self.dtype}"
         words += f" --shapes {self.steps}x{self.batch}x{self.inputs}x{self.hidden}"
-        if self.layers * self.directions > 1:
-            words += f" --layers {self.layers} --directions {self.directions}"
-        return words
+        words += "".join(f" --{name} {n}" for name in ("layers", "directions") if (n := getattr(self, name)) > 1)
+        return words + " --lengths" * self.lengths + " --backward" * (self.way != "inference")
 
 
 def table_parts(rows: int, steps: int, batch: int) -> dict[str, int]:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from numbaprims import arrays
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
+from numbaprims.ops._rnn_call import in_rows, options_of, random_of, tables_in
 from numbaprims.ops._rnn_pose import Options, backward_of, forward_of
 from numbaprims.ops._rnn_problem import GATES, RnnProblem as RnnProblem
-from numbaprims.ops.primitive import _write, problems
-from numbaprims.philox import word64
+from numbaprims.ops.primitive import problems
 from numbaprims.recurrent.lengths import Lengths
 from numbaprims.recurrent.parts import RnnPart
 from numbaprims.recurrent.weights import RnnWeights
-
-MERGES = ("concat", "sum")
 
 
 class RnnReserve(NamedTuple):
@@ -35,107 +29,20 @@ class RnnReserve(NamedTuple):
     states: Any
 
 
-def tables_of(of: Lengths) -> np.ndarray:
-    """The tables of a batch's lengths."""
-    batch, steps = len(of.lengths), of.steps
-    sizes = np.zeros(steps + 1, np.int64)
-    sizes[: len(of.batch_sizes)] = of.batch_sizes
-    offsets = np.concatenate([[0], sizes[:-1].cumsum()])
-    gather = of.rows()
-    time = np.repeat(np.arange(steps), sizes[:-1])
-    place = np.arange(len(time)) - offsets[time]
-    scatter = np.full(steps * batch, -1)
-    scatter[gather] = np.arange(len(gather))
-    # a state's row behind those of the start: of the step before, else the start's own
-    before_0 = np.where(time > 0, batch + offsets[np.maximum(time - 1, 0)] + place, place)
-    before_1 = np.where(place < sizes[time + 1], batch + offsets[time + 1] + place, place)
-    ordered, places = of.lengths[of.order], np.arange(batch)
-    first_0 = np.where(ordered > 0, places, -1)
-    first_1 = np.where(ordered > 0, offsets[np.maximum(ordered - 1, 0)] + places, -1)
-    parts = (
-        gather, scatter, offsets, of.order, of.inverse, of.lengths % 2 * batch + of.inverse, before_0, before_1,
-        first_0, first_1,
-    )  # fmt: skip
-    return np.concatenate(parts).astype(np.int64)
-
-
-def _tables(x: Any, lengths: Any, batch_sizes: Any, batch_first: bool) -> tuple[Any, tuple[int, int] | None]:
-    """(the tables of lengths in x's library, (steps, batch) of packed rows)."""
-    shape = tuple(getattr(x, "shape", ()))
-    packed = None
-    if batch_sizes is not None:
-        if lengths is not None or batch_first:
-            raise ValueError("batch_sizes is for packed rows, which have neither lengths nor a batch in front")
-        of = Lengths.from_packed(x, batch_sizes)
-        packed = (of.steps, len(of.lengths))
-    elif len(shape) != 3:
-        raise ValueError(f"x is a {arrays.describe(x)}; with lengths it must have three dimensions")
-    else:
-        steps, batch = shape[1::-1] if batch_first else shape[:2]
-        of = Lengths.of(lengths, steps, batch)
-    return _beside(x, tables_of(of)), packed
-
-
-def _beside(x: Any, made: np.ndarray) -> Any:
-    """Integers in the library and on the device of x."""
-    if isinstance(x, np.ndarray):
-        return made
-    found, storage = arrays.enter(x, "x")[2].empty(made.shape, "i64")
-    _write(storage, made)
-    return found
-
-
-def _in_rows(given: Iterable[Any]) -> Iterator[Any]:
-    """Arrays as kernels read states and weights, one element behind the other: copies of those that lie otherwise.
-
-    Those of a library on a GPU that cannot copy one are refused when the call is posed.
-    """
-    for x in given:
-        if isinstance(x, np.ndarray):
-            yield x if x.flags.c_contiguous else x.copy(order="C")
-        else:
-            yield x.contiguous() if hasattr(x, "contiguous") else x
-
-
-def _random(x: Any, p: float, seed: int, offset: int) -> Any:
-    """What dropout's stream is known by, in words of 32 bits."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout is {p!r}; a probability lies between 0 and 1")
-    seed, offset = word64(seed, "seed"), word64(offset, "offset")
-    low = 0xFFFFFFFF
-    return _beside(x, np.array([seed & low, seed >> 32, offset & low, offset >> 32], np.int64))
-
-
 def _call(
     cell: str, x: Any, weights: RnnWeights, h0: Any, c0: Any, lengths: Any, batch_sizes: Any, batch_first: bool,
     reverse: bool, merge: str, clip: float | None, way: str, out: Any = None,
     dropout: tuple[float, int, int] = (0.0, 0, 0),
 ) -> Any:  # fmt: skip
-    if not isinstance(weights, RnnWeights) or not weights.cell.startswith(cell):
-        kind = f"those of {weights.cell}" if isinstance(weights, RnnWeights) else f"a {type(weights).__name__}"
-        raise TypeError(f"weights is {kind}; {cell} takes RnnWeights of its cell")
-    if merge not in MERGES:
-        raise ValueError(f"merge is {merge!r}; it must be one of {', '.join(MERGES)}")
-    if reverse and weights.directions == 2:
-        raise ValueError("reverse is for networks of one direction; these weights have two")
-    if clip is not None and not clip > 0:
-        raise ValueError(f"clip is {clip!r}; it must be above 0")
-    for layer in range(1, weights.layers):
-        width = weights.out_size * (weights.directions if merge == "concat" else 1)
-        if weights.sizes(layer) != width:
-            raise ValueError(
-                f"layer {layer} of the weights takes {weights.sizes(layer)} inputs; merge={merge!r} gives {width}"
-            )
-    packed = tables = None
+    options = options_of(cell, weights, batch_first, reverse, merge, clip, way)
+    random = tables = None
     if lengths is not None or batch_sizes is not None:
-        tables, packed = _tables(x, lengths, batch_sizes, batch_first)
-    options = Options(
-        weights.cell, weights.layers, weights.directions, bool(batch_first), bool(reverse), merge, weights.reset_after,
-        weights.skip_input, clip is not None, bool(dropout[0]) and weights.layers > 1, way, packed,
-    )  # fmt: skip
-    random = _random(x, *dropout) if options.dropout else None
-    h0, c0, *own = _in_rows((h0, c0, *(array for part in weights.parts for array in part)))
-    given = (x, h0, c0, tables, random, *own)
+        tables, packed = tables_in(x, lengths, batch_sizes, batch_first)
+        options = options._replace(packed=packed)
+    if dropout[0] and weights.layers > 1:
+        options, random = options._replace(dropout=True), random_of(x, *dropout)
+    h0, c0, *own = in_rows((h0, c0, *(array for part in weights.parts for array in part)))
+    given = (x, h0, c0, tables, random, None, *own)
     numbers = (float(clip),) if clip is not None else (float(dropout[0]),) if options.dropout else ()
     found: Any = forward_of(len(weights.parts))(given, tuple(options), numbers, out)
     if way != "train":
@@ -151,7 +58,7 @@ def _gradient(cell: str, dy: Any, dh_n: Any, dc_n: Any, reserve: RnnReserve) -> 
         raise TypeError(f"reserve is a {type(reserve).__name__}; it must be what {cell}_train gave")
     weights = reserve.weights
     options = Options(*reserve.options)._replace(way="backward")
-    dh_n, dc_n, *own = _in_rows((dh_n, dc_n, *(array for part in weights.parts for array in part)))
+    dh_n, dc_n, *own = in_rows((dh_n, dc_n, *(array for part in weights.parts for array in part)))
     r = reserve
     given = (r.x, dy, dh_n, dc_n, r.gates, r.saved, r.states, r.tables, r.random, *own)
     gradients: Any = iter(backward_of(len(weights.parts))(given, tuple(options), reserve.numbers))
@@ -403,7 +310,7 @@ def rnn_backward(dy: Any, dh_n: Any, reserve: RnnReserve) -> Any:
     return _gradient("rnn", dy, dh_n, None, reserve)
 
 
-def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
     p = problem
 
@@ -429,13 +336,17 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         words |= {"batch_sizes": sizes, "batch_first": False}
         x = examples.array((p.rows, p.inputs), p.dtype)
     elif p.order == "strided":
-        x = examples.array((*shape[:-1], 2 * p.inputs), p.dtype)[..., ::2]
+        x = examples.array((p.steps, p.batch + 1, p.inputs), p.dtype)[:, 1:]
     cell = p.cell.partition("_")[0]
     if p.way != "backward":
         if p.clipped:
             words["clip"] = 3.0
         if p.dropout:
             words["dropout"] = 0.5
+        if p.weights != "given":
+            from numbaprims.ops.rnn_plan import planned
+
+            return planned, (cell, x, weights), words | ({"quantize": "int8"} if p.weights == "int8" else {})
         return cell + ("_train" if p.way == "train" else ""), (x, weights), words
     table: Any = {"lstm": lstm_train, "gru": gru_train, "rnn": rnn_train}
     if p.dropout:
@@ -455,3 +366,16 @@ def _spread(rows: int, steps: int, batch: int) -> list[int]:
 
 PROBLEMS = problems(lstm, gru, rnn, lstm_train, gru_train, rnn_train, lstm_backward, gru_backward, rnn_backward)
 EXAMPLES = {"rnn": _example_call}
+
+
+def _plan(cell: str) -> Any:
+    def plan(weights: Any, **arguments: Any) -> Any:
+        from numbaprims.ops.rnn_plan import RnnPlan
+
+        return RnnPlan(cell, weights, **arguments)
+
+    return plan
+
+
+for _function in (lstm, gru, rnn):
+    _function.plan = _plan(_function.__name__)  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ is re-ordered once, when it enters; everything else stays the caller's memory.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class RnnWeights:
         _, dtype, library = enter(model, "w_hh_l0")
         if dtype not in FLOATS:
             allowed = ", ".join(LONG_NAMES[each] for each in FLOATS)
-            raise TypeError(f"w_hh_l0 is a {describe(model)}; its dtype must be one of {allowed}")
+            raise TypeError(f"w_hh_l0 is a {describe(model)}; a network takes {allowed}")
         storages = []
         for k, part in enumerate(self.parts):
             shapes = self._shapes(k // self.directions)
@@ -145,6 +146,11 @@ class RnnWeights:
 
     def __reduce__(self) -> Any:
         return RnnWeights, (self.cell, self.parts, self.directions, self.reset_after, self.skip_input)
+
+    @functools.cached_property
+    def arrays(self) -> tuple[Any, ...]:
+        """The arrays of all parts that are there, as kernels take them."""
+        return tuple(array for part in self.storages for array in part if array is not None)
 
     @property
     def out_size(self) -> int:

@@ -146,12 +146,15 @@ def _rnn(part: RnnPart, gates: Any, s: np.ndarray, h: np.ndarray, c: np.ndarray)
 
 def _lstm(part: RnnPart, gates: Any, s: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[Any, Any, Step]:
     s_i, s_f, s_g, s_o = np.split(s + _recurrent(part, h), 4, -1)
-    p_i, p_f, p_o = (0.0, 0.0, 0.0) if part.peephole is None else part.peephole
-    i, di = _gate(gates[0], s_i + p_i * c)
-    f, df = _gate(gates[1], s_f + p_f * c)
+    if part.peephole is not None:
+        s_i, s_f = s_i + part.peephole[0] * c, s_f + part.peephole[1] * c
+    i, di = _gate(gates[0], s_i)
+    f, df = _gate(gates[1], s_f)
     g, dg = _gate(gates[2], s_g)
     new_c = f * c + i * g
-    o, do = _gate(gates[3], s_o + p_o * new_c)
+    if part.peephole is not None:
+        s_o = s_o + part.peephole[2] * new_c
+    o, do = _gate(gates[3], s_o)
     new_h = o * np.tanh(new_c)
     new_h = new_h if part.w_hr is None else new_h @ part.w_hr.T
     return new_h, new_c, Step(h, c, [i, f, g, o], [di, df, dg, do], new_c)

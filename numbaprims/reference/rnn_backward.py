@@ -86,14 +86,17 @@ def _lstm(part: RnnPart, step: Step, dh: np.ndarray, dc: np.ndarray, grads: Any)
     if part.w_hr is not None:
         grads["w_hr"] += dh.T @ (o * tanh_c)
         dh = dh @ part.w_hr
-    p_i, p_f, p_o = (0.0, 0.0, 0.0) if part.peephole is None else part.peephole
     ds_o = dh * tanh_c * step.slopes[3]
-    dc = dc + dh * o * (1 - tanh_c * tanh_c) + p_o * ds_o
-    ds_i, ds_f, ds_g = dc * g * step.slopes[0], dc * c * step.slopes[1], dc * i * step.slopes[2]
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)
     if part.peephole is not None:
+        dc = dc + part.peephole[2] * ds_o
+    ds_i, ds_f, ds_g = dc * g * step.slopes[0], dc * c * step.slopes[1], dc * i * step.slopes[2]
+    before = dc * f
+    if part.peephole is not None:
+        before = before + part.peephole[0] * ds_i + part.peephole[1] * ds_f
         grads["peephole"] += np.stack([(ds_i * c).sum(0), (ds_f * c).sum(0), (ds_o * new_c).sum(0)])
     ds = np.concatenate([ds_i, ds_f, ds_g, ds_o], -1)
-    return ds, _through(part, ds, step.h, grads), dc * f + p_i * ds_i + p_f * ds_f
+    return ds, _through(part, ds, step.h, grads), before
 
 
 def _gru_after(part: RnnPart, step: Step, dh: np.ndarray, dc: np.ndarray, grads: Any) -> tuple[Any, Any, Any]:

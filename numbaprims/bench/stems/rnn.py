@@ -25,7 +25,8 @@ def cases(options: Namespace) -> list[Case]:
     more = tuple((name, True) for name in ("backward",) if getattr(options, name, False))
     found = []
     for suite, dtype, kind, row in shared.rows(options, "rnn", [("t", "n", "i", "h")], KINDS):
-        switches = tuple((name, row[name]) for name in ("layers", "directions", "lengths") if name in row)
+        forms = {name: getattr(options, name, None) or row.get(name) for name in ("layers", "directions", "lengths")}
+        switches = tuple((name, value) for name, value in forms.items() if value is True or (value or 1) > 1)
         sizes = tuple((name, row[name]) for name in "tnih")
         found.append(Case("rnn", suite, sizes, dtype, (("kind", kind), *switches, *more)))
     return found
@@ -96,22 +97,23 @@ def _ours(net: Network) -> Ours:
         forward = partial(getattr(numbaprims, name), net.x.ours, net.weights, **words)
         return Ours(lambda: forward()[0], reads, definition, part, terms)
     train, backward = getattr(numbaprims, f"{name}_train"), getattr(numbaprims, f"{name}_backward")
-    dy = None
+    y, *states, reserve = train(net.x.ours, net.weights, **words)
+    dy, none = np.ones_like(y), [None] * len(states)
 
     def both() -> Any:
-        nonlocal dy
-        y, *states, reserve = train(net.x.ours, net.weights, **words)
-        if dy is None:
-            dy = np.ones_like(y)
-        return backward(dy, *[None] * len(states), reserve)[0]
+        reserve = train(net.x.ours, net.weights, **words)[-1]
+        return backward(dy, *none, reserve)[0]
 
-    return Ours(both, reads, definition, part, terms, posed=partial(train, net.x.ours, net.weights, **words))
+    return Ours(both, reads, definition, part, terms, posed=partial(backward, dy, *none, reserve))
 
 
 def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival."""
     net = Network(case, shared.drawn(case))
-    return _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads))
+    made = _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads))
+    if case.get("backward"):
+        made.flops *= 1.5  # the gradient has two products for each of the forward pass, which is timed with it
+    return made
 
 
 def _torch(net: Network) -> dict[str, Contender]:

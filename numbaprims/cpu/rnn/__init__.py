@@ -8,7 +8,7 @@ solvers   which there are
 from __future__ import annotations
 
 from numbaprims.cpu import target
-from numbaprims.cpu.rnn.solvers import SOLVERS as SOLVERS
+from numbaprims.cpu.rnn.solvers import PREPARED as PREPARED, SOLVERS as SOLVERS
 from numbaprims.cpu.simd import lanes
 
 

@@ -40,9 +40,10 @@ ROWS = Arguments(
 )  # fmt: skip
 
 # Dropout of rows of x into rows of out, which may be the same: `table` says which row of the padded array each is,
-# random are the halves of the seed and of the offset of the stream, to which `layer` is added.
+# random are the halves of the seed and of the offset of the stream, to which `layer` is added; compute is the address
+# of the kernel of a row.
 DROPOUT = Arguments(
-    arrays=("out", "x", "table", "random"), floats=("p",), ints=("width", "out_row", "x_row", "layer")
+    arrays=("out", "x", "table", "random"), floats=("p",), ints=("width", "out_row", "x_row", "layer", "compute")
 )  # fmt: skip
 
 # A step of the gradient.  `a` times the packed weights r is what comes from the step after; dy from above; carry what a
@@ -61,3 +62,9 @@ BACK = Arguments(
         "dm_d", "dm_row", "m_d", "m_row", "room_size",
     ),
 )  # fmt: skip
+
+# Rows of x to bytes, in blocks at q.
+QUANTIZE = Arguments(arrays=("q", "x"), ints=("k", "x_row"))
+
+# The product of rows of bytes and panels of bytes, rows of out (gates, hidden).  room: a worker's sums.
+PRODUCT = Arguments(arrays=("out", "a", "r", "room"), ints=("k", "rows", "hidden", "room_size"))

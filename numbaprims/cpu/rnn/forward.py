@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from typing import Any
 
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Program, array
+import numpy as np
+
+from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Program, array, join
+from numbaprims.cpu.program_words import ARRAYS
 from numbaprims.cpu.rnn.arguments import STEP
 from numbaprims.cpu.rnn.cells import GATES, Form
-from numbaprims.cpu.rnn.network import ONE, Matrix, Network, behind, matrix, product
+from numbaprims.cpu.rnn.network import LINE, Matrix, Network, behind, matrix
 from numbaprims.cpu.simd import FLOAT_SLOT
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops._rnn_problem import C0, C_N, GATES_SAVED, H0, H_N, SAVED, STATES, W_HH, W_HR, W_IH, X, Y
+from numbaprims.ops._rnn_problem import C0, C_N, GATES_SAVED, H0, H_N, PREPARED, SAVED, STATES, W_HH, W_HR, W_IH, X, Y
 
 
 @dataclasses.dataclass
@@ -47,12 +52,29 @@ class Forward(Network, abc.ABC):
 
     #: Whether a step reads one state and writes another.
     flips = True
+    turns: list[Bind]
 
     def program(self) -> Program:
-        p, x = self.p, self.inputs()
+        p, inference = self.p, self.p.way == "inference"
+        #: What the next layer reads; everything else of a layer is free behind it.
+        count = min(2, p.layers - 1) if inference else 0
+        self.turns = [self.region(p.rows * p.width, p.dtype) for _ in range(count)]
+        x = self.inputs()
+        start = self.used
         for layer in range(p.layers):
             x = self.layer(layer, x)
+            if inference:
+                self.used = start
         return self.joined()
+
+    def prepare(self, weights: list[Any]) -> np.ndarray:
+        """What programs of these weights read, made once."""
+        self.program()
+        memory = np.zeros(self.kept + LINE, np.uint8)
+        memory = memory[-memory.ctypes.data % LINE :]
+        arrays = [*[None] * PREPARED, memory, *weights]
+        make_launcher(join(self.packing))(*arrays[:ARRAYS], more=arrays[ARRAYS:])
+        return memory
 
     def inputs(self) -> Matrix:
         """x as one matrix: its own rows where they are evenly apart, else a copy of them, packed."""
@@ -97,7 +119,7 @@ class Forward(Network, abc.ABC):
         self.ends(layer, h, c)
         last = layer == p.layers - 1
         if self.adds or (last and self.copies):
-            y = self.merged(y, last)
+            y = self.merged(layer, y, last)
         if p.dropout and not last:
             place = self.region(p.rows * p.width, p.dtype)
             self.dropped(layer, place, y, p.dtype, p.width)
@@ -124,7 +146,8 @@ class Forward(Network, abc.ABC):
             return self.packed(array(STATES, first), p.dtype, wide)
         if layer == p.layers - 1 and not self.copies:
             return Matrix(array(Y), p.dtype, p.lies.y[1], p.lies.y[0])
-        return self.packed(self.region(p.rows * wide, p.dtype), p.dtype, wide)
+        read_next = layer < p.layers - 1 and not self.adds
+        return self.packed(self.turns[layer % 2] if read_next else self.region(p.rows * wide, p.dtype), p.dtype, wide)
 
     def input_products(self, layer: int, x: Matrix) -> Matrix:
         """The input product of all steps, one matrix a direction, one behind the other."""
@@ -145,10 +168,8 @@ class Forward(Network, abc.ABC):
                         x_row=row, x_column=x.column, out_row=wide,
                     )  # fmt: skip
             else:
-                made = product(
-                    self.target, p.rows, wide, inputs, (p.dtype, self.compute), (row, x.column), (1, inputs), wide
-                )
-                self.add(made, out, x.place, array(p.number(layer, d, W_IH)), floats=ONE)
+                kinds, weight = (p.dtype, self.compute), array(p.number(layer, d, W_IH))
+                self.multiply(out, x.place, weight, p.rows, wide, inputs, kinds, (row, x.column))
         if batch_major:
             return Matrix(place, self.compute, p.steps * wide, wide)
         return self.packed(place, self.compute, wide)
@@ -214,7 +235,7 @@ class Forward(Network, abc.ABC):
                     behind(c, d * p.batch * p.hidden * self.item), (self.compute, p.dtype), self.table("inverse"),
                 )  # fmt: skip
 
-    def merged(self, y: Matrix, last: bool) -> Matrix:
+    def merged(self, layer: int, y: Matrix, last: bool) -> Matrix:
         """The sum of two directions, and packed rows where they belong."""
         p = self.p
         second = p.state if self.adds else 0
@@ -222,6 +243,6 @@ class Forward(Network, abc.ABC):
             t, n, _ = p.lies.y
             self.unpacked(array(Y), p.lies.y, y, p.width, second)
             return Matrix(array(Y), p.dtype, n, t)
-        place = self.region(p.rows * p.width, p.dtype)
+        place = self.turns[layer % 2] if self.turns else self.region(p.rows * p.width, p.dtype)
         self.rows(p.rows, p.width, place, y.place, (p.dtype, p.dtype), x_row=y.row, second=second)
         return self.packed(place, p.dtype, p.width)

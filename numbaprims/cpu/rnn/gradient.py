@@ -304,4 +304,4 @@ class Gradient(Network):
             tiles = groups * p.directions
             phases.append(Phase(make_back_step(form), tiles, self.chunk(tiles), block=number))
         run = Run(tuple(phases), tuple(blocks), p.steps)
-        self.add(Program((run,), worker=room, parallel=self.worth_threads()), *places)
+        self.add(Program((run,), worker=room), *places)

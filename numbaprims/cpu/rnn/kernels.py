@@ -8,25 +8,32 @@ cache, and end in the new state of these units while they lie there.
 from __future__ import annotations
 
 import functools
-import math
 
-from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.pointwise.form import ARGS as RUN
+from numbaprims.cpu.random.kernels import OUT, X
 from numbaprims.cpu.rnn.arguments import BACK, DROPOUT, NUMBERS, PACK, ROWS, STEP
 from numbaprims.cpu.rnn.cells import Form, end_rows
 from numbaprims.cpu.rnn.cells_backward import end_backward
 from numbaprims.cpu.simd import (
+    FLOAT_SLOT,
     address_of,
     advance,
+    call_range,
     load_wide_first,
     load_wide_rows,
     load_wide_scalar,
     load_word,
+    pointer_from_address,
     scalar,
+    stack_words,
     store,
     store_first,
     store_narrow_first,
     store_narrow_scalar,
     store_rows,
+    store_scalar,
+    store_word,
     tile_add,
     tile_load,
     tile_multiply,
@@ -34,7 +41,6 @@ from numbaprims.cpu.simd import (
     transpose,
     zeros,
 )
-from numbaprims.philox import MULTIPLIERS, ROUNDS, WEYL
 
 #: Rows of a block: their sums stay in the first- or second-level cache from kc to kc.
 BLOCK = 48
@@ -274,47 +280,26 @@ def make_rows(source: str, result: str, W: int) -> RangeKernel:
     return rnn_rows
 
 
-MULTIPLY_0, MULTIPLY_1, WEYL_0, WEYL_1 = (*MULTIPLIERS, *WEYL)
-LOW = 0xFFFFFFFF
-
-
-@helper
-def random_block(block, seed, offset):  # type: ignore[no-untyped-def]
-    """Four words of 32 bits of a stream, as `numbaprims.philox`."""
-    c0, c1, c2, c3 = block & LOW, (block >> 32) & LOW, offset & LOW, (offset >> 32) & LOW
-    k0, k1 = seed & LOW, (seed >> 32) & LOW
-    for _ in range(ROUNDS):
-        # products of 32 by 32 bits, whose upper half is taken without the sign
-        p0, p1 = MULTIPLY_0 * c0, MULTIPLY_1 * c2
-        c0, c1, c2, c3 = ((p1 >> 32) & LOW) ^ c1 ^ k0, p1 & LOW, ((p0 >> 32) & LOW) ^ c3 ^ k1, p0 & LOW
-        k0, k1 = (k0 + WEYL_0) & LOW, (k1 + WEYL_1) & LOW
-    return c0, c1, c2, c3
-
-
 @functools.cache
 def make_dropout(source: str, result: str) -> RangeKernel:
-    """Rows lo ... hi - 1: an element is kept where its word of the stream is at least p 2**32, and divided by 1 - p."""
+    """Rows lo ... hi - 1, by the kernel of the stem random at the argument `compute`."""
     types = DROPOUT.types(out=result, x=source, table="i64", random="i64")
-    compute = "f64" if source == "f64" else "f32"
+    n, tile, first = (RUN.slot(name) for name in ("n", "tile", "first"))
 
     @range_kernel("rnn_dropout", types, spec=(source, result))
     def rnn_dropout(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        width, table = args.width, address_of(args.table)
+        width, table, compute = args.width, address_of(args.table), args.compute
         random = address_of(args.random)
-        seed = load_word(random, 0) + (load_word(random, 1) << 32)
-        offset = load_word(random, 2) + (load_word(random, 3) << 32) + args.layer
-        least = int(math.ceil(args.p * 4294967296.0))
-        factor = 1.0 / (1.0 - args.p) if args.p < 1.0 else 0.0
+        run = stack_words(80)
+        store_scalar(pointer_from_address(run, "f64"), FLOAT_SLOT, args.p)
+        store_word(run, FLOAT_SLOT + 1, load_word(random, 0) + (load_word(random, 1) << 32))
+        store_word(run, FLOAT_SLOT + 2, load_word(random, 2) + (load_word(random, 3) << 32) + args.layer)
+        store_word(run, n, width)
+        store_word(run, tile, width)
         for j in range(lo, hi):
-            out, x = advance(args.out, j * args.out_row), advance(args.x, j * args.x_row)
-            start = (load_word(table, j) if table != 0 else j) * width
-            w0 = w1 = w2 = w3 = 0
-            for e in range(width):
-                place = (start + e) % 4
-                if e == 0 or place == 0:
-                    w0, w1, w2, w3 = random_block((start + e) // 4, seed, offset)
-                word = w0 if place == 0 else w1 if place == 1 else w2 if place == 2 else w3
-                value = load_wide_scalar(x, e)
-                store_narrow_scalar(out, e, scalar(factor if word >= least else 0.0, compute) * value)
+            store_word(run, OUT, address_of(advance(args.out, j * args.out_row)))
+            store_word(run, X, address_of(advance(args.x, j * args.x_row)))
+            store_word(run, first, (load_word(table, j) if table != 0 else j) * width)
+            call_range(compute, run, worker, 0, 1)
 
     return rnn_dropout

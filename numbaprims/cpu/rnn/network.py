@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from numbaprims.cpu.gemm import SOLVERS as PRODUCTS
+from numbaprims.cpu.gemm import PREPARED as PACKED, SOLVERS as PRODUCTS
 from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
+from numbaprims.cpu.random.kernels import form_of, make_kernel
 from numbaprims.cpu.rnn.arguments import DROPOUT, NUMBERS, ROWS
 from numbaprims.cpu.rnn.kernels import make_dropout, make_numbers, make_rows
 from numbaprims.cpu.simd import lanes
-from numbaprims.dispatch.solver import default_config
+from numbaprims.dispatch.solver import Config, default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
 from numbaprims.ops._rnn_problem import (
@@ -18,6 +19,7 @@ from numbaprims.ops._rnn_problem import (
     B_IH,
     B_RANDOM,
     PEEPHOLE,
+    PREPARED,
     RANDOM,
     TABLES,
     W_HH,
@@ -29,8 +31,13 @@ from numbaprims.ops._rnn_problem import (
 from numbaprims.ops.epilogue import Activation
 
 LINE = 64
-#: Bytes that rows of a copy move at a time, about.
-CHUNK = 1 << 15
+#: Bytes that rows of a copy move at a time, about, and how many of these are worth waking other threads for.
+CHUNK, WORTH = 1 << 15, 4
+#: Bytes of k in a block of the solvers of products that pack.
+KC = 4096
+PACKING = ("blocked", "private", "direct", "prepacked")
+#: Phases of one worker that a step has to be longer than for several.
+WAKING = 10.0
 #: The floats of a product: alpha, beta, and none of an activation.
 ONE = (1.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -57,9 +64,18 @@ def product(
 ) -> Program:  # fmt: skip
     """The program of out (m, n, rows `out` apart) = a b, where `adds` += ."""
     problem = _posed(m, n, k, dtypes, a, b, out, adds)
-    solver = _best(problem, target)
-    program: Program = solver.program(problem, target, default_config(solver, problem, target))
+    return _program(_best(problem, target), problem, target)
+
+
+def _program(solver: Any, problem: GemmProblem, target: Any) -> Program:
+    program: Program = solver.program(problem, target, _config(solver, problem, target))
     return program
+
+
+def _config(solver: Any, problem: GemmProblem, target: Any) -> Config:
+    """With blocks of k that are the same in all solvers that pack, so that a plan gives the bits of a call."""
+    config = default_config(solver, problem, target)
+    return {**config, "kc": KC // DTYPES[problem.accumulate].itemsize} if solver.name in PACKING else config
 
 
 def product_time(target: Any, m: int, n: int, k: int, dtypes: tuple[str, str]) -> float:
@@ -90,6 +106,8 @@ class Network:
     """Makes the program of a problem."""
 
     tables_at = TABLES
+    #: Whether its programs read what a plan has made of the weights.
+    reads_prepared = False
 
     def __init__(self, problem: RnnProblem, target: Any) -> None:
         self.p, self.target = problem, target
@@ -97,18 +115,27 @@ class Network:
         self.item = DTYPES[self.compute].itemsize
         self.W = lanes(self.compute, target.vector_bytes)
         self.parts: list[Part] = []
-        self.used = 0
+        #: Scratch memory that is taken, and was at most.
+        self.used = self.most = 0
+        #: With a plan, what is run once, and the bytes of what it leaves.
+        self.prepared = problem.weights != "given" and self.reads_prepared
+        self.packing: list[Part] = []
+        self.kept = 0
         self.widened: dict[int, Bind] = {}
         p = problem
         self.tables = table_parts(p.rows, p.steps, p.batch)
 
     # ---------------------------------------------------------------- memory and small phases
 
-    def region(self, elements: int, dtype: str = "") -> Bind:
-        """Scratch memory."""
-        place = scratch(self.used)
-        self.used += -(-elements * DTYPES[dtype or self.compute].itemsize // LINE) * LINE + LINE
-        return place
+    def region(self, elements: int, dtype: str = "", *, once: bool = False) -> Bind:
+        """Scratch memory; of what is made `once` of the weights a plan's."""
+        size = -(-elements * DTYPES[dtype or self.compute].itemsize // LINE) * LINE + LINE
+        if once and self.prepared:
+            self.kept += size
+            return array(PREPARED, self.kept - size)
+        self.used += size
+        self.most = max(self.most, self.used)
+        return scratch(self.used - size)
 
     def table(self, name: str) -> Bind | None:
         return array(self.tables_at, 8 * self.tables[name]) if self.p.lengths else None
@@ -116,8 +143,21 @@ class Network:
     def given(self, number: int) -> Bind | None:
         return array(number) if number in self.p.lies.given else None
 
-    def add(self, program: Program, *arrays: Bind | None, floats: tuple[Any, ...] = ()) -> None:
-        self.parts.append(Part(program, arrays, floats))
+    def add(self, program: Program, *arrays: Bind | None, floats: tuple[Any, ...] = (), once: bool = False) -> None:
+        (self.packing if once and self.prepared else self.parts).append(Part(program, arrays, floats))
+
+    def multiply(
+        self, out: Bind, x: Bind, w: Bind, m: int, n: int, k: int, dtypes: tuple[str, str], a: tuple[int, int]
+    ) -> None:  # fmt: skip
+        """out (m, n) = x times the rows of a weight, which a plan has packed where the best solver would."""
+        problem = _posed(m, n, k, dtypes, a, (1, k), n, False)
+        solver, packed = _best(problem, self.target), None
+        if self.prepared and PACKED.why_not(problem, self.target) is None:
+            packing, size = PACKED.packing(problem, self.target, _config(PACKED, problem, self.target))
+            packed = self.region(size, "u8", once=True)
+            self.add(packing, packed, None, w, None, None, packed, once=True)
+            solver = PACKED if solver.name in PACKING else solver
+        self.add(_program(solver, problem, self.target), out, x, w, None, None, packed, floats=ONE)
 
     def rows(
         self, count: int, width: int, out: Bind | None, x: Bind | None, dtypes: tuple[str, str],
@@ -130,7 +170,7 @@ class Network:
         } | ints  # fmt: skip
         W = lanes("f64" if "f64" in dtypes else "f32", self.target.vector_bytes)
         each = max(1, CHUNK // (1 + width * self.item))
-        program = Program.of(ROWS, values, [(make_rows(*dtypes, W), count, each)])
+        program = Program.of(ROWS, values, [(make_rows(*dtypes, W), count, each)], parallel=count > WORTH * each)
         self.add(program, out, x or out, table)
 
     def numbers(self, layer: int, row: int) -> tuple[Bind, int]:
@@ -138,12 +178,12 @@ class Network:
         p = self.p
         apart = p.cell == "gru" and p.reset_after
         count = p.gates + apart + (3 if p.cell == "lstm" else 0)
-        place = self.region(p.directions * count * row)
+        place = self.region(p.directions * count * row, once=True)
         kernel = make_numbers(p.dtype, self.compute, p.gates, apart, self.W)
         for d in range(p.directions):
             program = Program.of(NUMBERS, {"hidden": p.hidden, "row": row}, [(kernel, 1, 1)], parallel=False)
             given = (self.given(p.number(layer, d, which)) for which in (B_IH, B_HH, PEEPHOLE))
-            self.add(program, behind(place, d * count * row * self.item), *given)
+            self.add(program, behind(place, d * count * row * self.item), *given, once=True)
         return place, count
 
     def packed(self, place: Bind, dtype: str, width: int) -> Matrix:
@@ -154,8 +194,10 @@ class Network:
         """Rows behind a layer with elements dropped, in `dtype`; their places are those of the padded array."""
         p = self.p
         random = array(B_RANDOM if p.way == "backward" else RANDOM)
-        ints = {"width": width, "out_row": width, "x_row": x.row, "layer": layer}
-        program = Program.of(DROPOUT, ints, [(make_dropout(x.dtype, dtype), p.rows, max(1, p.rows // 32))])
+        compute = make_kernel(form_of("dropout", dtype, self.target, source=x.dtype))
+        ints = {"width": width, "out_row": width, "x_row": x.row, "layer": layer, "compute": compute.address}
+        phase = make_dropout(x.dtype, dtype), p.rows, max(1, p.rows // 32)
+        program = Program.of(DROPOUT, ints, [phase], keep=(compute,))
         self.add(program, to, x.place, self.table("gather"), random, floats=(0,))
 
     def unpacked(self, out: Bind, lies: tuple[int, int, int], x: Matrix, width: int, second: int) -> None:
@@ -182,7 +224,7 @@ class Network:
         return self.widened[number]
 
     def joined(self) -> Program:
-        return join(self.parts, shared=self.used)
+        return join(self.parts, shared=self.most, parallel=self.worth_threads())
 
     @property
     def adds(self) -> bool:
@@ -193,9 +235,17 @@ class Network:
         return any(self.p.has(layer, d, PEEPHOLE) for d in range(self.p.directions))
 
     def worth_threads(self) -> bool:
-        """Whether a step is longer than it takes several workers to begin and end it."""
-        p, rates = self.p, self.target.rates
-        return bool(p.flops() / p.layers / p.steps / rates.flops(self.W) > 2.0 * rates.phase)
+        """Whether a step is longer than it takes several workers to begin and end it.
+
+        LSTMs of 128 units and one sequence took two threads as long as one, those of 64 and 16 sequences too; of 32
+        units threads took three times as long.
+        """
+        return self.step_time() > WAKING * self.target.rates.phase
+
+    def step_time(self) -> float:
+        """Seconds of a layer's step."""
+        p = self.p
+        return float(p.flops() / p.layers / p.steps / self.target.rates.flops(self.W))
 
     def chunk(self, tiles: int) -> int:
         """Groups that a worker keeps from step to step."""

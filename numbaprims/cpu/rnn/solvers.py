@@ -10,7 +10,8 @@ from numbaprims.cpu.rnn.arguments import PACK
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.gradient import Gradient
 from numbaprims.cpu.rnn.kernels import BLOCK, make_cells, make_pack, make_step
-from numbaprims.cpu.rnn.network import ONE, Matrix, behind, product, product_time
+from numbaprims.cpu.rnn.network import CHUNK, ONE, WORTH, Matrix, behind, product, product_time
+from numbaprims.cpu.rnn.quantized import Quantized
 from numbaprims.cpu.rnn.tiles import best_height, kc_of
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
@@ -21,6 +22,8 @@ from numbaprims.ops._rnn_problem import W_IH
 class _Panels(Forward):
     """Recurrent weights are packed once, and each worker keeps its groups of units from step to step."""
 
+    reads_prepared = True
+
     def steps(self, layer: int, stages: list[Stage]) -> None:
         p, item = self.p, self.item
         phases, blocks, room, places = [], list[Block](), 0, list[Bind | None]()
@@ -29,12 +32,14 @@ class _Panels(Forward):
             mr, wide = best_height(gates * nv, p.batch, self.target), gates * nv * self.W
             groups = -(-units // (nv * self.W))
             size = groups * k * wide
-            panels = self.region(p.directions * size)
+            panels = self.region(p.directions * size, once=True)
             for d in range(p.directions):
                 ints = {"k": k, "hidden": units, "first": stage.first, "w_row": k}
                 kernel = make_pack(p.dtype, self.compute, gates, nv, self.W)
                 to, source = behind(panels, d * size * item), array(p.number(layer, d, stage.weight))
-                self.add(Program.of(PACK, ints, [(kernel, groups, max(1, groups // 8))]), to, source)
+                pack = [(kernel, groups, max(1, groups // 8))]
+                program = Program.of(PACK, ints, pack, parallel=size * item > WORTH * CHUNK)
+                self.add(program, to, source, once=True)
             stage.given["r"] = panels
             kc = kc_of(self.target, k, mr, p.batch, wide * item)
             blocks.append(stage.block(len(places), groups=groups, kc=kc, r_d=size, room_size=BLOCK * wide))
@@ -43,7 +48,7 @@ class _Panels(Forward):
             tiles = groups * p.directions
             phases.append(Phase(make_step(stage.form._replace(MR=mr)), tiles, self.chunk(tiles), block=number))
         run = Run(tuple(phases), tuple(blocks), p.steps)
-        self.add(Program((run,), worker=room, parallel=self.worth_threads()), *places, floats=(0,))
+        self.add(Program((run,), worker=room), *places, floats=(0,))
 
 
 class _Products(Forward):
@@ -77,7 +82,7 @@ class _Products(Forward):
                 groups = -(-fixed["hidden"] // (form.NV * self.W))
                 phase = Phase(make_cells(form), p.directions * groups, 1)
                 run = Run((phase,), (cells.block(0, groups=groups, first=step),))
-                self.add(Program((run,), parallel=self.worth_threads()), *cells.given.values(), floats=(0,))
+                self.add(Program((run,)), *cells.given.values(), floats=(0,))
 
     def of_inputs(self, layer: int, step: int, d: int, g: Bind | None) -> None:
         """The input product of a step, a product for each gate."""
@@ -119,6 +124,39 @@ class _StepByStep(_Products):
     once = False
 
 
+class Moved:
+    """What estimates count: products, and the weights that they read."""
+
+    def __init__(self, problem: Any, target: Any) -> None:
+        self.p, self.target = problem, target
+        self.dtype = DTYPES[problem.dtype].accumulate
+        self.states = self.weights(problem.state)
+        self.all = sum(self.weights(problem.inputs_of(k) + problem.state) for k in range(problem.layers))
+
+    def weights(self, width: int) -> float:
+        """Bytes of a layer's weights of so many columns."""
+        p = self.p
+        return float(p.directions * p.gates * p.hidden * width * DTYPES[self.dtype].itemsize)
+
+    def product(self, rows: int, units: int, width: int, dtype: str = "") -> float:
+        return product_time(self.target, rows, units, width, (dtype or self.dtype, self.dtype))
+
+    def inputs(self) -> float:
+        """Seconds of the input products of all steps."""
+        p, total = self.p, 0.0
+        for layer in range(p.layers):
+            once = p.directions * self.product(p.rows, p.gates * p.hidden, p.inputs_of(layer), p.dtype)
+            total += max(once, self.weights(p.inputs_of(layer)) / self.target.bandwidth(self.all))
+        return total
+
+    def steps(self, work: float, weights: float) -> float:
+        """Seconds of all steps of a layer, each of so much work on weights, which the first finds with all others."""
+        read = weights / self.target.bandwidth(weights)
+        return max(work, weights / self.target.bandwidth(self.all)) + (self.p.steps - 1) * max(work, read) + (
+            self.p.steps * self.target.rates.phase
+        )  # fmt: skip
+
+
 class _Rnn(Solver):
     """One program for the whole sequence."""
 
@@ -127,6 +165,8 @@ class _Rnn(Solver):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.way == "backward":
             return "it has no gradient of its own"
+        if problem.weights == "int8":
+            return "it multiplies weights as they were given"
         return None
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -147,16 +187,27 @@ class Persistent(_Rnn):
         return None
 
     def estimate(self, problem: Any, target: Any) -> float:
-        p, rates = problem, target.rates
-        flops = rates.flops(lanes(DTYPES[p.dtype].accumulate, target.vector_bytes))
-        weights = p.gates * p.hidden * p.state * DTYPES[DTYPES[p.dtype].accumulate].itemsize
-        step = max(p.flops() / (0.9 * flops) / p.steps, weights * p.layers * p.directions / target.bandwidth(weights))
-        return float(rates.call + p.steps * (step + p.layers * rates.phase))
+        p, rates, moved = problem, target.rates, Moved(problem, target)
+        flops, weights = 0.9 * rates.flops(lanes(DTYPES[p.dtype].accumulate, target.vector_bytes)), moved.states
+        if p.weights == "int8":  # four products a lane, a byte for four
+            flops, weights = 4.0 * flops, weights / 4.0
+        work = 2.0 * p.batch * p.directions * p.gates * p.hidden * p.state / flops
+        pack = 0.0
+        if p.weights == "given":  # packing reads each weight, and fetches and writes its line of the panels
+            pack = 3.0 * weights / target.bandwidth(moved.all + weights * p.layers)
+        step = max(work, weights / target.bandwidth(weights)) + rates.phase
+        return float(rates.call + moved.inputs() + p.layers * (pack + p.steps * step))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.way == "backward":
             return self.gradient(problem, target).program()
-        return super().program(problem, target, config)
+        return self.made(problem, target).program()
+
+    def made(self, problem: Any, target: Any) -> Forward:
+        return (Quantized if problem.weights == "int8" else self.network)(problem, target)
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        return self.made(problem, target).prepare(weights)
 
 
 class SingleGemm(_Rnn):
@@ -166,11 +217,9 @@ class SingleGemm(_Rnn):
     network = _Products
 
     def estimate(self, problem: Any, target: Any) -> float:
-        p = problem
-        dtype = DTYPES[p.dtype].accumulate
-        once = product_time(target, p.rows, p.gates * p.hidden, p.inputs, (p.dtype, dtype))
-        each = product_time(target, p.batch, p.gates * p.hidden, p.state, (dtype, dtype)) + target.rates.phase
-        return float(p.layers * p.directions * (once + p.steps * each))
+        p, moved = problem, Moved(problem, target)
+        step = p.directions * moved.product(p.batch, p.gates * p.hidden, p.state)
+        return float(moved.inputs() + p.layers * moved.steps(step, moved.states))
 
 
 class StepByStep(_Rnn):
@@ -187,18 +236,18 @@ class StepByStep(_Rnn):
         return super().why_not(problem, target)
 
     def estimate(self, problem: Any, target: Any) -> float:
-        p = problem
-        dtype = DTYPES[p.dtype].accumulate
-        each = product_time(target, p.batch, p.hidden, p.inputs, (p.dtype, dtype)) + product_time(
-            target, p.batch, p.hidden, p.state, (dtype, dtype)
-        )
-        return float(p.layers * p.directions * p.steps * (p.gates * each + target.rates.phase))
+        p, moved, total = problem, Moved(problem, target), 0.0
+        for layer in range(p.layers):
+            widths = (p.inputs_of(layer), p.state)
+            each = sum(moved.product(p.batch, p.hidden, width) for width in widths)
+            total += moved.steps(p.directions * p.gates * each, moved.weights(sum(widths)))
+        return total
 
 
 class _Scalars(_Panels):
     def __init__(self, problem: Any, target: Any) -> None:
         super().__init__(problem, target)
-        self.W = 1
+        self.W, self.prepared = 1, False
 
 
 class _ScalarGradient(Gradient):
@@ -213,6 +262,9 @@ class Naive(Persistent):
     name = "naive"
     network, gradient = _Scalars, _ScalarGradient
 
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return "it multiplies weights as they were given" if problem.weights == "int8" else None
+
     def estimate(self, problem: Any, target: Any) -> float:
         weights = problem.gates * problem.hidden * problem.state * 8
         time = problem.flops() / target.rates.clock + weights / target.rates.memory
@@ -220,3 +272,4 @@ class Naive(Persistent):
 
 
 SOLVERS = (Persistent(), SingleGemm(), StepByStep(), Naive())
+PREPARED = SOLVERS[0]

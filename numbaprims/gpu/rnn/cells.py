@@ -36,10 +36,11 @@ GPU = Machine(_exp, _expm1, divide_value)
 #: c of all times, or n's recurrent sum; p0, p1: peepholes of each direction.
 ARRAYS = ("s", "g", "h", "hx", "c", "y", "m", "saved", "p0", "p1")
 #: Strides: `_d` from one direction to the other, `_row` from one sequence to the next, `_step` from one time to the
-#: next (from one packed row to the next where there are lengths); hidden: from one gate to the next.
+#: next (from one packed row to the next where there are lengths), `_gate` and hidden from one gate to the next; given:
+#: from s to the input products, which a persistent kernel has beside them.
 INTS = (
-    "s_d", "s_row", "hidden", "g_d", "g_row", "g_step", "h_d", "h_row", "c_d", "y_d", "y_row", "y_step", "saved_d",
-    "saved_step", "m_d",
+    "s_d", "s_row", "s_gate", "hidden", "g_d", "g_row", "g_step", "h_d", "h_row", "c_d", "y_d", "y_row", "y_step",
+    "saved_d", "saved_step", "m_d", "given",
 )  # fmt: skip
 
 
@@ -54,6 +55,8 @@ class Form(NamedTuple):
     saves: bool = False
     ends: bool = True
     """Whether the result is the state; else it goes on to another product."""
+    persistent: bool = False
+    """Whether other blocks take hx in the launch that writes it, so that it has a place of its own."""
 
     @property
     def text(self) -> str:
@@ -142,9 +145,11 @@ class End(Place):
             return at_most(at_least(x, 0.0 - most), most)
 
         def sums(k: int) -> Value:
-            return self.load("s", s_at + word("hidden") * k)
+            return self.load("s", s_at + word("s_gate") * k)
 
         def given(k: int) -> Value:
+            if form.persistent:
+                return self.load("s", s_at + word("given") + word("s_gate") * k)
             return self.load("g", g_at + word("hidden") * k)
 
         kept: dict[int, Value] = {}
@@ -188,7 +193,7 @@ class End(Place):
             self.store("m", d * word("m_d") + row * word("hidden") + unit, h)
             return
         self.store("h", h_at, h)
-        if form.dtype != form.compute:
+        if form.persistent or form.dtype != form.compute:
             self.store("hx", h_at, h)
         self.store("y", d * word("y_d") + at * word("y_step") + row * word("y_row") + unit, h)
 

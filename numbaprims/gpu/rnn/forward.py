@@ -47,7 +47,6 @@ class Forward(Network):
         p, train, D = self.p, self.p.way == "train", self.p.directions
         g = self.input_products(layer, x)
         h = self.region("h", D * p.batch * p.state)
-        hx = h if p.dtype == self.compute else self.region("hx", D * p.batch * p.state, p.dtype)
         c = self.region("c", D * p.batch * p.hidden)
         y, order, first = self.outputs(layer), self.table("order"), layer * D * p.batch
         h0, c0 = self.given(H0), self.given(C0)
@@ -55,8 +54,7 @@ class Forward(Network):
         c0 = c0 and behind(c0, first * p.hidden * self.small)
         each: dict[str, Any] = {"planes": D, "x_plane": p.batch * p.state, "out_plane": p.batch * p.state}
         self.rows(p.batch, p.state, h, h0, (p.dtype, self.compute), order, **each)
-        if hx is not h:
-            self.rows(p.batch, p.state, hx, h0, (p.dtype, p.dtype), order, **each)
+        hx = self.operand(h, h0, each)
         if train:
             to = behind(y.place, -p.batch * y.row * self.small)
             each |= {"out_plane": p.state, "out_row": y.row}
@@ -71,7 +69,22 @@ class Forward(Network):
         self.loop(layer, g, h, hx, c, y)
         self.ends(first, h, c)
         last = layer == p.layers - 1
-        return self.merged(layer, y, last) if self.adds or (last and self.copies) else y
+        if self.adds or (last and self.copies):
+            y = self.merged(layer, y, last)
+        if p.dropout and not last:
+            place = self.region("dropped", p.rows * p.width, p.dtype)
+            self.dropped(layer, place, y, p.dtype, p.width)
+            y = self.packed(place, p.dtype, p.width)
+        return y
+
+    def operand(self, h: Part, h0: Part | None, each: dict[str, Any]) -> Part:
+        """Where the states lie that a step's product takes."""
+        p = self.p
+        if p.dtype == self.compute:
+            return h
+        hx = self.region("hx", p.directions * p.batch * p.state, p.dtype)
+        self.rows(p.batch, p.state, hx, h0, (p.dtype, p.dtype), self.table("order"), **each)
+        return hx
 
     @property
     def copies(self) -> bool:
@@ -160,9 +173,11 @@ class Forward(Network):
                 number == len(kinds) - 1,
             )  # fmt: skip
             ints = {
-                "s_d": N * gates * units, "s_row": gates * units, "hidden": H, "g_d": p.rows * wide, "g_row": g.row,
+                "s_d": N * gates * units, "s_row": gates * units, "s_gate": units, "hidden": H,
+                "g_d": p.rows * wide, "g_row": g.row,
                 "g_step": g.step, "h_d": N * P, "h_row": P, "c_d": N * H, "y_d": P, "y_row": y.row, "y_step": y.step,
                 "saved_d": (N + p.rows) * H, "saved_step": H * (1 if p.lengths else N), "m_d": N * H,
+                "given": 0,
             }  # fmt: skip
             pointers = (s, g.place, h, hx, c, y.place, m, saved, *peepholes)
             values = values_of(pointers, *(ints[name] for name in INTS))

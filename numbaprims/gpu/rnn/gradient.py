@@ -49,6 +49,8 @@ class Gradient(Network):
             dy = self.packed(self.region("dy", p.rows * p.width), self.compute, p.width)
             self.rows(p.rows, p.width, dy.place, None, (self.compute, self.compute))
         for layer in range(p.layers - 1, -1, -1):
+            if p.dropout and layer < p.layers - 1:
+                self.dropped(layer, dy.place, dy, self.compute, p.width)
             dy = self.back(layer, dy)
         self.unpacked(Part(DX), p.lies.y[:2], dy, p.inputs, 0)
         return Program(self.steps, self.regions)
@@ -103,12 +105,15 @@ class Gradient(Network):
             return self.packed_wide("x", Part(B_X), p.lies.x, p.inputs)
         states = self.states(layer - 1)
         source = behind(states.place, p.batch * states.row * self.small)
-        if p.dtype == self.compute and not self.adds:
+        if p.dtype == self.compute and not self.adds and not p.dropout:
             return Matrix(source, p.dtype, states.row, 0)
         place = self.region("x", p.rows * p.width)
         second = p.state if self.adds else 0
         self.rows(p.rows, p.width, place, source, (p.dtype, self.compute), x_row=states.row, second=second)
-        return Matrix(place, self.compute, p.width, 0)
+        x = Matrix(place, self.compute, p.width, 0)
+        if p.dropout:
+            self.dropped(layer - 1, place, x, self.compute, p.width)
+        return x
 
     def multiply(
         self, sizes: tuple[int, int, int], a: tuple[int, int], b: tuple[int, int], places: tuple[Part, Part, Part],

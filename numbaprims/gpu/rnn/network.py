@@ -8,10 +8,11 @@ from typing import Any
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.gemm import SOLVERS as PRODUCTS
-from numbaprims.gpu.launch import Loop, Nested, Part, Program, Step, Values, step
+from numbaprims.gpu.launch import Loop, Nested, Part, Program, Step, Together, Values, step
+from numbaprims.gpu.rnn.dropout import blocks_of, least_and_factor, make_dropout
 from numbaprims.gpu.rnn.rows import MOST_BLOCKS, THREADS, make_rows
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
-from numbaprims.ops._rnn_problem import PEEPHOLE, TABLES, RnnProblem, table_parts
+from numbaprims.ops._rnn_problem import B_RANDOM, PEEPHOLE, RANDOM, TABLES, RnnProblem, table_parts
 from numbaprims.ops.epilogue import Activation
 
 #: The floats of a product that is neither scaled nor added to anything, and of one that is added to its result.
@@ -65,7 +66,7 @@ class Network:
         self.p, self.target = problem, target
         self.compute = DTYPES[problem.dtype].accumulate
         self.item, self.small = DTYPES[self.compute].itemsize, DTYPES[problem.dtype].itemsize
-        self.steps: list[Step | Nested | Loop] = []
+        self.steps: list[Step | Nested | Loop | Together] = []
         self.regions: dict[str, int] = {}
         self.tables = table_parts(problem.rows, problem.steps, problem.batch)
 
@@ -119,6 +120,16 @@ class Network:
         blocks = min(MOST_BLOCKS, -(-count * width // THREADS))
         made = values_of((out, x, added, table), *numbers)
         self.steps.append(step(make_rows(*dtypes), (blocks, planes), made))
+
+    def dropped(self, layer: int, to: Part, x: Matrix, dtype: str, width: int) -> None:
+        """Rows behind a layer with elements dropped, in `dtype`; they may go where they came from."""
+        p, each = self.p, blocks_of(width)
+        random = Part(B_RANDOM if p.way == "backward" else RANDOM)
+        numbers = (p.rows * each, each, width, width, x.row, layer)
+        made = values_of((to, x.place, self.table("gather"), random), *numbers)
+        blocks = min(MOST_BLOCKS, -(-p.rows * each // THREADS))
+        kernel = make_dropout(x.dtype, dtype, p.lengths)
+        self.steps.append(step(kernel, blocks, joined(made, lambda arrays, floats, at: least_and_factor(floats[0]))))
 
     @property
     def adds(self) -> bool:

@@ -1,0 +1,41 @@
+"""The figure of recurrent solvers, on tiny sizes."""
+
+import argparse
+
+import numpy as np
+import pytest
+
+from numbaprims.bench import results
+from numbaprims.bench.figures import miopen_rnn as figure
+from numbaprims.cli import reproduce as cli_reproduce
+
+
+def reproduce(*words):
+    parser = argparse.ArgumentParser()
+    cli_reproduce.add_arguments(parser)
+    return cli_reproduce.run(parser.parse_args(["miopen-rnn", *words, "--removed="]))
+
+
+def test_it_is_measured_kept_and_drawn_again(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figure, "CELLS", {"gru": figure.CELLS["gru"]})
+    kept = tmp_path / "figure.json"
+    assert reproduce("--quick", "--time-limit", "0.02", "--json", str(kept)) == 0
+    entries = results.read(kept)["entries"]
+    assert [(entry["axis"], entry["t"], entry["n"], entry["h"]) for entry in entries] == [
+        ("t", 1, 16, 16), ("t", 2, 16, 16), ("n", 2, 1, 16), ("h", 2, 16, 16)
+    ]  # fmt: skip
+    for entry in entries:
+        assert set(entry["seconds"]) == set(figure.SOLVERS) and entry["speedup"][figure.BASELINE] == 1
+    printed = capsys.readouterr().out
+    assert "across hidden units" in printed and "single_gemm: geometric mean" in printed
+    pytest.importorskip("matplotlib")
+    assert reproduce("--redraw", str(kept), "--plot", str(tmp_path / "figure.png")) == 0
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_another_result_is_an_error(monkeypatch, capsys):
+    given = figure.lstm
+    calls = iter(range(100))
+    monkeypatch.setattr(figure, "CELLS", {"lstm": (lambda x, w: [np.add(given(x, w)[0], next(calls))], 4)})
+    assert reproduce("--quick", "--time-limit", "0.02") == 1
+    assert "NOT MEASURED: single_gemm gives another result" in capsys.readouterr().out
