@@ -63,17 +63,50 @@ def test_batch_norm(mode, layout):
     both_orders(lambda *given: nbt.batch_norm(*given, *fixed, **how), x, scale, shift, fast=True)
 
 
+def test_norms_of_rows():
+    x, other, weight, bias = leaf(2, 3, 4), leaf(2, 3, 4), leaf(3, 4), leaf(3, 4)
+    for how in ({"normalized_dims": 2, "eps": 0.1}, {"normalized_dims": 2, "eps": 0.1, "activation": "tanh"}):
+        both_orders(lambda *given, how=how: nbt.layer_norm(*given, **how), x, weight, bias, fast=True)
+        both_orders(lambda *given, how=how: nbt.rms_norm(*given, **how), x, weight, fast=True)
+    both_orders(lambda x: nbt.layer_norm_train(x, eps=0.1)[0], x, fast=True)
+    both_orders(lambda x, bias: nbt.layer_norm(x, None, bias, eps=0.1), x, leaf(4), fast=True)
+
+    def added(x, other, weight, bias):
+        y, total = nbt.layer_norm(x, weight, bias, normalized_dims=2, eps=0.1, residual=other)
+        z, again = nbt.rms_norm(y, weight, normalized_dims=2, eps=0.1, residual=total)
+        return z + 2 * again
+
+    both_orders(added, x, other, weight, bias, fast=True)
+    torch.testing.assert_close(nbt.layer_norm(x, residual=other)[0], functional.layer_norm(x + other, (4,)))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_norms_of_channels(layout):
+    x, weight, bias = leaf(2, 4, 3, 4), leaf(4), leaf(4)
+    how = {"layout": layout, "eps": 0.1}
+    for more in ({}, {"activation": "silu"}):
+        both_orders(
+            lambda x, *given, more=more: nbt.group_norm(x, 2, *given, **how, **more), x, weight, bias, fast=True
+        )
+        both_orders(lambda *given, more=more: nbt.instance_norm(*given, **how, **more), x, weight, bias, fast=True)
+    both_orders(lambda x: nbt.group_norm_train(x, 2, **how)[0], x, fast=True)
+    both_orders(lambda x: nbt.instance_norm_train(x, **how)[0], x, fast=True)
+
+
 def compared(ours, theirs, tolerance, x, *given):
-    """Values and gradients of both on the same tensors."""
-    found = []
-    for function in (ours, theirs):
-        leaves = [z.detach().clone(memory_format=torch.preserve_format).requires_grad_() for z in (x, *given)]
+    """Values and gradients of both on the same tensors, torch's in float64: its own in halves round on the way."""
+    y_shape, found = ours(x, *given).shape, []
+    dy = torch.linspace(-1, 1, y_shape.numel(), dtype=x.dtype).reshape(y_shape)
+    for function, wide in ((ours, False), (theirs, True)):
+        leaves = [z.detach().clone(memory_format=torch.preserve_format) for z in (x, *given)]
+        leaves = [(z.double() if wide else z).requires_grad_() for z in leaves]
         y = function(*leaves)
-        dy = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape)
-        found.append([y, *torch.autograd.grad(y, leaves, dy)])
+        found.append([y, *torch.autograd.grad(y, leaves, dy.to(y.dtype))])
+    assert [z.dtype for z in found[0]] == [x.dtype, x.dtype, *(z.dtype for z in given)]
     for mine, other in zip(*found, strict=True):
-        assert mine.dtype == other.dtype and mine.isfinite().all() and mine.any()
-        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * float(other.detach().abs().max()))
+        assert mine.isfinite().all() and mine.any()
+        limit = tolerance * float(other.detach().abs().max())
+        torch.testing.assert_close(mine.double(), other, rtol=tolerance, atol=limit)
     return found[0]
 
 
@@ -87,8 +120,21 @@ def test_is_torchs(dtype, tolerance):
     compared(
         lambda x: nbt.softmax_cross_entropy(x, classes), lambda x: functional.cross_entropy(x, classes), tolerance, x
     )
+    rows = leaf(5, 3, 6, dtype=dtype), scale, shift
+    compared(nbt.layer_norm, lambda x, *given: functional.layer_norm(x, (6,), *given), tolerance, *rows)
+    compared(nbt.rms_norm, lambda x, w: functional.rms_norm(x, (6,), w, 1e-5), tolerance, *rows[:2])
     for layout in (torch.contiguous_format, torch.channels_last):
         given = x.to(memory_format=layout), scale, shift
+        y, dx, *_ = compared(
+            lambda x, *given: nbt.group_norm(x, 3, *given),
+            lambda x, *given: functional.group_norm(x, 3, *given), tolerance, *given,
+        )  # fmt: skip
+        assert y.is_contiguous(memory_format=layout) and dx.is_contiguous(memory_format=layout)
+        compared(
+            nbt.instance_norm,
+            lambda x, *given: functional.instance_norm(x, None, None, *given),
+            tolerance, *given,
+        )  # fmt: skip
         for training in (False, True):
 
             def ours(x, scale, shift, training=training):
@@ -97,7 +143,7 @@ def test_is_torchs(dtype, tolerance):
                 return nbt.batch_norm(x, scale, shift, *statistics)
 
             def theirs(x, scale, shift, training=training):
-                return functional.batch_norm(x, *(z.clone() for z in statistics), scale, shift, training)
+                return functional.batch_norm(x, *(z.to(x.dtype) for z in statistics), scale, shift, training)
 
             y, dx, *_ = compared(ours, theirs, tolerance, *given)
             assert y.is_contiguous(memory_format=layout) and dx.is_contiguous(memory_format=layout)
@@ -170,3 +216,15 @@ def test_torch_func_and_out():
     assert nbt.softmax(x, out=out) is out
     with pytest.raises(TypeError, match="unexpected keyword argument 'dim'"):
         nbt.softmax(leaf_of, dim=1)
+
+
+@pytest.mark.parametrize("words", [{"size": 3}, {"size": 4, "alpha": 0.5, "beta": 0.5, "k": 2.0}])
+def test_lrn(words):
+    x = leaf(2, 5, 3, 2)
+    both_orders(lambda x: nbt.lrn(x, **words), x, fast=True)
+    torch.testing.assert_close(nbt.lrn(x, **words), functional.local_response_norm(x, **words))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_lrn_within_a_channel(layout):
+    both_orders(lambda x: nbt.lrn(x, 2, alpha=0.5, mode="within_channel", layout=layout), leaf(1, 3, 4, 2), fast=True)

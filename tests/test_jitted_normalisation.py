@@ -35,6 +35,17 @@ CALLS = {
     "activated backward": (
         "nb.batch_norm_backward(y, x, w, w * w, w + 9, w, activation='tanh', mode='spatial')", (4, 6, 5, 3),
     ),
+    "layer_norm": ("nb.layer_norm(x, w, eps=e)", (5, 4, 6)),
+    "layer_norm dims": ("nb.layer_norm(x, normalized_dims=2, activation='relu', residual=y)", (4, 6, 5)),
+    "layer_norm_train": ("nb.layer_norm_train(x, w, -w, eps=e)", (4, 2, 9)),
+    "layer_norm_backward": ("nb.layer_norm_backward(y, x, w, y[:, :1], y[:, 1:2], w, dsum=x)", (4, 6)),
+    "rms_norm": ("nb.rms_norm_train(x, w, eps=e, residual=y)", (4, 6)),
+    "rms_norm_backward": ("nb.rms_norm_backward(y, x, w, y[:, :1], activation='silu')", (4, 6)),
+    "group_norm": ("nb.group_norm(x, 3, w, -w, eps=e, activation='relu')", (4, 6, 5, 3)),
+    "group_norm last": ("nb.group_norm_train(x, 2, w, eps=e, layout='NHWC')", (4, 5, 3, 6)),
+    "group_norm_backward": ("nb.group_norm_backward(y, x, 3, w, y[:, :3, 0].copy(), y[:, 3:, 0].copy())", (4, 6, 5)),
+    "instance_norm": ("nb.instance_norm_train(x, w, eps=e)", (4, 6, 5)),
+    "instance_norm_backward": ("nb.instance_norm_backward(y, x, w, y[..., 0].copy(), y[..., 1].copy())", (4, 6, 5)),
     "batch_norm_backward": ("nb.batch_norm_backward(y, x, w, w * w, w + 9)", (4, 6, 5, 3)),
 }  # fmt: skip
 OWN = "x, y, t, w, e"
@@ -43,7 +54,7 @@ OWN = "x, y, t, w, e"
 def operands(rng, expression, shape, dtype):
     """x, another of its shape, classes, a parameter of each class or channel, a number."""
     last = "NHWC" in expression
-    classes = shape[-1 if last else 1]
+    classes = shape[-1 if last or "layer" in expression or "rms" in expression else 1]
     targets = rng.integers(0, max(classes, 1), (shape[0], *shape[2:]))
     positive = np.abs(drawn(rng, *shape, dtype=dtype)) + dtype(0.1)
     return drawn(rng, *shape, dtype=dtype), positive, targets, np.abs(drawn(rng, classes, dtype=dtype)), 0.25

@@ -10,15 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from numbaprims.dtypes import DTYPES, LONG_NAMES
-from numbaprims.formulas.stacks import ENDING, ended, parse_ended
+from numbaprims.formulas.stacks import ENDING
 from numbaprims.ops import examples, reduction
-from numbaprims.ops._activation_call import kernel_of
-from numbaprims.ops._activation_reference import named_parameters
-from numbaprims.ops.epilogue import resolve_activation
+from numbaprims.ops._ending import define_ending, define_gradient, ending_of, named_ending
 from numbaprims.ops.gemv import scalar
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import batch_norm as reference
-from numbaprims.reference.activation import activation as define_activation, activation_backward as define_gradient
 from numbaprims.shapes import channels_last
 
 MODES = ("spatial", "per_activation")
@@ -146,22 +143,7 @@ def _axes(x: np.ndarray, options: tuple[Any, ...]) -> tuple[tuple[int, ...], tup
 def _define_inference(values: Any, options: Any, numbers: Any) -> Any:
     x, *parameters = values
     view = _axes(x, options)[1]
-    return _end(reference.batch_norm(x, *(each.reshape(view) for each in parameters), *numbers), options)
-
-
-def _end(y: Any, options: tuple[Any, ...]) -> Any:
-    """The definition of the activation that the options name."""
-    if len(options) < 3 or not options[2]:
-        return y
-    name, words = _named(f"{ENDING}{options[2]}")
-    return define_activation(y, name, **words)
-
-
-def _named(formula: str) -> tuple[str, dict[str, Any]]:
-    """The activation at the end of a formula's name as an argument."""
-    _, kind, numbers = parse_ended(formula)
-    p0, p1, p2, *_ = (*numbers, 0.0, 0.0, 0.0)
-    return named_parameters(kind, (p0, p1, p2))
+    return define_ending(reference.batch_norm(x, *(each.reshape(view) for each in parameters), *numbers), *options[2:])
 
 
 def _define_train(values: Any, options: Any, numbers: Any) -> Any:
@@ -170,7 +152,7 @@ def _define_train(values: Any, options: Any, numbers: Any) -> Any:
     axes, view = _axes(x, options)
     y, mean, inv_std, unbiased = reference.batch_norm_train(x, scale.reshape(view), shift.reshape(view), axes, eps)
     shape = scale.shape
-    found = [_end(y, options), mean.reshape(shape), inv_std.reshape(shape)]
+    found = [define_ending(y, *options[2:]), mean.reshape(shape), inv_std.reshape(shape)]
     if running_mean is not None:
         for old, new in ((running_mean, mean), (running_var, unbiased)):
             found.append((1 - momentum[0]) * old + momentum[0] * new.reshape(shape))
@@ -181,9 +163,8 @@ def _define_backward(values: Any, options: Any, numbers: Any) -> Any:
     dy, x, *parameters, shift = values
     axes, view = _axes(x, options)
     scale, mean, inv_std = (each.reshape(view) for each in parameters)
-    if len(options) > 2 and options[2]:
-        name, words = _named(f"{ENDING}{options[2]}")
-        dy = define_gradient(dy, (x - mean) * inv_std * scale + shift.reshape(view), name, **words)
+    if len(options) > 2:
+        dy = define_gradient(dy, lambda: (x - mean) * inv_std * scale + shift.reshape(view), options[2])
     found = reference.batch_norm_backward(dy, x, scale, mean, inv_std, axes)
     return found[0], *(each.reshape(parameters[0].shape) for each in found[1:])
 
@@ -256,24 +237,7 @@ def batch_norm(
     numbers = (scalar(eps, "eps"),)
     if activation is None:
         return _batch_norm((x, scale, shift, mean, var), (mode, layout), numbers, out)
-    return _batch_norm((x, scale, shift, mean, var), (mode, layout, _ending(activation)), numbers, out)
-
-
-_ENDINGS: dict[str, str] = {}
-#: Kinds whose kernels take other numbers than the call's parameters.
-_COUNTS = {"gelu_tanh": 0, "softplus_1": 0, "power_2": 2}
-
-
-def _ending(activation: Any) -> str:
-    """An activation as the end of a formula's name."""
-    known = _ENDINGS.get(activation) if type(activation) is str else None
-    if known is None:
-        kind, p0, p1, p2 = kernel_of(resolve_activation(activation))
-        count = _COUNTS.get(kind, len(named_parameters(kind, (p0, p1, p2))[1]))
-        known = "" if kind == "identity" else ended("", kind, (p0, p1, p2)[:count])[1:]
-        if type(activation) is str:
-            _ENDINGS[activation] = known
-    return known
+    return _batch_norm((x, scale, shift, mean, var), (mode, layout, ending_of(activation)), numbers, out)
 
 
 def batch_norm_train(
@@ -324,7 +288,7 @@ def batch_norm_train(
     numbers: tuple[float, ...] = (scalar(eps, "eps"),)
     if running_mean is not None:
         numbers = (scalar(momentum, "momentum"), *numbers)
-    options = (mode, layout) if activation is None else (mode, layout, _ending(activation))
+    options = (mode, layout) if activation is None else (mode, layout, ending_of(activation))
     return _batch_norm_train((x, scale, shift, running_mean, running_var), options, numbers, out)
 
 
@@ -363,7 +327,7 @@ def batch_norm_backward(
     References:
         Ioffe and Szegedy, Batch normalization, 2015, section 3.
     """
-    ending = "" if activation is None else _ending(activation)
+    ending = "" if activation is None else ending_of(activation)
     if not ending:
         return _batch_norm_backward((dy, x, scale, saved_mean, saved_inv_std, None), (mode, layout), (), out)
     if shift is None:
@@ -391,7 +355,7 @@ def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     others = kept if along else list(made.axes)
     words: dict[str, Any] = {}
     if ending:
-        words["activation"] = _named(problem.formula)
+        words["activation"] = named_ending(problem.formula)
     if formula == "batch_norm":
         order, parameters = [*kept, *made.axes], kept[-1:]
     elif len(parameters) > 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from numbaprims.frontends.torch import normalisation as f
+from numbaprims.frontends.torch import normalisation as f, norms
 
 _functional: Any = torch.nn.functional
 #: Frames between torch's warning of an implicit dimension and the caller of a module.
@@ -39,6 +39,13 @@ class LogSoftmax(torch.nn.LogSoftmax):
 def _axis(name: str, dim: int | None, x: Any) -> int:
     """The dimension; where none was given, the one that torch takes, with its warning."""
     return int(_functional._get_softmax_dim(name, x.ndim, _FRAMES)) if dim is None else dim
+
+
+class LocalResponseNorm(torch.nn.LocalResponseNorm):
+    """`torch.nn.LocalResponseNorm` by `numbaprims.lrn`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.lrn(input, self.size, alpha=self.alpha, beta=self.beta, k=self.k)
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
@@ -113,3 +120,63 @@ class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):
 
 class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):
     """`torch.nn.BatchNorm3d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`."""
+
+
+# ---------------------------------------------------------------- by the statistics of each sample
+
+
+def _check_shape(module: Any, x: Any) -> int:
+    """How many dimensions are normalised."""
+    dims = len(module.normalized_shape)
+    if tuple(x.shape[x.ndim - dims :]) != tuple(module.normalized_shape):
+        raise RuntimeError(f"x is of shape {tuple(x.shape)}; its last dimensions must be {module.normalized_shape}")
+    return dims
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """`torch.nn.LayerNorm` by `numbaprims.layer_norm`."""
+
+    def forward(self, input: Any) -> Any:
+        dims = _check_shape(self, input)
+        return norms.layer_norm(input, self.weight, self.bias, eps=self.eps, normalized_dims=dims)
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """`torch.nn.RMSNorm` by `numbaprims.rms_norm`."""
+
+    def forward(self, input: Any) -> Any:
+        eps = torch.finfo(input.dtype).eps if self.eps is None else self.eps
+        return norms.rms_norm(input, self.weight, eps=eps, normalized_dims=_check_shape(self, input))
+
+
+class GroupNorm(torch.nn.GroupNorm):
+    """`torch.nn.GroupNorm` by `numbaprims.group_norm`."""
+
+    def forward(self, input: Any) -> Any:
+        return norms.group_norm(input, self.num_groups, self.weight, self.bias, eps=self.eps)
+
+
+class _InstanceNorm(torch.nn.modules.instancenorm._InstanceNorm):
+    """What the instance normalisations share; those that track running statistics compute by torch."""
+
+    def forward(self, input: Any) -> Any:
+        if self.track_running_stats or input.ndim < self._get_no_batch_dim():
+            return super().forward(input)
+        self._check_input_dim(input)
+        single = input.ndim == self._get_no_batch_dim()
+        x = input[None] if single else input
+        _functional._verify_spatial_size(x.shape)
+        y = norms.instance_norm(x, self.weight, self.bias, eps=self.eps)
+        return y[0] if single else y
+
+
+class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
+    """`torch.nn.InstanceNorm1d` by `numbaprims.instance_norm`."""
+
+
+class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
+    """`torch.nn.InstanceNorm2d` by `numbaprims.instance_norm`."""
+
+
+class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):
+    """`torch.nn.InstanceNorm3d` by `numbaprims.instance_norm`."""

@@ -148,3 +148,26 @@ batch_norm_train = wrapped(
         _backward_train, through(_composed_train), covers=3, activates=True,
     )
 )  # fmt: skip
+
+
+# ---------------------------------------------------------------- local response normalisation
+
+
+def _composed_lrn(
+    x: Any, *, size: int, alpha: float, beta: float, k: float, mode: str, before: int | None, layout: str
+) -> Any:
+    """By sums over windows that torch unfolds."""
+    last = channels_last(layout, x.ndim - 2)
+    y = x.movedim(-1, 1) if last else x
+    before = size // 2 if before is None else before
+    sums, axes = product(y, y), (1,) if mode == "across_channels" else tuple(range(2, x.ndim))
+    for axis in axes:
+        pads = [0, 0] * (x.ndim - 1 - axis) + [before, size - 1 - before]
+        sums = torch.nn.functional.pad(sums, pads).unfold(axis, size, 1).sum(-1)
+    y = product(y, activations.power(sums, float(k), alpha / size ** len(axes), -beta))
+    return y.movedim(1, -1) if last else y
+
+
+lrn = wrapped(
+    Rule("lrn", "x", "y", "x", numbaprims.lrn_backward, lambda dy, x, **others: through(_composed_lrn)(dy, x, **others))
+)

@@ -1,0 +1,322 @@
+"""Problems of the normalisations: which axes a launch reduces, what shapes its arrays have, its definition.
+
+Of one launch arrays are elements (of kind "row"), parameters (by their names) or statistics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from numbaprims.dtypes import DTYPES, LONG_NAMES
+from numbaprims.formulas import norms
+from numbaprims.formulas.reductions import named
+from numbaprims.formulas.stacks import ENDING
+from numbaprims.ops import examples, reduction
+from numbaprims.ops._ending import define_ending, define_gradient
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result
+from numbaprims.reference import norm as reference
+from numbaprims.shapes import channels_last
+
+Shape = tuple[int, ...]
+PARAMETERS = ("weight", "bias", "dweight", "dbias")
+_ELEMENTS = ("x", "y", "dy", "dx")
+
+
+@dataclasses.dataclass(frozen=True)
+class NormProblem(reduction.Reduction):
+    """A formula of `numbaprims.formulas.norms`."""
+
+    stem: ClassVar[str] = "norm"
+
+    def bench_command(self) -> str:
+        base = self.formula.partition(ENDING)[0].partition("/")[0]
+        kind = next((kind for kind in ("layer", "rms", "instance") if base.startswith(kind)), "group")
+        rows, n, words = self.rows, self.n, ""
+        if kind in ("layer", "rms"):
+            shape = f"{n}x{rows}" if base.endswith("sums") else f"{rows}x{n}"
+        elif base.startswith("whole"):
+            size, positions = self.reduced if len(self.reduced) == 2 else (2, max(2, n // 2))
+            shape, words = f"1x{rows * size}x{positions}x1", f" --groups {rows}"
+        elif base.startswith("pixel"):
+            shape, words = f"1x{n}x{rows}x1", " --layout NHWC"
+        elif base in ("group_factors", "group_spread", "group_gradients"):  # of the values of channels
+            shape = f"1x{rows * n}x1x1"
+        else:
+            shape, words = f"1x{rows}x{n}x1", " --layout NHWC" * (self.layout == "across" and n > 1)
+        words += " --backward" * base.endswith(("backward", "gradient", "gradients", "spread", "sums"))
+        return f"numbaprims bench norm --kind {kind} --shapes {shape} --dtype {self.dtype}{words}"
+
+
+class Form(NamedTuple):
+    """What a launch makes of the shape of x."""
+
+    shape: Shape
+    """Elements, as they are reduced."""
+    axes: Shape
+    own: tuple[Shape, Shape, Shape]
+    """The shapes that callers see of elements, parameters and statistics."""
+    views: tuple[Shape, Shape, Shape]
+    """Those that broadcast to `shape`."""
+
+
+def last(x: Shape, dims: int) -> Form:
+    """A row is the last dimensions, each of whose elements has parameters."""
+    if not isinstance(dims, int) or isinstance(dims, bool):
+        raise TypeError(f"normalized_dims is {dims!r}; it must be an integer")
+    if not 1 <= dims <= len(x):
+        raise ValueError(f"normalized_dims is {dims}; of {len(x)} dimensions it must be between 1 and {len(x)}")
+    rows = (*x[: len(x) - dims], *(1,) * dims)
+    parameter = x[len(x) - dims :]
+    view = (*(1,) * (len(x) - dims), *parameter)
+    return Form(x, tuple(range(len(x) - dims, len(x))), (x, parameter, rows), (x, view, rows))
+
+
+def columns(x: Shape, dims: int) -> Form:
+    """The same arrays, summed up for parameters."""
+    form = last(x, dims)
+    return form._replace(axes=tuple(range(len(x) - dims)))
+
+
+def pixels(x: Shape, layout: str) -> Form:
+    """A row is the channels of a pixel; what belongs to a channel of a sample is a row for all of its pixels."""
+    form = channels(x, layout)
+    (axis,) = (at for at in range(1, len(x)) if at not in form.axes)
+    return form._replace(axes=(axis,))
+
+
+def _divided(channels: int, groups: Any) -> int:
+    """Channels of a group."""
+    if not isinstance(groups, int) or isinstance(groups, bool):
+        raise TypeError(f"groups is {groups!r}; it must be an integer")
+    if groups < 1 or channels % groups:
+        raise ValueError(f"groups is {groups}; it must divide the {channels} channels")
+    return channels // groups
+
+
+def channels(x: Shape, layout: str, groups: int = 1) -> Form:
+    """A row is a channel of a sample."""
+    if not 2 <= len(x) <= 5:
+        raise ValueError(f"x has {len(x)} dimensions; it must be (N, C) with up to three behind C")
+    axis = len(x) - 1 if channels_last(layout, max(len(x) - 2, 1)) else 1
+    _divided(x[axis], groups)
+    view = tuple(n if at in (0, axis) else 1 for at, n in enumerate(x))
+    axes = tuple(at for at in range(1, len(x)) if at != axis)
+    return Form(x, axes, (x, (x[axis],), (x[0], x[axis])), (x, (1, *view[1:]), view))
+
+
+def whole_groups(x: Shape, count: int) -> Form:
+    """A row is a group of channels of a sample, channels in front of positions."""
+    size, ones = _divided(x[1], count), (1,) * (len(x) - 2)
+    shape = (x[0], count, size, *x[2:])
+    views = shape, (1, count, size, *ones), (x[0], count, 1, *ones)
+    return Form(shape, tuple(range(2, len(shape))), (x, x[1:2], (x[0], count)), views)
+
+
+def groups(x: Shape, count: int, channels: int) -> Form:
+    """Of values of the channels of each sample: a row is a group."""
+    n, size = x[0], _divided(channels, count)
+    shape = (n, count, size)
+    return Form(shape, (2,), ((n, channels), (channels,), (n, count)), (shape, (1, count, size), (n, count, 1)))
+
+
+def samples(x: Shape) -> Form:
+    """Of the same: over the samples."""
+    return Form(x, (0,), (x, x[1:], x[1:]), (x, (1, *x[1:]), (1, *x[1:])))
+
+
+def _blocks(shape: Shape) -> Shape:
+    """Of sums over the rows of a block."""
+    return -(-shape[0] // reduction.block_rows(shape[0])), math.prod(shape[1:])
+
+
+class Step:
+    """One launch: a formula and what it makes of shapes."""
+
+    def __init__(
+        self, name: str, form: Callable[..., Form], formula: str, definition: Callable[..., Any],
+        looked_at: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.formula, self.form, self._definition = formula, form, definition
+        operands = [word.strip("[]").split(":") for word in norms.FORMS[formula].operands]
+        #: Arrays -> kinds; those of later steps are checked by the first.
+        self.kinds = {operand: kind for operand, kind in operands if kind != "number"} | dict.fromkeys(looked_at, "one")
+        self.names = tuple(self.kinds)
+        self.gradient = norms.behind(formula)
+        #: Its arrays are the caller's.
+        self.public = form not in (groups, samples)
+        elements = tuple(name for name in self.names if self._which(name, self.kinds[name]) == 0)
+        self.primitive = Primitive(
+            name, self.names, self._pose, self._define,
+            others=tuple(name for name in self.names if name not in elements), exact=elements,
+        )  # fmt: skip
+
+    def _which(self, name: str, kind: str) -> int:
+        """Elements, parameters or statistics: 0, 1, 2."""
+        if name in PARAMETERS:
+            return 1
+        return 0 if kind == "row" and (self.form is not pixels or name in _ELEMENTS) else 2
+
+    def __call__(
+        self, arrays: tuple[Any, ...], *options: Any, ending: str = "", numbers: tuple[float, ...] = (), out: Any = None
+    ) -> Any:
+        """By the order of the formula's operands; `options` are those of its form."""
+        return self.primitive(arrays, (*options, ending), numbers, out)
+
+    def _pose(self, given: Given, options: tuple[Any, ...]) -> Pose:
+        *how, ending = options
+        first = given.storages[0]
+        form = self.form(first.shape, *how)
+        dtype: str = given.dtypes[0]  # type: ignore[assignment]
+        statistics = DTYPES[dtype].accumulate
+        for at, (name, x) in enumerate(zip(given.names, given.storages, strict=True)):
+            which = self._which(name, self.kinds[name])
+            if x is None:
+                continue
+            if x.shape != form.own[which]:
+                raise ValueError(f"{given.words(at)}; {given.words(0)} takes {name} of shape {form.own[which]}")
+            if self.public and which and given.dtypes[at] not in (dtype, statistics):
+                allowed = " or ".join(dict.fromkeys((LONG_NAMES[dtype], LONG_NAMES[statistics])))
+                raise TypeError(f"{given.words(at)}; with {given.words(0)} it must be {allowed}")
+        if not math.prod(form.shape[axis] for axis in form.axes) and self.form is not columns:
+            raise ValueError(f"{given.words(0)}; statistics need one value at least")
+        formula = self._formula_of(given.storages) + (f"{ENDING}{ending}" if ending else "")
+        known = named(formula)
+        of_parameters = next(
+            (d for name, d in zip(self.names, given.dtypes, strict=True) if name == "weight" and d), statistics
+        )
+        # steps between take and give numbers that are not rounded
+        dtypes = (statistics if self.form is groups else dtype, of_parameters, statistics)
+        results = []
+        for name, kind in known.results:
+            which = self._which(name, kind)
+            if kind == "column":
+                results.append(Result(_blocks(form.shape), statistics))
+                continue
+            results.append(
+                Result(form.own[which], dtypes[which], like=None if which or not self.public else self.names.index("x"))
+            )
+        views = {name: form.views[self._which(name, kind)] for name, kind in (*known.operands, *known.results)}
+        return reduction.pose(NormProblem, given, formula, form.shape, form.axes, results, views)
+
+    def _formula_of(self, arrays: Any) -> str:
+        """The formula of the operands that are given."""
+        there = (name for name in norms.optional(self.formula) if arrays[self.names.index(name)] is not None)
+        return "/".join([self.formula, *there])
+
+    def _define(self, values: Any, options: Any, numbers: Any) -> Any:
+        *how, ending = options
+        form = self.form(values[0].shape, *how)
+        arrays = {
+            name: None if x is None else x.reshape(form.views[self._which(name, self.kinds[name])])
+            for name, x in zip(self.names, values, strict=True)
+        }
+        bent = (functools.partial(define_gradient, ending=ending),) if self.gradient else ()
+        found = self._definition(arrays, form.axes, *numbers, *bent)
+        made = []
+        there = {result for result, _ in named(self._formula_of(values)).results}
+        results = (word.strip("[]").split(":") for word in norms.FORMS[self.formula].results)
+        for name, kind in results:
+            if name not in there:
+                continue
+            which, value = self._which(name, kind), found[name]
+            if name == "y":
+                value = define_ending(value, ending)
+            if kind == "column":
+                made.append(value)
+                continue
+            made.append(np.broadcast_to(value, form.views[which] if which else form.shape).reshape(form.own[which]))
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+def _gradient(arrays: Any, axes: Shape, bent: Any) -> Any:
+    return reference.norm_gradient(arrays, axes, bent, reduction.block_rows(len(arrays["x"])))
+
+
+def _normal(base: str, form: Callable[..., Form], definition: Callable[..., Any]) -> dict[str, Step]:
+    return {name: Step(name, form, name, definition) for name in (base, f"{base}_train")}
+
+
+_BACKWARD, _LATER = reference.norm_backward, ("weight", "bias")
+STEPS: dict[str, Step] = {
+    **_normal("layer_norm", last, reference.norm),
+    **_normal("rms_norm", last, reference.rms_norm),
+    **_normal("instance_norm", channels, reference.norm),
+    "whole_group_norm": Step("group_norm", whole_groups, "whole_group_norm", reference.norm),
+    "whole_group_norm_train": Step("group_norm_train", whole_groups, "whole_group_norm_train", reference.norm),
+    "layer_norm_backward": Step("layer_norm_backward", last, "layer_norm_backward", _BACKWARD),
+    "rms_norm_backward": Step("rms_norm_backward", last, "rms_norm_backward", _BACKWARD),
+    "instance_norm_backward": Step("instance_norm_backward", channels, "instance_norm_backward", _BACKWARD),
+    "layer_norm_gradient": Step("layer_norm_backward", last, "layer_norm_gradient", _gradient),
+    "rms_norm_gradient": Step("rms_norm_backward", last, "rms_norm_gradient", _gradient),
+    "layer_norm_sums": Step("layer_norm_backward", columns, "layer_norm_sums", reference.norm_sums),
+    "rms_norm_sums": Step("rms_norm_backward", columns, "rms_norm_sums", reference.norm_sums),
+    "channel_moments": Step("group_norm", channels, "channel_moments", reference.channel_moments, _LATER),
+    "group_factors": Step("group_norm", groups, "group_factors", reference.group_factors),
+    "group_apply": Step("group_norm", channels, "group_apply", reference.group_apply),
+    "pixel_apply": Step("group_norm", pixels, "pixel_apply", reference.group_apply),
+    "pixel_backward": Step("group_norm_backward", pixels, "pixel_backward", reference.group_backward),
+    "group_spread": Step("group_norm_backward", groups, "group_spread", reference.group_spread),
+    "group_sums": Step("group_norm_backward", channels, "group_sums", reference.group_sums, _LATER[:1]),
+    "group_gradients": Step("group_norm_backward", groups, "group_gradients", reference.group_gradients),
+    "group_backward": Step("group_norm_backward", channels, "group_backward", reference.group_backward),
+    "sample_sums": Step("group_norm_backward", samples, "sample_sums", reference.sample_sums),
+}  # fmt: skip
+
+
+def example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
+    formula, _, ending = problem.formula.partition(ENDING)
+    step, made = STEPS[formula.partition("/")[0]], reduction.Example(problem)
+    dtypes = {name: dtype for name, _, dtype in (word.split(":") for word in problem.inputs)}
+    reduced = list(made.axes)
+    kept = [axis for axis in range(len(made.shape)) if axis not in reduced]
+    options: tuple[Any, ...] = ()
+    shape: Shape
+    order = [*kept, *reduced]
+    if step.form is last:
+        options = (len(reduced),)
+    elif step.form is columns:
+        order, options = [*reduced, *kept], (len(kept),)
+    elif step.form is channels:
+        options = ("NCHW",)
+    elif step.form is pixels:
+        order, options = [kept[0], *reduced, *kept[1:]], ("NCHW",)
+    rows = [made.shape[axis] for axis in kept]
+    if step.form is whole_groups:
+        *n, count = rows
+        space = [made.shape[axis] for axis in reduced]
+        x = examples.array((math.prod(n), count * (space[0] if len(space) > 1 else 1), space[-1]), problem.dtype)
+        shape, options = tuple(x.shape), (count,)
+    elif step.form is groups:
+        # by the only operand of elements, which all samples share, groups are walked first
+        *n, count = rows[::-1] if formula == "group_spread/weight" else rows
+        shape = (math.prod(n), count * math.prod(problem.reduced))
+        options = count, shape[1]
+    elif step.form is samples:
+        shape = (math.prod(problem.reduced), math.prod(rows))
+    else:
+        x = made.permuted(order, problem.dtype)
+        shape = tuple(x.shape)
+        if step.form is channels and len(kept) == 1:
+            shape = (1, *shape)
+
+    form = step.form(shape, *options)
+
+    def array(name: str) -> Any:
+        which = step._which(name, step.kinds[name])
+        if name not in dtypes:
+            return None
+        if which or not step.public or step.form is whole_groups:
+            return examples.array(form.own[which], dtypes[name], low=0.5, high=2.0)
+        return (
+            made.permuted(order, dtypes[name])[None] if len(shape) > len(order) else made.permuted(order, dtypes[name])
+        )
+
+    numbers = tuple(0.5 for name, kind in named(formula).operands if kind == "number")
+    return step, (tuple(map(array, step.names)), *options), {"ending": ending, "numbers": numbers}
