@@ -1,0 +1,115 @@
+"""Attention against torch's scaled_dot_product_attention and ONNX's operator: inference, and training."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench.cases import Case, Contender, Workload
+from numbaprims.bench.onnx_model import Node
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours
+from numbaprims.ops._attention_problem import default_scale
+from numbaprims.reference import attention as reference
+
+KINDS = ("full", "causal")
+SIZES = ("n", "h", "g", "l", "s", "e")
+
+
+def cases(options: Namespace) -> list[Case]:
+    """The cases that the options select: n batches of h heads, g of them of k and v; l queries, s keys, e features."""
+    more = (("backward", True),) if options.backward else ()
+    return [
+        Case("attention", suite, tuple((name, row[name]) for name in SIZES), dtype, (("kind", kind), *more))
+        for suite, dtype, kind, row in shared.rows(options, "attention", [SIZES], KINDS)
+        # nobody trains by one query
+        if suite != "decode" or not more
+    ]
+
+
+def memory(case: Case) -> float:
+    """Bytes of the operands, results and gradients, and of torch's copies of grouped keys."""
+    rows = case["h"] * (case["l"] + case["s"]) + case["g"] * case["s"]
+    return float(4 * 8 * case["n"] * rows * case["e"])
+
+
+def ours(case: Case, draw: Draw) -> Ours:
+    """Our call; of training the gradient of v is what is looked at."""
+    import numbaprims
+
+    n, h, g, rows, keys, e = (case[name] for name in SIZES)
+    causal = case["kind"] == "causal"
+    reads = {"q": draw((n, h, rows, e)), "k": draw((n, g, keys, e)), "v": draw((n, g, keys, e))}
+    q, k, v = (each.ours for each in reads.values())
+    take = shared.spread(g, 2)
+
+    def part(values: np.ndarray) -> np.ndarray:
+        return values[:, take] if case.get("backward") else values[:, take * (h // g)]
+
+    def definition(values: list[np.ndarray]) -> Any:
+        q, k, v = (shared.exact(each) for each in values)
+        k, v = k[:, take], v[:, take]
+        if not case.get("backward"):
+            return reference.forward(q[:, take * (h // g)], k, v, None, causal, default_scale(e))[0]
+        q = q.reshape(n, g, h // g, rows, e)[:, take].reshape(n, -1, rows, e)
+        found = reference.forward(q, k, v, None, causal, default_scale(e))
+        return reference.backward(np.ones_like(found[0]), q, k, v, *found, None, causal, default_scale(e))[2]
+
+    terms = e + keys
+    if not case.get("backward"):
+        out = shared.output(case, (n, h, rows, e))
+        return Ours(
+            partial(numbaprims.attention, q, k, v, causal=causal, out=out.ours), reads, definition, part, terms, out
+        )
+    backward: Any = numbaprims.attention_backward
+    train, dout = partial(numbaprims.attention_train, q, k, v, causal=causal), draw((n, h, rows, e), 1.0, 1.0).ours
+
+    def both() -> Any:
+        out, lse = train()
+        return backward(dout, q, k, v, out, lse, causal=causal)[2]
+
+    def posed() -> Any:
+        lse = shared.output(case, (n, h, rows)).ours
+        return backward(dout, q, k, v, dout, lse, causal=causal)
+
+    return Ours(both, reads, definition, part, terms + rows, posed=posed)
+
+
+def workload(case: Case, threads: int) -> Workload:
+    """Our call and every rival."""
+    p = ours(case, shared.drawn(case))
+    return p.workload(case, _torch(case, p) | _onnxruntime(case, p, threads))
+
+
+def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+    torch = shared.torch_module()
+    if torch is None:
+        return {}
+    q, k, v = (each.torch for each in p.reads.values())
+    attend = torch.nn.functional.scaled_dot_product_attention
+    words = {"is_causal": case["kind"] == "causal", "enable_gqa": case["h"] != case["g"]}
+    if not case.get("backward"):
+
+        def inference() -> Any:
+            with torch.inference_mode():
+                return attend(q, k, v, **words)
+
+        return {"torch": shared.returned(torch, inference)}
+    q, k, v = (each.clone().requires_grad_() for each in (q, k, v))
+    dout = torch.ones_like(q)
+
+    def training() -> Any:
+        return torch.autograd.grad(attend(q, k, v, **words), (q, k, v), dout)[2]
+
+    return {"torch": shared.returned(torch, training)}
+
+
+def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
+    if case.dtype != "f32" or case.get("backward"):
+        return {}
+    q, k, v = (each.storage for each in p.reads.values())
+    node = Node("Attention", ("x", "k", "v"), "y", {"is_causal": int(case["kind"] == "causal")})
+    return shared.onnxruntime([node], q, q.shape, threads, constants={"k": k, "v": v})

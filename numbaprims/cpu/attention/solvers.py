@@ -1,0 +1,265 @@
+"""The ways to attend, and what each is estimated to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims.cpu.attention.arguments import BACKWARD, DECODE, FORWARD, NARROW
+from numbaprims.cpu.attention.decode import BLOCK, make_decode, make_join
+from numbaprims.cpu.attention.gradient import make_backward, make_narrow
+from numbaprims.cpu.attention.kernels import make_forward
+from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array, scratch
+from numbaprims.cpu.rnn.tiles import best_height
+from numbaprims.cpu.simd import FLOAT_SLOT, lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._attention_problem import AttentionProblem
+
+LINE = 64
+#: Vectors of a row of a register tile, and of a panel.
+TWO = 2
+#: Keys of a block; a panel of 64 keys by two vectors of float32 is 8 KiB.
+KEYS = (64, 128, 256)
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+class Room:
+    """A worker's scratch memory, in elements of the type that is computed in."""
+
+    def __init__(self, item: int) -> None:
+        self.item, self.size = item, 0
+        self.places: dict[str, int] = {}
+
+    def add(self, name: str, elements: int) -> None:
+        """With a line behind it: gemm's packing may write past the end of a panel."""
+        self.places[f"{name}_at"] = self.size
+        self.size += _up(elements * self.item + LINE, LINE) // self.item
+
+
+class Sizes:
+    """Tiles and blocks of a problem."""
+
+    def __init__(self, p: AttentionProblem, target: Any, config: Config, W: int) -> None:
+        self.compute = DTYPES[p.dtype].accumulate
+        self.item, self.W = DTYPES[self.compute].itemsize, W
+        self.NR = TWO * W
+        self.key_block = min(int(config["keys"]), p.keys)
+        # few heights, so that few sizes of a call want kernels of their own
+        self.MR = best_height(TWO, KEYS[0], target)
+        heights = (self.MR, max(1, self.MR * 2 // 3))
+        self.MV = min(heights, key=lambda each: _up(p.values, each) * (1.0 + 0.02 * (self.MR - each)))
+        self.MQ = best_height(TWO, self.NR, target)
+        blocks = -(-p.rows // (int(config["panels"]) * self.NR))
+        self.block = _up(-(-p.rows // blocks), self.NR)
+        self.blocks = -(-p.rows // self.block)
+
+    def mask_ints(self, p: AttentionProblem) -> dict[str, int]:
+        if not p.mask:
+            return {}
+        dtype, acc = (p.dtype, self.compute) if p.mask == "float" else ("u8", "i32")
+        row, col = p.lies("mask")
+        return {
+            "mask_row": row, "mask_col": col, "mask_size": DTYPES[dtype].itemsize,
+            "pack_mask": make_pack(dtype, acc, self.NR, self.W).address,
+        }  # fmt: skip
+
+
+class Flash(Solver):
+    """Blocks of queries by blocks of keys, with an online softmax between the two products."""
+
+    name = "flash"
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        return lanes(DTYPES[problem.dtype].accumulate, target.vector_bytes)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        for keys in KEYS:
+            for panels in (6, 3, 12):
+                yield {"keys": keys, "panels": panels}
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        p, W = problem, self.lanes(problem, target)
+        waste = _up(p.rows, TWO * W) / p.rows
+        pairs = p.batch * p.heads * p.pairs * waste
+        # an exponential takes as long as some 12 multiply-adds, a packed element as some 10
+        cycles = pairs / W * (p.width + p.values + 12.0) * 1.2 / target.rates.fma
+        blocks = -(-p.rows // (6 * 2 * W))
+        cycles += 10.0 / W * p.batch * p.heads * blocks * p.keys * (p.width + p.values)
+        return float(target.rates.call + target.rates.cycles(cycles))
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        p, z = problem, Sizes(problem, target, config, self.lanes(problem, target))
+        room = (_backward_room if p.way == "backward" else _forward_room)(p, z)
+        return (room.size + (sum(_sums(p, z).values()) if p.way == "backward" else 0)) * z.item
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        sizes = Sizes(problem, target, config, self.lanes(problem, target))
+        return _backward(problem, sizes) if problem.way == "backward" else _forward(problem, sizes)
+
+
+def _common(p: AttentionProblem, z: Sizes, places: Any, room: Room) -> dict[str, int]:
+    """The integers of either way."""
+    ints = {
+        "rows": p.rows, "keys": p.keys, "width": p.width, "values": p.values, "causal": int(p.causal),
+        "block": z.block, "key_block": z.key_block, "room_size": room.size, "lse_row": p.lies("lse")[0],
+        "places": int(places.ctypes.data), **room.places, **z.mask_ints(p),
+        "pack_q": make_pack(p.dtype, z.compute, z.NR, z.W).address,
+        "pack_k": make_pack(p.dtype, z.compute, z.MR, z.W).address,
+    }  # fmt: skip
+    for name in ("out", "q", "k", "v"):
+        ints[f"{name}_row"], ints[f"{name}_col"] = p.lies(name)
+    return ints
+
+
+def _binds(p: AttentionProblem) -> dict[str, Bind]:
+    there = [n for n, strides in enumerate(p.strides) if strides]
+    return {p.names[n]: array(n) for n in there} | {"room": Bind(SCRATCH), "scale": Bind(FLOAT_SLOT)}
+
+
+def _forward_room(p: AttentionProblem, z: Sizes) -> Room:
+    high, room = _up(p.values, z.MV), Room(z.item)
+    room.add("q", z.block * p.width)
+    room.add("o", z.block * (high + z.W))
+    room.add("most", z.block)
+    room.add("sum", z.block)
+    room.add("k", _up(z.key_block, z.MR) * p.width)
+    room.add("v", high * z.key_block)
+    room.add("s", _up(z.key_block, z.MR) * z.NR)
+    room.add("mask", z.key_block * z.NR if p.mask else 0)
+    return room
+
+
+def _forward(p: AttentionProblem, z: Sizes) -> Program:
+    places, room = p.places(), _forward_room(p, z)
+    pack_v = make_pack(p.dtype, z.compute, z.MV, z.W).address
+    ints = _common(p, z, places, room) | {"blocks": z.blocks, "pack_v": pack_v}
+    kernel = make_forward(p.dtype, z.compute, p.mask, z.MR, z.MV, TWO, z.W)
+    phase = Phase(kernel, p.batch * p.heads * z.blocks, 1, p.causal)
+    return Program(
+        (Run((phase,), (Block(FORWARD, ints, _binds(p)),)),), worker=room.size * z.item, keep=(places,),
+        parallel=p.flops() > 1e6,
+    )  # fmt: skip
+
+
+def _backward_room(p: AttentionProblem, z: Sizes) -> Room:
+    room, wide, deep = Room(z.item), _up(p.width, TWO * z.W), _up(p.values, TWO * z.W)
+    high = _up(z.key_block, z.MR)
+    for name, rows in (("q", p.width), ("do", p.values), ("o", p.values), ("q_rows", wide), ("do_rows", deep)):
+        room.add(name, z.block * rows)
+    room.add("lse", z.block)
+    room.add("delta", z.block)
+    for name, columns in (("k", p.width), ("v", p.values), ("k_rows", wide), ("s", z.NR), ("t", z.NR + z.MQ)):
+        room.add(name, high * columns)
+    room.add("mask", z.key_block * z.NR if p.mask else 0)
+    return room
+
+
+def _sums(p: AttentionProblem, z: Sizes) -> dict[str, int]:
+    """Elements of gradients that are summed in another type than theirs, and rounded once they are whole."""
+    if p.dtype == z.compute:
+        return {}
+    k = p.batch * p.groups * p.keys
+    return {"dq": p.batch * p.heads * p.rows * p.width, "dk": k * p.width, "dv": k * p.values}
+
+
+def _backward(p: AttentionProblem, z: Sizes) -> Program:
+    places, room = p.places(), _backward_room(p, z)
+    ints = _common(p, z, places, room) | {
+        "share": p.heads // p.groups, "pack_rows": make_pack(p.dtype, z.compute, TWO * z.W, z.W).address,
+    }  # fmt: skip
+    ints["dout_row"], ints["dout_col"] = p.lies("dout")
+    binds, shared, narrow = _binds(p), 0, list[Run]()
+    for name, count in _sums(p, z).items():
+        fixed, sums = {"count": count, "part": 1 << 14}, scratch(shared)
+        phase = Phase(make_narrow(p.dtype, z.compute, z.W), -(-count // fixed["part"]), 1)
+        narrow.append(Run((phase,), (Block(NARROW, fixed, {"out": binds[name], "x": sums}),)))
+        binds[name] = sums
+        shared += _up(count * z.item, LINE)
+    binds["room"] = scratch(shared)
+    kernel = make_backward(p.dtype, z.compute, p.mask, z.MR, z.MQ, TWO, z.W)
+    run = Run((Phase(kernel, p.batch * p.groups, 1),), (Block(BACKWARD, ints, binds),))
+    return Program(
+        (run, *narrow), shared=shared, worker=room.size * z.item, keep=(places,), parallel=p.flops() > 1e6
+    )  # fmt: skip
+
+
+class Decode(Solver):
+    """Few queries: k and v are read once where they lie, in parts of the keys that are joined by a second phase."""
+
+    name = "decode"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        p = problem
+        if p.way != "inference" or p.causal:
+            return "it keeps nothing for the gradient, and sees all keys"
+        if p.rows * p.heads // p.groups > 64:
+            return "there are more than 64 queries for a head of k and v"
+        if p.strides and (p.lies("k")[1] != 1 or p.lies("v")[1] != 1 or p.lies("out")[1] != 1):
+            return "the last dimension of k, v or out is not contiguous"
+        return None
+
+    def _splits(self, p: AttentionProblem) -> int:
+        """Parts of the keys: 16 tiles, of a block of keys at least."""
+        return max(1, min(-(-16 // (p.batch * p.groups)), p.keys // BLOCK))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        p, dtype = problem, DTYPES[problem.dtype]
+        W, pairs = lanes(dtype.accumulate, target.vector_bytes), p.batch * p.heads * p.pairs
+        # sums of lanes take some 8 instructions
+        cycles = pairs * ((p.width + p.values) / W * (2.0 if dtype.itemsize < 4 else 1.3) / target.rates.fma + 8.0)
+        moved = p.bytes_moved()
+        return float(target.rates.call + max(target.rates.cycles(cycles), moved / target.bandwidth(moved)))
+
+    def _room(self, p: AttentionProblem) -> Room:
+        room = Room(DTYPES[DTYPES[p.dtype].accumulate].itemsize)
+        room.add("q", p.rows * p.heads // p.groups * p.width)
+        room.add("s", 4 * BLOCK)
+        return room
+
+    def _parts(self, p: AttentionProblem) -> int:
+        """Elements of what the parts of the keys give."""
+        return p.batch * p.heads * p.rows * self._splits(p) * (p.values + 2)
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        room = self._room(problem)
+        return (room.size + self._parts(problem)) * room.item
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: AttentionProblem = problem
+        compute = DTYPES[p.dtype].accumulate
+        W, share, splits = lanes(compute, target.vector_bytes), p.heads // p.groups, self._splits(p)
+        queries, places, room = share * p.rows, p.places(), self._room(p)
+        shared = _up(self._parts(p) * room.item, LINE)
+        ints = {
+            "rows": p.rows, "keys": p.keys, "width": p.width, "values": p.values, "share": share, "queries": queries,
+            "splits": splits, "split": -(-p.keys // splits), "part_row": p.values + 2, "room_size": room.size,
+            "places": int(places.ctypes.data), "out_row": p.lies("out")[0], "k_row": p.lies("k")[0],
+            "v_row": p.lies("v")[0], **room.places,
+        }  # fmt: skip
+        ints["q_row"], ints["q_col"] = p.lies("q")
+        ints["mask_row"], ints["mask_col"] = p.lies("mask")
+        binds = _binds(p) | {"parts": scratch(), "room": scratch(shared)}
+        kernel = make_decode(p.dtype, compute, p.mask, 4 if queries > 1 else 1, W)
+        rows = p.batch * p.groups * queries
+        join = Phase(make_join(p.dtype, compute, W), rows, max(1, rows // 8))
+        return Program(
+            (Run((Phase(kernel, p.batch * p.groups * splits, 1), join), (Block(DECODE, ints, binds),)),),
+            shared=shared, worker=room.size * room.item, keep=(places,), parallel=p.bytes_moved() > 1e5,
+        )  # fmt: skip
+
+
+class Naive(Flash):
+    """A query after the other."""
+
+    name = "naive"
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        return 1
+
+
+SOLVERS = (Flash(), Decode(), Naive())

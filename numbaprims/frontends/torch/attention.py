@@ -1,0 +1,39 @@
+"""Attention with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import numbaprims
+from numbaprims.frontends.torch.normalisation import softmax
+from numbaprims.frontends.torch.products import gemm
+from numbaprims.frontends.torch.rules import Rule, through, wrapped
+from numbaprims.ops._attention_problem import default_scale
+
+
+def _backward(dout: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, **words: Any) -> Any:
+    return numbaprims.attention_backward(dout, q, k, v, out, lse, mask=mask, **words)
+
+
+def _composed(q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, *, causal: bool, scale: float | None) -> Any:
+    """The matrix of scores as a whole: for second derivatives, and for the gradient of a mask."""
+    share = q.shape[-3] // k.shape[-3]
+    k, v = (x.repeat_interleave(share, -3) for x in (k, v))
+    s = gemm(q * (default_scale(q.shape[-1]) if scale is None else scale), k.transpose(-1, -2))
+    if mask is not None:
+        s = s.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else s + mask
+    if causal:
+        s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device).tril(), -torch.inf)
+    closed = lse.isneginf()[..., None]
+    return gemm(softmax(s.masked_fill(closed, 0.0)).masked_fill(closed, 0.0), v)
+
+
+def _forward(q: Any, k: Any, v: Any, mask: Any, **words: Any) -> Any:
+    return numbaprims.attention_train(q, k, v, mask=mask, **words)
+
+
+attention = wrapped(
+    Rule("attention", "q k v mask", "out lse", "q k v mask out lse", _backward, through(_composed), 3, _forward)
+)  # fmt: skip
