@@ -1,0 +1,87 @@
+"""Reductions of the rows of an array, against torch and NumPy."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench.cases import DTYPES, Case, Contender, Workload
+from numbaprims.bench.operands import Operand, on_host
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours
+from numbaprims.ops.reduce import REDUCTIONS
+from numbaprims.reference import reduce as reference
+
+KINDS = tuple(REDUCTIONS)
+
+
+def cases(options: Namespace) -> list[Case]:
+    """The cases that the options select: m rows of n elements, with `across` the columns of an n x m array."""
+    return [
+        Case("reduce", suite, (("m", row["m"]), ("n", row["n"])), dtype,
+             (("kind", kind), *((("across", True),) if options.across or row.get("across") else ())))
+        for suite, dtype, kind, row in shared.rows(options, "reduce", [("m", "n")], KINDS)
+    ]  # fmt: skip
+
+
+def memory(case: Case) -> float:
+    """Bytes of the operands of a case and of what rivals make."""
+    return float(3 * case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+
+
+def ours(case: Case, draw: Draw) -> Ours:
+    """Our call."""
+    import numbaprims
+
+    op, m, n = case["kind"], case["m"], case["n"]
+    axis = 0 if case.get("across") else 1
+    # products of numbers near 1 stay finite
+    x = draw((n, m) if axis == 0 else (m, n), *((1 - 1 / n, 1 + 1 / n) if op == "prod" else (-1.0, 1.0)))
+    out = None if REDUCTIONS[op].gives else Operand.empty((m,), DTYPES[case.dtype])
+    return Ours(
+        partial(numbaprims.reduce, x.ours, op, axis, out=None if out is None else out.ours), {"x": x},
+        lambda values: reference.reduce(shared.exact(values[0]), op, (axis,), False, "propagate"),
+        lambda values: values, n, out, bound="read",
+    )  # fmt: skip
+
+
+def workload(case: Case, threads: int) -> Workload:
+    """Our call and every rival."""
+    p = ours(case, shared.drawn(case))
+    return p.workload(case, _torch(case, p) | _numpy(case, p))
+
+
+def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+    torch = shared.torch_module()
+    if torch is None:
+        return {}
+    op, axis, x = case["kind"], 0 if case.get("across") else 1, p.reads["x"].torch
+    norm = torch.linalg.vector_norm
+    call: Callable[[], Any] = {
+        "min": partial(torch.amin, x, axis), "max": partial(torch.amax, x, axis),
+        "amax": partial(norm, x, float("inf"), axis), "norm1": partial(norm, x, 1.0, axis),
+        "norm2": partial(norm, x, 2.0, axis), "var": partial(torch.var, x, axis, correction=0),
+        "std": partial(torch.std, x, axis, correction=0),
+    }.get(op) or partial(getattr(torch, op), x, axis)  # fmt: skip
+    return {"torch": shared.returned(torch, call)}
+
+
+def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
+    if not on_host() or case.dtype not in ("f32", "f64"):
+        return {}
+    op, axis, x = case["kind"], 0 if case.get("across") else 1, p.reads["x"].storage
+    latest: list[Any] = [None]
+    function: Callable[..., Any] = {
+        "amax": lambda x, axis: np.linalg.norm(x, np.inf, axis), "norm1": lambda x, axis: np.linalg.norm(x, 1, axis),
+        "norm2": lambda x, axis: np.linalg.norm(x, None, axis),
+        "logsumexp": lambda x, axis: np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis)) + x.max(axis),
+    }.get(op) or getattr(np, op)  # fmt: skip
+
+    def call() -> None:
+        latest[0] = function(x, axis)
+
+    return {"numpy": Contender(call, lambda: np.asarray(latest[0]))}

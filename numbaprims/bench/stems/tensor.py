@@ -1,0 +1,135 @@
+"""Functions of elements of arrays that broadcast, against torch and NumPy."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from numbaprims.bench.cases import DTYPES, Case, Contender, Workload
+from numbaprims.bench.operands import Operand, on_host
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours
+from numbaprims.ops.tensor import BINARY
+from numbaprims.reference import tensor as reference
+
+_NUMPY = reference.NAMES
+_TORCH = {
+    "sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "mod": "remainder",
+    "equal": "eq",
+}  # fmt: skip
+_LIES = ("", "-row-along", "-row-one", "-along-row", "-one-row", "-along-one", "-one-along", "-turned")
+#: What is done, and how two operands broadcast or the first one lies.
+KINDS = (
+    *(op + lies for op in BINARY for lies in _LIES),
+    *(op + lies for op in ("where", "scale", "cast") for lies in ("", "-turned")), "fill",
+)  # fmt: skip
+
+
+def cases(options: Namespace) -> list[Case]:
+    """The cases that the options select: m rows of n elements."""
+    return [
+        Case("tensor", suite, (("m", row["m"]), ("n", row["n"])), dtype, (("kind", kind),))
+        for suite, dtype, kind, row in shared.rows(options, "tensor", [("m", "n")], KINDS)
+    ]
+
+
+def memory(case: Case) -> float:
+    """Bytes of the operands of a case and of the rivals' results."""
+    return float(6 * case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+
+
+def _parts(case: Case) -> tuple[str, list[str]]:
+    """The operation, and the kinds of its operands."""
+    op, _, lies = str(case["kind"]).partition("-")
+    count = {"where": 3, "scale": 1, "cast": 1, "fill": 0}.get(op, 2)
+    return op, lies.split("-") if lies not in ("", "turned") else ["row"] * count
+
+
+def ours(case: Case, draw: Draw) -> Ours:
+    """Our call, into an array of its own."""
+    import numbaprims
+
+    (op, kinds), m, n = _parts(case), case["m"], case["n"]
+    shapes = {"row": (m, n), "along": (n,), "one": (m, 1)}
+    reads = {name: draw(shapes[kind], 0.5, 2.0) for name, kind in zip("abc", kinds, strict=False)}
+    if case["kind"].endswith("-turned"):
+        reads["a"] = draw((n, m), 0.5, 2.0)
+    given: list[Any] = [each.ours for each in reads.values()]
+    if case["kind"].endswith("-turned"):
+        given[0] = given[0].T
+    take = shared.spread(m)
+    truth = op in BINARY and bool(BINARY[op].gives)
+    out = None if truth else Operand.empty((m, n), "f16" if op == "cast" else DTYPES[case.dtype])
+    own: dict[str, Any] = {} if out is None else {"out": out.ours}
+    call: Callable[[], Any] = {
+        "where": lambda: partial(numbaprims.where, *given, **own),
+        "scale": lambda: partial(numbaprims.scale, given[0], 0.75, **own),
+        "cast": lambda: partial(numbaprims.cast, given[0], "float16", **own),
+        "fill": lambda: partial(numbaprims.fill, own["out"], 0.75),
+    }.get(op, lambda: partial(numbaprims.binary, given[0], given[1], op, **own))()
+
+    def definition(values: list[np.ndarray]) -> Any:
+        a, *more = [shared.exact(value) for value in values] or [np.empty((m, n))]
+        a = a.T if case["kind"].endswith("-turned") else a
+        found = {
+            "where": lambda: np.where(a != 0, *more), "scale": lambda: a * 0.75, "cast": lambda: a,
+            "fill": lambda: np.full((m, n), 0.75),
+        }.get(op, lambda: reference.binary(a, more[0], None, op, 1.0, 1.0, 0.0))()  # fmt: skip
+        return np.broadcast_to(found, (m, n))[take]
+
+    # a cast rounds to fewer digits
+    return Ours(call, reads, definition, lambda values: values[take], 1 << 26 if op == "cast" else 1, out)
+
+
+def workload(case: Case, threads: int) -> Workload:
+    """Our call and every rival."""
+    p = ours(case, shared.drawn(case))
+    return p.workload(case, _torch(case, p) | _numpy(case, p))
+
+
+def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+    torch = shared.torch_module()
+    if torch is None:
+        return {}
+    op, given = _parts(case)[0], [each.torch for each in p.reads.values()]
+    if case["kind"].endswith("-turned"):
+        given[0] = given[0].T
+    if p.out is None:
+        return {"torch": shared.returned(torch, partial(getattr(torch, _TORCH.get(op, op)), *given))}
+    out = shared.nan_like(torch, p.out.torch)
+    call: Callable[[], Any] = {
+        "where": lambda: partial(torch.where, given[0] != 0, *given[1:], out=out),
+        "scale": lambda: partial(torch.mul, *given, 0.75, out=out),
+        "cast": lambda: partial(out.copy_, *given),
+        "fill": lambda: partial(out.fill_, 0.75),
+    }.get(op, lambda: partial(getattr(torch, _TORCH.get(op, op)), *given, out=out))()
+    return {"torch": shared.written(torch, call, out)}
+
+
+def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
+    if not on_host() or case.dtype not in ("f32", "f64"):
+        return {}
+    op = _parts(case)[0]
+    given: list[Any] = [each.storage for each in p.reads.values()]
+    if case["kind"].endswith("-turned"):
+        given[0] = given[0].T
+    y = np.empty((case["m"], case["n"]), bool if p.out is None else p.out.storage.dtype)
+    condition = given[0] != 0 if op == "where" else None
+
+    def where() -> None:
+        y[...] = np.where(np.asarray(condition), given[1], given[2])
+
+    def cast() -> None:
+        np.copyto(y, given[0], casting="unsafe")
+
+    call: Any = {
+        "where": lambda: where,
+        "scale": lambda: partial(np.multiply, *given, y.dtype.type(0.75), out=y),
+        "cast": lambda: cast,
+        "fill": lambda: partial(y.fill, 0.75),
+    }.get(op, lambda: partial(getattr(np, _NUMPY.get(op, op)), *given, out=y))()
+    return {"numpy": Contender(call, lambda: y)}

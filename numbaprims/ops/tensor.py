@@ -1,0 +1,433 @@
+"""Functions of elements of arrays that broadcast, and copies in another order."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from numbaprims import arrays
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
+from numbaprims.formulas.maps import BINARY as BINARY
+from numbaprims.ops import examples, reduction
+from numbaprims.ops._reduction_problem import mapped
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.reference import tensor as reference
+from numbaprims.shapes import element_strides
+
+#: Integers whose sums and products float32 and float64 hold, until they saturate.
+_NARROW = ("i8", "u8", "i32")
+#: Of the same size, for elements that are moved: the bits are those.
+_BITS = {"i64": "f64", "i32": "f32", "bool": "u8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorProblem(reduction.Reduction):
+    """A function of elements."""
+
+    stem: ClassVar[str] = "tensor"
+
+    def bench_command(self) -> str:
+        _, word, kinds = self.formula.split(":")
+        op, lies = word.partition(".")[0].replace("truth", "cast"), kinds.split(",")[: 3 if word == "where" else 2]
+        alike = set(lies) <= {"row", ""}
+        if self.layout == "strided":
+            op += "-turned"
+        elif not alike:
+            op += "-" + "-".join(lies)
+        m, n = (1, self.rows * self.n) if alike and self.layout != "strided" else (self.rows, self.n)
+        return f"numbaprims bench tensor --kind {op} --shapes {m}x{n} --dtype {self.dtype}"
+
+
+def _broadcast(given: Given) -> tuple[int, ...]:
+    shapes = [x.shape for x in given.storages if x is not None]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        words = "; ".join(given.words(at) for at, x in enumerate(given.storages) if x is not None)
+        raise ValueError(f"{words}: their shapes do not broadcast") from None
+
+
+def _pose(
+    given: Given, word: str, shape: tuple[int, ...], result: str, *, stored: Sequence[str] = (), reads: bool = True
+) -> Pose:
+    """A call of a formula: its inputs in their order; `stored`: how arrays are taken where not as what they are."""
+    inputs = [x for x in given.storages if x is not None] if reads else []
+    dtypes = list(stored or (result, *(each for each in given.dtypes if each is not None)))[: len(inputs) + 1]
+    like = next((at for at, x in enumerate(given.storages) if x is not None and x.shape == shape), None)
+    compute = dtypes[-1] if word == "where" else dtypes[1] if inputs else result
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        steps = [element_strides(np.broadcast_to(x, shape)) for x in (*outs, *inputs)]
+        shared = any(np.may_share_memory(outs[0], x) for x in inputs)
+        found: Problem = mapped(TensorProblem, word, compute, dtypes, shape, steps, in_place=shared)
+        return found
+
+    return Pose((Result(shape, result, like=like),), problem, None if reads else (0, -1))
+
+
+# ---------------------------------------------------------------- binary
+
+
+def _pose_binary(given: Given, options: tuple[Any, ...]) -> Pose:
+    op, scaled = options
+    if op not in BINARY:
+        raise ValueError(f"op is {op!r}; it must be one of {', '.join(BINARY)}")
+    known, dtype = BINARY[op], str(given.dtypes[0])
+    takes: tuple[str, ...] = FLOATS
+    if op.startswith("logical"):
+        takes = tuple(DTYPES)
+    elif known.exact:
+        takes = (*FLOATS, *_NARROW, "bool") if known.gives else (*FLOATS, *_NARROW)
+    if dtype not in takes:
+        raise TypeError(f"{given.words(0)}; {op} takes {', '.join(LONG_NAMES[each] for each in takes)}")
+    if scaled and (known.gives or dtype not in FLOATS):
+        raise ValueError(f"op is {op!r} and {given.words(0)}; alpha1, alpha2, beta and c are for numbers of floats")
+    return _pose(given, op + ".scaled" * scaled, _broadcast(given), known.gives or dtype)
+
+
+def _define_binary(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+    (a, b, c), (alpha1, alpha2, beta) = values, numbers or (1.0, 1.0, 1.0)
+    return reference.binary(a, b, c, options[0], alpha1, alpha2, beta)
+
+
+_binary = Primitive(
+    "binary", ("a", "b", "c"), _pose_binary, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c")
+)
+
+
+def binary(
+    a: Any, b: Any, op: str, *, alpha1: float = 1.0, alpha2: float = 1.0, c: Any = None, beta: float = 1.0,
+    out: Any = None,
+) -> Any:  # fmt: skip
+    """Combine the elements of two arrays that broadcast: ``y = op(alpha1 a, alpha2 b) + beta c``.
+
+    Args:
+        a: any shape and strides; float64, float32, float16 or bfloat16, the last two computed in float32. Integers
+            but int64 are added, subtracted, multiplied and compared too, and saturate; "logical_and" and its kin
+            take every type.
+        b: of a's dtype, of a shape that broadcasts with a's.
+        op: "add", "sub", "mul", "div", "min", "max" (NaN where either is), "pow", "mod" (with the sign of b);
+            "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"; "logical_and", "logical_or",
+            "logical_xor".
+        alpha1: a factor of a, where a holds floats and op gives them; alpha2 one of b.
+        alpha2: see alpha1.
+        c: an array that is added, of a's dtype.
+        beta: its factor.
+        out: where y goes; it may be a, b or c.
+
+    Returns:
+        y, of the shape to which the arrays broadcast, of a's dtype or bool, and of a's library.
+
+    Raises:
+        TypeError: a dtype that the operation does not take, mixed dtypes or libraries.
+        ValueError: an op that there is none, shapes that do not broadcast, factors of what takes none, an `out` of
+            another shape or one that overlaps.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.binary(np.float32([[1, 2], [3, 4]]), np.float32([10, 20]), "add")
+        array([[11., 22.],
+               [13., 24.]], dtype=float32)
+
+    References:
+        MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And.
+    """
+    if c is None and alpha1 == 1.0 and alpha2 == 1.0:
+        return _binary((a, b, None), (op, False), (), out)
+    numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
+    return _binary((a, b, c), (op, True), numbers, out)
+
+
+# ---------------------------------------------------------------- where
+
+
+def _pose_where(given: Given, options: tuple[Any, ...]) -> Pose:
+    _, a, b = given.dtypes
+    if a != b:
+        arrays.require_same(given.arrays[1], "a", given.arrays[2], "b")
+    bits = _BITS.get(str(a), str(a))
+    condition = _BITS.get(str(given.dtypes[0]), str(given.dtypes[0]))
+    return _pose(given, "where", _broadcast(given), str(a), stored=(bits, condition, bits, bits))
+
+
+_where = Primitive(
+    "where", ("condition", "a", "b"), _pose_where, 
+    lambda values, options, numbers: np.where(values[0] != 0, *values[1:]),
+    dtypes=tuple(each for each in DTYPES if each not in ("i32", "i64")), others=("a", "b"), exact=("a", "b"),
+)  # fmt: skip
+
+
+def where(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
+    """Choose elements of two arrays: ``y = a where the condition is other than 0, else b``.
+
+    Args:
+        condition: bool, uint8, int8 or floats; any shape and strides.
+        a: any type; the three shapes broadcast.
+        b: of a's dtype.
+        out: where y goes; it may be a or b.
+
+    Returns:
+        y, of the shape to which the arrays broadcast, of a's dtype and library.
+
+    Raises:
+        TypeError: mixed dtypes or libraries, a condition of int32 or int64.
+        ValueError: shapes that do not broadcast, an `out` of another shape or one that overlaps.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.where(np.array([True, False]), np.int64([1, 2]), np.int64([7]))
+        array([1, 7])
+
+    References:
+        ONNX Where.
+    """
+    return _where((condition, a, b), (), (), out)
+
+
+# ---------------------------------------------------------------- one array
+
+
+def _pose_scale(given: Given, options: tuple[Any, ...]) -> Pose:
+    return _pose(given, "scale", given.storages[0].shape, str(given.dtypes[0]))
+
+
+def _pose_fill(given: Given, options: tuple[Any, ...]) -> Pose:
+    return _pose(given, "fill", given.storages[0].shape, str(given.dtypes[0]), reads=False)
+
+
+def _pose_cast(given: Given, options: tuple[Any, ...]) -> Pose:
+    source, (dtype,) = str(given.dtypes[0]), options
+    bits = _BITS.get(dtype, dtype)
+    word = "truth" if dtype == "bool" and source != "bool" else "cast"
+    stored = (bits, bits) if dtype == source else (dtype, source)
+    return _pose(given, word, given.storages[0].shape, dtype, stored=stored)
+
+
+_scale = Primitive("scale", ("x",), _pose_scale, lambda values, _, numbers: values[0] * numbers[0], exact=("x",))
+_fill = Primitive(
+    "fill", ("x",), _pose_fill, lambda values, _, numbers: np.full_like(values[0], numbers[0]), dtypes=tuple(DTYPES),
+    exact=("x",),
+)  # fmt: skip
+_cast = Primitive(
+    "cast", ("x",), _pose_cast, lambda values, options, _: reference.cast(values[0], *options), dtypes=tuple(DTYPES),
+    exact=("x",),
+)  # fmt: skip
+
+
+def scale(x: Any, alpha: float, *, out: Any = None) -> Any:
+    """Multiply an array by a number: ``y = alpha x``.
+
+    Args:
+        x: any shape and strides; float64, float32, float16 or bfloat16, the last two computed in float32.
+        alpha: a real number.
+        out: where y goes; it may be x.
+
+    Returns:
+        y, of x's shape, dtype and library; a new array lies in memory as x does.
+
+    Raises:
+        TypeError: integers, an alpha that is no number.
+        ValueError: an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.scale(np.float32([1, 2]), 0.5)
+        array([0.5, 1. ], dtype=float32)
+
+    References:
+        MIOpen miopenScaleTensor.
+    """
+    return _scale((x,), (), (scalar(alpha, "alpha"),), out)
+
+
+def fill(x: Any, value: float) -> Any:
+    """Set all elements of an array: ``x = value``.
+
+    Args:
+        x: any shape, strides and type; it is written.
+        value: a real number, rounded to floats, towards zero and saturated to integers.
+
+    Returns:
+        x.
+
+    Raises:
+        TypeError: a value that is no number.
+        ValueError: an x that cannot be written.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.fill(np.empty(2, np.float32), 3)
+        array([3., 3.], dtype=float32)
+
+    References:
+        MIOpen miopenSetTensor.
+    """
+    return _fill((x,), (), (scalar(value, "value"),), x)
+
+
+def cast(x: Any, dtype: Any, *, out: Any = None) -> Any:
+    """Change the type of an array: ``y = dtype(x)``.
+
+    Args:
+        x: any shape, strides and type.
+        dtype: a name ("int8"), a dtype of NumPy or of torch. Floats are rounded to nearest even; to integers they are
+            rounded towards zero and saturate, NaN becoming 0; to bool whatever is other than 0 is True.
+        out: where y goes.
+
+    Returns:
+        y, of x's shape and library; a new array lies in memory as x does.
+
+    Raises:
+        TypeError: a dtype that there is none.
+        ValueError: an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.cast(np.float32([-1.5, 300, np.nan]), "uint8")
+        array([  0, 255,   0], dtype=uint8)
+
+    References:
+        ONNX Cast with saturate=1.
+    """
+    return _cast((x,), (arrays.dtype_name(dtype, "dtype"),), (), out)
+
+
+# ---------------------------------------------------------------- order
+
+
+def _pose_transform(given: Given, options: tuple[Any, ...]) -> Pose:
+    (axes,), x, dtype = options, given.storages[0], str(given.dtypes[0])
+    if sorted(axes) != list(range(x.ndim)):
+        raise ValueError(f"axes is {axes} and {given.words(0)}; it must hold each of its axes once")
+    bits, lies = _BITS.get(dtype, dtype), element_strides(x)
+    shape, turned = (tuple(each[axis] for axis in axes) for each in (x.shape, lies))
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        steps = (element_strides(outs[0]), turned)
+        found: Problem = mapped(TensorProblem, "cast", bits, (bits, bits), shape, steps)
+        return found
+
+    return Pose((Result(shape, dtype),), problem)
+
+
+_transform = Primitive(
+    "transform", ("x",), _pose_transform, lambda values, options, _: values[0].transpose(*options),
+    dtypes=tuple(DTYPES),
+)  # fmt: skip
+
+
+def transform(x: Any, axes: Any, *, out: Any = None) -> Any:
+    """Copy an array with its axes in another order: ``y = x.transpose(axes)``, NCHW to NHWC by (0, 2, 3, 1).
+
+    Args:
+        x: any shape, strides and type.
+        axes: which axis of x each of y's is.
+        out: where y goes; it shares no memory with x.
+
+    Returns:
+        y, in C order, of x's dtype and library.
+
+    Raises:
+        TypeError: axes that are no integers.
+        ValueError: axes that are not those of x, each once; an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.transform(np.float32([[1, 2], [3, 4]]), (1, 0))
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
+
+    References:
+        MIOpen miopenTransformTensor; ONNX Transpose.
+    """
+    try:
+        order = tuple(operator.index(axis) for axis in axes)
+    except TypeError:
+        raise TypeError(f"axes is {axes!r}; it must be a tuple of integers") from None
+    return _transform((x,), (order,), (), out)
+
+
+def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:
+    """Put arrays one behind the other along an axis.
+
+    Args:
+        parts: arrays of one dtype and library, whose shapes differ along the axis only; any strides.
+        axis: along which.
+        out: where y goes; it shares no memory with the parts.
+
+    Returns:
+        y, in C order.
+
+    Raises:
+        TypeError: mixed dtypes or libraries, an axis that is no integer.
+        ValueError: no parts, shapes that do not fit, an `out` of another shape or one that overlaps a part.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.concat((np.float32([[1], [2]]), np.float32([[3], [4]])), axis=1)
+        array([[1., 3.],
+               [2., 4.]], dtype=float32)
+
+    References:
+        ONNX Concat.
+    """
+    given = list(parts)
+    if not given:
+        raise ValueError("parts is empty; give an array at least")
+    entered = [arrays.enter(x, f"parts[{at}]") for at, x in enumerate(given)]
+    (first, dtype, library), axis = entered[0], operator.index(axis)
+    if not -first.ndim <= axis < first.ndim:
+        raise ValueError(f"axis is {axis} and parts[0] a {arrays.describe(given[0])}")
+    axis %= first.ndim
+    for at, (x, own, of) in enumerate(entered):
+        if own != dtype or of is not library:
+            arrays.require_same(given[0], "parts[0]", given[at], f"parts[{at}]")
+        if x.ndim != first.ndim or any(x.shape[d] != first.shape[d] for d in range(x.ndim) if d != axis):
+            words = f"parts[0] is a {arrays.describe(given[0])} and parts[{at}] a {arrays.describe(given[at])}"
+            raise ValueError(f"{words}; their shapes may differ along axis {axis} only")
+    sizes = [x.shape[axis] for x, _, _ in entered]
+    shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
+    if out is None:
+        out = library.empty(shape, dtype)[0]
+    else:
+        storage = arrays.check_out(out, shape, dtype, library=library)
+        arrays.check_overlap(storage, [(x, f"parts[{at}]", False) for at, (x, _, _) in enumerate(entered)])
+    start = 0
+    for x, size in zip(given, sizes, strict=True):
+        if size:
+            cast(x, dtype, out=out[(*(slice(None),) * axis, slice(start, start + size))])
+        start += size
+    return out
+
+
+# ---------------------------------------------------------------- find and tune
+
+
+def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    made = reduction.Example(problem, apart=True)
+    op, _, scaled = problem.formula.split(":")[1].partition(".")
+    operands = []
+    for word in problem.inputs:
+        _, kind, dtype = word.split(":")
+        shape = [1 if (at in made.axes) != (kind == "along") else size for at, size in enumerate(made.shape)]
+        if kind == "flat":
+            shape[max(at for at in range(len(shape)) if at not in made.axes)] = 1
+        operands.append(made.array(dtype, low=0.5) if kind == "row" else examples.array(tuple(shape), dtype, low=0.5))
+    result = problem.results[0].rpartition(":")[2]
+    if op == "fill":
+        return "fill", (made.array(result), 1.0), {}
+    if op in ("scale", "cast", "truth"):
+        return "scale" if op == "scale" else "cast", (*operands, 2.0 if op == "scale" else result), {}
+    if op == "where":
+        return "where", tuple(operands), {}
+    a, b, *c = operands
+    return "binary", (a, b, op), {"c": c[0] if c else None, "alpha1": 2.0 if scaled else 1.0}
+
+
+PROBLEMS = problems(binary, where, scale, fill, cast, transform, concat)
+EXAMPLES = {"tensor": _example_call}

@@ -1,0 +1,29 @@
+"""Definitions of `binary` and `cast`, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from numbaprims.dtypes import DTYPES
+
+NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "pow": "power"}
+
+
+def binary(a: Any, b: Any, c: Any, op: str, alpha1: float, alpha2: float, beta: float) -> Any:
+    """op(alpha1 a, alpha2 b) + beta c, by NumPy's functions."""
+    found = getattr(np, NAMES.get(op, op))(a * alpha1, b * alpha2)
+    return found if c is None else found + beta * c
+
+
+def cast(x: np.ndarray, dtype: str) -> Any:
+    """x as another type holds it."""
+    if dtype == "bool":
+        return x != 0
+    if dtype in ("i8", "u8", "i32", "i64"):
+        limits = np.iinfo(DTYPES[dtype].storage)
+        # the largest int64 is no float64
+        most = float(limits.max) if dtype != "i64" else float(2**63 - 1024)
+        return np.clip(np.trunc(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf)), limits.min, most)
+    return x

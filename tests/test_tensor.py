@@ -1,0 +1,198 @@
+"""binary, where, scale, fill, cast: NumPy's values in every type, layout and broadcast, saturation, refusals."""
+
+import numpy as np
+import pytest
+
+import numbaprims
+from numbaprims.formulas.maps import BINARY
+from numbaprims.ops import tensor
+
+NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "pow": "power"}
+#: Broadcasts by the shapes of both.
+SHAPES = [
+    ((7, 67), (7, 67)), ((7, 67), (67,)), ((7, 67), (7, 1)), ((1, 67), (7, 1)), ((3, 5, 37), (5, 1)),
+    ((3, 5, 37), (3, 1, 37)), ((700,), ()), ((50, 3), (3,)), ((1,), (1,)), ((), ()), ((4, 1, 300), (1, 3, 1)),
+    ((2, 0, 3), (3,)),
+]  # fmt: skip
+TYPES = ["int8", "uint8", "int32", "int64", "bool", "float16", "float32", "float64"]
+
+
+def layouts(x):
+    """The array, and others of the same elements."""
+    yield x
+    yield np.asfortranarray(x)
+    yield x[::-1]
+    wide = np.zeros((*x.shape[:-1], 3 * x.shape[-1]), x.dtype)
+    wide[..., ::3] = x
+    yield wide[..., ::3]
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_values_of_numpy(rng, op):
+    a, b = rng.standard_normal((9, 40)), rng.standard_normal((9, 40))
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3.5]
+    a[:8, :8], b[:8, :8] = np.array(special)[:, None], special
+    if op == "pow":
+        a[8] = abs(a[8])
+    with np.errstate(all="ignore"):
+        want = getattr(np, NAMES.get(op, op))(a, b)
+        have = numbaprims.binary(a, b, op)
+        assert have.dtype == want.dtype
+        np.testing.assert_allclose(have, want, 1e-13, 1e-13)
+        with numbaprims.config(device="reference"):
+            np.testing.assert_array_equal(numbaprims.binary(a, b, op), want)
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("op", ["add", "less"])
+def test_broadcasts(rng, op, shapes):
+    a, b = (np.asarray(rng.standard_normal(shape), np.float32) for shape in shapes)
+    want = getattr(np, op)(a, b)
+    for x, y in ((a, b), (b, a)):
+        np.testing.assert_array_equal(numbaprims.binary(x, y, op), getattr(np, op)(x, y))
+    full = np.broadcast_to(a, want.shape)
+    np.testing.assert_array_equal(numbaprims.binary(full, b, op), want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+def test_layouts(rng, dtype):
+    a, b = (rng.integers(-50, 50, (5, 33, 20)).astype(dtype) for _ in range(2))
+    c = b[0].T.copy().T
+    for x in layouts(a):
+        for y in (*layouts(b), c):
+            for op in ("sub", "less"):
+                want = getattr(np, NAMES.get(op, op))(x, y)
+                np.testing.assert_array_equal(numbaprims.binary(x, y, op), want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+def test_integers_saturate(rng, dtype):
+    limits = np.iinfo(dtype)
+    a, b = rng.integers(limits.min, limits.max, (2, 300), dtype, endpoint=True)
+    wide = a.astype(np.float64), b.astype(np.float64)
+    for op in ("add", "sub", "mul"):
+        want = np.clip(getattr(np, NAMES.get(op, op))(*wide), limits.min, limits.max).astype(dtype)
+        np.testing.assert_array_equal(numbaprims.binary(a, b, op), want)
+
+
+def test_factors(rng):
+    a, b, c = rng.standard_normal((3, 6, 50), np.float32)
+    for op in ("add", "sub", "mul", "min", "max"):
+        function = getattr(np, NAMES.get(op, op))
+        want = function(0.5 * a, -2.0 * b) + 3.0 * c
+        have = numbaprims.binary(a, b, op, alpha1=0.5, alpha2=-2.0, c=c, beta=3.0, out=c.copy())
+        np.testing.assert_allclose(have, want, 1e-5, 1e-5)
+        np.testing.assert_allclose(numbaprims.binary(a, b[0], op, alpha1=2.0), function(2 * a, b[0]), 1e-5, 1e-5)
+    into = c.copy()
+    assert numbaprims.binary(a, b, "add", c=into, out=into) is into
+    np.testing.assert_allclose(into, a + b + c, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_where_keeps_bits(rng, dtype):
+    a, b = (rng.integers(0, 2**62 if dtype != "float16" else 2**15, (6, 35)).astype(dtype) for _ in range(2))
+    condition = rng.random((6, 35)) < 0.5
+    for x in layouts(a):
+        for where in (condition, condition[0], condition[:, :1], np.asfortranarray(condition)):
+            have = numbaprims.where(where, x, b)
+            assert have.dtype == a.dtype
+            np.testing.assert_array_equal(have, np.where(where, x, b))
+
+
+@pytest.mark.parametrize("source", TYPES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_cast(rng, source, dtype):
+    x = (rng.standard_normal((5, 70)) * 500).astype(source)
+    if source.startswith("float"):
+        x[0, :6] = [np.nan, np.inf, -np.inf, 0.0, -0.5, 127.9]
+    for given in layouts(x):
+        have = numbaprims.cast(given, dtype)
+        if dtype.startswith("float") or dtype == source:
+            want = given.astype(dtype)
+        elif dtype == "bool":
+            want = given != 0
+        else:
+            limits = np.iinfo(dtype)
+            whole = np.trunc(np.nan_to_num(given.astype(np.float64), nan=0.0, posinf=1e300, neginf=-1e300))
+            big = whole >= limits.max
+            want = np.where(big, limits.max, np.where(big, 0, np.maximum(whole, limits.min)).astype(dtype))
+        assert have.dtype == dtype
+        np.testing.assert_array_equal(have, want)
+
+
+def test_cast_of_the_largest_integers():
+    x = np.array([2**63 - 1, -(2**63), 2**53 + 1])
+    np.testing.assert_array_equal(numbaprims.cast(x, "int64"), x)
+    np.testing.assert_array_equal(numbaprims.cast(x, "int32"), [2**31 - 1, -(2**31), 2**31 - 1])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_fill_and_scale(rng, dtype):
+    for x in layouts(np.zeros((5, 40), dtype)):
+        if x.flags.writeable:
+            assert numbaprims.fill(x, 1) is x and (x == 1).all()
+    if dtype.startswith("float"):
+        assert np.signbit(numbaprims.fill(np.ones(70, dtype), -0.0)).all()
+        y = rng.standard_normal((5, 40)).astype(dtype)
+        for x in layouts(y):
+            np.testing.assert_array_equal(numbaprims.scale(x, 0.5), x * y.dtype.type(0.5))
+        np.testing.assert_array_equal(numbaprims.scale(y, 3.0, out=y), y)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_transform_and_concat(rng, dtype):
+    x = rng.integers(0, 2**15, (3, 37, 20)).astype(dtype)
+    for given in layouts(x):
+        for axes in ((0, 2, 1), (2, 0, 1), (1, 0, 2), (2, 1, 0)):
+            have = numbaprims.transform(given, axes)
+            assert have.flags.c_contiguous
+            np.testing.assert_array_equal(have, given.transpose(axes))
+        for axis in (0, 1, -1):
+            parts = np.split(given, [1, 1, 2], axis)
+            np.testing.assert_array_equal(numbaprims.concat(parts, axis), given)
+
+
+def test_refusals():
+    a = np.ones((3, 4), np.float32)
+    for call, error, match in (
+        (lambda: numbaprims.binary(a, a, "plus"), ValueError, "op is 'plus'; it must be one of add, sub"),
+        (lambda: numbaprims.binary(a, a[:2], "add"), ValueError, r"a is .*\(3, 4\); b is .*\(2, 4\): their shapes"),
+        (lambda: numbaprims.binary(a, a.astype(np.float64), "add"), TypeError, "b a float64"),
+        (lambda: numbaprims.binary(a.astype(np.int64), a.astype(np.int64), "add"), TypeError, "int64.*add takes"),
+        (lambda: numbaprims.binary(a, a, "less", c=a), ValueError, "alpha1, alpha2, beta and c"),
+        (lambda: numbaprims.binary(a, a, "add", alpha1="x"), TypeError, "alpha1 is 'x'"),
+        (lambda: numbaprims.where(a, a, a.astype(np.float64)), TypeError, "b a float64"),
+        (lambda: numbaprims.cast(a, "complex64"), TypeError, "dtype is 'complex64'"),
+        (lambda: numbaprims.binary(a, a[0], "add", out=a[:, ::-1]), ValueError, "out"),
+        (lambda: numbaprims.transform(a, (0, 0)), ValueError, r"axes is \(0, 0\) and x is"),
+        (lambda: numbaprims.transform(a, 1), TypeError, "axes is 1"),
+        (lambda: numbaprims.concat([]), ValueError, "parts is empty"),
+        (lambda: numbaprims.concat([a, a[:, :2]]), ValueError, r"parts\[1\] a .*differ along axis 0 only"),
+        (lambda: numbaprims.fill(np.broadcast_to(a[0], (2, 4)), 1.0), ValueError, "read-only"),
+    ):
+        with pytest.raises(error, match=match):
+            call()
+
+
+def test_how_operands_lie():
+    x, row, column = np.ones((60, 50), np.float32), np.ones(50, np.float32), np.ones((60, 1), np.float32)
+    pose = tensor.PROBLEMS["binary"]
+    assert pose(x, row, "add").formula == "map:add:row,along"
+    assert pose(x, column, "add").formula == "map:add:row,one"
+    assert pose(row, column, "add").formula == "map:add:along,one"
+    assert pose(x, x, "add").kept == (1,)
+    assert pose(x, x.T.copy().T, "add").layout == "strided"
+    assert numbaprims.explain("binary", x, x.T.copy().T, "add").chosen.solver == "blocks"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_rest_of_a_large_quotient_is_exact(dtype):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(3000) * 10.0 ** rng.integers(*each, 3000) for each in ((-3, 12), (-2, 3)))
+    a, b = a.astype(dtype), b.astype(dtype)
+    np.testing.assert_array_equal(numbaprims.binary(a, b, "mod"), np.mod(a, b))
+    special = np.array([[np.inf, 2], [1, np.inf], [-5, np.inf], [np.nan, 1], [-0.0, 3], [1e38, 1e-38]], dtype).T
+    with np.errstate(invalid="ignore"):
+        found = numbaprims.binary(special[0].copy(), special[1].copy(), "mod")
+        np.testing.assert_array_equal(found[:-1], np.mod(*special)[:-1])
+    assert dtype == np.float64 or np.isnan(found[-1])
