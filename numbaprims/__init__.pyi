@@ -12,6 +12,8 @@ from numbaprims.ops.activation import (
     abs_backward as abs_backward,
     activation as activation,
     activation_backward as activation_backward,
+    ceil as ceil,
+    ceil_backward as ceil_backward,
     celu as celu,
     celu_backward as celu_backward,
     clip as clip,
@@ -20,8 +22,16 @@ from numbaprims.ops.activation import (
     clipped_relu_backward as clipped_relu_backward,
     elu as elu,
     elu_backward as elu_backward,
+    erf as erf,
+    erf_backward as erf_backward,
     exp as exp,
+    exp2 as exp2,
+    exp2_backward as exp2_backward,
     exp_backward as exp_backward,
+    expm1 as expm1,
+    expm1_backward as expm1_backward,
+    floor as floor,
+    floor_backward as floor_backward,
     gelu as gelu,
     gelu_backward as gelu_backward,
     glu as glu,
@@ -37,6 +47,8 @@ from numbaprims.ops.activation import (
     leaky_relu as leaky_relu,
     leaky_relu_backward as leaky_relu_backward,
     log as log,
+    log1p as log1p,
+    log1p_backward as log1p_backward,
     log_backward as log_backward,
     mish as mish,
     mish_backward as mish_backward,
@@ -44,16 +56,22 @@ from numbaprims.ops.activation import (
     power_backward as power_backward,
     prelu as prelu,
     prelu_backward as prelu_backward,
+    reciprocal as reciprocal,
+    reciprocal_backward as reciprocal_backward,
     relu as relu,
     relu6 as relu6,
     relu6_backward as relu6_backward,
     relu_backward as relu_backward,
     round as round,
     round_backward as round_backward,
+    rsqrt as rsqrt,
+    rsqrt_backward as rsqrt_backward,
     selu as selu,
     selu_backward as selu_backward,
     sigmoid as sigmoid,
     sigmoid_backward as sigmoid_backward,
+    sign as sign,
+    sign_backward as sign_backward,
     silu as silu,
     silu_backward as silu_backward,
     softplus as softplus,
@@ -70,6 +88,11 @@ from numbaprims.ops.activation import (
     tanh_backward as tanh_backward,
     threshold as threshold,
     threshold_backward as threshold_backward,
+)
+from numbaprims.ops.attention import (
+    attention as attention,
+    attention_backward as attention_backward,
+    attention_train as attention_train,
 )
 from numbaprims.ops.batch_norm import (
     batch_norm as batch_norm,
@@ -89,9 +112,30 @@ from numbaprims.ops.conv_quantized import (
     conv_integer as conv_integer,
     qlinear_conv as qlinear_conv,
 )
+from numbaprims.ops.ctc import (
+    ctc_beam_search_decode as ctc_beam_search_decode,
+    ctc_greedy_decode as ctc_greedy_decode,
+    ctc_loss as ctc_loss,
+    ctc_loss_backward as ctc_loss_backward,
+)
 from numbaprims.ops.gemm import gemm as gemm, linear as linear
 from numbaprims.ops.gemv import gemv as gemv
 from numbaprims.ops.ger import ger as ger
+from numbaprims.ops.lrn import lrn as lrn, lrn_backward as lrn_backward
+from numbaprims.ops.norm import (
+    group_norm as group_norm,
+    group_norm_backward as group_norm_backward,
+    group_norm_train as group_norm_train,
+    instance_norm as instance_norm,
+    instance_norm_backward as instance_norm_backward,
+    instance_norm_train as instance_norm_train,
+    layer_norm as layer_norm,
+    layer_norm_backward as layer_norm_backward,
+    layer_norm_train as layer_norm_train,
+    rms_norm as rms_norm,
+    rms_norm_backward as rms_norm_backward,
+    rms_norm_train as rms_norm_train,
+)
 from numbaprims.ops.pooling import (
     adaptive_avg_pool as adaptive_avg_pool,
     adaptive_avg_pool_backward as adaptive_avg_pool_backward,
@@ -108,6 +152,13 @@ from numbaprims.ops.pooling import (
     max_pool as max_pool,
     max_pool_backward as max_pool_backward,
 )
+from numbaprims.ops.random import (
+    dropout as dropout,
+    dropout_backward as dropout_backward,
+    random_normal as random_normal,
+    random_uniform as random_uniform,
+)
+from numbaprims.ops.reduce import reduce as reduce
 from numbaprims.ops.rnn import (
     gru as gru,
     gru_backward as gru_backward,
@@ -130,6 +181,15 @@ from numbaprims.ops.softmax import (
     softmax_cross_entropy_backward as softmax_cross_entropy_backward,
 )
 from numbaprims.ops.stack import stack as stack, stack_backward as stack_backward
+from numbaprims.ops.tensor import (
+    binary as binary,
+    cast as cast,
+    concat as concat,
+    fill as fill,
+    scale as scale,
+    transform as transform,
+    where as where,
+)
 from numbaprims.recurrent.weights import RnnWeights as RnnWeights
 from numbaprims.settings import config as config
 

@@ -137,15 +137,18 @@ class DeviceView:
         return self._through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
 
     def reshape(self, *shape: Any) -> DeviceView:
-        """With other dimensions of length 1; ValueError for any other shape, which could need a copy."""
+        """With other dimensions of length 1, or of contiguous memory any; ValueError for what could need a copy."""
         wanted = list(shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape)
         if -1 in wanted:
             wanted[wanted.index(-1)] = self.size // max(1, -math.prod(wanted))
         lengths = [length for length in self.shape if length != 1]
         if [length for length in wanted if length != 1] != lengths:
+            if self.flags.c_contiguous and math.prod(wanted) == self.size:
+                steps = [self.itemsize * math.prod(wanted[at + 1 :]) for at in range(len(wanted))]
+                return self._like(tuple(wanted), tuple(steps))
             raise ValueError(f"a view of shape {self.shape} takes the shape {tuple(wanted)} by a copy only")
-        steps = iter([step for length, step in zip(self.shape, self.strides, strict=True) if length != 1])
-        return self._like(tuple(wanted), tuple(next(steps) if n != 1 else self.itemsize for n in wanted))
+        each = iter([step for length, step in zip(self.shape, self.strides, strict=True) if length != 1])
+        return self._like(tuple(wanted), tuple(next(each) if n != 1 else self.itemsize for n in wanted))
 
     def fill(self, value: int) -> None:
         """Write zeros (nothing else); waits for them. Only sums over nothing come here."""

@@ -39,7 +39,7 @@ class Library:
 
     def empty_like(self, storage: Any, dtype: str) -> tuple[Any, Any]:
         """Allocate a result that lies in memory as an array does, without its gaps."""
-        made = np.empty_like(storage, subok=False)
+        made = np.empty_like(storage, DTYPES[dtype].storage, subok=False)
         return self.wrap(made, dtype), made
 
     def __repr__(self) -> str:

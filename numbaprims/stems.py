@@ -5,6 +5,7 @@ KINDS = (
     "identity", "relu", "leaky_relu", "prelu", "clipped_relu", "relu6", "elu", "selu", "celu", "sigmoid",
     "tanh", "softplus", "softsign", "abs", "power", "gelu", "silu", "swish", "mish", "hard_sigmoid",
     "hard_swish", "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
+    "exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil",
 )  # fmt: skip
 
 #: stem -> the functions of ``numbaprims/ops/<stem>.py``
@@ -22,13 +23,25 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "softmax_cross_entropy_backward", "nll_loss", "nll_loss_backward",
     ),
     "batch_norm": ("batch_norm", "batch_norm_train", "batch_norm_backward"),
+    "norm": tuple(
+        f"{name}_norm{way}" for name in ("layer", "rms", "group", "instance") for way in ("", "_train", "_backward")
+    ),
     "pooling": tuple(
         f"{name}_pool{way}" for way in ("", "_backward")
         for name in ("max", "avg", "lp", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
     ),
+    "random": ("dropout", "dropout_backward", "random_uniform", "random_normal"),
     "stack": ("stack", "stack_backward"),
+    "lrn": ("lrn", "lrn_backward"),
+    "reduce": ("reduce",),
+    "tensor": ("binary", "where", "scale", "fill", "cast", "transform", "concat"),
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
+    "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
+    "attention": ("attention", "attention_train", "attention_backward"),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.
-ENGINES = {"softmax": "reduce", "batch_norm": "reduce", "pooling": "windows"}
+ENGINES = {
+    "softmax": "reduce", "batch_norm": "reduce", "norm": "reduce", "reduce": "reduce", "tensor": "reduce",
+    "pooling": "windows",
+}  # fmt: skip

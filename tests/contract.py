@@ -1,4 +1,5 @@
-"""Calls of the primitives that are formulas, which the contract suite holds to one set of promises.
+"""Calls of the primitives that are formulas, and of recurrent networks, which the contract suite holds to one set of
+promises.
 
 A call is made for a dtype: arrays of float64 that stand in it are converted, integers stay as they are.
 """
@@ -6,12 +7,18 @@ A call is made for a dtype: arrays of float64 that stand in it are converted, in
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import norm_cases
 import numpy as np
+import tensor_cases
+from ctc_cases import draw
 from helpers import from_float64, in_library, lay_out
+from rnn_cases import DEFINITIONS, draw_weights
 
 import numbaprims
-from numbaprims import arrays
+from numbaprims import RnnWeights, arrays
+from numbaprims.ops.rnn import RnnReserve
 from numbaprims.ops.stack import added_sizes
+from numbaprims.recurrent.parts import RnnPart
 from numbaprims.stacks.operations import parse, sizes_of, steps_of
 
 Made = tuple[tuple[Any, ...], dict[str, Any]]
@@ -31,8 +38,12 @@ class Call(NamedTuple):
     """Whether errors are relative to each element."""
     k: int = 32
     """Roundings behind an element, of sums that are not long."""
+    stored: int = 0
+    """Roundings to the call's type of what lies between its arrays and a result: states, outputs of layers."""
     wide: tuple[int, ...] = ()
     """The arrays that are of the type that is computed in."""
+    given: Callable[..., Made] = lambda args, words: (args, words)
+    """What the function takes, where that is no arrays: containers of those of the call."""
 
     def __str__(self) -> str:
         return f"{self.function}-{self.label}"
@@ -42,7 +53,7 @@ CALLS: list[Call] = []
 
 
 def made(call: Call, dtype: str, library: str = "numpy", layout: str = "C", seed: int = 0) -> Made:
-    """(arguments, keywords) of a call in a dtype, its first arrays laid out."""
+    """(arguments, keywords) of a call in a dtype, its first arrays laid out; a network's weights and states too."""
     args, words = call.make(np.random.default_rng(seed))
 
     def convert(x, layout="C"):
@@ -58,18 +69,33 @@ def made(call: Call, dtype: str, library: str = "numpy", layout: str = "C", seed
     wide = "f64" if dtype == "f64" else "f32"
     args = tuple(
         in_library(from_float64(x, wide), wide, library) if k in call.wide
-        else convert(x, layout if isinstance(x, np.ndarray) and x.shape == shape else "C")
+        else convert(x, layout if isinstance(x, np.ndarray) and (x.shape == shape or call.stored) else "C")
         for k, x in enumerate(args)
     )  # fmt: skip
     return args, {name: convert(x) for name, x in words.items()}
+
+
+def run(call: Call, args: Any, words: dict[str, Any]) -> tuple[Any, ...]:
+    """The arrays that a call gives."""
+    args, words = call.given(args, words)
+    return flat(getattr(numbaprims, call.function)(*args, **words))
+
+
+def flat(result: Any) -> tuple[Any, ...]:
+    """The arrays of a result that may be a container of them."""
+    if isinstance(result, RnnReserve):
+        result = result[-3:]  # the others are the call's own
+    if isinstance(result, tuple):
+        return tuple(array for each in result for array in flat(each))
+    return () if result is None else (result,)
 
 
 def add(function: str, label: str, make: Callable[[np.random.Generator], Made], **more: Any) -> None:
     CALLS.append(Call(function, label, make, **more))
 
 
-def _rows(shape: tuple[int, ...], arrays: int, **words: Any) -> Callable[[np.random.Generator], Made]:
-    return lambda rng: (tuple(rng.standard_normal(shape) for _ in range(arrays)), words)
+def _rows(shape: tuple[int, ...], arrays: int, *more: Any, **words: Any) -> Callable[[np.random.Generator], Made]:
+    return lambda rng: ((*(rng.standard_normal(shape) for _ in range(arrays)), *more), words)
 
 
 # ---------------------------------------------------------------- softmax and the losses
@@ -130,6 +156,34 @@ for _reduction in ("none", "mean", "sum"):
         add("softmax_cross_entropy_backward", _label, _classes(**_more, backward=True), single=False)
 
 
+# ---------------------------------------------------------------- dropout
+
+for _name in ("dropout", "dropout_backward"):
+    for _label, _shape in {"short": (7,), "blocks": (3, 5, 64), "long": (2, 20003), "one": (1, 1)}.items():
+        add(_name, _label, _rows(_shape, 1, p=0.25, seed=1 << 40, offset=7), k=4)
+
+
+# ---------------------------------------------------------------- CTC
+
+
+def _ctc(steps: int, classes: int, labels: int, backward: bool = False, **words: Any) -> Callable[[Any], Made]:
+    def make(rng: np.random.Generator) -> Made:
+        given = draw(rng, steps, 3, classes, labels, words.get("blank", 0), repeats=True)
+        dy = np.asarray(rng.standard_normal(() if words.get("reduction") == "mean" else 3))
+        return ((dy, *given) if backward else given), words
+
+    return make
+
+
+for _label, (_sizes, _words) in {
+    "plain": ((9, 7, 3), {}), "blank": ((30, 40, 12), {"blank": 5}),
+    "mean": ((25, 33, 17), {"reduction": "mean", "zero_infinity": True}),
+}.items():  # fmt: skip
+    add("ctc_loss", _label, _ctc(*_sizes, **_words), single=_label != "mean", k=256)
+    add("ctc_loss_backward", _label, _ctc(*_sizes, backward=True, **_words), k=256)
+    add("ctc_loss_backward", f"{_label}-logits", _ctc(*_sizes, backward=True, logits=True, **_words), k=256)
+
+
 # ---------------------------------------------------------------- batch normalisation
 
 
@@ -172,6 +226,9 @@ for _label, _activation in _ENDINGS.items():
         _made = _batch_norm(_name, *_SHAPES[_label], activation=_activation)
         add(_name, f"{_label}-activated", _made, single=_name != "batch_norm", k=128)
 
+
+norm_cases.add_to(add)
+tensor_cases.add_to(add, _SOFTMAX)
 
 # ---------------------------------------------------------------- pooling
 
@@ -216,6 +273,29 @@ for _shape, _label, _words in (((2, 5, 7, 9), "planes", {}), ((2, 7, 9, 20), "pi
             _forward, _backward = _pool(f"{_name}_{_op}_pool", _shape, _args, _words)
             add(f"{_name}_{_op}_pool", _label, _forward)
             add(f"{_name}_{_op}_pool_backward", _label, _backward)
+
+
+# ---------------------------------------------------------------- local response normalisation
+
+
+def _lrn(
+    shape: tuple[int, ...], arrays: int, size: int, words: dict[str, Any]
+) -> Callable[[np.random.Generator], Made]:
+    return lambda rng: ((*(rng.standard_normal(shape) for _ in range(arrays)), size), words)
+
+
+for _label, (_shape, _size, _words) in {
+    "planes": ((2, 9, 5, 7), 5, {"alpha": 0.5}),
+    "pixels": ((2, 5, 3, 37), 4, {"alpha": 0.5, "k": 2.0, "layout": "NHWC"}),
+    "even": ((1, 6, 40), 4, {"before": 1, "beta": 0.5}),
+    "wide": ((1, 3, 30, 41), 9, {"alpha": 1.0}),
+    "within": ((2, 3, 9, 37), 5, {"mode": "within_channel"}),
+    "within pixels": ((1, 4, 6, 20), 3, {"mode": "within_channel", "layout": "NHWC", "before": 0}),
+    "volume": ((1, 2, 3, 4, 19), 3, {"mode": "within_channel"}),
+    "one": ((3, 1, 1), 3, {}), "long": ((1, 2, 1200), 3, {"mode": "within_channel"}),
+}.items():  # fmt: skip
+    add("lrn", _label, _lrn(_shape, 1, _size, _words))
+    add("lrn_backward", _label, _lrn(_shape, 2, _size, _words), k=128)
 
 
 # ---------------------------------------------------------------- stacks
@@ -273,3 +353,109 @@ for _label, _of in {
     "many": ((2, 3, 5, 7), 6 * "batch_norm/3 tanh/0 ", {}),
 }.items():
     add("stack_backward", _label, _stack_backward(_of[0], _of[1], **_of[2]), wide=(3,), k=256)
+
+
+# ---------------------------------------------------------------- recurrent networks
+
+
+def network(like: RnnWeights, arrays: Any) -> RnnWeights:
+    """A network with the given arrays in the place of those that another has."""
+    left = iter(arrays)
+    parts = tuple(RnnPart(*(None if array is None else next(left) for array in part)) for part in like.parts)
+    return RnnWeights(like.cell, parts, like.directions, like.reset_after, like.skip_input)
+
+
+def _recurrent(cell: str, shape: tuple[int, int, int], call: dict[str, Any], drawn: dict[str, Any]) -> None:
+    """Add a network's calls: inference, training, gradient. The arrays are x, the states and the weights."""
+    name, label = cell.partition("_")[0], drawn.pop("label")
+    states = 2 if cell == "lstm" else 1
+    merge = {"merge": call["merge"]} if "merge" in call else {}
+    like = draw_weights(np.random.default_rng(0), cell, inputs=shape[-1], **drawn, **merge)
+    steps, batch = shape[1::-1] if call.get("batch_first") else shape[:2]
+
+    def start(rng: np.random.Generator) -> list[np.ndarray]:
+        widths = (like.out_size, like.hidden_size)[:states]
+        return [rng.standard_normal((len(like.parts), batch, width)) for width in widths]
+
+    def make(rng: np.random.Generator) -> Made:
+        weights = [rng.uniform(-0.9, 0.9, array.shape) for array in flat(like.parts)]
+        return (rng.standard_normal(shape), *start(rng), *weights), call
+
+    def given(args: Any, words: Any) -> Made:
+        x, *more = args
+        return (x, network(like, more[states:]), *more[:states]), words
+
+    def make_backward(rng: np.random.Generator) -> Made:
+        args, words = make(rng)
+        directions = like.directions if call.get("merge") != "sum" else 1
+        return (rng.standard_normal((*shape[:2], directions * like.out_size)), *start(rng), *args), words
+
+    def given_backward(args: Any, words: Any) -> Made:
+        *errors, reserve = *args[: 1 + states], args[1 + states :]
+        args, words = given(reserve, words)
+        return (*errors, getattr(numbaprims, f"{name}_train")(*args, **words)[-1]), {}
+
+    more = {"k": 128 * like.layers * steps, "stored": 8}
+    add(name, label, make, given=given, **more)
+    if "clip" not in call:
+        add(f"{name}_train", label, make, given=given, **more)
+        add(f"{name}_backward", label, make_backward, given=given_backward, **more)
+
+
+#: A label -> (x, what the call says, what the weights are).
+_NETWORKS: dict[str, tuple[tuple[int, int, int], dict[str, Any], dict[str, Any]]] = {
+    "deep": ((5, 4, 7), {}, {"hidden": 20, "layers": 2, "directions": 2}),
+    "wide": ((7, 19, 5), {"reverse": True, "lengths": np.arange(19) % 8}, {"hidden": 37, "bias": False}),
+    "sum": ((3, 6, 5), {"batch_first": True, "merge": "sum", "lengths": np.array([2, 0, 6])},
+            {"hidden": 9, "layers": 2, "directions": 2}),
+    "clipped": ((4, 3, 21), {"clip": 0.7}, {"hidden": 21, "skip": True, "layers": 2}),
+    "one": ((1, 1, 3), {}, {"hidden": 4}),
+}  # fmt: skip
+for _cell, _after in DEFINITIONS:
+    for _label, (_shape, _words, _drawn) in _NETWORKS.items():
+        _recurrent(_cell, _shape, _words, {**_drawn, "after": _after, "label": f"{_cell}-{_label}-{_after}"})
+_recurrent("lstm", (5, 4, 7), {"lengths": np.array([3, 5, 1, 5])},
+           {"label": "projected", "proj": 5, "peephole": True, "hidden": 18, "directions": 2})  # fmt: skip
+_recurrent("lstm", (5, 9, 7), {}, {"label": "peepholes", "peephole": True, "hidden": 33, "layers": 2})
+# ---------------------------------------------------------------- attention
+
+
+def _attention(
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    values: int,
+    mask: tuple[int, ...] = (),
+    *,
+    floats: bool = False,
+    **words: Any,
+) -> Callable[[np.random.Generator], Made]:
+    def make(rng: np.random.Generator) -> Made:
+        given = rng.standard_normal(q), rng.standard_normal(k), rng.standard_normal((*k[:-1], values))
+        more = {"mask": rng.standard_normal(mask) if floats else rng.random(mask) < 0.7} if mask else {}
+        return given, {**more, **words}
+
+    return make
+
+
+def _attention_backward(*of: Any, **words: Any) -> Callable[[np.random.Generator], Made]:
+    def make(rng: np.random.Generator) -> Made:
+        given, more = _attention(*of, **words)(rng)
+        with numbaprims.config(device="reference"):
+            out, lse = numbaprims.attention_train(*given, **more)
+        return (rng.standard_normal(out.shape), *given, out, lse), more
+
+    return make
+
+
+_ATTENTION: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "heads": (((2, 3, 37, 20), (2, 3, 41, 20), 20), {}),
+    "causal": (((2, 70, 16), (2, 90, 16), 24), {"causal": True}),
+    "grouped": (((2, 6, 5, 33), (2, 2, 130, 33), 17, (2, 1, 1, 130)), {"scale": 0.25}),
+    "biased": (((4, 35, 8), (1, 66, 8), 5, (4, 35, 66)), {"floats": True, "causal": True}),
+    "decode": (((1, 8, 1, 64), (1, 2, 300, 64), 64), {}),
+    "wide": (((1, 1, 200, 70), (1, 1, 300, 70), 130, (200, 300)), {}),
+}
+for _label, (_of, _words) in _ATTENTION.items():
+    for _name in ("attention", "attention_train"):
+        add(_name, _label, _attention(*_of, **_words), k=128)
+    add("attention_backward", _label, _attention_backward(*_of, **_words), wide=(5,), k=512)

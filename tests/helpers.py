@@ -245,6 +245,7 @@ def assert_close(
     k: int,
     dtype: str | None = None,
     max_abs: Any = None,
+    coarse: float = 0.0,
     vacuous: bool = False,
 ) -> None:
     """Within max|.| * (k*eps_acc + eps_out) + eps_out at every element, and within the RMS bound over all.
@@ -252,15 +253,16 @@ def assert_close(
     `k` counts the roundings behind one element (the K of a GEMM). `max_abs` is the largest magnitude that
     rounding errors are relative to: default the largest |reference|; a number where partial results exceed
     it; an array for a bound relative to each element. The RMS bound has sqrt(k): errors of random signs.
+    `coarse` is the relative error of what the result was made of, where that is more than eps_out.
     """
     if dtype is None:
         actual, dtype, _ = arrays.enter(actual, "actual")
     want, have = np.asarray(reference, np.float64), to_float64(actual, dtype)
     _assert_not_vacuous(want, vacuous)
     largest = np.abs(np.where(np.isfinite(want), want, 0.0)).max(initial=0.0)
-    tolerance = np.min(bound(dtype, k, largest if max_abs is None else max_abs))
+    tolerance = np.min(bound(dtype, k, largest if max_abs is None else max_abs, coarse))
     assert vacuous or tolerance < largest, f"tolerance {tolerance:.3g} exceeds all values"
-    why = complaint(have, want, dtype, k, max_abs)
+    why = complaint(have, want, dtype, k, max_abs, coarse=coarse)
     assert why is None, why
 
 

@@ -44,26 +44,12 @@ PROBES = {
     ],
 }  # fmt: skip
 
-
-def recurrent(name):
-    """Arguments of a function of recurrent networks."""
-    cell, _, way = name.partition("_")
-    kind, rows = {"lstm": ("lstm", 20), "gru": ("gru", 15), "rnn": ("rnn_tanh", 5)}[cell]
-    weights = numbaprims.RnnWeights.from_arrays(kind, ones(rows, 4) / 8, ones(rows, 5) / 8, ones(rows))
-    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 2, 4)
-    if way != "backward":
-        return x, weights
-    with numbaprims.config(device="reference"):
-        y, *states, reserve = getattr(numbaprims, f"{cell}_train")(x, weights)
-    return y, *[None] * len(states), reserve
-
-
-PROBES["rnn"] = [(name, recurrent(name), {}) for name in ("lstm", "gru", "rnn", "lstm_train", "gru_backward")]
-
-#: Those of the primitives that are formulas: the calls of the contract suite, in float32.
+PROBES["random"] = [(f"random_{kind}", (100,), {"seed": 1}) for kind in ("uniform", "normal")]
+#: Those of the primitives that are formulas, and of recurrent networks: the calls of the contract suite, in float32.
 FORMULAS = {}
 for _call in CALLS:
-    _args, _words = made(_call, "f32")
+    with numbaprims.config(device="reference"):  # a gradient is given what training keeps
+        _args, _words = _call.given(*made(_call, "f32"))
     if _words.get("reduction", "mean") == "mean":  # what it is without being said
         FORMULAS.setdefault(_call.function, (_args, _words))
     PROBES.setdefault(STEM_OF[_call.function], []).append((_call.function, _args, _words))
@@ -87,6 +73,11 @@ NO_PROBLEM = ("config", "explain", "find", "fuse", "tune", "share_cpus", "Fusion
 FUNCTIONS = [name for name in numbaprims._LAZY if name not in NO_PROBLEM]
 
 
+def keywords(name):
+    """Those without which a public function is no call."""
+    return {"seed": 1} if name in PUBLIC["random"] else {}
+
+
 def arguments(name):
     """Arguments of a public function that it takes."""
     x, y = np.full((4, 6), 0.5, np.float32), np.full(6, 0.5, np.float32)
@@ -96,8 +87,12 @@ def arguments(name):
         return (x, y) if name == "gemv" else (y, y)
     if name in FORMULAS:
         return FORMULAS[name][0]
-    if STEM_OF.get(name) == "rnn":
-        return recurrent(name)
+    if name == "fill":
+        return (x, 0.25)
+    if name.startswith("random"):
+        return ((4, 6),)
+    if STEM_OF.get(name) == "ctc":
+        return (np.linspace(-3, 0, 40, dtype=np.float32).reshape(4, 2, 5),)
     if "conv" in name:
         return CONV_ARGUMENTS[name]
     if name.startswith("activation"):

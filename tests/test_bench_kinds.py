@@ -19,6 +19,13 @@ SMALL = [
     "batch_norm --shapes quick",
     "batch_norm --shapes quick --layout NHWC",
     "batch_norm --shapes 2x5x3x3 --dtype f64,bf16,f16",
+    "norm --shapes quick",
+    "norm --shapes quick --backward",
+    "norm --shapes 33x77 --dtype f64,bf16,f16",
+    "norm --shapes 2x5x7x3 --groups 5 --layout NHWC",
+    "norm --shapes 2x6x7x3 --groups 3 --layout NHWC --backward",
+    "random --shapes quick",
+    "random --shapes 5003 --dtype f64,bf16,f16",
     "pooling --shapes quick",
     "pooling --shapes quick --backward",
     "pooling --shapes 2x20x9x7x3x3,1x3x5x6x7x2x3x2 --layout NHWC --kind max,avg,global_avg",
@@ -46,6 +53,10 @@ def test_rivals_in_every_form_that_a_library_has():
         "softmax --shapes 9x8 --kind softmax": {OURS, "torch", "onnxruntime", "numpy"},
         "softmax --shapes 9x8 --kind cross_entropy --backward": {OURS, "torch"},
         "batch_norm --shapes 1x8x4x4 --kind inference --layout NHWC": images | {"numpy"},
+        "norm --shapes 9x8 --kind layer": {OURS, "torch", "onnxruntime"},
+        "norm --shapes 9x8 --kind rms --backward": {OURS, "torch"},
+        "norm --shapes 1x8x4x4 --kind instance": images,
+        "norm --shapes 1x8x4x4 --kind group --backward": {OURS, "torch", "torch nhwc"},
         "pooling --shapes 1x8x4x4x2x2 --kind max": images | {"onednn"},
         "pooling --shapes 1x8x4x4x2x2 --kind avg --backward": {OURS, "torch", "torch nhwc"},
     }.items():
@@ -73,7 +84,7 @@ def test_the_layers_of_the_networks_are_there():
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_the_line_of_a_call_names_one_case_that_poses_the_like(call):
     """Of calls of any rank and layout; the case's own problem has the same line."""
-    args, words = made(call, "f32")
+    args, words = call.given(*made(call, "f32"))
     line = problem_of(call.function, *args, **words).bench_command()
     assert problem_of_case(command_of(line)).bench_command() == line
 
@@ -98,6 +109,8 @@ def test_every_launch_of_a_loss_has_a_line(capfd):
     (["pooling", "--shapes", "1x2x3x3x2x2", "--stride", "0"], "stride: '0'"),
     (["stack", "--kind", "pool"], "kind: 'pool'.*pool_norm_relu"),
     (["stack", "--shapes", "1x2x3x3"], "NxCxHxWxBLOCKS"),
+    (["rnn", "--kind", "rnn"], "kind: 'rnn'.*rnn_tanh"),
+    (["rnn", "--shapes", "9x2"], "TxNxIxH"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(words, message):
     with pytest.raises(ValueError, match=message):
@@ -113,6 +126,8 @@ def test_wrong_arguments_are_named(words, message):
      "pooling --kind max --shapes 1x8x5x5x2x2 --dtype f32 --stride 2x2 --ceil"),
     ("stack --c 8 --hw 5 --blocks 3 --kind norm_relu --most 5",
      "stack --kind batch_norm/3+relu/0 --shapes 1x8x5x5x3 --dtype f32 --most 5"),
+    ("rnn --t 5 --n 3 --i 7 --h 4 --kind gru --layers 2 --directions 2 --lengths --backward",
+     "rnn --kind gru --dtype f32 --shapes 5x3x7x4 --layers 2 --directions 2 --lengths --backward"),
 ])  # fmt: skip
 def test_find_and_tune_name_problems_by_the_same_options(words, line):
     import argparse

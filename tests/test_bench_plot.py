@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from numbaprims.bench import plot, report, results, targets
+from numbaprims.bench.headlines import HEADLINES
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,18 +39,18 @@ def test_the_plot_draws_a_roof_a_level():
 def results_of(folder, cpu, values, threads=(1,)):
     """Stored results of a CPU that reached `values`, by headline."""
     machine = {"cpu": cpu, "llvm": "some", "cpus": 4}
-    for stem in {stem for stem, _ in targets.HEADLINES.values()}:
+    for stem in {stem for stem, _ in HEADLINES.values()}:
         rows = [
-            {"stem": stem, "name": targets.HEADLINES[title][1], "threads": count, "value": value,
+            {"stem": stem, "name": HEADLINES[title][1], "threads": count, "value": value,
              "verdict": "aim" if value >= 1 else "MISSED by 8 %"}
-            for title, value in values.items() for count in threads if targets.HEADLINES[title][0] == stem
+            for title, value in values.items() for count in threads if HEADLINES[title][0] == stem
         ]  # fmt: skip
         document = {"schema": results.SCHEMA, "date": "today", "machine": machine, "records": [], "targets": rows}
         results.save(folder / cpu / f"{stem}.json", document)
 
 
 def test_every_cpu_with_results_has_its_columns_and_its_bars(tmp_path):
-    titles = list(targets.HEADLINES)
+    titles = list(HEADLINES)
     folder, page = tmp_path / "results", tmp_path / "README.md"
     results_of(folder, "Intel(R) Xeon(R) @ 2.1GHz", {titles[0]: 2.0, titles[4]: 0.5}, threads=(1, 4))
     results_of(folder, "Neoverse", {titles[0]: 4.0})
@@ -80,7 +81,7 @@ def test_every_cpu_with_results_has_its_columns_and_its_bars(tmp_path):
 
 def test_headlines_name_targets_and_the_readme_is_short():
     known = {(target.stem, target.name) for target in targets.TARGETS}
-    assert set(targets.HEADLINES.values()) <= known and len(targets.HEADLINES) == 10
+    assert set(HEADLINES.values()) <= known and len(HEADLINES) == 10
     before = (ROOT / "README.md").read_text().split("## What works where")[0]
     assert "generated:bench headlines" in before and sum(line.startswith("|") for line in before.splitlines()) <= 12
     assert (ROOT / "docs" / "speed.svg").stat().st_size < 20_000

@@ -116,27 +116,53 @@ def convs():
 
 
 def recurrents():
+    """Packed rows and dropout; the others: test_contract.py."""
     for kind, dtype in (("lstm", "f32"), ("gru", "f64"), ("rnn_tanh", "f16"), ("rnn_relu", "f32")):
         cell, directions = kind.partition("_")[0], 2 if kind == "lstm" else 1
         weights = draw_weights(
             np.random.default_rng(0), kind, layers=2, directions=directions, proj=2 * (kind == "lstm")
         )
         weights = cast(weights, ones(1, dtype=dtype).dtype)
-        for words in ({}, {"batch_first": True}, {"lengths": [2, 5, 3]}, {"batch_sizes": [3, 2, 1]}):
+        for words in ({"lengths": [2, 5, 3]}, {"batch_sizes": [3, 2, 1]}):
             x = ones(6, 3, dtype=dtype) if "batch_sizes" in words else ones(5, 3, 3, dtype=dtype)
-            x = ones(3, 5, 3, dtype=dtype) if words.get("batch_first") else x
             yield cell, (x, weights), words
             y, *states, reserve = getattr(numbaprims, f"{cell}_train")(x, weights, **words, dropout=0.5)
             yield f"{cell}_train", (x, weights), {**words, "dropout": 0.5}
             yield f"{cell}_backward", (y, *states, reserve), {}
-        yield cell, (ones(5, 3, 6, dtype=dtype)[..., ::2], weights), {"clip": 2.0}
 
 
-CALLS = {"rnn": recurrents, "gemm": gemms, "gemv": gemvs, "ger": gers, "activation": activations, "conv": convs}
+def randoms(dtype="f32"):
+    for take in (np.s_[:], np.s_[:, 3:60], np.s_[:, ::2]):
+        yield "dropout", (ones(7, 64, dtype=dtype)[take],), {"seed": 3}
+        for kind in ("uniform", "normal"):
+            yield f"random_{kind}", (), {"seed": 3, "out": ones(7, 64, dtype=dtype)[take]}
+
+
+def ctcs():
+    for dtype in ("f32", "f64", "f16"):
+        x = ones(9, 3, 5, dtype=dtype)
+        for view in (x, ones(9, 3, 10, dtype=dtype)[..., ::2]):
+            given = (view, [[1, 2], [3, 4], [1, 1]], [9, 8, 0], [2, 1, 0])
+            yield "ctc_loss", given, {"blank": 0}
+            yield "ctc_loss_backward", (ones(3, dtype=dtype), *given), {"logits": dtype == "f32"}
+            yield "ctc_greedy_decode", (view,), {}
+            yield "ctc_beam_search_decode", (view,), {"beam_width": 4, "paths": 2}
+
+
+CALLS = {
+    "random": randoms,
+    "ctc": ctcs,
+    "rnn": recurrents,
+    "gemm": gemms,
+    "gemv": gemvs,
+    "ger": gers,
+    "activation": activations,
+    "conv": convs,
+}
 
 
 def test_every_stem_is_held_to_it():
-    assert {*CALLS, *ENGINES, "stack"} == set(cases.STEMS)  # the others: test_contract.py
+    assert {*CALLS, *ENGINES, "stack", "lrn", "attention"} == set(cases.STEMS)  # the others: test_contract.py
 
 
 @pytest.mark.parametrize("stem", CALLS)

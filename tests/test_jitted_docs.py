@@ -11,7 +11,7 @@ import pytest
 
 import numbaprims
 import numbaprims.jitted
-from numbaprims.jitted.table import ARRAYS, BY_KIND, LITERALS, ROWS
+from numbaprims.jitted.table import ABSENT, ARRAYS, BY_KIND, LITERALS, ROWS
 
 pytestmark = pytest.mark.cpu
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ def keyword_table():
         words = [word for word in inspect.signature(getattr(numbaprims, name)).parameters]
         columns = (
             [word for word in words if word in ARRAYS],
-            [word for word in words if word not in ARRAYS + LITERALS],
+            [word for word in words if word not in ARRAYS + LITERALS + ABSENT],
             [word for word in words if word in LITERALS],
         )
         functions.setdefault(tuple(", ".join(column) for column in columns), []).append(f"`{name}`")

@@ -23,8 +23,9 @@ KERNELS_NEED = {
     "dispatch.solver", "dispatch.problem", "arrays", "settings", "kernel_cache", "polynomials", "cook_toom", "fourier",
     "formulas", "workspace", "shapes", "sparse", "ops.activation_kinds", "device_arrays", "device_views",
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
-    "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem",
-    "ops._rnn_problem", "ops._stack_problem", "ops._stack_gradient", "philox",
+    "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem", "ops._lrn_problem",
+    "ops._attention_problem", "ops._ctc_problem", "ops._random_problem", "ops._rnn_problem", "ops._stack_problem",
+    "ops._stack_gradient", "philox",
     "stacks",
 }  # fmt: skip
 
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     "dlpack": set(),
     "workspace": {"settings"},
     "polynomials": set(),
-    "formulas": {"polynomials", "ops.activation_kinds", "stacks"},
+    "formulas": {"polynomials", "ops.activation_kinds", "philox", "stacks"},
     "stacks": set(),
     "recurrent": {"arrays"},
     "philox": set(),
@@ -75,7 +76,7 @@ MAY_IMPORT = {
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},
     "frontends": {"ops", "fusion", "settings", "arrays", "shapes", "recurrent", "philox", ""},
     # the public functions by name, hence ""; what `forget` clears
-    "jitted": {"ops", "cpu", "settings", "arrays", "shapes", "dispatch.call", ""},
+    "jitted": {"ops", "recurrent", "cpu", "settings", "arrays", "shapes", "dispatch.call", ""},
     "cli": {
         "settings",
         "dispatch.ship",

@@ -17,6 +17,7 @@ import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.rates import FAMILIES, PROFILES, CpuRates, profile
 from numbaprims.dispatch import registry
+from numbaprims.ops._rnn_problem import RnnProblem
 from numbaprims.tuning import machine
 
 pytestmark = pytest.mark.cpu
@@ -49,7 +50,7 @@ def kept(path, **changes):
 
 def test_no_solver_file_holds_a_bandwidth_a_clock_or_a_time():
     found = []
-    for part in ("gemm", "gemv", "ger", "conv", "activation", "reduce", "windows"):
+    for part in ("gemm", "gemv", "ger", "conv", "activation", "reduce", "windows", "rnn"):
         for path in sorted((PACKAGE / "cpu" / part).rglob("*.py")):
             name = path.relative_to(PACKAGE / "cpu").as_posix()
             for node in ast.walk(ast.parse(path.read_text())):
@@ -91,7 +92,11 @@ def test_twice_as_fast_a_core_halves_every_estimate():
     fast = dataclasses.replace(base, measured=slow._replace(**faster))
     image, weight = np.ones((1, 32, 28, 28), np.float32), np.ones((48, 32, 3, 3), np.float32)
     deep = np.empty((1, 32, 28, 28), np.float32), np.empty((32, 1, 3, 3), np.float32)
+    weights = numbaprims.RnnWeights.from_arrays(
+        "lstm", np.empty((256, 64), np.float32), np.empty((256, 64), np.float32)
+    )
     for problem in (
+        numbaprims.explain("lstm", X[None], weights).problem,
         numbaprims.explain("gemm", X, X).problem,
         numbaprims.explain("gemm", X.astype(np.int8), X.astype(np.int8)).problem,
         numbaprims.explain("gemv", X, X[0]).problem,
@@ -237,3 +242,21 @@ def test_naive_is_chosen_on_no_machine():
                 if solver.why_not(problem, cpu) is None
             }
             assert min(seconds, key=seconds.__getitem__) != "naive", (cpu.name, cpu.vector_bytes, cpu.l3, problem)
+
+
+def test_weights_decide_how_a_recurrent_network_runs():
+    """Long sequences read the recurrent weights at each step and those of the inputs once; a single step does not pay
+    for packing."""
+    for cpu in (core(name, 64, 32 << 20) for name in PROFILES):
+        seconds = {
+            steps: {
+                solver.name: solver.estimate(RnnProblem(
+                    "lstm", "f32", steps, 1, steps, 2048, 2048, 0, 1, 1, False, "concat", False, True, False, False,
+                    False, "inference", "time",
+                ), cpu)
+                for solver in registry.solvers("rnn", "cpu")
+            } for steps in (1, 50)
+        }  # fmt: skip
+        assert min(seconds[50], key=seconds[50].__getitem__) == "persistent", (cpu.name, seconds[50])
+        assert seconds[50]["step_by_step"] > 1.2 * seconds[50]["persistent"]
+        assert min(seconds[1], key=seconds[1].__getitem__) in ("single_gemm", "step_by_step"), (cpu.name, seconds[1])

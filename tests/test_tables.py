@@ -1,7 +1,7 @@
 """What `explain` and `find` print fits the terminal."""
 
 import pytest
-from solver_probes import FUNCTIONS, arguments
+from solver_probes import FUNCTIONS, arguments, keywords
 
 import numbaprims
 from numbaprims.dispatch import tables
@@ -14,8 +14,8 @@ def test_what_is_printed_fits_the_terminal(name, columns, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns:
         monkeypatch.setenv("COLUMNS", str(columns))
-    table, most = numbaprims.explain(name, *arguments(name)), max(80, columns or 80)
-    found = numbaprims.find(name, *arguments(name), mode="fast")
+    table, most = numbaprims.explain(name, *arguments(name), **keywords(name)), max(80, columns or 80)
+    found = numbaprims.find(name, *arguments(name), **keywords(name), mode="fast")
     for text in (str(table), str(found)):
         lines = text.splitlines()
         assert max(map(len, lines)) <= most, f"{text}\nis wider than {most}"
@@ -31,12 +31,12 @@ def test_what_is_printed_fits_the_terminal(name, columns, monkeypatch):
 @pytest.mark.cpu
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_phases_of_the_chosen_solver_are_listed(name):
-    table = numbaprims.explain(name, *arguments(name), phases=True)
+    table = numbaprims.explain(name, *arguments(name), **keywords(name), phases=True)
     kernels = [phase.kernel.name for run in table.program.runs for phase in run.phases]
     listed = str(table).partition("phases:\n")[2]
     assert kernels and all(f"  {kernel}: " in listed for kernel in kernels)
     assert listed in table.table(wide=True)
-    assert "phases:" not in str(numbaprims.explain(name, *arguments(name)))
+    assert "phases:" not in str(numbaprims.explain(name, *arguments(name), **keywords(name)))
 
 
 def test_cells_break_between_words_and_only_then_inside():

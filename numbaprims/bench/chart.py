@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from numbaprims.bench.targets import HEADLINES, Reached
+from numbaprims.bench.headlines import HEADLINES, Reached
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suite",
         type=_words,
         metavar="SUITE|MxNxK,...",
-        help="suites or shapes (gemm MxNxK; gemv, ger, softmax MxN; conv NxCxHxWxKxRxS, batch_norm NxCxHxW, "
-        "pooling NxCxHxWxRxS, stack NxCxHxWxBLOCKS); `all` for every suite",
+        help="suites or shapes (gemm MxNxK; gemv, ger, softmax, norm MxN; conv NxCxHxWxKxRxS, batch_norm, norm "
+        "NxCxHxW, pooling NxCxHxWxRxS, stack NxCxHxWxBLOCKS, lrn NxCxHxWxS, rnn TxNxIxH); `all` for every suite",
     )
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
@@ -88,7 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="activation, softmax, ...: these kinds only; stack: the operations of a block too, as in relu/0+scale/1",
     )
     case.add_argument(
-        "--backward", action="store_true", help="activation, softmax, pooling, stack: the gradient; rnn: training"
+        "--backward",
+        action="store_true",
+        help="activation, softmax, pooling, stack: the gradient; rnn, attention: training; ctc: it too",
     )
     case.add_argument(
         "--across", action="store_true", help="softmax: the M rows of N lie side by side, N x M in memory"
@@ -97,6 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--most", type=int, default=0, metavar="STEPS", help="stack: of a sequence, at most (default any)"
     )
     case.add_argument("--limit", type=int, default=0, metavar="BYTES", help="stack: of a sequence; -1: unrestricted")
+    case.add_argument("--layers", type=positive, metavar="N", help="rnn: default 1")
+    case.add_argument("--directions", type=int, choices=(1, 2), help="rnn: default 1")
+    case.add_argument("--lengths", action="store_true", help="rnn: sequences of 1 to T steps")
     conv = parser.add_argument_group("conv, batch_norm, pooling, stack")
     conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
     conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")

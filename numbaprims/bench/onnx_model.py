@@ -6,14 +6,17 @@ outputs.  Written by hand so that the benchmark needs onnxruntime only, and not 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 IR_VERSION, OPSET = 8, 17
+#: Operators that came later.
+_SINCE = {"Attention": 23}
 _TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "float16": 10, "float64": 11}
-_INT, _INTS, _STRING = 2, 7, 3
+_FLOAT, _INT, _INTS, _STRING = 1, 2, 7, 3
 
 
 class Tensor(NamedTuple):
@@ -30,7 +33,7 @@ class Node(NamedTuple):
     operator: str
     inputs: Sequence[str]
     output: str
-    attributes: Mapping[str, int | Sequence[int] | str]
+    attributes: Mapping[str, int | float | Sequence[int] | str]
 
 
 def model(
@@ -38,7 +41,7 @@ def model(
     inputs: Sequence[Tensor],
     output: Tensor,
     constants: Mapping[str, np.ndarray],
-    attributes: Mapping[str, int | Sequence[int] | str],
+    attributes: Mapping[str, int | float | Sequence[int] | str],
 ) -> bytes:
     """A model whose graph is one node: the operator on the inputs, then on the constants, in this order.
 
@@ -61,7 +64,7 @@ def model_of(
         + [_bytes(11, _value(tensor)) for tensor in inputs]
         + [_bytes(12, _value(output))]
     )
-    opset = _text(1, "") + _integer(2, OPSET)
+    opset = _text(1, "") + _integer(2, max(_SINCE.get(node.operator, OPSET) for node in nodes))
     return _integer(1, IR_VERSION) + _bytes(7, graph) + _bytes(8, opset)
 
 
@@ -72,10 +75,12 @@ def _node(node: Node) -> bytes:
     )
 
 
-def _attribute(name: str, value: int | Sequence[int] | str) -> bytes:
+def _attribute(name: str, value: int | float | Sequence[int] | str) -> bytes:
     head = _text(1, name)
     if isinstance(value, int):
         return head + _integer(3, value) + _integer(20, _INT)
+    if isinstance(value, float):
+        return head + _varint(2 << 3 | 5) + struct.pack("<f", value) + _integer(20, _FLOAT)
     if isinstance(value, str):
         return head + _text(4, value) + _integer(20, _STRING)
     return head + b"".join(_integer(8, item) for item in value) + _integer(20, _INTS)

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numbaprims.bench import chart, figures, results, table, targets
+from numbaprims.bench import chart, figures, results, table
+from numbaprims.bench.headlines import HEADLINES, Reached, headlines
 
 Runs = dict[str, dict[str, Any]]  # subject -> document, of one machine
 
@@ -67,26 +68,26 @@ def tables(name: str, machines: dict[str, Runs]) -> str:
     return "\n".join(parts) if parts else "No results have been recorded yet.\n"
 
 
-def columns(machines: dict[str, Runs]) -> dict[str, dict[str, targets.Reached]]:
+def columns(machines: dict[str, Runs]) -> dict[str, dict[str, Reached]]:
     """ "CPU, N threads" -> headline -> what was reached, of every machine that has results for one."""
     found = {}
     for runs in machines.values():
         rows = [row for run in runs.values() for row in run.get("targets", [])]
-        for threads, column in targets.headlines(rows).items():
+        for threads, column in headlines(rows).items():
             machine = max(runs.values(), key=lambda run: run["date"])["machine"]
             cpu = " ".join(re.sub(r"\(R\)|\(TM\)|@.*", " ", machine["cpu"]).split())
             found[f"{cpu} ({machine['llvm']}, {machine['cpus']} CPUs), {threads} thread{'s' * (threads > 1)}"] = column
     return found
 
 
-def _headlines(found: dict[str, dict[str, targets.Reached]]) -> str:
-    def cell(reached: targets.Reached | None) -> str:
+def _headlines(found: dict[str, dict[str, Reached]]) -> str:
+    def cell(reached: Reached | None) -> str:
         if reached is None:
             return ""
         text = table.number(reached.value, "x")
         return f"**{text}**" if reached.missed else text
 
-    rows = [[title, *(cell(column.get(title)) for column in found.values())] for title in targets.HEADLINES]
+    rows = [[title, *(cell(column.get(title)) for column in found.values())] for title in HEADLINES]
     return markdown(["f32", *found], rows)
 
 

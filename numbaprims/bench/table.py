@@ -15,9 +15,16 @@ RIVALS = {
     "activation": ("torch", "numpy", "numexpr"),
     "softmax": ("torch", "onnxruntime", "numpy"),
     "batch_norm": ("torch", "torch nhwc", "onnxruntime", "numpy"),
+    "norm": ("torch", "torch nhwc", "onnxruntime"),
     "pooling": ("torch", "torch nhwc", "onednn", "onnxruntime"),
+    "lrn": ("torch", "torch nhwc", "onnxruntime"),
     "stack": ("torch", "torch nhwc", "inductor", "inductor nhwc", "onnxruntime", "numbaprims layers"),
     "rnn": ("torch", "onnxruntime"),
+    "random": ("torch", "numpy"),
+    "attention": ("torch", "onnxruntime"),
+    "ctc": ("torch",),
+    "reduce": ("torch", "numpy"),
+    "tensor": ("torch", "numpy"),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),
@@ -25,7 +32,7 @@ RIVALS = {
 ON_GPU = ("torch", "cupy")
 _SOLVER = 14
 # What a record holds and how it is headed: the speed of what memory bounds, of what arithmetic bounds, of both.
-_RATES = {"gemm": ("gflops",), "conv": ("gflops", "gbs"), "rnn": ("gflops",)}
+_RATES = {"gemm": ("gflops",), "conv": ("gflops", "gbs"), "rnn": ("gflops",), "attention": ("gflops", "gbs")}
 _RATE_NAMES = {"gflops": "GFLOP/s", "gbs": "GB/s"}
 
 
@@ -35,7 +42,8 @@ def rates(stem: str) -> dict[str, str]:
 
 
 def _label_width(stem: str) -> int:
-    return {"conv": 62, "pooling": 62, "softmax": 42, "batch_norm": 42, "stack": 42, "rnn": 42}.get(stem, 28)
+    wide = ("softmax", "batch_norm", "norm", "stack", "lrn", "rnn", "attention", "ctc")
+    return 62 if stem in ("conv", "pooling") else 42 if stem in wide else 28
 
 
 def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import Any
 
 Record = dict[str, Any]
 
@@ -248,6 +248,21 @@ def _rnn_percent(record: Record) -> float | None:
     return _percent(record) if large and plain and record["dtype"] == "f32" else None
 
 
+def _attention_over(*, backward: bool = False, decode: bool = False) -> Callable[[Record], float | None]:
+    def metric(record: Record) -> float | None:
+        switches = record["switches"]
+        inside = (record["sizes"]["l"] == 1) == decode and ("backward" in switches) == backward
+        return _speedup(record, "torch") if inside and record["dtype"] == "f32" else None
+
+    return metric
+
+
+def _attention_percent(record: Record) -> float | None:
+    """Of the multiply-adds' peak, of many queries."""
+    plain = "backward" not in record["switches"] and record["dtype"] == "f32"
+    return _percent(record) if plain and record["sizes"]["l"] >= 128 else None
+
+
 def _stack_over(*names: str) -> Callable[[Record], float | None]:
     """Over rivals on images of the same layout."""
 
@@ -271,6 +286,7 @@ def _field(name: str) -> Callable[[Record], float | None]:
 _ANY = ("numpy", "torch", "onednn", "onednn packed")
 _CONV = ("torch", "torch nhwc", "torch prepacked", "onnxruntime")
 _OWN = "numbaprims f32"
+_NORMS = ("layer", "rms", "group", "instance")
 _POOLS = ("max", "avg", "global_avg")
 
 TARGETS = (
@@ -354,6 +370,16 @@ TARGETS = (
     Target("batch_norm", "f32, training, over the best rival", _kinds_over("train"), "geomean", 1.3, None),
     Target("batch_norm", "f32, gradient, over the best rival", _kinds_over("backward"), "geomean", 1.3, None),
     Target("batch_norm", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("norm", "f32, rows, over the best rival", _kinds_over("layer", "rms"), "geomean", 1.3, 2),
+    Target("norm", "f32, images, over the best rival", _kinds_over("group", "instance"), "geomean", 1.3, 2),
+    Target("norm", "f32, gradients, over the best rival", _kinds_over(*_NORMS, backward=True), "geomean", 1.3, 2),
+    Target("norm", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("lrn", "f32, over the best rival", _any_over, "geomean", 5, 10),
+    Target("lrn", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("reduce", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
+    Target("reduce", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("tensor", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
+    Target("tensor", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("pooling", "f32, over the best rival", _kinds_over(*_POOLS), "geomean", 1.8, None),
     Target("pooling", "f32, gradients, over the best rival", _kinds_over(*_POOLS, backward=True), "geomean", 1.8, None),
     Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
@@ -361,11 +387,21 @@ TARGETS = (
     Target("stack", "f32, figure 10, over inductor of the layout", _stack_over("inductor"), "geomean", 6, 12),
     Target("stack", "f32, figure 10, over our own layers", _own_layers, "geomean", 3, 6),
     Target("stack", "f32, over the best rival, worst", _any_over, "worst", 1, None),
+    Target("random", "f32, dropout, over torch", _kinds_over("dropout"), "geomean", 3, 6),
+    Target("random", "f32, random numbers, over the better rival", _kinds_over("uniform", "normal"), "geomean", 1.5, 3),
     Target("rnn", "f32, inference, over the better rival", _rnn_over(), "geomean", 1.2, 1.6),
     Target("rnn", "f32, inference, over the better rival, worst", _rnn_over(), "worst", 0.9, 1.1),
     Target("rnn", "f32, batch 16 and 64, H 512 and more, of the peak", _rnn_percent, "geomean", 78, 90, "%"),
     Target("rnn", "f32, training, over torch", _rnn_over(backward=True), "geomean", 1.1, 1.5),
     Target("rnn", "f32, lengths from 1 to T, over torch's packed", _rnn_over(lengths=True), "geomean", 1.5, 3),
+    Target("attention", "f32, inference, over torch", _attention_over(), "geomean", 1.0, 1.4),
+    Target("attention", "f32, one query, over torch", _attention_over(decode=True), "geomean", 1.0, 1.4),
+    Target("attention", "f32, training, over torch", _attention_over(backward=True), "geomean", 0.9, 1.2),
+    Target("attention", "f32, inference, over the better rival, worst", _any_over, "worst", 0.9, 1.1),
+    Target("attention", "f32, 128 queries and more, of the peak", _attention_percent, "geomean", 60, 80, "%"),
+    Target("ctc", "f32, loss, over torch", _kinds_over("loss"), "geomean", 3, 10),
+    Target("ctc", "f32, loss and gradient, over torch", _kinds_over("loss", backward=True), "geomean", 3, 10),
+    Target("ctc", "f32, over torch, worst", _any_over, "worst", 0.9, None),
     Target("call", "8x8 operands, times NumPy's own time", _field("times_numpy"), "worst", 8, 4, lower=True),
     Target("start", "first gemm of a process, cold cache", _field("cold"), "worst", 4, 2, " s", lower=True),
     Target("start", "first gemm of a process, warm cache", _field("warm"), "worst", 0.9, 0.65, " s", lower=True),
@@ -429,37 +465,3 @@ def summarise(records: list[Record]) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-# What a reader wants to know first: one target for each class of primitives.
-HEADLINES = {
-    "gemm, square, over NumPy (OpenBLAS)": ("gemm", "f32, square 256-4096, over NumPy (OpenBLAS)"),
-    "gemm, skinny and odd, over the best rival": ("gemm", "f32, skinny and odd, over the best rival"),
-    "gemv, over the better of NumPy and torch": ("gemv", "f32, gemv and gemv^T, over the better of NumPy and torch"),
-    "exp, tanh, gelu and the like, over torch": ("activation", "f32, exp-like, 16 Ki to 1 Mi, over torch"),
-    "relu, clip and the like, over torch": ("activation", "f32, cheap, 64 Ki to 1 Mi, over torch"),
-    "conv, ResNet-50 and VGG-16, over the best": ("conv", "f32, ResNet-50 and VGG-16, over the best rival"),
-    "conv, gradient of the data, over torch": ("conv", "f32, data gradient, over torch"),
-    "pooling, over the best": ("pooling", "f32, over the best rival"),
-    "softmax, over the best": ("softmax", "f32, softmax, over the best rival"),
-    "batch norm, inference, over the best": ("batch_norm", "f32, inference, over the best rival"),
-}
-
-
-class Reached(NamedTuple):
-    """What a run reached of a target."""
-
-    value: float
-    missed: bool
-    """Whether it is below the floor."""
-
-
-def headlines(rows: Iterable[dict[str, Any]]) -> dict[int, dict[str, Reached]]:
-    """threads -> headline -> what was reached, of the rows that `summarise` makes."""
-    titles = {target: title for title, target in HEADLINES.items()}
-    found: dict[int, dict[str, Reached]] = {}
-    for row in rows:
-        title = titles.get((row["stem"], row["name"]))
-        if title is not None:
-            found.setdefault(row["threads"], {})[title] = Reached(row["value"], row["verdict"].startswith("MISSED"))
-    return dict(sorted(found.items()))

@@ -8,9 +8,12 @@ from typing import Any
 from numbaprims.stems import STEMS
 
 _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",), "softmax": ("m", "n"),
-          "batch_norm": ("n", "c", "h", "w"), "pooling": ("n", "c", "h", "w", "r", "s"),
-          "stack": ("n", "c", "h", "w", "blocks"), "rnn": ("t", "n", "i", "h")}  # fmt: skip
+          "batch_norm": ("n", "c", "h", "w"), "norm": ("m", "n"), "pooling": ("n", "c", "h", "w", "r", "s"),
+          "stack": ("n", "c", "h", "w", "blocks"), "lrn": ("n", "c", "h", "w", "s"),
+          "rnn": ("t", "n", "i", "h"), "random": ("n",), "attention": ("n", "h", "g", "l", "s", "e"),
+          "ctc": ("t", "n", "c", "s"), "reduce": ("m", "n"), "tensor": ("m", "n")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
+_NAMES = ("m", "t", "i", *_IMAGE)
 
 
 def positive(text: str) -> int:
@@ -36,10 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shapes", metavar="SUITE|MxNxK,...", help="suites or shapes, as of numbaprims bench")
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
-        "one problem: gemm --m --n --k; gemv, ger, softmax --m --n; activation --n; batch_norm --n --c --h --w; "
-        "pooling that and --r --s; stack that and --blocks; conv the others"
+        "one problem: gemm --m --n --k; gemv, ger, softmax, norm, reduce, tensor --m --n; activation, random --n; "
+        "batch_norm --n --c --h --w; lrn that and --s; pooling that and --r --s; stack that and --blocks; "
+        "rnn --t --n --i --h; conv the others"
     )
-    for name in ("m", *_IMAGE, "blocks"):
+    for name in (*_NAMES, "blocks"):
         sizes.add_argument(f"--{name}", type=positive, metavar=name.upper())
     sizes.add_argument("--hw", type=positive, metavar="H", help="conv: a square image, for --h and --w")
     sizes.add_argument("--rs", type=positive, metavar="R", help="conv: a square filter, for --r and --s")
@@ -62,10 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--bias", action="store_true", help="gemm, conv: add a bias")
     form.add_argument("--activation", metavar="KIND", help="gemm, conv: fuse an activation")
     form.add_argument("--kind", metavar="KIND,...", help="activation, softmax, ...: these kinds only")
-    form.add_argument("--backward", action="store_true", help="activation, softmax, pooling, stack: the gradient")
+    form.add_argument("--backward", action="store_true", help="activation, softmax, pooling, stack, rnn: the gradient")
     form.add_argument("--across", action="store_true", help="softmax: rows lie side by side")
     form.add_argument("--most", type=int, default=0, metavar="STEPS", help="stack: of a sequence, at most")
     form.add_argument("--limit", type=int, default=0, metavar="BYTES", help="stack: of a sequence; -1: unrestricted")
+    form.add_argument("--layers", type=positive, metavar="N", help="rnn: default 1")
+    form.add_argument("--directions", type=int, choices=(1, 2), help="rnn: default 1")
+    form.add_argument("--lengths", action="store_true", help="rnn: sequences of 1 to T steps")
     form.add_argument("--ceil", action="store_true", help="pooling: a last window may reach out of the padding")
 
 
@@ -80,12 +87,12 @@ def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"numbaprims bench {stem}", exit_on_error=False)
     command.add_arguments(parser)
     words = [stem, "--dtype", given.dtype]
-    for name in ("shapes", "direction", "activation", "kind", "batch"):
+    for name in ("shapes", "direction", "activation", "kind", "batch", "layers", "directions"):
         if getattr(given, name) is not None:
             words += [f"--{name}", str(getattr(given, name))]
     words += [
         f"--{name.replace('_', '-')}"
-        for name in ("trans_a", "trans_b", "bias", "backward", "across", "ceil")
+        for name in ("trans_a", "trans_b", "bias", "backward", "across", "ceil", "lengths")
         if vars(given)[name]
     ]
     for name in ("stride", "padding", "dilation", "groups", "layout", "most", "limit"):
@@ -104,7 +111,7 @@ def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
 
 def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
     """The sizes that were given one by one; {} for none."""
-    values: dict[str, Any] = {name: getattr(given, name) for name in ("m", *_IMAGE, "blocks")}
+    values: dict[str, Any] = {name: getattr(given, name) for name in (*_NAMES, "blocks")}
     for both, names in (("hw", ("h", "w")), ("rs", ("r", "s"))):
         if getattr(given, both) is not None:
             for name in names:

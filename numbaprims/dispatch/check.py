@@ -141,9 +141,11 @@ _last: dict[str, Check] = {}
 
 
 def _arrays(result: Any) -> list[tuple[np.ndarray, str]]:
-    """(values as float64, dtype) of each array of a result."""
+    """(values as float64, dtype) of each array of a result, which may hold tuples of them, and what is no array."""
+    if isinstance(result, tuple):
+        return [pair for x in result for pair in _arrays(x)]
     found = []
-    for x in result if isinstance(result, tuple) else (result,):
+    for x in (result,) if hasattr(result, "shape") else ():
         if hasattr(x, "to_host"):
             x = x.to_host()
         elif hasattr(x, "cpu"):

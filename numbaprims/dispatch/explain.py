@@ -110,7 +110,9 @@ class Explanation:
         return [f"estimates by: {self.rates}"] if self.rates else []
 
     def _phases(self) -> list[str]:
-        return [] if self.program is None else ["phases:", textwrap.indent(str(self.program), "  ")]
+        return (
+            [] if self.program is None else ["phases:", textwrap.indent(_folded(str(self.program).split("\n")), "  ")]
+        )
 
     def __str__(self) -> str:
         return self.table()
@@ -266,3 +268,28 @@ def _time(made: examples.Call, stem: str, solver: str, device: str) -> float:
 
 # Times that this process has measured, by device, problem and solver.
 _known: dict[tuple[object, ...], float] = {}
+
+
+def _folded(lines: list[str], most: int = 20) -> str:
+    """Lines in which a sequence of up to so many, three times or more, stands once.
+
+    >>> print(_folded(["pack", "multiply", "add", "multiply", "add", "multiply", "add"]))
+    pack
+    3 times:
+      multiply
+      add
+    """
+    found, at = [], 0
+    while at < len(lines):
+        for length in range(1, most + 1):
+            one, count = lines[at : at + length], 1
+            while one == lines[at + count * length : at + (count + 1) * length]:
+                count += 1
+            if count > 2:
+                found += [f"{count} times:", textwrap.indent("\n".join(one), "  ")]
+                at += count * length
+                break
+        else:
+            found.append(lines[at])
+            at += 1
+    return "\n".join(found)

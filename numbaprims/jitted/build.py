@@ -14,14 +14,27 @@ import numpy as np
 from numba import types
 from numba.core.errors import TypingError
 from numba.cpython.unsafe.tuple import tuple_setitem
-from numba.extending import register_jitable
+from numba.extending import intrinsic, register_jitable
 
 from numbaprims import arrays
 from numbaprims.cpu.call_sites import ArrayKind
 from numbaprims.cpu.simd.call_sites import call_site
 from numbaprims.jitted import sites
+from numbaprims.jitted.networks import Network
 from numbaprims.jitted.overloads import define
-from numbaprims.jitted.table import ARRAYS, BY_KIND, FLAGS, INTS, LITERALS, ROWS, WINDOWS, Row
+from numbaprims.jitted.table import (
+    ABSENT,
+    ARRAYS,
+    BY_KIND,
+    FLAGS,
+    INTS,
+    LITERALS,
+    ROWS,
+    TRUTHS,
+    WINDOWS,
+    WORDS,
+    Row,
+)
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
 
 
@@ -71,13 +84,23 @@ class _Builder:
         scalars: dict[str, str] = {}
         fixed: dict[str, Any] = {}
         windows: dict[str, Any] = {}
+        body: list[str] = []
         for argument, typ in given.items():
-            if argument in ARRAYS:
-                if argument in row.optional and _is_none(typ):
-                    fixed[argument] = None
-                elif self._is_array(argument, typ):
+            if argument in row.optional and _is_none(typ):
+                fixed[argument] = None
+            elif argument in ABSENT:
+                if not _is_none(typ):
+                    raise self._refuse(argument, typ, "it must be None; call it in a block of numba.objmode")
+            elif argument == "weights":
+                if not isinstance(typ, Network):
+                    raise self._refuse(argument, typ, "it must be RnnWeights of NumPy arrays")
+                fixed[argument] = typ.settings
+                found |= dict(typ.named)
+                body += [f"{name} = weights.arrays[{i}]" for i, (name, _) in enumerate(typ.named)]
+            elif argument in ARRAYS:
+                if self._is_array(argument, typ):
                     found[argument] = typ
-            elif argument in WINDOWS:
+            elif argument in (*WINDOWS, *row.windows):
                 if isinstance(_value(typ), str):
                     fixed[argument] = _value(typ)
                 elif not _is_none(typ):
@@ -88,7 +111,7 @@ class _Builder:
                     fixed[argument] = value
             else:
                 scalars[argument] = self._scalar(argument, typ, row)
-        return self._implementation(name, row, found, scalars, fixed, windows)
+        return self._implementation(name, row, body, found, scalars, fixed, windows)
 
     def _window(self, argument: str, expression: str, typ: Any) -> Any:
         """The expression of an int, or a list of those of a tuple."""
@@ -113,6 +136,10 @@ class _Builder:
             if not isinstance(plain, types.Integer):
                 raise self._refuse(argument, typ, "it must be an int")
             return f"np.int64({argument})"
+        if argument in WORDS:
+            if not isinstance(plain, types.Integer):
+                raise self._refuse(argument, typ, "it must be an int")
+            return f"word_as_float({argument})"
         if not isinstance(plain, (types.Float, types.Integer, types.Boolean)):
             raise self._refuse(argument, typ, "it must be a real number")
         return f"float({argument})"
@@ -156,29 +183,30 @@ class _Builder:
         if _is_none(typ):
             return None
         value = _value(typ)
-        if argument == "out_dtype" and isinstance(typ, (types.DType, types.NumberClass)):
+        if argument in ("out_dtype", "dtype") and isinstance(typ, (types.DType, types.NumberClass)):
             return str(typ.dtype)
-        if isinstance(value, bool if argument == "return_indices" else str):
+        if isinstance(value, bool if argument in TRUTHS else str):
             return value
         if argument == "activation":
             allowed = (
                 "it must be None or the name of a kind as a literal; call the activation itself for its parameters"
             )
         else:
-            allowed = f"it must be a literal {'bool' if argument == 'return_indices' else 'string'}"
+            allowed = f"it must be a literal {'bool' if argument in TRUTHS else 'string'}"
         raise self._refuse(argument, typ, allowed)
 
     def _implementation(
         self,
         name: str,
         row: Row,
+        body: list[str],
         found: dict[str, Any],
         scalars: dict[str, str],
         fixed: dict[str, Any],
         windows: dict[str, Any],
     ) -> Callable[..., Any]:
         # the names that end in "_" are those of the body: what the caller left out has another type than its value
-        body = [f"{argument}_ = {expression}" for argument, expression in scalars.items()]
+        body += [f"{argument}_ = {expression}" for argument, expression in scalars.items()]
         if row.numbers is not None:
             scalars = {key: scalars[key] for key in (*row.numbers(found), *INTS) if key in scalars}
         operands: list[str] = []
@@ -215,6 +243,8 @@ class _Builder:
             "np": np,
             "lying_like": lying_like,
             "windows_along": windows_along,
+            "word_as_float": word_as_float,
+            "row_size": row_size,
             "call_site": call_site,
             "description": description,
         }
@@ -226,7 +256,12 @@ class _Builder:
         """The kind of array that an expression allocates."""
         names: dict[str, Any] = {key: np.empty((1,) * typ.ndim, str(typ.dtype)) for key, typ in found.items()}
         names |= {f"{word}_": 0 for word in (*FLAGS, *INTS)}
-        names |= {"np": np, "lying_like": np.empty_like, "windows_along": lambda *given: 1}
+        names |= {
+            "np": np,
+            "lying_like": np.empty_like,
+            "windows_along": lambda *given: 1,
+            "row_size": lambda *given: 1,
+        }
         names |= {argument: _ones(value) for argument, value in windows.items()}
         made = eval(expression, {**names, "result_dtype": _result_dtype(found, fixed)})
         return ArrayKind(result, str(made.dtype), made.ndim, True, True)
@@ -248,6 +283,18 @@ def _ones(value: Any) -> Any:
     return tuple(map(_ones, value)) if isinstance(value, list) else 1
 
 
+@intrinsic
+def word_as_float(typingctx, word):  # type: ignore[no-untyped-def]
+    """The float64 of an integer's bits."""
+    wide = types.int64 if word.signed else types.uint64
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        bits = context.cast(builder, args[0], word, wide)
+        return builder.bitcast(bits, context.get_value_type(types.float64))
+
+    return types.float64(word), codegen
+
+
 @register_jitable
 def windows_along(size, kernel, stride, before, after, dilation, ceil_mode):  # type: ignore[no-untyped-def]
     """How many windows there are along a dimension; any number where there are none, which the public call refuses."""
@@ -256,6 +303,22 @@ def windows_along(size, kernel, stride, before, after, dilation, ceil_mode):  # 
         return 0
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     return count - 1 if (count - 1) * stride >= size + before else count
+
+
+@register_jitable
+def row_size(shape, i, keep, axes):  # type: ignore[no-untyped-def]
+    """The size of dimension i behind a reduction of axes, of which the first number is none and says if there are."""
+    for d in range(len(shape)):
+        reduced = axes[0] == 0
+        for axis in axes[1:]:
+            reduced = reduced or axis == d or axis + len(shape) == d
+        if keep and d == i:
+            return 1 if reduced else shape[d]
+        if not keep and not reduced:
+            if i == 0:
+                return shape[d]
+            i -= 1
+    return 0
 
 
 _with_item: Any = tuple_setitem

@@ -22,6 +22,8 @@ _registered: set[str] = set()
 
 def register(name: str, function: Any) -> None:
     """Let Numba compile calls of a public function, or refuse them in words; once."""
+    if name in ("RnnWeights", "lstm", "gru", "rnn"):
+        importlib.import_module("numbaprims.jitted.networks")  # Numba meets such weights before the call of them
     if name in _registered or not inspect.isfunction(function):
         return
     _registered.add(name)
@@ -39,7 +41,9 @@ def _parameters(name: str, function: Any) -> dict[str, Any]:
     found = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            found[parameter.name] = parameter.default
+            # behind a default Python wants defaults: where it must be given by name, None is refused with the others
+            needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+            found[parameter.name] = None if needed else parameter.default
     if name in BY_KIND:  # the parameters of all kinds
         for kind in KINDS.values():
             found |= {key: None for key in kind.parameters if key not in found}

@@ -17,7 +17,7 @@ from numbaprims.dispatch import call
 from numbaprims.jitted import calls
 
 #: Raised when descriptions or blocks change: a function that Numba kept for an older release is then refused.
-VERSION = 1
+VERSION = 2
 
 _sites: dict[str, Site] = {}
 _by_address: dict[int, Site] = {}

@@ -10,17 +10,28 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
+from numbaprims.shapes import channels_last
 
 ARRAYS = (
     "a", "b", "c", "x", "y", "dy", "bias", "weight", "out", "target", "scale", "shift", "mean", "var", "running_mean",
-    "running_var", "saved_mean", "saved_inv_std", "indices",
+    "running_var", "condition", "saved_mean", "saved_inv_std", "saved_inv_rms", "residual", "dsum", "indices",
+    "weights", "h0", "c0", "lengths",
 )  # fmt: skip
-FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad")
-INTS = ("axis", "ignore_index")
+FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse")
+INTS = ("axis", "ignore_index", "normalized_dims", "groups")
+#: Integers of 64 bits whose bits a float of the call carries.
+WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
-LITERALS = ("activation", "out_dtype", "approximate", "kind", "mode", "layout", "reduction", "return_indices")
+LITERALS = (
+    "activation", "out_dtype", "approximate", "kind", "mode", "layout", "reduction", "return_indices", "merge", "op",
+    "keepdims", "nan", "dtype",
+)  # fmt: skip
+#: Those that are bools.
+TRUTHS = ("return_indices", "keepdims")
+#: What must be left out.
+ABSENT = ("batch_sizes",)
 #: One integer, or a tuple of them, which may hold pairs; None and words as literals.
-WINDOWS = ("kernel_size", "stride", "padding", "dilation", "output_size", "size")
+WINDOWS = ("kernel_size", "stride", "padding", "dilation", "output_size", "size", "before")
 
 
 class Row(NamedTuple):
@@ -41,7 +52,9 @@ class Row(NamedTuple):
     numbers: Callable[[dict[str, Any]], tuple[str, ...]] | None = None
     """The numbers that kernels take, in their order, from the types of the arrays; None for all."""
     optional: tuple[str, ...] = ()
-    """Arrays that have no default and may be None."""
+    """Arguments that may be None and stay so in the public call, where None is no default of an array."""
+    windows: tuple[str, ...] = ()
+    """Arguments that are those of windows in this function."""
     checks: Callable[[dict[str, Any]], list[str]] = lambda types: []
     """Lines that look at elements of the arrays before the call."""
 
@@ -152,6 +165,44 @@ _cross_entropy, _cross_entropy_backward = _losses(_smoothing, ("1 if 0.0 <= labe
 _nll_loss, _nll_loss_backward = _losses(lambda types: (), ())
 
 
+def _statistic(types: dict[str, Any]) -> str:
+    """Of the last dimensions."""
+    ndim = types["x"].ndim
+    words = (f"(1 if {d} >= {ndim} - normalized_dims_ else x.shape[{d}])" for d in range(ndim))
+    return f"np.empty(({', '.join(words)},), x.dtype)" if ndim else "np.empty((), x.dtype)"
+
+
+def _of_groups(types: dict[str, Any], groups: str = "groups_") -> str:
+    return f"np.empty((x.shape[0], {groups}), x.dtype)" if types["x"].ndim > 1 else "np.empty((0, 0), x.dtype)"
+
+
+def _of_channels(types: dict[str, Any]) -> str:
+    ndim = types["x"].ndim
+    last = channels_last(types.get("layout", "NCHW"), max(ndim - 2, 1)) if 2 <= ndim <= 5 else False
+    return _of_groups(types, f"x.shape[{ndim - 1 if last else 1}]")
+
+
+def _sum(types: dict[str, Any]) -> str:
+    return _lying_like("x")(types) if "residual" in types else ""
+
+
+def _norms() -> dict[str, Row]:
+    """A normalisation, what it saves, its gradient."""
+    rows = {}
+    for name, statistics, statistic, parameters in (
+        ("layer", ("mean", "inv_std"), _statistic, ("dweight", "dbias")),
+        ("rms", ("inv_rms",), _statistic, ("dweight",)),
+        ("group", ("mean", "inv_std"), _of_groups, ("dweight", "dbias")),
+        ("instance", ("mean", "inv_std"), _of_channels, ("dweight", "dbias")),
+    ):
+        saved = {f"={each}": statistic for each in statistics}
+        rows[f"{name}_norm"] = Row({"out": _lying_like("x"), "=sum": _sum})
+        rows[f"{name}_norm_train"] = Row({"out": _lying_like("x"), **saved, "=sum": _sum})
+        sums = {f"={each}": _each("weight") for each in parameters}
+        rows[f"{name}_norm_backward"] = Row({"out": _lying_like("x"), **sums})
+    return rows
+
+
 # ---------------------------------------------------------------- pooling
 
 
@@ -214,12 +265,87 @@ _POOLING = {
 }  # fmt: skip
 
 
+# ---------------------------------------------------------------- recurrent networks
+
+
+def _network(state: str, *, over: str = "") -> Callable[[dict[str, Any]], str]:
+    """The outputs of a network, (first, second, `over`) of x, or its last states."""
+
+    def shape(types: dict[str, Any]) -> str:
+        if types["x"].ndim != 3:
+            return "np.empty((0, 0, 0), x.dtype)"
+        ways = 2 if types["weights"][1] == 2 and types["merge"] == "concat" else 1
+        parts = sum(name.startswith("w_hh") for name in types)
+        lengths = f"x.shape[0], x.shape[1], {ways} * {state}" if over else f"{parts}, {_BATCH}, {state}"
+        return f"np.empty(({lengths}), x.dtype)"
+
+    return shape
+
+
+_BATCH = "(x.shape[0] if batch_first_ else x.shape[1])"
+_H = "w_hh_l0.shape[1]"
+_recurrent = {"out": _network(_H, over="x"), "=h_n": _network(_H)}
+_cell = {"=c_n": _network("w_hh_l0.shape[0] // 4")}
+
+
+# ---------------------------------------------------------------- reductions, functions of elements
+
+
+def _reduced(types: dict[str, Any]) -> str:
+    """A value for each row."""
+    axes, keep = types.get("axis"), types.get("keepdims", False)
+    listed = axes if isinstance(axes, list) else [axes]
+    left = types["x"].ndim - (0 if keep else types["x"].ndim if axes is None else len(listed))
+    words = ("1", *(f"np.int64({axis})" for axis in listed)) if axes is not None else ("0",)
+    sizes = [f"row_size(x.shape, {i}, {keep}, ({', '.join(words)},))" for i in range(max(left, 0))]
+    op = types["op"]
+    dtype = "np.int64" if op in ("argmin", "argmax") else "np.bool_" if op in ("any", "all") else "x.dtype"
+    return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {dtype})"
+
+
+def _broadcast(*names: str) -> Callable[[dict[str, Any]], str]:
+    """Of the shape to which arrays broadcast, and of the second one's type; of comparisons bool."""
+
+    def expression(types: dict[str, Any]) -> str:
+        from numbaprims.ops.tensor import BINARY
+
+        given = [name for name in names if types.get(name) is not None]
+        ndim = max(types[name].ndim for name in given)
+        sizes = []
+        for d in range(ndim):
+            size = "1"
+            for name in given:
+                at = d - ndim + types[name].ndim
+                size = _dim(f"{name}.shape[{at}]", size) if at >= 0 else size
+            sizes.append(size)
+        truth = types.get("op") in BINARY and BINARY[types["op"]].gives
+        return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {'np.bool_' if truth else names[1] + '.dtype'})"
+
+    return expression
+
+
+def _cast(types: dict[str, Any]) -> str:
+    from numbaprims import arrays
+
+    try:
+        return f"np.empty_like(x, np.{arrays.LONG_NAMES[arrays.dtype_name(types['dtype'])].replace('bool', 'bool_')})"
+    except TypeError:
+        return "np.empty_like(x)"  # refused by the public call
+
+
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
     "linear": Row({"out": _linear}),
     "gemv": Row({"out": _gemv}, special={"beta": (0.0,)}),
     "ger": Row({"out": _ger}),
+    "dropout": Row({"out": _lying_like("x")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
+    "dropout_backward": Row({"out": _lying_like("dy")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
+    "binary": Row({"out": _broadcast("a", "b", "c")}, special={"alpha1": (1.0,), "alpha2": (1.0,)}),
+    "where": Row({"out": _broadcast("condition", "a", "b")}),
+    "scale": Row({"out": _like("x")}),
+    "cast": Row({"out": _cast}),
+    "reduce": Row({"out": _reduced}, windows=("axis",)),
     "softmax": Row({"out": _lying_like("x")}),
     "softmax_backward": Row({"out": _lying_like("dy")}),
     "log_softmax": Row({"out": _lying_like("x")}),
@@ -229,6 +355,8 @@ _ROWS: dict[str, Row] = {
     "nll_loss": _nll_loss,
     "nll_loss_backward": _nll_loss_backward,
     "batch_norm": Row({"out": _lying_like("x")}),
+    "lrn": Row({"out": _lying_like("x")}),
+    "lrn_backward": Row({"out": _lying_like("x")}),
     "batch_norm_train": Row(
         {
             "out": _lying_like("x"),
@@ -270,6 +398,10 @@ def _activations() -> dict[str, Row]:
     return rows
 
 
-ROWS: dict[str, Row] = {**_ROWS, **_POOLING, **_activations()}
+_NETWORKS = {
+    name: Row(_recurrent | (_cell if name == "lstm" else {}), optional=("clip",)) for name in ("lstm", "gru", "rnn")
+}
+
+ROWS: dict[str, Row] = {**_ROWS, **_norms(), **_NETWORKS, **_POOLING, **_activations()}
 #: Functions that stand for one of the others, by a literal kind.
 BY_KIND = ("activation", "activation_backward")

@@ -107,9 +107,15 @@ _total = _of_all("total", ("x",), np.sum)
 _weighted_mean = _of_all("weighted_mean", ("x", "count"), lambda x, count: x.sum() / np.float64(count.sum()))
 _mean_backward = _of_all("weighted_mean_backward", ("dy", "count"), lambda dy, count: dy / np.float64(count.sum()))
 
+
+def total(x: Any, dtype: str) -> Any:
+    """The sum of losses."""
+    return _total((x,), (dtype,))
+
+
 #: Formula -> the call of it.
 WHOLE = {
-    "total": lambda x, dtype: _total((x,), (dtype,)),
+    "total": total,
     "weighted_mean": lambda x, count, dtype: _weighted_mean((x, count), (dtype,)),
     "weighted_mean_backward": lambda dy, count, dtype: _mean_backward((dy, count), (dtype,)),
 }
@@ -188,7 +194,7 @@ def forward(
     loss, *saved = _losses((x, target, weight), (name, False, reduction == "none"), numbers)
     if reduction != "none":
         options = (arrays.enter(x, "x")[1],)
-        loss = _total((loss,), options) if reduction == "sum" else _weighted_mean((loss, saved[0]), options)
+        loss = total(loss, *options) if reduction == "sum" else _weighted_mean((loss, saved[0]), options)
     return loss, *saved
 
 

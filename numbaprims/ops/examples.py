@@ -26,9 +26,12 @@ def array(shape: tuple[int, ...], dtype: str, *, low: float = -1.0, high: float 
     # a block that is repeated: 64 Mi numbers are drawn in 0.5 s, copied in 0.05 s
     count = math.prod(shape)
     block = min(count, 1 << 20)
-    if dtype in ("i8", "u8", "i32"):
+    values: Any
+    if dtype == "bool":
+        values = rng.integers(0, 2, block, np.uint8).view(np.bool_)
+    elif dtype in ("i8", "u8", "i32", "i64"):
         kind = np.dtype(arrays.LONG_NAMES[dtype])
-        bounds = np.iinfo(kind if dtype != "i32" else np.int8)
+        bounds = np.iinfo(kind if dtype[1:] == "8" else np.int8)
         values = rng.integers(bounds.min, bounds.max, block, kind, endpoint=True)
     elif dtype == "f64":
         values = rng.random(block) * (high - low) + low

@@ -27,6 +27,10 @@ _ndarray = ndarray
 _empty, _empty_like = np.empty, np.empty_like
 
 
+#: Floats of a launch, and the arrays that stand before them.
+_FLOATS, _FEW = ("f0", "f1", "f2", "f3", "f4", "f5"), 7
+
+
 class Result(NamedTuple):
     """A result of a call."""
 
@@ -48,6 +52,8 @@ class Pose(NamedTuple):
     """Which array of a launch each result and each given input is, -1 for none; None: they follow one another."""
     algorithm: str = "auto"
     """The solver that the call itself asks for."""
+    order: tuple[int, ...] = ()
+    """Which of the results, the inputs and None each array of a launch is; set where a call is bound."""
 
 
 class Given(NamedTuple):
@@ -113,14 +119,14 @@ class Primitive:
                     elif like is None or type(given[like]) is not _ndarray:
                         made.append(_empty(shape, dtype))
                     else:
-                        made.append(_empty_like(given[like]))
+                        made.append(_empty_like(given[like], dtype))
                 f0, f1, f2 = (*numbers, 0.0, 0.0, 0.0)[:3]
                 results = tuple(made)
                 found = driver(address, results, tuple(given), f0, f1, f2)
                 if found:
                     if found > 1:
                         bound = table.records[found - 2][1][0]
-                        self._launch(bound, made, [x for x in given if x is not None], numbers)
+                        self._launch(bound, made, given, numbers)
                     return results if len(results) > 1 else results[0]
         return self._unknown(given, options, numbers, out)
 
@@ -159,7 +165,7 @@ class Primitive:
         if bound.launch is None or state.device == "reference":
             self._define(storages, kinds, made, pose, options, numbers)
         else:
-            self._launch(bound, made, [x for x in storages if x is not None], numbers)
+            self._launch(bound, made, storages, numbers)
             if state.verbose:
                 call.log_call(bound)
             elif not bound.known and library is arrays.NUMPY and type(first) is _ndarray:
@@ -203,7 +209,8 @@ class Primitive:
     ) -> call.Bound:
         pose, problem = self._posed(given, storages, kinds, options, out)
         shape, dtype, *_ = pose.results[0]
-        kept = pose._replace(problem=None)  # type: ignore[arg-type]  # it holds the arrays of this call
+        # without what holds the arrays of this call
+        kept = pose._replace(problem=None, order=_order(pose, storages))  # type: ignore[arg-type]
         trial = _current().trial
         if trial is not None and (problem.empty or _current().device == "reference"):
             trial.choice(problem)  # these are never bound
@@ -230,20 +237,13 @@ class Primitive:
         shared = (x is not None and np.may_share_memory(storage, x) for x in storages)
         return (dtype, storage.shape, storage.strides, library, *shared)
 
-    def _launch(self, bound: call.Bound, made: list[Any], inputs: list[Any], numbers: tuple[float, ...]) -> None:
-        operands = [*made, *inputs]
-        slots = bound.extra.slots
-        if slots is not None:
-            spread: list[Any] = [None] * (max(slots) + 1)
-            for slot, operand in zip(slots, operands, strict=True):
-                if slot >= 0:
-                    spread[slot] = operand
-            operands = spread
-        floats = dict(zip(("f0", "f1", "f2", "f3", "f4", "f5"), numbers, strict=False))
-        if len(operands) > 7:
-            floats["more"] = operands[7:]  # type: ignore[assignment]
-            operands = operands[:7]
-        bound.launch(*operands, **floats)
+    def _launch(self, bound: call.Bound, made: list[Any], given: Sequence[Any], numbers: tuple[float, ...]) -> None:
+        every = (*made, *given, None)
+        operands = [every[at] for at in bound.extra.order]
+        floats: dict[str, Any] = dict(zip(_FLOATS, numbers, strict=False)) if numbers else {}
+        if len(operands) > _FEW:
+            floats["more"] = operands[_FEW:]
+        bound.launch(*operands[:_FEW], **floats)
 
     def _remember(self, key: Any, bound: call.Bound, results: list[Any], given: tuple[Any, ...]) -> None:
         """Let native code know the next call like this one."""
@@ -271,6 +271,18 @@ class Primitive:
         ):
             if storage.size:
                 _write(storage, from_float64(value, result.dtype))
+
+
+def _order(pose: Pose, storages: Sequence[Any]) -> tuple[int, ...]:
+    count = len(pose.results)
+    there = [*range(count), *(count + at for at, x in enumerate(storages) if x is not None)]
+    if pose.slots is None:
+        return tuple(there)
+    order = [-1] * (max(pose.slots) + 1)
+    for slot, at in zip(pose.slots, there, strict=True):
+        if slot >= 0:
+            order[slot] = at
+    return tuple(order)
 
 
 def _write(storage: Any, values: Any) -> None:

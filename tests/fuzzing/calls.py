@@ -53,6 +53,8 @@ class Call:
     """The keyword that is given `out` itself."""
     more: Callable[[Any], None] | None = None
     """Looks at what a function returns beside `out`."""
+    given: Callable[[Any, Any], Any] = lambda args, kwargs: (args, kwargs)
+    """(args, kwargs) -> what the function takes, where that is containers of arrays."""
 
     def __str__(self) -> str:
         words = [*map(str, self.args), *(f"{name}={value}" for name, value in self.kwargs.items())]

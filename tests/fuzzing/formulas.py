@@ -1,9 +1,9 @@
-"""Draws of the primitives that are formulas: softmax and its kin, batch normalisation, pooling."""
+"""Draws of the primitives that are formulas, and of attention: their definition is run on float64."""
 
 from typing import Any
 
 import numpy as np
-from helpers import assert_close
+from helpers import PRECISION, assert_close
 
 import numbaprims
 from fuzzing.calls import Call, Draw, Operand
@@ -13,7 +13,9 @@ def _call(draw: Draw, stem: str, function: str, args: tuple[Any, ...], kwargs: d
     """The call, its first result and what checks that, by the definition of the drawn values."""
 
     def wide(x: Any) -> Any:
-        return x.values.astype(np.float64) if isinstance(x, Operand) and x.dtype != "i64" else getattr(x, "storage", x)
+        return (
+            x.values.astype(np.float64) if isinstance(x, Operand) and x.dtype in PRECISION else getattr(x, "storage", x)
+        )
 
     with numbaprims.config(device="reference"):
         found = getattr(numbaprims, function)(*map(wide, args), **{name: wide(x) for name, x in kwargs.items()})
@@ -60,6 +62,25 @@ def softmax(draw: Draw) -> Call:
     return _call(draw, "softmax", function, args, {"axis": axis - ndim if draw.chance(2) else axis}, 16 + shape[axis])
 
 
+def reduce(draw: Draw) -> Call:
+    """A sum, a mean, a norm, the largest: results of x's type."""
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3, 4)))
+    axis = int(draw.rng.integers(ndim))
+    shape = _shape(draw, dtype, axis, ndim)
+    op = str(draw.one(("sum", "mean", "max", "min", "amax", "norm1", "norm2", "logsumexp", "var", "std")))
+    axes = draw.one((axis, axis - ndim, None, tuple(range(0, ndim, 2))))
+    words = {"op": op, "axis": axes, "keepdims": draw.chance(2), "nan": str(draw.one(("propagate", "omit")))}
+    return _call(draw, "reduce", "reduce", (_real(draw, shape, dtype),), words, 16 + int(np.prod(shape)))
+
+
+def dropout(draw: Draw) -> Call:
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3, 4)))
+    shape = _shape(draw, dtype, int(draw.rng.integers(ndim)), ndim)
+    words = {"p": float(draw.one((0.0, 0.25, 0.5, 1.0))), "seed": int(draw.rng.integers(1 << 62)), "offset": 1 << 33}
+    function = str(draw.one(("dropout", "dropout_backward")))
+    return _call(draw, "random", function, (_real(draw, shape, dtype),), words, 4)
+
+
 def batch_norm(draw: Draw) -> Call:
     dtype, ndim = draw.dtype(), int(draw.one((2, 3, 4, 5)))
     function = str(draw.one(("batch_norm", "batch_norm_train", "batch_norm_backward")))
@@ -80,6 +101,35 @@ def batch_norm(draw: Draw) -> Call:
         return _call(draw, "batch_norm", function, (_real(draw, shape, dtype), x, *parameters[:count]), words, k)
     given = parameters if function == "batch_norm" or draw.chance(2) else parameters[:2]
     return _call(draw, "batch_norm", function, (x, *given), words, k)
+
+
+def norm(draw: Draw) -> Call:
+    """A normalisation of one launch, or its gradient."""
+    dtype, ndim = draw.dtype(), int(draw.one((2, 2, 3, 4)))
+    kind, way = str(draw.one(("layer", "rms", "instance"))), str(draw.one(("", "_train", "_backward")))
+    dims, layout = int(draw.rng.integers(1, ndim)), str(draw.one(("NCHW", "NHWC")))
+    shape = _shape(draw, dtype, int(draw.rng.integers(ndim)), ndim)
+    rows, words = (*shape[:-dims], *[1] * dims), {"normalized_dims": dims}
+    of = shape[-dims:]
+    if kind == "instance":
+        channel = ndim - 1 if layout == "NHWC" else 1
+        rows, of, words = (shape[0], shape[channel]), (shape[channel],), {"layout": layout}
+    x, count = _real(draw, shape, dtype), 1 if kind == "rms" else 2
+    parameters = [draw.operand(draw.rng.random(of) + 0.5, dtype) if draw.chance(2) else None for _ in range(count)]
+    if kind == "instance" and way == "_backward":  # of one launch
+        parameters[0] = None
+    if draw.chance(2):
+        words["activation"] = str(draw.one(("sigmoid", "gelu", "softplus", "silu")))
+    k = 64 + 4 * int(np.prod(shape))
+    if way != "_backward":
+        return _call(draw, "norm", f"{kind}_norm{way}", (x, *parameters), {**words, "eps": 0.25}, k)
+    if kind != "instance" and draw.chance(2):
+        words["dsum"] = _real(draw, shape, dtype)
+    if kind != "instance":
+        parameters[0] = None
+    saved = [draw.operand(draw.rng.random(rows) + 0.5, dtype) for _ in range(count)]
+    args = (_real(draw, shape, dtype), x, parameters[0], *saved, *parameters[1:])
+    return _call(draw, "norm", f"{kind}_norm_backward", args, words, k)
 
 
 def pooling(draw: Draw) -> Call:
@@ -107,3 +157,35 @@ def pooling(draw: Draw) -> Call:
     if op == "max":
         return _call(draw, "pooling", "max_pool_backward", (dy, x, kernel), words, 256)
     return _call(draw, "pooling", "lp_pool_backward", (dy, x, draw.operand(y, dtype), kernel), words, 1024)
+
+
+def attention(draw: Draw) -> Call:
+    dtype, groups, share = draw.dtype(), int(draw.one((1, 1, 2, 3))), int(draw.one((1, 1, 2, 4)))
+    rows, keys, width, values = (draw.size(dtype, 1) for _ in range(4))
+    if draw.chance(3):
+        keys = int(draw.rng.integers(1, 300))
+    lead = (int(draw.one((1, 2))),) if draw.chance(2) else ()
+    q = _real(draw, (*lead, groups * share, rows, width), dtype)
+    k, v = (_real(draw, (*lead, groups, keys, n), dtype) for n in (width, values))
+    words: dict[str, Any] = {"causal": draw.chance(3), "scale": 0.25}
+    if draw.chance(2):
+        shape = (rows if draw.chance(2) else 1, keys if draw.chance(4) else 1)
+        words["mask"] = _real(draw, shape, dtype)
+        if draw.chance(2):
+            words["mask"] = Operand(draw.rng.random(shape) < 0.7, "bool", "C")
+    function = str(draw.one(("attention", "attention_train")))
+    return _call(draw, "attention", function, (q, k, v), words, 64 + 4 * (width + keys))
+
+
+def ctc(draw: Draw) -> Call:
+    dtype, rng = draw.dtype(), draw.rng
+    steps, batch = int(rng.integers(1, 40)), int(rng.integers(1, 4))
+    classes, labels = draw.size(dtype, 1), int(draw.one((0, 1, 5, 15, 16, 17, 33)))
+    blank = int(rng.integers(classes))
+    targets = (blank + rng.integers(1, max(2, classes), (batch, labels))) % classes
+    counts = rng.integers(0, labels + 1, batch) if classes > 1 else np.zeros(batch, int)
+    args = (
+        _real(draw, (batch,), dtype), _real(draw, (steps, batch, classes), dtype), targets,
+        rng.integers(0, steps + 1, batch), counts,
+    )  # fmt: skip
+    return _call(draw, "ctc", "ctc_loss_backward", args, {"blank": blank, "logits": draw.chance(2)}, 512)

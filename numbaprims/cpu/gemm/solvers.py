@@ -274,14 +274,20 @@ class Prepacked(Private):
         kc = 1024 // DTYPES[problem.accumulate].itemsize
         yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
 
-    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+    def packing(self, problem: Any, target: Any, config: Config) -> tuple[Program, int]:
+        """The program that packs its third array into its sixth, and the bytes of that."""
         offsets = batch_offsets(problem)
         ints = self._ints(problem, target, config, offsets)
         elements = ints["k_blocks"] * (ints["kc"] + ints["k_extra"]) * round_up(problem.n, ints["nr"])
-        packed = np.zeros(elements * ints["panel_size"] + SLACK + 64, np.uint8)
-        packed = packed[-packed.ctypes.data % 64 :]
         phases = [(blocked.make_prepare(), ints["k_blocks"], 1)]
-        run(Program.of(ARGS, ints, phases, keep=(offsets,), parallel=False), packed, None, weights, None, None, packed)
+        program = Program.of(ARGS, ints, phases, keep=(offsets,), parallel=False)
+        return program, elements * ints["panel_size"] + SLACK
+
+    def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
+        program, size = self.packing(problem, target, config)
+        packed = np.zeros(size + 64, np.uint8)
+        packed = packed[-packed.ctypes.data % 64 :]
+        run(program, packed, None, weights, None, None, packed)
         return packed
 
 

@@ -18,11 +18,16 @@ import numbaprims.frontends.torch.seconds  # noqa: F401 - fills the table of sec
 from numbaprims.frontends.torch.activations import (
     abs as abs,
     activation as activation,
+    ceil as ceil,
     celu as celu,
     clip as clip,
     clipped_relu as clipped_relu,
     elu as elu,
+    erf as erf,
     exp as exp,
+    exp2 as exp2,
+    expm1 as expm1,
+    floor as floor,
     gelu as gelu,
     glu as glu,
     hard_sigmoid as hard_sigmoid,
@@ -31,14 +36,18 @@ from numbaprims.frontends.torch.activations import (
     identity as identity,
     leaky_relu as leaky_relu,
     log as log,
+    log1p as log1p,
     mish as mish,
     power as power,
     prelu as prelu,
+    reciprocal as reciprocal,
     relu as relu,
     relu6 as relu6,
     round as round,
+    rsqrt as rsqrt,
     selu as selu,
     sigmoid as sigmoid,
+    sign as sign,
     silu as silu,
     softplus as softplus,
     softsign as softsign,
@@ -48,6 +57,7 @@ from numbaprims.frontends.torch.activations import (
     tanh as tanh,
     threshold as threshold,
 )
+from numbaprims.frontends.torch.attention import attention as attention
 from numbaprims.frontends.torch.convolutions import (
     conv as conv,
     conv_backward_bias as conv_backward_bias,
@@ -57,14 +67,27 @@ from numbaprims.frontends.torch.convolutions import (
     conv_transpose_backward_data as conv_transpose_backward_data,
     conv_transpose_backward_weight as conv_transpose_backward_weight,
 )
+from numbaprims.frontends.torch.dropout import dropout as dropout
 from numbaprims.frontends.torch.fuse import fuse as fuse
+from numbaprims.frontends.torch.losses import ctc_loss as ctc_loss
 from numbaprims.frontends.torch.normalisation import (
     batch_norm as batch_norm,
     batch_norm_train as batch_norm_train,
     log_softmax as log_softmax,
+    lrn as lrn,
     nll_loss as nll_loss,
     softmax as softmax,
     softmax_cross_entropy as softmax_cross_entropy,
+)
+from numbaprims.frontends.torch.norms import (
+    group_norm as group_norm,
+    group_norm_train as group_norm_train,
+    instance_norm as instance_norm,
+    instance_norm_train as instance_norm_train,
+    layer_norm as layer_norm,
+    layer_norm_train as layer_norm_train,
+    rms_norm as rms_norm,
+    rms_norm_train as rms_norm_train,
 )
 from numbaprims.frontends.torch.pooling import (
     adaptive_avg_pool as adaptive_avg_pool,
@@ -84,15 +107,24 @@ from numbaprims.frontends.torch.recurrent import (
     rnn as rnn,
     rnn_train as rnn_train,
 )
+from numbaprims.frontends.torch.tensors import (
+    binary as binary,
+    cast as cast,
+    reduce as reduce,
+    scale as scale,
+    where as where,
+)
 
 # Without abs and round, as in numbaprims.
 __all__ = [
-    "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "batch_norm", "batch_norm_train", "celu",
-    "clip", "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data", "conv_backward_weight",
-    "conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weight", "elu", "exp", "fuse", "gelu",
-    "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "gru", "gru_train", "hard_sigmoid",
-    "hard_swish", "hard_tanh", "identity", "leaky_relu", "linear", "log", "log_softmax", "lp_pool", "lstm",
-    "lstm_train", "max_pool", "mish", "nll_loss", "power", "prelu", "relu", "relu6", "rnn", "rnn_train", "selu",
-    "sigmoid", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tanh",
-    "threshold",
+    "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "attention", "avg_pool", "batch_norm",
+    "batch_norm_train", "binary", "cast", "ceil", "celu", "clip", "clipped_relu", "conv", "conv_backward_bias",
+    "conv_backward_data", "conv_backward_weight", "conv_transpose", "conv_transpose_backward_data",
+    "conv_transpose_backward_weight", "ctc_loss", "dropout", "elu", "erf", "exp", "exp2", "expm1", "floor", "fuse",
+    "gelu", "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "group_norm", "group_norm_train", "gru",
+    "gru_train", "hard_sigmoid", "hard_swish", "hard_tanh", "identity", "instance_norm", "instance_norm_train",
+    "layer_norm", "layer_norm_train", "leaky_relu", "linear", "log", "log1p", "log_softmax", "lp_pool", "lrn", "lstm",
+    "lstm_train", "max_pool", "mish", "nll_loss", "power", "prelu", "reciprocal", "reduce", "relu", "relu6", "rms_norm",
+    "rms_norm_train", "rnn", "rnn_train", "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "softmax",
+    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tanh", "threshold", "where",
 ]  # fmt: skip

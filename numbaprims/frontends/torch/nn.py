@@ -12,13 +12,22 @@ import torch
 
 from numbaprims.frontends.torch import activations as f
 from numbaprims.frontends.torch.convolutions import conv, conv_transpose
+from numbaprims.frontends.torch.dropout import dropout
+from numbaprims.frontends.torch.losses import CTCLoss as CTCLoss
 from numbaprims.frontends.torch.nn_normalisation import (
     BatchNorm1d as BatchNorm1d,
     BatchNorm2d as BatchNorm2d,
     BatchNorm3d as BatchNorm3d,
     CrossEntropyLoss as CrossEntropyLoss,
+    GroupNorm as GroupNorm,
+    InstanceNorm1d as InstanceNorm1d,
+    InstanceNorm2d as InstanceNorm2d,
+    InstanceNorm3d as InstanceNorm3d,
+    LayerNorm as LayerNorm,
+    LocalResponseNorm as LocalResponseNorm,
     LogSoftmax as LogSoftmax,
     NLLLoss as NLLLoss,
+    RMSNorm as RMSNorm,
     Softmax as Softmax,
     Softmax2d as Softmax2d,
 )
@@ -52,11 +61,12 @@ from numbaprims.frontends.torch.products import linear
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CELU",
-    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss", "ELU",
-    "GELU", "GLU", "GRU", "GRUCell", "Hardsigmoid", "Hardswish", "Hardtanh", "LPPool1d", "LPPool2d", "LPPool3d", "LSTM",
-    "LSTMCell", "LeakyReLU", "Linear", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU",
-    "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softsign",
-    "Tanh", "Threshold", "replace",
+    "CTCLoss", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "CrossEntropyLoss", "Dropout", "ELU", "GELU", "GLU", "GRU", "GRUCell", "GroupNorm", "Hardsigmoid", "Hardswish",
+    "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d", "LPPool2d", "LPPool3d", "LSTM",
+    "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d",
+    "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid",
+    "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "replace",
 ]  # fmt: skip
 
 
@@ -290,6 +300,25 @@ class GLU(torch.nn.GLU):
 
     def forward(self, input: Any) -> Any:
         return f.glu(input, self.dim)
+
+
+# ---------------------------------------------------------------- dropout
+
+_SEEDS = (1 << 63) - 1
+
+
+class Dropout(torch.nn.Dropout):
+    """`torch.nn.Dropout` by `numbaprims.dropout`, whose seed torch's generator draws: no mask is kept for the gradient.
+
+    Example:
+        >>> import torch
+        >>> layer = Dropout(0.5)
+        >>> sorted({float(y) for y in layer(torch.ones(100))}), layer.eval()(torch.ones(2))
+        ([0.0, 2.0], tensor([1., 1.]))
+    """
+
+    def forward(self, input: Any) -> Any:
+        return dropout(input, self.p, seed=int(torch.randint(_SEEDS, ()))) if self.training and self.p else input
 
 
 # ---------------------------------------------------------------- a whole model

@@ -60,7 +60,9 @@ class RuleFunction(Recorded):
 
     @staticmethod
     def forward(rule: Rule, others: dict[str, Any], *inputs: Any) -> Any:
-        return (rule.forward or getattr(numbaprims, rule.name))(*inputs, **others)
+        if rule.forward is not None:
+            return rule.forward(*inputs, **others)
+        return getattr(numbaprims, rule.name)(**dict(zip(rule.inputs.split(), inputs, strict=True)), **others)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -45,6 +45,26 @@ def _log(m: Any, x: Any) -> Any:
     return scaled(f.gradient(f.gradient(m, x, "log", {}), x, "log", {}), -1.0)
 
 
+def _exp2(m: Any, y: Any) -> Any:
+    return scaled(m, math.log(2.0))
+
+
+def _log1p(m: Any, x: Any) -> Any:
+    return scaled(f.gradient(f.gradient(m, x, "log1p", {}), x, "log1p", {}), -1.0)
+
+
+def _erf(m: Any, x: Any) -> Any:
+    return scaled(product(f.gradient(m, x, "erf", {}), x), -2.0)
+
+
+def _reciprocal(m: Any, y: Any) -> Any:
+    return scaled(product(m, y), -2.0)
+
+
+def _rsqrt(m: Any, y: Any) -> Any:
+    return scaled(product(m, f.square(y)), -1.5)
+
+
 def _square(m: Any, x: Any) -> Any:
     return scaled(m, 2.0)
 
@@ -110,5 +130,6 @@ def _hard_swish(m: Any, x: Any) -> Any:
 f.SECONDS.update({
     "sigmoid": _sigmoid, "tanh": _tanh, "exp": _exp, "sqrt": _sqrt, "log": _log, "square": _square, "power": _power,
     "elu": _elu, "selu": _selu, "celu": _celu, "softplus": _softplus, "softsign": _softsign, "silu": _silu,
-    "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish,
+    "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish, "exp2": _exp2, "expm1": _exp, "log1p": _log1p,
+    "erf": _erf, "reciprocal": _reciprocal, "rsqrt": _rsqrt,
 })  # fmt: skip
