@@ -1,8 +1,10 @@
 """The kernel cache in one process: its key, its files, and what a damaged or unwritable disk does to it."""
 
+import gc
 import os
 import pickle
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -348,3 +350,43 @@ def test_a_save_keeps_the_directory_below_its_limit(disk, monkeypatch):
     settings.set_defaults(cache_limit=1)
     monkeypatch.setitem(kernel_cache._counts, "saves", every)  # it looks at the size once in so many saves
     assert disk.use(5) == "saves" and disk.files == []
+
+
+def test_the_collector_rests_while_a_kernel_is_compiled(disk, monkeypatch):
+    from numbaprims.cpu.compiler import Compiler
+    from numbaprims.cpu.jit import range_kernel
+
+    @range_kernel("nothing", numba.int64, ())
+    def nothing(args, worker, lo, hi):
+        pass
+
+    found, real = [], Compiler.compile_extra
+    monkeypatch.setattr(Compiler, "compile_extra", lambda *given: found.append(gc.isenabled()) or real(*given))
+    assert nothing.address
+    assert found == [False] and gc.isenabled()
+
+
+def test_the_collector_rests_until_the_last_thread_has_compiled():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with kernel_cache.collector_paused():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with pytest.raises(KeyError), kernel_cache.collector_paused():
+        thread.start()
+        assert inside.wait(10)
+        raise KeyError
+    assert not gc.isenabled(), "the other thread still compiles"
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with kernel_cache.collector_paused():
+            pass
+        assert not gc.isenabled(), "it was off before"
+    finally:
+        gc.enable()

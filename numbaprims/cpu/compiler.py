@@ -13,6 +13,7 @@ from numba.core import typed_passes, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, DefaultPassBuilder
 
+from numbaprims import kernel_cache
 from numbaprims.cpu import inline
 
 _UNUSED = (
@@ -67,6 +68,10 @@ class KernelCompiler(Compiler):
             library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, *rest)
         self.state.typingctx = _Typing(typingctx)
+
+    def compile_extra(self, func: Any) -> Any:
+        with kernel_cache.collector_paused():
+            return super().compile_extra(func)
 
     def define_pipelines(self) -> list[Any]:
         return [inline.passes_of(DefaultPassBuilder.define_nopython_pipeline(self.state), "range kernel", _UNUSED)]

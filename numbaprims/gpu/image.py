@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numbaprims.kernel_cache import KernelCache, compile_lock
+from numbaprims.kernel_cache import KernelCache, collector_paused, compile_lock
 
 # Distributions whose versions change the code, besides Python's sources.
 _TOOLS = (
@@ -186,6 +186,7 @@ def image_of(kernel: Any, arch: str, compile_now: Callable[[], Image]) -> Image:
     with compile_lock(cache):
         found: Image | None = cache.load_overload(key, None)
         if found is None:
-            found = compile_now()
+            with collector_paused():
+                found = compile_now()
             cache.save_overload(key, found)
     return found
