@@ -17,7 +17,10 @@ pytestmark = [
     pytest.mark.skipif(target.current().arch != "x86_64", reason="names of x86 CPUs"),
 ]
 
-NAMES = ("znver5", "znver4", "sapphirerapids", "rocketlake", "icelake-server", "cooperlake", "x86-64-v4")
+#: One of each of LLVM's models of scheduling, and those that share one.
+NAMES = ("znver5", "sapphirerapids", "rocketlake", "x86-64-v4")
+OTHERS = ("znver4", "icelake-server", "cooperlake")
+each_cpu = pytest.mark.parametrize("name", [*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 #: Of a Xeon that LLVM takes for a rocketlake: the model comes from the name, the instructions from these.
 FEATURES = (
     "avx avx2 avx512bf16 avx512bitalg avx512bw avx512cd avx512dq avx512f avx512ifma avx512vbmi avx512vbmi2 avx512vl "
@@ -77,13 +80,13 @@ def roofline_chains(kind):
 
 
 @pytest.fixture(scope="module")
-def judged():
+def judged(request):
     """What each CPU's assembly looks like; all of them are compiled for at once."""
     here = str(Path(__file__).parent)
     paths = os.pathsep.join([here, str(Path(here).parent), str(Path(here).parents[1])])
     features = ",".join(f"+{feature}" for feature in FEATURES.split())
     started = {}
-    for name in NAMES:
+    for name in NAMES + OTHERS * request.config.option.slow:
         env = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "PYTHONPATH": paths}
         started[name] = subprocess.Popen([sys.executable, __file__], env=env, stdout=subprocess.PIPE, text=True)
     told = {name: process.communicate()[0] for name, process in started.items()}
@@ -91,7 +94,7 @@ def judged():
     return {name: json.loads(text) for name, text in told.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_cpu
 def test_sums_stay_in_registers(judged, name):
     for tile, (sums, assembly) in judged[name].items():
         if tile.startswith("roofline"):
@@ -102,7 +105,7 @@ def test_sums_stay_in_registers(judged, name):
         assert not any(stack for _, stack, _ in assembly), (tile, assembly)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_cpu
 def test_no_chain_of_a_peak_is_optimised_away(judged, name):
     """Twelve chains that began alike were found to be one, and the peak was that of its latency."""
     for tile, (sums, found) in judged[name].items():
