@@ -58,6 +58,17 @@ def test_integers_and_truth(rng, op, dtype):
             np.testing.assert_array_equal(numbaprims.reduce(given, op, axis), getattr(np, op)(given, axis))
 
 
+@pytest.mark.parametrize(
+    "values", [[np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], [-np.inf], [np.nan], [0.0, -0.0]], ids=str
+)
+def test_the_first_of_equals(rng, values):
+    """Of NaN too, and in rows of nothing but -inf."""
+    for shape in ((3, 5), (9, 300), (1, 40_000)):
+        x = rng.choice(np.float32(values), shape)
+        for op, axis in (("argmax", 1), ("argmin", 1), ("argmax", 0), ("argmin", None)):
+            np.testing.assert_array_equal(numbaprims.reduce(x, op, axis), getattr(np, op)(x, axis))
+
+
 def test_no_elements():
     x = np.ones((3, 0, 4), np.float32)
     assert (numbaprims.reduce(x, "sum", 1) == 0).all() and (numbaprims.reduce(x, "prod", 1) == 1).all()

@@ -54,8 +54,9 @@ COMMON: dict[str, Callable[..., Any]] = {
 #: Reductions -> the values of one, which `part` nodes stand for:
 #: "sum"; "product"; "max" (NaN where any is); "top" (the largest that is no NaN, -inf of none);
 #: "moments": an anchor near the mean, the rest of the mean, the variance;
-#: "exp_sum": the top, and the sum of exp(x - top).
-PARTS = {"sum": 1, "product": 1, "max": 1, "top": 1, "moments": 3, "exp_sum": 2}
+#: "exp_sum": the top, and the sum of exp(x - top);
+#: "first": the max, and the position of the first element that is it.
+PARTS = {"sum": 1, "product": 1, "max": 1, "top": 1, "moments": 3, "exp_sum": 2, "first": 2}
 
 #: Inputs by kind: an element each; the same row for all rows; a value for each row; a number of the call.
 KINDS = ("row", "along", "one", "number")
@@ -189,8 +190,8 @@ def length() -> Node:
 # ---------------------------------------------------------------- reductions
 
 
-def _reduced(kind: str, x: Node) -> tuple[Node, ...]:
-    found = _node(kind, (x,), True, x.level + 1)
+def _reduced(kind: str, x: Node, *more: Node) -> tuple[Node, ...]:
+    found = _node(kind, (x, *more), True, x.level + 1)
     return tuple(_node("part", (found, k), True, found.level) for k in range(PARTS[kind]))
 
 
@@ -212,6 +213,12 @@ def reduce_max(x: Node) -> Node:
 def reduce_top(x: Node) -> Node:
     """The largest element that is not NaN: for shifts, where NaN comes through another way."""
     return _reduced("top", x)[0]
+
+
+def reduce_first(x: Node) -> tuple[Node, Node]:
+    """(max, position): the largest element, NaN where any is, and where the first of them stands."""
+    top, place = _reduced("first", x, position())
+    return top, place
 
 
 def reduce_mean(x: Node) -> Node:
@@ -270,6 +277,8 @@ def merge(
         (top, total), (top_b, total_b) = parts, parts_b
         highest = larger("top", top, top_b)
         return [highest, mad_of(total, shrink(top - highest), total_b * shrink(top_b - highest))]
+    if kind == "first":
+        return first_of(parts, parts_b)
     # Chan's update. The anchor stays that of the first run, and the rest follows: the difference of two means of 1e4
     # in float32 spoiled the variance (2.6e-4 instead of 2e-6).
     (anchor, rest, var), (anchor_b, rest_b, var_b) = parts, parts_b
@@ -284,11 +293,21 @@ def larger(kind: str, a: Any, b: Any) -> Any:
     return select_of(COMMON["is_nan"](b), b, found) if kind == "max" else found
 
 
+def first_of(parts: Sequence[Any], parts_b: Sequence[Any]) -> list[Any]:
+    """The parts of "first" of two, in any order."""
+    (a, place), (b, place_b) = parts, parts_b
+    bad, bad_b, sooner = COMMON["is_nan"](a), COMMON["is_nan"](b), value.at_most(place, place_b)
+    found = select_of(b > a, place_b, select_of(a.equals(b), sooner, place))
+    found = select_of(bad, select_of(bad_b, sooner, place), select_of(bad_b, place_b, found))
+    return [larger("max", a, b), found]
+
+
 def identity(kind: str, lowest: float) -> list[float]:
     """The parts of no elements; `lowest` is the smallest finite number."""
     # exp(-inf - -inf) would be NaN, of which a row that begins with -inf could not get rid
-    known = {"sum": [0.0], "product": [1.0], "max": [float("-inf")], "top": [float("-inf")], "exp_sum": [lowest, 0.0]}
-    return known.get(kind, [0.0] * 3)
+    known = {"sum": [0.0], "product": [1.0], "exp_sum": [lowest, 0.0], "moments": [0.0] * 3}
+    # a row of -inf only has its first at 0, which nothing larger has taken the place of
+    return known.get(kind) or [float("-inf"), 0.0][: PARTS[kind]]
 
 
 def moments_of(anchor: Any, inverse: Any, total: Any, squares: Any) -> list[Any]:
@@ -394,7 +413,7 @@ class Graph:
     def roots(self, p: int) -> tuple[Node, ...]:
         """What pass p needs of each element: what is reduced and what is written."""
         reductions, outputs = self.passes[p]
-        return (*(node.args[0] for node in reductions), *(self.outputs[k] for k in outputs))
+        return (*(arg for node in reductions for arg in node.args), *(self.outputs[k] for k in outputs))
 
     def kept(self, dear: int) -> dict[Node, int]:
         """Values of an element that a pass computes and a later one takes from there -> the pass.

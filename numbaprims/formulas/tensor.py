@@ -16,7 +16,7 @@ from numbaprims.formulas.graph import (
     magnitude,
     moments,
     negative,
-    position,
+    reduce_first,
     reduce_max,
     reduce_mean,
     reduce_product,
@@ -64,9 +64,7 @@ def _any_left(x: Node, found: Node) -> Node:
 
 def _first(x: Node) -> Node:
     """The index of the first largest element, or of the first NaN."""
-    top, place = reduce_max(x), negative(position())
-    # where the largest is NaN nothing equals it
-    return negative(reduce_top(select(equals(x, top), place, select(is_nan(x), place, constant(_NOTHING)))))
+    return reduce_first(x)[1]
 
 
 def _log_sum_exp(x: Node) -> Node:

@@ -98,6 +98,8 @@ class Emitter(Memory):
         if node.op == "input":
             return self._element(self._slot(node), place, p == 0 or self.v.role != "rows")
         if node.op == "position":
+            if place.lead is not None:
+                return self.value(node, p, place.lead) + float(place.ahead)
             flat = self.segment_index * self.plan(INNER) + place.i
             start = self.splat(floats_value(self.b, flat.value, self.element), self.vector)
             return start + Value(self.b, counting(self.vector)) if self.along else start
@@ -207,7 +209,7 @@ class Emitter(Memory):
         common = self.graph.common
         found = [
             Place(i, mask, {node: value for node, value in known.items() if node in common})
-            for i, mask, known in places
+            for i, mask, known, *_ in places
         ]
         if self.v.registers:
             self.resident = found
@@ -267,7 +269,8 @@ class Emitter(Memory):
         width, mask = (self.v.W, None) if self.along else (1, self.lane_mask)
 
         def emit(state: list[Any]) -> list[Any]:
-            places = [Place(state[0] + u * width, mask, {}) for u in range(count)]
+            places = [Place(state[0], mask, {})]
+            places += [Place(state[0] + u * width, mask, {}, places[0], u * width) for u in range(1, count)]
             return [state[0] + count * width, *step(state[1:], places)]
 
         return emit

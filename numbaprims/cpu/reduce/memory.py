@@ -44,6 +44,9 @@ class Place(NamedTuple):
     i: Any
     mask: Any
     known: dict[Node, Value]
+    lead: Place | None = None
+    """A place of the same segment, `ahead` elements before."""
+    ahead: int = 0
 
 
 class Region(NamedTuple):

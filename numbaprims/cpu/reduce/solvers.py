@@ -183,7 +183,8 @@ class _Reduce(Solver):
         for p, each in enumerate(graph.passes):
             for node in graph.computed(p, kept):
                 total += COSTS.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
-            total += sum(COSTS["exp"] * (1 + 1 / U) + 3 if node.op == "exp_sum" else 1 for node in each.reductions)
+            own = {"exp_sum": COSTS["exp"] * (1 + 1 / U) + 3, "first": 5}
+            total += sum(own.get(node.op, 1) for node in each.reductions)
         return total
 
     def seconds(self, problem: Any, target: Any) -> float:

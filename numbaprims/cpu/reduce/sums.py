@@ -9,7 +9,7 @@ from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
-from numbaprims.formulas.graph import COMMON, Node, identity, larger, moments_of
+from numbaprims.formulas.graph import COMMON, Node, first_of, identity, larger, moments_of
 from numbaprims.formulas.stacks import KIND, SLOPE
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Sums:
         self.e = emitter
 
     def empty(self, reductions: Sequence[Node]) -> list[list[Value]]:
-        """Accumulators before the first element: of moments the sums of d and d * d, of exp_sum one top for all."""
+        """Accumulators before the first element: of moments the sums of d and d * d, of exp_sum one top for all, of
+        first the largest and their places."""
         U, v = self.e.v.U, self.e.vector
         found = []
         for node in reductions:
@@ -56,7 +57,7 @@ class Sums:
             if node.op == "exp_sum":
                 found.append([self.e.fixed(start[0], v)] + [self.e.fixed(0.0, v)] * U)
             else:
-                found.append([self.e.fixed(start[0], v)] * (2 * U if node.op == "moments" else U))
+                found.append([self.e.fixed(part, v) for part in start[:2] for _ in range(U)])
         return found
 
     def accumulate(self, node: Node, p: int, acc: list[Value], places: Sequence[Place], anchor: Value | None) -> None:
@@ -94,6 +95,15 @@ class Sums:
                 d = value - anchor
                 put(u, acc[u] + d)
                 put(U + u, TABLE["mad"](d, d, acc[U + u]))
+            elif node.op == "first":
+                # larger, or the first NaN
+                better = self.e.b.and_(
+                    self.e.b.fcmp_unordered("ugt", value.value, acc[u].value),
+                    self.e.b.fcmp_ordered("ord", acc[u].value, acc[u].value),
+                )
+                mask = better if mask is None else self.e.b.and_(better, mask)
+                put(u, value, mask)
+                put(U + u, self.e.value(node.args[1], p, place), mask)
             else:
                 put(u, larger(node.op, acc[u], value))
 
@@ -119,7 +129,7 @@ class Sums:
         """Accumulators as the parts of a reduction."""
         U = self.e.v.U
 
-        def fold(values: list[Value], combine: Callable[[Any, Any], Any]) -> Value:
+        def fold(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
             while len(values) > 1:
                 pairs = zip(values[::2], [*values[1::2], None], strict=False)
                 values = [a if c is None else combine(a, c) for a, c in pairs]
@@ -149,5 +159,14 @@ class Sums:
             if self.e.along:
                 total = total * TABLE["exp_of_negative"](acc[0] - self.e.splat(self.e.first(highest), self.e.vector))
             return [highest, across_lanes(total, add)]
+        if node.op == "first":
+            pairs = list(zip(acc[:U], acc[U:], strict=True))
+            highest, place = fold(pairs, first_of)
+            if self.e.along:
+                own, highest = highest, across_lanes(highest, lambda a, c: larger("max", a, c))
+                same = own.equals(self.e.splat(self.e.first(highest), self.e.vector))
+                none = place.like(float("inf"))
+                place = TABLE["select"](TABLE["is_nan"](own), place, TABLE["select"](same, place, none))
+            return [highest, across_lanes(place, TABLE["at_most"])]
         combine = {"sum": add, "product": lambda a, c: a * c}.get(node.op, top)
         return [across_lanes(fold(acc, combine), combine)]

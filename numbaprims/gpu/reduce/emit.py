@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from numbaprims.formulas.graph import PARTS, Node, identity, larger, merge, moments_of, shares
+from numbaprims.formulas.graph import PARTS, Node, first_of, identity, larger, merge, moments_of, shares
 from numbaprims.formulas.value import between, mad, select
 from numbaprims.gpu.device.emit import (
     F32,
@@ -254,12 +254,22 @@ def _merge_states(plan: Plan, p: int, a: Sequence[Value], b: Sequence[Value]) ->
 
 
 def _add(
-    kind: str, counts: list[Value], parts: list[Value], packs: list[list[Value]], inside: list[Value]
+    kind: str,
+    counts: list[Value],
+    parts: list[Value],
+    packs: list[list[Value]],
+    inside: list[Value],
+    places: Sequence[Sequence[Value]] = (),
 ) -> list[Value]:
     """The parts with the packs' values; those of packs outside of the row do not count.
 
-    `counts` are the elements before each pack.
+    `counts` are the elements before each pack, `places` their positions where the reduction wants these.
     """
+    if kind == "first":
+        for values, own, here in zip(packs, places, inside, strict=True):
+            for v, place in zip(values, own, strict=True):
+                parts = first_of(parts, (select(here, v, float("-inf")), place))
+        return parts
     if kind == "exp_sum":
         # one correction of the sum for all packs
         top, total = parts
@@ -335,8 +345,8 @@ def accumulate(typingctx, plan, p, which, V, state, before, scalars, loaded, fir
             counts.append(counts[-1] + select(inside[-1], held[-1].like(float(lanes)), 0.0))
         new: list[Value] = []
         for node in known.graph.passes[now].reductions:
-            packs = [[terms.of(node.args[0], element) for element in row] for row in rows]
-            new += _add(node.op, counts[:-1], held[len(new) : len(new) + PARTS[node.op]], packs, inside)
+            packs, *places = [[[terms.of(arg, element) for element in row] for row in rows] for arg in node.args]
+            new += _add(node.op, counts[:-1], held[len(new) : len(new) + PARTS[node.op]], packs, inside, *places)
         held = [*new, counts[-1]]
         return tuple_of(context, builder, sig.return_type, [v.value for v in held])
 
