@@ -33,8 +33,9 @@ from numbaprims.cpu.simd import (
 # the strides of both.
 A, B, OUT_A, IN_B, TILE_A, TILE_B, LOOPS, HEAD = range(8)
 PLAN = ARGS.slot("plan")
-#: Vectors of a row of the source that a tile takes, and rows of it.
-WIDE, LONG = 16, 512
+#: Vectors of a row of the source that a tile takes, and rows of it; of fewer rows it takes more, up to so many
+#: elements: no prefetch asks for the first of a tile.
+WIDE, LONG, TILE = 16, 512, 1 << 17
 
 
 def inner_of(problem: Any) -> int:
@@ -50,7 +51,8 @@ def plan_of(problem: Any, W: int) -> tuple[np.ndarray, int]:
     at = inner_of(problem)
     (out, _), (source, inner) = problem.strides
     a, b = problem.kept[at], problem.n
-    tile_a, tile_b = WIDE * W, LONG
+    tile_b = min(b, LONG)
+    tile_a = max(WIDE * W, TILE // tile_b // W * W)
     words = [a, b, out[at], inner[0], tile_a, tile_b, len(problem.kept) - 1]
     for d, length in enumerate(problem.kept):
         if d != at:
@@ -61,7 +63,7 @@ def plan_of(problem: Any, W: int) -> tuple[np.ndarray, int]:
 
 @functools.cache
 def make_turn(size: int, W: int, past: bool) -> RangeKernel:
-    """Turned copies of elements of `size` bytes, W a vector."""
+    """Turned copies of elements of `size` bytes, W a vector; those below 32 bits are words of 32 while they turn."""
     elem, AHEAD = f"u{8 * size}", 3 * W
 
     @range_kernel("reduce_turn", types.int64, spec=(size, W, past))

@@ -15,7 +15,6 @@ from numbaprims.cpu.simd.access import (
     store_masked,
     store_stream,
     stream_fence,
-    stream_rows,
 )
 from numbaprims.cpu.simd.arguments import (
     FLOAT_SLOT,
@@ -145,6 +144,7 @@ from numbaprims.cpu.simd.transforms import (
     some_vectors,
     store_narrow_rows,
     straight_line,
+    stream_rows,
     tile_multiply_blocks,
     tile_multiply_more,
 )

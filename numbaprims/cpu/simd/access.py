@@ -69,21 +69,6 @@ store_stream = _aligned_store(
 
 
 @intrinsic
-def stream_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-def]
-    """`store_stream` of a tuple of vectors, `row_stride` elements apart."""
-    if not (isinstance(p, Pointer) and isinstance(vectors, types.UniTuple) and p.elem == vectors.dtype.elem):
-        return None
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        for row in range(vectors.count):
-            value, at = builder.extract_value(args[2], row), builder.mul(args[1], number(row))
-            store_value(builder, args[0], at, value, align=alignment(value.type), stream=True)
-        return context.get_dummy_value()
-
-    return types.void(p, types.int64, vectors), codegen
-
-
-@intrinsic
 def stream_fence(typingctx):  # type: ignore[no-untyped-def]
     """Streamed stores before it become visible before anything that is written after it."""
 

@@ -12,12 +12,14 @@ from numba.extending import intrinsic
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import narrow_value
 from numbaprims.cpu.simd.emit import (
+    alignment,
     first_lanes_value,
     load_value,
     masked_store_value,
     number,
     prefetch_value,
     splat_value,
+    store_value,
 )
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
@@ -140,6 +142,22 @@ def tile_multiply_more(typingctx, tile, a, a_block, b, blocks, MR, NV, AHEAD):  
         return context.make_tuple(builder, tile, sums)
 
     return tile(tile, a, types.int64, b, types.int64, MR, NV, AHEAD), codegen
+
+
+@intrinsic
+def stream_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-def]
+    """`store_stream` of a tuple of vectors, `row_stride` elements apart, in p's type."""
+    if not (isinstance(p, Pointer) and isinstance(vectors, types.UniTuple)):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        for row in range(vectors.count):
+            at = builder.mul(args[1], number(row))
+            value = narrow_value(builder, builder.extract_value(args[2], row), p.elem)
+            store_value(builder, args[0], at, value, align=alignment(value.type), stream=True)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, vectors), codegen
 
 
 @intrinsic

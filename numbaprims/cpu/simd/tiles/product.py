@@ -13,7 +13,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
-from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
 from numbaprims.cpu.simd.emit import (
     I32,
     I64,
@@ -170,13 +170,14 @@ def load_rows(typingctx, p, row_stride, rows, W):  # type: ignore[no-untyped-def
 
 @intrinsic(prefer_literal=True)
 def store_rows(typingctx, p, row_stride, vectors):  # type: ignore[no-untyped-def]
-    """Store a tuple of vectors `row_stride` elements apart, in order; a later may overwrite the end of another."""
+    """Store a tuple of vectors `row_stride` elements apart, in order and in p's type; a later may overwrite the end of
+    another."""
     if not isinstance(vectors, types.UniTuple):
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         for i, start in enumerate(_row_starts(builder, args[1], vectors.count)):
-            store_value(builder, args[0], start, builder.extract_value(args[2], i))
+            store_value(builder, args[0], start, narrow_value(builder, builder.extract_value(args[2], i), p.elem))
         return context.get_dummy_value()
 
     return types.void(p, types.int64, vectors), codegen
