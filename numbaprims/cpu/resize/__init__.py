@@ -12,8 +12,9 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     module, W = "numbaprims.cpu.resize.kernels", lanes("f32", target.current().vector_bytes)
     how = along_width("f32", W)
     return [
-        *((f"{module}:make_lines", ("ring", "f32", taps, how, False, W)) for taps in (2, 4)),
+        *((f"{module}:make_lines", ("ring", "f32", taps, taps, how, False, W)) for taps in (2, 4)),
         (f"{module}:make_copied_lines", (32, how, W)),
+        (f"{module}:make_walk", ("f32", 2, W)),
         (f"{module}:make_pixels", ("f32", W)),
         (f"{module}:make_copied_pixels", (32, W)),
     ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_copied_pixels, make_lines, make_pixels
+from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_copied_pixels, make_lines, make_pixels, make_walk
 from numbaprims.cpu.simd import can_permute, lanes
 from numbaprims.cpu.solver import Solver
 from numbaprims.dtypes import DTYPES
@@ -95,9 +95,11 @@ def _rows(tables: Any, acc: str) -> tuple[dict[str, int], list[Any]]:
     (deep, deep_weights), (high, high_weights) = tables[:2]
     index = np.concatenate([deep.ravel(), high.ravel()])
     weights = np.concatenate([deep_weights.ravel(), high_weights.ravel()]).astype(DTYPES[acc].storage)
+    # a row of the source lies in the ring where no other does that is wanted with it
+    slots = np.concatenate([(deep % deep.shape[1] * high.shape[1]).ravel(), (high % high.shape[1]).ravel()])
     ints = {"deep": deep.shape[1], "high": high.shape[1], "heights": deep.size}
-    ints |= {"rows": int(index.ctypes.data), "row_weights": int(weights.ctypes.data)}
-    return ints, [index, weights]
+    arrays = {"rows": index, "row_weights": weights, "slots": slots}
+    return ints | {name: int(each.ctypes.data) for name, each in arrays.items()}, list(arrays.values())
 
 
 def _places(start: int, **sizes: int) -> tuple[dict[str, int], int]:
@@ -115,7 +117,10 @@ class Lines(Solver):
     name = "lines"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        return None if self.channels(problem) else "the elements of rows do not lie side by side in every array"
+        c = self.channels(problem)
+        if c > 1 and c >= self.lanes(problem, target):
+            return "the channels of a pixel fill vectors"
+        return None if c else "the elements of rows do not lie side by side in every array"
 
     def channels(self, p: Any) -> int:
         """Elements of a pixel in a row: 1 with planes, all channels with pixels, 0 where rows are no runs."""
@@ -204,7 +209,9 @@ class Lines(Solver):
             kernel = make_copied_lines(8 * item, table.how, W)
         else:
             taps = index.shape[1] if index.shape[1] in (2, 4) else 0
-            kernel = make_lines(order, p.dtype, taps, table.how, table.padded, W)
+            whole = order != "row" and not any((each[0] < 0).any() for each in tables[:2])
+            full = counted if whole and counted in (2, 4) else 0
+            kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W)
         return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, table))
 
     def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], each: int, keep: Any) -> Program:
@@ -257,7 +264,13 @@ class Pixels(Lines):
             "along": index.shape[1], "band": band, "items": p.size[0], "each": each,
             "index": int(index.ctypes.data), "weight": int(weight.ctypes.data),
         }  # fmt: skip
-        kernel = make_copied_pixels(8 * item, W) if p.copies else make_pixels(p.dtype, W)
+        linear = index.shape[1] == 2 and not any((each[0] < 0).any() for each in tables)
+        if p.copies:
+            kernel = make_copied_pixels(8 * item, W)
+        elif linear and W > 1 and counted in (1, 2, 4) and p.direction == "forward":
+            kernel = make_walk(p.dtype, counted, W)
+        else:
+            kernel = make_pixels(p.dtype, W)
         return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, index, weight))
 
 
