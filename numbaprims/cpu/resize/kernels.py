@@ -228,6 +228,75 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
     return lines
 
 
+@helper
+def along_vector(of, args, b, taps, W, acc, how):  # type: ignore[no-untyped-def]
+    """A vector of what `mix_along` gives."""
+    start, total = load_scalar(args.base, b), zeros(acc, W)
+    for t in range(taps):
+        at = (b * taps + t) * W
+        value = as_floats(take(of, start, load(args.index, at, W), args.source, how))
+        total = fma(load(args.weight, at, W), value, total)
+    return total
+
+
+@functools.cache
+def make_stairs(dtype: str, taps: int, how: str, W: int) -> RangeKernel:
+    """As `make_lines`, of two rows of one plane, where rows become more: rows of the result that lie between the same
+    two rows of the source are made together, while the second of these is mixed along.  The first lies in a line,
+    which the second takes."""
+    acc = "f64" if dtype == "f64" else "f32"
+    whole = "i64" if dtype == "f64" else "i32"
+    types = ARGS.types(
+        out=dtype, x=dtype, scratch="u8", index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64"
+    )  # fmt: skip
+
+    @range_kernel("resize_stairs", types, spec=(dtype, taps, how, W))
+    def stairs(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        line = cast_pointer(advance(args.scratch, worker * args.each), acc)
+        # behind those of d, of which there is one
+        rows, weights = advance(args.rows, args.heights), advance(args.row_weights, args.heights)
+        for tile in range(lo, hi):
+            plane = tile // args.bands
+            h = (tile - plane * args.bands) * args.band
+            n = plane // args.channels
+            c = plane - n * args.channels
+            x = advance(args.x, n * args.x_n + c * args.x_c)
+            out = advance(args.out, n * args.out_n + c * args.out_c)
+            end, held = min(h + args.band, args.height), -1
+            while h < end:
+                i, j = load_scalar(rows, 2 * h), load_scalar(rows, 2 * h + 1)
+                if i != held:
+                    mix_along(line, advance(x, i * args.x_h), args, taps, W, acc, acc, how, False, True)
+                run = 1
+                while h + run < end and load_scalar(rows, 2 * (h + run)) == i:
+                    run += 1
+                of, to = advance(x, j * args.x_h), advance(out, h * args.out_h)
+                factors, held = advance(weights, 2 * h), j
+                a0, b0 = splat(load_scalar(factors, 0), W), splat(load_scalar(factors, 1), W)
+                last = 2 * (run - 1)
+                a1, b1 = splat(load_scalar(factors, last), W), splat(load_scalar(factors, last + 1), W)
+                for b in range(args.blocks):
+                    above, below = load(line, b * W, W), along_vector(of, args, b, taps, W, acc, how)
+                    store(line, b * W, below)
+                    left = args.width - b * W
+                    if run == 2 and left >= W:
+                        store_narrow(to, b * W, as_computed(fma(b0, below, a0 * above), dtype))
+                        store_narrow(to, args.out_h + b * W, as_computed(fma(b1, below, a1 * above), dtype))
+                    elif left >= W:
+                        for r in range(run):
+                            p = splat(load_scalar(factors, 2 * r), W) * above
+                            p = fma(splat(load_scalar(factors, 2 * r + 1), W), below, p)
+                            store_narrow(to, r * args.out_h + b * W, as_computed(p, dtype))
+                    else:
+                        for r in range(run):
+                            p = splat(load_scalar(factors, 2 * r), W) * above
+                            p = fma(splat(load_scalar(factors, 2 * r + 1), W), below, p)
+                            store_narrow_first(to, r * args.out_h + b * W, left, as_computed(p, dtype))
+                h += run
+
+    return stairs
+
+
 @functools.cache
 def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
     """Tiles of rows of nearest elements, whatever they stand for; equal rows are written together."""
@@ -259,7 +328,10 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
                     index = load(args.index, b * W, W)
                     value = take(of, load_scalar(args.base, b), index, args.source, how)
                     left = args.width - b * W
-                    if left >= W:
+                    if run == 2 and left >= W:
+                        store_narrow(to, b * W, value)
+                        store_narrow(to, b * W + args.out_h, value)
+                    elif left >= W:
                         for r in range(run):
                             store_narrow(to, b * W + r * args.out_h, value)
                     else:

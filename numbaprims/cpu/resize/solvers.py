@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_copied_pixels, make_lines, make_pixels, make_walk
+from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_copied_pixels, make_lines, make_pixels, make_stairs, make_walk
 from numbaprims.cpu.simd import can_permute, lanes
 from numbaprims.cpu.solver import Solver
 from numbaprims.dtypes import DTYPES
@@ -49,6 +49,16 @@ class Along(NamedTuple):
     padded: bool
 
 
+def _aligned(values: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """A copy at a line of the cache: vectors of the tables lie in one line each."""
+    item = np.dtype(dtype).itemsize
+    room = np.empty(values.size * item + LINE, np.uint8)
+    start = -int(room.ctypes.data) % LINE
+    found = room[start : start + values.size * item].view(dtype).reshape(values.shape)
+    found[...] = values
+    return found
+
+
 def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool) -> Along:
     """Of a table, for rows of n elements; `exact`: memory behind them is not to be touched."""
     m, taps = index.shape
@@ -76,8 +86,8 @@ def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool) -> Al
     order = (blocks, W, taps)
     whole = np.int64 if elem in ("f64", "u64") else np.int32
     return Along(
-        np.ascontiguousarray(relative.reshape(order).swapaxes(1, 2).astype(whole)),
-        np.ascontiguousarray(weights.reshape(order).swapaxes(1, 2).astype(DTYPES["f64" if elem == "f64" else "f32"].storage)),
+        _aligned(relative.reshape(order).swapaxes(1, 2), whole),
+        _aligned(weights.reshape(order).swapaxes(1, 2), np.float64 if elem == "f64" else np.float32),
         low.astype(np.int64), how, not bool(there.all()),
     )  # fmt: skip
 
@@ -211,7 +221,10 @@ class Lines(Solver):
             taps = index.shape[1] if index.shape[1] in (2, 4) else 0
             whole = order != "row" and not any((each[0] < 0).any() for each in tables[:2])
             full = counted if whole and counted in (2, 4) else 0
-            kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W)
+            if order == "ring" and full == ints["high"] == taps == 2 and p.direction == "forward" and p.result[0] == 1:
+                kernel = make_stairs(p.dtype, taps, table.how, W)
+            else:
+                kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W)
         return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, table))
 
     def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], each: int, keep: Any) -> Program:
