@@ -181,7 +181,9 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                 to = advance(out, d * args.out_d + h * args.out_h)
                 if ROW:
                     i, j = load_scalar(args.rows, d), load_scalar(args.rows, args.heights + h)
-                    mix_along(to, advance(x, i * args.x_d + j * args.x_h), args, along, W, acc, dtype, how, padded, False)
+                    mix_along(
+                        to, advance(x, i * args.x_d + j * args.x_h), args, along, W, acc, dtype, how, padded, False
+                    )
                 else:
                     count = 0
                     for s in range(args.deep):
@@ -229,70 +231,65 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
 
 
 @helper
-def along_vector(of, args, b, taps, W, acc, how):  # type: ignore[no-untyped-def]
-    """A vector of what `mix_along` gives."""
-    start, total = load_scalar(args.base, b), zeros(acc, W)
-    for t in range(taps):
-        at = (b * taps + t) * W
-        value = as_floats(take(of, start, load(args.index, at, W), args.source, how))
-        total = fma(load(args.weight, at, W), value, total)
-    return total
+def along_two(of, start, first, second, a, b, n, how):  # type: ignore[no-untyped-def]
+    """A vector of what `mix_along` gives of two taps, whose table is at hand."""
+    return fma(b, as_floats(take(of, start, second, n, how)), a * as_floats(take(of, start, first, n, how)))
 
 
 @functools.cache
-def make_stairs(dtype: str, taps: int, how: str, W: int) -> RangeKernel:
-    """As `make_lines`, of two rows of one plane, where rows become more: rows of the result that lie between the same
-    two rows of the source are made together, while the second of these is mixed along.  The first lies in a line,
-    which the second takes."""
+def make_stairs(dtype: str, how: str, W: int) -> RangeKernel:
+    """As `make_lines`, of two rows of one plane and two taps along, where rows become more.
+
+    A vector of each row is made from the first row of a tile to the last, so that the table along a row and what the
+    row above gave stay in registers; rows that lie between the same two of the source, `slots` says how many follow,
+    are made together.  That is a load and two permutes for two vectors where there are twice as many.
+    """
     acc = "f64" if dtype == "f64" else "f32"
     whole = "i64" if dtype == "f64" else "i32"
     types = ARGS.types(
         out=dtype, x=dtype, scratch="u8", index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64"
     )  # fmt: skip
 
-    @range_kernel("resize_stairs", types, spec=(dtype, taps, how, W))
+    @range_kernel("resize_stairs", types, spec=(dtype, how, W))
     def stairs(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        line = cast_pointer(advance(args.scratch, worker * args.each), acc)
         # behind those of d, of which there is one
         rows, weights = advance(args.rows, args.heights), advance(args.row_weights, args.heights)
         for tile in range(lo, hi):
             plane = tile // args.bands
-            h = (tile - plane * args.bands) * args.band
+            begin = (tile - plane * args.bands) * args.band
             n = plane // args.channels
             c = plane - n * args.channels
             x = advance(args.x, n * args.x_n + c * args.x_c)
             out = advance(args.out, n * args.out_n + c * args.out_c)
-            end, held = min(h + args.band, args.height), -1
-            while h < end:
-                i, j = load_scalar(rows, 2 * h), load_scalar(rows, 2 * h + 1)
-                if i != held:
-                    mix_along(line, advance(x, i * args.x_h), args, taps, W, acc, acc, how, False, True)
-                run = 1
-                while h + run < end and load_scalar(rows, 2 * (h + run)) == i:
-                    run += 1
-                of, to = advance(x, j * args.x_h), advance(out, h * args.out_h)
-                factors, held = advance(weights, 2 * h), j
-                a0, b0 = splat(load_scalar(factors, 0), W), splat(load_scalar(factors, 1), W)
-                last = 2 * (run - 1)
-                a1, b1 = splat(load_scalar(factors, last), W), splat(load_scalar(factors, last + 1), W)
-                for b in range(args.blocks):
-                    above, below = load(line, b * W, W), along_vector(of, args, b, taps, W, acc, how)
-                    store(line, b * W, below)
-                    left = args.width - b * W
-                    if run == 2 and left >= W:
-                        store_narrow(to, b * W, as_computed(fma(b0, below, a0 * above), dtype))
-                        store_narrow(to, args.out_h + b * W, as_computed(fma(b1, below, a1 * above), dtype))
-                    elif left >= W:
-                        for r in range(run):
-                            p = splat(load_scalar(factors, 2 * r), W) * above
-                            p = fma(splat(load_scalar(factors, 2 * r + 1), W), below, p)
-                            store_narrow(to, r * args.out_h + b * W, as_computed(p, dtype))
+            end = min(begin + args.band, args.height)
+            for b in range(args.blocks):
+                i0, i1 = load(args.index, 2 * b * W, W), load(args.index, (2 * b + 1) * W, W)
+                w0, w1 = load(args.weight, 2 * b * W, W), load(args.weight, (2 * b + 1) * W, W)
+                start, size = load_scalar(args.base, b), args.source
+                column = advance(out, b * W)
+                left = min(args.width - b * W, W)
+                h, held, above = begin, -1, zeros(acc, W)
+                while h < end:
+                    i, j = load_scalar(rows, 2 * h), load_scalar(rows, 2 * h + 1)
+                    if i != held:
+                        above = along_two(advance(x, i * args.x_h), start, i0, i1, w0, w1, size, how)
+                    run = min(load_scalar(args.slots, h), end - h)
+                    below = along_two(advance(x, j * args.x_h), start, i0, i1, w0, w1, size, how)
+                    to, factors = advance(column, h * args.out_h), advance(weights, 2 * h)
+                    if run == 2 and left == W:
+                        p = splat(load_scalar(factors, 0), W) * above
+                        q = splat(load_scalar(factors, 2), W) * above
+                        p = fma(splat(load_scalar(factors, 1), W), below, p)
+                        q = fma(splat(load_scalar(factors, 3), W), below, q)
+                        store_narrow(to, 0, as_computed(p, dtype))
+                        store_narrow(to, args.out_h, as_computed(q, dtype))
                     else:
                         for r in range(run):
                             p = splat(load_scalar(factors, 2 * r), W) * above
                             p = fma(splat(load_scalar(factors, 2 * r + 1), W), below, p)
-                            store_narrow_first(to, r * args.out_h + b * W, left, as_computed(p, dtype))
-                h += run
+                            store_narrow_first(to, r * args.out_h, left, as_computed(p, dtype))
+                    above, held = below, j
+                    h += run
 
     return stairs
 
@@ -301,7 +298,7 @@ def make_stairs(dtype: str, taps: int, how: str, W: int) -> RangeKernel:
 def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
     """Tiles of rows of nearest elements, whatever they stand for; equal rows are written together."""
     elem, whole = f"u{bits}", "i64" if bits == 64 else "i32"
-    types = ARGS.types(out=elem, x=elem, index=whole, base="i64", rows="i64")
+    types = ARGS.types(out=elem, x=elem, index=whole, base="i64", rows="i64", slots="i64")
 
     @range_kernel("resize_copied_lines", types, spec=(bits, how, W))
     def copied(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -319,10 +316,7 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
             while row < end:
                 to = advance(out, d * args.out_d + h * args.out_h)
                 i, j = load_scalar(args.rows, d), load_scalar(args.rows, args.heights + h)
-                # rows of the result that are the same
-                run = 1
-                while row + run < end and h + run < args.height and load_scalar(args.rows, args.heights + h + run) == j:
-                    run += 1
+                run = min(load_scalar(args.slots, h), end - row)
                 of = advance(x, i * args.x_d + j * args.x_h)
                 for b in range(args.blocks):
                     index = load(args.index, b * W, W)
