@@ -103,7 +103,7 @@ def _layout(sizes: Any, strides: Any) -> str:
         return all(size[axis] == 1 or step[axis] == 1 for size, step in zip(sizes, strides, strict=True))
 
     # of one channel, or one pixel, rows are longer in the other order
-    ways = [(sizes[0][4], 4, "channels_first"), (sizes[0][1], 1, "channels_last")]
+    ways = [(sizes[0][4], 4, "channels_first"), *[(size[1], 1, "channels_last") for size in sizes[:1] if size[1] > 1]]
     return next((name for size, axis, name in sorted(ways, reverse=True) if innermost(axis)), "strided")
 
 

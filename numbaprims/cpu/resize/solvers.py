@@ -202,11 +202,13 @@ class Lines(Solver):
             index = np.where(index[:, None] < 0, -1, index[:, None] * c + np.arange(c)[:, None]).reshape(width, -1)
             weight = np.repeat(weight, c, 0)
         counted = tables[0][0].shape[1] * tables[1][0].shape[1]
-        order = "row" if counted == 1 and not (tables[0][0] < 0).any() and not (tables[1][0] < 0).any() else "line"
+        # each row is one of the source as it is
+        plain = counted == 1 and all((each[0] >= 0).all() and (each[1] == 1).all() for each in tables[:2])
+        order = "row" if plain else "line"
         # columns of a result that no cache holds are written at the speed of its latency: 8 x 64 x 112 x 112 float32
         # took 2.9 ms, row by row 1.7; of 4 x 128 x 56 x 56 it was 0.23 and 0.32 (Zen 4, 32 MiB)
         stairs = p.direction == "forward" and p.result[0] == 1 and [t[0].shape[1] for t in tables] == [1, 2, 2]
-        stairs = stairs and p.result[1] >= p.source[1] and 2 * p.bytes_moved() <= target.l3
+        stairs = stairs and not any((t[0] < 0).any() for t in tables) and p.result[1] >= p.source[1] and 2 * p.bytes_moved() <= target.l3
         if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
             order = "ring"
         table = along(index, weight, source, elem, W, order != "line")
