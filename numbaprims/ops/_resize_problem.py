@@ -52,6 +52,11 @@ class ResizeProblem(Problem):
         return self.size[0] * self.size[1]
 
     @property
+    def elements(self) -> int:
+        """What a launch writes."""
+        return self.planes * math.prod(self.result)
+
+    @property
     def result(self) -> Three:
         """Pixels of what a launch writes, and `source` of what it reads."""
         return self.to if self.direction == "forward" else self.size[2:]

@@ -28,8 +28,11 @@ class Form(NamedTuple):
     steps: tuple[tuple[int, int], ...]
 
 
-def form_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, scale: Any, align_corners: bool) -> Form:
+def form_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, options: tuple[Any, ...]) -> Form:
     """The result's sizes, and the source's pixels from one of its pixels to the next."""
+    _, scale, mode, align_corners, antialias, *_ = options
+    # dimensions whose size stays are left as they are, whatever the scale, where torch does so
+    stays = antialias or mode in ("nearest", "linear")
     rank = len(sizes)
     scales: list[float | None] = [None] * rank
     if scale is not None:
@@ -47,7 +50,7 @@ def form_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, scale: Any, alig
             raise ValueError(f"{sizes} pixels become {to}; every spatial dimension must keep one at least")
         if align_corners:
             step = Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
-        elif each is None:
+        elif each is None or (stays and n == m):
             step = Fraction(n, m)
         else:
             step = Fraction(1 / each).limit_denominator(FINE)
@@ -83,7 +86,7 @@ def _checked(given: Given, options: tuple[Any, ...]) -> tuple[int, bool]:
 def _problem(direction: str, dtype: str, shape: Any, form: Form, options: tuple[Any, ...], arrays: Any) -> Any:
     _, _, mode, align_corners, antialias, layout, coeff = options
     last = channels_last(layout, len(shape) - 2)
-    size: Five = _five(shape, last, 1)  # type: ignore[assignment]
+    size: Five = _five(shape, last, 1)
     front = (1,) * (3 - len(form.to))
     to: Three = (*front, *form.to)  # type: ignore[assignment]
     steps = (*((1, 1),) * len(front), *form.steps)
@@ -92,7 +95,7 @@ def _problem(direction: str, dtype: str, shape: Any, form: Form, options: tuple[
     sizes = tuple((*size[:2], *grid) for grid in grids)
     return ResizeProblem(
         direction, dtype, mode, size, to, steps, align_corners, antialias, coeff if mode == "cubic" else 0.0,
-        _layout(sizes, strides), strides,  # type: ignore[arg-type]
+        _layout(sizes, strides), strides,
     )  # fmt: skip
 
 
@@ -117,12 +120,12 @@ def _shape(like: tuple[int, ...], spatial: tuple[int, ...], last: bool) -> tuple
 
 def _forward(given: Given, options: tuple[Any, ...]) -> Pose:
     rank, last = _checked(given, options)
-    size, scale, align_corners = options[0], options[1], options[3]
+    size, scale = options[:2]
     x = given.storages[0]
     if (size is None) == (scale is None):
         raise ValueError("either size or scale must be given")
     to = None if size is None else per_dimension(size, rank, "size", 1)
-    form = form_of(_spatial(x.shape, last), to, scale, align_corners)
+    form = form_of(_spatial(x.shape, last), to, options)
     dtype: Any = given.dtypes[0]
 
     def problem(made: Any) -> Any:
@@ -133,11 +136,11 @@ def _forward(given: Given, options: tuple[Any, ...]) -> Pose:
 
 def _backward(given: Given, options: tuple[Any, ...]) -> Pose:
     rank, last = _checked(given, options)
-    shape, scale, align_corners = options[0], options[1], options[3]
+    shape, scale = options[:2]
     dy = given.storages[0]
     shape = per_dimension(shape, rank + 2, "shape", 0)
-    form = form_of(_spatial(shape, last), _spatial(dy.shape, last), scale, align_corners)
-    scaled = form if scale is None else form_of(form.sizes, None, scale, align_corners)
+    form = form_of(_spatial(shape, last), _spatial(dy.shape, last), options)
+    scaled = form if scale is None else form_of(form.sizes, None, options)
     wanted = _shape(shape, scaled.to, last)
     if dy.shape != wanted:
         raise ValueError(f"{given.words(0)}; for x of shape {shape} it must have shape {wanted}")
@@ -156,16 +159,16 @@ def _tables(form: Form, options: tuple[Any, ...]) -> list[reference.Taps]:
 
 
 def _define(direction: str, values: Any, options: Any, numbers: Any) -> Any:
-    (x,), (size, scale, _, align_corners, _, layout, _) = values, options
+    (x,), (size, *_, layout, _) = values, options
     last = channels_last(layout, x.ndim - 2)
     spatial = _spatial(x.shape, last)
     given = np.moveaxis(x, -1, 1) if last else x
     if direction == "forward":
         to = None if size is None else per_dimension(size, len(spatial), "size", 1)
-        form = form_of(spatial, to, scale, align_corners)
+        form = form_of(spatial, to, options)
         found = reference.forward(given, _tables(form, options))
     else:
-        form = form_of(_spatial(size, last), spatial, scale, align_corners)
+        form = form_of(_spatial(size, last), spatial, options)
         found = reference.backward(given, _tables(form, options), form.sizes)
     return np.moveaxis(found, 1, -1) if last else found
 
@@ -210,7 +213,8 @@ def resize(
             float64, float32, float16 or bfloat16, the last two computed in float32; uint8 where `mode` is not "cubic",
             computed in float32 and rounded to nearest.
         size: pixels of y: one integer, or one a dimension.
-        scale: instead of `size`: m is floor(n scale), and 1 / scale stands for n / m; a number, or one a dimension.
+        scale: instead of `size`: m is floor(n scale), and 1 / scale stands for n / m, as in torch: a number, or one a
+            dimension. Where m is n, "nearest", "linear" and `antialias` leave a dimension as it is, as there.
         mode: "nearest" takes x[floor(o n / m)], "nearest_exact" x[floor((o + 1/2) n / m)], "linear" two pixels a
             dimension, "cubic" four.
         align_corners: linear and cubic: ``i + t = o (n - 1) / (m - 1)``, so that the outermost pixels stay.
@@ -287,7 +291,8 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     pixels, to = p.size[2 + lead :], p.to[lead:]
     shape, wanted = (_shape((p.size[0], *pixels, p.size[1]) if last else p.size, grid, last) for grid in (pixels, to))
     words: dict[str, Any] = {
-        "mode": p.mode, "align_corners": p.align_corners, "antialias": p.antialias, "layout": "NHWC" if last else "NCHW",
+        "mode": p.mode, "align_corners": p.align_corners, "antialias": p.antialias,
+        "layout": "NHWC" if last else "NCHW",
     }  # fmt: skip
     if p.mode == "cubic":
         words["cubic_coeff"] = p.cubic_coeff

@@ -34,7 +34,7 @@ def taps(n: int, m: int, step: Fraction, mode: str, align_corners: bool, antiali
         elif antialias:
             wide = max(float(step), 1.0)
             center, support = float(step) * (o + 0.5), wide * (1 if mode == "linear" else 2)
-            pixels = range(max(int(center - support + 0.5), 0), min(int(center + support + 0.5), n))
+            pixels = [*range(max(int(center - support + 0.5), 0), min(int(center + support + 0.5), n))]
             weights = [kernel((j - center + 0.5) / wide, mode, a) for j in pixels]
             found.append([(j, weight / sum(weights)) for j, weight in zip(pixels, weights, strict=True)])
         else:

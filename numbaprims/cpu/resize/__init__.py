@@ -9,12 +9,15 @@ from numbaprims.cpu.simd import lanes
 
 def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     """Twice as many pixels in float32: nearest, linear and cubic, channels in front and behind."""
-    module, W = "numbaprims.cpu.resize.kernels", lanes("f32", target.current().vector_bytes)
+    lines, pixels = (f"numbaprims.cpu.resize.{name}" for name in ("kernels", "pixels"))
+    W = lanes("f32", target.current().vector_bytes)
     how = along_width("f32", W)
     return [
-        *((f"{module}:make_lines", ("ring", "f32", taps, taps, how, False, W)) for taps in (2, 4)),
-        (f"{module}:make_copied_lines", (32, how, W)),
-        (f"{module}:make_walk", ("f32", 2, W)),
-        (f"{module}:make_pixels", ("f32", W)),
-        (f"{module}:make_copied_pixels", (32, W)),
+        (f"{lines}:make_lines", ("ring", "f32", 4, 4, how, False, W)),
+        (f"{lines}:make_lines", ("line", "f32", 2, 2, how, False, W)),
+        (f"{lines}:make_stairs", ("f32", how, W)),
+        (f"{lines}:make_copied_lines", (32, how, W)),
+        (f"{pixels}:make_walk", ("f32", 2, W)),
+        (f"{pixels}:make_pixels", ("f32", W)),
+        (f"{pixels}:make_copied_pixels", (32, W)),
     ]

@@ -8,15 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.resize.kernels import (
-    ARGS,
-    make_copied_lines,
-    make_copied_pixels,
-    make_lines,
-    make_pixels,
-    make_stairs,
-    make_walk,
-)
+from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_lines, make_stairs
+from numbaprims.cpu.resize.pixels import make_copied_pixels, make_pixels, make_walk
 from numbaprims.cpu.simd import can_permute, lanes
 from numbaprims.cpu.solver import Solver
 from numbaprims.dtypes import DTYPES
@@ -28,8 +21,9 @@ TILES = 64
 WORTH = 2.5
 """Times that it takes to wake workers: less work is left to the calling thread."""
 GATHER = 1.5
-"""Cycles for each lane of a gather, or of an element that is taken alone; a permute and what stands around it take 2."""
+"""Cycles for each lane of a gather."""
 PERMUTE = 2.0
+"""Cycles of a permute and of what stands around it."""
 ROW = 40.0
 """Cycles around a row."""
 LONG = 16
@@ -49,7 +43,7 @@ def along_width(elem: str, W: int) -> str:
 class Along(NamedTuple):
     """The table along a row as a kernel reads it."""
 
-    index: np.ndarray[Any, Any]
+    places: np.ndarray[Any, Any]
     """[vector, tap, lane], from the vector's `base` on."""
     weight: np.ndarray[Any, Any]
     base: np.ndarray[Any, Any]
@@ -208,7 +202,12 @@ class Lines(Solver):
         # columns of a result that no cache holds are written at the speed of its latency: 8 x 64 x 112 x 112 float32
         # took 2.9 ms, row by row 1.7; of 4 x 128 x 56 x 56 it was 0.23 and 0.32 (Zen 4, 32 MiB)
         stairs = p.direction == "forward" and p.result[0] == 1 and [t[0].shape[1] for t in tables] == [1, 2, 2]
-        stairs = stairs and not any((t[0] < 0).any() for t in tables) and p.result[1] >= p.source[1] and 2 * p.bytes_moved() <= target.l3
+        stairs = (
+            stairs
+            and not any((t[0] < 0).any() for t in tables)
+            and p.result[1] >= p.source[1]
+            and 2 * p.bytes_moved() <= target.l3
+        )
         if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
             order = "ring"
         table = along(index, weight, source, elem, W, order != "line")
@@ -226,7 +225,7 @@ class Lines(Solver):
             "channels": p.size[1] // c, "depth": p.result[0], "height": p.result[1], "x_height": p.source[1],
             "width": width, "source": source, "along": index.shape[1], "bands": bands, "band": band,
             "blocks": len(table.base), "line": line, "ring": tables[1][0].shape[1], "rings": tables[0][0].shape[1],
-            "each": each, "index": int(table.index.ctypes.data), "weight": int(table.weight.ctypes.data),
+            "each": each, "index": int(table.places.ctypes.data), "weight": int(table.weight.ctypes.data),
             "base": int(table.base.ctypes.data),
         }  # fmt: skip
         # for each row of the result how many, itself among them, lie between the same rows of the source

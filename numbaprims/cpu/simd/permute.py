@@ -48,8 +48,8 @@ def take(typingctx, p, base, index, n, how):  # type: ignore[no-untyped-def]
     """Element base + index[l] in lane l, in its compute type, of memory of n elements from p on.
 
     `how` is "gather", or how many vectors from `base` on hold them, "one" or "two", for indices from 0 on; with
-    " short" behind it the last of these vectors may reach beyond n.  Where an index is negative any of them is taken.  The
-    index has integers of the compute type's size.
+    " short" behind it the last of these vectors may reach beyond n.  Where an index is negative any of them is taken.
+    The index has integers of the compute type's size.
     """
     if not (isinstance(p, Pointer) and isinstance(index, Vec) and isinstance(how, types.StringLiteral)):
         return None

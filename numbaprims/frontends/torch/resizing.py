@@ -21,11 +21,15 @@ def _adjoint(dy: Any, *, size: Any, **others: Any) -> Any:
     return numbaprims.resize_backward(dy, **others)
 
 
-_back = Rule(
+def _again(g: Any, **others: Any) -> Any:
+    return RuleFunction.apply(_rule, others, g)
+
+
+_back: Rule = Rule(
     "resize_backward", "dy", "dx", "", _forward,
-    lambda g, **others: RuleFunction.apply(_rule, others, g), forward=_adjoint,
+    _again, forward=_adjoint,
 )  # fmt: skip
-_rule = Rule(
+_rule: Rule = Rule(
     "resize", "x", "y", "", _adjoint, lambda dy, **others: RuleFunction.apply(_back, others, dy),
     forward=_forward, also=_shape,
 )  # fmt: skip
