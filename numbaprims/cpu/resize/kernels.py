@@ -264,8 +264,10 @@ def make_stairs(dtype: str, how: str, W: int) -> RangeKernel:
                 i0, i1 = load(args.index, 2 * b * W, W), load(args.index, (2 * b + 1) * W, W)
                 w0, w1 = load(args.weight, 2 * b * W, W), load(args.weight, (2 * b + 1) * W, W)
                 start, size = load_scalar(args.base, b), args.source
-                column = advance(out, b * W)
-                left = min(args.width - b * W, W)
+                left, at = min(args.width - b * W, W), b * W
+                if left < W and args.width >= W:  # the last vector of a row begins where it ends with the row
+                    left, at = W, args.width - W
+                column = advance(out, at)
                 h, held, above = begin, -1, zeros(acc, W)
                 while h < end:
                     i, j = load_scalar(rows, 2 * h), load_scalar(rows, 2 * h + 1)

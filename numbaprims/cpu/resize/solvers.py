@@ -61,9 +61,13 @@ def _aligned(values: Any, dtype: Any) -> np.ndarray[Any, Any]:
     return found
 
 
-def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool) -> Along:
-    """Of a table, for rows of n elements; `exact`: memory behind them is not to be touched."""
+def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool, whole: bool) -> Along:
+    """Of a table, for rows of n elements; `exact`: memory behind them is not to be touched; `whole`: the last vector
+    begins where it ends with the row, as a part of a vector takes longer to be written."""
     m, taps = index.shape
+    if whole and m > W and m % W:
+        rows = np.r_[: m // W * W, m - W : m]
+        index, weight, m = index[rows], weight[rows], len(rows)
     blocks = -(-m // W)
     there = index >= 0
     full = np.full((blocks * W, taps), -1, np.int64)
@@ -86,9 +90,9 @@ def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool) -> Al
     relative = np.where(full < 0, -1, full - np.repeat(low, W)[:, None])
     relative[m:] = 0
     order = (blocks, W, taps)
-    whole = np.int64 if elem in ("f64", "u64") else np.int32
+    integers = np.int64 if elem in ("f64", "u64") else np.int32
     return Along(
-        _aligned(relative.reshape(order).swapaxes(1, 2), whole),
+        _aligned(relative.reshape(order).swapaxes(1, 2), integers),
         _aligned(weights.reshape(order).swapaxes(1, 2), np.float64 if elem == "f64" else np.float32),
         low.astype(np.int64), how, not bool(there.all()),
     )  # fmt: skip
@@ -210,7 +214,7 @@ class Lines(Solver):
         )
         if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
             order = "ring"
-        table = along(index, weight, source, elem, W, order != "line")
+        table = along(index, weight, source, elem, W, order != "line", stairs)
         ints, keep = _rows(tables, acc)
         ring = counted if order == "ring" else 1
         line = -(-(width if order == "ring" else source + 2 * W) // 16) * 16

@@ -15,7 +15,10 @@ from numbaprims.cpu.simd.emit import constant, declare, first_lanes_value, llvm_
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
 
 #: (bits of an element, lanes) -> what LLVM calls it, for one source and for two.
-_AVX512 = {(32, 16): ("si.512", "d.512"), (32, 8): ("si.256", "d.256"), (64, 8): ("di.512", "q.512")}
+_AVX512 = {
+    (32, 16): ("avx512.permvar.si.512", "d.512"), (32, 8): ("avx2.permd", "d.256"),
+    (64, 8): ("avx512.permvar.di.512", "q.512"),
+}  # fmt: skip
 
 
 def can_permute(elem: str, lanes: int) -> bool:
@@ -28,8 +31,7 @@ def can_permute(elem: str, lanes: int) -> bool:
 def _permute(builder: Any, value: Any, index: Any, bits: int) -> Any:
     kind, like = index.type, value.type
     # the lane is what the lowest bits of an index say
-    name = "avx2.permd" if target.current().isa == "avx2" else f"avx512.permvar.{_AVX512[bits, kind.count][0]}"
-    function = declare(builder, f"llvm.x86.{name}", kind, [kind] * 2)
+    function = declare(builder, f"llvm.x86.{_AVX512[bits, kind.count][0]}", kind, [kind] * 2)
     return builder.bitcast(builder.call(function, [builder.bitcast(value, kind), index]), like)
 
 
