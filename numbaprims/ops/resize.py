@@ -31,9 +31,9 @@ class Form(NamedTuple):
 def form_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, options: tuple[Any, ...]) -> Form:
     """The result's sizes, and the source's pixels from one of its pixels to the next."""
     _, scale, mode, align_corners, antialias, *_ = options
-    # dimensions whose size stays are left as they are, whatever the scale, where torch does so
-    stays = antialias or mode in ("nearest", "linear")
     rank = len(sizes)
+    # dimensions whose size stays are left as they are, whatever the scale, where torch does so
+    stays = antialias or mode == "linear" or (mode == "nearest" and rank < 3)
     scales: list[float | None] = [None] * rank
     if scale is not None:
         given = scale if isinstance(scale, tuple) else (scale,) * rank
@@ -214,7 +214,8 @@ def resize(
             computed in float32 and rounded to nearest.
         size: pixels of y: one integer, or one a dimension.
         scale: instead of `size`: m is floor(n scale), and 1 / scale stands for n / m, as in torch: a number, or one a
-            dimension. Where m is n, "nearest", "linear" and `antialias` leave a dimension as it is, as there.
+            dimension. Where m is n, "nearest" (but for volumes), "linear" and `antialias` leave a dimension as it is,
+            as there.
         mode: "nearest" takes x[floor(o n / m)], "nearest_exact" x[floor((o + 1/2) n / m)], "linear" two pixels a
             dimension, "cubic" four.
         align_corners: linear and cubic: ``i + t = o (n - 1) / (m - 1)``, so that the outermost pixels stay.

@@ -120,14 +120,14 @@ def mix_four(to, of, places, factors, width, W, dtype, long):  # type: ignore[no
 
 
 @helper
-def mix_along(to, of, args, taps, W, acc, dtype, how, padded, long):  # type: ignore[no-untyped-def]
+def mix_along(to, of, args, taps, W, acc, dtype, how, each, padded, long):  # type: ignore[no-untyped-def]
     """to = along a row of `of` the sum of the elements that the table says, in its order; a `long` row of results may
     be written to the end of a vector, which can be read again at once, as part of one cannot."""
     for b in range(args.blocks):
-        start = load_scalar(args.base, b)
         total = zeros(acc, W)
         for t in range(taps):
             at = (b * taps + t) * W
+            start = load_scalar(args.base, b * taps + t if each else b)
             index = load(args.index, at, W)
             value = as_floats(take(of, start, index, args.source, how))
             if padded:
@@ -145,10 +145,12 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
     """Tiles of rows whose elements lie side by side.
 
     `order`: "ring" mixes along rows of the source first, "line" mixes rows first, "row" mixes along a row only.  `rows`
-    that are mixed and `taps` along a row are 2 or 4, or 0 for as many as the arguments say.  `how` is that of `take`;
+    that are mixed and `taps` along a row are 2 or 4, or 0 for as many as the arguments say.  `how` is that of `take`,
+    with " each" behind it where every tap has a `base` of its own;
     `padded`: tables hold places without an element.
     """
     acc = "f64" if dtype == "f64" else "f32"
+    HOW, EACH = how.removesuffix(" each"), how.endswith(" each")
     RING, ROW, TWO, FOUR = order == "ring", order == "row", rows == 2, rows == 4
     whole = "i64" if dtype == "f64" else "i32"
     types = ARGS.types(
@@ -180,7 +182,17 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                 if ROW:
                     i, j = load_scalar(args.rows, d), load_scalar(args.rows, args.heights + h)
                     mix_along(
-                        to, advance(x, i * args.x_d + j * args.x_h), args, along, W, acc, dtype, how, padded, False
+                        to,
+                        advance(x, i * args.x_d + j * args.x_h),
+                        args,
+                        along,
+                        W,
+                        acc,
+                        dtype,
+                        HOW,
+                        EACH,
+                        padded,
+                        False,
                     )
                 else:
                     count = 0
@@ -201,7 +213,7 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                                             store_scalar(tags, slot, key)
                                             mixed = advance(line, slot * args.line)
                                             source = advance(x, place)
-                                            mix_along(mixed, source, args, along, W, acc, acc, how, padded, True)
+                                            mix_along(mixed, source, args, along, W, acc, acc, HOW, EACH, padded, True)
                                         place = slot * args.line
                                     store_scalar(places, count, place)
                                     count += 1
@@ -219,7 +231,7 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                             mix_four(line, x, places, factors, args.source, W, acc, False)
                         else:
                             mix(line, 1, x, 1, places, factors, count, args.source, W, acc, acc)
-                        mix_along(to, line, args, along, W, acc, dtype, how, padded, False)
+                        mix_along(to, line, args, along, W, acc, dtype, HOW, EACH, padded, False)
                 h += 1
                 if h == args.height:
                     h = 0

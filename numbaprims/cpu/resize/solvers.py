@@ -87,14 +87,24 @@ def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool, whole
             how += " short" * (n < reach)
     else:
         low = np.zeros_like(low)
-    relative = np.where(full < 0, -1, full - np.repeat(low, W)[:, None])
+    starts = np.repeat(low, W)[:, None]
+    if how == "gather" and can_permute(elem, W):
+        # the elements of one tap may be nearer to one another than those of all
+        taken = full.reshape(blocks, W, taps)
+        own = np.where(taken < 0, n, taken).min(1)
+        own = np.where(own == n, 0, own)
+        span = int((taken.max(1) - own).max(initial=0)) + 1
+        if span <= 2 * W and (not exact or n >= 2 * W):
+            how, low = "two each", np.minimum(own, n - 2 * W) if exact else own
+            starts = np.repeat(low, W, 0)
+    relative = np.where(full < 0, -1, full - starts)
     relative[m:] = 0
     order = (blocks, W, taps)
     integers = np.int64 if elem in ("f64", "u64") else np.int32
     return Along(
         _aligned(relative.reshape(order).swapaxes(1, 2), integers),
         _aligned(weights.reshape(order).swapaxes(1, 2), np.float64 if elem == "f64" else np.float32),
-        low.astype(np.int64), how, not bool(there.all()),
+        low.astype(np.int64).ravel(), how, not bool(there.all()),
     )  # fmt: skip
 
 
@@ -210,6 +220,7 @@ class Lines(Solver):
             stairs
             and not any((t[0] < 0).any() for t in tables)
             and p.result[1] >= p.source[1]
+            and p.result[2] >= p.source[2]
             and 2 * p.bytes_moved() <= target.l3
         )
         if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
@@ -228,8 +239,8 @@ class Lines(Solver):
         ints |= {
             "channels": p.size[1] // c, "depth": p.result[0], "height": p.result[1], "x_height": p.source[1],
             "width": width, "source": source, "along": index.shape[1], "bands": bands, "band": band,
-            "blocks": len(table.base), "line": line, "ring": tables[1][0].shape[1], "rings": tables[0][0].shape[1],
-            "each": each, "index": int(table.places.ctypes.data), "weight": int(table.weight.ctypes.data),
+            "blocks": table.places.shape[0], "line": line, "ring": tables[1][0].shape[1],
+            "rings": tables[0][0].shape[1], "each": each, "index": int(table.places.ctypes.data), "weight": int(table.weight.ctypes.data),
             "base": int(table.base.ctypes.data),
         }  # fmt: skip
         # for each row of the result how many, itself among them, lie between the same rows of the source
