@@ -240,7 +240,8 @@ class Lines(Solver):
             "channels": p.size[1] // c, "depth": p.result[0], "height": p.result[1], "x_height": p.source[1],
             "width": width, "source": source, "along": index.shape[1], "bands": bands, "band": band,
             "blocks": table.places.shape[0], "line": line, "ring": tables[1][0].shape[1],
-            "rings": tables[0][0].shape[1], "each": each, "index": int(table.places.ctypes.data), "weight": int(table.weight.ctypes.data),
+            "rings": tables[0][0].shape[1], "each": each, "index": int(table.places.ctypes.data),
+            "weight": int(table.weight.ctypes.data),
             "base": int(table.base.ctypes.data),
         }  # fmt: skip
         # for each row of the result how many, itself among them, lie between the same rows of the source
