@@ -139,7 +139,7 @@ def problems(stem: str, given: argparse.Namespace) -> list[Any]:
     from numbaprims.bench.problems import cases_of, convolution, problem_of_case
 
     sizes = _sizes(stem, given)
-    if "d" in sizes:  # the benchmark has no suites of volumes
+    if stem == "conv" and "d" in sizes:  # the benchmark has no suites of volumes
         return [
             convolution(
                 tuple(sizes[name] for name in "ncdhw"),
