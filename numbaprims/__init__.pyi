@@ -159,6 +159,7 @@ from numbaprims.ops.random import (
     random_uniform as random_uniform,
 )
 from numbaprims.ops.reduce import reduce as reduce
+from numbaprims.ops.resize import resize as resize, resize_backward as resize_backward
 from numbaprims.ops.rnn import (
     gru as gru,
     gru_backward as gru_backward,

@@ -33,6 +33,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "random": ("dropout", "dropout_backward", "random_uniform", "random_normal"),
     "stack": ("stack", "stack_backward"),
     "lrn": ("lrn", "lrn_backward"),
+    "resize": ("resize", "resize_backward"),
     "reduce": ("reduce",),
     "tensor": ("binary", "where", "scale", "fill", "cast", "transform", "concat"),
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),

@@ -298,6 +298,39 @@ for _label, (_shape, _size, _words) in {
     add("lrn_backward", _label, _lrn(_shape, 2, _size, _words), k=128)
 
 
+# ---------------------------------------------------------------- resizing
+
+_RESIZED = {
+    "double": ((2, 3, 9, 20), (18, 40), {"mode": "linear"}),
+    "half": ((1, 2, 12, 70), (6, 35), {"mode": "linear"}),
+    "corners": ((1, 2, 5, 7), (8, 19), {"mode": "linear", "align_corners": True}),
+    "far": ((1, 1, 7, 200), (5, 21), {"mode": "linear", "antialias": True}),
+    "pixels": ((2, 5, 6, 20), (10, 9), {"mode": "linear", "layout": "NHWC"}),
+    "colours": ((1, 5, 30, 3), (7, 41), {"mode": "linear", "layout": "NHWC"}),
+    "cubic": ((1, 2, 6, 17), (11, 31), {"mode": "cubic"}),
+    "cubic pixels": ((1, 4, 5, 17), (7, 3), {"mode": "cubic", "layout": "NHWC", "align_corners": True}),
+    "volume": ((1, 2, 3, 4, 18), (6, 7, 33), {"mode": "linear"}),
+    "row": ((2, 3, 40), (25,), {"mode": "linear"}),
+    "nearest": ((2, 3, 9, 20), (18, 40), {}),
+    "nearest pixels": ((1, 4, 6, 20), (9, 3), {"mode": "nearest_exact", "layout": "NHWC"}),
+    "nearest volume": ((1, 2, 3, 4, 18), (6, 3, 40), {"mode": "nearest_exact"}),
+}
+
+
+def _resized(
+    shape: tuple[int, ...], size: tuple[int, ...], words: dict[str, Any], backward: bool
+) -> Callable[[np.random.Generator], Made]:
+    last = words.get("layout") == "NHWC"
+    to = (shape[0], *size, shape[-1]) if last else (*shape[:2], *size)
+    given = (to, shape) if backward else (shape, size)
+    return lambda rng: ((rng.standard_normal(given[0]), given[1]), words)
+
+
+for _label, (_shape, _size, _words) in _RESIZED.items():
+    add("resize", _label, _resized(_shape, _size, _words, False))
+    add("resize_backward", _label, _resized(_shape, _size, _words, True), k=128)
+
+
 # ---------------------------------------------------------------- stacks
 
 

@@ -22,7 +22,8 @@ def keyword_table():
     """Functions of the same arguments in one line: its arrays, what varies at run time, what must be literal."""
     functions: dict[tuple[str, ...], list[str]] = {}
     for name in (*ROWS, *BY_KIND):
-        words = [word for word in inspect.signature(getattr(numbaprims, name)).parameters]
+        absent = ROWS[name].absent if name in ROWS else ()
+        words = [word for word in inspect.signature(getattr(numbaprims, name)).parameters if word not in absent]
         columns = (
             [word for word in words if word in ARRAYS],
             [word for word in words if word not in ARRAYS + LITERALS + ABSENT],

@@ -18,6 +18,7 @@ RIVALS = {
     "norm": ("torch", "torch nhwc", "onnxruntime"),
     "pooling": ("torch", "torch nhwc", "onednn", "onnxruntime"),
     "lrn": ("torch", "torch nhwc", "onnxruntime"),
+    "resize": ("torch", "torch nhwc", "onnxruntime"),
     "stack": ("torch", "torch nhwc", "inductor", "inductor nhwc", "onnxruntime", "numbaprims layers"),
     "rnn": ("torch", "onnxruntime"),
     "random": ("torch", "numpy"),
@@ -42,7 +43,7 @@ def rates(stem: str) -> dict[str, str]:
 
 
 def _label_width(stem: str) -> int:
-    wide = ("softmax", "batch_norm", "norm", "stack", "lrn", "rnn", "attention", "ctc")
+    wide = ("softmax", "batch_norm", "norm", "stack", "lrn", "resize", "rnn", "attention", "ctc")
     return 62 if stem in ("conv", "pooling") else 42 if stem in wide else 28
 
 

@@ -287,6 +287,7 @@ _ANY = ("numpy", "torch", "onednn", "onednn packed")
 _CONV = ("torch", "torch nhwc", "torch prepacked", "onnxruntime")
 _OWN = "numbaprims f32"
 _NORMS = ("layer", "rms", "group", "instance")
+_RESIZED = ("nearest", "linear", "cubic")
 _POOLS = ("max", "avg", "global_avg")
 
 TARGETS = (
@@ -376,6 +377,9 @@ TARGETS = (
     Target("norm", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("lrn", "f32, over the best rival", _any_over, "geomean", 5, 10),
     Target("lrn", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("resize", "f32, over the best rival", _kinds_over(*_RESIZED), "geomean", 1.3, 2),
+    Target("resize", "f32, gradients, over the best rival", _kinds_over(*_RESIZED, backward=True), "geomean", 1.3, 2),
+    Target("resize", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("reduce", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
     Target("reduce", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("tensor", "f32, over the best rival", _any_over, "geomean", 1.3, 2),

@@ -10,6 +10,7 @@ from numbaprims.stems import STEMS
 _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activation": ("n",), "softmax": ("m", "n"),
           "batch_norm": ("n", "c", "h", "w"), "norm": ("m", "n"), "pooling": ("n", "c", "h", "w", "r", "s"),
           "stack": ("n", "c", "h", "w", "blocks"), "lrn": ("n", "c", "h", "w", "s"),
+          "resize": ("n", "c", "d", "h", "w", "z", "r", "s"),
           "rnn": ("t", "n", "i", "h"), "random": ("n",), "attention": ("n", "h", "g", "l", "s", "e"),
           "ctc": ("t", "n", "c", "s"), "reduce": ("m", "n"), "tensor": ("m", "n")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
@@ -40,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
         "one problem: gemm --m --n --k; gemv, ger, softmax, norm, reduce, tensor --m --n; activation, random --n; "
-        "batch_norm --n --c --h --w; lrn that and --s; pooling that and --r --s; stack that and --blocks; "
+        "batch_norm --n --c --h --w; lrn that and --s; "
+        "resize that, --d and the result's --z --r --s; pooling that and --r --s; stack that and --blocks; "
         "rnn --t --n --i --h; conv the others"
     )
     for name in (*_NAMES, "blocks"):
@@ -137,7 +139,7 @@ def problems(stem: str, given: argparse.Namespace) -> list[Any]:
     from numbaprims.bench.problems import cases_of, convolution, problem_of_case
 
     sizes = _sizes(stem, given)
-    if "d" in sizes:  # the benchmark has no suites of volumes
+    if stem == "conv" and "d" in sizes:  # the benchmark has no suites of volumes
         return [
             convolution(
                 tuple(sizes[name] for name in "ncdhw"),

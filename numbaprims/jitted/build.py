@@ -88,7 +88,7 @@ class _Builder:
         for argument, typ in given.items():
             if argument in row.optional and _is_none(typ):
                 fixed[argument] = None
-            elif argument in ABSENT:
+            elif argument in (*ABSENT, *row.absent):
                 if not _is_none(typ):
                     raise self._refuse(argument, typ, "it must be None; call it in a block of numba.objmode")
             elif argument == "weights":

@@ -24,10 +24,10 @@ WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
 LITERALS = (
     "activation", "out_dtype", "approximate", "kind", "mode", "layout", "reduction", "return_indices", "merge", "op",
-    "keepdims", "nan", "dtype",
+    "keepdims", "nan", "dtype", "align_corners", "antialias",
 )  # fmt: skip
 #: Those that are bools.
-TRUTHS = ("return_indices", "keepdims")
+TRUTHS = ("return_indices", "keepdims", "align_corners", "antialias")
 #: What must be left out.
 ABSENT = ("batch_sizes",)
 #: One integer, or a tuple of them, which may hold pairs; None and words as literals.
@@ -55,6 +55,8 @@ class Row(NamedTuple):
     """Arguments that may be None and stay so in the public call, where None is no default of an array."""
     windows: tuple[str, ...] = ()
     """Arguments that are those of windows in this function."""
+    absent: tuple[str, ...] = ()
+    """Arguments that must be left out of this function."""
     checks: Callable[[dict[str, Any]], list[str]] = lambda types: []
     """Lines that look at elements of the arrays before the call."""
 
@@ -257,6 +259,21 @@ def _spread(types: dict[str, Any]) -> str:
     return _shaped("dy", {d: f"max({size}, 0)" for d, size in zip(dims, sizes, strict=True) if size}, ndim, "dy.dtype")
 
 
+def _resized(types: dict[str, Any]) -> str:
+    """The result of `resize`, with the sizes that are given."""
+    ndim = types["x"].ndim
+    dims = _spatial(types, ndim)
+    sizes = _each_dimension(types, "size", len(dims))
+    return _shaped("x", {d: f"max({size}, 0)" for d, size in zip(dims, sizes, strict=True) if size}, ndim, "x.dtype")
+
+
+def _of_shape(types: dict[str, Any]) -> str:
+    """Of the shape that is given."""
+    ndim = types["dy"].ndim
+    sizes = _each_dimension(types, "shape", ndim)
+    return _shaped("dy", {d: f"max({size}, 0)" for d, size in enumerate(sizes) if size}, ndim, "dy.dtype")
+
+
 _POOLING = {
     f"{name}{op}_pool{way}": (
         Row({"out": _spread}, optional=("x",)) if way else Row({"out": _pooled, "=indices": _places})
@@ -334,6 +351,9 @@ def _cast(types: dict[str, Any]) -> str:
 
 
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
+#: Tables are made of it.
+_COEFFICIENT = ("np.float64(cubic_coeff_).view(np.int64)",)
+
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
     "linear": Row({"out": _linear}),
@@ -357,6 +377,8 @@ _ROWS: dict[str, Row] = {
     "batch_norm": Row({"out": _lying_like("x")}),
     "lrn": Row({"out": _lying_like("x")}),
     "lrn_backward": Row({"out": _lying_like("x")}),
+    "resize": Row({"out": _resized}, conditions=_COEFFICIENT, absent=("scale",)),
+    "resize_backward": Row({"out": _of_shape}, windows=("shape",), conditions=_COEFFICIENT, absent=("scale",)),
     "batch_norm_train": Row(
         {
             "out": _lying_like("x"),

@@ -189,3 +189,19 @@ def ctc(draw: Draw) -> Call:
         rng.integers(0, steps + 1, batch), counts,
     )  # fmt: skip
     return _call(draw, "ctc", "ctc_loss_backward", args, {"blank": blank, "logits": draw.chance(2)}, 512)
+
+
+def resize(draw: Draw) -> Call:
+    """Any mode over one to three dimensions, or its gradient."""
+    dtype, rank = draw.dtype(), int(draw.one((1, 2, 2, 3)))
+    mode, layout = str(draw.one(("nearest", "nearest_exact", "linear", "cubic"))), str(draw.one(("NCHW", "NHWC")))
+    source, to = ([max(1, draw.size(dtype, 1) // int(draw.one((1, 2)))) for _ in range(rank)] for _ in range(2))
+    n, c = int(draw.one((0, 1, 2))), draw.size(dtype, 1)
+    words: dict[str, Any] = {"mode": mode, "layout": layout}
+    if not mode.startswith("nearest"):
+        words |= {str(draw.one(("align_corners", "antialias"))): draw.chance(2)}
+    shapes = [(n, *size, c) if layout == "NHWC" else (n, c, *size) for size in (source, to)]
+    k = 64 + 8 * int(np.prod([max(1, -(-b // a)) for a, b in zip(source, to, strict=True)]))
+    if draw.chance(2):
+        return _call(draw, "resize", "resize_backward", (_real(draw, shapes[1], dtype), shapes[0]), words, 4 * k)
+    return _call(draw, "resize", "resize", (_real(draw, shapes[0], dtype), tuple(to)), words, k)

@@ -57,6 +57,8 @@ from numbaprims.cpu.simd.compare import (
     select,
 )
 from numbaprims.cpu.simd.convert import (
+    as_computed,
+    as_floats,
     bitcast,
     compute_element,
     load_wide,
@@ -124,6 +126,7 @@ from numbaprims.cpu.simd.memory import (
     store_first,
     store_scalar,
 )
+from numbaprims.cpu.simd.permute import can_permute, take
 from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 from numbaprims.cpu.simd.tiles.product import (
     load_rows,
@@ -172,11 +175,14 @@ __all__ = [
     "advance",
     "all_lanes",
     "any_lane",
+    "as_computed",
+    "as_floats",
     "atomic_add_word",
     "bitcast",
     "broadcast_load",
     "block_of",
     "call_range",
+    "can_permute",
     "cast_pointer",
     "ceil",
     "compute_element",
@@ -267,6 +273,7 @@ __all__ = [
     "straight_line",
     "stream_fence",
     "stream_rows",
+    "take",
     "tanh",
     "tile_add",
     "tile_inner",

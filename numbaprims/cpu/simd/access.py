@@ -108,22 +108,26 @@ def store_masked(typingctx, p, i, mask, v):  # type: ignore[no-untyped-def]
     return types.void(p, types.int64, mask, v), codegen
 
 
+def gather_value(builder: Any, pointer: Any, index: Any, vector: Any) -> Any:
+    """Element index[l] in lane l."""
+    n = vector.count
+    addresses = builder.gep(pointer, [index], source_etype=vector.element)
+    addresses.type = ir.VectorType(pointer.type, n)  # llvmlite gives it the type of one address
+    mask = ir.Constant(ir.VectorType(ir.IntType(1), n), [1] * n)
+    operands = [addresses, ir.Constant(I32, 1), mask, ir.Constant(vector, None)]
+    name = f"llvm.masked.gather.{suffix(vector)}.v{n}p0"
+    return builder.call(declare(builder, name, vector, [value.type for value in operands]), operands)
+
+
 @intrinsic
 def gather(typingctx, p, index):  # type: ignore[no-untyped-def]
     """Element index[l] in lane l, for i32 or i64 indices from p."""
     if not (isinstance(p, Pointer) and isinstance(index, Vec) and index.elem in ("i32", "i64")):
         return None
-    n, result = index.n, Vec(p.elem, index.n)
+    result = Vec(p.elem, index.n)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        vector = context.get_value_type(result)
-        element = llvm_element(p.elem)
-        addresses = builder.gep(args[0], [args[1]], source_etype=element)
-        addresses.type = ir.VectorType(args[0].type, n)  # llvmlite gives it the type of one address
-        mask = ir.Constant(ir.VectorType(ir.IntType(1), n), [1] * n)
-        operands = [addresses, ir.Constant(I32, 1), mask, ir.Constant(vector, None)]
-        name = f"llvm.masked.gather.{suffix(vector)}.v{n}p0"
-        return builder.call(declare(builder, name, vector, [value.type for value in operands]), operands)
+        return gather_value(builder, args[0], args[1], context.get_value_type(result))
 
     return result(p, index), codegen
 

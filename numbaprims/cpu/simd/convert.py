@@ -11,7 +11,17 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.access import strided_value
-from numbaprims.cpu.simd.emit import constant, first_lanes_value, least, llvm_vector, load_value, number, store_value
+from numbaprims.cpu.simd.emit import (
+    constant,
+    declare,
+    first_lanes_value,
+    least,
+    llvm_vector,
+    load_value,
+    number,
+    store_value,
+    suffix,
+)
 from numbaprims.cpu.simd.half import like, narrow_bf16, narrow_f16, widen_bf16, widen_f16
 from numbaprims.cpu.simd.memory import int_literal
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, llvm_element, scalar_type
@@ -153,6 +163,36 @@ def to_float(typingctx, v):  # type: ignore[no-untyped-def]
         return convert(args[0], context.get_value_type(result))
 
     return result(v), codegen
+
+
+@intrinsic
+def as_floats(typingctx, v):  # type: ignore[no-untyped-def]
+    """Integers of 32 bits as f32; floats as they are."""
+    if not (isinstance(v, Vec) and v.elem in ("i32", "f32", "f64")):
+        return None
+    result = Vec("f64" if v.elem == "f64" else "f32", v.n)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return floats_value(builder, args[0], llvm_element(result.elem))
+
+    return result(v), codegen
+
+
+@intrinsic(prefer_literal=True)
+def as_computed(typingctx, v, elem):  # type: ignore[no-untyped-def]
+    """Floats in the compute type of a stored one: integers to nearest even, limited to the range, 0 for NaN."""
+    if not (isinstance(v, Vec) and v.elem in ("f32", "f64") and isinstance(elem, types.StringLiteral)):
+        return None
+    result = Vec(compute_element(elem.literal_value), v.n)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        if result.elem == v.elem:
+            return args[0]
+        vector = args[0].type
+        whole = builder.call(declare(builder, f"llvm.roundeven.{suffix(vector)}", vector, [vector]), [args[0]])
+        return ints_value(builder, whole, llvm_element(result.elem))
+
+    return result(v, elem), codegen
 
 
 @intrinsic

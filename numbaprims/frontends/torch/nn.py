@@ -56,6 +56,11 @@ from numbaprims.frontends.torch.nn_recurrent import (
     LSTMCell as LSTMCell,
     RNNCell as RNNCell,
 )
+from numbaprims.frontends.torch.nn_resizing import (
+    Upsample as Upsample,
+    UpsamplingBilinear2d as UpsamplingBilinear2d,
+    UpsamplingNearest2d as UpsamplingNearest2d,
+)
 from numbaprims.frontends.torch.products import linear
 
 __all__ = [
@@ -66,7 +71,8 @@ __all__ = [
     "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d", "LPPool2d", "LPPool3d", "LSTM",
     "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d",
     "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid",
-    "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "replace",
+    "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "Upsample", "UpsamplingBilinear2d",
+    "UpsamplingNearest2d", "replace",
 ]  # fmt: skip
 
 

@@ -91,7 +91,8 @@ def _norm_backward(dy: Any, x: Any, y: Any, **others: Any) -> Any:
 # ---------------------------------------------------------------- the public functions
 
 
-def _pool(rule: Rule) -> Callable[..., Any]:
+def in_order_of_x(rule: Rule) -> Callable[..., Any]:
+    """The public function of a rule, whose results lie in memory as x does, channels first or last."""
     original = getattr(numbaprims, rule.name)
     inner = wrapped(rule)
 
@@ -114,10 +115,10 @@ def _lies_last(x: Any, layout: Any) -> bool:
     return x.stride(1) == 1 and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
 
 
-max_pool = _pool(_max_rule("max_pool"))
-adaptive_max_pool = _pool(_max_rule("adaptive_max_pool"))
-global_max_pool = _pool(_max_rule("global_max_pool"))
-avg_pool = _pool(_avg_rule("avg_pool"))
-adaptive_avg_pool = _pool(_avg_rule("adaptive_avg_pool"))
-global_avg_pool = _pool(_avg_rule("global_avg_pool"))
-lp_pool = _pool(Rule("lp_pool", "x", "y", "x y", _norm_backward, through(_composed_norm)))
+max_pool = in_order_of_x(_max_rule("max_pool"))
+adaptive_max_pool = in_order_of_x(_max_rule("adaptive_max_pool"))
+global_max_pool = in_order_of_x(_max_rule("global_max_pool"))
+avg_pool = in_order_of_x(_avg_rule("avg_pool"))
+adaptive_avg_pool = in_order_of_x(_avg_rule("adaptive_avg_pool"))
+global_avg_pool = in_order_of_x(_avg_rule("global_avg_pool"))
+lp_pool = in_order_of_x(Rule("lp_pool", "x", "y", "x y", _norm_backward, through(_composed_norm)))

@@ -1,0 +1,340 @@
+"""The ways to resize, and what each is estimated to take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_lines, make_stairs
+from numbaprims.cpu.resize.pixels import make_copied_pixels, make_pixels, make_walk
+from numbaprims.cpu.simd import can_permute, lanes
+from numbaprims.cpu.solver import Solver
+from numbaprims.dtypes import DTYPES
+
+LINE = 64
+TILE_BYTES = 65536
+"""What a tile writes at least, where there are more tiles than any machine has workers."""
+TILES = 64
+WORTH = 2.5
+"""Times that it takes to wake workers: less work is left to the calling thread."""
+GATHER = 1.5
+"""Cycles for each lane of a gather."""
+PERMUTE = 2.0
+"""Cycles of a permute and of what stands around it."""
+ROW = 40.0
+"""Cycles around a row."""
+LONG = 16
+"""Taps of rows, at most, for which a ring of them is kept."""
+
+
+def computed(dtype: str) -> str:
+    """The type that values are mixed in."""
+    return "f64" if dtype == "f64" else "f32"
+
+
+def along_width(elem: str, W: int) -> str:
+    """How a vector of results is taken from neighbours in the source."""
+    return "one" if can_permute(elem, W) else "gather"
+
+
+class Along(NamedTuple):
+    """The table along a row as a kernel reads it."""
+
+    places: np.ndarray[Any, Any]
+    """[vector, tap, lane], from the vector's `base` on."""
+    weight: np.ndarray[Any, Any]
+    base: np.ndarray[Any, Any]
+    how: str
+    padded: bool
+
+
+def _aligned(values: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """A copy at a line of the cache: vectors of the tables lie in one line each."""
+    item = np.dtype(dtype).itemsize
+    room = np.empty(values.size * item + LINE, np.uint8)
+    start = -int(room.ctypes.data) % LINE
+    found = room[start : start + values.size * item].view(dtype).reshape(values.shape)
+    found[...] = values
+    return found
+
+
+def along(index: Any, weight: Any, n: int, elem: str, W: int, exact: bool, whole: bool) -> Along:
+    """Of a table, for rows of n elements; `exact`: memory behind them is not to be touched; `whole`: the last vector
+    begins where it ends with the row, as a part of a vector takes longer to be written."""
+    m, taps = index.shape
+    if whole and m > W and m % W:
+        rows = np.r_[: m // W * W, m - W : m]
+        index, weight, m = index[rows], weight[rows], len(rows)
+    blocks = -(-m // W)
+    there = index >= 0
+    full = np.full((blocks * W, taps), -1, np.int64)
+    full[:m] = index
+    weights = np.zeros(full.shape)
+    weights[:m] = np.where(there, weight, 0)
+    lanes_of = full.reshape(blocks, W * taps)
+    low = np.where(lanes_of < 0, n, lanes_of).min(1)
+    low = np.where(low == n, 0, low)
+    span = int((lanes_of.max(1) - low).max(initial=0)) + 1
+    how = "gather"
+    if can_permute(elem, W) and span <= 2 * W:
+        reach = W if span <= W else 2 * W
+        how = "one" if span <= W else "two"
+        if exact:
+            low = np.minimum(low, max(n - reach, 0))
+            how += " short" * (n < reach)
+    else:
+        low = np.zeros_like(low)
+    starts = np.repeat(low, W)[:, None]
+    if how == "gather" and can_permute(elem, W):
+        # the elements of one tap may be nearer to one another than those of all
+        taken = full.reshape(blocks, W, taps)
+        own = np.where(taken < 0, n, taken).min(1)
+        own = np.where(own == n, 0, own)
+        span = int((taken.max(1) - own).max(initial=0)) + 1
+        if span <= 2 * W and (not exact or n >= 2 * W):
+            how, low = "two each", np.minimum(own, n - 2 * W) if exact else own
+            starts = np.repeat(low, W, 0)
+    relative = np.where(full < 0, -1, full - starts)
+    relative[m:] = 0
+    order = (blocks, W, taps)
+    integers = np.int64 if elem in ("f64", "u64") else np.int32
+    return Along(
+        _aligned(relative.reshape(order).swapaxes(1, 2), integers),
+        _aligned(weights.reshape(order).swapaxes(1, 2), np.float64 if elem == "f64" else np.float32),
+        low.astype(np.int64).ravel(), how, not bool(there.all()),
+    )  # fmt: skip
+
+
+def _steps(problem: Any) -> dict[str, int]:
+    return {
+        f"{name}_{d}": steps[at]
+        for name, steps in zip(("out", "x"), problem.strides, strict=True)
+        for at, d in enumerate("ncdhw")
+    }
+
+
+def _rows(tables: Any, acc: str) -> tuple[dict[str, int], list[Any]]:
+    """(integers, arrays) of the tables along d and h."""
+    (deep, deep_weights), (high, high_weights) = tables[:2]
+    index = np.concatenate([deep.ravel(), high.ravel()])
+    weights = np.concatenate([deep_weights.ravel(), high_weights.ravel()]).astype(DTYPES[acc].storage)
+    # a row of the source lies in the ring where no other does that is wanted with it
+    slots = np.concatenate([(deep % deep.shape[1] * high.shape[1]).ravel(), (high % high.shape[1]).ravel()])
+    ints = {"deep": deep.shape[1], "high": high.shape[1], "heights": deep.size}
+    arrays = {"rows": index, "row_weights": weights, "slots": slots}
+    return ints | {name: int(each.ctypes.data) for name, each in arrays.items()}, list(arrays.values())
+
+
+def _places(start: int, **sizes: int) -> tuple[dict[str, int], int]:
+    """(where lists of so many bytes begin, the end), from `start` on."""
+    found = {}
+    for name, size in sizes.items():
+        found[name] = start
+        start += -(-size // LINE) * LINE
+    return found, start
+
+
+class Lines(Solver):
+    """Rows of elements that lie side by side: a permute each tap of a vector, and sums of rows."""
+
+    name = "lines"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        c = self.channels(problem)
+        if c > 1 and c >= self.lanes(problem, target):
+            return "the channels of a pixel fill vectors"
+        return None if c else "the elements of rows do not lie side by side in every array"
+
+    def channels(self, p: Any) -> int:
+        """Elements of a pixel in a row: 1 with planes, all channels with pixels, 0 where rows are no runs."""
+        (_, c, *_), sizes = p.size, (p.result, p.source)
+        if all(size[2] == 1 or steps[4] == 1 for size, steps in zip(sizes, p.strides, strict=True)):
+            return 1
+        if all(
+            (c == 1 or steps[1] == 1) and (size[2] == 1 or steps[4] == c)
+            for size, steps in zip(sizes, p.strides, strict=True)
+        ):
+            return int(c)
+        return 0
+
+    def lanes(self, p: Any, target: Any) -> int:
+        return lanes(self.element(p), target.vector_bytes)
+
+    def element(self, p: Any) -> str:
+        if p.copies:
+            return "u64" if DTYPES[p.dtype].itemsize == 8 else "u32"
+        return computed(p.dtype)
+
+    def order(self, p: Any, target: Any) -> tuple[str, float]:
+        """(how rows are mixed, cycles)."""
+        c, W = self.channels(p), self.lanes(p, target)
+        planes, (d, h, w), (_, high, wide) = p.planes // c, p.result, p.source
+        taps = self.counts(p)
+        far = w < wide and wide > 2 * w or not can_permute(self.element(p), W)
+        each = GATHER * W if far else PERMUTE
+        rows, into, of = taps[0] * taps[1], -(-w * c // W), -(-wide * c // W)
+        mixed = into * taps[2] * each
+        if rows == 1:
+            return "row", planes * d * h * (mixed + ROW)
+        # rows of the source that are mixed along, for each one of the result
+        again = taps[0] * min(taps[1], high / h)
+        ring = planes * d * h * (again * mixed + into * rows + ROW)
+        line = planes * d * h * (mixed + of * rows + ROW)
+        kept = rows * w * c * DTYPES[self.element(p)].itemsize if not p.copies else 0
+        ringed = ring <= line and rows <= LONG and 2 * kept <= target.l2
+        return ("ring", ring) if ringed else ("line", line)
+
+    def counts(self, p: Any) -> list[int]:
+        """Taps along d, h and w, about."""
+        if p.direction == "forward":
+            return [p.taps(axis) for axis in range(3)]
+        return [max(1, -(-p.taps(a) * p.to[a] // p.size[2 + a])) if p.to[a] > 1 or p.size[2 + a] > 1 else 1
+                for a in range(3)]  # fmt: skip
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = target.rates.cycles(self.order(problem, target)[1])
+        return float(target.rates.call + max(cycles, moved / target.bandwidth(moved)) + 0.2 * cycles)
+
+    def program(self, problem: Any, target: Any, config: Any) -> Program:
+        p, W, c = problem, self.lanes(problem, target), self.channels(problem)
+        elem, item = self.element(p), DTYPES[p.dtype].itemsize
+        acc = computed(p.dtype)
+        tables = p.tables()
+        index, weight = tables[2]
+        width, source = p.result[2] * c, p.source[2] * c
+        if c > 1:  # of pixels one element after the other
+            index = np.where(index[:, None] < 0, -1, index[:, None] * c + np.arange(c)[:, None]).reshape(width, -1)
+            weight = np.repeat(weight, c, 0)
+        counted = tables[0][0].shape[1] * tables[1][0].shape[1]
+        # each row is one of the source as it is
+        plain = counted == 1 and all((each[0] >= 0).all() and (each[1] == 1).all() for each in tables[:2])
+        order = "row" if plain else "line"
+        # columns of a result that no cache holds are written at the speed of its latency: 8 x 64 x 112 x 112 float32
+        # took 2.9 ms, row by row 1.7; of 4 x 128 x 56 x 56 it was 0.23 and 0.32 (Zen 4, 32 MiB)
+        stairs = p.direction == "forward" and p.result[0] == 1 and [t[0].shape[1] for t in tables] == [1, 2, 2]
+        stairs = (
+            stairs
+            and not any((t[0] < 0).any() for t in tables)
+            and p.result[1] >= p.source[1]
+            and p.result[2] >= p.source[2]
+            and 2 * p.bytes_moved() <= target.l3
+        )
+        if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
+            order = "ring"
+        table = along(index, weight, source, elem, W, order != "line", stairs)
+        ints, keep = _rows(tables, acc)
+        ring = counted if order == "ring" else 1
+        line = -(-(width if order == "ring" else source + 2 * W) // 16) * 16
+        size = DTYPES[acc].itemsize
+        lists, each = _places(ring * line * size, factors=counted * size, places=8 * counted, tags=8 * ring)
+        planes, rows = p.planes // c, p.result[0] * p.result[1]
+        band = max(1, min(rows, -(-TILE_BYTES // (width * item))))
+        bands = -(-rows // band)
+        tiles = planes * bands
+        ints |= _steps(p) | lists
+        ints |= {
+            "channels": p.size[1] // c, "depth": p.result[0], "height": p.result[1], "x_height": p.source[1],
+            "width": width, "source": source, "along": index.shape[1], "bands": bands, "band": band,
+            "blocks": table.places.shape[0], "line": line, "ring": tables[1][0].shape[1],
+            "rings": tables[0][0].shape[1], "each": each, "index": int(table.places.ctypes.data),
+            "weight": int(table.weight.ctypes.data),
+            "base": int(table.base.ctypes.data),
+        }  # fmt: skip
+        # for each row of the result how many, itself among them, lie between the same rows of the source
+        first = tables[1][0][:, 0]
+        ends = np.append(np.flatnonzero(np.diff(first)), len(first) - 1)
+        runs = (ends[np.searchsorted(ends, np.arange(len(first)))] - np.arange(len(first)) + 1).astype(np.int64)
+        if p.copies:
+            ints["slots"] = int(runs.ctypes.data)
+            kernel = make_copied_lines(8 * item, table.how, W)
+        else:
+            taps = index.shape[1] if index.shape[1] in (2, 4) else 0
+            whole = order != "row" and not any((each[0] < 0).any() for each in tables[:2])
+            full = counted if whole and counted in (2, 4) else 0
+            if stairs:
+                ints["slots"] = int(runs.ctypes.data)
+                kernel = make_stairs(p.dtype, table.how, W)
+            else:
+                kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W)
+        return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, table, runs))
+
+    def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], each: int, keep: Any) -> Program:
+        binds = {"out": array(0), "x": array(1), "scratch": Bind(SCRATCH)}
+        return Program(
+            (Run((phase,), (Block(ARGS, ints, binds),)),), worker=each, keep=keep,
+            parallel=self.estimate(p, target) > WORTH * target.rates.wake,
+        )  # fmt: skip
+
+
+class Pixels(Lines):
+    """Pixels whose channels lie side by side: sums of such runs."""
+
+    name = "pixels"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if any(problem.size[1] > 1 and steps[1] != 1 for steps in problem.strides):
+            return "channels do not lie side by side in every array"
+        return None
+
+    def cycles(self, p: Any, W: int) -> float:
+        c, taps = p.size[1], math.prod(self.counts(p))
+        each = -(-c // W) * (taps + 1) + (10 if p.copies else 6 * taps + 20)
+        return float(p.size[0] * math.prod(p.result) * each)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = target.rates.cycles(self.cycles(problem, self.lanes(problem, target)))
+        return float(target.rates.call + max(cycles, moved / target.bandwidth(moved)) + 0.2 * cycles)
+
+    def program(self, problem: Any, target: Any, config: Any) -> Program:
+        p, W = problem, self.lanes(problem, target)
+        item, acc = DTYPES[p.dtype].itemsize, computed(p.dtype)
+        if p.copies:
+            W = W if W == 1 else target.vector_bytes // item
+        tables = p.tables()
+        ints, keep = _rows(tables, acc)
+        index, weight = tables[2][0], tables[2][1].astype(DTYPES[acc].storage)
+        counted, taps = ints["deep"] * ints["high"], ints["deep"] * ints["high"] * index.shape[1]
+        size = DTYPES[acc].itemsize
+        lists, each = _places(
+            0, factors=size * counted, places=8 * counted, pixel_factors=size * taps, pixels=8 * taps
+        )  # fmt: skip
+        rows = p.size[0] * p.result[0] * p.result[1]
+        band = max(1, min(rows, -(-TILE_BYTES // (p.result[2] * p.size[1] * item))))
+        tiles = -(-rows // band)
+        ints |= _steps(p) | lists
+        ints |= {
+            "channels": p.size[1], "depth": p.result[0], "height": p.result[1], "width": p.result[2],
+            "along": index.shape[1], "band": band, "items": p.size[0], "each": each,
+            "index": int(index.ctypes.data), "weight": int(weight.ctypes.data),
+        }  # fmt: skip
+        linear = index.shape[1] == 2 and not any((each[0] < 0).any() for each in tables)
+        if p.copies:
+            kernel = make_copied_pixels(8 * item, W)
+        elif linear and W > 1 and counted in (1, 2, 4) and p.direction == "forward":
+            kernel = make_walk(p.dtype, counted, W)
+        else:
+            kernel = make_pixels(p.dtype, W)
+        return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, index, weight))
+
+
+class Naive(Pixels):
+    """An element after the other, however they lie."""
+
+    name = "naive"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def lanes(self, p: Any, target: Any) -> int:
+        return 1
+
+    def cycles(self, p: Any, W: int) -> float:
+        return 2 * super().cycles(p, 1)
+
+
+SOLVERS = (Lines(), Pixels(), Naive())

@@ -1,0 +1,3 @@
+"""Resizing on a GPU: tables of taps, then a thread an element."""
+
+from numbaprims.gpu.resize.solvers import SOLVERS as SOLVERS
