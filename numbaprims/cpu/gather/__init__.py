@@ -1,0 +1,11 @@
+"""Elements of an array at other places: by indices, and by the boxes of a pad."""
+
+from __future__ import annotations
+
+from numbaprims.cpu import target
+from numbaprims.cpu.gather.solvers import SOLVERS as SOLVERS
+
+
+def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
+    """Pads of 32-bit elements."""
+    return [("numbaprims.cpu.gather.kernels:make_rows", (4, target.current().vector_bytes, False))]

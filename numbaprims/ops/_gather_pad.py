@@ -1,0 +1,135 @@
+"""pad, pad_backward and split: copies of boxes of an array."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from numbaprims import arrays
+from numbaprims.dispatch.problem import Problem
+from numbaprims.dtypes import DTYPES, FLOATS
+from numbaprims.ops._gather_problem import MODES, PadProblem, merged
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result
+from numbaprims.reference import gather as reference
+from numbaprims.reference.convert import from_float64
+from numbaprims.shapes import element_strides
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def _bits(value: Any, dtype: str) -> int:
+    """Of the constant in the array's type."""
+    storage = DTYPES[dtype].storage
+    if dtype in FLOATS:
+        stored = from_float64(np.float64(value), dtype)
+    else:
+        bounds = (0, 1) if dtype == "bool" else (np.iinfo(storage).min, np.iinfo(storage).max)
+        if value != int(value) or not bounds[0] <= value <= bounds[1]:
+            raise ValueError(f"value is {value!r}; the array's elements are integers from {bounds[0]} to {bounds[1]}")
+        stored = np.array(int(value), storage)
+    return int(stored.reshape(1).view(f"u{storage.itemsize}")[0])
+
+
+def _strides(mode: str, kind: str, shape: tuple[int, ...], pads: Pads, padded: Any, x: Any) -> Any:
+    axes = merged(shape, pads, mode, element_strides(padded), element_strides(x))
+    inner = axes[-1]
+    return axes, "rows" if inner.padded_step == inner.step == 1 else "strided"
+
+
+def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
+    pads, mode, value = options
+    x, dtype = given.storages[0], str(given.dtypes[0])
+    if len(pads) != x.ndim:
+        raise ValueError(f"pads is {pads} and {given.words(0)}; it must have a pair for each axis")
+    shape = _padded(x.shape, pads, mode)
+    bits = _bits(value, dtype)
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        axes, layout = _strides(mode, "pad", x.shape, pads, outs[0], x)
+        return PadProblem("pad", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes, bits)
+
+    return Pose((Result(shape, dtype),), problem)
+
+
+def _padded(shape: tuple[int, ...], pads: Pads, mode: str) -> tuple[int, ...]:
+    """The shape of a padded array; ValueError where there is none."""
+    found = []
+    for axis, (size, (low, high)) in enumerate(zip(shape, pads, strict=True)):
+        left = size - max(0, -low) - max(0, -high)
+        if left < 0:
+            raise ValueError(f"pads is {pads}, which take {size - left} of the {size} elements along axis {axis}")
+        if left == 0 and mode != "constant" and max(low, high) > 0:
+            raise ValueError(f"pads is {pads} and mode {mode!r}; along axis {axis} there is no element to repeat")
+        found.append(left + max(0, low) + max(0, high))
+    return tuple(found)
+
+
+_pad = Primitive(
+    "pad", ("x",), _pose, lambda values, options, _: reference.pad(values[0], *options), dtypes=tuple(DTYPES)
+)  # fmt: skip
+
+
+def as_pads(pads: Any, rank: int) -> Pads:
+    """NumPy's pad_width: a number, a pair for all axes, a pair for each axis."""
+    try:
+        if isinstance(pads, (int, np.integer)):
+            return ((int(pads), int(pads)),) * rank
+        given = list(pads)
+        if len(given) in (1, 2) and all(isinstance(each, (int, np.integer)) for each in given):
+            return ((int(given[0]), int(given[-1])),) * rank
+        pairs = tuple((operator.index(low), operator.index(high)) for low, high in given)
+    except (TypeError, ValueError):
+        raise TypeError(f"pads is {pads!r}; it must be a number, a pair, or a pair of integers for each axis") from None
+    return pairs * rank if len(pairs) == 1 else pairs
+
+
+_of_hashable = functools.lru_cache(4096)(as_pads)
+
+
+def _said(pads: Any, rank: int, mode: Any) -> tuple[Pads, str]:
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; allowed are {', '.join(MODES)}")
+    try:
+        return _of_hashable(pads, rank), mode
+    except TypeError:  # a list
+        return as_pads(pads, rank), mode
+
+
+def pad(x: Any, pads: Any, mode: str = "constant", value: float = 0.0, *, out: Any = None) -> Any:
+    """Surround an array by a constant, or by elements of its own: ``y[i] = x[map(i - before)]`` along each axis.
+
+    "constant": `value`; "edge": the nearest element; "reflect": mirrored at the first and the last element, which
+    are not repeated (``c b | a b c | b a``), as often as it takes; "wrap": from the other end (``b c | a b c | a b``).
+    Pads below zero take elements away, before any are added.
+
+    Args:
+        x: any shape, strides and type.
+        pads: NumPy's pad_width: a number, a pair (before, after) for all axes, or a pair for each axis.
+        mode: "constant", "reflect", "edge" or "wrap".
+        value: the constant.
+        out: where y goes; it shares no memory with x.
+
+    Returns:
+        y, in C order, of x's dtype and library; along each axis before + size + after elements.
+
+    Raises:
+        TypeError: pads that are no integers.
+        ValueError: an unknown mode, a number of pairs that is not that of axes, pads that take more than there is, an
+            axis without elements to repeat, a value that the integers of x do not hold, an `out` of another shape or
+            one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.pad(np.int64([1, 2, 3]), (2, 1), "reflect")
+        array([3, 2, 1, 2, 3, 2])
+
+    References:
+        numpy.pad; ONNX Pad; torch.nn.functional.pad.
+    """
+    storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
+    pads, mode = _said(pads, storage.ndim, mode)
+    return _pad((x,), (pads, mode, value if mode == "constant" else 0), (), out)

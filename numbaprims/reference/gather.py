@@ -1,0 +1,56 @@
+"""Pads, and elements by indices, by their definitions in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def _place(i: int, n: int, mode: str) -> int:
+    """The element of n that stands at place i, -1 for the constant; a mirror at a time."""
+    if mode == "edge":
+        return min(max(i, 0), n - 1)
+    while mode != "constant" and not 0 <= i < n:
+        if mode == "wrap":
+            i += n if i < 0 else -n
+        elif n == 1:
+            i = 0
+        else:
+            i = -i if i < 0 else 2 * (n - 1) - i
+    return i if 0 <= i < n else -1
+
+
+def maps(shape: Sequence[int], pads: Sequence[tuple[int, int]], mode: str) -> list[list[int]]:
+    """Of each axis the elements that the padded one has, -1 for the constant; pads below 0 crop first."""
+    found = []
+    for size, (low, high) in zip(shape, pads, strict=True):
+        first, end = min(size, max(0, -low)), size - max(0, -high)
+        kept = max(0, end - first)
+        at = [_place(i, kept, mode) for i in range(-max(0, low), kept + max(0, high))]
+        found.append([each if each < 0 else each + first for each in at])
+    return found
+
+
+def pad(x: Array, pads: Sequence[tuple[int, int]], mode: str, value: float) -> Array:
+    """y"""
+    for axis, at in enumerate(maps(x.shape, pads, mode)):
+        y = np.full((*x.shape[:axis], len(at), *x.shape[axis + 1 :]), value, x.dtype)
+        y[(slice(None),) * axis + (np.array(at, int) >= 0,)] = np.take(x, [each for each in at if each >= 0], axis)
+        x = y
+    return x
+
+
+def pad_backward(dy: Array, shape: Sequence[int], pads: Sequence[tuple[int, int]], mode: str) -> Array:
+    """dx"""
+    for axis, at in enumerate(maps(shape, pads, mode)):
+        dx = np.zeros((*dy.shape[:axis], shape[axis], *dy.shape[axis + 1 :]))
+        moved, source = np.moveaxis(dx, axis, 0), np.moveaxis(dy, axis, 0)
+        for i, place in enumerate(at):
+            if place >= 0:
+                moved[place] += source[i]
+        dy = dx
+    return dy
