@@ -34,7 +34,7 @@ def _bits(value: Any, dtype: str) -> int:
     return int(stored.reshape(1).view(f"u{storage.itemsize}")[0])
 
 
-def _strides(mode: str, kind: str, shape: tuple[int, ...], pads: Pads, padded: Any, x: Any) -> Any:
+def _strides(mode: str, shape: tuple[int, ...], pads: Pads, padded: Any, x: Any) -> Any:
     axes = merged(shape, pads, mode, element_strides(padded), element_strides(x))
     inner = axes[-1]
     return axes, "rows" if inner.padded_step == inner.step == 1 else "strided"
@@ -49,7 +49,7 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     bits = _bits(value, dtype)
 
     def problem(outs: Sequence[Any]) -> Problem:
-        axes, layout = _strides(mode, "pad", x.shape, pads, outs[0], x)
+        axes, layout = _strides(mode, x.shape, pads, outs[0], x)
         return PadProblem("pad", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes, bits)
 
     return Pose((Result(shape, dtype),), problem)
@@ -71,6 +71,34 @@ def _padded(shape: tuple[int, ...], pads: Pads, mode: str) -> tuple[int, ...]:
 _pad = Primitive(
     "pad", ("x",), _pose, lambda values, options, _: reference.pad(values[0], *options), dtypes=tuple(DTYPES)
 )  # fmt: skip
+
+
+def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
+    pads, mode, shape = options
+    dy, dtype = given.storages[0], str(given.dtypes[0])
+    if len(pads) != len(shape):
+        raise ValueError(f"pads is {pads} and shape {shape}; pads must have a pair for each axis")
+    wanted = _padded(shape, pads, mode)
+    if dy.shape != wanted:
+        raise ValueError(f"{given.words(0)}; the padded array of {shape} has the shape {wanted}")
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        if mode == "constant":
+            back = tuple((-low, -high) for low, high in pads)
+            axes, layout = _strides(mode, wanted, back, outs[0], dy)
+            return PadProblem("pad", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes, 0)
+        axes, layout = _strides(mode, shape, pads, dy, outs[0])
+        return PadProblem("fold", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes)
+
+    return Pose((Result(shape, dtype),), problem)
+
+
+def _define_backward(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+    pads, mode, shape = options
+    return reference.pad_backward(values[0], shape, pads, mode)
+
+
+_backward = Primitive("pad_backward", ("dy",), _pose_backward, _define_backward)
 
 
 def as_pads(pads: Any, rank: int) -> Pads:
@@ -133,3 +161,35 @@ def pad(x: Any, pads: Any, mode: str = "constant", value: float = 0.0, *, out: A
     storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
     pads, mode = _said(pads, storage.ndim, mode)
     return _pad((x,), (pads, mode, value if mode == "constant" else 0), (), out)
+
+
+def pad_backward(dy: Any, shape: Any, pads: Any, mode: str = "constant", *, out: Any = None) -> Any:
+    """Gradient of `pad`: ``dx[j] = sum of dy[i] over the i that x[j] was put to``, 0 for what was cropped.
+
+    The sums go in the order of i along each axis, the innermost last, in float32 for 16 bits: the same bits with any
+    number of threads.
+
+    Args:
+        dy: the gradient of y; any strides; float64, float32, float16 or bfloat16.
+        shape: of x.
+        pads, mode: those of `pad`.
+        out: where dx goes; it shares no memory with dy.
+
+    Returns:
+        dx, in C order, of dy's dtype and library.
+
+    Raises:
+        TypeError: integers in dy, pads that are no integers.
+        ValueError: as of `pad`; a dy that is not of the padded shape.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.pad_backward(np.ones(6, np.float32), (3,), (2, 1), "reflect")
+        array([1., 3., 2.], dtype=float32)
+
+    References:
+        The chain rule; torch's reflection_pad and replication_pad.
+    """
+    lengths = tuple(int(operator.index(length)) for length in shape)
+    pads, mode = _said(pads, len(lengths), mode)
+    return _backward((dy,), (pads, mode, lengths), (), out)

@@ -14,25 +14,13 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     load,
-    load_first,
     load_scalar,
-    load_wide,
-    load_wide_first,
-    load_wide_scalar,
     load_word,
     pointer_from_address,
     splat,
     store,
-    store_first,
-    store_narrow,
-    store_narrow_first,
-    store_narrow_scalar,
     store_scalar,
-    store_stream,
-    stream_fence,
-    zeros,
 )
-from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import NONE
 
 # Words of a plan, whose arguments say where they lie.  Of each loop around a row, the outermost first: its length, the

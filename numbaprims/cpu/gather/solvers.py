@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.cpu.gather.fold import make_fold
 from numbaprims.cpu.gather.kernels import ARGS, make_framed, make_rows
-from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import NONE, PadProblem, Segment, map_of, segments
@@ -16,6 +18,7 @@ from numbaprims.ops._gather_problem import NONE, PadProblem, Segment, map_of, se
 TILE_BYTES = 32768
 TILES = 128
 LEAST_BYTES = 8192
+WORKERS = 8
 #: Elements of a piece of a row, where there are too few rows.
 PIECE = 16384
 ROWS_ENOUGH = 64
@@ -113,6 +116,70 @@ def loops_of(outer: Any, mode: str) -> tuple[list[int], list[Any]]:
     return words or [1, 0, 0, 0], tables
 
 
+class Fold(Solver):
+    """The gradient of a pad: rows of dx, in a line of the first-level cache."""
+
+    name = "fold"
+    single = False
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kind != "fold":
+            return "it is for gradients of pads"
+        if not self.single and problem.layout != "rows":
+            return "neighbours along the innermost axis do not lie side by side"
+        return None
+
+    def seconds(self, problem: PadProblem, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = problem.rows * 60 + problem.padded * (6 if self.single else 0.3)
+        return float(1.3 * moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return float(target.rates.call + self.seconds(problem, target))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        acc = DTYPES[problem.dtype].accumulate
+        *outer, inner = problem.axes
+        parts = segments(inner, problem.mode, middle=False)
+        loops, tables = list[int](), list[Any]()
+        for axis in outer:
+            loops += [axis.size, axis.step, axis.padded_step, 0]
+            if not axis.plain:
+                at = map_of(axis, problem.mode)
+                order = np.argsort(at, kind="stable")
+                starts = np.searchsorted(at[order], np.arange(axis.size + 1))
+                tables.append(np.concatenate([starts, order * axis.padded_step]).astype(np.int64))
+                loops[-1] = tables[-1].ctypes.data
+        # in the place of x its element behind those that are cropped
+        words = np.array([(a, n, of - inner.first * inner.unit, step) for a, n, of, step in parts] or [0], np.int64)
+        places, width = np.array(loops or [1, 0, 0, 0], np.int64), inner.padded * inner.unit
+        rows = problem.rows
+        each = -(-width * DTYPES[acc].itemsize // 64) * 64
+        band = max(1, min(rows, -(-LEAST_BYTES // each), -(-rows // WORKERS)), -(-rows // (4 * TILES)))
+        tiles, work = -(-rows // band), self.seconds(problem, target)
+        ints = {
+            "loops": len(outer) or 1, "segments": len(parts), "plan_loops": places.ctypes.data,
+            "plan_segments": words.ctypes.data, "rows": rows, "band": band, "out_step": inner.step,
+            "x_step": inner.padded_step, "width": width, "before": inner.before * inner.unit,
+            "first": inner.first * inner.unit, "kept": inner.kept * inner.unit, "size": inner.size * inner.unit,
+            "each": each // DTYPES[acc].itemsize,
+        }  # fmt: skip
+        W = 1 if self.single else lanes(acc, target.vector_bytes)
+        phase = Phase(make_fold(problem.dtype, W), tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        binds = {"out": array(0), "x": array(1), "line": Bind(SCRATCH)}
+        return Program(
+            (Run((phase,), (Block(ARGS, ints, binds),)),), worker=each, parallel=work > WORTH * target.rates.wake,
+            keep=(words, places, *tables),
+        )  # fmt: skip
+
+
+class NaiveFold(Fold):
+    """The same, an element at a time, wherever they lie."""
+
+    name = "naive_fold"
+    single = True
+
+
 class Naive(Rows):
     """An element at a time, wherever they lie."""
 
@@ -123,4 +190,4 @@ class Naive(Rows):
         return None if problem.kind == "pad" else "it is for pads"
 
 
-SOLVERS = (Rows(), Naive())
+SOLVERS = (Rows(), Fold(), Naive(), NaiveFold())
