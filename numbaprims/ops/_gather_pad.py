@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS
+from numbaprims.ops._gather_index_problem import SplitProblem
 from numbaprims.ops._gather_problem import MODES, PadProblem, merged
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result
 from numbaprims.reference import gather as reference
@@ -21,7 +23,7 @@ from numbaprims.shapes import element_strides
 Pads = tuple[tuple[int, int], ...]
 
 
-def _bits(value: Any, dtype: str) -> int:
+def bits_of(value: Any, dtype: str) -> int:
     """Of the constant in the array's type."""
     storage = DTYPES[dtype].storage
     if dtype in FLOATS:
@@ -46,11 +48,11 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     if len(pads) != x.ndim:
         raise ValueError(f"pads is {pads} and {given.words(0)}; it must have a pair for each axis")
     shape = _padded(x.shape, pads, mode)
-    bits = _bits(value, dtype)
+    bits = bits_of(value, dtype)
 
     def problem(outs: Sequence[Any]) -> Problem:
         axes, layout = _strides(mode, x.shape, pads, outs[0], x)
-        return PadProblem("pad", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes, bits)
+        return PadProblem("pad", dtype, mode, tuple(axis[:6] for axis in axes), layout, axes, bits)
 
     return Pose((Result(shape, dtype),), problem)
 
@@ -86,9 +88,9 @@ def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
         if mode == "constant":
             back = tuple((-low, -high) for low, high in pads)
             axes, layout = _strides(mode, wanted, back, outs[0], dy)
-            return PadProblem("pad", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes, 0)
+            return PadProblem("pad", dtype, mode, tuple(axis[:6] for axis in axes), layout, axes, 0)
         axes, layout = _strides(mode, shape, pads, dy, outs[0])
-        return PadProblem("fold", dtype, mode, tuple(axis[:5] for axis in axes), layout, axes)
+        return PadProblem("fold", dtype, mode, tuple(axis[:6] for axis in axes), layout, axes)
 
     return Pose((Result(shape, dtype),), problem)
 
@@ -193,3 +195,85 @@ def pad_backward(dy: Any, shape: Any, pads: Any, mode: str = "constant", *, out:
     lengths = tuple(int(operator.index(length)) for length in shape)
     pads, mode = _said(pads, len(lengths), mode)
     return _backward((dy,), (pads, mode, lengths), (), out)
+
+
+# ---------------------------------------------------------------- split
+
+
+def _pose_split(given: Given, options: tuple[Any, ...]) -> Pose:
+    sizes, axis = options
+    x, dtype = given.storages[0], str(given.dtypes[0])
+    results = [Result((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtype) for size in sizes]
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        parts, places, start = [], [], 0
+        for at, (size, out) in enumerate(zip(sizes, outs, strict=True)):
+            crop = tuple((-start, start + size - x.shape[axis]) if d == axis else (0, 0) for d in range(x.ndim))
+            start += size
+            if out.size:
+                axes, layout = _strides("constant", x.shape, crop, out, x)
+                parts.append(PadProblem("pad", dtype, "constant", tuple(each[:6] for each in axes), layout, axes))
+                places.append(at)
+        layout = "rows" if all(part.layout == "rows" for part in parts) else "strided"
+        return SplitProblem("split", dtype, outer, sizes, inner, layout, tuple(parts), tuple(places))
+
+    return Pose(tuple(results), problem)
+
+
+def _define_split(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+    return tuple(np.split(values[0], np.cumsum(options[0])[:-1], options[1]))
+
+
+_split = Primitive("split", ("x",), _pose_split, _define_split, dtypes=tuple(DTYPES))
+
+
+def axis_of(axis: Any, rank: int, words: str) -> int:
+    """A dimension counted from the front; ValueError where there is none."""
+    at = operator.index(axis)
+    if not -rank <= at < rank:
+        raise ValueError(f"axis is {axis} and {words}")
+    return at % rank
+
+
+def split(x: Any, sizes: Any, axis: int = 0) -> tuple[Any, ...]:
+    """Cut an array into parts along an axis, each an array of its own: ``parts[k] = x[start_k : start_k + sizes[k]]``.
+
+    Args:
+        x: any shape, strides and type.
+        sizes: elements of each part along the axis, which add up to x's; or a number of parts, of
+            ``ceil(size / number)`` elements each and the last of what is left (ONNX's num_outputs; NumPy's sections
+            where these divide evenly).
+        axis: along which.
+
+    Returns:
+        The parts, in C order, of x's dtype and library.
+
+    Raises:
+        TypeError: sizes or an axis that are no integers.
+        ValueError: an axis that x does not have, sizes that do not add up or are below 0, more parts than elements.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.split(np.arange(5), (2, 3))
+        (array([0, 1]), array([2, 3, 4]))
+
+    References:
+        ONNX Split; numpy.split; torch.split.
+    """
+    storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
+    at = axis_of(axis, storage.ndim, f"x is a {arrays.describe(x)}")
+    length = storage.shape[at]
+    try:
+        if isinstance(sizes, (int, np.integer)):
+            each = -(-length // int(sizes)) if sizes > 0 else 0
+            count = int(sizes)
+            parts = (*[each] * (count - 1), length - each * (count - 1))
+        else:
+            parts = tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise TypeError(f"sizes is {sizes!r}; it must be an integer or a sequence of them") from None
+    if not parts or min(parts) < 0 or sum(parts) != length:
+        raise ValueError(f"sizes is {sizes!r} and axis {axis} of x has {length} elements; they must add up to these")
+    found = _split((x,), (parts, at))
+    return (found,) if len(parts) == 1 else tuple(found)

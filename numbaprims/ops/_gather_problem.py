@@ -56,8 +56,8 @@ class PadProblem(Problem):
     """"pad" or "fold"."""
     dtype: str
     mode: str
-    sizes: tuple[tuple[int, int, int, int, int], ...]
-    """Of each axis, the outermost first: size, first, kept, before, after."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Of each axis, the outermost first: size, first, kept, before, after, unit."""
     layout: str
     """"rows": neighbours along the innermost axis lie side by side in both arrays; "strided"."""
     axes: tuple[PadAxis, ...] = dataclasses.field(compare=False, default=())

@@ -54,3 +54,33 @@ def pad_backward(dy: Array, shape: Sequence[int], pads: Sequence[tuple[int, int]
                 moved[place] += source[i]
         dy = dx
     return dy
+
+
+def gather(x: Array, indices: Array, axis: int) -> tuple[Array, Array]:
+    """(y, the place of the first index that is out of range or -1)"""
+    size = x.shape[axis]
+    bad = np.flatnonzero((indices.ravel() < -size) | (indices.ravel() >= size))
+    if len(bad):
+        return np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])), bad[:1].astype(float)
+    return np.take(x, indices, axis) if indices.size else np.zeros(0), np.array([-1.0])
+
+
+def scatter(dy: Array, indices: Array, size: int, axis: int, skip: int, mean: bool) -> tuple[Array, Array]:
+    """(dx, as of `gather`)"""
+    behind = dy.shape[axis + indices.ndim :]
+    dx = np.zeros((size, *dy.shape[:axis], *behind))
+    flat = indices.ravel()
+    bad = np.flatnonzero((flat < -size) | (flat >= size))
+    rows = np.moveaxis(dy.reshape((*dy.shape[:axis], flat.size, *behind)), axis, 0)
+    if not len(bad):
+        flat = flat % size if size else flat
+        for j, k in enumerate(flat):
+            if k != skip:
+                dx[k] += rows[j] / (np.count_nonzero(flat == k) if mean else 1)
+    return np.moveaxis(dx, 0, axis), bad[:1].astype(float) if len(bad) else np.array([-1.0])
+
+
+def one_hot(indices: Array, depth: int, axis: int, on: float, off: float) -> Array:
+    """y"""
+    places = np.where(indices < 0, indices + depth, indices)
+    return np.where(np.expand_dims(places, axis) == np.expand_dims(np.arange(depth), [d for d in range(indices.ndim + 1) if d != axis]), on, off)

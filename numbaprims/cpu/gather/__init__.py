@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from numbaprims.cpu import target
-from numbaprims.cpu.gather.solvers import SOLVERS as SOLVERS
+from numbaprims.cpu.gather import index_solvers, solvers
+
+
+SOLVERS = (*solvers.SOLVERS, *index_solvers.SOLVERS)
 
 
 def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     """Pads of 32-bit elements."""
-    return [("numbaprims.cpu.gather.kernels:make_rows", (4, target.current().vector_bytes, False))]
+    return [("numbaprims.cpu.gather.kernels:make_framed", (4, target.current().vector_bytes))]

@@ -27,13 +27,25 @@ from numbaprims.ops._gather_problem import NONE
 # steps of what is written and of what is read, and where the table of the latter lies, 0 for none.  Of each segment:
 # its place in the row, elements, where they lie in x or NONE, and their step.
 LOOP, SEGMENT = 4, 4
+GIVEN = 1
+"""In the place of a table: the one that is made of the call's indices, where none of them is out of range."""
 ARGS = Arguments(
-    arrays=("out", "x", "line"),
+    arrays=("out", "x", "line", "table", "flags", "status"),
     ints=(
         "loops", "segments", "pieces", "plan_loops", "plan_segments", "plan_pieces", "rows", "band", "out_step",
-        "x_step", "value", "width", "before", "first", "kept", "size", "each",
+        "x_step", "value", "width", "before", "first", "kept", "size", "each", "tiles",
     ),
 )  # fmt: skip
+
+
+@helper
+def first_bad(flags, tiles):  # type: ignore[no-untyped-def]
+    """The place of the first index that is out of range, as each tile of `make_index` left it; -1 for none."""
+    found = -1
+    for t in range(tiles):
+        if found < 0:
+            found = load_scalar(flags, t)
+    return found
 
 
 @helper
@@ -133,12 +145,20 @@ def make_rows(size: int, vector_bytes: int, single: bool) -> RangeKernel:
     BYTES = size
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
 
-    @range_kernel("gather_rows", ARGS.types(out=elem, x=elem), spec=(size, vector_bytes, single))
+    @range_kernel("gather_rows", ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"), spec=(size, vector_bytes, single))
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         value = load_scalar(pointer_from_address(args.value, elem), 0)
         loops, last_loop = args.loops, args.plan_loops + 8 * LOOP * (args.loops - 1)
         last, last_out = load_word(last_loop, 0), load_word(last_loop, 1)
         last_x, last_table = load_word(last_loop, 2), load_word(last_loop, 3)
+        if last_table == GIVEN:
+            last_table = address_of(args.table)
+        if args.tiles:
+            bad = first_bad(args.flags, args.tiles)
+            if lo == 0:
+                store_scalar(args.status, 0, bad)
+            if bad >= 0:
+                hi = lo
         out_step, x_step = args.out_step, args.x_step
         for tile in range(lo, hi):
             band = tile // args.pieces
@@ -159,6 +179,8 @@ def make_rows(size: int, vector_bytes: int, single: bool) -> RangeKernel:
                     index = above
                     to += digit * load_word(loop, 1)
                     table = load_word(loop, 3)
+                    if table == GIVEN:
+                        table = address_of(args.table)
                     if table:
                         place = load_word(table, digit)
                         none = none or place == NONE
@@ -215,12 +237,20 @@ def make_framed(size: int, vector_bytes: int) -> RangeKernel:
     elem, W, BYTES = f"u{8 * size}", vector_bytes // size, size
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
 
-    @range_kernel("gather_framed", ARGS.types(out=elem, x=elem), spec=(size, vector_bytes))
+    @range_kernel("gather_framed", ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"), spec=(size, vector_bytes))
     def framed(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         value = load_scalar(pointer_from_address(args.value, elem), 0)
         loops, last_loop = args.loops, args.plan_loops + 8 * LOOP * (args.loops - 1)
         last, last_out = load_word(last_loop, 0), load_word(last_loop, 1)
         last_x, last_table = load_word(last_loop, 2), load_word(last_loop, 3)
+        if last_table == GIVEN:
+            last_table = address_of(args.table)
+        if args.tiles:
+            bad = first_bad(args.flags, args.tiles)
+            if lo == 0:
+                store_scalar(args.status, 0, bad)
+            if bad >= 0:
+                hi = lo
         left, left_from, left_step = (
             load_word(args.plan_segments, 1), load_word(args.plan_segments, 2), load_word(args.plan_segments, 3)
         )  # fmt: skip
@@ -246,6 +276,8 @@ def make_framed(size: int, vector_bytes: int) -> RangeKernel:
                     index = above
                     to += digit * load_word(loop, 1)
                     table = load_word(loop, 3)
+                    if table == GIVEN:
+                        table = address_of(args.table)
                     if table:
                         place = load_word(table, digit)
                         none = none or place == NONE

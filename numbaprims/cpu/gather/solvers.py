@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.gather.fold import make_fold
-from numbaprims.cpu.gather.kernels import ARGS, make_framed, make_rows
+from numbaprims.cpu.gather.kernels import ARGS, LOOP, make_framed, make_rows
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
@@ -49,9 +49,16 @@ class Rows(Solver):
         return float(target.rates.call + self.seconds(problem, target))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
+        loops, tables = loops_of(problem.axes[:-1], problem.mode)
+        parts = segments(problem.axes[-1], problem.mode)
+        return self.copies(problem, target, loops, problem.axes[-1], parts, problem.value, tables)
+
+    def copies(
+        self, problem: Any, target: Any, loops: list[int], inner: Any, parts: list[Segment], bits: int = 0,
+        keep: Any = (), given: dict[str, Any] | None = None,
+    ) -> Program:  # fmt: skip
+        """Rows of segments, in loops; `given`: what else a kernel takes."""
         size = DTYPES[problem.dtype].itemsize
-        *outer, inner = problem.axes
-        parts = segments(inner, problem.mode)
         if problem.rows < ROWS_ENOUGH:
             parts = [
                 (start + at, min(PIECE, count - at), source if source == NONE else source + step * at, step)
@@ -67,26 +74,28 @@ class Rows(Solver):
                 ends.append(at + 1)
                 filled = 0
         pieces = len(ends) - 1
-        loops, tables = loops_of(outer, problem.mode)
         row_bytes = max(1, inner.padded * inner.unit * size // pieces)
         band = min(-(-TILE_BYTES // row_bytes), max(-(-problem.rows * pieces // TILES), -(-LEAST_BYTES // row_bytes)))
         band = max(1, min(band, problem.rows))
         tiles = -(-problem.rows // band) * pieces
         words = np.array([each for segment in parts for each in segment], np.int64)
         places = np.array(loops, np.int64)
-        pieces_at, value = np.array(ends, np.int64), np.array([problem.value], np.uint64)
+        pieces_at, value = np.array(ends, np.int64), np.array([bits], np.uint64)
         ints = {
-            "loops": len(outer) or 1, "segments": len(parts), "pieces": pieces, "plan_loops": places.ctypes.data,
+            "loops": len(loops) // LOOP, "segments": len(parts), "pieces": pieces, "plan_loops": places.ctypes.data,
             "plan_segments": words.ctypes.data, "plan_pieces": pieces_at.ctypes.data, "rows": problem.rows, "band": band,
             "out_step": inner.padded_step, "x_step": inner.step, "value": value.ctypes.data,
         }  # fmt: skip
         work = self.seconds(problem, target)
         kernel = make_framed(size, target.vector_bytes) if framed else make_rows(size, target.vector_bytes, self.single)
         phase = Phase(kernel, tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        given = given or {}
+        ints |= {name: each for name, each in given.items() if isinstance(each, int)}
         binds = {"out": array(0), "x": array(1)}
+        binds |= {name: each for name, each in given.items() if isinstance(each, Bind)}
         return Program(
             (Run((phase,), (Block(ARGS, ints, binds),)),), parallel=work > WORTH * target.rates.wake,
-            keep=(words, places, pieces_at, value, *tables),
+            keep=(words, places, pieces_at, value, *keep),
         )  # fmt: skip
 
 

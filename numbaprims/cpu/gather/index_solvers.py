@@ -1,0 +1,188 @@
+"""The ways to take elements by indices, to sum up their gradients, and to split an array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from numbaprims.cpu.gather.indices import ARGS, make_one_hot, make_pick, make_sort, make_sums, make_table
+from numbaprims.cpu.gather.kernels import GIVEN
+from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Naive, Rows, loops_of
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._gather_index_problem import IndexProblem
+from numbaprims.ops._gather_problem import PadAxis
+
+#: Indices of a tile at least, and such tiles at most: every tile behind them looks at all of their flags.
+INDICES, MOST = 4096, 64
+
+
+def _tables(problem: IndexProblem, step: int, indices: int) -> tuple[Run, dict[str, Any], int, int]:
+    """(the phase that makes the table, what later ones take of it, its bytes, tiles); `indices` is their array."""
+    tile = max(INDICES, -(-problem.count // MOST))
+    tiles = max(1, -(-problem.count // tile))
+    size = -(-(tiles + problem.count) * 8 // 64) * 64
+    given = {"flags": Bind(SCRATCH), "table": Bind(SCRATCH, 8 * tiles), "status": array(1), "tiles": tiles}
+    ints = {"count": problem.count, "size": problem.size, "along": step, "tile": tile}
+    binds = {"indices": array(indices), "flags": given["flags"], "table": given["table"]}
+    run = Run((Phase(make_table(problem.index), tiles, 1),), (Block(ARGS, ints, binds),))
+    return run, given, size, tiles
+
+
+class Gather(Rows):
+    """Rows of x by a table of their places; of single elements one by one."""
+
+    name = "gather"
+    kind = "gather"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kind != "gather":
+            return "it is for elements by indices"
+        return None if self.single or problem.layout == "rows" else "neighbours behind the axis do not lie side by side"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = 2 * problem.count + (problem.rows * 20 if problem.run > 1 else problem.written * 2)
+        cycles += 4 * problem.written if self.single else 0
+        return float(1.3 * moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: IndexProblem = problem
+        to, of = p.steps
+        run, given, size, _ = _tables(p, of, 3)
+        before, _ = loops_of(p.before, "constant")
+        if p.inner == 1 and len(p.before) < 2 and not self.single:
+            outer = p.before[0] if p.before else PadAxis(1, 0, 1, 0, 0, 1, 0, 0)
+            bands = -(-p.count // 8192)
+            ints = {
+                "count": p.count, "band": 8192, "bands": bands, "tiles": given["tiles"], "x_outer": outer.step,
+                "out_outer": outer.padded_step, "out_step": to,
+            }  # fmt: skip
+            binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
+            binds |= {"out": array(0), "x": array(2)}
+            phase = Phase(make_pick(DTYPES[p.dtype].itemsize), outer.size * bands, 1)
+            work = self.seconds(p, target) > WORTH * target.rates.wake
+            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), shared=size, parallel=work)
+        inner = p.behind[-1] if p.behind else PadAxis(1, 0, 1, 0, 0, 1, 1, 1)
+        behind, _ = loops_of(p.behind[:-1], "constant")
+        loops = [*(before if p.before else []), p.count, to, 0, GIVEN, *(behind if p.behind[:-1] else [])]
+        copies = self.copies(p, target, loops, inner, [(0, inner.size, 0, 1)], given={**given, "x": array(2)})
+        return Program(
+            (run, *copies.runs), shared=size, parallel=copies.parallel, keep=(copies,)
+        )  # fmt: skip
+
+
+class NaiveGather(Gather):
+    """An element at a time, wherever they lie."""
+
+    name = "naive_gather"
+    single = True
+
+
+class Scatter(Rows):
+    """The gradient of a gather: indices sorted by counting, then the sum of each row's in their order."""
+
+    name = "scatter"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.kind == "scatter" else "it is for gradients of elements by indices"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = 10 * problem.count + 3 * problem.size + 10 * problem.outer * problem.size
+        cycles += problem.outer * problem.count * problem.inner * (6 if self.single else 0.2)
+        return float(1.3 * moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: IndexProblem = problem
+        run, given, size, tiles = _tables(p, 1, 3)
+        binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
+        binds |= {"starts": Bind(SCRATCH, size), "order": Bind(SCRATCH, size + 8 * (p.size + 2))}
+        shared = size + 8 * (p.size + 2 + p.count)
+        ints = {"count": p.count, "size": p.size, "tiles": tiles, "skip": p.skip, "mean": int(p.mean), "inner": p.inner}
+        sort = Run((Phase(make_sort(), 1, 1),), (Block(ARGS, ints, dict(binds)),))
+        row = max(1, p.inner * DTYPES[p.dtype].itemsize)
+        band = max(1, min(-(-TILE_BYTES // row), max(-(-p.size // TILES), -(-LEAST_BYTES // row)), p.size))
+        ints |= {"band": band, "bands": -(-p.size // band)}
+        acc = DTYPES[p.dtype].accumulate
+        kernel = make_sums(p.dtype, 1 if self.single else lanes(acc, target.vector_bytes))
+        binds |= {"out": array(0), "x": array(2)}
+        work = self.seconds(p, target)
+        tiles = p.outer * ints["bands"]
+        phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
+        parallel = work > WORTH * target.rates.wake
+        return Program((run, sort, Run((phase,), (Block(ARGS, ints, binds),))), shared=shared, parallel=parallel)
+
+
+class NaiveScatter(Scatter):
+    """An element at a time."""
+
+    name = "naive_scatter"
+    single = True
+
+
+class OneHot(Rows):
+    """Rows that are off, and then on at one place."""
+
+    name = "one_hot"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.kind == "one_hot" else "it is for rows that are on at one place"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = 8 * problem.outer * problem.inner + (8 * problem.written if self.single else 0)
+        return float(moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: IndexProblem = problem
+        size, values = DTYPES[p.dtype].itemsize, np.array(p.bits, np.uint64)
+        each = max(1, p.size * p.inner * size)
+        band = max(1, min(-(-TILE_BYTES // each), max(-(-p.outer // TILES), -(-LEAST_BYTES // each)), p.outer))
+        tiles = -(-p.outer // band)
+        ints = {
+            "outer": p.outer, "size": p.size, "inner": p.inner, "band": band, "off": values.ctypes.data,
+            "on": values.ctypes.data + 8,
+        }  # fmt: skip
+        binds = {"out": array(0), "indices": array(1)}
+        kernel = make_one_hot(size, p.index, size if self.single else target.vector_bytes)
+        work = self.seconds(p, target)
+        phase = Phase(kernel, tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        run = Run((phase,), (Block(ARGS, ints, binds),))
+        return Program((run,), parallel=work > WORTH * target.rates.wake, keep=(values,))
+
+
+class Split(Rows):
+    """Every part a copy of its box of x."""
+
+    name = "split"
+    rows: Rows = Rows()
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kind != "split":
+            return "it is for parts of an array"
+        return None if self.rows.single or problem.layout == "rows" else "neighbours do not lie side by side"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        return sum(self.rows.seconds(part, target) for part in problem.parts)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        x = array(len(problem.sizes))
+        parts = [
+            Part(self.rows.program(part, target, config), [array(at), x], [])
+            for at, part in zip(problem.places, problem.parts, strict=True)
+        ]  # fmt: skip
+        return join(parts)
+
+
+class NaiveSplit(Split):
+    """An element at a time."""
+
+    name = "naive_split"
+    rows = Naive()
+
+
+SOLVERS = (Gather(), Scatter(), OneHot(), Split(), NaiveGather(), NaiveScatter(), NaiveSplit())
