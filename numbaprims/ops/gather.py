@@ -110,7 +110,7 @@ _embed_back = Primitive("embedding_backward", ("dy", "indices"), _pose_scatter, 
 
 def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, ...], size: int, out: Any) -> Any:
     """A call whose second result says whether all indices are in range."""
-    scattered = out is not None and not arrays.enter(out, "out")[0].flags.c_contiguous
+    scattered = out is not None and not (out if type(out) is np.ndarray else arrays.enter(out, "out")[0]).flags.c_contiguous
     result, status = primitive(given, options, (), None if scattered else out)
     place = int(status[0]) if type(status) is np.ndarray else _place(status)
     if place >= 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.gather.indices import ARGS, make_one_hot, make_pick, make_sort, make_sums, make_table
+from numbaprims.cpu.gather.indices import ARGS, make_one_hot, make_sort, make_sums, make_table, make_take
 from numbaprims.cpu.gather.kernels import GIVEN
 from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Naive, Rows, loops_of
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join
@@ -54,18 +54,24 @@ class Gather(Rows):
         to, of = p.steps
         run, given, size, _ = _tables(p, of, 3)
         before, _ = loops_of(p.before, "constant")
-        if p.inner == 1 and len(p.before) < 2 and not self.single:
+        if p.layout == "rows" and len(p.behind) < 2 and len(p.before) < 2 and not self.single:
             outer = p.before[0] if p.before else PadAxis(1, 0, 1, 0, 0, 1, 0, 0)
-            bands = -(-p.count // 8192)
+            # as many tiles as workers can share
+            each = p.inner * DTYPES[p.dtype].itemsize
+            band = min(-(-TILE_BYTES // each), max(-(-p.outer * p.count // TILES), -(-LEAST_BYTES // each)))
+            band = max(1, min(band, p.count))
+            bands, x_bytes = -(-p.count // band), p.outer * p.size * each
             ints = {
-                "count": p.count, "band": 8192, "bands": bands, "tiles": given["tiles"], "x_outer": outer.step,
-                "out_outer": outer.padded_step, "out_step": to,
+                "count": p.count, "band": band, "bands": bands, "tiles": given["tiles"], "x_outer": outer.step,
+                "out_outer": outer.padded_step, "out_step": to, "inner": p.inner, "far": int(x_bytes > target.l2 // 2),
             }  # fmt: skip
             binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
             binds |= {"out": array(0), "x": array(2)}
-            phase = Phase(make_pick(DTYPES[p.dtype].itemsize), outer.size * bands, 1)
-            work = self.seconds(p, target) > WORTH * target.rates.wake
-            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), shared=size, parallel=work)
+            tiles, work = outer.size * bands, self.seconds(p, target)
+            kernel = make_take(DTYPES[p.dtype].itemsize, target.vector_bytes)
+            phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
+            parallel = work > WORTH * target.rates.wake
+            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), shared=size, parallel=parallel)
         inner = p.behind[-1] if p.behind else PadAxis(1, 0, 1, 0, 0, 1, 1, 1)
         behind, _ = loops_of(p.behind[:-1], "constant")
         loops = [*(before if p.before else []), p.count, to, 0, GIVEN, *(behind if p.behind[:-1] else [])]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.gather.kernels import fill, first_bad
+from numba.core import types
+
+from numbaprims.cpu.gather.kernels import copy, fill, first_bad
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
@@ -17,6 +19,7 @@ from numbaprims.cpu.simd import (
     load_wide,
     load_wide_first,
     pointer_from_address,
+    prefetch,
     scalar,
     splat,
     store_narrow,
@@ -32,7 +35,7 @@ ARGS = Arguments(
     arrays=("out", "x", "indices", "table", "flags", "status", "starts", "order"),
     ints=(
         "count", "size", "along", "tile", "tiles", "inner", "outer", "band", "bands", "skip", "mean", "x_step", "out_step",
-        "x_outer", "out_outer", "on", "off",
+        "x_outer", "out_outer", "on", "off", "far",
     ),
 )  # fmt: skip
 
@@ -45,59 +48,76 @@ def make_table(index: str) -> RangeKernel:
     def table(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         size, along = args.size, args.along
         for tile in range(lo, hi):
-            bad = -1
-            for j in range(tile * args.tile, min(args.count, (tile + 1) * args.tile)):
-                i = load_scalar(args.indices, j)
-                if i < 0:
-                    i += size
-                if (i < 0 or i >= size) and bad < 0:
-                    bad = j
+            begin, end = tile * args.tile, min(args.count, (tile + 1) * args.tile)
+            wrong, bad = 0, -1
+            for j in range(begin, end):
+                i = types.int64(load_scalar(args.indices, j))
+                i += size & (i >> 63)
+                wrong |= i | (size - 1 - i)
                 store_scalar(args.table, j, i * along)
+            if wrong < 0:
+                for j in range(end - 1, begin - 1, -1):
+                    i = load_scalar(args.indices, j)
+                    if i < -size or i >= size:
+                        bad = j
             store_scalar(args.flags, tile, bad)
 
     return table
 
 
 @functools.cache
-def make_pick(size: int) -> RangeKernel:
-    """Single elements of `size` bytes by a table, for each row of x."""
-    elem = f"u{8 * size}"
-    types = ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64")
+def make_take(size: int, vector_bytes: int) -> RangeKernel:
+    """Runs of elements of `size` bytes by a table, for each row of x; runs of one element where `inner` is 1."""
+    elem, W, BYTES, LINE, AHEAD = f"u{8 * size}", vector_bytes // size, size, 64 // size, 12
+    A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
+    kinds = ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64")
 
-    @range_kernel("gather_pick", types, spec=(size,))
-    def pick(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+    @range_kernel("gather_take", kinds, spec=(size, vector_bytes))
+    def take(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         bad = first_bad(args.flags, args.tiles)
         if lo == 0:
             store_scalar(args.status, 0, bad)
         if bad >= 0:
             hi = lo
+        inner, out_step, source, target, table = args.inner, args.out_step, args.x, args.out, args.table
+        # of rows in caches a prefetch costs what it saves; the first lines are enough for the hardware to go on
+        asked = min(inner, 4 * LINE) if args.far else 0
         for tile in range(lo, hi):
             row = tile // args.bands
             begin = (tile - row * args.bands) * args.band
             end = min(args.count, begin + args.band)
-            x, out = advance(args.x, row * args.x_outer), advance(args.out, row * args.out_outer)
+            x, out = advance(source, row * args.x_outer), advance(target, row * args.out_outer)
             j = begin
-            while j + 4 <= end:
-                a, b = load_scalar(x, load_scalar(args.table, j)), load_scalar(x, load_scalar(args.table, j + 1))
-                c, d = load_scalar(x, load_scalar(args.table, j + 2)), load_scalar(x, load_scalar(args.table, j + 3))
-                store_scalar(out, j * args.out_step, a)
-                store_scalar(out, (j + 1) * args.out_step, b)
-                store_scalar(out, (j + 2) * args.out_step, c)
-                store_scalar(out, (j + 3) * args.out_step, d)
-                j += 4
-            while j < end:
-                store_scalar(out, j * args.out_step, load_scalar(x, load_scalar(args.table, j)))
-                j += 1
+            if inner == 1:
+                while j + 4 <= end:
+                    a, b = load_scalar(x, load_scalar(table, j)), load_scalar(x, load_scalar(table, j + 1))
+                    c, d = load_scalar(x, load_scalar(table, j + 2)), load_scalar(x, load_scalar(table, j + 3))
+                    store_scalar(out, j * out_step, a)
+                    store_scalar(out, (j + 1) * out_step, b)
+                    store_scalar(out, (j + 2) * out_step, c)
+                    store_scalar(out, (j + 3) * out_step, d)
+                    j += 4
+                while j < end:
+                    store_scalar(out, j * out_step, load_scalar(x, load_scalar(table, j)))
+                    j += 1
+            else:
+                while j < end:
+                    if j + AHEAD < end:
+                        next = advance(x, load_scalar(table, j + AHEAD))
+                        for k in range(0, asked, LINE):
+                            prefetch(next, k, 3)
+                    copy(out, j * out_step, inner, x, load_scalar(table, j), W, A, B, C, D, BYTES)
+                    j += 1
 
-    return pick
+    return take
 
 
 @functools.cache
 def make_sort() -> RangeKernel:
     """The places of each row's indices, in order, by counting them; one tile."""
-    types = ARGS.types(table="i64", flags="i64", starts="i64", order="i64", status="i64")
+    kinds = ARGS.types(table="i64", flags="i64", starts="i64", order="i64", status="i64")
 
-    @range_kernel("gather_sort", types, spec=())
+    @range_kernel("gather_sort", kinds, spec=())
     def sort(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         bad, starts, size = first_bad(args.flags, args.tiles), args.starts, args.size
         store_scalar(args.status, 0, bad)
@@ -127,9 +147,9 @@ def make_sort() -> RangeKernel:
 def make_sums(dtype: str, W: int) -> RangeKernel:
     """Rows of dx: the sums of the rows of dy that were taken from each, in the order of their places."""
     acc = DTYPES[dtype].accumulate
-    types = ARGS.types(out=dtype, x=dtype, flags="i64", starts="i64", order="i64")
+    kinds = ARGS.types(out=dtype, x=dtype, flags="i64", starts="i64", order="i64")
 
-    @range_kernel("gather_sums", types, spec=(dtype, W))
+    @range_kernel("gather_sums", kinds, spec=(dtype, W))
     def sums(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         inner = args.inner
         if first_bad(args.flags, args.tiles) >= 0:
