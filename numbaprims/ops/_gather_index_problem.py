@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+import math
 
-from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops._gather_problem import PadAxis, PadProblem
+from numbaprims.ops._gather_problem import GatherProblem, PadAxis, PadProblem
 
 
 @dataclasses.dataclass(frozen=True)
-class IndexProblem(Problem):
+class IndexProblem(GatherProblem):
     """Along an axis of `size` elements, between `outer` and `inner` others: ``y[o, j, i] = x[o, indices[j], i]``.
 
-    Arrays of a launch: "gather": y, status, x, indices; "scatter", its gradient: dx, status, dy, indices; "one_hot",
-    y[o, d, i] where d is indices[o, i]: y, indices.  status is the place of the first index that is out of range, -1
-    where there is none.
+    `sizes` are ((outer, size, count, inner),).  Arrays of a launch: "gather": y, status, x, indices; "scatter", its
+    gradient: dx, status, dy, indices; "one_hot", y[o, d, i] where d is indices[o, i]: y, indices.  status is the place
+    of the first index that is out of range, -1 where there is none.
     """
 
-    stem: ClassVar[str] = "gather"
-    kind: str
-    dtype: str
-    index: str
-    outer: int
-    size: int
-    count: int
-    inner: int
-    layout: str
-    """"rows": neighbours of x and y behind the axis lie side by side; "strided"."""
     skip: int = dataclasses.field(compare=False, default=-1)
     """The row that gets no gradient."""
     mean: bool = dataclasses.field(compare=False, default=False)
@@ -39,6 +28,27 @@ class IndexProblem(Problem):
     steps: tuple[int, int] = dataclasses.field(compare=False, default=(1, 1))
     bits: tuple[int, int] = dataclasses.field(compare=False, default=(0, 0))
     """Of "one_hot": the bits of what is off and of what is on."""
+
+    @property
+    def index(self) -> str:
+        """The type of the indices."""
+        return self.mode
+
+    @property
+    def outer(self) -> int:
+        return self.sizes[0][0]
+
+    @property
+    def size(self) -> int:
+        return self.sizes[0][1]
+
+    @property
+    def count(self) -> int:
+        return self.sizes[0][2]
+
+    @property
+    def inner(self) -> int:
+        return self.sizes[0][3]
 
     @property
     def rows(self) -> int:
@@ -77,16 +87,12 @@ class IndexProblem(Problem):
 
 
 @dataclasses.dataclass(frozen=True)
-class SplitProblem(Problem):
-    """Parts of x along an axis, each an array of its own.  Arrays of a launch: the parts that have elements, x."""
+class SplitProblem(GatherProblem):
+    """Parts of x along an axis, each an array of its own.  Arrays of a launch: the parts, x.
 
-    stem: ClassVar[str] = "gather"
-    kind: str
-    dtype: str
-    outer: int
-    sizes: tuple[int, ...]
-    inner: int
-    layout: str
+    `sizes` are ((elements before, behind), those of each part along the axis).
+    """
+
     parts: tuple[PadProblem, ...] = dataclasses.field(compare=False, default=())
     """What each is: x without what lies before and after it."""
     places: tuple[int, ...] = dataclasses.field(compare=False, default=())
@@ -94,19 +100,20 @@ class SplitProblem(Problem):
 
     @property
     def empty(self) -> bool:
-        return self.outer * sum(self.sizes) * self.inner == 0
+        return math.prod(self.sizes[0]) * sum(self.sizes[1]) == 0
 
     def flops(self) -> float:
         return 0.0
 
     def bytes_moved(self) -> float:
-        return float(2 * self.outer * sum(self.sizes) * self.inner * DTYPES[self.dtype].itemsize)
+        return float(2 * math.prod(self.sizes[0]) * sum(self.sizes[1]) * DTYPES[self.dtype].itemsize)
 
     def roundings(self) -> int:
         return 1
 
     def bench_command(self) -> str:
-        sizes = f"{self.outer}x{sum(self.sizes)}x{len(self.sizes)}x{self.inner}"
+        outer, inner = self.sizes[0]
+        sizes = f"{outer}x{sum(self.sizes[1])}x{len(self.sizes[1])}x{inner}"
         return f"numbaprims bench gather --kind split --shapes {sizes} --dtype {self.dtype}"
 
 

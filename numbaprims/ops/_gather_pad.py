@@ -14,7 +14,7 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS
 from numbaprims.ops._gather_index_problem import SplitProblem
-from numbaprims.ops._gather_problem import MODES, PadProblem, merged
+from numbaprims.ops._gather_problem import MODES, PadProblem, merged, sizes_of
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result
 from numbaprims.reference import gather as reference
 from numbaprims.reference.convert import from_float64
@@ -52,7 +52,7 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
 
     def problem(outs: Sequence[Any]) -> Problem:
         axes, layout = _strides(mode, x.shape, pads, outs[0], x)
-        return PadProblem("pad", dtype, mode, tuple(axis[:6] for axis in axes), layout, axes, bits)
+        return PadProblem("pad", dtype, mode, sizes_of(x.shape, pads, mode, shape), layout, axes, bits)
 
     return Pose((Result(shape, dtype),), problem)
 
@@ -88,9 +88,9 @@ def _pose_backward(given: Given, options: tuple[Any, ...]) -> Pose:
         if mode == "constant":
             back = tuple((-low, -high) for low, high in pads)
             axes, layout = _strides(mode, wanted, back, outs[0], dy)
-            return PadProblem("pad", dtype, mode, tuple(axis[:6] for axis in axes), layout, axes, 0)
+            return PadProblem("pad", dtype, mode, sizes_of(wanted, back, mode, shape), layout, axes)
         axes, layout = _strides(mode, shape, pads, dy, outs[0])
-        return PadProblem("fold", dtype, mode, tuple(axis[:6] for axis in axes), layout, axes)
+        return PadProblem("fold", dtype, mode, sizes_of(shape, pads, mode, wanted), layout, axes)
 
     return Pose((Result(shape, dtype),), problem)
 
@@ -213,10 +213,10 @@ def _pose_split(given: Given, options: tuple[Any, ...]) -> Pose:
             start += size
             if out.size:
                 axes, layout = _strides("constant", x.shape, crop, out, x)
-                parts.append(PadProblem("pad", dtype, "constant", tuple(each[:6] for each in axes), layout, axes))
+                parts.append(PadProblem("pad", dtype, "constant", (), layout, axes))
                 places.append(at)
         layout = "rows" if all(part.layout == "rows" for part in parts) else "strided"
-        return SplitProblem("split", dtype, outer, sizes, inner, layout, tuple(parts), tuple(places))
+        return SplitProblem("split", dtype, "", ((outer, inner), sizes), layout, tuple(parts), tuple(places))
 
     return Pose(tuple(results), problem)
 

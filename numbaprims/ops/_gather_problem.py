@@ -45,21 +45,28 @@ class PadAxis(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class PadProblem(Problem):
+class GatherProblem(Problem):
+    """What all problems of the stem are known by."""
+
+    stem: ClassVar[str] = "gather"
+    kind: str
+    """"pad", "fold" (its gradient), "split", "gather", "scatter" (its gradient) or "one_hot"."""
+    dtype: str
+    mode: str
+    """Of a pad; of indices their type."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Of a pad of contiguous arrays each axis, the outermost first: size, first, kept, before, after, unit."""
+    layout: str
+    """"rows": neighbours along the innermost axis lie side by side in all arrays; "strided"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PadProblem(GatherProblem):
     """``y[i] = x[map(i)]`` along every axis, or ("fold") the gradient of x: sums over the i with one map(i).
 
     Arrays of a launch: y, x; of the gradient dx, dy.
     """
 
-    stem: ClassVar[str] = "gather"
-    kind: str
-    """"pad" or "fold"."""
-    dtype: str
-    mode: str
-    sizes: tuple[tuple[int, ...], ...]
-    """Of each axis, the outermost first: size, first, kept, before, after, unit."""
-    layout: str
-    """"rows": neighbours along the innermost axis lie side by side in both arrays; "strided"."""
     axes: tuple[PadAxis, ...] = dataclasses.field(compare=False, default=())
     value: int = dataclasses.field(compare=False, default=0)
     """The bits of the constant."""
@@ -157,6 +164,14 @@ def _runs(at: Array, start: int, axis: PadAxis) -> list[Segment]:
         found.append(((start + i) * unit, (end - i) * unit, source, step))
         i = end
     return found
+
+
+def sizes_of(
+    shape: Sequence[int], pads: Sequence[tuple[int, int]], mode: str, padded: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """`PadProblem.sizes`, whatever the strides."""
+    steps = [[math.prod(each[axis + 1 :]) for axis in range(len(shape))] for each in (padded, shape)]
+    return tuple(tuple(axis[:6]) for axis in merged(shape, pads, mode, *steps))
 
 
 def merged(

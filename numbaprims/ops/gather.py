@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims import arrays
+from numbaprims import arrays, settings
+from numbaprims.dispatch.call import device_of
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops import examples
@@ -51,6 +52,14 @@ def _whole(x: Any, name: str) -> Any:
     return cast(x, LONG_NAMES[dtype], out=library.empty(storage.shape, dtype)[0])
 
 
+def _for_device(x: Any, name: str) -> Any:
+    """An array in C order where a GPU takes it."""
+    wanted = settings.current().device
+    if type(x) is np.ndarray and wanted in (None, "cpu", "reference"):
+        return x
+    return _whole(x, name) if device_of(arrays.enter(x, name)[2]) != "cpu" else x
+
+
 def _pose_gather(given: Given, options: tuple[Any, ...]) -> Pose:
     (axis,) = options
     (x, indices), dtype = given.storages, str(given.dtypes[0])
@@ -73,7 +82,7 @@ def _pose_gather(given: Given, options: tuple[Any, ...]) -> Pose:
         # of no dimension one index; the result is in C order
         along = (inner, of[axis])
         return IndexProblem(
-            "gather", dtype, index, outer, size, indices.size, inner, layout, before=before, behind=behind, steps=along
+            "gather", dtype, index, ((outer, size, indices.size, inner),), layout, before=before, behind=behind, steps=along,
         )
 
     return Pose((Result(shape, dtype), Result((1,), "i64")), problem)
@@ -87,7 +96,7 @@ def _pose_scatter(given: Given, options: tuple[Any, ...]) -> Pose:
         raise ValueError(f"{given.words(0)} and {given.words(1)}; from axis {axis} on dy must have the indices' shape")
     shape = (*dy.shape[:axis], size, *dy.shape[axis + rank :])
     outer, inner = math.prod(dy.shape[:axis]), math.prod(dy.shape[axis + rank :])
-    made = IndexProblem("scatter", dtype, index, outer, size, indices.size, inner, "rows", skip, mean)
+    made = IndexProblem("scatter", dtype, index, ((outer, size, indices.size, inner),), "rows", skip, mean)
     return Pose((Result(shape, dtype), Result((1,), "i64")), lambda outs: made)
 
 
@@ -169,7 +178,7 @@ def gather(x: Any, indices: Any, axis: int = 0, *, out: Any = None) -> Any:
     """
     storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
     at = axis_of(axis, storage.ndim, f"x is a {arrays.describe(x)}")
-    return _checked(_gather, (x, _whole(indices, "indices")), (at,), storage.shape[at], out)
+    return _checked(_gather, (_for_device(x, "x"), _whole(indices, "indices")), (at,), storage.shape[at], out)
 
 
 def gather_backward(dy: Any, indices: Any, size: int, axis: int = 0, *, out: Any = None) -> Any:
@@ -243,7 +252,7 @@ def embedding(weight: Any, indices: Any, padding_idx: int | None = None, *, out:
     if storage.ndim != 2:
         raise ValueError(f"weight is a {arrays.describe(weight)}; it must have two dimensions")
     _skipped(padding_idx, storage.shape[0])
-    return _checked(_gather, (weight, _whole(indices, "indices")), (0,), storage.shape[0], out)
+    return _checked(_gather, (_for_device(weight, "weight"), _whole(indices, "indices")), (0,), storage.shape[0], out)
 
 
 def _skipped(padding_idx: Any, rows: int) -> int:
@@ -304,7 +313,7 @@ def _pose_one_hot(given: Given, options: tuple[Any, ...]) -> Pose:
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     outer, inner = math.prod(indices.shape[:axis]), math.prod(indices.shape[axis:])
     made = IndexProblem(
-        "one_hot", dtype, index, outer, depth, 1, inner, "rows", bits=(bits_of(off, dtype), bits_of(on, dtype))
+        "one_hot", dtype, index, ((outer, depth, 1, inner),), "rows", bits=(bits_of(off, dtype), bits_of(on, dtype))
     )
     return Pose((Result(shape, dtype),), lambda outs: made)
 
@@ -389,14 +398,16 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         padded = tuple(size + low + high for size, (low, high) in zip(shape, pads, strict=True))
         return "pad_backward", (lies(padded), tuple(shape), pads, p.mode), {}
     if p.kind == "split":
-        return "split", (lies((p.outer, sum(p.sizes), p.inner)), p.sizes, 1), {}
-    whole = np.resize(np.arange(max(1, p.size)) * 7919 % max(1, p.size), p.count).astype(LONG_NAMES[p.index])
+        (outer, inner), parts = p.sizes
+        return "split", (lies((outer, sum(parts), *(inner,) * (inner > 1))), tuple(parts), 1), {}
+    ((outer, size, count, inner),) = p.sizes
+    many = outer * inner if p.kind == "one_hot" else count
+    indices = np.resize(np.arange(max(1, size)) * 7919 % max(1, size), many).astype(LONG_NAMES[p.mode])
     if p.kind == "gather":
-        return "gather", (lies((p.outer, p.size, p.inner)), whole, 1), {}
+        return "gather", (lies((outer, size, *(inner,) * (inner > 1))), indices, 1), {}
     if p.kind == "scatter":
-        return "gather_backward", (lies((p.outer, p.count, p.inner)), whole, p.size, 1), {}
-    rows = np.resize(np.arange(max(1, p.size)), p.outer * p.inner).astype(LONG_NAMES[p.index])
-    return "one_hot", (rows.reshape(p.outer, p.inner), p.size), {"axis": 1, "dtype": LONG_NAMES[p.dtype]}
+        return "gather_backward", (lies((outer, count, inner)), indices, size, 1), {}
+    return "one_hot", (indices.reshape(outer, inner), size), {"axis": 1, "dtype": LONG_NAMES[p.dtype]}
 
 
 PROBLEMS = problems(pad, pad_backward, split, gather, gather_backward, embedding, embedding_backward, one_hot)

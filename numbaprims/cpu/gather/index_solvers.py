@@ -176,7 +176,7 @@ class Split(Rows):
         return sum(self.rows.seconds(part, target) for part in problem.parts)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        x = array(len(problem.sizes))
+        x = array(len(problem.sizes[1]))
         parts = [
             Part(self.rows.program(part, target, config), [array(at), x], [])
             for at, part in zip(problem.places, problem.parts, strict=True)
