@@ -87,6 +87,8 @@ def arguments(name):
         return (x, y) if name == "gemv" else (y, y)
     if name in FORMULAS:
         return FORMULAS[name][0]
+    if name == "one_hot":
+        return (np.arange(4), 6)
     if name == "fill":
         return (x, 0.25)
     if name.startswith("random"):

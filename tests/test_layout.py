@@ -26,7 +26,7 @@ KERNELS_NEED = {
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem", "ops._lrn_problem",
     "ops._attention_problem", "ops._ctc_problem", "ops._random_problem", "ops._rnn_problem", "ops._stack_problem",
     "ops._stack_gradient", "philox",
-    "stacks",
+    "stacks", "ops._gather_problem", "ops._gather_index_problem",
 }  # fmt: skip
 
 # tables of plain data, which import nothing of ours: everybody may

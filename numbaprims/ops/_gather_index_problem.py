@@ -9,6 +9,10 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import GatherProblem, PadAxis, PadProblem
 
 
+STATUS = 65
+"""Words of a status, the first of which is told; the others are the kernels' own."""
+
+
 @dataclasses.dataclass(frozen=True)
 class IndexProblem(GatherProblem):
     """Along an axis of `size` elements, between `outer` and `inner` others: ``y[o, j, i] = x[o, indices[j], i]``.
@@ -115,5 +119,3 @@ class SplitProblem(GatherProblem):
         outer, inner = self.sizes[0]
         sizes = f"{outer}x{sum(self.sizes[1])}x{len(self.sizes[1])}x{inner}"
         return f"numbaprims bench gather --kind split --shapes {sizes} --dtype {self.dtype}"
-
-

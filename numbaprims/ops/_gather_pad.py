@@ -228,11 +228,12 @@ def _define_split(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
 _split = Primitive("split", ("x",), _pose_split, _define_split, dtypes=tuple(DTYPES))
 
 
-def axis_of(axis: Any, rank: int, words: str) -> int:
+def axis_of(axis: Any, rank: int, **given: Any) -> int:
     """A dimension counted from the front; ValueError where there is none."""
     at = operator.index(axis)
     if not -rank <= at < rank:
-        raise ValueError(f"axis is {axis} and {words}")
+        words = (f"{name} is a {arrays.describe(x)}" for name, x in given.items())
+        raise ValueError(f"axis is {axis} and {' and '.join(words)}")
     return at % rank
 
 
@@ -262,7 +263,7 @@ def split(x: Any, sizes: Any, axis: int = 0) -> tuple[Any, ...]:
         ONNX Split; numpy.split; torch.split.
     """
     storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
-    at = axis_of(axis, storage.ndim, f"x is a {arrays.describe(x)}")
+    at = axis_of(axis, storage.ndim, x=x)
     length = storage.shape[at]
     try:
         if isinstance(sizes, (int, np.integer)):

@@ -179,10 +179,10 @@ def merged(
 ) -> tuple[PadAxis, ...]:
     """The fewest axes of a pad, whose arrays have the strides `padded` and `steps`; pads below 0 crop."""
     found: list[PadAxis] = []
-    for size, (low, high), far, step in reversed(list(zip(shape, pads, padded, steps, strict=True))):
-        first = min(size, max(0, -low))
-        kept = max(0, size - first - max(0, -high))
-        axis = PadAxis(size, first, kept, max(0, low), max(0, high), 1, far, step)
+    for length, (low, high), far, step in reversed(list(zip(shape, pads, padded, steps, strict=True))):
+        begin = min(length, max(0, -low))
+        left = max(0, length - begin - max(0, -high))
+        axis = PadAxis(length, begin, left, max(0, low), max(0, high), 1, far, step)
         if axis.size == axis.kept == axis.padded == 1:
             continue
         inner = found[-1] if found else axis
@@ -190,7 +190,8 @@ def merged(
         even = even and (far, step) == (inner.size * inner.padded_step, inner.size * inner.step)
         if even and (axis.plain or mode in ("constant", "wrap")):
             n = inner.size
-            found[-1] = PadAxis(*(n * each for each in axis[:5]), 1, inner.padded_step, inner.step)
+            size, first, kept, before, after = (n * each for each in axis[:5])
+            found[-1] = PadAxis(size, first, kept, before, after, 1, inner.padded_step, inner.step)
         elif even and len(found) == 1 and inner.padded_step == inner.step == 1:
             found[-1] = axis._replace(unit=inner.size, padded_step=1, step=1)
         else:

@@ -14,7 +14,7 @@ from numbaprims.dispatch.call import device_of
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops import examples
-from numbaprims.ops._gather_index_problem import IndexProblem
+from numbaprims.ops._gather_index_problem import STATUS, IndexProblem
 from numbaprims.ops._gather_pad import (
     axis_of,
     bits_of,
@@ -82,10 +82,17 @@ def _pose_gather(given: Given, options: tuple[Any, ...]) -> Pose:
         # of no dimension one index; the result is in C order
         along = (inner, of[axis])
         return IndexProblem(
-            "gather", dtype, index, ((outer, size, indices.size, inner),), layout, before=before, behind=behind, steps=along,
+            "gather",
+            dtype,
+            index,
+            ((outer, size, indices.size, inner),),
+            layout,
+            before=before,
+            behind=behind,
+            steps=along,
         )
 
-    return Pose((Result(shape, dtype), Result((1,), "i64")), problem)
+    return Pose((Result(shape, dtype), Result((STATUS,), "i64")), problem)
 
 
 def _pose_scatter(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -97,7 +104,7 @@ def _pose_scatter(given: Given, options: tuple[Any, ...]) -> Pose:
     shape = (*dy.shape[:axis], size, *dy.shape[axis + rank :])
     outer, inner = math.prod(dy.shape[:axis]), math.prod(dy.shape[axis + rank :])
     made = IndexProblem("scatter", dtype, index, ((outer, size, indices.size, inner),), "rows", skip, mean)
-    return Pose((Result(shape, dtype), Result((1,), "i64")), lambda outs: made)
+    return Pose((Result(shape, dtype), Result((STATUS,), "i64")), lambda outs: made)
 
 
 def _define_gather(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
@@ -119,7 +126,9 @@ _embed_back = Primitive("embedding_backward", ("dy", "indices"), _pose_scatter, 
 
 def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, ...], size: int, out: Any) -> Any:
     """A call whose second result says whether all indices are in range."""
-    scattered = out is not None and not (out if type(out) is np.ndarray else arrays.enter(out, "out")[0]).flags.c_contiguous
+    scattered = (
+        out is not None and not (out if type(out) is np.ndarray else arrays.enter(out, "out")[0]).flags.c_contiguous
+    )
     result, status = primitive(given, options, (), None if scattered else out)
     place = int(status[0]) if type(status) is np.ndarray else _place(status)
     if place >= 0:
@@ -177,7 +186,7 @@ def gather(x: Any, indices: Any, axis: int = 0, *, out: Any = None) -> Any:
         ONNX Gather; numpy.take; torch.index_select.
     """
     storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
-    at = axis_of(axis, storage.ndim, f"x is a {arrays.describe(x)}")
+    at = axis_of(axis, storage.ndim, x=x)
     return _checked(_gather, (_for_device(x, "x"), _whole(indices, "indices")), (at,), storage.shape[at], out)
 
 
@@ -210,7 +219,7 @@ def gather_backward(dy: Any, indices: Any, size: int, axis: int = 0, *, out: Any
     """
     storage, at = arrays.enter(dy, "dy")[0], operator.index(axis)
     rank = storage.ndim - arrays.enter(indices, "indices")[0].ndim + 1
-    at = axis_of(at, max(1, rank), f"dy is a {arrays.describe(dy)} and indices a {arrays.describe(indices)}")
+    at = axis_of(at, max(1, rank), dy=dy, indices=indices)
     return _back(_scatter, dy, indices, size, (at, -1, False), out)
 
 
@@ -300,7 +309,9 @@ def embedding_backward(
     skip = _skipped(padding_idx, operator.index(num_embeddings))
     storage, taken = arrays.enter(dy, "dy")[0], arrays.enter(indices, "indices")[0]
     if storage.ndim != taken.ndim + 1:
-        raise ValueError(f"dy is a {arrays.describe(dy)} and indices a {arrays.describe(indices)}; dy has one axis more")
+        raise ValueError(
+            f"dy is a {arrays.describe(dy)} and indices a {arrays.describe(indices)}; dy has one axis more"
+        )
     return _back(_embed_back, dy, indices, num_embeddings, (0, skip, bool(scale_grad_by_freq)), out)
 
 
@@ -363,7 +374,7 @@ def one_hot(
     storage, length = arrays.enter(indices, "indices")[0], operator.index(depth)
     if length < 0:
         raise ValueError(f"depth is {depth}; it must be 0 at least")
-    at = axis_of(axis, storage.ndim + 1, f"indices is a {arrays.describe(indices)}")
+    at = axis_of(axis, storage.ndim + 1, indices=indices)
     name = arrays.dtype_name(dtype, "dtype")
     given = (_whole(indices, "indices"),)
     options = (length, at, on_value, off_value, name)

@@ -61,8 +61,8 @@ def gather(x: Array, indices: Array, axis: int) -> tuple[Array, Array]:
     size = x.shape[axis]
     bad = np.flatnonzero((indices.ravel() < -size) | (indices.ravel() >= size))
     if len(bad):
-        return np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])), bad[:1].astype(float)
-    return np.take(x, indices, axis) if indices.size else np.zeros(0), np.array([-1.0])
+        return np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])), np.full(65, bad[0], float)
+    return np.take(x, indices, axis) if indices.size else np.zeros(0), np.full(65, -1.0)
 
 
 def scatter(dy: Array, indices: Array, size: int, axis: int, skip: int, mean: bool) -> tuple[Array, Array]:
@@ -77,10 +77,15 @@ def scatter(dy: Array, indices: Array, size: int, axis: int, skip: int, mean: bo
         for j, k in enumerate(flat):
             if k != skip:
                 dx[k] += rows[j] / (np.count_nonzero(flat == k) if mean else 1)
-    return np.moveaxis(dx, 0, axis), bad[:1].astype(float) if len(bad) else np.array([-1.0])
+    return np.moveaxis(dx, 0, axis), np.full(65, bad[0], float) if len(bad) else np.full(65, -1.0)
 
 
 def one_hot(indices: Array, depth: int, axis: int, on: float, off: float) -> Array:
     """y"""
     places = np.where(indices < 0, indices + depth, indices)
-    return np.where(np.expand_dims(places, axis) == np.expand_dims(np.arange(depth), [d for d in range(indices.ndim + 1) if d != axis]), on, off)
+    return np.where(
+        np.expand_dims(places, axis)
+        == np.expand_dims(np.arange(depth), [d for d in range(indices.ndim + 1) if d != axis]),
+        on,
+        off,
+    )

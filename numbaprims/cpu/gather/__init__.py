@@ -5,7 +5,6 @@ from __future__ import annotations
 from numbaprims.cpu import target
 from numbaprims.cpu.gather import index_solvers, solvers
 
-
 SOLVERS = (*solvers.SOLVERS, *index_solvers.SOLVERS)
 
 

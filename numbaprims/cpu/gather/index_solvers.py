@@ -13,22 +13,24 @@ from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, R
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops._gather_index_problem import IndexProblem
+from numbaprims.ops._gather_index_problem import STATUS, IndexProblem
 from numbaprims.ops._gather_problem import PadAxis
 
 #: Indices of a tile at least, and such tiles at most: every tile behind them looks at all of their flags.
-INDICES, MOST = 4096, 64
+INDICES, MOST = 4096, STATUS - 1
 
 
-def _tables(problem: IndexProblem, step: int, indices: int) -> tuple[Run, dict[str, Any], int, int]:
-    """(the phase that makes the table, what later ones take of it, its bytes, tiles); `indices` is their array."""
+def _tables(problem: IndexProblem, step: int, stored: bool = True) -> tuple[Run, dict[str, Any], int, int]:
+    """(the phase that looks at the indices, what later ones take of it, its bytes, tiles); `stored`: with a table."""
     tile = max(INDICES, -(-problem.count // MOST))
     tiles = max(1, -(-problem.count // tile))
-    size = -(-(tiles + problem.count) * 8 // 64) * 64
-    given = {"flags": Bind(SCRATCH), "table": Bind(SCRATCH, 8 * tiles), "status": array(1), "tiles": tiles}
+    size = -(-problem.count * 8 // 64) * 64
+    given: dict[str, Any] = {"flags": array(1, 8), "status": array(1), "tiles": tiles}
+    if stored:
+        given["table"] = Bind(SCRATCH)
     ints = {"count": problem.count, "size": problem.size, "along": step, "tile": tile}
-    binds = {"indices": array(indices), "flags": given["flags"], "table": given["table"]}
-    run = Run((Phase(make_table(problem.index), tiles, 1),), (Block(ARGS, ints, binds),))
+    binds = {"indices": array(3)} | {name: each for name, each in given.items() if name in ("flags", "table")}
+    run = Run((Phase(make_table(problem.index, stored), tiles, 1),), (Block(ARGS, ints, binds),))
     return run, given, size, tiles
 
 
@@ -52,9 +54,8 @@ class Gather(Rows):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p: IndexProblem = problem
         to, of = p.steps
-        run, given, size, _ = _tables(p, of, 3)
-        before, _ = loops_of(p.before, "constant")
         if p.layout == "rows" and len(p.behind) < 2 and len(p.before) < 2 and not self.single:
+            run, given, _, _ = _tables(p, of, stored=False)
             outer = p.before[0] if p.before else PadAxis(1, 0, 1, 0, 0, 1, 0, 0)
             # as many tiles as workers can share
             each = p.inner * DTYPES[p.dtype].itemsize
@@ -64,14 +65,17 @@ class Gather(Rows):
             ints = {
                 "count": p.count, "band": band, "bands": bands, "tiles": given["tiles"], "x_outer": outer.step,
                 "out_outer": outer.padded_step, "out_step": to, "inner": p.inner, "far": int(x_bytes > target.l2 // 2),
+                "size": p.size, "along": of,
             }  # fmt: skip
             binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
-            binds |= {"out": array(0), "x": array(2)}
+            binds |= {"out": array(0), "x": array(2), "indices": array(3)}
             tiles, work = outer.size * bands, self.seconds(p, target)
-            kernel = make_take(DTYPES[p.dtype].itemsize, target.vector_bytes)
+            kernel = make_take(DTYPES[p.dtype].itemsize, p.index, target.vector_bytes)
             phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
             parallel = work > WORTH * target.rates.wake
-            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), shared=size, parallel=parallel)
+            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), parallel=parallel)
+        run, given, size, _ = _tables(p, of)
+        before, _ = loops_of(p.before, "constant")
         inner = p.behind[-1] if p.behind else PadAxis(1, 0, 1, 0, 0, 1, 1, 1)
         behind, _ = loops_of(p.behind[:-1], "constant")
         loops = [*(before if p.before else []), p.count, to, 0, GIVEN, *(behind if p.behind[:-1] else [])]
@@ -104,7 +108,7 @@ class Scatter(Rows):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p: IndexProblem = problem
-        run, given, size, tiles = _tables(p, 1, 3)
+        run, given, size, tiles = _tables(p, 1)
         binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
         binds |= {"starts": Bind(SCRATCH, size), "order": Bind(SCRATCH, size + 8 * (p.size + 2))}
         shared = size + 8 * (p.size + 2 + p.count)

@@ -11,7 +11,7 @@ import functools
 from numba.core import types
 
 from numbaprims.cpu.gather.kernels import copy, fill, first_bad
-from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
     advance,
@@ -34,17 +34,17 @@ from numbaprims.dtypes import DTYPES
 ARGS = Arguments(
     arrays=("out", "x", "indices", "table", "flags", "status", "starts", "order"),
     ints=(
-        "count", "size", "along", "tile", "tiles", "inner", "outer", "band", "bands", "skip", "mean", "x_step", "out_step",
+        "count", "size", "along", "tile", "tiles", "inner", "outer", "band", "bands", "skip", "mean", "out_step",
         "x_outer", "out_outer", "on", "off", "far",
     ),
 )  # fmt: skip
 
 
 @functools.cache
-def make_table(index: str) -> RangeKernel:
-    """The place of each index, in elements, and of each tile the first that is out of range."""
+def make_table(index: str, stored: bool) -> RangeKernel:
+    """Of each tile of indices the first that is out of range; `stored`: the place of each, in elements."""
 
-    @range_kernel("gather_table", ARGS.types(indices=index, table="i64", flags="i64"), spec=(index,))
+    @range_kernel("gather_table", ARGS.types(indices=index, table="i64", flags="i64"), spec=(index, stored))
     def table(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         size, along = args.size, args.along
         for tile in range(lo, hi):
@@ -54,7 +54,8 @@ def make_table(index: str) -> RangeKernel:
                 i = types.int64(load_scalar(args.indices, j))
                 i += size & (i >> 63)
                 wrong |= i | (size - 1 - i)
-                store_scalar(args.table, j, i * along)
+                if stored:
+                    store_scalar(args.table, j, i * along)
             if wrong < 0:
                 for j in range(end - 1, begin - 1, -1):
                     i = load_scalar(args.indices, j)
@@ -65,21 +66,29 @@ def make_table(index: str) -> RangeKernel:
     return table
 
 
+@helper
+def place(indices, j, length, along):  # type: ignore[no-untyped-def]
+    """Where the elements of an index lie."""
+    i = types.int64(load_scalar(indices, j))
+    return (i + (length & (i >> 63))) * along
+
+
 @functools.cache
-def make_take(size: int, vector_bytes: int) -> RangeKernel:
-    """Runs of elements of `size` bytes by a table, for each row of x; runs of one element where `inner` is 1."""
+def make_take(size: int, index: str, vector_bytes: int) -> RangeKernel:
+    """Runs of elements of `size` bytes by indices, for each row of x; of one element where `inner` is 1."""
     elem, W, BYTES, LINE, AHEAD = f"u{8 * size}", vector_bytes // size, size, 64 // size, 12
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
-    kinds = ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64")
+    kinds = ARGS.types(out=elem, x=elem, indices=index, flags="i64", status="i64")
 
-    @range_kernel("gather_take", kinds, spec=(size, vector_bytes))
+    @range_kernel("gather_take", kinds, spec=(size, index, vector_bytes))
     def take(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         bad = first_bad(args.flags, args.tiles)
         if lo == 0:
             store_scalar(args.status, 0, bad)
         if bad >= 0:
             hi = lo
-        inner, out_step, source, target, table = args.inner, args.out_step, args.x, args.out, args.table
+        inner, out_step, source, target = args.inner, args.out_step, args.x, args.out
+        indices, length, along = args.indices, args.size, args.along
         # of rows in caches a prefetch costs what it saves; the first lines are enough for the hardware to go on
         asked = min(inner, 4 * LINE) if args.far else 0
         for tile in range(lo, hi):
@@ -90,23 +99,23 @@ def make_take(size: int, vector_bytes: int) -> RangeKernel:
             j = begin
             if inner == 1:
                 while j + 4 <= end:
-                    a, b = load_scalar(x, load_scalar(table, j)), load_scalar(x, load_scalar(table, j + 1))
-                    c, d = load_scalar(x, load_scalar(table, j + 2)), load_scalar(x, load_scalar(table, j + 3))
+                    a, b = load_scalar(x, place(indices, j, length, along)), load_scalar(x, place(indices, j + 1, length, along))
+                    c, d = load_scalar(x, place(indices, j + 2, length, along)), load_scalar(x, place(indices, j + 3, length, along))
                     store_scalar(out, j * out_step, a)
                     store_scalar(out, (j + 1) * out_step, b)
                     store_scalar(out, (j + 2) * out_step, c)
                     store_scalar(out, (j + 3) * out_step, d)
                     j += 4
                 while j < end:
-                    store_scalar(out, j * out_step, load_scalar(x, load_scalar(table, j)))
+                    store_scalar(out, j * out_step, load_scalar(x, place(indices, j, length, along)))
                     j += 1
             else:
                 while j < end:
                     if j + AHEAD < end:
-                        next = advance(x, load_scalar(table, j + AHEAD))
+                        next = advance(x, place(indices, j + AHEAD, length, along))
                         for k in range(0, asked, LINE):
                             prefetch(next, k, 3)
-                    copy(out, j * out_step, inner, x, load_scalar(table, j), W, A, B, C, D, BYTES)
+                    copy(out, j * out_step, inner, x, place(indices, j, length, along), W, A, B, C, D, BYTES)
                     j += 1
 
     return take
@@ -159,7 +168,10 @@ def make_sums(dtype: str, W: int) -> RangeKernel:
             begin = (tile - outer * args.bands) * args.band
             for r in range(begin, min(args.size, begin + args.band)):
                 first, end = load_scalar(args.starts, r), load_scalar(args.starts, r + 1)
-                out, dy = advance(args.out, (outer * args.size + r) * inner), advance(args.x, outer * args.count * inner)
+                out, dy = (
+                    advance(args.out, (outer * args.size + r) * inner),
+                    advance(args.x, outer * args.count * inner),
+                )
                 share = splat(scalar(1.0 / (end - first) if args.mean and end > first else 1.0, acc), W)
                 d = 0
                 while d + 4 * W <= inner:

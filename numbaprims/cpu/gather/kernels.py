@@ -145,7 +145,11 @@ def make_rows(size: int, vector_bytes: int, single: bool) -> RangeKernel:
     BYTES = size
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
 
-    @range_kernel("gather_rows", ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"), spec=(size, vector_bytes, single))
+    @range_kernel(
+        "gather_rows",
+        ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"),
+        spec=(size, vector_bytes, single),
+    )
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         value = load_scalar(pointer_from_address(args.value, elem), 0)
         loops, last_loop = args.loops, args.plan_loops + 8 * LOOP * (args.loops - 1)
@@ -233,11 +237,13 @@ def side(out, start, count, x, source, step, value, none, W, A, B, C, D, BYTES):
 
 @functools.cache
 def make_framed(size: int, vector_bytes: int) -> RangeKernel:
-    """Contiguous rows of three segments, something before and something after x: all but pads of more than x is long."""
+    """Contiguous rows of three segments, what stands before x, x, and what stands behind: most pads are such."""
     elem, W, BYTES = f"u{8 * size}", vector_bytes // size, size
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
 
-    @range_kernel("gather_framed", ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"), spec=(size, vector_bytes))
+    @range_kernel(
+        "gather_framed", ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"), spec=(size, vector_bytes)
+    )
     def framed(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         value = load_scalar(pointer_from_address(args.value, elem), 0)
         loops, last_loop = args.loops, args.plan_loops + 8 * LOOP * (args.loops - 1)

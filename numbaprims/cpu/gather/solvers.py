@@ -70,7 +70,12 @@ class Rows(Solver):
         ends, filled = [0], 0
         for at, (_, count, _, _) in enumerate(parts):
             filled += count
-            if problem.rows < ROWS_ENOUGH and not framed and (filled >= PIECE or at == len(parts) - 1) or at == len(parts) - 1:
+            if (
+                problem.rows < ROWS_ENOUGH
+                and not framed
+                and (filled >= PIECE or at == len(parts) - 1)
+                or at == len(parts) - 1
+            ):
                 ends.append(at + 1)
                 filled = 0
         pieces = len(ends) - 1
@@ -83,8 +88,8 @@ class Rows(Solver):
         pieces_at, value = np.array(ends, np.int64), np.array([bits], np.uint64)
         ints = {
             "loops": len(loops) // LOOP, "segments": len(parts), "pieces": pieces, "plan_loops": places.ctypes.data,
-            "plan_segments": words.ctypes.data, "plan_pieces": pieces_at.ctypes.data, "rows": problem.rows, "band": band,
-            "out_step": inner.padded_step, "x_step": inner.step, "value": value.ctypes.data,
+            "plan_segments": words.ctypes.data, "plan_pieces": pieces_at.ctypes.data, "rows": problem.rows,
+            "band": band, "out_step": inner.padded_step, "x_step": inner.step, "value": value.ctypes.data,
         }  # fmt: skip
         work = self.seconds(problem, target)
         kernel = make_framed(size, target.vector_bytes) if framed else make_rows(size, target.vector_bytes, self.single)
@@ -160,7 +165,8 @@ class Fold(Solver):
                 tables.append(np.concatenate([starts, order * axis.padded_step]).astype(np.int64))
                 loops[-1] = tables[-1].ctypes.data
         # in the place of x its element behind those that are cropped
-        words = np.array([(a, n, of - inner.first * inner.unit, step) for a, n, of, step in parts] or [0], np.int64)
+        offset = inner.first * inner.unit
+        words = np.array([(a, n, of - offset, step) for a, n, of, step in parts] or [(0,) * 4], np.int64)
         places, width = np.array(loops or [1, 0, 0, 0], np.int64), inner.padded * inner.unit
         rows = problem.rows
         each = -(-width * DTYPES[acc].itemsize // 64) * 64
@@ -174,7 +180,9 @@ class Fold(Solver):
             "each": each // DTYPES[acc].itemsize,
         }  # fmt: skip
         W = 1 if self.single else lanes(acc, target.vector_bytes)
-        phase = Phase(make_fold(problem.dtype, W), tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        phase = Phase(
+            make_fold(problem.dtype, W), tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
+        )
         binds = {"out": array(0), "x": array(1), "line": Bind(SCRATCH)}
         return Program(
             (Run((phase,), (Block(ARGS, ints, binds),)),), worker=each, parallel=work > WORTH * target.rates.wake,

@@ -73,7 +73,13 @@ def make_pad(size: int, mode: str) -> GpuKernel:
             rest, i2 = _split(rest, n2)
             i0, i1 = _split(rest, n1)
             to = I(i0 * o0 + i1 * o1 + i2 * o2 + i3 * o3 + i4 * o4)
-            j0, j1, j2, j3, j4 = place(i0, b0, k0), place(i1, b1, k1), place(i2, b2, k2), place(i3, b3, k3), place(i4, b4, k4)
+            j0, j1, j2, j3, j4 = (
+                place(i0, b0, k0),
+                place(i1, b1, k1),
+                place(i2, b2, k2),
+                place(i3, b3, k3),
+                place(i4, b4, k4),
+            )
             if mode == "constant" and min(min(min(j0, j1), min(j2, j3)), j4) < 0:
                 out[to] = T(value)
             else:
