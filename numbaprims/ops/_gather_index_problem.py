@@ -8,7 +8,6 @@ import math
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import GatherProblem, PadAxis, PadProblem
 
-
 STATUS = 65
 """Words of a status, the first of which is told; the others are the kernels' own."""
 

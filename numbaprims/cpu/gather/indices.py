@@ -99,8 +99,14 @@ def make_take(size: int, index: str, vector_bytes: int) -> RangeKernel:
             j = begin
             if inner == 1:
                 while j + 4 <= end:
-                    a, b = load_scalar(x, place(indices, j, length, along)), load_scalar(x, place(indices, j + 1, length, along))
-                    c, d = load_scalar(x, place(indices, j + 2, length, along)), load_scalar(x, place(indices, j + 3, length, along))
+                    a, b = (
+                        load_scalar(x, place(indices, j, length, along)),
+                        load_scalar(x, place(indices, j + 1, length, along)),
+                    )
+                    c, d = (
+                        load_scalar(x, place(indices, j + 2, length, along)),
+                        load_scalar(x, place(indices, j + 3, length, along)),
+                    )
                     store_scalar(out, j * out_step, a)
                     store_scalar(out, (j + 1) * out_step, b)
                     store_scalar(out, (j + 2) * out_step, c)
