@@ -44,6 +44,7 @@ PROBES = {
     ],
 }  # fmt: skip
 
+PROBES["gather"] = [("one_hot", (np.arange(4), 6), {})]
 PROBES["random"] = [(f"random_{kind}", (100,), {"seed": 1}) for kind in ("uniform", "normal")]
 #: Those of the primitives that are formulas, and of recurrent networks: the calls of the contract suite, in float32.
 FORMULAS = {}

@@ -92,6 +92,7 @@ LOSSES = ("CTCLoss",)
 OF_INDICES = ("Embedding",)
 #: Those that give several tensors: test_frontends_torch_recurrent.py.
 RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
+ELSEWHERE = (*LOSSES, *OF_INDICES, *RECURRENT)
 
 
 @pytest.mark.cpu  # minutes in the emulator

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from numbaprims.cpu import target
-from numbaprims.cpu.gather import index_solvers, solvers
-
-SOLVERS = (*solvers.SOLVERS, *index_solvers.SOLVERS)
+from numbaprims.cpu.gather.index_solvers import SOLVERS as SOLVERS
 
 
 def warm_specs() -> list[tuple[str, tuple[object, ...]]]:

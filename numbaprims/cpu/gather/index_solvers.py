@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from numbaprims.cpu.gather.indices import ARGS, make_one_hot, make_sort, make_sums, make_table, make_take
 from numbaprims.cpu.gather.kernels import GIVEN
-from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Naive, Rows, loops_of
+from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Fold, Rows, loops_of
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config
+from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_index_problem import STATUS, IndexProblem
 from numbaprims.ops._gather_problem import PadAxis
@@ -85,13 +85,6 @@ class Gather(Rows):
         )  # fmt: skip
 
 
-class NaiveGather(Gather):
-    """An element at a time, wherever they lie."""
-
-    name = "naive_gather"
-    single = True
-
-
 class Scatter(Rows):
     """The gradient of a gather: indices sorted by counting, then the sum of each row's in their order."""
 
@@ -125,13 +118,6 @@ class Scatter(Rows):
         phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
         parallel = work > WORTH * target.rates.wake
         return Program((run, sort, Run((phase,), (Block(ARGS, ints, binds),))), shared=shared, parallel=parallel)
-
-
-class NaiveScatter(Scatter):
-    """An element at a time."""
-
-    name = "naive_scatter"
-    single = True
 
 
 class OneHot(Rows):
@@ -174,7 +160,7 @@ class Split(Rows):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.kind != "split":
             return "it is for parts of an array"
-        return None if self.rows.single or problem.layout == "rows" else "neighbours do not lie side by side"
+        return None if self.single or problem.layout == "rows" else "neighbours do not lie side by side"
 
     def seconds(self, problem: Any, target: Any) -> float:
         return sum(self.rows.seconds(part, target) for part in problem.parts)
@@ -188,11 +174,49 @@ class Split(Rows):
         return join(parts)
 
 
-class NaiveSplit(Split):
-    """An element at a time."""
-
-    name = "naive_split"
-    rows = Naive()
+class _SlowRows(Rows):
+    single = True
 
 
-SOLVERS = (Gather(), Scatter(), OneHot(), Split(), NaiveGather(), NaiveScatter(), NaiveSplit())
+class _SlowFold(Fold):
+    single = True
+
+
+class _SlowGather(Gather):
+    single = True
+
+
+class _SlowScatter(Scatter):
+    single = True
+
+
+class _SlowOneHot(OneHot):
+    single = True
+
+
+class _SlowSplit(Split):
+    single = True
+    rows = _SlowRows()
+
+
+class Naive(Solver):
+    """An element at a time, wherever they lie."""
+
+    name = "naive"
+    _ways: ClassVar[dict[str, Solver]] = {
+        "pad": _SlowRows(), "fold": _SlowFold(), "gather": _SlowGather(), "scatter": _SlowScatter(),
+        "one_hot": _SlowOneHot(), "split": _SlowSplit(),
+    }  # fmt: skip
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        elements = float(problem.bytes_moved()) / DTYPES[problem.dtype].itemsize
+        return float(self._ways[problem.kind].estimate(problem, target) + target.rates.cycles(8 * elements))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        return self._ways[problem.kind].program(problem, target, config)
+
+
+SOLVERS = (Rows(), Fold(), Gather(), Scatter(), OneHot(), Split(), Naive())

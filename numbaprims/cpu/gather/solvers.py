@@ -188,23 +188,3 @@ class Fold(Solver):
             (Run((phase,), (Block(ARGS, ints, binds),)),), worker=each, parallel=work > WORTH * target.rates.wake,
             keep=(words, places, *tables),
         )  # fmt: skip
-
-
-class NaiveFold(Fold):
-    """The same, an element at a time, wherever they lie."""
-
-    name = "naive_fold"
-    single = True
-
-
-class Naive(Rows):
-    """An element at a time, wherever they lie."""
-
-    name = "naive"
-    single = True
-
-    def why_not(self, problem: Any, target: Any) -> str | None:
-        return None if problem.kind == "pad" else "it is for pads"
-
-
-SOLVERS = (Rows(), Fold(), Naive(), NaiveFold())
