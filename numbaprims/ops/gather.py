@@ -46,10 +46,16 @@ def _whole(x: Any, name: str) -> Any:
         storage = arrays.enter(x, name)[0]
         if storage.flags.c_contiguous:
             return x
+    storage, dtype, library = arrays.enter(x, name)
+    return _copied(x, dtype, library.empty(storage.shape, dtype)[0])
+
+
+def _copied(x: Any, dtype: str, out: Any) -> Any:
+    """x in another order; no call that `explain` and `find` are asked for."""
     from numbaprims.ops.tensor import cast
 
-    storage, dtype, library = arrays.enter(x, name)
-    return cast(x, LONG_NAMES[dtype], out=library.empty(storage.shape, dtype)[0])
+    with settings.trial(None):
+        return cast(x, LONG_NAMES[dtype], out=out)
 
 
 def _for_device(x: Any, name: str) -> Any:
@@ -138,13 +144,11 @@ def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, .
         raise IndexError(f"indices{list(where)} is {bad}; of {size} elements the indices are {-size} to {size - 1}")
     if not scattered:
         return result
-    from numbaprims.ops.tensor import cast
-
     storage, dtype, library = arrays.enter(result, "y")
     target = arrays.check_out(out, storage.shape, dtype, library=library)
     named = [(arrays.enter(x, name)[0], name, False) for x, name in zip(given, primitive.inputs, strict=True)]
     arrays.check_overlap(target, named)
-    return cast(result, LONG_NAMES[dtype], out=out)
+    return _copied(result, dtype, out)
 
 
 def _place(status: Any) -> int:
@@ -380,12 +384,10 @@ def one_hot(
     options = (length, at, on_value, off_value, name)
     if out is None or arrays.enter(out, "out")[0].flags.c_contiguous:
         return _one_hot(given, options, (), out)
-    from numbaprims.ops.tensor import cast
-
     shape = (*storage.shape[:at], length, *storage.shape[at:])
     target = arrays.check_out(out, shape, name, library=arrays.enter(indices, "indices")[2])
     arrays.check_overlap(target, [(storage, "indices", False)])
-    return cast(_one_hot(given, options), LONG_NAMES[name], out=out)
+    return _copied(_one_hot(given, options), name, out)
 
 
 # ---------------------------------------------------------------- find and tune

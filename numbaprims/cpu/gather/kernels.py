@@ -50,7 +50,7 @@ def first_bad(flags, tiles):  # type: ignore[no-untyped-def]
 
 @helper
 def fill(out, start, count, value, W, A, B, C, D):  # type: ignore[no-untyped-def]
-    """count neighbours that are all alike; ends overlap, which takes no masks (those of 1 to 15 lanes cost 30 cycles
+    """count neighbours that are all alike; ends overlap, which takes no masks (pads of 28 x 28 pixels are 11 % faster
     on Zen 4)."""
     if count >= W:
         vector, end = splat(value, W), start + count
