@@ -7,7 +7,7 @@ from helpers import caller_array, forced, printed_with_threads
 import numbaprims
 from numbaprims.dispatch import registry
 
-TYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_)
+TYPES = (np.float64, np.float32, np.float16, np.int64, np.int8, np.bool_)
 MODES = ("constant", "reflect", "edge", "wrap")
 
 
