@@ -118,6 +118,16 @@ from numbaprims.ops.ctc import (
     ctc_loss as ctc_loss,
     ctc_loss_backward as ctc_loss_backward,
 )
+from numbaprims.ops.gather import (
+    embedding as embedding,
+    embedding_backward as embedding_backward,
+    gather as gather,
+    gather_backward as gather_backward,
+    one_hot as one_hot,
+    pad as pad,
+    pad_backward as pad_backward,
+    split as split,
+)
 from numbaprims.ops.gemm import gemm as gemm, linear as linear
 from numbaprims.ops.gemv import gemv as gemv
 from numbaprims.ops.ger import ger as ger

@@ -36,6 +36,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "resize": ("resize", "resize_backward"),
     "reduce": ("reduce",),
     "tensor": ("binary", "where", "scale", "fill", "cast", "transform", "concat"),
+    "gather": (
+        "gather", "gather_backward", "embedding", "embedding_backward", "one_hot", "pad", "pad_backward", "split",
+    ),
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),

@@ -7,6 +7,7 @@ A call is made for a dtype: arrays of float64 that stand in it are converted, in
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gather_cases
 import norm_cases
 import numpy as np
 import tensor_cases
@@ -229,6 +230,7 @@ for _label, _activation in _ENDINGS.items():
 
 norm_cases.add_to(add)
 tensor_cases.add_to(add, _SOFTMAX)
+gather_cases.add_to(add)
 
 # ---------------------------------------------------------------- pooling
 

@@ -44,6 +44,7 @@ PROBES = {
     ],
 }  # fmt: skip
 
+PROBES["gather"] = [("one_hot", (np.arange(4), 6), {})]
 PROBES["random"] = [(f"random_{kind}", (100,), {"seed": 1}) for kind in ("uniform", "normal")]
 #: Those of the primitives that are formulas, and of recurrent networks: the calls of the contract suite, in float32.
 FORMULAS = {}
@@ -87,6 +88,8 @@ def arguments(name):
         return (x, y) if name == "gemv" else (y, y)
     if name in FORMULAS:
         return FORMULAS[name][0]
+    if name == "one_hot":
+        return (np.arange(4), 6)
     if name == "fill":
         return (x, 0.25)
     if name.startswith("random"):

@@ -217,7 +217,7 @@ def test_in_place_gives_the_same_bits(function):
 def test_what_cannot_be_computed_is_refused(function):
     call = of(function)
     args, words = made(call, "f32")
-    if function in ("cast", "transform"):
+    if function in ("cast", "transform", "gather", "embedding", "pad", "split"):
         pytest.skip("it takes every type")
     refused = np.int64 if function == "binary" else np.int32
     with pytest.raises(TypeError, match="takes float64, float32, float16, bfloat16"):
@@ -309,6 +309,11 @@ GRADIENTS = {
     "nll_loss": (lambda dy, args, y, words: numbaprims.nll_loss_backward(dy, *args, **words), 1),
     "lrn": (lambda dy, args, y, words: numbaprims.lrn_backward(dy, *args, **words), 1),
     "resize": (lambda dy, args, y, words: numbaprims.resize_backward(dy, args[0].shape, **words), 1),
+    "gather": (
+        lambda dy, args, y, words: numbaprims.gather_backward(dy, args[1], args[0].shape[args[2]], args[2]), 1,
+    ),
+    "embedding": (lambda dy, args, y, words: numbaprims.embedding_backward(dy, args[1], len(args[0]), **words), 1),
+    "pad": (lambda dy, args, y, words: numbaprims.pad_backward(dy, args[0].shape, *args[1:]), 1),
     "ctc_loss": (lambda dy, args, y, words: numbaprims.ctc_loss_backward(dy, *args, **words), 1),
     "max_pool": (lambda dy, args, y, words: numbaprims.max_pool_backward(dy, *args, **words), 1),
     "avg_pool": (
@@ -378,10 +383,18 @@ def test_gradients_are_those_of_finite_differences(call):
 
 
 def test_every_function_is_held_to_it():
-    stems = (*ENGINES, "stack", "rnn", "lrn", "resize", "random", "attention", "ctc")
+    stems = (*ENGINES, "stack", "rnn", "lrn", "resize", "random", "attention", "ctc", "gather")
     # random numbers are functions of no array; fill writes its argument, concat is many calls of cast; labels are no
-    # numbers: test_random.py, test_tensor.py, test_ctc.py
-    own = ("random_uniform", "random_normal", "fill", "concat", "ctc_greedy_decode", "ctc_beam_search_decode")
+    # numbers: test_random.py, test_tensor.py, test_ctc.py; one_hot takes no floats: test_gather.py
+    own = (
+        "random_uniform",
+        "random_normal",
+        "fill",
+        "concat",
+        "ctc_greedy_decode",
+        "ctc_beam_search_decode",
+        "one_hot",
+    )
     assert sorted(name for stem in stems for name in PUBLIC[stem] if name not in own) == FUNCTIONS
     with_gradient = {name for name in FUNCTIONS if f"{name}_backward" in FUNCTIONS}
     trained = {name for name in (*GRADIENTS, *TRAINED) if name.endswith("_train")}

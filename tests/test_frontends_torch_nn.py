@@ -88,12 +88,17 @@ MODULES = {
 
 #: Whose gradient torch gives for inputs that are log-probabilities only: test_frontends_torch_losses.py.
 LOSSES = ("CTCLoss",)
+#: Whose input has no gradient: test_frontends_torch_places.py.
+OF_INDICES = ("Embedding",)
 #: Those that give several tensors: test_frontends_torch_recurrent.py.
 RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
+ELSEWHERE = (*LOSSES, *OF_INDICES, *RECURRENT)
 
 
 @pytest.mark.cpu  # minutes in the emulator
-@pytest.mark.parametrize("name", [name for name in nbt.nn.__all__ if name not in ("replace", *LOSSES, *RECURRENT)])
+@pytest.mark.parametrize(
+    "name", [name for name in nbt.nn.__all__ if name not in ("replace", *LOSSES, *OF_INDICES, *RECURRENT)]
+)
 def test_module(name):
     for args, kwargs, shape, *more in MODULES.get(name, [((), {}, (3, 4))]):
         theirs = getattr(torch.nn, name)(*args, **kwargs)

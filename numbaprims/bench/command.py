@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_words,
         metavar="SUITE|MxNxK,...",
         help="suites or shapes (gemm MxNxK; gemv, ger, softmax, norm MxN; conv NxCxHxWxKxRxS, batch_norm, norm "
-        "NxCxHxW, pooling NxCxHxWxRxS, stack NxCxHxWxBLOCKS, lrn NxCxHxWxS, "
-        "resize NxCxDxHxWxZxRxS, rnn TxNxIxH); `all` for every suite",
+        "NxCxHxW, pooling NxCxHxWxRxS, stack NxCxHxWxBLOCKS, lrn NxCxHxWxS, resize NxCxDxHxWxZxRxS, rnn TxNxIxH, "
+        "gather NxMxJxI or NxCxHxWxP); `all` for every suite",
     )
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(

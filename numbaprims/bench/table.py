@@ -26,6 +26,7 @@ RIVALS = {
     "ctc": ("torch",),
     "reduce": ("torch", "numpy"),
     "tensor": ("torch", "numpy"),
+    "gather": ("torch", "onnxruntime", "numpy"),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),
@@ -43,7 +44,7 @@ def rates(stem: str) -> dict[str, str]:
 
 
 def _label_width(stem: str) -> int:
-    wide = ("softmax", "batch_norm", "norm", "stack", "lrn", "resize", "rnn", "attention", "ctc")
+    wide = ("softmax", "batch_norm", "norm", "stack", "lrn", "resize", "rnn", "attention", "ctc", "gather")
     return 62 if stem in ("conv", "pooling") else 42 if stem in wide else 28
 
 

@@ -288,6 +288,7 @@ _CONV = ("torch", "torch nhwc", "torch prepacked", "onnxruntime")
 _OWN = "numbaprims f32"
 _NORMS = ("layer", "rms", "group", "instance")
 _RESIZED = ("nearest", "linear", "cubic")
+_PADS = ("pad-constant", "pad-reflect", "pad-edge", "pad-wrap")
 _POOLS = ("max", "avg", "global_avg")
 
 TARGETS = (
@@ -384,6 +385,9 @@ TARGETS = (
     Target("reduce", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("tensor", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
     Target("tensor", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("gather", "f32, pads, over the best rival", _kinds_over(*_PADS), "geomean", 1.3, 2),
+    Target("gather", "f32, pads, over the best rival, worst", _kinds_over(*_PADS), "worst", 0.9, None),
+    Target("gather", "f32, gradients by indices, over torch", _kinds_over("gather", backward=True), "geomean", 1, 2),
     Target("pooling", "f32, over the best rival", _kinds_over(*_POOLS), "geomean", 1.8, None),
     Target("pooling", "f32, gradients, over the best rival", _kinds_over(*_POOLS, backward=True), "geomean", 1.8, None),
     Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),

@@ -205,3 +205,23 @@ def resize(draw: Draw) -> Call:
     if draw.chance(2):
         return _call(draw, "resize", "resize_backward", (_real(draw, shapes[1], dtype), shapes[0]), words, 4 * k)
     return _call(draw, "resize", "resize", (_real(draw, shapes[0], dtype), tuple(to)), words, k)
+
+
+def gather(draw: Draw) -> Call:
+    """A pad, elements by indices, or the gradient of one."""
+    dtype, ndim, rng = draw.dtype(), int(draw.one((2, 2, 3, 4))), draw.rng
+    axis = int(rng.integers(ndim))
+    shape = _shape(draw, dtype, axis, ndim)
+    if draw.chance(2):
+        taken = tuple(int(n) for n in rng.integers(1, 40, int(rng.integers(3))))
+        indices = np.asarray(rng.integers(-shape[axis], shape[axis], taken)).astype(draw.one((np.int32, np.int64)))
+        if draw.chance(2):
+            return _call(draw, "gather", "gather", (_real(draw, shape, dtype), indices, axis), {}, 2)
+        dy = _real(draw, (*shape[:axis], *taken, *shape[axis + 1 :]), dtype)
+        return _call(draw, "gather", "gather_backward", (dy, indices, shape[axis], axis), {}, 2 + 2 * indices.size)
+    mode = str(draw.one(("constant", "reflect", "edge", "wrap")))
+    pads = tuple((int(rng.integers(-(size // 3), 12)), int(rng.integers(-(size // 3), 12))) for size in shape)
+    if draw.chance(2):
+        return _call(draw, "gather", "pad", (_real(draw, shape, dtype), pads, mode), {}, 2)
+    dy = _real(draw, tuple(size + low + high for size, (low, high) in zip(shape, pads, strict=True)), dtype)
+    return _call(draw, "gather", "pad_backward", (dy, shape, pads, mode), {}, 4096)

@@ -13,7 +13,7 @@ import numbaprims
 from fuzzing.calls import Call, Draw, Operand
 from fuzzing.convolution import conv
 from fuzzing.dense import activation, gemm, gemv, ger
-from fuzzing.formulas import attention, batch_norm, ctc, dropout, norm, pooling, reduce, resize, softmax
+from fuzzing.formulas import attention, batch_norm, ctc, dropout, gather, norm, pooling, reduce, resize, softmax
 from fuzzing.guard import Guarded, memory
 from fuzzing.recurrent import rnn
 from numbaprims import settings, workspace
@@ -25,7 +25,7 @@ from numbaprims.tuning import records
 DRAWS: dict[str, Callable[[Draw], Call]] = {
     "gemm": gemm, "gemv": gemv, "ger": ger, "activation": activation, "conv": conv, "softmax": softmax,
     "reduce": reduce, "batch_norm": batch_norm, "norm": norm, "pooling": pooling, "rnn": rnn, "attention": attention,
-    "random": dropout, "ctc": ctc, "resize": resize,
+    "random": dropout, "ctc": ctc, "resize": resize, "gather": gather,
 }  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def _compiles(call: Call) -> bool:
     plain = all(x.dtype in ("f32", "f64") and x.layout != "unaligned" and x.storage.ndim in (1, 2) for x in operands)
     return (
         plain
-        and call.stem not in ("conv", "rnn", *ENGINES)  # theirs: test_jitted_*.py
+        and call.stem not in ("conv", "rnn", "gather", *ENGINES)  # theirs: test_jitted_*.py, or none
         and not call.in_place
         and call.out.storage.ndim == (1 if call.stem == "gemv" else 2)
     )

@@ -89,6 +89,7 @@ from numbaprims.frontends.torch.norms import (
     rms_norm as rms_norm,
     rms_norm_train as rms_norm_train,
 )
+from numbaprims.frontends.torch.places import embedding as embedding, gather as gather, pad as pad
 from numbaprims.frontends.torch.pooling import (
     adaptive_avg_pool as adaptive_avg_pool,
     adaptive_max_pool as adaptive_max_pool,
@@ -121,11 +122,12 @@ __all__ = [
     "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "attention", "avg_pool", "batch_norm",
     "batch_norm_train", "binary", "cast", "ceil", "celu", "clip", "clipped_relu", "conv", "conv_backward_bias",
     "conv_backward_data", "conv_backward_weight", "conv_transpose", "conv_transpose_backward_data",
-    "conv_transpose_backward_weight", "ctc_loss", "dropout", "elu", "erf", "exp", "exp2", "expm1", "floor", "fuse",
-    "gelu", "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu", "group_norm", "group_norm_train", "gru",
-    "gru_train", "hard_sigmoid", "hard_swish", "hard_tanh", "identity", "instance_norm", "instance_norm_train",
-    "layer_norm", "layer_norm_train", "leaky_relu", "linear", "log", "log1p", "log_softmax", "lp_pool", "lrn", "lstm",
-    "lstm_train", "max_pool", "mish", "nll_loss", "power", "prelu", "reciprocal", "reduce", "relu", "relu6", "resize",
-    "rms_norm", "rms_norm_train", "rnn", "rnn_train", "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "softmax",
-    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tanh", "threshold", "where",
+    "conv_transpose_backward_weight", "ctc_loss", "dropout", "elu", "embedding", "erf", "exp", "exp2", "expm1",
+    "floor", "fuse", "gather", "gelu", "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu",
+    "group_norm", "group_norm_train", "gru", "gru_train", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
+    "instance_norm", "instance_norm_train", "layer_norm", "layer_norm_train", "leaky_relu", "linear", "log", "log1p",
+    "log_softmax", "lp_pool", "lrn", "lstm", "lstm_train", "max_pool", "mish", "nll_loss", "pad", "power", "prelu",
+    "reciprocal", "reduce", "relu", "relu6", "resize", "rms_norm", "rms_norm_train", "rnn", "rnn_train", "rsqrt",
+    "scale", "selu", "sigmoid", "sign", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign", "sqrt",
+    "square", "swish", "tanh", "threshold", "where",
 ]  # fmt: skip

@@ -61,17 +61,18 @@ from numbaprims.frontends.torch.nn_resizing import (
     UpsamplingBilinear2d as UpsamplingBilinear2d,
     UpsamplingNearest2d as UpsamplingNearest2d,
 )
+from numbaprims.frontends.torch.places import Embedding as Embedding
 from numbaprims.frontends.torch.products import linear
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CELU",
     "CTCLoss", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "CrossEntropyLoss", "Dropout", "ELU", "GELU", "GLU", "GRU", "GRUCell", "GroupNorm", "Hardsigmoid", "Hardswish",
-    "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d", "LPPool2d", "LPPool3d", "LSTM",
-    "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d",
-    "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid",
-    "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "Upsample", "UpsamplingBilinear2d",
+    "CrossEntropyLoss", "Dropout", "ELU", "Embedding", "GELU", "GLU", "GRU", "GRUCell", "GroupNorm", "Hardsigmoid",
+    "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d", "LPPool2d", "LPPool3d",
+    "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSoftmax", "MaxPool1d",
+    "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU",
+    "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "Upsample", "UpsamplingBilinear2d",
     "UpsamplingNearest2d", "replace",
 ]  # fmt: skip
 

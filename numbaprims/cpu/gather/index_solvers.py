@@ -1,0 +1,222 @@
+"""The ways to take elements by indices, to sum up their gradients, and to split an array."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from numbaprims.cpu.gather.indices import ARGS, make_one_hot, make_sort, make_sums, make_table, make_take
+from numbaprims.cpu.gather.kernels import GIVEN
+from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Fold, Rows, loops_of
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._gather_index_problem import STATUS, IndexProblem
+from numbaprims.ops._gather_problem import PadAxis
+
+#: Indices of a tile at least, and such tiles at most: every tile behind them looks at all of their flags.
+INDICES, MOST = 4096, STATUS - 1
+
+
+def _tables(problem: IndexProblem, step: int, stored: bool = True) -> tuple[Run, dict[str, Any], int, int]:
+    """(the phase that looks at the indices, what later ones take of it, its bytes, tiles); `stored`: with a table."""
+    tile = max(INDICES, -(-problem.count // MOST))
+    tiles = max(1, -(-problem.count // tile))
+    size = -(-problem.count * 8 // 64) * 64
+    given: dict[str, Any] = {"flags": array(1, 8), "status": array(1), "tiles": tiles}
+    if stored:
+        given["table"] = Bind(SCRATCH)
+    ints = {"count": problem.count, "size": problem.size, "along": step, "tile": tile}
+    binds = {"indices": array(3)} | {name: each for name, each in given.items() if name in ("flags", "table")}
+    run = Run((Phase(make_table(problem.index, stored), tiles, 1),), (Block(ARGS, ints, binds),))
+    return run, given, size, tiles
+
+
+class Gather(Rows):
+    """Rows of x by a table of their places; of single elements one by one."""
+
+    name = "gather"
+    kind = "gather"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kind != "gather":
+            return "it is for elements by indices"
+        return None if self.single or problem.layout == "rows" else "neighbours behind the axis do not lie side by side"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = 2 * problem.count + (problem.rows * 20 if problem.run > 1 else problem.written * 2)
+        cycles += 4 * problem.written if self.single else 0
+        return float(1.3 * moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: IndexProblem = problem
+        to, of = p.steps
+        if p.layout == "rows" and len(p.behind) < 2 and len(p.before) < 2 and not self.single:
+            run, given, _, _ = _tables(p, of, stored=False)
+            outer = p.before[0] if p.before else PadAxis(1, 0, 1, 0, 0, 1, 0, 0)
+            # as many tiles as workers can share
+            each = p.inner * DTYPES[p.dtype].itemsize
+            band = min(-(-TILE_BYTES // each), max(-(-p.outer * p.count // TILES), -(-LEAST_BYTES // each)))
+            band = max(1, min(band, p.count))
+            bands, x_bytes = -(-p.count // band), p.outer * p.size * each
+            ints = {
+                "count": p.count, "band": band, "bands": bands, "tiles": given["tiles"], "x_outer": outer.step,
+                "out_outer": outer.padded_step, "out_step": to, "inner": p.inner, "far": int(x_bytes > target.l2 // 2),
+                "size": p.size, "along": of,
+            }  # fmt: skip
+            binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
+            binds |= {"out": array(0), "x": array(2), "indices": array(3)}
+            tiles, work = outer.size * bands, self.seconds(p, target)
+            kernel = make_take(DTYPES[p.dtype].itemsize, p.index, target.vector_bytes)
+            phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
+            parallel = work > WORTH * target.rates.wake
+            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), parallel=parallel)
+        run, given, size, _ = _tables(p, of)
+        before, _ = loops_of(p.before, "constant")
+        inner = p.behind[-1] if p.behind else PadAxis(1, 0, 1, 0, 0, 1, 1, 1)
+        behind, _ = loops_of(p.behind[:-1], "constant")
+        loops = [*(before if p.before else []), p.count, to, 0, GIVEN, *(behind if p.behind[:-1] else [])]
+        copies = self.copies(p, target, loops, inner, [(0, inner.size, 0, 1)], given={**given, "x": array(2)})
+        return Program(
+            (run, *copies.runs), shared=size, parallel=copies.parallel, keep=(copies,)
+        )  # fmt: skip
+
+
+class Scatter(Rows):
+    """The gradient of a gather: indices sorted by counting, then the sum of each row's in their order."""
+
+    name = "scatter"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.kind == "scatter" else "it is for gradients of elements by indices"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = 10 * problem.count + 3 * problem.size + 10 * problem.outer * problem.size
+        cycles += problem.outer * problem.count * problem.inner * (6 if self.single else 0.2)
+        return float(1.3 * moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: IndexProblem = problem
+        run, given, size, tiles = _tables(p, 1)
+        binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
+        binds |= {"starts": Bind(SCRATCH, size), "order": Bind(SCRATCH, size + 8 * (p.size + 2))}
+        shared = size + 8 * (p.size + 2 + p.count)
+        ints = {"count": p.count, "size": p.size, "tiles": tiles, "skip": p.skip, "mean": int(p.mean), "inner": p.inner}
+        sort = Run((Phase(make_sort(), 1, 1),), (Block(ARGS, ints, dict(binds)),))
+        row = max(1, p.inner * DTYPES[p.dtype].itemsize)
+        band = max(1, min(-(-TILE_BYTES // row), max(-(-p.size // TILES), -(-LEAST_BYTES // row)), p.size))
+        ints |= {"band": band, "bands": -(-p.size // band)}
+        acc = DTYPES[p.dtype].accumulate
+        kernel = make_sums(p.dtype, 1 if self.single else lanes(acc, target.vector_bytes))
+        binds |= {"out": array(0), "x": array(2)}
+        work = self.seconds(p, target)
+        tiles = p.outer * ints["bands"]
+        phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
+        parallel = work > WORTH * target.rates.wake
+        return Program((run, sort, Run((phase,), (Block(ARGS, ints, binds),))), shared=shared, parallel=parallel)
+
+
+class OneHot(Rows):
+    """Rows that are off, and then on at one place."""
+
+    name = "one_hot"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.kind == "one_hot" else "it is for rows that are on at one place"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = 8 * problem.outer * problem.inner + (8 * problem.written if self.single else 0)
+        return float(moved / target.bandwidth(moved) + target.rates.cycles(cycles))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p: IndexProblem = problem
+        size, values = DTYPES[p.dtype].itemsize, np.array(p.bits, np.uint64)
+        each = max(1, p.size * p.inner * size)
+        band = max(1, min(-(-TILE_BYTES // each), max(-(-p.outer // TILES), -(-LEAST_BYTES // each)), p.outer))
+        tiles = -(-p.outer // band)
+        ints = {
+            "outer": p.outer, "size": p.size, "inner": p.inner, "band": band, "off": values.ctypes.data,
+            "on": values.ctypes.data + 8,
+        }  # fmt: skip
+        binds = {"out": array(0), "indices": array(1)}
+        kernel = make_one_hot(size, p.index, size if self.single else target.vector_bytes)
+        work = self.seconds(p, target)
+        phase = Phase(kernel, tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        run = Run((phase,), (Block(ARGS, ints, binds),))
+        return Program((run,), parallel=work > WORTH * target.rates.wake, keep=(values,))
+
+
+class Split(Rows):
+    """Every part a copy of its box of x."""
+
+    name = "split"
+    rows: Rows = Rows()
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kind != "split":
+            return "it is for parts of an array"
+        return None if self.single or problem.layout == "rows" else "neighbours do not lie side by side"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        return sum(self.rows.seconds(part, target) for part in problem.parts)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        x = array(len(problem.sizes[1]))
+        parts = [
+            Part(self.rows.program(part, target, config), [array(at), x], [])
+            for at, part in zip(problem.places, problem.parts, strict=True)
+        ]  # fmt: skip
+        return join(parts)
+
+
+class _SlowRows(Rows):
+    single = True
+
+
+class _SlowFold(Fold):
+    single = True
+
+
+class _SlowGather(Gather):
+    single = True
+
+
+class _SlowScatter(Scatter):
+    single = True
+
+
+class _SlowOneHot(OneHot):
+    single = True
+
+
+class _SlowSplit(Split):
+    single = True
+    rows = _SlowRows()
+
+
+class Naive(Solver):
+    """An element at a time, wherever they lie."""
+
+    name = "naive"
+    _ways: ClassVar[dict[str, Solver]] = {
+        "pad": _SlowRows(), "fold": _SlowFold(), "gather": _SlowGather(), "scatter": _SlowScatter(),
+        "one_hot": _SlowOneHot(), "split": _SlowSplit(),
+    }  # fmt: skip
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        elements = float(problem.bytes_moved()) / DTYPES[problem.dtype].itemsize
+        return float(self._ways[problem.kind].estimate(problem, target) + target.rates.cycles(8 * elements))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        return self._ways[problem.kind].program(problem, target, config)
+
+
+SOLVERS = (Rows(), Fold(), Gather(), Scatter(), OneHot(), Split(), Naive())

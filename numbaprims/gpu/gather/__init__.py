@@ -1,0 +1,3 @@
+"""Elements of an array at other places on a GPU: a thread an element."""
+
+from numbaprims.gpu.gather.solvers import SOLVERS as SOLVERS
