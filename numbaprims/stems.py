@@ -35,6 +35,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "lrn": ("lrn", "lrn_backward"),
     "reduce": ("reduce",),
     "tensor": ("binary", "where", "scale", "fill", "cast", "transform", "concat"),
+    "quantize": ("quantize", "dequantize", "dynamic_quantize"),
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),
@@ -43,5 +44,5 @@ STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.
 ENGINES = {
     "softmax": "reduce", "batch_norm": "reduce", "norm": "reduce", "reduce": "reduce", "tensor": "reduce",
-    "pooling": "windows",
+    "quantize": "reduce",     "pooling": "windows",
 }  # fmt: skip

@@ -1,0 +1,67 @@
+"""Definitions of quantised integers: arrays hold float64, and divisions are rounded as the function's type is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+#: The integers of each type.
+LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i4": (-8, 7), "u4": (0, 15)}
+KINDS = {"f64": np.float64, "f32": np.float32}
+
+
+def _saturated(x: Any, dtype: str) -> Any:
+    """Floats that are integers, within the range of a type; NaN is 0."""
+    return np.clip(np.where(np.isnan(x), 0.0, x), *LIMITS[dtype]).astype(np.float64)
+
+
+def quantize(x: Any, scale: Any, zero: Any, dtype: str, compute: str) -> Any:
+    """saturate(round(x / scale) + zero)"""
+    kind = KINDS[compute]
+    q = x.astype(kind) / np.asarray(scale, kind)
+    return np.clip(np.where(np.isnan(q), 0.0, np.rint(q)).astype(np.float64) + zero, *LIMITS[dtype])
+
+
+def pack(even: Any, odd: Any) -> Any:
+    """Pairs of integers of 4 bits as bytes, the first in the lower half."""
+    return np.mod(even, 16.0) + 16.0 * np.mod(odd, 16.0)
+
+
+def halves(x: Any, dtype: str) -> tuple[Any, Any]:
+    """The integers of 4 bits that bytes hold."""
+    found = np.mod(x, 16.0), np.floor(x / 16.0)
+    return tuple(np.where(half > LIMITS[dtype][1], half - 16.0, half) for half in found)  # type: ignore[return-value]
+
+
+def dequantize(x: Any, scale: Any, zero: Any) -> Any:
+    """(x - zero) scale"""
+    return (x - zero) * scale
+
+
+def dynamic_quantize(x: Any, axis: int | None, symmetric: bool, compute: str) -> tuple[Any, Any, Any]:
+    """(y, scale, zero point) of all of x, or along an axis."""
+    kind = KINDS[compute]
+    x = x.astype(kind)
+    if symmetric:
+        width, steps = np.abs(x).max(axis, keepdims=axis is not None, initial=0.0), kind(127)
+    else:
+        above = np.maximum(x.max(axis, keepdims=axis is not None, initial=0.0), 0)
+        below = np.maximum((-x).max(axis, keepdims=axis is not None, initial=0.0), 0)
+        width, steps = above + below, kind(255)
+    scale = np.where(width == 0, kind(1), (width / steps).astype(kind))
+    zero = np.zeros_like(scale) if symmetric else np.rint(below / scale)
+    y = quantize(x, scale, zero.astype(np.float64), "i8" if symmetric else "u8", compute)
+    return y, scale.astype(np.float64), _saturated(zero, "i8" if symmetric else "u8")
+
+
+def qlinear_add(a: Any, b: Any, factor_a: float, factor_b: float, fixed: float, limits: tuple[float, float]) -> Any:
+    """saturate(round(factor_a a + factor_b b + fixed))"""
+    f = [np.float64(np.float32(each)) for each in (factor_a, factor_b, fixed)]
+    return np.clip(np.rint(a * f[0] + b * f[1] + f[2]), *limits)
+
+
+def qlinear_mean(x: Any, axes: tuple[int, ...], factor: float, fixed: float, dtype: str) -> Any:
+    """saturate(round(factor sum x + fixed))"""
+    total = x.sum(axes, keepdims=True)
+    return _saturated(np.rint(total * np.float64(np.float32(factor)) + np.float64(np.float32(fixed))), dtype)
