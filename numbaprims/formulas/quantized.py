@@ -87,6 +87,10 @@ def _add(a: Node, b: Node, factor_a: Node, factor_b: Node, fixed: Node, limits: 
     return rounded(_within(mad(a, factor_a, mad(b, factor_b, fixed)), limits))
 
 
+def _requantize(total: Node, factor: Node, zero: Node, limits: Limits = ()) -> Node:
+    return quantized(total * factor, zero) if not limits else _within(nearest(total * factor) + zero, limits)
+
+
 #: Name -> the number of arrays, then of numbers, and the function, as in `maps`.  Of pairs, arrays are the elements of
 #: even indices and those of odd ones; "_by" has scales as an array, "_at" zero points too.
 QUANTIZED: dict[str, tuple[int, int, Callable[..., Any]]] = {
@@ -104,6 +108,11 @@ QUANTIZED: dict[str, tuple[int, int, Callable[..., Any]]] = {
         for way, arrays in WAYS.items()
     },
     "qlinear_add": (2, 3, _add),
+    "requantize": (1, 2, _requantize),
+    "requantize_by": (2, 1, _requantize),
+    # what a table gives is its solver's
+    "lookup": (1, 1, lambda x, table: x + table),
+    "signed": (1, 0, lambda x: x - 128.0),
 }
 
 
@@ -127,15 +136,22 @@ def dynamic_quantize_symmetric(x: Node) -> tuple[Node, Node, Node]:
     return _quantize(x, scale), scale, constant(0.0)
 
 
-def qlinear_mean(x: Node, factor: Node, fixed: Node) -> Node:
-    """The sum of a row by a factor that holds both scales and the row's length."""
-    return rounded(mad(reduce_sum(x), factor, fixed))
+def integer_sum(x: Node, factor: Node, fixed: Node) -> Node:
+    """The sum of a row by an integer, and another one: what zero points add to products."""
+    return mad(reduce_sum(x), factor, fixed)
+
+
+def qlinear_mean(x: Node, factor: Node, fixed: Node, zero: Node) -> Node:
+    """The sum of a row, less its zero points, by a factor that holds both scales and the row's length."""
+    return quantized((reduce_sum(x) + fixed) * factor, zero)
 
 
 _DYNAMIC = (("x", "row"),), (("y", "row"), ("scale", "one"), ("zero_point", "one"))
+_SUM = (("x", "row"), ("factor", "number"), ("fixed", "number")), (("y", "one"),)
 #: Formulas with reductions: name -> function, operands, results.
 REDUCED: dict[str, tuple[Callable[..., Any], tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]] = {
     "dynamic_quantize": (dynamic_quantize, *_DYNAMIC),
     "dynamic_quantize_symmetric": (dynamic_quantize_symmetric, *_DYNAMIC),
-    "qlinear_mean": (qlinear_mean, (("x", "row"), ("factor", "number"), ("fixed", "number")), (("y", "one"),)),
+    "qlinear_mean": (qlinear_mean, (*_SUM[0], ("zero", "number")), _SUM[1]),
+    "integer_sum": (integer_sum, *_SUM),
 }

@@ -55,13 +55,19 @@ def dynamic_quantize(x: Any, axis: int | None, symmetric: bool, compute: str) ->
     return y, scale.astype(np.float64), _saturated(zero, "i8" if symmetric else "u8")
 
 
-def qlinear_add(a: Any, b: Any, factor_a: float, factor_b: float, fixed: float, limits: tuple[float, float]) -> Any:
-    """saturate(round(factor_a a + factor_b b + fixed))"""
-    f = [np.float64(np.float32(each)) for each in (factor_a, factor_b, fixed)]
-    return np.clip(np.rint(a * f[0] + b * f[1] + f[2]), *limits)
+def qlinear_add(a: Any, b: Any, numbers: Any, limits: tuple[float, float]) -> Any:
+    """saturate(round(factor_a a + factor_b b + fixed)), of factors in float32"""
+    factor_a, factor_b, fixed = np.asarray(numbers, np.float32).astype(np.float64)
+    return np.clip(np.rint(a * factor_a + b * factor_b + fixed), *limits)
 
 
-def qlinear_mean(x: Any, axes: tuple[int, ...], factor: float, fixed: float, dtype: str) -> Any:
-    """saturate(round(factor sum x + fixed))"""
-    total = x.sum(axes, keepdims=True)
-    return _saturated(np.rint(total * np.float64(np.float32(factor)) + np.float64(np.float32(fixed))), dtype)
+def qlinear_mean(x: Any, axes: tuple[int, ...], numbers: Any, dtype: str) -> Any:
+    """saturate(round((sum x + fixed) factor) + zero), of a factor in float32"""
+    factor, fixed, zero = numbers
+    return requantize(x.sum(axes, keepdims=True) + fixed, factor, zero, dtype)
+
+
+def requantize(total: Any, factor: Any, zero: float, dtype: str) -> Any:
+    """saturate(round(factor total) + zero), the factor and its product in float32."""
+    product = total.astype(np.float32) * np.asarray(factor, np.float32)
+    return np.clip(np.rint(product).astype(np.float64) + zero, *LIMITS[dtype])
