@@ -136,9 +136,9 @@ def dynamic_quantize_symmetric(x: Node) -> tuple[Node, Node, Node]:
     return _quantize(x, scale), scale, constant(0.0)
 
 
-def integer_sum(x: Node, factor: Node, fixed: Node) -> Node:
-    """The sum of a row by an integer, and another one: what zero points add to products."""
-    return mad(reduce_sum(x), factor, fixed)
+def integer_sum(x: Node) -> Node:
+    """What zero points are multiplied by."""
+    return reduce_sum(x)
 
 
 def qlinear_mean(x: Node, factor: Node, fixed: Node, zero: Node) -> Node:
@@ -147,11 +147,14 @@ def qlinear_mean(x: Node, factor: Node, fixed: Node, zero: Node) -> Node:
 
 
 _DYNAMIC = (("x", "row"),), (("y", "row"), ("scale", "one"), ("zero_point", "one"))
-_SUM = (("x", "row"), ("factor", "number"), ("fixed", "number")), (("y", "one"),)
 #: Formulas with reductions: name -> function, operands, results.
 REDUCED: dict[str, tuple[Callable[..., Any], tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]] = {
     "dynamic_quantize": (dynamic_quantize, *_DYNAMIC),
     "dynamic_quantize_symmetric": (dynamic_quantize_symmetric, *_DYNAMIC),
-    "qlinear_mean": (qlinear_mean, (*_SUM[0], ("zero", "number")), _SUM[1]),
-    "integer_sum": (integer_sum, *_SUM),
+    "qlinear_mean": (
+        qlinear_mean,
+        (("x", "row"), ("factor", "number"), ("fixed", "number"), ("zero", "number")),
+        (("y", "one"),),
+    ),  # fmt: skip
+    "integer_sum": (integer_sum, (("x", "row"),), (("y", "one"),)),
 }

@@ -11,10 +11,11 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
+from numbaprims.ops._quantize_given import QuantizeProblem, number_of, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.gemm import gemm
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
-from numbaprims.ops.quantize import QuantizeProblem, number_of, scale_number, zero_number
+from numbaprims.ops.plans import Plan
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.ops.tensor import binary
 from numbaprims.reference import quantize as reference
 from numbaprims.reference.convert import to_float64
@@ -35,7 +36,7 @@ def _pose_sum(given: Given, options: tuple[Any, ...]) -> Pose:
 
 _integer_sum = Primitive(
     "gemm_integer", ("x",), _pose_sum,
-    lambda values, options, numbers: values[0].sum(options[0], keepdims=True) * numbers[0] + numbers[1], dtypes=_BYTES,
+    lambda values, options, _: values[0].sum(options[0], keepdims=True), dtypes=_BYTES,
 )  # fmt: skip
 
 
@@ -86,35 +87,29 @@ def _zero(value: Any, name: str, dtype: str, length: int) -> Any:
     return storage.astype(np.int32) if storage.any() else 0.0
 
 
-def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, shape: tuple[int, int, int], library: Any) -> Any:
+def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any) -> Any:
     """What zero points add to products, which broadcasts to these; None of none.
 
     sum (a - y) (b - z) = sum a b - y sum b - (sum a - k y) z
     """
-    (_, k, _), terms = shape, []
-    one, other = isinstance(a_zero, float), isinstance(b_zero, float)
-    if not one:
-        terms.append(binary(_columns(b, -1.0), library.wrap(a_zero[:, None], "i32"), "mul"))
-    elif a_zero:
-        terms.append(_columns(b, -a_zero))
-    if not other or b_zero:
-        if one and other:
-            terms.append(_rows(a, -b_zero, k * a_zero * b_zero))
-        else:
-            rows = _rows(a, -1.0, k * a_zero if one else 0.0)
-            if not one:
-                rows = binary(rows, library.wrap(k * a_zero[:, None], "i32"), "add")
-            factor = np.full((1, 1), b_zero, np.int32) if other else b_zero[None, :]
-            terms.append(binary(rows, library.wrap(factor, "i32"), "mul"))
-    return None if not terms else terms[0] if len(terms) == 1 else binary(*terms, "add")
+    terms = []
+    y, z = np.asarray(a_zero, np.int32).reshape(-1, 1), np.asarray(b_zero, np.int32).reshape(1, -1)
+    if y.any():
+        terms.append(_combined(_sums(b, -2), -y, "mul", library))
+    if z.any():
+        rows = _sums(a, -1)
+        if y.any():
+            rows = _combined(rows, -k * y, "add", library)
+        terms.append(_combined(rows, -z, "mul", library))
+    return None if not terms else terms[0] if len(terms) == 1 else binary(terms[0], terms[1], "add")
 
 
-def _columns(b: Any, factor: float) -> Any:
-    return _integer_sum((b,), (len(b.shape) - 2,), (factor, 0.0))
+def _combined(sums: Any, zero: np.ndarray, op: str, library: Any) -> Any:
+    return binary(sums, library.wrap(zero, "i32"), op)
 
 
-def _rows(a: Any, factor: float, fixed: float) -> Any:
-    return _integer_sum((a,), (len(a.shape) - 1,), (factor, fixed))
+def _sums(x: Any, axis: int) -> Any:
+    return _integer_sum((x,), (len(x.shape) + axis,))
 
 
 def gemm_integer(
@@ -156,7 +151,7 @@ def gemm_integer(
     a_zero, b_zero = _zero(a_zero_point, "a_zero_point", a_dtype, m), _zero(b_zero_point, "b_zero_point", b_dtype, n)
     if b_dtype == "u8":
         b, b_zero = _signed((b,), ("signed", "i8")), b_zero - 128
-    c = _zero_terms(a, b, a_zero, b_zero, (m, k, n), library)
+    c = _zero_terms(a, b, a_zero, b_zero, k, library)
     return gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=out)
 
 
@@ -197,8 +192,13 @@ def qlinear_gemm(
         ONNX QLinearMatMul; Jacob et al., Quantization and training of neural networks for efficient
         integer-arithmetic-only inference, 2018, section 2.2.
     """
-    dtype, y_zero = result_zero(y_zero_point)
+    result_zero(y_zero_point)
     sums = gemm_integer(a, b, a_zero_point, b_zero_point, bias=bias)
+    return _requantized(sums, a_scale, b_scale, y_scale, y_zero_point, out)
+
+
+def _requantized(sums: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any, out: Any) -> Any:
+    dtype, y_zero = result_zero(y_zero_point)
     factors, numbers = _factors(a_scale, b_scale, y_scale, y_zero, sums)
     return _requantize((sums, factors), ("requantize" if factors is None else "requantize_by", dtype), numbers, out)
 
@@ -227,4 +227,60 @@ def result_zero(given: Any) -> tuple[str, float]:
     return dtype, zero_number(given, "y_zero_point", dtype)
 
 
+class QuantizedPlan(Plan):
+    """``plan(a)`` is `gemm_integer` or `qlinear_gemm` of a `b` that was packed once, and summed up for zero points."""
+
+    def __init__(self, b: Any, a_zero_point: Any, bias: Any, scales: tuple[Any, ...]) -> None:
+        self._arguments = b, a_zero_point, bias, scales
+        view, dtype, library = arrays.enter(b, "b")
+        if dtype != "i8" or view.ndim != 2:
+            raise ValueError(f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N) of int8, of zero point 0")
+        self._zero = 0.0 if a_zero_point is None else scalar(a_zero_point, "a_zero_point")
+        if self._zero:
+            row = _zero_terms(None, b, self._zero, 0.0, 0, library)
+            bias = row if bias is None else binary(row, bias, "add")
+        self._scales = scales
+        self._plan = gemm.plan(b, bias=bias)  # type: ignore[attr-defined]
+
+    def __call__(self, a: Any, *, out: Any = None) -> Any:
+        """Multiply.
+
+        Args:
+            a: (..., M, K), int8 or uint8.
+            out: where the result goes.
+
+        Returns:
+            (..., M, N).
+
+        Raises:
+            TypeError, ValueError: as the function.
+        """
+        if self._zero:
+            zero_number(self._zero, "a_zero_point", arrays.enter(a, "a")[1])
+        if not self._scales:
+            return self._plan(a, out=out)
+        a_scale, b_scale, y_scale, y_zero_point = self._scales
+        return _requantized(self._plan(a), a_scale, b_scale, y_scale, y_zero_point, out)
+
+    def leading(self, ndim: int) -> int:
+        return max(1, ndim - 1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QuantizedPlan, self._arguments
+
+
+def _integer_plan(b: Any, a_zero_point: Any = None, *, bias: Any = None) -> QuantizedPlan:
+    """Pack B once: ``plan(a)`` is then ``gemm_integer(a, b, a_zero_point, bias=bias)``."""
+    return QuantizedPlan(b, a_zero_point, bias, ())
+
+
+def _linear_plan(
+    a_scale: Any, a_zero_point: Any, b: Any, b_scale: Any, y_scale: Any, y_zero_point: Any, bias: Any = None
+) -> QuantizedPlan:
+    """Pack B once: ``plan(a)`` is then `qlinear_gemm` of these, b having a zero point of 0."""
+    return QuantizedPlan(b, a_zero_point, bias, (a_scale, b_scale, y_scale, y_zero_point))
+
+
+gemm_integer.plan = _integer_plan  # type: ignore[attr-defined]
+qlinear_gemm.plan = _linear_plan  # type: ignore[attr-defined]
 PROBLEMS = problems(gemm_integer, qlinear_gemm)

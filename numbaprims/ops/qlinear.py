@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import pooling, reduction
+from numbaprims.ops._quantize_given import QuantizeProblem, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.activation import activation as activate
 from numbaprims.ops.gemm_quantized import result_zero
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
-from numbaprims.ops.quantize import QuantizeProblem, dequantize, quantize, scale_number, zero_number
+from numbaprims.ops.quantize import dequantize, quantize
 from numbaprims.reference import quantize as reference
 from numbaprims.reference.quantize import LIMITS
 from numbaprims.shapes import channels_last, element_strides
@@ -28,6 +30,19 @@ def _dtype(x: Any, name: str) -> str:
     if found not in _BYTES:
         raise TypeError(f"{name} is a {arrays.describe(x)}; it must be int8 or uint8")
     return found
+
+
+def _known(function: Any, given: tuple[Any, ...]) -> Any:
+    """What a call's scales and zero points give: 8 us of checks at the first one."""
+    try:
+        return _kept(function, *given)
+    except TypeError:  # arrays of no dimension are not hashed
+        return function(*given)
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _kept(function: Any, *given: Any) -> Any:
+    return function(*given)
 
 
 # ---------------------------------------------------------------- sums
@@ -54,7 +69,7 @@ def _pose_elements(given: Given, options: tuple[Any, ...]) -> Pose:
 
 _add = Primitive(
     "qlinear_add", ("a", "b"), _pose_elements,
-    lambda values, options, numbers: reference.qlinear_add(*values, numbers, options[2]),
+    lambda values, options, numbers: reference.qlinear_add(values[0], values[1], numbers, options[2]),
     dtypes=_BYTES, others=("b",), exact=("a", "b"),
 )  # fmt: skip
 
@@ -96,20 +111,28 @@ def qlinear_add(
     References:
         onnxruntime, com.microsoft.QLinearAdd.
     """
-    one, other = _dtype(a, "a"), _dtype(b, "b")
-    dtype, zero = result_zero(y_zero_point)
+    given = a_scale, a_zero_point, b_scale, b_zero_point, y_scale, y_zero_point
+    options, numbers = _known(_sum_of, (_dtype(a, "a"), _dtype(b, "b"), *given, activation))
+    return _add((a, b), options, numbers, out)
+
+
+def _sum_of(
+    one: str, other: str, a_scale: Any, a_zero: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any,
+    activation: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(options, numbers) of a call."""
+    dtype, zero = result_zero(y_zero)
     y = scale_number(y_scale, "y_scale")
     factor_a, factor_b = scale_number(a_scale, "a_scale") / y, scale_number(b_scale, "b_scale") / y
-    a_zero = 0.0 if a_zero_point is None else zero_number(a_zero_point, "a_zero_point", one)
-    b_zero = 0.0 if b_zero_point is None else zero_number(b_zero_point, "b_zero_point", other)
+    a_zero = 0.0 if a_zero is None else zero_number(a_zero, "a_zero_point", one)
+    b_zero = 0.0 if b_zero is None else zero_number(b_zero, "b_zero_point", other)
     low, high = LIMITS[dtype]
     if activation not in (None, "relu"):
         raise ValueError(f"activation is {activation!r}; it must be None or 'relu'")
     cuts = activation == "relu" and zero > low
-    low = zero if cuts else low
-    word = f"qlinear_add.{int(low)}_{high}" if cuts else "qlinear_add"
-    numbers = factor_a, factor_b, zero - (factor_a * a_zero + factor_b * b_zero)
-    return _add((a, b), (word, dtype, (low, high)), numbers, out)
+    low = int(zero) if cuts else low
+    word = f"qlinear_add.{low}_{high}" if cuts else "qlinear_add"
+    return (word, dtype, (low, high)), (factor_a, factor_b, zero - (factor_a * a_zero + factor_b * b_zero))
 
 
 # ---------------------------------------------------------------- averages
@@ -164,15 +187,18 @@ def qlinear_global_avg_pool(
     if not 1 <= rank <= 3:
         raise ValueError(f"x is a {arrays.describe(x)}; pooling takes one to three dimensions beside N and C")
     axes = tuple(range(1, rank + 1) if channels_last(layout, rank) else range(2, rank + 2))
-    dtype, zero = result_zero(y_zero_point)
-    pixels = 1
-    for axis in axes:
-        pixels *= int(x.shape[axis])
+    pixels = math.prod(x.shape[axis] for axis in axes)
     if not pixels:
         raise ValueError(f"x is a {arrays.describe(x)}; windows need one element at least")
-    x_zero = 0.0 if x_zero_point is None else zero_number(x_zero_point, "x_zero_point", own)
+    dtype, numbers = _known(_mean_of, (own, pixels, x_scale, x_zero_point, y_scale, y_zero_point))
+    return _mean((x,), (dtype, axes), numbers, out)
+
+
+def _mean_of(own: str, pixels: int, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> tuple[str, Any]:
+    dtype, zero = result_zero(y_zero)
+    x_zero = 0.0 if x_zero is None else zero_number(x_zero, "x_zero_point", own)
     factor = scale_number(x_scale, "x_scale") / (scale_number(y_scale, "y_scale") * pixels)
-    return _mean((x,), (dtype, axes), (factor, -x_zero * pixels, zero), out)
+    return dtype, (factor, -x_zero * pixels, zero)
 
 
 def qlinear_avg_pool(
@@ -219,14 +245,19 @@ def qlinear_avg_pool(
 _lookup = Primitive("qlinear_activation", ("x",), _pose_elements, lambda *_: None, dtypes=_BYTES, exact=("x",))
 
 
-@functools.lru_cache(maxsize=256)
-def _table(
-    kind: str, parameters: tuple[tuple[str, Any], ...], own: str, numbers: tuple[float, ...], dtype: str
-) -> tuple[np.ndarray, float]:
-    """What each byte of x becomes, and where the table lies."""
+def _activation_of(own: str, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> tuple[str, Any]:
+    dtype, zero = result_zero(y_zero)
+    x_zero = 0.0 if x_zero is None else zero_number(x_zero, "x_zero_point", own)
+    return dtype, (scale_number(x_scale, "x_scale"), x_zero, scale_number(y_scale, "y_scale"), zero)
+
+
+def _table(kind: str, parameters: tuple[tuple[str, Any], ...], own: str, *given: Any) -> tuple[str, np.ndarray, float]:
+    """(dtype of the result, what each byte of x becomes, where that lies)"""
     every = np.arange(256, dtype=np.uint8).view(np.int8 if own == "i8" else np.uint8)
-    made = _one_by_one(every, kind, dict(parameters), numbers, dtype)
-    return made, float(made.ctypes.data)
+    dtype, numbers = _activation_of(own, *given)
+    with settings.config(algorithm={}), settings.trial(None):
+        made = _one_by_one(every, kind, dict(parameters), numbers, dtype)
+    return dtype, made, float(made.ctypes.data)
 
 
 def _one_by_one(x: Any, kind: str, parameters: dict[str, Any], numbers: Sequence[float], dtype: str) -> Any:
@@ -272,17 +303,15 @@ def qlinear_activation(
         raise TypeError(f"x is a {arrays.describe(x)}; it must be int8 or uint8")
     if kind in ("prelu", "glu"):
         raise ValueError(f"kind is {kind!r}; a table is for functions of one element")
-    dtype, y_zero = result_zero(y_zero_point)
-    x_zero = 0.0 if x_zero_point is None else zero_number(x_zero_point, "x_zero_point", own)
-    numbers = scale_number(x_scale, "x_scale"), x_zero, scale_number(y_scale, "y_scale"), y_zero
     device = settings.current().device
-    if not isinstance(storage, np.ndarray) or device not in (None, "auto", "cpu"):
+    if not isinstance(storage, np.ndarray) or device not in (None, "cpu"):
+        dtype, numbers = _activation_of(own, x_scale, x_zero_point, y_scale, y_zero_point)
         made = _one_by_one(x, kind, parameters, numbers, dtype)
-        if out is None:
-            return made
-        return quantize(dequantize(made, 1.0), 1.0, dtype=dtype, out=out)
-    table, address = _table(kind, tuple(sorted(parameters.items())), own, numbers, dtype)
-    return _lookup((x,), ("lookup", dtype), (address,), out)
+        return made if out is None else quantize(dequantize(made, 1.0), 1.0, dtype=dtype, out=out)
+    given = kind, tuple(parameters.items()), own, x_scale, x_zero_point, y_scale, y_zero_point
+    dtype, table, address = _known(_table, given)
+    # the table lives until the call has read it
+    return _lookup((x,), ("lookup", dtype), (address,), out) if table.size else None
 
 
 PROBLEMS = problems(qlinear_add, qlinear_global_avg_pool, qlinear_avg_pool, qlinear_activation)

@@ -30,8 +30,9 @@ def pack(even: Any, odd: Any) -> Any:
 
 def halves(x: Any, dtype: str) -> tuple[Any, Any]:
     """The integers of 4 bits that bytes hold."""
-    found = np.mod(x, 16.0), np.floor(x / 16.0)
-    return tuple(np.where(half > LIMITS[dtype][1], half - 16.0, half) for half in found)  # type: ignore[return-value]
+    most = LIMITS[dtype][1]
+    lower, upper = np.mod(x, 16.0), np.floor(x / 16.0)
+    return lower - 16.0 * (lower > most), upper - 16.0 * (upper > most)
 
 
 def dequantize(x: Any, scale: Any, zero: Any) -> Any:
