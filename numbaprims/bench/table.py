@@ -25,6 +25,7 @@ RIVALS = {
     "ctc": ("torch",),
     "reduce": ("torch", "numpy"),
     "tensor": ("torch", "numpy"),
+    "quantize": ("onnxruntime",),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),

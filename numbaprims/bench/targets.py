@@ -380,6 +380,8 @@ TARGETS = (
     Target("reduce", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("tensor", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
     Target("tensor", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("quantize", "over onnxruntime", _any_over, "geomean", 1.0, 1.3),
+    Target("quantize", "over onnxruntime, worst", _any_over, "worst", 0.7, None),
     Target("pooling", "f32, over the best rival", _kinds_over(*_POOLS), "geomean", 1.8, None),
     Target("pooling", "f32, gradients, over the best rival", _kinds_over(*_POOLS, backward=True), "geomean", 1.8, None),
     Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),

@@ -11,7 +11,7 @@ _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activ
           "batch_norm": ("n", "c", "h", "w"), "norm": ("m", "n"), "pooling": ("n", "c", "h", "w", "r", "s"),
           "stack": ("n", "c", "h", "w", "blocks"), "lrn": ("n", "c", "h", "w", "s"),
           "rnn": ("t", "n", "i", "h"), "random": ("n",), "attention": ("n", "h", "g", "l", "s", "e"),
-          "ctc": ("t", "n", "c", "s"), "reduce": ("m", "n"), "tensor": ("m", "n")}  # fmt: skip
+          "ctc": ("t", "n", "c", "s"), "reduce": ("m", "n"), "tensor": ("m", "n"), "quantize": ("m", "n")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 _NAMES = ("m", "t", "i", *_IMAGE)
 
@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shapes", metavar="SUITE|MxNxK,...", help="suites or shapes, as of numbaprims bench")
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
-        "one problem: gemm --m --n --k; gemv, ger, softmax, norm, reduce, tensor --m --n; activation, random --n; "
+        "one problem: gemm --m --n --k; gemv, ger, softmax, norm, reduce, tensor, quantize --m --n; "
+        "activation, random --n; "
         "batch_norm --n --c --h --w; lrn that and --s; pooling that and --r --s; stack that and --blocks; "
         "rnn --t --n --i --h; conv the others"
     )

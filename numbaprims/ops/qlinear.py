@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import pooling, reduction
-from numbaprims.ops._quantize_given import QuantizeProblem, scale_number, zero_number
+from numbaprims.ops._quantize_given import QuantizeProblem, known, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.activation import activation as activate
 from numbaprims.ops.gemm_quantized import result_zero
@@ -30,19 +29,6 @@ def _dtype(x: Any, name: str) -> str:
     if found not in _BYTES:
         raise TypeError(f"{name} is a {arrays.describe(x)}; it must be int8 or uint8")
     return found
-
-
-def _known(function: Any, given: tuple[Any, ...]) -> Any:
-    """What a call's scales and zero points give: 8 us of checks at the first one."""
-    try:
-        return _kept(function, *given)
-    except TypeError:  # arrays of no dimension are not hashed
-        return function(*given)
-
-
-@functools.lru_cache(maxsize=1024, typed=True)
-def _kept(function: Any, *given: Any) -> Any:
-    return function(*given)
 
 
 # ---------------------------------------------------------------- sums
@@ -112,7 +98,7 @@ def qlinear_add(
         onnxruntime, com.microsoft.QLinearAdd.
     """
     given = a_scale, a_zero_point, b_scale, b_zero_point, y_scale, y_zero_point
-    options, numbers = _known(_sum_of, (_dtype(a, "a"), _dtype(b, "b"), *given, activation))
+    options, numbers = known(_sum_of, (_dtype(a, "a"), _dtype(b, "b"), *given, activation))
     return _add((a, b), options, numbers, out)
 
 
@@ -190,7 +176,7 @@ def qlinear_global_avg_pool(
     pixels = math.prod(x.shape[axis] for axis in axes)
     if not pixels:
         raise ValueError(f"x is a {arrays.describe(x)}; windows need one element at least")
-    dtype, numbers = _known(_mean_of, (own, pixels, x_scale, x_zero_point, y_scale, y_zero_point))
+    dtype, numbers = known(_mean_of, (own, pixels, x_scale, x_zero_point, y_scale, y_zero_point))
     return _mean((x,), (dtype, axes), numbers, out)
 
 
@@ -251,12 +237,14 @@ def _activation_of(own: str, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: An
     return dtype, (scale_number(x_scale, "x_scale"), x_zero, scale_number(y_scale, "y_scale"), zero)
 
 
-def _table(kind: str, parameters: tuple[tuple[str, Any], ...], own: str, *given: Any) -> tuple[str, np.ndarray, float]:
+def _table(
+    kind: str, own: str, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any, *words: Any
+) -> tuple[str, np.ndarray, float]:
     """(dtype of the result, what each byte of x becomes, where that lies)"""
     every = np.arange(256, dtype=np.uint8).view(np.int8 if own == "i8" else np.uint8)
-    dtype, numbers = _activation_of(own, *given)
+    dtype, numbers = _activation_of(own, x_scale, x_zero, y_scale, y_zero)
     with settings.config(algorithm={}), settings.trial(None):
-        made = _one_by_one(every, kind, dict(parameters), numbers, dtype)
+        made = _one_by_one(every, kind, dict(zip(words[::2], words[1::2], strict=True)), numbers, dtype)
     return dtype, made, float(made.ctypes.data)
 
 
@@ -308,8 +296,9 @@ def qlinear_activation(
         dtype, numbers = _activation_of(own, x_scale, x_zero_point, y_scale, y_zero_point)
         made = _one_by_one(x, kind, parameters, numbers, dtype)
         return made if out is None else quantize(dequantize(made, 1.0), 1.0, dtype=dtype, out=out)
-    given = kind, tuple(parameters.items()), own, x_scale, x_zero_point, y_scale, y_zero_point
-    dtype, table, address = _known(_table, given)
+    words = [each for pair in parameters.items() for each in pair]
+    given = kind, own, x_scale, x_zero_point, y_scale, y_zero_point, *words
+    dtype, table, address = known(_table, given)
     # the table lives until the call has read it
     return _lookup((x,), ("lookup", dtype), (address,), out) if table.size else None
 

@@ -19,13 +19,17 @@ from numbaprims.ops._quantize_given import (
     cut_of,
     entered,
     index_of,
+    known,
     limits_of,
     made_of,
     name_of,
     parts_of,
     place_of,
+    plain,
     pose_of,
+    scale_number,
     way_of,
+    zero_number,
 )
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import quantize as reference
@@ -116,6 +120,10 @@ def quantize(
     References:
         ONNX QuantizeLinear.
     """
+    if block_size is None and plain(scale, zero_point, dtype):
+        name, numbers = known(_numbers, (scale, zero_point, dtype))
+        if name not in PACKED:
+            return _quantize((x, None, None), (name, _kind(x), None, 0), numbers, out)
     if dtype is None:
         dtype = zero_point.dtype if hasattr(zero_point, "dtype") else "uint8"
     name = name_of(dtype)
@@ -134,6 +142,27 @@ def quantize(
         else:
             _quantize((taken, own.scale, own.zero), (name, _kind(x), own.axis, own.block), own.numbers, to)
     return made
+
+
+def _numbers(scale: Any, zero: Any, dtype: Any) -> tuple[str, tuple[float, float]]:
+    """The result's type, and the numbers of a call without arrays of them."""
+    if dtype is None:
+        dtype = zero.dtype if hasattr(zero, "dtype") else "uint8"
+    name = name_of(dtype)
+    return name, (scale_number(scale, "scale"), 0.0 if zero is None else zero_number(zero, "zero_point", name))
+
+
+def _back_numbers(scale: Any, zero: Any, out_dtype: Any, own: str) -> tuple[str, tuple[float, float]]:
+    to = _float_of(out_dtype)
+    return to, (scale_number(scale, "scale"), 0.0 if zero is None else zero_number(zero, "zero_point", own))
+
+
+def _float_of(out_dtype: Any) -> str:
+    to = arrays.dtype_name(out_dtype)
+    if to not in FLOATS:
+        words = ", ".join(LONG_NAMES[each] for each in FLOATS)
+        raise TypeError(f"out_dtype is {out_dtype!r}; it must be one of {words}")
+    return to
 
 
 def _pack(x: Any, given: Parameters, name: str, out: Any) -> None:
@@ -215,10 +244,11 @@ def dequantize(
     References:
         ONNX DequantizeLinear.
     """
-    to = arrays.dtype_name(out_dtype)
-    if to not in FLOATS:
-        raise TypeError(f"out_dtype is {out_dtype!r}; it must be one of {', '.join(map(LONG_NAMES.get, FLOATS))}")  # type: ignore[arg-type]
     own = arrays.enter(x, "x")[1]
+    if dtype is None and length is None and block_size is None and plain(scale, zero_point, out_dtype):
+        to, numbers = known(_back_numbers, (scale, zero_point, out_dtype, own))
+        return _dequantize((x, None, None), (own, "", to, None, 0), numbers, out)
+    to = _float_of(out_dtype)
     name = own if dtype is None else name_of(dtype)
     shape = tuple(x.shape)
     if name in PACKED and shape:

@@ -46,12 +46,13 @@ def dynamic_quantize(x: Any, axis: int | None, symmetric: bool, compute: str) ->
     x = x.astype(kind)
     if symmetric:
         width, steps = np.abs(x).max(axis, keepdims=axis is not None, initial=0.0), kind(127)
+        below = np.zeros_like(width)
     else:
         above = np.maximum(x.max(axis, keepdims=axis is not None, initial=0.0), 0)
         below = np.maximum((-x).max(axis, keepdims=axis is not None, initial=0.0), 0)
         width, steps = above + below, kind(255)
-    scale = np.where(width == 0, kind(1), (width / steps).astype(kind))
-    zero = np.zeros_like(scale) if symmetric else np.rint(below / scale)
+    scale = np.where(width == 0, 1.0, np.asarray(width / steps, kind)).astype(kind)
+    zero = np.asarray(np.rint(below / scale))
     y = quantize(x, scale, zero.astype(np.float64), "i8" if symmetric else "u8", compute)
     return y, scale.astype(np.float64), _saturated(zero, "i8" if symmetric else "u8")
 
