@@ -29,7 +29,9 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     zero = np.dtype(LONG_NAMES[result]).type(3) if result in LIMITS else None
     name, way = next((name, word.removeprefix(name)) for name in _CALLS if word.startswith(name))
     if name == "qlinear_add":
-        return name, (x, 0.5, 0, *more, 0.25, 0, 0.5, zero), {"activation": "relu" if "." in problem.formula else None}
+        _, cuts, limits = problem.formula.split(":")[1].partition(".")
+        zero = np.dtype(LONG_NAMES[result]).type(limits.partition("_")[0] or 3)
+        return name, (x, 0.5, 0, *more, 0.25, 0, 0.5, zero), {"activation": "relu" if cuts else None}
     if name == "lookup":
         return "qlinear_activation", (x, "relu", 0.5, 0, 0.25, zero), {}
     if name == "signed":
@@ -41,7 +43,7 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         signed = "-8" in problem.formula
         words["dtype"] = "int4" if signed else "uint4"
         if "_pair" in way:
-            x = examples.array((*x.shape[:-1], 2 * x.shape[-1]), problem.dtype)
+            x = examples.array((*x.shape[:-1], 2 * x.shape[-1]), problem.inputs[0].rpartition(":")[2])
             more = [each for each in more[1::2]]
     elif name == "quantize":
         words["dtype"] = LONG_NAMES[result]

@@ -11,7 +11,7 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
-from numbaprims.ops._quantize_given import QuantizeProblem, number_of, scale_number, zero_number
+from numbaprims.ops._quantize_given import QuantizeProblem, known, number_of, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.gemm import gemm
 from numbaprims.ops.plans import Plan
@@ -192,31 +192,31 @@ def qlinear_gemm(
         ONNX QLinearMatMul; Jacob et al., Quantization and training of neural networks for efficient
         integer-arithmetic-only inference, 2018, section 2.2.
     """
-    result_zero(y_zero_point)
+    factors, options, numbers = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
     sums = gemm_integer(a, b, a_zero_point, b_zero_point, bias=bias)
-    return _requantized(sums, a_scale, b_scale, y_scale, y_zero_point, out)
+    return _requantize((sums, factors), options, numbers, out)
 
 
-def _requantized(sums: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any, out: Any) -> Any:
-    dtype, y_zero = result_zero(y_zero_point)
-    factors, numbers = _factors(a_scale, b_scale, y_scale, y_zero, sums)
-    return _requantize((sums, factors), ("requantize" if factors is None else "requantize_by", dtype), numbers, out)
-
-
-def _factors(a_scale: Any, b_scale: Any, y_scale: Any, zero: float, sums: Any) -> tuple[Any, tuple[float, ...]]:
-    """(factors of columns or None, numbers), in float32."""
-    one = np.float32(scale_number(a_scale, "a_scale"))
-    y = np.float32(scale_number(y_scale, "y_scale"))
+def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any, Any]:
+    """(factors of columns or None, options, numbers) of what makes results of sums."""
     if number_of(b_scale) is not None:
-        return None, (float(one * np.float32(scale_number(b_scale, "b_scale")) / y), zero)
-    storage, dtype, _ = arrays.enter(b_scale, "b_scale")
-    n = sums.shape[-1]
-    if tuple(storage.shape) != (n,) or not isinstance(storage, np.ndarray):
+        return None, *known(_ending_of, (a_scale, b_scale, y_scale, y_zero_point))
+    (dtype, zero), one = result_zero(y_zero_point), np.float32(scale_number(a_scale, "a_scale"))
+    (values, of, _), library, n = arrays.enter(b_scale, "b_scale"), arrays.enter(b, "b")[2], b.shape[-1]
+    if tuple(values.shape) != (n,) or not isinstance(values, np.ndarray):
         raise ValueError(f"b_scale is a {arrays.describe(b_scale)}; it must be one number, or ({n},) of the host")
-    values = to_float64(storage, dtype).astype(np.float32)
-    if not (np.isfinite(values).all() and (values > 0).all()):
+    scales = to_float64(values, of).astype(np.float32)
+    if not (np.isfinite(scales).all() and (scales > 0).all()):
         raise ValueError(f"b_scale is {b_scale!r}; a scale is positive and finite")
-    return arrays.enter(sums, "y")[2].wrap(one * values / y, "f32"), (zero,)
+    factors = library.wrap(one * scales / np.float32(scale_number(y_scale, "y_scale")), "f32")
+    return factors, ("requantize_by", dtype), (zero,)
+
+
+def _ending_of(a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any]:
+    dtype, zero = result_zero(y_zero_point)
+    given = zip((a_scale, b_scale, y_scale), ("a_scale", "b_scale", "y_scale"), strict=True)
+    one, other, y = (np.float32(scale_number(value, name)) for value, name in given)
+    return ("requantize", dtype), (float(one * other / y), zero)
 
 
 def result_zero(given: Any) -> tuple[str, float]:
@@ -240,6 +240,7 @@ class QuantizedPlan(Plan):
             row = _zero_terms(None, b, self._zero, 0.0, 0, library)
             bias = row if bias is None else binary(row, bias, "add")
         self._scales = scales
+        self._end: Any = _ending(b, *scales) if scales else None
         self._plan = gemm.plan(b, bias=bias)  # type: ignore[attr-defined]
 
     def __call__(self, a: Any, *, out: Any = None) -> Any:
@@ -259,8 +260,8 @@ class QuantizedPlan(Plan):
             zero_number(self._zero, "a_zero_point", arrays.enter(a, "a")[1])
         if not self._scales:
             return self._plan(a, out=out)
-        a_scale, b_scale, y_scale, y_zero_point = self._scales
-        return _requantized(self._plan(a), a_scale, b_scale, y_scale, y_zero_point, out)
+        factors, options, numbers = self._end
+        return _requantize((self._plan(a), factors), options, numbers, out)
 
     def leading(self, ndim: int) -> int:
         return max(1, ndim - 1)

@@ -198,11 +198,12 @@ def _pose_dequantize(given: Given, options: tuple[Any, ...]) -> Pose:
 
 def _define_dequantize(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
     x, scale, zero = values
-    dtype, part, _, axis, block = options
+    dtype, part, to, axis, block = options
     if part:
         x = reference.halves(x, dtype)[part == "_upper"]
     scale, zero = _values(x, scale, zero, axis, block, numbers)
-    return reference.dequantize(x, scale, zero)
+    kind = "f64" if to == "f64" or dtype == "i32" else "f32"
+    return reference.dequantize(x, reference.KINDS[kind](scale), zero)
 
 
 _dequantize = Primitive(
