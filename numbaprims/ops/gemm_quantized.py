@@ -221,8 +221,9 @@ def _ending_of(a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> t
 
 def result_zero(given: Any) -> tuple[str, float]:
     """The dtype and the zero point of a result."""
-    dtype = arrays.dtype_name(given.dtype) if hasattr(given, "dtype") else None
-    if dtype not in _BYTES:
+    word = str(getattr(given, "dtype", "")).removeprefix("torch.")
+    dtype = {"int8": "i8", "uint8": "u8"}.get(word)
+    if dtype is None:
         raise TypeError(f"y_zero_point is {given!r}; it must be an int8 or uint8 scalar, whose dtype the result takes")
     return dtype, zero_number(given, "y_zero_point", dtype)
 

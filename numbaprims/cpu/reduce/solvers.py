@@ -475,6 +475,8 @@ class Naive(_Reduce):
     lanes = "one"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.formula.startswith(LOOKUP):
+            return _TABLE
         return super().why_not(problem, target) if graph_of(problem.formula).columns else None
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
