@@ -24,6 +24,7 @@ SMALL = [
     "norm --shapes 33x77 --dtype f64,bf16,f16",
     "norm --shapes 2x5x7x3 --groups 5 --layout NHWC",
     "norm --shapes 2x6x7x3 --groups 3 --layout NHWC --backward",
+    "quantize --shapes quick",
     "random --shapes quick",
     "random --shapes 5003 --dtype f64,bf16,f16",
     "pooling --shapes quick",

@@ -96,9 +96,13 @@ def test_products(rng, one, other):
             factor = np.float32(0.02) * scale / np.float32(0.7)
             np.testing.assert_array_equal(have, np.clip(np.rint(sums * factor) + 100, 0, 255))
     with numbaprims.config(device="reference"):
-        np.testing.assert_array_equal(numbaprims.gemm_integer(a, b, 5, b_zeros[1]), (a.astype(int) - 5) @ (b.astype(int) - b[0, 0]))
+        np.testing.assert_array_equal(
+            numbaprims.gemm_integer(a, b, 5, b_zeros[1]), (a.astype(int) - 5) @ (b.astype(int) - b[0, 0])
+        )
     turned = np.asfortranarray(b)
-    np.testing.assert_array_equal(numbaprims.gemm_integer(a[:, ::2], turned, 5), (a[:, ::2].astype(int) - 5) @ b.astype(int))
+    np.testing.assert_array_equal(
+        numbaprims.gemm_integer(a[:, ::2], turned, 5), (a[:, ::2].astype(int) - 5) @ b.astype(int)
+    )
     np.testing.assert_array_equal(numbaprims.gemm_integer(a[:, :, :0], b[:0], 5), np.zeros((3, 17, 33)))
 
 
