@@ -43,7 +43,8 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         signed = "-8" in problem.formula
         words["dtype"] = "int4" if signed else "uint4"
         if "_pair" in way:
-            x = examples.array((*x.shape[:-1], 2 * x.shape[-1]), problem.inputs[0].rpartition(":")[2])
+            n, gap = 2 * x.shape[-1], 2 * (math.prod(problem.kept) > 1)  # rows that are not one
+            x = examples.array((*x.shape[:-1], n + gap), problem.inputs[0].rpartition(":")[2])[..., :n]
             more = [each for each in more[1::2]]
     elif name == "quantize":
         words["dtype"] = LONG_NAMES[result]
