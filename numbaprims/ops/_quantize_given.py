@@ -75,6 +75,13 @@ def plain(*given: Any) -> bool:
     return _PLAIN.issuperset(map(type, given))
 
 
+def check_apart(out: Any, **inputs: Any) -> None:
+    """Refuse an `out` that overlaps an input which a result passes by way of an array of its own."""
+    if out is not None:
+        given = [(arrays.enter(x, name)[0], name, False) for name, x in inputs.items()]
+        arrays.check_overlap(arrays.enter(out, "out")[0], given)
+
+
 def name_of(dtype: Any, name: str = "dtype") -> str:
     """The short name of a type of integers, "i4" and "u4" among them."""
     found = _NAMES.get(str(dtype).removeprefix("torch.")) or (dtype if dtype in LIMITS else None)

@@ -11,7 +11,7 @@ from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
-from numbaprims.ops._quantize_given import QuantizeProblem, known, number_of, scale_number, zero_number
+from numbaprims.ops._quantize_given import QuantizeProblem, check_apart, known, number_of, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.gemm import gemm
 from numbaprims.ops.plans import Plan
@@ -150,6 +150,7 @@ def gemm_integer(
     (m, k), n = x.shape[-2:], y.shape[-1]
     a_zero, b_zero = _zero(a_zero_point, "a_zero_point", a_dtype, m), _zero(b_zero_point, "b_zero_point", b_dtype, n)
     if b_dtype == "u8":
+        check_apart(out, b=b)
         b, b_zero = _signed((b,), ("signed", "i8")), b_zero - 128
     c = _zero_terms(a, b, a_zero, b_zero, k, library)
     return gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=out)
@@ -192,6 +193,7 @@ def qlinear_gemm(
         ONNX QLinearMatMul; Jacob et al., Quantization and training of neural networks for efficient
         integer-arithmetic-only inference, 2018, section 2.2.
     """
+    check_apart(out, a=a, b=b)
     factors, options, numbers = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
     sums = gemm_integer(a, b, a_zero_point, b_zero_point, bias=bias)
     return _requantize((sums, factors), options, numbers, out)
@@ -261,6 +263,7 @@ class QuantizedPlan(Plan):
             zero_number(self._zero, "a_zero_point", arrays.enter(a, "a")[1])
         if not self._scales:
             return self._plan(a, out=out)
+        check_apart(out, a=a)
         factors, options, numbers = self._end
         return _requantize((self._plan(a), factors), options, numbers, out)
 

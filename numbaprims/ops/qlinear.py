@@ -11,7 +11,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import pooling, reduction
-from numbaprims.ops._quantize_given import QuantizeProblem, known, scale_number, zero_number
+from numbaprims.ops._quantize_given import QuantizeProblem, check_apart, known, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.activation import activation as activate
 from numbaprims.ops.gemm_quantized import result_zero
@@ -221,6 +221,7 @@ def qlinear_avg_pool(
     """
     _dtype(x, "x")
     dtype, zero = result_zero(y_zero_point)
+    check_apart(out, x=x)
     averages = pooling.avg_pool(dequantize(x, x_scale, x_zero_point), kernel_size, **window)
     return quantize(averages, y_scale, zero, dtype=dtype, out=out)
 
