@@ -205,3 +205,33 @@ def test_a_residual_network_whole(rng, dtype):
     want = x.float.reshape(2, 16) @ (w * 0.01) + bias * x.scale * 0.01
     y = step(numbaprims.qlinear_gemm(*given), want, 0.2, zero(low + 120))
     np.testing.assert_allclose(numbaprims.dequantize(y.integers, y.scale, y.zero), y.float, 1e-6)
+
+
+def test_tensors_give_tensors(rng):
+    torch = pytest.importorskip("torch")
+    x, a, b = (
+        rng.standard_normal((6, 8)).astype(np.float32),
+        integers(rng, "uint8", (6, 8)),
+        integers(rng, "int8", (8, 5)),
+    )
+    scale, zero = rng.uniform(0.5, 1, 8).astype(np.float32), np.uint8(3)
+    for function, args, words in (
+        ("quantize", (x, scale, np.zeros(8, np.int8)), {"axis": 1}), ("quantize", (x, 0.25), {"dtype": "int4"}),
+        ("quantize", (x, scale[0].reshape(()), np.int8(1).reshape(())), {}),
+        ("dequantize", (a, 0.25, 3), {}), ("dequantize", (a, 0.25), {"dtype": "int4", "out_dtype": "float16"}),
+        ("dynamic_quantize", (x,), {"axis": 0}), ("gemm_integer", (a, b, 3, 4), {}),
+        ("qlinear_gemm", (a, 0.5, 3, b, scale[:5], 1, 9.0, zero), {}), ("qlinear_add", (a, 1, 0, a, 1, 0, 1, zero), {}),
+        ("qlinear_global_avg_pool", (a[None], 1, 0, 1, zero), {}),
+        ("qlinear_activation", (a, "tanh", 0.1, 0, 0.1, zero), {}),
+        ("qlinear_avg_pool", (a[None], 1, 0, 1, zero, 2), {}),
+    ):  # fmt: skip
+        want = getattr(numbaprims, function)(*args, **words)
+        given = [torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in args]
+        have = getattr(numbaprims, function)(*given, **words)
+        for y, z in zip(*(v if isinstance(v, tuple) else (v,) for v in (have, want)), strict=True):
+            assert type(y) is torch.Tensor
+            np.testing.assert_array_equal(y.numpy(), z)
+    have = numbaprims.qlinear_add(
+        torch.from_numpy(a), 1, 0, torch.from_numpy(a), 1, 0, 1, torch.tensor(3, dtype=torch.int8)
+    )
+    assert have.dtype == torch.int8
