@@ -14,6 +14,11 @@ _LAZY = {
     **{name: f"ops.{stem}" for stem, names in _PUBLIC.items() for name in names},
     "conv_integer": "ops.conv_quantized",
     "qlinear_conv": "ops.conv_quantized",
+    "gemm_integer": "ops.gemm_quantized",
+    "qlinear_gemm": "ops.gemm_quantized",
+    **dict.fromkeys(
+        ("qlinear_add", "qlinear_global_avg_pool", "qlinear_avg_pool", "qlinear_activation"), "ops.qlinear"
+    ),
     "fuse": "fusion.stack_plan",
     "explain": "dispatch.explain",
     "find": "dispatch.find",

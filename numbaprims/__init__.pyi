@@ -129,6 +129,7 @@ from numbaprims.ops.gather import (
     split as split,
 )
 from numbaprims.ops.gemm import gemm as gemm, linear as linear
+from numbaprims.ops.gemm_quantized import gemm_integer as gemm_integer, qlinear_gemm as qlinear_gemm
 from numbaprims.ops.gemv import gemv as gemv
 from numbaprims.ops.ger import ger as ger
 from numbaprims.ops.lrn import lrn as lrn, lrn_backward as lrn_backward
@@ -161,6 +162,17 @@ from numbaprims.ops.pooling import (
     lp_pool_backward as lp_pool_backward,
     max_pool as max_pool,
     max_pool_backward as max_pool_backward,
+)
+from numbaprims.ops.qlinear import (
+    qlinear_activation as qlinear_activation,
+    qlinear_add as qlinear_add,
+    qlinear_avg_pool as qlinear_avg_pool,
+    qlinear_global_avg_pool as qlinear_global_avg_pool,
+)
+from numbaprims.ops.quantize import (
+    dequantize as dequantize,
+    dynamic_quantize as dynamic_quantize,
+    quantize as quantize,
 )
 from numbaprims.ops.random import (
     dropout as dropout,

@@ -39,6 +39,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "gather": (
         "gather", "gather_backward", "embedding", "embedding_backward", "one_hot", "pad", "pad_backward", "split",
     ),
+    "quantize": ("quantize", "dequantize", "dynamic_quantize"),
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),
@@ -47,5 +48,5 @@ STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.
 ENGINES = {
     "softmax": "reduce", "batch_norm": "reduce", "norm": "reduce", "reduce": "reduce", "tensor": "reduce",
-    "pooling": "windows",
+    "quantize": "reduce",     "pooling": "windows",
 }  # fmt: skip

@@ -45,6 +45,24 @@ PROBES = {
 }  # fmt: skip
 
 PROBES["gather"] = [("one_hot", (np.arange(4), 6), {})]
+BYTES, LONG = ones(33, 64, dtype=np.uint8), ones(1, 300000)
+#: Arguments that each function of quantised integers takes.
+QUANTIZED = {
+    "quantize": (ones(33, 64), 0.5),
+    "dequantize": (BYTES, 0.5),
+    "dynamic_quantize": (ones(33, 64),),
+    "gemm_integer": (BYTES, ones(64, 5, dtype=np.int8)),
+    "qlinear_gemm": (BYTES, 0.5, 3, ones(64, 5, dtype=np.int8), 0.5, 0, 0.5, np.uint8(7)),
+    "qlinear_add": (BYTES, 0.5, 3, BYTES, 0.5, 3, 0.5, np.uint8(7)),
+    "qlinear_global_avg_pool": (BYTES[None], 0.5, 3, 0.5, np.uint8(7)),
+    "qlinear_avg_pool": (BYTES[None], 0.5, 3, 0.5, np.uint8(7), 2),
+    "qlinear_activation": (BYTES, "relu", 0.5, 3, 0.5, np.uint8(7)),
+}
+PROBES["quantize"] = [
+    *((name, QUANTIZED[name], {}) for name in ("quantize", "dequantize", "qlinear_add", "qlinear_activation")),
+    *(("dynamic_quantize", (x,), {"axis": axis}) for x in (ones(33, 64), LONG) for axis in (0, 1)),
+    ("quantize", (ones(33, 64)[:, ::2], 0.5), {}), ("dynamic_quantize", (LONG,), {}),
+]  # fmt: skip
 PROBES["random"] = [(f"random_{kind}", (100,), {"seed": 1}) for kind in ("uniform", "normal")]
 #: Those of the primitives that are formulas, and of recurrent networks: the calls of the contract suite, in float32.
 FORMULAS = {}
@@ -96,6 +114,8 @@ def arguments(name):
         return ((4, 6),)
     if STEM_OF.get(name) == "ctc":
         return (np.linspace(-3, 0, 40, dtype=np.float32).reshape(4, 2, 5),)
+    if name in QUANTIZED:
+        return QUANTIZED[name]
     if "conv" in name:
         return CONV_ARGUMENTS[name]
     if name.startswith("activation"):

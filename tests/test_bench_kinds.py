@@ -27,6 +27,7 @@ SMALL = [
     "gather --shapes quick",
     "gather --shapes quick --backward",
     "gather --shapes 2x7x3x5 --dtype f64,bf16,f16 --kind gather,split",
+    "quantize --shapes quick",
     "random --shapes quick",
     "random --shapes 5003 --dtype f64,bf16,f16",
     "pooling --shapes quick",

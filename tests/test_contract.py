@@ -385,16 +385,12 @@ def test_gradients_are_those_of_finite_differences(call):
 def test_every_function_is_held_to_it():
     stems = (*ENGINES, "stack", "rnn", "lrn", "resize", "random", "attention", "ctc", "gather")
     # random numbers are functions of no array; fill writes its argument, concat is many calls of cast; labels are no
-    # numbers: test_random.py, test_tensor.py, test_ctc.py; one_hot takes no floats: test_gather.py
+    # numbers, nor are quantised integers: test_random.py, test_tensor.py, test_ctc.py, test_quantize.py; one_hot takes no
+    # floats: test_gather.py
     own = (
-        "random_uniform",
-        "random_normal",
-        "fill",
-        "concat",
-        "ctc_greedy_decode",
-        "ctc_beam_search_decode",
-        "one_hot",
-    )
+        "random_uniform", "random_normal", "fill", "concat", "ctc_greedy_decode", "ctc_beam_search_decode", "one_hot",
+        *PUBLIC["quantize"],
+    )  # fmt: skip
     assert sorted(name for stem in stems for name in PUBLIC[stem] if name not in own) == FUNCTIONS
     with_gradient = {name for name in FUNCTIONS if f"{name}_backward" in FUNCTIONS}
     trained = {name for name in (*GRADIENTS, *TRAINED) if name.endswith("_train")}

@@ -23,7 +23,9 @@ X = np.ones(24, np.float32)
 def ones(*shape, dtype="f32"):
     if dtype == "bf16":
         return np.ones(shape, importlib.import_module("ml_dtypes").bfloat16)
-    return np.ones(shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i8": np.int8}[dtype])
+    return np.ones(
+        shape, {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i8": np.int8, "u8": np.uint8}[dtype]
+    )
 
 
 LIES = {
@@ -149,7 +151,20 @@ def ctcs():
             yield "ctc_beam_search_decode", (view,), {"beam_width": 4, "paths": 2}
 
 
+def quantized():
+    x, b = ones(33, 64), ones(33, 64, dtype="u8")
+    for view in (x, x.T, x[:, ::2], ones(33, 64, dtype="f16")):
+        yield "quantize", (view, 0.5), {"dtype": "int8"}
+        yield "quantize", (view, 0.5), {"dtype": "int4"}
+        yield "dynamic_quantize", (view,), {"axis": 1, "symmetric": True}
+    yield "dequantize", (b, ones(33, 1)), {"out_dtype": "float16"}
+    yield "qlinear_add", (b, 0.5, 3, b[0], 0.5, 3, 0.5, np.int8(3)), {"activation": "relu"}
+    yield "qlinear_activation", (b[:, ::2], "tanh", 0.5, 3, 0.5, np.int8(3)), {}
+    yield "gemm_integer", (b, ones(64, 5, dtype="u8"), 3, 4), {}
+
+
 CALLS = {
+    "quantize": quantized,
     "random": randoms,
     "ctc": ctcs,
     "rnn": recurrents,

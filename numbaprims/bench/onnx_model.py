@@ -16,6 +16,8 @@ IR_VERSION, OPSET = 8, 17
 #: Operators that came later.
 _SINCE = {"Attention": 23}
 _TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "float16": 10, "float64": 11}
+#: The domain of onnxruntime's own operators.
+MICROSOFT = "com.microsoft"
 _FLOAT, _INT, _INTS, _STRING = 1, 2, 7, 3
 
 
@@ -28,12 +30,14 @@ class Tensor(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An operator, the names of what it reads and writes, its attributes."""
+    """An operator, the names of what it reads and writes (several with spaces between), its attributes."""
 
     operator: str
     inputs: Sequence[str]
     output: str
     attributes: Mapping[str, int | float | Sequence[int] | str]
+    domain: str = ""
+    """"" is ONNX's own."""
 
 
 def model(
@@ -65,13 +69,20 @@ def model_of(
         + [_bytes(12, _value(output))]
     )
     opset = _text(1, "") + _integer(2, max(_SINCE.get(node.operator, OPSET) for node in nodes))
-    return _integer(1, IR_VERSION) + _bytes(7, graph) + _bytes(8, opset)
+    domains = sorted({node.domain for node in nodes} - {""})
+    others = b"".join(_bytes(8, _text(1, name) + _integer(2, 1)) for name in domains)
+    return _integer(1, IR_VERSION) + _bytes(7, graph) + _bytes(8, opset) + others
 
 
 def _node(node: Node) -> bytes:
     return b"".join(
-        [*(_text(1, name) for name in node.inputs), _text(2, node.output), _text(4, node.operator)]
+        [
+            *(_text(1, name) for name in node.inputs),
+            *(_text(2, name) for name in node.output.split()),
+            _text(4, node.operator),
+        ]
         + [_bytes(5, _attribute(name, value)) for name, value in node.attributes.items()]
+        + ([_text(7, node.domain)] if node.domain else [])
     )
 
 

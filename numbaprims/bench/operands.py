@@ -13,7 +13,15 @@ import numpy as np
 from numbaprims.bench.cases import aligned, aligned_empty, poison
 from numbaprims.bench.rivals import load_rival
 
-_NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i8": np.int8, "i32": np.int32, "i64": np.int64}
+_NUMPY = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i32": np.int32,
+    "i64": np.int64,
+}
 
 
 _gpu: list[Any] = []

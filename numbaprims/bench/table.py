@@ -27,6 +27,7 @@ RIVALS = {
     "reduce": ("torch", "numpy"),
     "tensor": ("torch", "numpy"),
     "gather": ("torch", "onnxruntime", "numpy"),
+    "quantize": ("onnxruntime",),
     "conv": (
         "torch", "torch nhwc", "torch prepacked", "onnxruntime", "numbaprims call", "numbaprims f32",
     ),

@@ -388,6 +388,8 @@ TARGETS = (
     Target("gather", "f32, pads, over the best rival", _kinds_over(*_PADS), "geomean", 1.3, 2),
     Target("gather", "f32, pads, over the best rival, worst", _kinds_over(*_PADS), "worst", 0.9, None),
     Target("gather", "f32, gradients by indices, over torch", _kinds_over("gather", backward=True), "geomean", 1, 2),
+    Target("quantize", "over onnxruntime", _any_over, "geomean", 1.0, 1.3),
+    Target("quantize", "over onnxruntime, worst", _any_over, "worst", 0.7, None),
     Target("pooling", "f32, over the best rival", _kinds_over(*_POOLS), "geomean", 1.8, None),
     Target("pooling", "f32, gradients, over the best rival", _kinds_over(*_POOLS, backward=True), "geomean", 1.8, None),
     Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),

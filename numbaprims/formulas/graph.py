@@ -28,7 +28,8 @@ Operand = Any
 COSTS = {
     "add": 1, "sub": 1, "mul": 1, "div": 8, "mad": 1, "negative": 1, "magnitude": 1, "at_most": 1, "at_least": 1,
     "less": 1, "greater": 1, "less_equal": 1, "greater_equal": 1, "equals": 1, "is_nan": 1, "select": 1,
-    "floor": 4, "pow": 60, "reciprocal": 8, "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
+    "floor": 4, "nearest": 1, "quantized": 3, "rounded": 2, "pow": 60, "reciprocal": 8, "sqrt": 8, "exp": 12,
+    "exp_of_negative": 11, "log": 14,
 }  # fmt: skip
 
 #: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative", "log" and "pow".
@@ -47,6 +48,9 @@ COMMON: dict[str, Callable[..., Any]] = {
     "greater_equal": lambda a, b: a >= b,
     "equals": lambda a, b: a.equals(b),
     "floor": value.floor,
+    "nearest": value.nearest,
+    "quantized": lambda x, zero: select_of(x.equals(x), value.nearest(x), 0.0) + zero,
+    "rounded": value.nearest,
     "is_nan": lambda a: a.new(a.builder.fcmp_unordered("uno", a.value, a.value)),
     "select": value.select,
 }
@@ -161,7 +165,12 @@ log = _lifted("log", "The natural logarithm.")
 sqrt = _lifted("sqrt", "The square root.")
 reciprocal = _lifted("reciprocal", "1 / x.")
 floor = _lifted("floor", "The largest integer that is not above x.")
+nearest = _lifted("nearest", "The nearest integer, halves to even.")
 power = _lifted("pow", "a**b.")
+quantized = _lifted(
+    "quantized", "The nearest integer of x, 0 of NaN, and another integer; beyond 2**30 any other beyond it."
+)
+rounded = _lifted("rounded", "The same of a number that is no NaN, alone.")
 mad = _lifted("mad", "a * b + c.")
 select = _lifted("select", "a where the condition holds, else b; one of the two may be a number.")
 at_most = _lifted("at_most", "The smaller of the two; NaN in x stays.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from numbaprims.formulas.graph import (
     power,
     select,
 )
+from numbaprims.formulas.quantized import QUANTIZED
 
 #: Formulas that are named so: "map:add:row,along", "map:add.scaled:row,one,row".
 MAP = "map:"
@@ -88,6 +90,7 @@ OTHERS: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "truth": (1, 0, _of),
     # the position makes it an element's value, -0 included
     "fill": (0, 1, lambda value: mad(position(), -0.0, value)),
+    **QUANTIZED,
 }
 
 
@@ -103,10 +106,12 @@ def map_of(name: str) -> tuple[Callable[..., Any], tuple[tuple[str, str], ...]]:
     "add.scaled" is op(alpha1 a, alpha2 b), with a third array + beta c.
     """
     _, word, kinds = name.split(":")
-    arrays = tuple(zip("abc", kinds.split(","), strict=False)) if kinds else ()
+    arrays = tuple(zip("abcdef", kinds.split(","), strict=False)) if kinds else ()
     op, _, scaled = word.partition(".")
     if op in OTHERS:
         _, numbers, function = OTHERS[op]
+        if scaled:  # "low_high": the range of what is quantised
+            function = functools.partial(function, limits=tuple(map(float, scaled.split("_"))))
         return function, (*arrays, *(("alpha", "number"),) * numbers)
     own = BINARY[op].function
     if not scaled:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numbaprims.formulas import maps, norms, stacks, tensor
+from numbaprims.formulas import maps, norms, quantized, stacks, tensor
 from numbaprims.formulas.graph import (
     Graph,
     Node,
@@ -42,7 +42,7 @@ class Formula(NamedTuple):
     results: tuple[tuple[str, str], ...]
 
 
-FORMULAS: dict[str, Formula] = {}
+FORMULAS: dict[str, Formula] = {name: Formula(*each) for name, each in quantized.REDUCED.items()}
 
 
 def formula(operands: str, results: str, name: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -176,7 +176,7 @@ def mapped(
     if set(kinds[1:]) == {"one"}:
         kinds[1] = "row"  # a row of equal elements
     kinds = ["row" if kind == "along" and math.prod(kept) == 1 else kind for kind in kinds]
-    names = ("y", "a", "b", "c")
+    names = ("y", *"abcdef")
     arrays = [Operand(name, kind, each) for name, kind, each in zip(names, kinds, dtypes, strict=False)]
     layout = layout_of(kept, reduced, arrays, lies)
     words = tuple(":".join(each) for each in flattened(arrays, kept, lies))

@@ -73,6 +73,27 @@ def reduce(draw: Draw) -> Call:
     return _call(draw, "reduce", "reduce", (_real(draw, shape, dtype),), words, 16 + int(np.prod(shape)))
 
 
+def quantize(draw: Draw) -> Call:
+    """To 8 bits, by one scale or one for each index of an axis: exactly what divisions in the type give."""
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3, 4)))
+    axis = int(draw.rng.integers(ndim))
+    shape, to = _shape(draw, dtype, axis, ndim), str(draw.one(("i8", "u8")))
+    x, kind = _real(draw, shape, dtype), np.float64 if dtype == "f64" else np.float32
+    low, high = (-128, 127) if to == "i8" else (0, 255)
+    name, scale, own = {"i8": "int8", "u8": "uint8"}[to], 0.03, np.asarray(0.03, kind)
+    words: dict[str, Any] = {"dtype": name}
+    if draw.chance(2):
+        given = draw.operand(draw.rng.uniform(0.01, 0.1, shape[axis]), "f32")
+        own = given.values.astype(kind).reshape([-1 if at == axis else 1 for at in range(ndim)])
+        scale, words = given, {"dtype": name, "axis": axis}
+    expected = np.clip(np.rint(x.values.astype(kind) / own) + 7, low, high)
+
+    def check(solver: str, storage: np.ndarray) -> None:
+        np.testing.assert_array_equal(storage, expected)
+
+    return Call("quantize", "quantize", (x, scale, 7), words, draw.result(shape, to), check)
+
+
 def dropout(draw: Draw) -> Call:
     dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3, 4)))
     shape = _shape(draw, dtype, int(draw.rng.integers(ndim)), ndim)

@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.pointwise.blocks import BLOCK, RUN, SHORTEST_RUN, any_strides, make_blocks, sizes_of
-from numbaprims.cpu.pointwise.form import ARGS as POINTWISE
+from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
+from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import form_of, is_map, make_map
 from numbaprims.cpu.reduce.turn import inner_of, make_turn, plan_of as turn_plan
 from numbaprims.cpu.reduce.variant import (
@@ -55,6 +57,8 @@ WORTH = 2.5
 #: Results leave past the caches where all operands take more than this part of the third-level one.  Of 13 MB in one of
 #: 32 plain stores took 164 us and those past it 238, of 26 MB 530 and 480 (Zen 4).
 PAST = 2 / 3
+#: Formulas of a table, and why others do not compute them.
+LOOKUP, _TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
 
@@ -72,6 +76,8 @@ class _Reduce(Solver):
     stages = False
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.formula.startswith(LOOKUP):
+            return _TABLE
         layout, what = ("across", "rows") if self.lanes == "across" else ("rows", "elements of a row")
         if problem.layout != layout:
             return f"its vectors hold neighbouring {what}, which do not lie side by side in every array"
@@ -375,6 +381,8 @@ class Blocks(_Reduce):
     name = "blocks"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.formula.startswith(LOOKUP):
+            return _TABLE
         if not is_map(graph_of(problem.formula)):
             return "the formula has sums, or counts elements"
         if len(problem.arrays) > 7 or not problem.inputs:
@@ -398,11 +406,15 @@ class Blocks(_Reduce):
     def phase_tiles(self, problem: Any, target: Any) -> int:
         return int(-(-problem.rows * problem.n // BLOCK))
 
+    def kernel(self, form: Form, target: Any) -> RangeKernel:
+        """Of contiguous elements."""
+        return make_map(form)
+
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         form = form_of(problem, 2 * lanes(problem.compute, target.vector_bytes))
         strides = [(*kept, *reduced) for kept, reduced in problem.strides]
         form, plan, tiles = any_strides(form, (*problem.kept, *problem.reduced), strides)
-        kernel, compute = make_blocks(*sizes_of(form), target.vector_bytes), make_map(form)
+        kernel, compute = make_blocks(*sizes_of(form), target.vector_bytes), self.kernel(form, target)
         work = self.seconds(problem, target)
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
         block = Block(POINTWISE, {"plan": plan.ctypes.data, "compute": compute.address}, None)
@@ -410,6 +422,18 @@ class Blocks(_Reduce):
             (Run((Phase(kernel, tiles, chunk),), (block,)),), parallel=work > WORTH * target.rates.wake,
             keep=(plan, compute),
         )  # fmt: skip
+
+
+class Lookup(Blocks):
+    """Bytes through a table of 256."""
+
+    name = "lookup"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if problem.formula.startswith(LOOKUP) else "it is no table"
+
+    def kernel(self, form: Form, target: Any) -> RangeKernel:
+        return make_lookup("avx512vbmi" in target.features and target.vector_bytes == 64)
 
 
 class Turn(_Reduce):
@@ -454,6 +478,8 @@ class Naive(_Reduce):
     lanes = "one"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.formula.startswith(LOOKUP):
+            return _TABLE
         return super().why_not(problem, target) if graph_of(problem.formula).columns else None
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
@@ -467,4 +493,4 @@ class Naive(_Reduce):
         return float(target.rates.cycles(4 + steps * (5 + 2 * graph_of(problem.formula).operations)))
 
 
-SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Turn(), Naive())
+SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Lookup(), Turn(), Naive())

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from numbaprims.cpu.simd.convert import nearest_ints_value
 from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.formulas.graph import COMMON, Node, first_of, identity, larger, moments_of
 from numbaprims.formulas.stacks import KIND, SLOPE
+from numbaprims.formulas.value import at_most
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
     from numbaprims.cpu.reduce.memory import Place
 
 LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
+
+
+def _integers(x: Value, nan: bool) -> Value:
+    """The nearest integers of 32 bits, which results are stored from; the largest ones are 2**30."""
+    whole = x.new(nearest_ints_value(x.builder, at_most(x, 2.0**30).value))
+    if not nan:
+        return whole
+    number = x.builder.fcmp_ordered("ord", x.value, x.value)
+    return x.new(x.builder.select(number, whole.value, whole.like(0).value))
+
 
 #: The names of formulas as functions of this machine's Values.
 TABLE: dict[str, Callable[..., Any]] = COMMON | {
@@ -26,6 +38,9 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "exp": exponential.exp,
     "exp_of_negative": exponential.exp_of_negative,
     "log": functions.log,
+    "nearest": functions.nearest,
+    "quantized": lambda x, zero: _integers(x, True) + _integers(x.like(zero), False),
+    "rounded": lambda x: _integers(x, False),
     "pow": power_value,
 }
 

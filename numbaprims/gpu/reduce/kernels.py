@@ -327,6 +327,8 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_fused, ("reduce:argmax|i64,f32", _rows(32, 4, 8, True)), ("LDG.E.128", "SHFL")),
     (make_part, ("reduce:var|f32,f32", _ACROSS, 0), ("LDG.E",)),
     (make_fused, ("map:add:row,along|f32,f32,f32", _rows(256, 4, 2, False)), ("LDG.E.128", "STG.E.128")),
+    (make_fused, ("map:quantize:row|i8,f32", _rows(256, 4, 2, False)), ("LDG.E.128", "STG.E")),
+    (make_fused, ("dynamic_quantize|u8,f32,u8,f32", _rows(32, 4, 8, True)), ("LDG.E.128", "SHFL")),
     (make_part, ("prelu_weight_gradient|bf16,bf16,bf16", _SUMS, 0), ("LDG.E.U16",)),
     (make_part, ("total|f32,f32", _SUMS._replace(V=1, K=4, beside=0, wide=True), 0), ("LDG.E", "SHFL")),
 ]
