@@ -170,6 +170,11 @@ from numbaprims.ops.rnn import (
     rnn_backward as rnn_backward,
     rnn_train as rnn_train,
 )
+from numbaprims.ops.rope import (
+    rope as rope,
+    rope_backward as rope_backward,
+    rope_frequencies as rope_frequencies,
+)
 from numbaprims.ops.softmax import (
     log_softmax as log_softmax,
     log_softmax_backward as log_softmax_backward,

@@ -298,6 +298,29 @@ for _label, (_shape, _size, _words) in {
     add("lrn_backward", _label, _lrn(_shape, 2, _size, _words), k=128)
 
 
+# ---------------------------------------------------------------- rotary position embedding
+
+
+def _rope(shape: tuple[int, ...], half: int, rows: int = 0, **words: Any) -> Callable[[np.random.Generator], Made]:
+    """With `rows` of the tables positions are given, of each batch its own."""
+
+    def make(rng: np.random.Generator) -> Made:
+        tables = [rng.standard_normal((rows or shape[-2], half)) for _ in range(2)]
+        more = {"positions": rng.integers(0, rows, (*shape[:-3], shape[-2]))} if rows else {}
+        return (rng.standard_normal(shape), *tables), words | more
+
+    return make
+
+
+for _label, _of in {
+    "halves": ((2, 3, 5, 37), 16), "pairs": ((2, 3, 5, 37), 17, 0, {"interleaved": True}),
+    "head": ((1, 2, 7, 64), 32), "part": ((4, 9, 40), 9), "matrix": ((20, 6), 3, 11), "one": ((1, 1, 1, 2), 1),
+    "places": ((2, 4, 6, 16), 8, 9, {"interleaved": True, "rotary_dims": 16}),
+}.items():  # fmt: skip
+    for _name in ("rope", "rope_backward"):
+        add(_name, _label, _rope(*_of[:3], **(_of[3] if len(_of) > 3 else {})), k=8)
+
+
 # ---------------------------------------------------------------- stacks
 
 

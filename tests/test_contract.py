@@ -308,6 +308,7 @@ GRADIENTS = {
     ),
     "nll_loss": (lambda dy, args, y, words: numbaprims.nll_loss_backward(dy, *args, **words), 1),
     "lrn": (lambda dy, args, y, words: numbaprims.lrn_backward(dy, *args, **words), 1),
+    "rope": (lambda dy, args, y, words: numbaprims.rope_backward(dy, *args[1:], **words), 1),
     "ctc_loss": (lambda dy, args, y, words: numbaprims.ctc_loss_backward(dy, *args, **words), 1),
     "max_pool": (lambda dy, args, y, words: numbaprims.max_pool_backward(dy, *args, **words), 1),
     "avg_pool": (
@@ -377,7 +378,7 @@ def test_gradients_are_those_of_finite_differences(call):
 
 
 def test_every_function_is_held_to_it():
-    stems = (*ENGINES, "stack", "rnn", "lrn", "random", "attention", "ctc")
+    stems = (*ENGINES, "stack", "rnn", "lrn", "random", "attention", "ctc", "rope")
     # random numbers are functions of no array; fill writes its argument, concat is many calls of cast; labels are no
     # numbers: test_random.py, test_tensor.py, test_ctc.py
     own = ("random_uniform", "random_normal", "fill", "concat", "ctc_greedy_decode", "ctc_beam_search_decode")

@@ -22,6 +22,7 @@ RIVALS = {
     "rnn": ("torch", "onnxruntime"),
     "random": ("torch", "numpy"),
     "attention": ("torch", "onnxruntime"),
+    "rope": ("torch", "torch complex", "onnxruntime"),
     "ctc": ("torch",),
     "reduce": ("torch", "numpy"),
     "tensor": ("torch", "numpy"),

@@ -15,10 +15,10 @@ from numbaprims.shapes import channels_last
 ARRAYS = (
     "a", "b", "c", "x", "y", "dy", "bias", "weight", "out", "target", "scale", "shift", "mean", "var", "running_mean",
     "running_var", "condition", "saved_mean", "saved_inv_std", "saved_inv_rms", "residual", "dsum", "indices",
-    "weights", "h0", "c0", "lengths",
+    "weights", "h0", "c0", "lengths", "cos", "sin", "positions",
 )  # fmt: skip
-FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse")
-INTS = ("axis", "ignore_index", "normalized_dims", "groups")
+FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved")
+INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims")
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
@@ -333,6 +333,17 @@ def _cast(types: dict[str, Any]) -> str:
         return "np.empty_like(x)"  # refused by the public call
 
 
+def _positions(types: dict[str, Any]) -> list[str]:
+    """A record is made on positions of zeros."""
+    if "positions" not in types:
+        return []
+    return [
+        "for place_ in positions.flat:",
+        "    if place_ < 0 or place_ >= cos.shape[0]:",
+        "        raise ValueError(f'positions holds {place_}; cos has rows from 0 to {cos.shape[0] - 1}')",
+    ]
+
+
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
@@ -357,6 +368,8 @@ _ROWS: dict[str, Row] = {
     "batch_norm": Row({"out": _lying_like("x")}),
     "lrn": Row({"out": _lying_like("x")}),
     "lrn_backward": Row({"out": _lying_like("x")}),
+    "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),
+    "rope_backward": Row({"out": _lying_like("dy")}, optional=("rotary_dims",), checks=_positions),
     "batch_norm_train": Row(
         {
             "out": _lying_like("x"),

@@ -107,6 +107,7 @@ from numbaprims.frontends.torch.recurrent import (
     rnn as rnn,
     rnn_train as rnn_train,
 )
+from numbaprims.frontends.torch.rotary import rope as rope
 from numbaprims.frontends.torch.tensors import (
     binary as binary,
     cast as cast,
@@ -125,6 +126,6 @@ __all__ = [
     "gru_train", "hard_sigmoid", "hard_swish", "hard_tanh", "identity", "instance_norm", "instance_norm_train",
     "layer_norm", "layer_norm_train", "leaky_relu", "linear", "log", "log1p", "log_softmax", "lp_pool", "lrn", "lstm",
     "lstm_train", "max_pool", "mish", "nll_loss", "power", "prelu", "reciprocal", "reduce", "relu", "relu6", "rms_norm",
-    "rms_norm_train", "rnn", "rnn_train", "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "softmax",
+    "rms_norm_train", "rnn", "rnn_train", "rope", "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "softmax",
     "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tanh", "threshold", "where",
 ]  # fmt: skip
