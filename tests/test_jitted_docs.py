@@ -23,9 +23,10 @@ def keyword_table():
     functions: dict[tuple[str, ...], list[str]] = {}
     for name in (*ROWS, *BY_KIND):
         words = [word for word in inspect.signature(getattr(numbaprims, name)).parameters]
+        arrays = (ROWS[name].arrays if name in ROWS else ()) or ARRAYS
         columns = (
-            [word for word in words if word in ARRAYS],
-            [word for word in words if word not in ARRAYS + LITERALS + ABSENT],
+            [word for word in words if word in arrays],
+            [word for word in words if word not in arrays + LITERALS + ABSENT],
             [word for word in words if word in LITERALS],
         )
         functions.setdefault(tuple(", ".join(column) for column in columns), []).append(f"`{name}`")

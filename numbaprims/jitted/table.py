@@ -17,7 +17,17 @@ ARRAYS = (
     "running_var", "condition", "saved_mean", "saved_inv_std", "saved_inv_rms", "residual", "dsum", "indices",
     "weights", "h0", "c0", "lengths", "cos", "sin", "positions",
 )  # fmt: skip
-FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved")
+FLAGS = (
+    "trans",
+    "trans_a",
+    "trans_b",
+    "ceil_mode",
+    "count_include_pad",
+    "batch_first",
+    "reverse",
+    "interleaved",
+    "causal",
+)
 INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims")
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
@@ -46,13 +56,15 @@ class Row(NamedTuple):
     conditions: tuple[str, ...] = ()
     """Other expressions, of ints, that do."""
     defaults: dict[str, Any] = {}  # noqa: RUF012
-    """What None stands for."""
+    """What None stands for: a value, or an expression as text."""
     read: tuple[str, ...] = ()
     """Arrays whose only element, if they have no other, is a number of the kernel; they stand before the others."""
     numbers: Callable[[dict[str, Any]], tuple[str, ...]] | None = None
     """The numbers that kernels take, in their order, from the types of the arrays; None for all."""
     optional: tuple[str, ...] = ()
     """Arguments that may be None and stay so in the public call, where None is no default of an array."""
+    arrays: tuple[str, ...] = ()
+    """Its arguments that are arrays, where the names of some are those of numbers in others; () for `ARRAYS`."""
     windows: tuple[str, ...] = ()
     """Arguments that are those of windows in this function."""
     checks: Callable[[dict[str, Any]], list[str]] = lambda types: []
@@ -344,6 +356,21 @@ def _positions(types: dict[str, Any]) -> list[str]:
     ]
 
 
+def _attended(types: dict[str, Any]) -> str:
+    """A row of v for each of q."""
+    if types["q"].ndim < 3 or types["v"].ndim < 3:
+        return "np.empty((0, 0, 0), q.dtype)"  # refused by the public call
+    return _shaped("q", {types["q"].ndim - 1: f"v.shape[{types['v'].ndim - 1}]"}, types["q"].ndim, "q.dtype")
+
+
+def _sums(types: dict[str, Any]) -> str:
+    return _shaped("q", {}, max(types["q"].ndim - 1, 0), "q.dtype")
+
+
+_attention: dict[str, Any] = {
+    "arrays": ("q", "k", "v", "mask", "dout", "y", "lse", "out"), "defaults": {"scale": "attention_scale(q)"}
+}  # fmt: skip
+
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
@@ -368,6 +395,9 @@ _ROWS: dict[str, Row] = {
     "batch_norm": Row({"out": _lying_like("x")}),
     "lrn": Row({"out": _lying_like("x")}),
     "lrn_backward": Row({"out": _lying_like("x")}),
+    "attention": Row({"out": _attended}, **_attention),
+    "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
+    "attention_backward": Row({f"=d{name}": _each(name) for name in "qkv"}, **_attention),
     "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),
     "rope_backward": Row({"out": _lying_like("dy")}, optional=("rotary_dims",), checks=_positions),
     "batch_norm_train": Row(
