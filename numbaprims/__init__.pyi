@@ -175,6 +175,7 @@ from numbaprims.ops.rope import (
     rope_backward as rope_backward,
     rope_frequencies as rope_frequencies,
 )
+from numbaprims.ops.scan import cumsum as cumsum
 from numbaprims.ops.softmax import (
     log_softmax as log_softmax,
     log_softmax_backward as log_softmax_backward,

@@ -39,6 +39,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),
     "rope": ("rope", "rope_backward"),
+    "scan": ("cumsum",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.

@@ -321,6 +321,16 @@ for _label, _of in {
         add(_name, _label, _rope(*_of[:3], **(_of[3] if len(_of) > 3 else {})), k=8)
 
 
+# ---------------------------------------------------------------- cumulative sums
+
+for _label, (_shape, _axis) in {
+    "rows": ((7, 67), -1), "long": ((2, 20003), 1), "vector": ((300,), 0), "middle": ((3, 5, 37), 1),
+    "first": ((33, 1100), 0), "one": ((4, 1), 1), "short": ((40, 3), -1), "planes": ((2, 3, 4, 70), 3),
+}.items():  # fmt: skip
+    add("cumsum", _label, _rows(_shape, 1, axis=_axis), k=1024)
+    add("cumsum", f"{_label}-back", _rows(_shape, 1, axis=_axis, exclusive=True, reverse=True), k=1024)
+
+
 # ---------------------------------------------------------------- stacks
 
 

@@ -162,7 +162,9 @@ CALLS = {
 
 
 def test_every_stem_is_held_to_it():
-    assert {*CALLS, *ENGINES, "stack", "lrn", "attention", "rope"} == set(cases.STEMS)  # the others: test_contract.py
+    assert {*CALLS, *ENGINES, "stack", "lrn", "attention", "rope", "scan"} == set(
+        cases.STEMS
+    )  # the others: test_contract.py
 
 
 @pytest.mark.parametrize("stem", CALLS)

@@ -23,6 +23,7 @@ RIVALS = {
     "random": ("torch", "numpy"),
     "attention": ("torch", "onnxruntime"),
     "rope": ("torch", "torch complex", "onnxruntime"),
+    "scan": ("torch", "numpy"),
     "ctc": ("torch",),
     "reduce": ("torch", "numpy"),
     "tensor": ("torch", "numpy"),

@@ -401,6 +401,8 @@ TARGETS = (
     Target("attention", "f32, 128 queries and more, of the peak", _attention_percent, "geomean", 60, 80, "%"),
     Target("rope", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
     Target("rope", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
+    Target("scan", "f32, over the better rival", _any_over, "geomean", 1.3, 2),
+    Target("scan", "f32, over the better rival, worst", _any_over, "worst", 0.9, None),
     Target("ctc", "f32, loss, over torch", _kinds_over("loss"), "geomean", 3, 10),
     Target("ctc", "f32, loss and gradient, over torch", _kinds_over("loss", backward=True), "geomean", 3, 10),
     Target("ctc", "f32, over torch, worst", _any_over, "worst", 0.9, None),

@@ -18,16 +18,9 @@ ARRAYS = (
     "weights", "h0", "c0", "lengths", "cos", "sin", "positions",
 )  # fmt: skip
 FLAGS = (
-    "trans",
-    "trans_a",
-    "trans_b",
-    "ceil_mode",
-    "count_include_pad",
-    "batch_first",
-    "reverse",
-    "interleaved",
-    "causal",
-)
+    "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
+    "exclusive",
+)  # fmt: skip
 INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims")
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
@@ -398,6 +391,7 @@ _ROWS: dict[str, Row] = {
     "attention": Row({"out": _attended}, **_attention),
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": _each(name) for name in "qkv"}, **_attention),
+    "cumsum": Row({"out": _lying_like("x")}),
     "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),
     "rope_backward": Row({"out": _lying_like("dy")}, optional=("rotary_dims",), checks=_positions),
     "batch_norm_train": Row(

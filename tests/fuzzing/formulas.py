@@ -193,6 +193,14 @@ def rope(draw: Draw) -> Call:
     return _call(draw, "rope", function, (_real(draw, (*lead, length, width), dtype), cos, sin), words, 8)
 
 
+def scan(draw: Draw) -> Call:
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3, 4)))
+    axis = int(draw.rng.integers(ndim))
+    shape = _shape(draw, dtype, axis, ndim)
+    words = {"exclusive": draw.chance(2), "reverse": draw.chance(2)}
+    return _call(draw, "scan", "cumsum", (_real(draw, shape, dtype), axis), words, 64 + 4 * shape[axis])
+
+
 def ctc(draw: Draw) -> Call:
     dtype, rng = draw.dtype(), draw.rng
     steps, batch = int(rng.integers(1, 40)), int(rng.integers(1, 4))
