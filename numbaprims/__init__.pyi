@@ -196,6 +196,7 @@ from numbaprims.ops.tensor import (
     transform as transform,
     where as where,
 )
+from numbaprims.ops.topk import topk as topk
 from numbaprims.recurrent.weights import RnnWeights as RnnWeights
 from numbaprims.settings import config as config
 

@@ -40,6 +40,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "attention": ("attention", "attention_train", "attention_backward"),
     "rope": ("rope", "rope_backward"),
     "scan": ("cumsum",),
+    "topk": ("topk",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.

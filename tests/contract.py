@@ -331,6 +331,16 @@ for _label, (_shape, _axis) in {
     add("cumsum", f"{_label}-back", _rows(_shape, 1, axis=_axis, exclusive=True, reverse=True), k=1024)
 
 
+# ---------------------------------------------------------------- the first by size
+
+for _label, (_shape, _k, _axis) in {
+    "rows": ((7, 67), 5, -1), "long": ((2, 3001), 40, 1), "all": ((3, 300), 300, 1), "many": ((2, 5000), 900, 1),
+    "middle": ((3, 50, 37), 4, 1), "one": ((4, 1), 1, 1), "vector": ((200,), 7, 0),
+}.items():  # fmt: skip
+    add("topk", _label, _rows(_shape, 1, _k, _axis))
+    add("topk", f"{_label}-smallest", _rows(_shape, 1, _k, _axis, largest=False))
+
+
 # ---------------------------------------------------------------- stacks
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_computed_is_refused(function):
     args, words = made(call, "f32")
     if function in ("cast", "transform"):
         pytest.skip("it takes every type")
-    refused = {"binary": np.int64, "cumsum": np.uint8}.get(function, np.int32)
+    refused = {"binary": np.int64, "cumsum": np.uint8, "topk": np.uint8}.get(function, np.int32)
     with pytest.raises(TypeError, match="takes float64, float32, float16, bfloat16"):
         run(call, tuple(x.astype(refused) if getattr(x, "dtype", None) == np.float32 else x for x in args), words)
     with pytest.raises(TypeError, match="must be"):
@@ -378,7 +378,7 @@ def test_gradients_are_those_of_finite_differences(call):
 
 
 def test_every_function_is_held_to_it():
-    stems = (*ENGINES, "stack", "rnn", "lrn", "random", "attention", "ctc", "rope", "scan")
+    stems = (*ENGINES, "stack", "rnn", "lrn", "random", "attention", "ctc", "rope", "scan", "topk")
     # random numbers are functions of no array; fill writes its argument, concat is many calls of cast; labels are no
     # numbers: test_random.py, test_tensor.py, test_ctc.py
     own = ("random_uniform", "random_normal", "fill", "concat", "ctc_greedy_decode", "ctc_beam_search_decode")

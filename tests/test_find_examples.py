@@ -162,7 +162,7 @@ CALLS = {
 
 
 def test_every_stem_is_held_to_it():
-    assert {*CALLS, *ENGINES, "stack", "lrn", "attention", "rope", "scan"} == set(
+    assert {*CALLS, *ENGINES, "stack", "lrn", "attention", "rope", "scan", "topk"} == set(
         cases.STEMS
     )  # the others: test_contract.py
 

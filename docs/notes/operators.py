@@ -37,7 +37,8 @@ ONNX = {
     "ReduceMax": "reduce", "ReduceMean": "reduce", "ReduceMin": "reduce", "ReduceProd": "reduce",
     "ReduceSum": "reduce", "Relu": "relu", "Round": "round", "Selu": "selu", "Sigmoid": "sigmoid", "Sign": "sign",
     "Softmax": "softmax", "SoftmaxCrossEntropyLoss": "softmax_cross_entropy", "Softplus": "softplus",
-    "Softsign": "softsign", "Sqrt": "sqrt", "Sub": "binary", "Swish": "swish", "Tanh": "tanh", "Transpose": "transform",
+    "Softsign": "softsign", "Sqrt": "sqrt", "Sub": "binary", "Swish": "swish", "Tanh": "tanh", "TopK": "topk",
+    "Transpose": "transform",
     "Where": "where", "Xor": "binary",
 }  # fmt: skip
 TORCH = {

@@ -24,6 +24,7 @@ RIVALS = {
     "attention": ("torch", "onnxruntime"),
     "rope": ("torch", "torch complex", "onnxruntime"),
     "scan": ("torch", "numpy"),
+    "topk": ("torch", "numpy"),
     "ctc": ("torch",),
     "reduce": ("torch", "numpy"),
     "tensor": ("torch", "numpy"),

@@ -403,6 +403,8 @@ TARGETS = (
     Target("rope", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("scan", "f32, over the better rival", _any_over, "geomean", 1.3, 2),
     Target("scan", "f32, over the better rival, worst", _any_over, "worst", 0.9, None),
+    Target("topk", "f32, over the better rival", _any_over, "geomean", 1.3, 3),
+    Target("topk", "f32, over the better rival, worst", _any_over, "worst", 0.9, None),
     Target("ctc", "f32, loss, over torch", _kinds_over("loss"), "geomean", 3, 10),
     Target("ctc", "f32, loss and gradient, over torch", _kinds_over("loss", backward=True), "geomean", 3, 10),
     Target("ctc", "f32, over torch, worst", _any_over, "worst", 0.9, None),

@@ -12,6 +12,7 @@ _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activ
           "stack": ("n", "c", "h", "w", "blocks"), "lrn": ("n", "c", "h", "w", "s"),
           "rnn": ("t", "n", "i", "h"), "random": ("n",), "attention": ("n", "h", "g", "l", "s", "e"),
           "rope": ("n", "h", "l", "e"), "scan": ("m", "n"),
+          "topk": ("m", "n", "k"),
           "ctc": ("t", "n", "c", "s"), "reduce": ("m", "n"), "tensor": ("m", "n")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 _NAMES = ("m", "t", "i", *_IMAGE)

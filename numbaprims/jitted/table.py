@@ -19,7 +19,7 @@ ARRAYS = (
 )  # fmt: skip
 FLAGS = (
     "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
-    "exclusive",
+    "exclusive", "largest", "sorted",
 )  # fmt: skip
 INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims")
 #: Integers of 64 bits whose bits a float of the call carries.
@@ -364,6 +364,18 @@ _attention: dict[str, Any] = {
     "arrays": ("q", "k", "v", "mask", "dout", "y", "lse", "out"), "defaults": {"scale": "attention_scale(q)"}
 }  # fmt: skip
 
+
+def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
+    """k elements along the axis; of a k that there cannot be any number, for the public call to refuse."""
+
+    def expression(types: dict[str, Any]) -> str:
+        ndim, k = types["x"].ndim, types.get("k", "0")
+        sizes = {d: f"(max({k}, 0) if axis_ == {d} or axis_ == {d - ndim} else x.shape[{d}])" for d in range(ndim)}
+        return _shaped("x", sizes, ndim, dtype)
+
+    return expression
+
+
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
@@ -392,6 +404,7 @@ _ROWS: dict[str, Row] = {
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": _each(name) for name in "qkv"}, **_attention),
     "cumsum": Row({"out": _lying_like("x")}),
+    "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
     "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),
     "rope_backward": Row({"out": _lying_like("dy")}, optional=("rotary_dims",), checks=_positions),
     "batch_norm_train": Row(

@@ -201,6 +201,14 @@ def scan(draw: Draw) -> Call:
     return _call(draw, "scan", "cumsum", (_real(draw, shape, dtype), axis), words, 64 + 4 * shape[axis])
 
 
+def topk(draw: Draw) -> Call:
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3)))
+    axis = int(draw.rng.integers(ndim))
+    shape = _shape(draw, dtype, axis, ndim)
+    k = int(draw.rng.integers(1, shape[axis] + 1))
+    return _call(draw, "topk", "topk", (_real(draw, shape, dtype), k, axis), {"largest": draw.chance(2)}, 1)
+
+
 def ctc(draw: Draw) -> Call:
     dtype, rng = draw.dtype(), draw.rng
     steps, batch = int(rng.integers(1, 40)), int(rng.integers(1, 4))

@@ -13,7 +13,7 @@ import numbaprims
 from fuzzing.calls import Call, Draw, Operand
 from fuzzing.convolution import conv
 from fuzzing.dense import activation, gemm, gemv, ger
-from fuzzing.formulas import attention, batch_norm, ctc, dropout, norm, pooling, reduce, rope, scan, softmax
+from fuzzing.formulas import attention, batch_norm, ctc, dropout, norm, pooling, reduce, rope, scan, softmax, topk
 from fuzzing.guard import Guarded, memory
 from fuzzing.recurrent import rnn
 from numbaprims import settings, workspace
@@ -25,7 +25,7 @@ from numbaprims.tuning import records
 DRAWS: dict[str, Callable[[Draw], Call]] = {
     "gemm": gemm, "gemv": gemv, "ger": ger, "activation": activation, "conv": conv, "softmax": softmax,
     "reduce": reduce, "batch_norm": batch_norm, "norm": norm, "pooling": pooling, "rnn": rnn, "attention": attention,
-    "random": dropout, "ctc": ctc, "rope": rope, "scan": scan,
+    "random": dropout, "ctc": ctc, "rope": rope, "scan": scan, "topk": topk,
 }  # fmt: skip
 
 
