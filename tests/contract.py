@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import norm_cases
 import numpy as np
+import row_cases
 import tensor_cases
 from ctc_cases import draw
 from helpers import from_float64, in_library, lay_out
@@ -229,6 +230,7 @@ for _label, _activation in _ENDINGS.items():
 
 norm_cases.add_to(add)
 tensor_cases.add_to(add, _SOFTMAX)
+row_cases.add_to(add)
 
 # ---------------------------------------------------------------- pooling
 
@@ -296,49 +298,6 @@ for _label, (_shape, _size, _words) in {
 }.items():  # fmt: skip
     add("lrn", _label, _lrn(_shape, 1, _size, _words))
     add("lrn_backward", _label, _lrn(_shape, 2, _size, _words), k=128)
-
-
-# ---------------------------------------------------------------- rotary position embedding
-
-
-def _rope(shape: tuple[int, ...], half: int, rows: int = 0, **words: Any) -> Callable[[np.random.Generator], Made]:
-    """With `rows` of the tables positions are given, of each batch its own."""
-
-    def make(rng: np.random.Generator) -> Made:
-        tables = [rng.standard_normal((rows or shape[-2], half)) for _ in range(2)]
-        more = {"positions": rng.integers(0, rows, (*shape[:-3], shape[-2]))} if rows else {}
-        return (rng.standard_normal(shape), *tables), words | more
-
-    return make
-
-
-for _label, _of in {
-    "halves": ((2, 3, 5, 37), 16), "pairs": ((2, 3, 5, 37), 17, 0, {"interleaved": True}),
-    "head": ((1, 2, 7, 64), 32), "part": ((4, 9, 40), 9), "matrix": ((20, 6), 3, 11), "one": ((1, 1, 1, 2), 1),
-    "places": ((2, 4, 6, 16), 8, 9, {"interleaved": True, "rotary_dims": 16}),
-}.items():  # fmt: skip
-    for _name in ("rope", "rope_backward"):
-        add(_name, _label, _rope(*_of[:3], **(_of[3] if len(_of) > 3 else {})), k=8)
-
-
-# ---------------------------------------------------------------- cumulative sums
-
-for _label, (_shape, _axis) in {
-    "rows": ((7, 67), -1), "long": ((2, 20003), 1), "vector": ((300,), 0), "middle": ((3, 5, 37), 1),
-    "first": ((33, 1100), 0), "one": ((4, 1), 1), "short": ((40, 3), -1), "planes": ((2, 3, 4, 70), 3),
-}.items():  # fmt: skip
-    add("cumsum", _label, _rows(_shape, 1, axis=_axis), k=1024)
-    add("cumsum", f"{_label}-back", _rows(_shape, 1, axis=_axis, exclusive=True, reverse=True), k=1024)
-
-
-# ---------------------------------------------------------------- the first by size
-
-for _label, (_shape, _k, _axis) in {
-    "rows": ((7, 67), 5, -1), "long": ((2, 3001), 40, 1), "all": ((3, 300), 300, 1), "many": ((2, 5000), 900, 1),
-    "middle": ((3, 50, 37), 4, 1), "one": ((4, 1), 1, 1), "vector": ((200,), 7, 0),
-}.items():  # fmt: skip
-    add("topk", _label, _rows(_shape, 1, _k, _axis))
-    add("topk", f"{_label}-smallest", _rows(_shape, 1, _k, _axis, largest=False))
 
 
 # ---------------------------------------------------------------- stacks

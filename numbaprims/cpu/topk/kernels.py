@@ -2,7 +2,7 @@
 
 A float's bits are in the order of its values but for the sign, NaN is made the largest, -0 is 0.  Few of many: a vector
 of keys is compared with the k-th one found so far, and what is before that goes into a sorted list.  Many: a histogram
-of the first 11 bits says what may be among the first k; that is sorted, 8 bits at a time, equals staying in their order.
+of the first 11 bits says what may be among the first k; that is sorted, 8 bits at a time, equals keeping their order.
 Bound: x is read once, some 6 operations a vector.
 """
 
