@@ -85,7 +85,7 @@ def make_kernel(
 ) -> RangeKernel:
     """Tiles of rows of `pairs` pairs, 0 for any number; with W = 1 the elements of a row may lie any step apart.
 
-    Where the loop over a row of 64 elements is not counted at run time, it takes 4 ns and not 8 (Zen 4).
+    Where the loop over a row of 64 elements is not counted at run time, it takes 8.1 ns and not 9.4 (Zen 4).
     """
     PLACES, PAIRS, INVERSE, KNOWN = positions != "", interleaved, inverse, pairs
     EVEN, ODD = (" ".join(str(lane) for lane in range(first, 2 * W, 2)) for first in (0, 1))
