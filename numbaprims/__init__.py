@@ -27,6 +27,7 @@ _LAZY = {
     "config": "settings",
     "FusionPlan": "fusion.fusion_plan",
     "RnnWeights": "recurrent.weights",
+    "rope_frequencies": "ops.rope",
 }
 
 # Without abs and round: `from numbaprims import *` must not replace the built-in functions.

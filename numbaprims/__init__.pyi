@@ -193,6 +193,12 @@ from numbaprims.ops.rnn import (
     rnn_backward as rnn_backward,
     rnn_train as rnn_train,
 )
+from numbaprims.ops.rope import (
+    rope as rope,
+    rope_backward as rope_backward,
+    rope_frequencies as rope_frequencies,
+)
+from numbaprims.ops.scan import cumsum as cumsum
 from numbaprims.ops.softmax import (
     log_softmax as log_softmax,
     log_softmax_backward as log_softmax_backward,
@@ -213,6 +219,7 @@ from numbaprims.ops.tensor import (
     transform as transform,
     where as where,
 )
+from numbaprims.ops.topk import topk as topk
 from numbaprims.recurrent.weights import RnnWeights as RnnWeights
 from numbaprims.settings import config as config
 

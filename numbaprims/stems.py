@@ -43,6 +43,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "rnn": tuple(f"{cell}{way}" for way in ("", "_train", "_backward") for cell in ("lstm", "gru", "rnn")),
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),
+    "rope": ("rope", "rope_backward"),
+    "scan": ("cumsum",),
+    "topk": ("topk",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gather_cases
 import norm_cases
 import numpy as np
+import row_cases
 import tensor_cases
 from ctc_cases import draw
 from helpers import from_float64, in_library, lay_out
@@ -231,6 +232,7 @@ for _label, _activation in _ENDINGS.items():
 norm_cases.add_to(add)
 tensor_cases.add_to(add, _SOFTMAX)
 gather_cases.add_to(add)
+row_cases.add_to(add)
 
 # ---------------------------------------------------------------- pooling
 

@@ -88,7 +88,7 @@ CONV_ARGUMENTS = {
     ),
 }  # fmt: skip
 
-NO_PROBLEM = ("config", "explain", "find", "fuse", "tune", "share_cpus", "FusionPlan", "RnnWeights")
+NO_PROBLEM = ("config", "explain", "find", "fuse", "tune", "share_cpus", "FusionPlan", "RnnWeights", "rope_frequencies")
 FUNCTIONS = [name for name in numbaprims._LAZY if name not in NO_PROBLEM]
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_computed_is_refused(function):
     args, words = made(call, "f32")
     if function in ("cast", "transform", "gather", "embedding", "pad", "split"):
         pytest.skip("it takes every type")
-    refused = np.int64 if function == "binary" else np.int32
+    refused = {"binary": np.int64, "cumsum": np.uint8, "topk": np.uint8}.get(function, np.int32)
     with pytest.raises(TypeError, match="takes float64, float32, float16, bfloat16"):
         run(call, tuple(x.astype(refused) if getattr(x, "dtype", None) == np.float32 else x for x in args), words)
     with pytest.raises(TypeError, match="must be"):
@@ -314,6 +314,7 @@ GRADIENTS = {
     ),
     "embedding": (lambda dy, args, y, words: numbaprims.embedding_backward(dy, args[1], len(args[0]), **words), 1),
     "pad": (lambda dy, args, y, words: numbaprims.pad_backward(dy, args[0].shape, *args[1:]), 1),
+    "rope": (lambda dy, args, y, words: numbaprims.rope_backward(dy, *args[1:], **words), 1),
     "ctc_loss": (lambda dy, args, y, words: numbaprims.ctc_loss_backward(dy, *args, **words), 1),
     "max_pool": (lambda dy, args, y, words: numbaprims.max_pool_backward(dy, *args, **words), 1),
     "avg_pool": (
@@ -383,7 +384,7 @@ def test_gradients_are_those_of_finite_differences(call):
 
 
 def test_every_function_is_held_to_it():
-    stems = (*ENGINES, "stack", "rnn", "lrn", "resize", "random", "attention", "ctc", "gather")
+    stems = (*ENGINES, "stack", "rnn", "lrn", "resize", "random", "attention", "ctc", "gather", "rope", "scan", "topk")
     # random numbers are functions of no array; fill writes its argument, concat is many calls of cast; labels are no
     # numbers, nor are quantised integers: test_random.py, test_tensor.py, test_ctc.py, test_quantize.py; one_hot takes no
     # floats: test_gather.py

@@ -28,7 +28,9 @@ def both_orders(function, *inputs, fast=False):
 
 #: Public names without a wrapper of the same name, and why.
 NOT_WRAPPED = {
-    **dict.fromkeys(("explain", "find", "tune", "config", "share_cpus", "RnnWeights"), "no function of arrays"),
+    **dict.fromkeys(
+        ("explain", "find", "tune", "config", "share_cpus", "RnnWeights", "rope_frequencies"), "no function of arrays"
+    ),
     "attention_train": "attention keeps what its gradient reads",
     "fill": "it writes its argument",
     "one_hot": "integers have no gradient",

@@ -24,9 +24,10 @@ def keyword_table():
     for name in (*ROWS, *BY_KIND):
         absent = ROWS[name].absent if name in ROWS else ()
         words = [word for word in inspect.signature(getattr(numbaprims, name)).parameters if word not in absent]
+        arrays = (ROWS[name].arrays if name in ROWS else ()) or ARRAYS
         columns = (
-            [word for word in words if word in ARRAYS],
-            [word for word in words if word not in ARRAYS + LITERALS + ABSENT],
+            [word for word in words if word in arrays],
+            [word for word in words if word not in arrays + LITERALS + ABSENT],
             [word for word in words if word in LITERALS],
         )
         functions.setdefault(tuple(", ".join(column) for column in columns), []).append(f"`{name}`")

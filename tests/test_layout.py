@@ -25,8 +25,8 @@ KERNELS_NEED = {
     # plain data: what a solver that poses an inner product needs, the names of a launch's arrays
     "ops._gemm_problem", "ops.epilogue", "ops._pooling_problem", "ops._reduction_problem", "ops._lrn_problem",
     "ops._attention_problem", "ops._ctc_problem", "ops._random_problem", "ops._rnn_problem", "ops._stack_problem",
-    "ops._stack_gradient", "ops._resize_problem", "philox", "stacks", "ops._gather_problem",
-    "ops._gather_index_problem",
+    "ops._stack_gradient", "ops._resize_problem", "ops._rope_problem", "ops._scan_problem", "ops._topk_problem",
+    "philox", "stacks", "ops._gather_problem", "ops._gather_index_problem",
 }  # fmt: skip
 
 # tables of plain data, which import nothing of ours: everybody may

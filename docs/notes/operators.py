@@ -20,9 +20,10 @@ ONNX = {
     "Abs": "abs", "Add": "binary", "And": "binary", "ArgMax": "reduce", "ArgMin": "reduce", "Attention": "attention",
     "AveragePool": "avg_pool", "BatchNormalization": "batch_norm, batch_norm_train", "Cast": "cast", "Ceil": "ceil",
     "Celu": "celu", "Clip": "clip", "Concat": "concat", "Conv": "conv", "ConvInteger": "conv_integer",
-    "ConvTranspose": "conv_transpose", "DequantizeLinear": "dequantize", "Div": "binary", "Dropout": "dropout",
-    "DynamicQuantizeLinear": "dynamic_quantize", "Elu": "elu", "Equal": "binary", "Erf": "erf", "Exp": "exp", "Floor":
-    "floor", "GRU": "gru", "Gather": "gather", "Gelu": "gelu", "Gemm": "gemm",
+    "ConvTranspose": "conv_transpose", "CumSum": "cumsum",
+    "DequantizeLinear": "dequantize", "Div": "binary", "Dropout":
+    "dropout", "DynamicQuantizeLinear": "dynamic_quantize", "Elu": "elu", "Equal": "binary", "Erf": "erf", "Exp":
+    "exp", "Floor": "floor", "GRU": "gru", "Gather": "gather", "Gelu": "gelu", "Gemm": "gemm",
     "GlobalAveragePool": "global_avg_pool", "GlobalLpPool": "lp_pool", "GlobalMaxPool": "global_max_pool",
     "Greater": "binary", "GreaterOrEqual": "binary", "GroupNormalization": "group_norm", "HardSigmoid": "hard_sigmoid",
     "HardSwish": "hard_swish", "Identity": "identity", "InstanceNormalization": "instance_norm", "LRN": "lrn",
@@ -33,13 +34,14 @@ ONNX = {
     "prelu", "Pad": "pad", "Pow": "binary", "QLinearConv": "qlinear_conv", "QLinearMatMul": "qlinear_gemm",
     "QuantizeLinear": "quantize", "RMSNormalization": "rms_norm", "RNN": "rnn", "RandomNormal": "random_normal",
     "RandomNormalLike": "random_normal", "RandomUniform": "random_uniform", "RandomUniformLike": "random_uniform",
-    "Reciprocal": "reciprocal", "ReduceL1": "reduce", "ReduceL2": "reduce", "ReduceLogSumExp": "reduce",
+    "Reciprocal": "reciprocal", "RotaryEmbedding": "rope",
+    "ReduceL1": "reduce", "ReduceL2": "reduce", "ReduceLogSumExp": "reduce",
     "ReduceMax": "reduce", "ReduceMean": "reduce", "ReduceMin": "reduce", "ReduceProd": "reduce",
     "ReduceSum": "reduce", "Relu": "relu", "Resize": "resize", "Round": "round", "Selu": "selu", "Sigmoid": "sigmoid",
     "Sign": "sign",
     "Softmax": "softmax", "SoftmaxCrossEntropyLoss": "softmax_cross_entropy", "Softplus": "softplus",
     "Softsign": "softsign", "Split": "split", "Sqrt": "sqrt", "Sub": "binary", "Swish": "swish", "Tanh": "tanh",
-    "Transpose": "transform",
+    "TopK": "topk", "Transpose": "transform",
     "Where": "where", "Xor": "binary",
 }  # fmt: skip
 TORCH = {

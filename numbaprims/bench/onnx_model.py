@@ -14,7 +14,7 @@ import numpy as np
 
 IR_VERSION, OPSET = 8, 17
 #: Operators that came later.
-_SINCE = {"Attention": 23}
+_SINCE = {"Attention": 23, "RotaryEmbedding": 23}
 _TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "float16": 10, "float64": 11}
 #: The domain of onnxruntime's own operators.
 MICROSOFT = "com.microsoft"

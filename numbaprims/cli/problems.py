@@ -12,7 +12,8 @@ _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activ
           "stack": ("n", "c", "h", "w", "blocks"), "lrn": ("n", "c", "h", "w", "s"),
           "resize": ("n", "c", "d", "h", "w", "z", "r", "s"),
           "rnn": ("t", "n", "i", "h"), "random": ("n",), "attention": ("n", "h", "g", "l", "s", "e"),
-          "ctc": ("t", "n", "c", "s"), "reduce": ("m", "n"), "tensor": ("m", "n"), "gather": ("n", "m", "j", "i"),
+          "rope": ("n", "h", "l", "e"), "scan": ("m", "n"), "topk": ("m", "n", "k"), "ctc": ("t", "n", "c", "s"),
+          "reduce": ("m", "n"), "tensor": ("m", "n"), "gather": ("n", "m", "j", "i"),
           "quantize": ("m", "n")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
 _NAMES = ("m", "t", "i", "j", *_IMAGE)
@@ -41,9 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shapes", metavar="SUITE|MxNxK,...", help="suites or shapes, as of numbaprims bench")
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
-        "one problem: gemm --m --n --k; gemv, ger, softmax, norm, reduce, tensor, quantize --m --n; activation, random "
-        "--n; batch_norm --n --c --h --w; lrn that and --s; resize that, --d and the result's --z --r --s; pooling that "
-        "and --r --s; stack that and --blocks; rnn --t --n --i --h; gather --n --m --j --i; conv the others"
+        "one problem: gemm, topk --m --n --k; gemv, ger, softmax, norm, reduce, scan, tensor, quantize --m --n; "
+        "activation, random --n; batch_norm --n --c --h --w; lrn that and --s; resize that, --d and the result's --z --r "
+        "--s; pooling that and --r --s; stack that and --blocks; rnn --t --n --i --h; gather --n --m --j --i; "
+        "rope --n --h --l --e; conv the others"
     )
     for name in (*_NAMES, "blocks"):
         sizes.add_argument(f"--{name}", type=positive, metavar=name.upper())

@@ -6,6 +6,7 @@ argument that is not given is left out of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -97,7 +98,7 @@ class _Builder:
                 fixed[argument] = typ.settings
                 found |= dict(typ.named)
                 body += [f"{name} = weights.arrays[{i}]" for i, (name, _) in enumerate(typ.named)]
-            elif argument in ARRAYS:
+            elif argument in (row.arrays or ARRAYS):
                 if self._is_array(argument, typ):
                     found[argument] = typ
             elif argument in (*WINDOWS, *row.windows):
@@ -131,7 +132,8 @@ class _Builder:
                 raise self._refuse(argument, typ, "it must be a bool")
             return f"1 if {argument} else 0"
         if _is_none(typ) and argument in row.defaults:
-            return repr(row.defaults[argument]).replace("inf", "np.inf")
+            value = row.defaults[argument]
+            return value if isinstance(value, str) else repr(value).replace("inf", "np.inf")
         if argument in INTS:
             if not isinstance(plain, types.Integer):
                 raise self._refuse(argument, typ, "it must be an int")
@@ -245,6 +247,7 @@ class _Builder:
             "windows_along": windows_along,
             "word_as_float": word_as_float,
             "row_size": row_size,
+            "attention_scale": attention_scale,
             "call_site": call_site,
             "description": description,
         }
@@ -319,6 +322,15 @@ def row_size(shape, i, keep, axes):  # type: ignore[no-untyped-def]
                 return shape[d]
             i -= 1
     return 0
+
+
+@register_jitable
+def attention_scale(q):  # type: ignore[no-untyped-def]
+    """What the public call has where no scale is given."""
+    width = 0
+    for size in q.shape:
+        width = size
+    return 1.0 / math.sqrt(width) if width else 1.0
 
 
 _with_item: Any = tuple_setitem

@@ -15,10 +15,13 @@ from numbaprims.shapes import channels_last
 ARRAYS = (
     "a", "b", "c", "x", "y", "dy", "bias", "weight", "out", "target", "scale", "shift", "mean", "var", "running_mean",
     "running_var", "condition", "saved_mean", "saved_inv_std", "saved_inv_rms", "residual", "dsum", "indices",
-    "weights", "h0", "c0", "lengths",
+    "weights", "h0", "c0", "lengths", "cos", "sin", "positions",
 )  # fmt: skip
-FLAGS = ("trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse")
-INTS = ("axis", "ignore_index", "normalized_dims", "groups")
+FLAGS = (
+    "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
+    "exclusive", "largest", "sorted",
+)  # fmt: skip
+INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims")
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
@@ -46,13 +49,15 @@ class Row(NamedTuple):
     conditions: tuple[str, ...] = ()
     """Other expressions, of ints, that do."""
     defaults: dict[str, Any] = {}  # noqa: RUF012
-    """What None stands for."""
+    """What None stands for: a value, or an expression as text."""
     read: tuple[str, ...] = ()
     """Arrays whose only element, if they have no other, is a number of the kernel; they stand before the others."""
     numbers: Callable[[dict[str, Any]], tuple[str, ...]] | None = None
     """The numbers that kernels take, in their order, from the types of the arrays; None for all."""
     optional: tuple[str, ...] = ()
     """Arguments that may be None and stay so in the public call, where None is no default of an array."""
+    arrays: tuple[str, ...] = ()
+    """Its arguments that are arrays, where the names of some are those of numbers in others; () for `ARRAYS`."""
     windows: tuple[str, ...] = ()
     """Arguments that are those of windows in this function."""
     absent: tuple[str, ...] = ()
@@ -350,10 +355,48 @@ def _cast(types: dict[str, Any]) -> str:
         return "np.empty_like(x)"  # refused by the public call
 
 
-# gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
+def _positions(types: dict[str, Any]) -> list[str]:
+    """A record is made on positions of zeros."""
+    if "positions" not in types:
+        return []
+    return [
+        "for place_ in positions.flat:",
+        "    if place_ < 0 or place_ >= cos.shape[0]:",
+        "        raise ValueError(f'positions holds {place_}; cos has rows from 0 to {cos.shape[0] - 1}')",
+    ]
+
+
+def _attended(types: dict[str, Any]) -> str:
+    """A row of v for each of q."""
+    if types["q"].ndim < 3 or types["v"].ndim < 3:
+        return "np.empty((0, 0, 0), q.dtype)"  # refused by the public call
+    return _shaped("q", {types["q"].ndim - 1: f"v.shape[{types['v'].ndim - 1}]"}, types["q"].ndim, "q.dtype")
+
+
+def _sums(types: dict[str, Any]) -> str:
+    return _shaped("q", {}, max(types["q"].ndim - 1, 0), "q.dtype")
+
+
+_attention: dict[str, Any] = {
+    "arrays": ("q", "k", "v", "mask", "dout", "y", "lse", "out"), "defaults": {"scale": "attention_scale(q)"}
+}  # fmt: skip
+
+
+def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
+    """k elements along the axis; of a k that there cannot be any number, for the public call to refuse."""
+
+    def expression(types: dict[str, Any]) -> str:
+        ndim, k = types["x"].ndim, types.get("k", "0")
+        sizes = {d: f"(max({k}, 0) if axis_ == {d} or axis_ == {d - ndim} else x.shape[{d}])" for d in range(ndim)}
+        return _shaped("x", sizes, ndim, dtype)
+
+    return expression
+
+
 #: Tables are made of it.
 _COEFFICIENT = ("np.float64(cubic_coeff_).view(np.int64)",)
 
+# gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
     "linear": Row({"out": _linear}),
@@ -379,6 +422,13 @@ _ROWS: dict[str, Row] = {
     "lrn_backward": Row({"out": _lying_like("x")}),
     "resize": Row({"out": _resized}, conditions=_COEFFICIENT, absent=("scale",)),
     "resize_backward": Row({"out": _of_shape}, windows=("shape",), conditions=_COEFFICIENT, absent=("scale",)),
+    "attention": Row({"out": _attended}, **_attention),
+    "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
+    "attention_backward": Row({f"=d{name}": _each(name) for name in "qkv"}, **_attention),
+    "cumsum": Row({"out": _lying_like("x")}),
+    "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
+    "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),
+    "rope_backward": Row({"out": _lying_like("dy")}, optional=("rotary_dims",), checks=_positions),
     "batch_norm_train": Row(
         {
             "out": _lying_like("x"),

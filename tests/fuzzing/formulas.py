@@ -198,6 +198,38 @@ def attention(draw: Draw) -> Call:
     return _call(draw, "attention", function, (q, k, v), words, 64 + 4 * (width + keys))
 
 
+def rope(draw: Draw) -> Call:
+    dtype, rng = draw.dtype(), draw.rng
+    length, width = draw.size(dtype, 1), draw.size(dtype, 1) + 1
+    lead = [(), (3,), (2, 3)][int(rng.integers(3))]
+    half = int(rng.integers(1, width // 2 + 1))
+    words: dict[str, Any] = {"interleaved": draw.chance(2)}
+    rows = length
+    if draw.chance(2):
+        rows = int(rng.integers(1, 9))
+        batch = lead[:-1] if draw.chance(2) else ()
+        words["positions"] = rng.integers(0, rows, (*batch, length)).astype(np.int32 if draw.chance(2) else np.int64)
+    cos, sin = (_real(draw, (rows, half), dtype) for _ in range(2))
+    function = str(draw.one(("rope", "rope_backward")))
+    return _call(draw, "rope", function, (_real(draw, (*lead, length, width), dtype), cos, sin), words, 8)
+
+
+def scan(draw: Draw) -> Call:
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3, 4)))
+    axis = int(draw.rng.integers(ndim))
+    shape = _shape(draw, dtype, axis, ndim)
+    words = {"exclusive": draw.chance(2), "reverse": draw.chance(2)}
+    return _call(draw, "scan", "cumsum", (_real(draw, shape, dtype), axis), words, 64 + 4 * shape[axis])
+
+
+def topk(draw: Draw) -> Call:
+    dtype, ndim = draw.dtype(), int(draw.one((1, 2, 2, 3)))
+    axis = int(draw.rng.integers(ndim))
+    shape = _shape(draw, dtype, axis, ndim)
+    k = int(draw.rng.integers(1, shape[axis] + 1))
+    return _call(draw, "topk", "topk", (_real(draw, shape, dtype), k, axis), {"largest": draw.chance(2)}, 1)
+
+
 def ctc(draw: Draw) -> Call:
     dtype, rng = draw.dtype(), draw.rng
     steps, batch = int(rng.integers(1, 40)), int(rng.integers(1, 4))

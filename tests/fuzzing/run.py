@@ -14,7 +14,20 @@ from fuzzing.calls import Call, Draw, Operand
 from fuzzing.convolution import conv
 from fuzzing.dense import activation, gemm, gemv, ger
 from fuzzing.formulas import (
-    attention, batch_norm, ctc, dropout, gather, norm, pooling, quantize, reduce, resize, softmax,
+    attention,
+    batch_norm,
+    ctc,
+    dropout,
+    gather,
+    norm,
+    pooling,
+    quantize,
+    reduce,
+    resize,
+    rope,
+    scan,
+    softmax,
+    topk,
 )  # fmt: skip
 from fuzzing.guard import Guarded, memory
 from fuzzing.recurrent import rnn
@@ -27,7 +40,8 @@ from numbaprims.tuning import records
 DRAWS: dict[str, Callable[[Draw], Call]] = {
     "gemm": gemm, "gemv": gemv, "ger": ger, "activation": activation, "conv": conv, "softmax": softmax,
     "reduce": reduce, "batch_norm": batch_norm, "norm": norm, "pooling": pooling, "rnn": rnn, "attention": attention,
-    "random": dropout, "ctc": ctc, "resize": resize, "gather": gather, "quantize": quantize,
+    "random": dropout, "ctc": ctc, "resize": resize, "gather": gather, "quantize": quantize, "rope": rope, "scan": scan,
+    "topk": topk,
 }  # fmt: skip
 
 

@@ -109,6 +109,8 @@ from numbaprims.frontends.torch.recurrent import (
     rnn_train as rnn_train,
 )
 from numbaprims.frontends.torch.resizing import resize as resize
+from numbaprims.frontends.torch.rotary import rope as rope
+from numbaprims.frontends.torch.scans import cumsum as cumsum, topk as topk
 from numbaprims.frontends.torch.tensors import (
     binary as binary,
     cast as cast,
@@ -122,12 +124,12 @@ __all__ = [
     "nn", "activation", "adaptive_avg_pool", "adaptive_max_pool", "attention", "avg_pool", "batch_norm",
     "batch_norm_train", "binary", "cast", "ceil", "celu", "clip", "clipped_relu", "conv", "conv_backward_bias",
     "conv_backward_data", "conv_backward_weight", "conv_transpose", "conv_transpose_backward_data",
-    "conv_transpose_backward_weight", "ctc_loss", "dropout", "elu", "embedding", "erf", "exp", "exp2", "expm1",
-    "floor", "fuse", "gather", "gelu", "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu",
+    "conv_transpose_backward_weight", "ctc_loss", "cumsum", "dropout", "elu", "embedding", "erf", "exp", "exp2",
+    "expm1", "floor", "fuse", "gather", "gelu", "gemm", "gemv", "ger", "global_avg_pool", "global_max_pool", "glu",
     "group_norm", "group_norm_train", "gru", "gru_train", "hard_sigmoid", "hard_swish", "hard_tanh", "identity",
     "instance_norm", "instance_norm_train", "layer_norm", "layer_norm_train", "leaky_relu", "linear", "log", "log1p",
     "log_softmax", "lp_pool", "lrn", "lstm", "lstm_train", "max_pool", "mish", "nll_loss", "pad", "power", "prelu",
-    "reciprocal", "reduce", "relu", "relu6", "resize", "rms_norm", "rms_norm_train", "rnn", "rnn_train", "rsqrt",
-    "scale", "selu", "sigmoid", "sign", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign", "sqrt",
-    "square", "swish", "tanh", "threshold", "where",
+    "reciprocal", "reduce", "relu", "relu6", "resize", "rms_norm", "rms_norm_train", "rnn", "rnn_train", "rope",
+    "rsqrt", "scale", "selu", "sigmoid", "sign", "silu", "softmax", "softmax_cross_entropy", "softplus", "softsign",
+    "sqrt", "square", "swish", "tanh", "threshold", "topk", "where",
 ]  # fmt: skip

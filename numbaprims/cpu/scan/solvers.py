@@ -1,0 +1,159 @@
+"""The ways to sum up, and what each is estimated to take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run
+from numbaprims.cpu.scan.kernels import ACROSS, ROWS, make_across, make_rows
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._scan_problem import starts_of
+
+CHUNK_BYTES = 16384
+"""Of the sums of a part of a long row: what is read a second time comes from the first-level cache.  4 Mi int64 take
+2.2, 2.7 and 2.9 ms by parts of 16, 32 and 128 KiB (Zen 4)."""
+FEW = 16
+"""Rows of which each worker has none to spare: long ones are cut."""
+BLOCK = 1024
+"""Rows side by side of a tile: their sums take 4 to 8 KiB."""
+CHUNKS = 64
+"""Parts of the work, where there are rows enough."""
+TILE_BYTES = 8192
+"""Of x in a tile at least."""
+WORTH = 2.5
+"""Times that it takes to wake workers: less work is left to the calling thread."""
+
+
+class _Scan(Solver):
+    layout = "rows"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.layout != self.layout:
+            words = "elements of a row" if self.layout == "rows" else "rows"
+            return f"{words} do not lie side by side in both arrays"
+        return None
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        return lanes(problem.compute, target.vector_bytes)
+
+    def cycles(self, problem: Any, W: int) -> float:
+        """Of one core, from the first-level cache."""
+        vectors = problem.rows * (2 + -(-problem.n // W))
+        return float(vectors * (2 + 2 * math.log2(2 * W)))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = self.cycles(problem, self.lanes(problem, target))
+        return float(target.rates.call + target.rates.cycles(cycles) + moved / target.bandwidth(moved))
+
+    def made(self, problem: Any, target: Any, phases: list[tuple[Any, int]], block: Block, **more: Any) -> Program:
+        run = Run(tuple(Phase(kernel, tiles, max(1, tiles // CHUNKS)) for kernel, tiles in phases), (block,))
+        return Program((run,), parallel=self.estimate(problem, target) > WORTH * target.rates.wake, **more)
+
+    def ints(self, p: Any, starts: Any) -> dict[str, int]:
+        (out_kept, out_step), (x_kept, x_step) = p.lies
+        ints = {"n": p.n, "rows": p.kept[-1], "starts": starts.ctypes.data, "out_row": out_kept[-1]}
+        return ints | {"x_row": x_kept[-1], "out_col": out_step, "x_col": x_step, "chunks": 1, "chunk": p.n}
+
+
+def chunk_of(problem: Any) -> int:
+    """Elements of a part."""
+    return CHUNK_BYTES // DTYPES[problem.compute].itemsize
+
+
+class Rows(_Scan):
+    """A row after the other, prefix sums in registers."""
+
+    name = "rows"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        seconds = super().estimate(problem, target)
+        # with fewer rows than workers some of them have nothing to do
+        idle = max(1.0, 8 / problem.rows) if seconds > WORTH * target.rates.wake else 1.0
+        return seconds * idle
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p, starts = problem, starts_of(problem, 1)
+        row = p.n * DTYPES[p.dtype].itemsize
+        block = max(1, min(p.kept[-1], max(TILE_BYTES, p.rows * row // CHUNKS) // row))
+        blocks = -(-p.kept[-1] // block)
+        ints = self.ints(p, starts) | {"block": block, "blocks": blocks}
+        kernel = make_rows("rows", p.dtype, p.compute, p.exclusive, p.reverse, self.lanes(p, target))
+        binds = {"out": Bind(0), "x": Bind(1)}
+        return self.made(p, target, [(kernel, len(starts) * blocks)], Block(ROWS, ints, binds), keep=(starts,))
+
+
+class Chunks(_Scan):
+    """Long rows in parts, begun in their order: the total of each, then sums on top of what comes before it."""
+
+    name = "chunks"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        chunk = chunk_of(problem)
+        if problem.n < 2 * chunk or problem.rows > FEW:
+            return f"rows are many, or shorter than two parts of {chunk} elements"
+        return super().why_not(problem, target)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p, starts, W = problem, starts_of(problem, 1), self.lanes(problem, target)
+        chunk = chunk_of(p)
+        chunks = -(-p.n // chunk)
+        ints = self.ints(p, starts) | {"block": 1, "blocks": p.kept[-1], "chunks": chunks, "chunk": chunk}
+        way, tiles = (p.dtype, p.compute, p.exclusive, p.reverse, W), p.rows * chunks
+        flags = -(-tiles * DTYPES[p.compute].itemsize // 8) * 8
+        binds = {"out": Bind(0), "x": Bind(1), "totals": Bind(SCRATCH)}
+        block = Block(ROWS, ints | {"flags": flags}, binds)
+        phases = (
+            Phase(make_rows("clear", *way), p.rows, 1),
+            Phase(make_rows("chunks", *way), tiles, 1, one_queue=True),
+        )
+        parallel = self.estimate(p, target) > WORTH * target.rates.wake
+        return Program((Run(phases, (block,)),), shared=flags + 8 * tiles, parallel=parallel, keep=(starts,))
+
+
+class Across(_Scan):
+    """A line of sums, to which one row after the other is added."""
+
+    name = "across"
+    layout = "across"
+
+    def cycles(self, problem: Any, W: int) -> float:
+        return float(problem.rows / problem.kept[-1] * problem.n * (4 + 2 * -(-problem.kept[-1] // W)))
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p, starts, W = problem, starts_of(problem, 1), self.lanes(problem, target)
+        inner = p.kept[-1]
+        # blocks enough for every worker, of whole lines
+        least = -(-p.rows // CHUNKS)
+        block = min(BLOCK, max(256, -(-least // 64) * 64), -(-inner // W) * W)
+        blocks = -(-inner // block)
+        (_, out_step), (_, x_step) = p.lies
+        each = -(-block // 64) * 64
+        ints = {"n": p.n, "inner": inner, "block": block, "blocks": blocks, "starts": starts.ctypes.data}
+        ints |= {"out_step": out_step, "x_step": x_step, "each": each}
+        kernel = make_across(p.dtype, p.compute, p.exclusive, p.reverse, W)
+        binds = {"out": Bind(0), "x": Bind(1), "line": Bind(SCRATCH)}
+        worker = each * DTYPES[p.compute].itemsize
+        block_ = Block(ACROSS, ints, binds)
+        return self.made(p, target, [(kernel, len(starts) * blocks)], block_, worker=worker, keep=(starts,))
+
+
+class Naive(Rows):
+    """An element after the other, wherever they lie."""
+
+    name = "naive"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        return 1
+
+    def cycles(self, problem: Any, W: int) -> float:
+        return float(problem.rows * (20 + 6 * problem.n))
+
+
+SOLVERS = (Rows(), Chunks(), Across(), Naive())

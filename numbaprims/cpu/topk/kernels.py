@@ -1,0 +1,211 @@
+"""The kernels of topk: elements stand as integers ("keys") of which smaller ones come first.
+
+A float's bits are in the order of its values but for the sign, NaN is made the largest, -0 is 0.  Few of many: a vector
+of keys is compared with the k-th one found so far, and what is before that goes into a sorted list.  Many: a histogram
+of the first 11 bits says what may be among the first k; that is sorted, 8 bits at a time, equals keeping their order.
+Bound: x is read once, some 6 operations a vector.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.simd import (
+    Arguments,
+    address_of,
+    advance,
+    any_lane,
+    bitcast,
+    cast_pointer,
+    is_nan,
+    load_scalar,
+    load_wide,
+    load_wide_first,
+    load_wide_strided,
+    load_word,
+    select,
+    stack_array,
+    store,
+    store_scalar,
+    store_word,
+)
+from numbaprims.dtypes import DTYPES
+
+TOP = 11
+"""Bits of the histogram that chooses: 16 KiB of counts."""
+
+# A tile is `block` of `rows` rows; those of a block begin where `starts` (the address of int64[outer][3]) says, `_row`
+# elements apart; `_col`: from one element to the next.  Of a worker, `each` bytes behind `room`: the list of k + 1 keys
+# and, `places` bytes behind its beginning, of their places; or of `n` keys and places twice, the second ones `other`
+# bytes behind the first, and at `counts` the histogram.
+ARGS = Arguments(
+    arrays=("values", "indices", "x", "room"),
+    ints=(
+        "n", "k", "rows", "block", "blocks", "starts", *(f"{name}_{way}" for way in ("row", "col") for name in "vix"),
+        "each", "places", "other", "counts",
+    ),
+)  # fmt: skip
+
+
+@helper
+def keys_of(v, KEY, REAL, LARGEST, SIGN, MOST):  # type: ignore[no-untyped-def]
+    """The keys of a vector."""
+    if REAL:
+        v = v + 0.0
+        bits = bitcast(v, KEY)
+        bits = select(is_nan(v), MOST, bits ^ ((bits >> SIGN) & MOST))
+    else:
+        bits = v
+    return bits ^ -1 if LARGEST else bits
+
+
+@helper
+def read(x, at, step, W, STRIDED):  # type: ignore[no-untyped-def]
+    """A vector of a row."""
+    return load_wide_strided(x, at * step, step, W) if STRIDED else load_wide(x, at, W)
+
+
+@helper
+def insert(keys, places, count, k, key, place):  # type: ignore[no-untyped-def]
+    """Put an element into the sorted list of `count`, behind its equals; gives how many there are then."""
+    at = count
+    while at > 0 and load_scalar(keys, at - 1) > key:
+        store_scalar(keys, at, load_scalar(keys, at - 1))
+        store_word(places, at, load_word(places, at - 1))
+        at -= 1
+    store_scalar(keys, at, key)
+    store_word(places, at, place)
+    return min(count + 1, k)
+
+
+@functools.cache
+def make_insert(dtype: str, word: str, largest: bool, strided: bool, W: int) -> RangeKernel:
+    """Tiles of rows, by a sorted list."""
+    KEY, REAL, LARGEST, STRIDED = word, dtype[0] != "i", largest, strided
+    SIGN, MOST = DTYPES[word].itemsize * 8 - 1, (1 << (DTYPES[word].itemsize * 8 - 1)) - 1
+    types = ARGS.types(values=dtype, indices="i64", x=dtype, room="u8")
+
+    @range_kernel("topk_insert", types, spec=(dtype, word, largest, strided, W))
+    def topk_insert(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        n, k, x_col, x_row = args.n, args.k, args.x_col, args.x_row
+        room = advance(args.room, worker * args.each)
+        keys, places = cast_pointer(room, KEY), address_of(room) + args.places
+        lane = stack_array(KEY, W)
+        for tile in range(lo, hi):
+            outer = tile // args.blocks
+            first = (tile - outer * args.blocks) * args.block
+            start = args.starts + 24 * outer
+            for r in range(first, min(first + args.block, args.rows)):
+                values = advance(args.values, load_word(start, 0) + r * args.v_row)
+                indices = advance(args.indices, load_word(start, 1) + r * args.i_row)
+                x = advance(args.x, load_word(start, 2) + r * x_row)
+                count = 0
+                i = 0
+                while i < n:
+                    left = min(W, n - i)
+                    if STRIDED:
+                        if left == W:
+                            key = keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST)
+                            store(lane, 0, key)
+                            hit = count < k or any_lane(key < load_scalar(keys, k - 1))
+                        else:
+                            hit = True
+                            for j in range(left):
+                                one = keys_of(
+                                    load_wide_strided(x, (i + j) * x_col, 1, 1), KEY, REAL, LARGEST, SIGN, MOST
+                                )
+                                store(lane, j, one)
+                    else:
+                        v = load_wide(x, i, W) if left == W else load_wide_first(x, i, left, W)
+                        key = keys_of(v, KEY, REAL, LARGEST, SIGN, MOST)
+                        hit = count < k or any_lane(key < load_scalar(keys, k - 1))
+                        if hit:
+                            store(lane, 0, key)
+                    if hit:
+                        for j in range(left):
+                            own = load_scalar(lane, j)
+                            if count < k or own < load_scalar(keys, k - 1):
+                                # the last one drops out
+                                count = insert(keys, places, min(count, k - 1) if count == k else count, k, own, i + j)
+                    i += W
+                for j in range(k):
+                    place = load_word(places, j)
+                    store_scalar(indices, j * args.i_col, place)
+                    store_scalar(values, j * args.v_col, load_scalar(x, place * x_col))
+
+    return topk_insert
+
+
+@functools.cache
+def make_radix(dtype: str, word: str, largest: bool, strided: bool, W: int) -> RangeKernel:
+    """Tiles of rows, by digits."""
+    KEY, REAL, LARGEST, STRIDED = word, dtype[0] != "i", largest, strided
+    SIGN, MOST = DTYPES[word].itemsize * 8 - 1, (1 << (DTYPES[word].itemsize * 8 - 1)) - 1
+    BITS = SIGN + 1
+    types = ARGS.types(values=dtype, indices="i64", x=dtype, room="u8")
+
+    @range_kernel("topk_radix", types, spec=(dtype, word, largest, strided, W))
+    def topk_radix(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        n, k, x_col, x_row = args.n, args.k, args.x_col, args.x_row
+        room = advance(args.room, worker * args.each)
+        base = address_of(room)
+        counts = base + args.counts
+        for tile in range(lo, hi):
+            outer = tile // args.blocks
+            first = (tile - outer * args.blocks) * args.block
+            start = args.starts + 24 * outer
+            for r in range(first, min(first + args.block, args.rows)):
+                values = advance(args.values, load_word(start, 0) + r * args.v_row)
+                indices = advance(args.indices, load_word(start, 1) + r * args.i_row)
+                x = advance(args.x, load_word(start, 2) + r * x_row)
+                keys, places = cast_pointer(room, KEY), base + args.places
+                other, others = cast_pointer(advance(room, args.other), KEY), base + args.other + args.places
+                for i in range(0, n - W + 1, W):
+                    store(other, i, keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST))
+                for i in range(n - n % W, n):
+                    store(other, i, keys_of(load_wide(x, i * x_col, 1), KEY, REAL, LARGEST, SIGN, MOST))
+                # signed keys in the order of unsigned digits: half of the range is added to the first one
+                half = 1 << (TOP - 1)
+                for b in range(1 << TOP):
+                    store_word(counts, b, 0)
+                for i in range(n):
+                    b = (int(load_scalar(other, i)) >> (BITS - TOP)) + half
+                    store_word(counts, b, load_word(counts, b) + 1)
+                last, seen = 0, load_word(counts, 0)
+                while seen < k:
+                    last += 1
+                    seen += load_word(counts, last)
+                m = 0
+                for i in range(n):
+                    key = load_scalar(other, i)
+                    # one too many is written over by the next
+                    store_scalar(keys, m, key)
+                    store_word(places, m, i)
+                    m += 1 if (int(key) >> (BITS - TOP)) + half <= last else 0
+                for digit in range(BITS // 8):
+                    flip = 128 if digit == BITS // 8 - 1 else 0
+                    for b in range(256):
+                        store_word(counts, b, 0)
+                    for i in range(m):
+                        b = ((int(load_scalar(keys, i)) >> (8 * digit)) & 255) ^ flip
+                        store_word(counts, b, load_word(counts, b) + 1)
+                    at = 0
+                    for b in range(256):
+                        own = load_word(counts, b)
+                        store_word(counts, b, at)
+                        at += own
+                    for i in range(m):
+                        key = load_scalar(keys, i)
+                        b = ((int(key) >> (8 * digit)) & 255) ^ flip
+                        to = load_word(counts, b)
+                        store_word(counts, b, to + 1)
+                        store_scalar(other, to, key)
+                        store_word(others, to, load_word(places, i))
+                    keys, other, places, others = other, keys, others, places
+                for j in range(k):
+                    place = load_word(places, j)
+                    store_scalar(indices, j * args.i_col, place)
+                    store_scalar(values, j * args.v_col, load_scalar(x, place * x_col))
+
+    return topk_radix

@@ -1,0 +1,113 @@
+"""The ways to find the k first elements, and what each is estimated to take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.topk.kernels import ARGS, TOP, make_insert, make_radix
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._topk_problem import starts_of
+
+CHUNKS = 64
+"""Parts of the work, where there are rows enough."""
+TILE = 4096
+"""Elements of a tile at least."""
+WORTH = 2.5
+"""Times that it takes to wake workers: less work is left to the calling thread."""
+
+
+def _rounded(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+class _Topk(Solver):
+    make: Any = None
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        return lanes(problem.word, target.vector_bytes)
+
+    def cycles(self, problem: Any, W: int) -> float:
+        """Of a row."""
+        return 0.0
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        moved = problem.bytes_moved()
+        cycles = problem.rows * self.cycles(problem, self.lanes(problem, target))
+        return float(target.rates.call + target.rates.cycles(cycles) + moved / target.bandwidth(moved))
+
+    def room(self, problem: Any) -> dict[str, int]:
+        """Where things lie in a worker's scratch memory, and what it takes."""
+        return {}
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        p, starts = problem, starts_of(problem)
+        block = max(1, min(p.kept[-1], max(TILE, p.rows * p.n // CHUNKS) // p.n))
+        blocks = -(-p.kept[-1] // block)
+        ints = {"n": p.n, "k": p.k, "rows": p.kept[-1], "block": block, "blocks": blocks, "starts": starts.ctypes.data}
+        for name, (kept, step) in zip("vix", p.lies, strict=True):
+            ints |= {f"{name}_row": kept[-1], f"{name}_col": step}
+        ints |= self.room(p)
+        kernel = type(self).make(p.dtype, p.word, p.largest, p.layout != "rows", self.lanes(p, target))
+        binds = {name: Bind(at) for at, name in enumerate(ARGS.arrays[:3])} | {"room": Bind(SCRATCH)}
+        tiles = blocks * len(starts)
+        parallel = self.estimate(p, target) > WORTH * target.rates.wake
+        return Program(
+            (Run((Phase(kernel, tiles, max(1, tiles // CHUNKS)),), (Block(ARGS, ints, binds),)),), worker=ints["each"],
+            parallel=parallel, keep=(starts,),
+        )  # fmt: skip
+
+
+class Insert(_Topk):
+    """A threshold, and a sorted list of what is beyond it."""
+
+    name = "insert"
+    make = staticmethod(make_insert)
+
+    def cycles(self, problem: Any, W: int) -> float:
+        p = problem
+        # of elements in any order; those that come the smallest first all go through the list
+        hits = p.k * (1 + math.log(p.n / p.k))
+        return 50 + p.n / W * (4 if p.layout == "rows" else 2 * W) + hits * (40 + 0.6 * p.k)
+
+    def room(self, problem: Any) -> dict[str, int]:
+        places = _rounded((problem.k + 1) * DTYPES[problem.word].itemsize)
+        return {"places": places, "each": places + _rounded(8 * (problem.k + 1))}
+
+
+class Radix(_Topk):
+    """A histogram of the first bits, and a sort of what may be among the first."""
+
+    name = "radix"
+    make = staticmethod(make_radix)
+
+    def cycles(self, problem: Any, W: int) -> float:
+        p, size = problem, DTYPES[problem.word].itemsize
+        chosen = min(p.n, p.k + p.n / 16)
+        return 3000 + p.n * (5 if p.layout == "rows" else 7) + size * (700 + 5 * chosen)
+
+    def room(self, problem: Any) -> dict[str, int]:
+        places = _rounded((problem.n + 1) * DTYPES[problem.word].itemsize)
+        other = places + _rounded(8 * (problem.n + 1))
+        return {"places": places, "other": other, "counts": 2 * other, "each": 2 * other + (8 << TOP)}
+
+
+class Naive(Insert):
+    """The list, an element after the other."""
+
+    name = "naive"
+
+    def lanes(self, problem: Any, target: Any) -> int:
+        return 1
+
+    def cycles(self, problem: Any, W: int) -> float:
+        return 10 * super().cycles(problem, W)
+
+
+SOLVERS = (Insert(), Radix(), Naive())

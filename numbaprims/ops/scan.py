@@ -1,0 +1,101 @@
+"""Cumulative sums: `cumsum`."""
+
+from __future__ import annotations
+
+import math
+import operator
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from numbaprims.ops import reduction
+from numbaprims.ops._reduction_problem import collapse
+from numbaprims.ops._scan_problem import ScanProblem as ScanProblem
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.reference import scan as reference
+from numbaprims.shapes import element_strides
+
+_DTYPES = ("f64", "f32", "f16", "bf16", "i32", "i64")
+
+
+def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
+    axis, exclusive, reverse = options
+    x, dtype = given.storages[0], given.dtypes[0]
+    assert dtype is not None
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis is {axis} and {given.words(0)}; " + (
+            f"allowed is {-x.ndim} to {x.ndim - 1}" if x.ndim else "it must have a dimension at least"
+        ))  # fmt: skip
+    along = axis % x.ndim
+
+    def problem(made: Sequence[Any]) -> ScanProblem:
+        kept, _, lies = collapse(x.shape, (along,), [element_strides(each) for each in (made[0], x)], 1)
+        n = x.shape[along]
+        # of one element rows lie across where they lie side by side
+        beside, across = (
+            all(step == 1 for step in steps) for steps in zip(*((b[0], a[-1]) for a, b in lies), strict=True)
+        )
+        if n == 1:
+            beside = math.prod(kept) == 1
+        layout = "rows" if beside else "across" if across else "strided"
+        if n == 1 and not across:
+            layout = "rows" if math.prod(kept) == 1 else "strided"
+        return ScanProblem(dtype, kept, n, exclusive, reverse, layout, tuple((a, b[0]) for a, b in lies))
+
+    return Pose((Result(x.shape, dtype, like=0),), problem)
+
+
+def _define(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+    return reference.cumsum(values[0], *options)
+
+
+_cumsum = Primitive("cumsum", ("x",), _pose, _define, dtypes=_DTYPES, exact=("x",))
+
+
+def cumsum(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, out: Any = None) -> Any:
+    """Sum up along an axis: ``y_i = x_0 + ... + x_i``.
+
+    Args:
+        x: an array with a dimension at least, of any strides; float64, float32, float16 or bfloat16, the last two
+            summed in float32 and rounded once; int32 and int64, which wrap around.
+        axis: along which.
+        exclusive: whether y_i leaves x_i out: ``y_i = x_0 + ... + x_(i - 1)``, y_0 = 0.
+        reverse: whether sums begin at the end: ``y_i = x_i + ... + x_(n - 1)``.
+        out: where y goes; it may be x.
+
+    Returns:
+        y, of x's shape, dtype and library; a new array lies in memory as x does. The order of the sums depends on the
+        shape and on the machine's vectors, not on the number of threads.
+
+    Raises:
+        TypeError: another dtype, an axis that is no integer.
+        ValueError: an axis that there is none, an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.cumsum(np.float32([1, 2, 3]))
+        array([1., 3., 6.], dtype=float32)
+        >>> numbaprims.cumsum(np.int64([[1, 2], [3, 4]]), axis=0, exclusive=True, reverse=True).tolist()
+        [[3, 4], [0, 0]]
+
+    References:
+        ONNX CumSum; Hillis and Steele, Data parallel algorithms, 1986; Blelloch, Prefix sums and their applications,
+        1990.
+    """
+    if axis.__class__ is not int:
+        try:
+            axis = operator.index(axis) if not isinstance(axis, bool) else operator.index(None)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"axis is {axis!r}; it must be an integer") from None
+    return _cumsum((x,), (axis, bool(exclusive), bool(reverse)), (), out)
+
+
+def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    p = problem
+    words = {"exclusive": p.exclusive, "reverse": p.reverse}
+    made = reduction.Example(types.SimpleNamespace(kept=p.kept, reduced=(p.n,), layout=p.layout))
+    return "cumsum", (made.array(p.dtype), made.axes[0]), words
+
+
+PROBLEMS = problems(cumsum)
+EXAMPLES = {"scan": _example_call}

@@ -1,0 +1,20 @@
+"""Cumulative sums by their definition, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """The sum of the elements before each along an axis, itself among them or not; from the end where `reverse`."""
+    if reverse:
+        x = np.flip(x, axis)
+    y = np.cumsum(x, axis)
+    if exclusive:
+        y = np.roll(y, 1, axis)
+        y[(*(slice(None),) * (axis % x.ndim), slice(0, 1))] = 0
+    return np.flip(y, axis) if reverse else y

@@ -1,0 +1,76 @@
+"""topk beside what the contract suite holds: the order of equals and NaN, integers, bits, `@njit`."""
+
+import numpy as np
+import pytest
+from helpers import printed_with_threads
+from test_jitted import check, compiled
+
+import numbaprims
+
+
+def expected(x, k, axis, largest):
+    """By Python's own stable sort."""
+    rows = np.moveaxis(x, axis, -1)
+    found = np.empty((*rows.shape[:-1], k), np.int64)
+    for place in np.ndindex(rows.shape[:-1]):
+        row = rows[place].tolist()
+
+        def size(i, row=row):
+            number = (row[i] != row[i], 0 if row[i] != row[i] else row[i])
+            return tuple(-each for each in number) if largest else number
+
+        found[place] = sorted(range(len(row)), key=size)[:k]
+    return np.moveaxis(found, -1, axis)
+
+
+@pytest.mark.parametrize("solver", ["insert", "radix"])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+def test_equals_stay_in_their_order_and_nan_is_the_largest(rng, solver, largest, dtype):
+    for shape, k, axis in (((2, 70), 9, 1), ((2, 70), 70, 1), ((33, 3), 5, 0), ((600,), 64, 0), ((1, 5), 0, 1)):
+        x = np.round(3 * rng.standard_normal(shape)).astype(dtype)
+        x.flat[:3] = np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else 0.0, 0, 7
+        if x.dtype.kind == "f":
+            x.flat[[1, 4, 3, 2]] = -0.0, np.nan, -np.inf, -np.nan
+        with numbaprims.config(algorithm={"topk": solver}):
+            values, indices = numbaprims.topk(x, k, axis, largest=largest)
+        np.testing.assert_array_equal(indices, expected(x, k, axis, largest))
+        np.testing.assert_array_equal(values, np.take_along_axis(x, indices, axis))
+        assert values.dtype == dtype and indices.dtype == np.int64
+
+
+def test_rows_in_the_worst_order():
+    x = np.arange(20000.0)
+    np.testing.assert_array_equal(numbaprims.topk(x, 30)[1], np.arange(19999, 19969, -1))
+    np.testing.assert_array_equal(numbaprims.topk(x[::-1], 300, largest=False)[1], np.arange(19999, 19699, -1))
+
+
+def test_refusals():
+    x = np.ones((2, 3), np.float32)
+    for words, error, message in (
+        ({"k": 4}, ValueError, "k is 4 and x is"), ({"k": -1}, ValueError, "it must be 0 to 3"),
+        ({"k": 1.0}, TypeError, "k is 1.0"), ({"k": 1, "axis": 2}, ValueError, "axis is 2"),
+        ({"k": True}, TypeError, "k is True"), ({"k": 1, "axis": None}, TypeError, "axis is None"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            numbaprims.topk(x, **words)
+
+
+def test_bits_do_not_depend_on_threads():
+    script = """
+import hashlib, numpy as np, numbaprims
+x = np.random.default_rng(0).integers(-50, 50, (90, 3000)).astype(np.float32)
+found = [*numbaprims.topk(x, 7), *numbaprims.topk(x, 700), *numbaprims.topk(x, 20, 0, largest=False)]
+print(hashlib.sha256(b"".join(np.ascontiguousarray(y).tobytes() for y in found)).hexdigest())
+"""
+    assert len(printed_with_threads(script)) == 1
+
+
+@pytest.mark.cpu
+def test_in_njit(rng):
+    x = rng.standard_normal((4, 21, 6)).astype(np.float32)
+    for text in ("nb.topk(x, k)", "nb.topk(x, k, axis=a, largest=False)"):
+        for k, axis in ((3, 1), (5, -2)):
+            check("x, k, a", text, x, k, axis)
+    with pytest.raises(ValueError, match="k is 9"):
+        compiled("x, k", "nb.topk(x, k)")[0](x, 9)
