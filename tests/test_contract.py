@@ -386,8 +386,8 @@ def test_gradients_are_those_of_finite_differences(call):
 def test_every_function_is_held_to_it():
     stems = (*ENGINES, "stack", "rnn", "lrn", "resize", "random", "attention", "ctc", "gather", "rope", "scan", "topk")
     # random numbers are functions of no array; fill writes its argument, concat is many calls of cast; labels are no
-    # numbers, nor are quantised integers: test_random.py, test_tensor.py, test_ctc.py, test_quantize.py; one_hot takes no
-    # floats: test_gather.py
+    # numbers, nor are quantised integers: test_random.py, test_tensor.py, test_ctc.py, test_quantize.py; one_hot
+    # takes no floats: test_gather.py
     own = (
         "random_uniform", "random_normal", "fill", "concat", "ctc_greedy_decode", "ctc_beam_search_decode", "one_hot",
         *PUBLIC["quantize"],

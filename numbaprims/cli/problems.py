@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="f32", metavar="f32,f64,bf16,f16,int8", help="default f32")
     sizes = parser.add_argument_group(
         "one problem: gemm, topk --m --n --k; gemv, ger, softmax, norm, reduce, scan, tensor, quantize --m --n; "
-        "activation, random --n; batch_norm --n --c --h --w; lrn that and --s; resize that, --d and the result's --z --r "
-        "--s; pooling that and --r --s; stack that and --blocks; rnn --t --n --i --h; gather --n --m --j --i; "
+        "activation, random --n; batch_norm --n --c --h --w; lrn that and --s; resize that, --d and the result's --z "
+        "--r --s; pooling that and --r --s; stack that and --blocks; rnn --t --n --i --h; gather --n --m --j --i; "
         "rope --n --h --l --e; conv the others"
     )
     for name in (*_NAMES, "blocks"):
