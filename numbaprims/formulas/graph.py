@@ -28,10 +28,12 @@ Operand = Any
 COSTS = {
     "add": 1, "sub": 1, "mul": 1, "div": 8, "mad": 1, "negative": 1, "magnitude": 1, "at_most": 1, "at_least": 1,
     "less": 1, "greater": 1, "less_equal": 1, "greater_equal": 1, "equals": 1, "is_nan": 1, "select": 1,
-    "floor": 4, "pow": 60, "reciprocal": 8, "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
+    "floor": 4, "pow": 60, "fmod": 40, "atan2": 45, "reciprocal": 8, "sqrt": 8, "exp": 12, "exp_of_negative": 11,
+    "log": 14,
 }  # fmt: skip
 
-#: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative", "log" and "pow".
+#: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative", "log", "pow",
+#: "fmod" and "atan2".
 COMMON: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -161,6 +163,8 @@ sqrt = _lifted("sqrt", "The square root.")
 reciprocal = _lifted("reciprocal", "1 / x.")
 floor = _lifted("floor", "The largest integer that is not above x.")
 power = _lifted("pow", "a**b.")
+fmod = _lifted("fmod", "What is left of a / b, with the sign of a.")
+atan2 = _lifted("atan2", "The angle of (b, a).")
 mad = _lifted("mad", "a * b + c.")
 select = _lifted("select", "a where the condition holds, else b; one of the two may be a number.")
 at_most = _lifted("at_most", "The smaller of the two; NaN in x stays.")

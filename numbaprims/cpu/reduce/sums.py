@@ -9,8 +9,10 @@ from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
+from numbaprims.formulas.elementary import fmod_value
 from numbaprims.formulas.graph import COMMON, Node, identity, larger, moments_of
 from numbaprims.formulas.stacks import KIND, SLOPE
+from numbaprims.formulas.trigonometric import atan2_value
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
@@ -27,6 +29,8 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "exp_of_negative": exponential.exp_of_negative,
     "log": functions.log,
     "pow": power_value,
+    "fmod": lambda a, b: fmod_value(a, b, Value.__truediv__),
+    "atan2": lambda y, x: atan2_value(y, x, Value.__truediv__),
 }
 
 
