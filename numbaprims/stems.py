@@ -6,6 +6,8 @@ KINDS = (
     "tanh", "softplus", "softsign", "abs", "power", "gelu", "silu", "swish", "mish", "hard_sigmoid",
     "hard_swish", "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
     "exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil",
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log2", "log10", "erfc",
+    "neg", "log_sigmoid", "shrink", "hard_shrink", "soft_shrink",
 )  # fmt: skip
 
 #: stem -> the functions of ``numbaprims/ops/<stem>.py``

@@ -20,6 +20,7 @@ import numbaprims
 from numbaprims import arrays
 from numbaprims.dispatch.check import PRECISION, bound, complaint, first_wrong
 from numbaprims.ops._activation_errors import ACTIVATION_ERRORS as ACTIVATION_ERRORS
+from numbaprims.ops.activation_kinds import DOMAINS
 from numbaprims.reference import convert
 from numbaprims.reference.convert import from_float64
 
@@ -264,6 +265,12 @@ def assert_close(
     assert vacuous or tolerance < largest, f"tolerance {tolerance:.3g} exceeds all values"
     why = complaint(have, want, dtype, k, max_abs, coarse=coarse)
     assert why is None, why
+
+
+def in_domain(x: Any, kind: str) -> Any:
+    """Numbers of moderate size, where an activation has a value."""
+    low = DOMAINS[kind][0] if kind in DOMAINS else None
+    return x if low is None else abs(x) + low if low > 0 else x * 0.125
 
 
 def assert_near(actual: np.ndarray, reference: Any, dtype: str, eps: float, scale: Any = 0.0) -> None:

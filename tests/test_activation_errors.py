@@ -50,6 +50,24 @@ MOST = {
     "sign": (0, 0),
     "floor": (0, 0),
     "ceil": (0, 0),
+    "sin": (1.1, 2),
+    "cos": (1.1, 2),
+    "tan": (1.3, 1.5),
+    "asin": (1.3, 3),
+    "acos": (1.3, 3),
+    "atan": (1.3, 2),
+    "sinh": (1.6, 2),
+    "cosh": (1.5, 2.2),
+    "asinh": (1.5, 2.5),
+    "acosh": (1.6, 3),
+    "atanh": (1.5, 2.5),
+    "log2": (1.5, 2),
+    "log10": (1.6, 2),
+    "erfc": (5.5, 4),
+    "neg": (0, 0),
+    "log_sigmoid": (5, 6.5),
+    "shrink": (0.5, 0.5),
+    "soft_shrink": (0.5, 0.5),
 }
 #: Gradients that are 0 between these, of terms of the size of dy.
 ROOTS = {
@@ -83,7 +101,7 @@ def allowed(name, x, exact, most):
         most = most + np.where(np.abs(exact) < 2.0**-122, 12, 0)
         # x**2 / 2 is an exponent, and rounded before
         return most if has_fma() else most + size * size / 2
-    if name == "erf":  # in its slope
+    if name in ("erf", "erfc"):  # in its slope
         return most if has_fma() else most + size * size
     if name == "gelu_tanh":
         # the exponent v = 1.6 x + 0.07 x**3 has three rounded terms; results are 0 where e**-v is infinite
@@ -134,3 +152,22 @@ def test_gelu_in_float64(rng):
             size = np.where((x > -2.2) & (x < -0.3), np.maximum(size, 1.0 if found is dx else 0.0), size)
             worst = error / np.spacing(size) - (0 if has_fma() else x * x / 2)
             assert worst.max() <= 6, (worst.max(), x[worst.argmax()])
+
+
+def test_angles_of_any_size(rng):
+    """sin, cos and tan next to multiples of pi / 2, where almost all digits cancel, against 400 digits."""
+    mpmath = pytest.importorskip("mpmath")
+    n = np.concatenate(
+        [rng.integers(1, 1 << 12, 60), rng.integers(1 << 12, 1 << 29, 60), rng.integers(1 << 30, 1 << 52, 60)]
+    )
+    # the float64 that is nearest to such a multiple: 2**-61 of its own unit
+    x = np.concatenate([n * (math.pi / 2), [6381956970095103 * 2.0**797, -(2.0**1023), 1e22, -1.7e308]])
+    for dtype, name in ((np.float64, "f64"), (np.float32, "f32")):
+        y = x[np.abs(x) < 3e38].astype(dtype) if dtype is np.float32 else x
+        with mpmath.workdps(400):
+            for kind in ("sin", "cos", "tan"):
+                found = run_both(y, np.ones_like(y), name, kind, {})[0]
+                exact = [getattr(mpmath, kind)(mpmath.mpf(float(z))) for z in y]
+                error = [float(abs(mpmath.mpf(float(f)) - e)) for f, e in zip(found, exact, strict=True)]
+                worst = np.array(error) / np.spacing(np.abs(np.array([float(e) for e in exact])).astype(dtype))
+                assert worst.max() <= (1.1 if has_fma() else 2), (kind, worst.max(), y[worst.argmax()])

@@ -16,7 +16,7 @@ def test_gradients_are_those_of_differences(op, words):
     assert torch.autograd.gradcheck(lambda x: nbt.reduce(x, op, **words), (x,))
 
 
-@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "min", "max", "pow", "mod"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "min", "max", "pow", "mod", "fmod", "atan2"])
 def test_binary(op):
     a, b, c = (torch.rand(shape, dtype=torch.float64) + 0.5 for shape in ((3, 4), (4,), (3, 1)))
     given = [x.requires_grad_() for x in (a, b, c)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import in_domain
 from test_jitted import check, compiled, drawn, same
 
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
@@ -11,7 +12,7 @@ PARAMETERS = {
     "leaky_relu": "negative_slope=p", "clipped_relu": "alpha=p", "elu": "alpha=p", "celu": "alpha=p",
     "softplus": "beta=p, threshold=9", "power": "alpha=2, beta=0.25, gamma=p", "hard_tanh": "min_val=-p, max_val=p",
     "clip": "min=None, max=p", "threshold": "threshold=p, value=-1.5", "gelu": "approximate='tanh'",
-    "glu": "axis=0", "prelu": "weight=w",
+    "shrink": "p, 0.25", "hard_shrink": "lambd=p", "soft_shrink": "p", "glu": "axis=0", "prelu": "weight=w",
 }  # fmt: skip
 # a kind compiles in 0.3 s here; what differs between dtypes is the same for all of them
 ALSO_DOUBLE = ("tanh", "gelu", "prelu", "glu", "softplus", "clip")
@@ -21,14 +22,13 @@ ALSO_DOUBLE = ("tanh", "gelu", "prelu", "glu", "softplus", "clip")
 def test_every_kind_in_both_directions(rng, name):
     kind = KINDS[ALIASES.get(name, (name, {}))[0]]
     saved = {"x": ", x", "y": ", y", "": ""}[kind.reads]
-    positive = name in ("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt")
     words = f", {PARAMETERS[name]}" if name in PARAMETERS else ""
     for dtype in (np.float32, np.float64)[: 1 + (name in ALSO_DOUBLE)]:
         forward = compiled("x, p, w", f"nb.{name}(x{words})")
         backward = compiled("dy, x, y, p, w", f"nb.{name}_backward(dy{saved}{words})")
         for shape in ((2, 8), (40, 32), (0, 4)):
             x = drawn(rng, *shape, dtype=dtype)
-            x = np.abs(x) + dtype(0.1) if positive else x
+            x = in_domain(x, name)
             # 1.0, 2.0 and 6.0 are values that have kernels of their own somewhere
             for p in (0.5, 1.0, 2.0, 6.0):
                 weight = drawn(rng, shape[1] if p > 1 else 1, dtype=dtype)

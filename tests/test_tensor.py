@@ -7,7 +7,16 @@ import numbaprims
 from numbaprims.formulas.maps import BINARY
 from numbaprims.ops import tensor
 
-NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "pow": "power"}
+NAMES = {
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "min": "minimum",
+    "max": "maximum",
+    "pow": "power",
+    "floor_div": "floor_divide",
+    "atan2": "arctan2",
+}
 #: Broadcasts by the shapes of both.
 SHAPES = [
     ((7, 67), (7, 67)), ((7, 67), (67,)), ((7, 67), (7, 1)), ((1, 67), (7, 1)), ((3, 5, 37), (5, 1)),
@@ -183,6 +192,31 @@ def test_how_operands_lie():
     assert pose(x, x, "add").kept == (1,)
     assert pose(x, x.T.copy().T, "add").layout == "strided"
     assert numbaprims.explain("binary", x, x.T.copy().T, "add").chosen.solver == "blocks"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fmod_floor_div_and_atan2_of_all_numbers(dtype):
+    """Any bits, what is special, and moderate quotients; fmod to the bit."""
+    rng = np.random.default_rng(0)
+    any_bits = rng.integers(0, 256, (2, 6000 * dtype(0).nbytes), dtype=np.uint8).view(dtype)
+    special = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, np.finfo(dtype).smallest_subnormal], dtype)
+    near = rng.standard_normal((2, 3000)) * 10.0 ** rng.integers(-2, 5, (2, 3000))
+    a, b = np.concatenate(
+        [any_bits, np.array(np.meshgrid(special, special)).reshape(2, -1), near.astype(dtype)], axis=1
+    )
+    with np.errstate(all="ignore"):
+        for op, own in (("fmod", np.fmod), ("floor_div", np.floor_divide), ("atan2", np.arctan2)):
+            if op == "floor_div":
+                few = np.abs(a / b) < 1e6  # beyond, NumPy's is a quotient that it has rounded twice
+                a, b = a[few], b[few]
+            found = numbaprims.binary(a, b, op)
+            want = own(a, b)
+            if op == "atan2":
+                want = own(a.astype(np.longdouble), b.astype(np.longdouble)).astype(dtype)
+            close = np.abs(found - want) <= (np.spacing(np.abs(want)) if op == "atan2" else 0)
+            alike = (close | (found == want)) & (np.signbit(found) == np.signbit(want))
+            wrong = ~(alike | (np.isnan(found) & np.isnan(want)))
+            assert not wrong.any(), (op, a[wrong][:3], b[wrong][:3], found[wrong][:3], want[wrong][:3])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

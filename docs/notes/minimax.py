@@ -11,8 +11,11 @@ Both errors are printed as powers of 2, that of the exact polynomial and that of
 import sys
 
 from mpmath import (
+    asin,
+    atan,
     atanh,
     cos,
+    cosh,
     erf,
     erfc,
     exp,
@@ -29,6 +32,7 @@ from mpmath import (
     pi,
     polyval,
     sin,
+    sinh,
     sqrt,
 )
 
@@ -164,6 +168,27 @@ def cosine_rest(z):
     return cos(pi / 2 * sqrt(z)) - 1
 
 
+def odd(f):
+    """(f(x) / x - 1) / z with z = x**2."""
+    return lambda z: (f(sqrt(z)) / sqrt(z) - 1) / z
+
+
+def odd_weight(f):
+    """What makes an error of `odd` relative to f."""
+    return lambda z: z * sqrt(z) / f(sqrt(z))
+
+
+def cosine(z):
+    return (cos(sqrt(z)) - 1 + z / 2) / z**2
+
+
+def hyperbolic_cosine(z):
+    return (cosh(sqrt(z)) - 1 - z / 2) / z**2
+
+
+SLOPES = 0.79**2  # a little more than pi / 4: quotients are rounded before they are rounded to integers
+
+
 # name -> f, powers, interval, weight, digits
 TABLES = {
     "exp 32": (lambda r: exp(r) - 1 - r, range(2, 7), -LN2 / 2, LN2 / 2, lambda r: exp(-r), 24),
@@ -204,6 +229,20 @@ TABLES = {
     "sin quarter 64": (sine_rest, range(1, 7), 1e-20, 0.25, lambda z: 1 / (sine_rest(z) + pi / 2), 53),
     "cos quarter 32": (cosine_rest, range(1, 5), 1e-20, 0.25, lambda z: 1 / (cosine_rest(z) + 1), 24),
     "cos quarter 64": (cosine_rest, range(1, 8), 1e-20, 0.25, lambda z: 1 / (cosine_rest(z) + 1), 53),
+    "sin 32": (odd(sin), range(3), 1e-20, SLOPES, odd_weight(sin), 24),
+    "sin 64": (odd(sin), range(6), 1e-20, SLOPES, odd_weight(sin), 53),
+    "cos 32": (cosine, range(3), 1e-20, SLOPES, lambda z: z**2 / cos(sqrt(z)), 24),
+    "cos 64": (cosine, range(6), 1e-20, SLOPES, lambda z: z**2 / cos(sqrt(z)), 53),
+    "atan 32": (odd(atan), range(9), 1e-20, 1, odd_weight(atan), 24),
+    "atan 64": (odd(atan), range(20), 1e-20, 1, odd_weight(atan), 53),
+    "asin 32": (odd(asin), range(5), 1e-20, 0.25, odd_weight(asin), 24),
+    "asin 64": (odd(asin), range(13), 1e-20, 0.25, odd_weight(asin), 53),
+    "sinh 32": (odd(sinh), range(3), 1e-20, LN2**2 / 4, odd_weight(sinh), 24),
+    "sinh 64": (odd(sinh), range(5), 1e-20, LN2**2 / 4, odd_weight(sinh), 53),
+    "cosh 32": (hyperbolic_cosine, range(2), 1e-20, LN2**2 / 4, lambda z: z**2 / cosh(sqrt(z)), 24),
+    "cosh 64": (hyperbolic_cosine, range(5), 1e-20, LN2**2 / 4, lambda z: z**2 / cosh(sqrt(z)), 53),
+    "atanh 32": (odd(atanh), range(4), 1e-20, 1 / 9, odd_weight(atanh), 24),
+    "atanh 64": (odd(atanh), range(10), 1e-20, 1 / 9, odd_weight(atanh), 53),
     "exp2 32": (lambda r: mpf(2) ** r - 1, range(1, 6), -0.5, 0.5, lambda r: mpf(2) ** -r, 24),
     "exp2 64": (lambda r: mpf(2) ** r - 1, range(1, 12), -0.5, 0.5, lambda r: mpf(2) ** -r, 53),
 }

@@ -17,6 +17,10 @@ PAGE = Path(__file__).resolve().parent.parent / "primitives" / "index.md"
 
 #: A function for each operator of ONNX, with what it does not take.
 ONNX = {
+    **{name.capitalize(): name for name in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "neg", "shrink", "sin", "sinh", "tan",
+    )},
+    "ThresholdedRelu": "threshold", "IsNaN": "binary", "Not": "binary",
     "Abs": "abs", "Add": "binary", "And": "binary", "ArgMax": "reduce", "ArgMin": "reduce", "Attention": "attention",
     "AveragePool": "avg_pool", "BatchNormalization": "batch_norm, batch_norm_train", "Cast": "cast", "Ceil": "ceil",
     "Celu": "celu", "Clip": "clip", "Concat": "concat", "Conv": "conv", "ConvInteger": "conv_integer",
@@ -45,6 +49,7 @@ ONNX = {
     "Where": "where", "Xor": "binary",
 }  # fmt: skip
 TORCH = {
+    "hardshrink": "hard_shrink", "logsigmoid": "log_sigmoid", "softshrink": "soft_shrink",
     "batch_norm": "batch_norm, batch_norm_train", "celu": "celu", "cross_entropy": "softmax_cross_entropy",
     "ctc_loss": "ctc_loss", "dropout": "dropout", "elu": "elu", "embedding": "embedding", "gelu": "gelu", "glu": "glu",
     "group_norm": "group_norm",

@@ -37,7 +37,10 @@ PRECISION = {
 }
 TF32 = 2.0**-10
 """eps of the operands where the settings let a GPU round them to tfloat32."""
-JUMPS = frozenset({"round", "threshold", "log", "sqrt", "power", "power_2"})
+JUMPS = frozenset({
+    "round", "threshold", "log", "sqrt", "power", "power_2", "log2", "log10", "log1p", "reciprocal", "rsqrt", "sign",
+    "floor", "ceil", "tan", "asin", "acos", "acosh", "atanh", "shrink",
+})  # fmt: skip
 """Activations that turn a rounding of the sum before them into any difference at all, at a point or two."""
 SPARED = 1e-3
 """The part of a result, after such an activation, that may differ."""

@@ -11,7 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 from numbaprims.formulas.elementary import erf_value, exp2_value, expm1_value
-from numbaprims.formulas.value import V, at_least, at_most, mad, magnitude, select, with_sign_of
+from numbaprims.formulas.hyperbolic import (
+    Quotient,
+    Root,
+    acosh_value,
+    asinh_value,
+    atanh_value,
+    cosh_value,
+    erfc_value,
+    log2_value,
+    log10_value,
+    sinh_value,
+)
+from numbaprims.formulas.trigonometric import acos_value, asin_value, atan_value, cos_value, sin_value, tan_value
+from numbaprims.formulas.value import V, at_least, at_most, mad, magnitude, negative, select, with_sign_of
 
 Formula = Callable[..., Any]
 
@@ -74,6 +87,26 @@ def ceil(x: V, nearest: Callable[[V], V]) -> V:
     return with_sign_of(select(n < x, n + 1.0, n), x)  # of -1/2 it is -0
 
 
+def shrink(x: V, lambd: V, by: V) -> V:
+    return select(magnitude(x) <= lambd, 0.0, select(x > 0.0, x - by, x + by))
+
+
+def of_machine(quotient: Quotient[V], root: Root[V]) -> dict[str, tuple[Formula, int]]:
+    """Those of a machine's own quotients and roots, of numbers that are neither subnormal nor infinite."""
+    return {
+        "tan": (lambda x: tan_value(x, quotient), 0),
+        "asin": (lambda x: asin_value(x, root), 0),
+        "acos": (lambda x: acos_value(x, root), 0),
+        "atan": (lambda x: atan_value(x, quotient), 0),
+        "asinh": (lambda x: asinh_value(x, quotient, root), 0),
+        "acosh": (lambda x: acosh_value(x, quotient, root), 0),
+        "atanh": (lambda x: atanh_value(x, quotient), 0),
+        "log2": (lambda x: log2_value(x, quotient), 0),
+        "log10": (lambda x: log10_value(x, quotient), 0),
+        "erfc": (lambda x: erfc_value(x, quotient), 0),
+    }
+
+
 #: kind -> (formula, how many of the parameters it takes)
 ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "identity": (lambda x: x, 0),
@@ -93,4 +126,11 @@ ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "expm1": (expm1_value, 0),
     "erf": (erf_value, 0),
     "sign": (sign, 0),
+    "sin": (sin_value, 0),
+    "cos": (cos_value, 0),
+    "sinh": (sinh_value, 0),
+    "cosh": (cosh_value, 0),
+    "neg": (negative, 0),
+    "shrink": (shrink, 2),
+    "soft_shrink": (lambda x, lambd: shrink(x, lambd, lambd), 1),
 }

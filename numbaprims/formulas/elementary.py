@@ -18,6 +18,7 @@ from numbaprims.formulas.value import (
     between,
     bits,
     float_bits,
+    floor,
     from_bits,
     mad,
     magnitude,
@@ -25,6 +26,7 @@ from numbaprims.formulas.value import (
     negative,
     polynomial,
     power_of_2,
+    repeat_while,
     scale,
     scale_plus,
     select,
@@ -131,19 +133,46 @@ def _split(i: V) -> tuple[V, V]:
     return (i & low) + float_bits(0.75, i.width), i & ~low
 
 
-def _log_of(f: V, e: V, quotient: Quotient[V]) -> V:
-    """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel."""
+def _log_of(f: V, e: V, quotient: Quotient[V], more: V | None = None) -> V:
+    """log((1 + f) 2**e), where e ln 2 + log(1 + f) does not cancel; `more` is added before it is rounded."""
     high, low = LN2[f.width]
+    if more is not None:
+        return mad(e, high, f + mad(e, low, _rest_of_log(f, more, quotient)))
     if f.width == 32:
         rest = (f * f) * mad(f, polynomial(f, LOG_F32), -0.5)
         return mad(e, high, f + mad(e, low, rest))
+    return mad(e, high, f + _rest_of_log(f, e * low, quotient))
+
+
+def _rest_of_log(f: V, more: V, quotient: Quotient[V]) -> V:
+    """log(1 + f) - f + more."""
+    if f.width == 32:
+        return mad(f * f, mad(f, polynomial(f, LOG_F32), -0.5), more)
     # 8 coefficients and a division instead of some 20 coefficients
     s = quotient(f, f + 2.0)
     z = s * s
     half = (f * 0.5) * f
     # log(1 + f) = 2 s + s R = f - f**2 / 2 + s (f**2 / 2 + R)
-    rest = mad(s, mad(z, polynomial(z, LOG_F64), half), e * low)
-    return mad(e, high, f + mad(f * -0.5, f, rest))
+    return mad(f * -0.5, f, mad(s, mad(z, polynomial(z, LOG_F64), half), more))
+
+
+def log_parts(x: V, quotient: Quotient[V]) -> tuple[V, V, V, Callable[[V], V]]:
+    """(f, rest, e, special cases) with x = 2**e e**(f + rest)."""
+    m, e = mantissa_and_exponent(x)
+    f = m - 1.0
+    return f, _rest_of_log(f, f.like(0.0), quotient), e, lambda result: _log_cases(x, result, 0.0)
+
+
+def log1p_parts(h: V, low: V, doubled: V, quotient: Quotient[V]) -> V:
+    """log(1 + h + low) of h >= 0 and a low that is little beside it; where `doubled`, log 2h of a large h."""
+    mantissa = MANTISSA[h.width]
+    _, e = _split(bits(h + 1.0))
+    power = from_bits(float_bits(4.0, h.width) - e)
+    f = mad(power, h * 0.25, mad(power, 0.25, -1.0))
+    # 1 / (1 + f) to 4 digits of it
+    more = (low * (power * 0.25)) * mad(f, mad(f, mad(f, -1.0, 1.0), -1.0), 1.0)
+    n = to_float(e >> mantissa)
+    return _log_of(f, select(doubled, n + 1.0, n), quotient, more)
 
 
 def _log_cases(x: V, result: V, zero: float) -> V:
@@ -197,16 +226,16 @@ def erf_value(x: V) -> V:
     return select(a < border, near, far)
 
 
-def gaussian_parts(a: V) -> tuple[V, V]:
-    """(y, SHIFTER + n) with e**(-a**2 / 2) = y 2**n, for |a| up to NORMAL_LARGEST."""
+def gaussian_parts(a: V, factor: float = 0.5) -> tuple[V, V]:
+    """(y, SHIFTER + n) with e**(-factor a**2) = y 2**n, for |a| up to where that is 0; the factor is a power of 2."""
     high, low = LN2[a.width]
     shifter = SHIFTER[a.width]
-    shifted = mad(a * (-0.5 * LOG2_E), a, shifter)
+    shifted = mad(a * (-factor * LOG2_E), a, shifter)
     n = shifted - shifter
-    # a**2 + 2 n ln 2: n times the upper part of ln 2 is exact, and so is a**2 until it is added where that is fused;
-    # a square rounded before would cost a**2 / 4 units in the last place
-    r = mad(n, 2.0 * low, mad(a, a, n * (2.0 * high)))
-    return polynomial(r, [c * (-0.5) ** k for k, c in enumerate((1.0, 1.0, *EXP[a.width]))]), shifted
+    # a**2 + n ln 2 / factor: n times the upper part of ln 2 is exact, and so is a**2 until it is added where that is
+    # fused; a square rounded before would cost a**2 / 4 units in the last place
+    r = mad(n, low / factor, mad(a, a, n * (high / factor)))
+    return polynomial(r, [c * (-factor) ** k for k, c in enumerate((1.0, 1.0, *EXP[a.width]))]), shifted
 
 
 def normal_distribution(x: V, gaussian: Callable[[V], V], quotient: Quotient[V]) -> tuple[V, V]:
@@ -220,6 +249,39 @@ def normal_distribution(x: V, gaussian: Callable[[V], V], quotient: Quotient[V])
     above, below = TAIL[x.width]
     tail = quotient(e * polynomial(a, above), polynomial(a, below))
     return select(x < 0.0, tail, 1.0 - tail), e
+
+
+def fmod_value(a: V, b: V, quotient: Quotient[V]) -> V:
+    """What is left of a division, with the sign of a: C's fmod, exact whatever the quotient.
+
+    While r is b or more, r less q b 2**k: of k as large as leaves q some digits, the product and the difference are
+    exact where multiply-add is fused; elsewhere q is 1 or 2.
+    """
+    width, mantissa = a.width, MANTISSA[a.width]
+    y = magnitude(b)
+    digits = mantissa - 3 if a.fused else 1
+    bias = float_bits(1.0, width)
+
+    def exponent(r: V) -> V:
+        subnormal = r < {32: 2.0**-126, 64: 2.0**-1022}[width]
+        found = bits(select(subnormal, r * 2.0**mantissa, r)) >> mantissa
+        return select(subnormal, found - mantissa, found)
+
+    place = exponent(y)
+
+    def step(r: V) -> V:
+        k = exponent(r) - place - digits
+        k = select(k > 0, k, 0)
+        half = k >> 1
+        t = (y * from_bits((half << mantissa) + bias)) * from_bits(((k - half) << mantissa) + bias)
+        # never less than the integer below, at most 1 more
+        q = floor(quotient(r, t) + 0.25)
+        less = mad(negative(q if a.fused else at_most(q, 2.0)), t, r)
+        return select(less < 0.0, less + t, less)
+
+    # nothing of infinity, and nothing by 0, which is NaN as NaN is
+    r = repeat_while(magnitude(a), lambda r: (r >= y) & (r < math.inf) & (y > 0.0), step)
+    return select(r < math.inf, select(y > 0.0, with_sign_of(r, a), math.nan), math.nan)
 
 
 def power_cases(base: V, exponent: V, size: V) -> V:

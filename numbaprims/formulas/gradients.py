@@ -11,6 +11,8 @@ from typing import Any
 
 from numbaprims.formulas.activations import Formula
 from numbaprims.formulas.elementary import exp_value
+from numbaprims.formulas.hyperbolic import Quotient, Root, cosh_value, sinh_value
+from numbaprims.formulas.trigonometric import cos_value, sin_value
 from numbaprims.formulas.value import V, at_most, mad, magnitude, negative, select
 
 
@@ -72,6 +74,33 @@ def erf(dy: V, x: V) -> V:
     return dy * (mad(negative(e), mad(a, a, negative(square)), e) * (2.0 / math.sqrt(math.pi)))
 
 
+def shrink(dy: V, x: V, *parameters: V) -> V:
+    return select(magnitude(x) > parameters[0], dy, 0.0)
+
+
+def of_machine(quotient: Quotient[V], root: Root[V]) -> dict[str, tuple[Formula, int]]:
+    """Those of a machine's own quotients and roots, of all numbers."""
+
+    def leg(x: V) -> V:
+        return root((1.0 - x) * (x + 1.0))
+
+    def hypotenuse(x: V, one: float) -> V:
+        # beyond, 1 is nothing beside x**2, which may be infinite
+        a = magnitude(x)
+        return select(a < 2.0**30, root(mad(x, x, 1.0) if one > 0 else (a - 1.0) * (a + 1.0)), a)
+
+    return {
+        "asin": (lambda dy, x: quotient(dy, leg(x)), 0),
+        "acos": (lambda dy, x: quotient(negative(dy), leg(x)), 0),
+        "atan": (lambda dy, x: quotient(dy, mad(x, x, 1.0)), 0),
+        "asinh": (lambda dy, x: quotient(dy, hypotenuse(x, 1.0)), 0),
+        "acosh": (lambda dy, x: quotient(dy, hypotenuse(x, -1.0)), 0),
+        "atanh": (lambda dy, x: quotient(dy, (1.0 - x) * (x + 1.0)), 0),
+        "log2": (lambda dy, x: quotient(dy * (1.0 / math.log(2.0)), x), 0),
+        "log10": (lambda dy, x: quotient(dy * (1.0 / math.log(10.0)), x), 0),
+    }
+
+
 #: kind -> (formula of dy and what the table says that it reads, how many of the parameters it takes)
 ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "identity": (lambda dy, _: dy, 0),
@@ -97,6 +126,15 @@ ARITHMETIC: dict[str, tuple[Formula, int]] = {
     "reciprocal": (lambda dy, y: negative(dy * y) * y, 0),
     "rsqrt": (lambda dy, y: ((dy * -0.5) * y) * (y * y), 0),
     "sign": (lambda dy, _: dy * 0.0, 0),
+    "sin": (lambda dy, x: dy * cos_value(x), 0),
+    "cos": (lambda dy, x: negative(dy * sin_value(x)), 0),
+    "tan": (lambda dy, y: dy * mad(y, y, 1.0), 0),
+    "sinh": (lambda dy, x: dy * cosh_value(x), 0),
+    "cosh": (lambda dy, x: dy * sinh_value(x), 0),
+    "erfc": (lambda dy, x: negative(erf(dy, x)), 0),
+    "neg": (lambda dy, _: negative(dy), 0),
+    "shrink": (shrink, 2),
+    "soft_shrink": (shrink, 1),
     "floor": (lambda dy, _: dy * 0.0, 0),
     "ceil": (lambda dy, _: dy * 0.0, 0),
 }

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from numbaprims.formulas.graph import (
     Node,
+    atan2,
     constant,
     equals,
     floor,
+    fmod,
     is_nan,
     mad,
     magnitude,
@@ -53,6 +55,17 @@ def _mod(a: Node, b: Node) -> Node:
     return select(equals(rest, 0.0), rest, select(alike, rest, mad(rest, 1.0, b)))
 
 
+def _floor_div(a: Node, b: Node) -> Node:
+    """The integer that is not above a / b, by NumPy's rule."""
+    rest = fmod(a, b)
+    less = select(equals(rest, 0.0), 0.0, select(equals(_truth(rest < 0.0), _truth(b < 0.0)), 0.0, constant(1.0)))
+    whole = (a - rest) / b - less
+    near = floor(whole)
+    near = select(whole - near > 0.5, near + 1.0, near)
+    near = select(equals(whole, 0.0), (a / b) * 0.0, near)
+    return select(equals(b, 0.0), a / b, near)
+
+
 class Map(NamedTuple):
     """A function of elements."""
 
@@ -72,6 +85,9 @@ BINARY: dict[str, Map] = {
     "max": Map(_largest),
     "pow": Map(lambda a, b: power(a, b), exact=False),
     "mod": Map(_mod, exact=False),
+    "fmod": Map(lambda a, b: fmod(a, b), exact=False),
+    "floor_div": Map(_floor_div, exact=False),
+    "atan2": Map(lambda a, b: atan2(a, b), exact=False),
     "equal": Map(lambda a, b: _truth(equals(a, b)), "bool"),
     "not_equal": Map(lambda a, b: select(equals(a, b), 0.0, constant(1.0)), "bool"),
     "less": Map(lambda a, b: _truth(a < b), "bool"),

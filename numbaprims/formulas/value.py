@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 #: bits of a float -> bits of its mantissa
@@ -47,6 +47,19 @@ class Value(ABC):
     @abstractmethod
     def floats(self) -> Any:
         """The type of floats of the same size."""
+
+    @abstractmethod
+    def integers_of(self, width: int) -> Any:
+        """The type of as many integers of so many bits."""
+
+    @property
+    def fused(self) -> bool:
+        """Whether `mad` rounds once."""
+        return True
+
+    def anywhere(self) -> Any:
+        """Whether a condition holds for any number: LLVM's value of one bit."""
+        return self.value
 
     @abstractmethod
     def constant(self, number: Any) -> Self:
@@ -126,6 +139,9 @@ class Value(ABC):
     def __or__(self, other: Any) -> Self:
         return self._emit("", "or_", self, other)
 
+    def __xor__(self, other: Any) -> Self:
+        return self._emit("", "xor", self, other)
+
     def __lshift__(self, count: int) -> Self:
         return self._emit("", "shl", self, count)
 
@@ -173,6 +189,46 @@ def select(where: V, a: Any, b: Any) -> V:
     """a where the condition holds, else b; one of the two may be a number."""
     a, b = (a, a.like(b)) if isinstance(a, Value) else (b.like(a), b)
     return where.new(where.builder.select(where.value, a.value, b.value))
+
+
+def rarely(where: V, usual: Sequence[V], other: Callable[[], Sequence[V]]) -> list[V]:
+    """`usual`, and where the condition holds what `other` gives: a branch, taken if it holds for any number."""
+    b, before = where.builder, where.builder.block
+    body, after = b.append_basic_block("rare"), b.append_basic_block("usual")
+    b.cbranch(where.anywhere(), body, after).set_weights([1, 99])
+    b.position_at_end(body)
+    found = [select(where, x, y) for x, y in zip(other(), usual, strict=True)]
+    end = b.block
+    b.branch(after)
+    b.position_at_end(after)
+    merged = []
+    for x, y in zip(usual, found, strict=True):
+        phi = b.phi(x.value.type)
+        phi.add_incoming(x.value, before)
+        phi.add_incoming(y.value, end)
+        merged.append(x.new(phi))
+    return merged
+
+
+def repeat_while(x: V, where: Callable[[V], V], step: Callable[[V], V]) -> V:
+    """x, each number of which becomes ``step(x)`` again and again, as long as a condition of it holds."""
+    b, before = x.builder, x.builder.block
+    body, after = b.append_basic_block("while"), b.append_basic_block("done")
+    b.cbranch(where(x).anywhere(), body, after)
+    b.position_at_end(body)
+    phi = b.phi(x.value.type)
+    left = x.new(phi)
+    left = select(where(left), step(left), left)
+    again = where(left).anywhere()
+    end = b.block
+    b.cbranch(again, body, after)
+    b.position_at_end(after)
+    merged = b.phi(x.value.type)
+    phi.add_incoming(x.value, before)
+    phi.add_incoming(left.value, end)
+    merged.add_incoming(x.value, before)
+    merged.add_incoming(left.value, end)
+    return x.new(merged)
 
 
 def at_most(x: V, limit: Any) -> V:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from numbaprims.ops._activation_call import backward, forward
-from numbaprims.ops.activation_kinds import KINDS
+from numbaprims.ops.activation_kinds import KINDS, resolve
 
 _FORWARD = """{title}: ``y = {formula}``.
 
     Example:
         >>> import numpy as np, numbaprims
-        >>> numbaprims.{kind}(np.array([0.25, 4.0])).round(4) + 0.0
+        >>> numbaprims.{kind}({x}).round(4) + 0.0
         array({y})
     """
 _BACKWARD = """Gradient of `{kind}`: ``dx = {gradient}``.
@@ -27,7 +27,9 @@ _BACKWARD = """Gradient of `{kind}`: ``dx = {gradient}``.
     """
 
 
-def _pair(kind: str, title: str, y: str, dx: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _pair(
+    kind: str, title: str, y: str, dx: str, x: str = "np.array([0.25, 4.0])"
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The function of a kind, and its gradient."""
     formula, gradient, reads, _ = KINDS[kind]
 
@@ -43,11 +45,10 @@ def _pair(kind: str, title: str, y: str, dx: str) -> tuple[Callable[..., Any], C
     def of_none(dy: Any, *, out: Any = None) -> Any:
         return backward(kind, dy, None, out)
 
-    x = "np.array([0.25, 4.0])"
     saved = {"x": f", {x}", "y": f", numbaprims.{kind}({x})", "": ""}[reads]
     slopes: dict[str, Callable[..., Any]] = {"x": of_x, "y": of_y, "": of_none}
     slope = slopes[reads]
-    function.__doc__ = _FORWARD.format(title=title, formula=formula, kind=kind, y=y)
+    function.__doc__ = _FORWARD.format(title=title, formula=formula, kind=kind, x=x, y=y)
     slope.__doc__ = _BACKWARD.format(kind=kind, gradient=gradient, saved=saved, dx=dx)
     for made, name in ((function, kind), (slope, f"{kind}_backward")):
         made.__name__ = made.__qualname__ = name
@@ -63,3 +64,107 @@ rsqrt, rsqrt_backward = _pair("rsqrt", "Reciprocal root", "[2. , 0.5]", "[-4.   
 sign, sign_backward = _pair("sign", "Sign; NaN stays NaN", "[1., 1.]", "[0., 0.]")
 floor, floor_backward = _pair("floor", "Rounded down", "[0., 4.]", "[0., 0.]")
 ceil, ceil_backward = _pair("ceil", "Rounded up", "[1., 4.]", "[0., 0.]")
+sin, sin_backward = _pair("sin", "Sine of radians", "[ 0.2474, -0.7568]", "[ 0.9689, -1.9609]")
+cos, cos_backward = _pair("cos", "Cosine of radians", "[ 0.9689, -0.6536]", "[-0.2474,  2.2704]")
+tan, tan_backward = _pair("tan", "Tangent of radians", "[0.2553, 1.1578]", "[1.0652, 7.0217]")
+asin, asin_backward = _pair("asin", "Inverse sine", "[0.2527, 0.5236]", "[1.0328, 3.4641]", "np.array([0.25, 0.5])")
+acos, acos_backward = _pair("acos", "Inverse cosine", "[1.3181, 1.0472]", "[-1.0328, -3.4641]", "np.array([0.25, 0.5])")
+atan, atan_backward = _pair("atan", "Inverse tangent", "[0.245 , 1.3258]", "[0.9412, 0.1765]")
+sinh, sinh_backward = _pair("sinh", "Hyperbolic sine", "[ 0.2526, 27.2899]", "[ 1.0314, 81.9247]")
+cosh, cosh_backward = _pair("cosh", "Hyperbolic cosine", "[ 1.0314, 27.3082]", "[ 0.2526, 81.8698]")
+asinh, asinh_backward = _pair("asinh", "Inverse hyperbolic sine", "[0.2475, 2.0947]", "[0.9701, 0.7276]")
+acosh, acosh_backward = _pair(
+    "acosh", "Inverse hyperbolic cosine", "[0.6931, 2.0634]", "[1.3333, 0.7746]", "np.array([1.25, 4.0])"
+)
+atanh, atanh_backward = _pair(
+    "atanh", "Inverse hyperbolic tangent", "[0.2554, 0.5493]", "[1.0667, 4.    ]", "np.array([0.25, 0.5])"
+)
+log2, log2_backward = _pair("log2", "Logarithm to base 2", "[-2.,  2.]", "[5.7708, 1.082 ]")
+log10, log10_backward = _pair("log10", "Logarithm to base 10", "[-0.6021,  0.6021]", "[1.7372, 0.3257]")
+erfc, erfc_backward = _pair(
+    "erfc", "Complementary error function, exact far above 0", "[0.7237, 0.    ]", "[-1.06,  0.  ]"
+)
+neg, neg_backward = _pair("neg", "Negative", "[-0.25, -4.  ]", "[-1., -3.]")
+log_sigmoid, log_sigmoid_backward = _pair(
+    "log_sigmoid", "Logarithm of the sigmoid", "[-0.5759, -0.0181]", "[0.4378, 0.054 ]"
+)
+
+
+def _number(name: str, value: Any) -> float:
+    return value if type(value) is float else float(resolve("shrink", {name: value})[1][name])
+
+
+def shrink(x: Any, lambd: float = 0.5, by: float = 0.0, *, out: Any = None) -> Any:
+    """ONNX's Shrink: ``y = 0 if |x| <= lambd else x - by if x > 0 else x + by``.
+
+    Args:
+        lambd: up to where y is 0.
+        by: ONNX's bias, by how much the rest is nearer to 0.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.shrink(np.array([-2.0, 0.25]), by=0.5)
+        array([-1.5,  0. ])
+    """
+    return forward("shrink", x, out, _number("lambd", lambd), _number("by", by))
+
+
+def shrink_backward(dy: Any, x: Any, lambd: float = 0.5, by: float = 0.0, *, out: Any = None) -> Any:
+    """Gradient of `shrink`: ``dx = dy if |x| > lambd else 0``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.shrink_backward(np.array([1.0, 3.0]), np.array([-2.0, 0.25]))
+        array([1., 0.])
+    """
+    return backward("shrink", dy, x, out, _number("lambd", lambd), _number("by", by))
+
+
+def hard_shrink(x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+    """`shrink` by nothing: ``y = 0 if |x| <= lambd else x``.
+
+    Args:
+        lambd: up to where y is 0.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.hard_shrink(np.array([-2.0, 0.25]))
+        array([-2.,  0.])
+    """
+    return forward("shrink", x, out, _number("lambd", lambd))
+
+
+def hard_shrink_backward(dy: Any, x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+    """Gradient of `hard_shrink`: ``dx = dy if |x| > lambd else 0``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.hard_shrink_backward(np.array([1.0, 3.0]), np.array([-2.0, 0.25]))
+        array([1., 0.])
+    """
+    return backward("shrink", dy, x, out, _number("lambd", lambd))
+
+
+def soft_shrink(x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+    """`shrink` by what it sets to 0: ``y = 0 if |x| <= lambd else x - lambd if x > 0 else x + lambd``.
+
+    Args:
+        lambd: up to where y is 0, and by how much the rest is nearer to it.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.soft_shrink(np.array([-2.0, 0.25]))
+        array([-1.5,  0. ])
+    """
+    return forward("soft_shrink", x, out, _number("lambd", lambd))
+
+
+def soft_shrink_backward(dy: Any, x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+    """Gradient of `soft_shrink`: ``dx = dy if |x| > lambd else 0``.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.soft_shrink_backward(np.array([1.0, 3.0]), np.array([-2.0, 0.25]))
+        array([1., 0.])
+    """
+    return backward("soft_shrink", dy, x, out, _number("lambd", lambd))

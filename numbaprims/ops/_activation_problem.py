@@ -14,7 +14,7 @@ from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
 from numbaprims.ops._activation_errors import ACTIVATION_ERRORS
-from numbaprims.ops.activation_kinds import SPECIAL as SPECIAL
+from numbaprims.ops.activation_kinds import DOMAINS, SPECIAL as SPECIAL
 from numbaprims.shapes import element_strides
 
 
@@ -211,7 +211,7 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """A call that poses the problem (`numbaprims.dispatch.examples` has the contract)."""
     p = problem
     kind, words = examples.KIND_OF.get(p.kind, p.kind), dict(examples.parameters(p.kind))
-    low, high = (0.1, 4.0) if kind in ("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt") else (-4.0, 4.0)
+    low, high = DOMAINS.get(kind, (-4.0, 4.0))
     outer = max(1, p.n // max(p.inner, 1))
 
     def array(*shape: int, low: float = low, high: float = high) -> Any:

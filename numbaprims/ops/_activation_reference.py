@@ -22,6 +22,7 @@ _INVERSE = {
     "expm1": np.log1p,
     "reciprocal": lambda y: 1 / y,
     "rsqrt": lambda y: y**-2,
+    "tan": np.arctan,
 }
 
 

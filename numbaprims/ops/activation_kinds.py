@@ -118,6 +118,41 @@ KINDS: dict[str, Kind] = {
     "sign": Kind("x if x is 0 else -1 or 1", "0", ""),
     "floor": Kind("the nearest integer that is not above x", "0", ""),
     "ceil": Kind("the nearest integer that is not below x", "0", ""),
+    "sin": Kind("sin(x)", "dy*cos(x)"),
+    "cos": Kind("cos(x)", "-dy*sin(x)"),
+    "tan": Kind("tan(x)", "dy*(1 + y*y)", "y"),
+    "asin": Kind("the angle in [-pi/2, pi/2] whose sine is x", "dy/sqrt(1 - x*x)"),
+    "acos": Kind("the angle in [0, pi] whose cosine is x", "-dy/sqrt(1 - x*x)"),
+    "atan": Kind("the angle in [-pi/2, pi/2] whose tangent is x", "dy/(1 + x*x)"),
+    "sinh": Kind("(exp(x) - exp(-x))/2", "dy*cosh(x)"),
+    "cosh": Kind("(exp(x) + exp(-x))/2", "dy*sinh(x)"),
+    "asinh": Kind("log(x + sqrt(x*x + 1))", "dy/sqrt(x*x + 1)"),
+    "acosh": Kind("log(x + sqrt(x*x - 1))", "dy/sqrt(x*x - 1)"),
+    "atanh": Kind("log((1 + x)/(1 - x))/2", "dy/(1 - x*x)"),
+    "log2": Kind("log(x)/log(2)", "dy/(x*log(2))"),
+    "log10": Kind("log(x)/log(10)", "dy/(x*log(10))"),
+    "erfc": Kind("1 - erf(x)", "-dy*2/sqrt(pi)*exp(-x*x)"),
+    "neg": Kind("-x", "-dy", ""),
+    "log_sigmoid": Kind("-log(1 + exp(-x))", "dy*sigmoid(-x)"),
+    "shrink": Kind(
+        "0 if |x| <= lambd else x - by if x > 0 else x + by",
+        "dy if |x| > lambd else 0",
+        "x",
+        {"lambd": 0.5, "by": 0.0},
+    ),
+    "soft_shrink": Kind(
+        "0 if |x| <= lambd else x - lambd if x > 0 else x + lambd",
+        "dy if |x| > lambd else 0",
+        "x",
+        {"lambd": 0.5},
+    ),
+}
+
+#: Numbers for examples of kinds that have no value everywhere; their gradients are of moderate size there.
+DOMAINS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("log", "sqrt", "power", "log1p", "reciprocal", "rsqrt", "log2", "log10"), (0.1, 4.0)),
+    **dict.fromkeys(("asin", "acos", "atanh"), (-0.9, 0.9)),
+    "acosh": (1.1, 4.0),
 }
 
 #: Kinds that kernels know by names of their own.
@@ -127,6 +162,7 @@ SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
     "swish": ("silu", {}),
     "relu6": ("clipped_relu", {"alpha": 6.0}),
+    "hard_shrink": ("shrink", {"by": 0.0}),
 }
 
 

@@ -111,7 +111,8 @@ def binary(
             but int64 are added, subtracted, multiplied and compared too, and saturate; "logical_and" and its kin
             take every type.
         b: of a's dtype, of a shape that broadcasts with a's.
-        op: "add", "sub", "mul", "div", "min", "max" (NaN where either is), "pow", "mod" (with the sign of b);
+        op: "add", "sub", "mul", "div", "min", "max" (NaN where either is), "pow", "mod" (with the sign of b), "fmod"
+            (exact, with the sign of a), "floor_div", "atan2";
             "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"; "logical_and", "logical_or",
             "logical_xor".
         alpha1: a factor of a, where a holds floats and op gives them; alpha2 one of b.

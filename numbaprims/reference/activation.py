@@ -55,6 +55,10 @@ def _threshold(x: np.ndarray, threshold: float, value: float) -> np.ndarray:
     return np.where(x <= threshold, value, x)
 
 
+def _shrink(x: np.ndarray, lambd: float, by: float) -> np.ndarray:
+    return np.where(np.abs(x) <= lambd, 0.0, np.where(x > 0, x - by, x + by))
+
+
 def _glu(x: np.ndarray, axis: int) -> np.ndarray:
     a, b = np.split(x, 2, axis)
     return a * _sigmoid(b)
@@ -98,6 +102,24 @@ _FORWARD: dict[str, Callable[..., np.ndarray]] = {
     "sign": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "log2": np.log2,
+    "log10": np.log10,
+    "erfc": _erfc,
+    "neg": np.negative,
+    "log_sigmoid": lambda x: -_softplus(-x),
+    "shrink": _shrink,
+    "soft_shrink": lambda x, lambd: _shrink(x, lambd, lambd),
 }
 
 
@@ -166,6 +188,24 @@ _SLOPE: dict[str, Callable[..., np.ndarray]] = {
     "sign": np.zeros_like,
     "floor": np.zeros_like,
     "ceil": np.zeros_like,
+    "sin": np.cos,
+    "cos": lambda x: -np.sin(x),
+    "tan": lambda x: 1 + np.tan(x) ** 2,
+    "asin": lambda x: 1 / np.sqrt((1 - x) * (1 + x)),
+    "acos": lambda x: -1 / np.sqrt((1 - x) * (1 + x)),
+    "atan": lambda x: 1 / (1 + x * x),
+    "sinh": np.cosh,
+    "cosh": np.sinh,
+    "asinh": lambda x: 1 / np.hypot(x, 1),
+    "acosh": lambda x: 1 / (np.sqrt(np.abs(x) - 1) * np.sqrt(np.abs(x) + 1)),
+    "atanh": lambda x: 1 / ((1 - x) * (1 + x)),
+    "log2": lambda x: 1 / (x * math.log(2)),
+    "log10": lambda x: 1 / (x * math.log(10)),
+    "erfc": lambda x: -_erf_slope(x),
+    "neg": lambda x: np.full_like(x, -1),
+    "log_sigmoid": lambda x: _sigmoid(-x),
+    "shrink": lambda x, lambd, by: np.where(np.abs(x) > lambd, 1.0, 0.0),
+    "soft_shrink": lambda x, lambd: np.where(np.abs(x) > lambd, 1.0, 0.0),
 }
 
 

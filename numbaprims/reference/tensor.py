@@ -8,7 +8,10 @@ import numpy as np
 
 from numbaprims.dtypes import DTYPES
 
-NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "pow": "power"}
+NAMES = {
+    "sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "pow": "power",
+    "floor_div": "floor_divide", "atan2": "arctan2",
+}  # fmt: skip
 
 
 def binary(a: Any, b: Any, c: Any, op: str, alpha1: float, alpha2: float, beta: float) -> Any:

@@ -13,7 +13,16 @@ from numbaprims.bench.operands import Operand
 
 Call = Callable[[], Any]
 #: Kinds that torch and NumPy have under the same name.
-_SAME_NAME = ("exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil")
+_SAME_NAME = (
+    "exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil", "sin", "cos", "tan", "asin",
+    "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log2", "log10", "erfc", "neg",
+)  # fmt: skip
+#: NumPy's ufuncs.
+_UFUNCS = {
+    **{kind: kind for kind in _SAME_NAME if kind not in ("erf", "erfc", "rsqrt", "neg")},
+    **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "neg": "negative",
+}
 
 # Expressions of numexpr. Constants are variables of the array's dtype: literals would make it use float64.
 NUMEXPR = {
@@ -96,6 +105,8 @@ def numpy_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, An
         "square": lambda: lambda: np.square(x, out=y),
         "round": lambda: lambda: np.rint(x, out=y),
     }
+    if kind in _UFUNCS:
+        return partial(getattr(np, _UFUNCS[kind]), x, out=y)
     return table[kind]() if kind in table else None
 
 
@@ -146,6 +157,9 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "clip": lambda: torch.clamp(t, p["min"], p["max"], out=out),
         "threshold": lambda: torch.threshold(t, p["threshold"], p["value"]),
         "glu": lambda: nn.glu(t, -1, out=out),
+        "log_sigmoid": lambda: torch.ops.aten.log_sigmoid.out(t, out=out),
+        "shrink": lambda: torch.ops.aten.hardshrink.out(t, 0.5, out=out),
+        "soft_shrink": lambda: nn.softshrink(t, 0.5, out=out),
         **{kind: partial(getattr(torch, kind), t, out=out) for kind in _SAME_NAME},
     }
     if kind == "threshold":  # its Python binding has no `out=`

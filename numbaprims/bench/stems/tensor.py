@@ -19,7 +19,7 @@ from numbaprims.reference import tensor as reference
 _NUMPY = reference.NAMES
 _TORCH = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "mod": "remainder",
-    "equal": "eq",
+    "equal": "eq", "floor_div": "floor_divide",
 }  # fmt: skip
 _LIES = ("", "-row-along", "-row-one", "-along-row", "-one-row", "-along-one", "-one-along", "-turned")
 #: What is done, and how two operands broadcast or the first one lies.

@@ -13,8 +13,8 @@ from numbaprims.cpu.simd.math.log import log1p_value
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value
-from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu
-from numbaprims.formulas.value import at_most, between, mad, magnitude, select, with_sign_of
+from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu, of_machine
+from numbaprims.formulas.value import at_most, between, mad, magnitude, negative, select, with_sign_of
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
 
@@ -99,6 +99,7 @@ def glu(x: Value, gate: Value) -> Value:
 #: kind -> (formula, how many of the parameters it takes)
 FORWARD: dict[str, tuple[Formula, int]] = {
     **ARITHMETIC,
+    **of_machine(Value.__truediv__, functions.sqrt),
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
@@ -114,9 +115,12 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "mish": (mish, 0),
     "exp": (lambda x: exp(x, exact=True), 0),
     "log": (functions.log, 0),
+    "log2": (functions.log2, 0),
+    "log10": (functions.log10, 0),
     "sqrt": (functions.sqrt, 0),
     "round": (functions.nearest, 0),
     "log1p": (log1p_value, 0),
+    "log_sigmoid": (lambda x: negative(functions.softplus(negative(x))), 0),
     "reciprocal": (lambda x: 1.0 / x, 0),
     "rsqrt": (lambda x: 1.0 / functions.sqrt(x), 0),
     "floor": (lambda x: floor(x, functions.nearest), 0),

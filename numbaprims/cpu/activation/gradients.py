@@ -13,8 +13,8 @@ from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum_in_range
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
-from numbaprims.formulas.gradients import ARITHMETIC
-from numbaprims.formulas.value import between, mad, magnitude, select
+from numbaprims.formulas.gradients import ARITHMETIC, of_machine
+from numbaprims.formulas.value import between, mad, magnitude, negative, select
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
 # e**x is 0 at the lower one, and not infinite yet at the upper one, where 1 / (1 + e**x) is next to nothing.
@@ -103,6 +103,7 @@ def glu(dy: Value, x: Value, gate: Value) -> tuple[Value, Value]:
 #: kind -> (formula of dy and what the table says that it reads, how many of the parameters it takes)
 BACKWARD: dict[str, tuple[Formula, int]] = {
     **ARITHMETIC,
+    **of_machine(Value.__truediv__, functions.sqrt),
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
@@ -114,6 +115,7 @@ BACKWARD: dict[str, tuple[Formula, int]] = {
     "gelu_tanh": (gelu_tanh, 0),
     "silu": (silu, 0),
     "mish": (mish, 0),
+    "log_sigmoid": (lambda dy, x: dy * _sigmoid(negative(x)), 0),
     "log": (lambda dy, x: dy / x, 0),
     "log1p": (lambda dy, x: dy / (x + 1.0), 0),
     "sqrt": (lambda dy, y: dy / (y + y), 0),

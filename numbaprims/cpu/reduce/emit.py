@@ -20,7 +20,8 @@ from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
 from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import llvm_element
-from numbaprims.formulas.graph import PARTS, Node, identity, merge, shares
+from numbaprims.formulas.graph import PARTS, Node
+from numbaprims.formulas.merging import identity, merge, shares
 from numbaprims.formulas.value import at_most
 
 

@@ -10,8 +10,11 @@ from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
-from numbaprims.formulas.graph import COMMON, Node, first_of, identity, larger, moments_of
+from numbaprims.formulas.elementary import fmod_value
+from numbaprims.formulas.graph import COMMON, Node
+from numbaprims.formulas.merging import first_of, identity, larger, moments_of
 from numbaprims.formulas.stacks import KIND, SLOPE
+from numbaprims.formulas.trigonometric import atan2_value
 from numbaprims.formulas.value import at_most
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "quantized": lambda x, zero: _integers(x, True) + _integers(x.like(zero), False),
     "rounded": lambda x: _integers(x, False),
     "pow": power_value,
+    "fmod": lambda a, b: fmod_value(a, b, Value.__truediv__),
+    "atan2": lambda y, x: atan2_value(y, x, Value.__truediv__),
 }
 
 

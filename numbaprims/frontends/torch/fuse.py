@@ -23,7 +23,8 @@ _ACTIVATIONS = {
     nn.SiLU: ("silu", ""), nn.Mish: ("mish", ""), nn.Sigmoid: ("sigmoid", ""), nn.Tanh: ("tanh", ""),
     nn.Softplus: ("softplus", "beta threshold"), nn.Softsign: ("softsign", ""), nn.Hardsigmoid: ("hard_sigmoid", ""),
     nn.Hardswish: ("hard_swish", ""), nn.Hardtanh: ("hard_tanh", "min_val max_val"),
-    nn.Threshold: ("threshold", "threshold value"),
+    nn.Threshold: ("threshold", "threshold value"), nn.LogSigmoid: ("log_sigmoid", ""),
+    nn.Hardshrink: ("hard_shrink", "lambd"), nn.Softshrink: ("soft_shrink", "lambd"),
 }  # fmt: skip
 _UNCHANGED = (
     nn.Identity,

@@ -68,12 +68,12 @@ __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CELU",
     "CTCLoss", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "CrossEntropyLoss", "Dropout", "ELU", "Embedding", "GELU", "GLU", "GRU", "GRUCell", "GroupNorm", "Hardsigmoid",
-    "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d", "LPPool2d", "LPPool3d",
-    "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSoftmax", "MaxPool1d",
-    "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell", "ReLU", "ReLU6", "SELU", "SiLU",
-    "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softsign", "Tanh", "Threshold", "Upsample", "UpsamplingBilinear2d",
-    "UpsamplingNearest2d", "replace",
+    "CrossEntropyLoss", "Dropout", "ELU", "Embedding", "GELU", "GLU", "GRU", "GRUCell", "GroupNorm", "Hardshrink",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d",
+    "LPPool2d", "LPPool3d", "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSigmoid",
+    "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell",
+    "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softshrink", "Softsign", "Tanh",
+    "Threshold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "replace",
 ]  # fmt: skip
 
 
@@ -293,6 +293,27 @@ class Hardtanh(torch.nn.Hardtanh):
 
     def forward(self, input: Any) -> Any:
         return f.hard_tanh(input, self.min_val, self.max_val)
+
+
+class Hardshrink(torch.nn.Hardshrink):
+    """`torch.nn.Hardshrink` by `numbaprims.hard_shrink`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.hard_shrink(input, self.lambd)
+
+
+class Softshrink(torch.nn.Softshrink):
+    """`torch.nn.Softshrink` by `numbaprims.soft_shrink`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.soft_shrink(input, self.lambd)
+
+
+class LogSigmoid(torch.nn.LogSigmoid):
+    """`torch.nn.LogSigmoid` by `numbaprims.log_sigmoid`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.log_sigmoid(input)
 
 
 class Threshold(torch.nn.Threshold):

@@ -57,6 +57,32 @@ def _erf(m: Any, x: Any) -> Any:
     return scaled(product(f.gradient(m, x, "erf", {}), x), -2.0)
 
 
+def _erfc(m: Any, x: Any) -> Any:
+    return scaled(product(f.gradient(m, x, "erfc", {}), x), -2.0)
+
+
+def _of_square(kind: str, times: int, factor: float) -> Any:
+    """Of a slope that is 1 + x**2 or 1 - x**2 or x**2 - 1 to a power: factor x slope**times."""
+
+    def second(m: Any, x: Any) -> Any:
+        for _ in range(times):
+            m = f.gradient(m, x, kind, {})
+        return scaled(product(m, x), factor)
+
+    return second
+
+
+def _logarithm(kind: str, base: float) -> Any:
+    def second(m: Any, x: Any) -> Any:
+        return scaled(f.gradient(f.gradient(m, x, kind, {}), x, kind, {}), -math.log(base))
+
+    return second
+
+
+def _log_sigmoid(m: Any, x: Any) -> Any:
+    return scaled(f.gradient(m, f.sigmoid(f.neg(x)), "sigmoid", {}), -1.0)
+
+
 def _reciprocal(m: Any, y: Any) -> Any:
     return scaled(product(m, y), -2.0)
 
@@ -131,5 +157,11 @@ f.SECONDS.update({
     "sigmoid": _sigmoid, "tanh": _tanh, "exp": _exp, "sqrt": _sqrt, "log": _log, "square": _square, "power": _power,
     "elu": _elu, "selu": _selu, "celu": _celu, "softplus": _softplus, "softsign": _softsign, "silu": _silu,
     "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish, "exp2": _exp2, "expm1": _exp, "log1p": _log1p,
-    "erf": _erf, "reciprocal": _reciprocal, "rsqrt": _rsqrt,
+    "erf": _erf, "reciprocal": _reciprocal, "rsqrt": _rsqrt, "erfc": _erfc, "log_sigmoid": _log_sigmoid,
+    "sin": lambda m, x: f.gradient(m, x, "cos", {}), "cos": lambda m, x: scaled(f.gradient(m, x, "sin", {}), -1.0),
+    "tan": lambda m, y: scaled(product(m, y), 2.0), "sinh": lambda m, x: f.gradient(m, x, "cosh", {}),
+    "cosh": lambda m, x: f.gradient(m, x, "sinh", {}), "asin": _of_square("asin", 3, 1.0),
+    "acos": _of_square("acos", 3, 1.0), "atan": _of_square("atan", 2, -2.0), "asinh": _of_square("asinh", 3, -1.0),
+    "acosh": _of_square("acosh", 3, -1.0), "atanh": _of_square("atanh", 2, 2.0), "log2": _logarithm("log2", 2.0),
+    "log10": _logarithm("log10", 10.0),
 })  # fmt: skip

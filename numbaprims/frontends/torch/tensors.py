@@ -60,7 +60,7 @@ def reduce(x: Any, op: str, *args: Any, **words: Any) -> Any:
 
 
 def _composed_binary(a: Any, b: Any, c: Any, *, op: str, alpha1: float, alpha2: float, beta: float) -> Any:
-    names = {"min": "minimum", "max": "maximum", "mod": "remainder"}
+    names = {"min": "minimum", "max": "maximum", "mod": "remainder", "floor_div": "floor_divide"}
     found = getattr(torch, names.get(op, op))(a * alpha1, b * alpha2)
     return found if c is None else found + beta * c
 
@@ -80,7 +80,7 @@ _cast = _rule("cast", "x", lambda x, dtype: x.to(dtype))
 
 @differentiable(numbaprims.binary)
 def binary(a: Any, b: Any, op: str, **words: Any) -> Any:
-    if op in BINARY and BINARY[op].gives:
+    if op in BINARY and (BINARY[op].gives or op == "floor_div"):
         a, b = (x.detach() if isinstance(x, torch.Tensor) else x for x in (a, b))
     return _binary(a, b, op, **words)
 

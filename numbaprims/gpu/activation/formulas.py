@@ -7,9 +7,9 @@ the one of IEEE 754.
 
 from __future__ import annotations
 
-from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu
+from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu, of_machine
 from numbaprims.formulas.elementary import exp_value, expm1_value
-from numbaprims.formulas.value import at_most, mad, magnitude, nearest, select
+from numbaprims.formulas.value import at_most, mad, magnitude, nearest, negative, select
 from numbaprims.gpu.device.math import (
     divide_value,
     exp_and_sum_value,
@@ -92,6 +92,7 @@ def glu(x: Value, gate: Value) -> Value:
 #: kind -> (formula, how many of the parameters it takes)
 FORWARD: dict[str, tuple[Formula, int]] = {
     **ARITHMETIC,
+    **of_machine(quotient_value, sqrt_value),
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
@@ -110,6 +111,7 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "sqrt": (sqrt_value, 0),
     "round": (nearest, 0),
     "log1p": (log1p_value, 0),
+    "log_sigmoid": (lambda x: negative(softplus_value(negative(x))), 0),
     "reciprocal": (lambda x: divide_value(x.like(1.0), x), 0),
     "rsqrt": (lambda x: divide_value(x.like(1.0), sqrt_value(x)), 0),
     "floor": (lambda x: floor(x, nearest), 0),

@@ -9,8 +9,8 @@ import math
 
 from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
 from numbaprims.formulas.elementary import exp_value
-from numbaprims.formulas.gradients import ARITHMETIC
-from numbaprims.formulas.value import at_most, between, mad, magnitude, select
+from numbaprims.formulas.gradients import ARITHMETIC, of_machine
+from numbaprims.formulas.value import at_most, between, mad, magnitude, negative, select
 from numbaprims.gpu.device.math import (
     divide_value,
     exp_and_sum_value,
@@ -19,6 +19,7 @@ from numbaprims.gpu.device.math import (
     power_value,
     reciprocal_value,
     sigmoid_and_rest,
+    sqrt_value,
 )
 from numbaprims.gpu.device.value import Value
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
@@ -104,6 +105,7 @@ def glu(dy: Value, x: Value, gate: Value) -> tuple[Value, Value]:
 #: kind -> (formula of dy and what the table says that it reads, how many of the parameters it takes)
 BACKWARD: dict[str, tuple[Formula, int]] = {
     **ARITHMETIC,
+    **of_machine(divide_value, sqrt_value),
     "elu": (elu, 1),
     "selu": (selu, 0),
     "celu": (celu, 1),
@@ -115,6 +117,7 @@ BACKWARD: dict[str, tuple[Formula, int]] = {
     "gelu_tanh": (gelu_tanh, 0),
     "silu": (silu, 0),
     "mish": (mish, 0),
+    "log_sigmoid": (lambda dy, x: dy * sigmoid_and_rest(negative(x))[0], 0),
     "log": (divide_value, 0),
     "log1p": (lambda dy, x: divide_value(dy, x + 1.0), 0),
     "sqrt": (lambda dy, y: divide_value(dy, y + y), 0),

@@ -35,6 +35,10 @@ class Value(value.Value):
         """The type of floats of the same size."""
         return F64 if self.width == 64 else F32
 
+    def integers_of(self, width: int) -> Any:
+        """The type of integers of so many bits."""
+        return ir.IntType(width)
+
     def constant(self, number: Any) -> Value:
         """A number in this value's type."""
         return self.new(ir.Constant(self.value.type, number))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from numbaprims.formulas.graph import PARTS, Node, first_of, identity, larger, merge, moments_of, shares
+from numbaprims.formulas.graph import PARTS, Node
+from numbaprims.formulas.merging import first_of, identity, larger, merge, moments_of, shares
 from numbaprims.formulas.value import between, mad, select
 from numbaprims.gpu.device.emit import (
     F32,

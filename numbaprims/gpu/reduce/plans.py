@@ -6,10 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.formulas.elementary import exp_value
+from numbaprims.formulas.elementary import exp_value, fmod_value
 from numbaprims.formulas.graph import COMMON, PARTS, Node
 from numbaprims.formulas.reductions import graph_of
 from numbaprims.formulas.stacks import KIND, SLOPE
+from numbaprims.formulas.trigonometric import atan2_value
 from numbaprims.gpu.device.math import divide_value, log_value, power_value, sqrt_value
 from numbaprims.gpu.device.value import Value
 
@@ -28,6 +29,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "exp_of_negative": exp_value,
     "log": log_value,
     "pow": power_value,
+    "fmod": lambda a, b: fmod_value(a, b, divide_value),
+    "atan2": lambda y, x: atan2_value(y, x, divide_value),
 }
 
 

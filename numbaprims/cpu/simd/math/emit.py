@@ -43,6 +43,22 @@ class Value(value.Value):
         """The vector of floats of the same size."""
         return like(self.value, ir.FloatType() if self.width == 32 else ir.DoubleType())
 
+    def integers_of(self, width: int) -> Any:
+        """The vector of as many integers of so many bits."""
+        return like(self.value, ir.IntType(width))
+
+    @property
+    def fused(self) -> bool:
+        """Whether the target has fused multiply-add."""
+        return bool(target.current().has_fma)
+
+    def anywhere(self) -> Any:
+        """Whether any lane of a mask is set."""
+        if not isinstance(self.value.type, ir.VectorType):
+            return self.value
+        whole = ir.IntType(self.value.type.count)
+        return self.builder.icmp_unsigned("!=", self.builder.bitcast(self.value, whole), ir.Constant(whole, 0))
+
     def constant(self, number: Any) -> Value:
         """A number in every lane, in this vector's type."""
         return self.new(constant(self.value.type, number))

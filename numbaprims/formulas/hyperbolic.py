@@ -1,0 +1,166 @@
+"""Hyperbolic functions and their inverses, logarithms to other bases and erfc, for float32 and float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from numbaprims.formulas.elementary import gaussian_parts, log1p_parts, log_parts, reduce
+from numbaprims.formulas.value import (
+    MANTISSA,
+    SHIFTER,
+    V,
+    at_most,
+    bits,
+    float_bits,
+    from_bits,
+    mad,
+    magnitude,
+    negative,
+    polynomial,
+    power_of_2,
+    scale,
+    select,
+    to_float,
+    with_sign_of,
+)
+from numbaprims.polynomials import (
+    ATANH,
+    COSH,
+    ERFC_LARGEST,
+    LN2,
+    LOG2_E_PARTS,
+    LOG10_2_PARTS,
+    LOG10_E_PARTS,
+    SINH,
+    SINH_LARGEST,
+    TAIL,
+)
+
+Quotient = Callable[[V, V], V]
+Root = Callable[[V], V]
+
+# ---------------------------------------------------------------- sinh, cosh
+
+
+def _halves(x: V) -> tuple[V, V, V, V]:
+    """(p, q, sinh r, cosh r - 1) of |x| = n ln 2 + r, p and q being a quarter of 2**n and of 2**-n."""
+    width = x.width
+    r, shifted = reduce(at_most(magnitude(x), SINH_LARGEST[width]))
+    shifter = SHIFTER[width]
+    p = power_of_2(shifted, 0.25)
+    # beyond 2**-60 it is nothing beside p; its exponent must be a normal number's
+    q = power_of_2(2.0 * shifter - at_most(shifted, shifter + 60.0), 0.25)
+    z = r * r
+    sine = mad(r * z, polynomial(z, SINH[width]), r)
+    cosine = z * mad(z, polynomial(z, COSH[width]), 0.5)
+    return p, q, sine, cosine
+
+
+def sinh_value(x: V) -> V:
+    """sinh x, by sinh(n ln 2 + r) = sinh(n ln 2) cosh r + cosh(n ln 2) sinh r: no term cancels another."""
+    p, q, sine, cosine = _halves(x)
+    minus = p - q
+    half = minus + mad(p + q, sine, mad(minus, cosine, (p - minus) - q))
+    # half of a subnormal number is not exact
+    return select(magnitude(x) < 1e-30, x, with_sign_of(half + half, x))
+
+
+def cosh_value(x: V) -> V:
+    """cosh x, in the same way."""
+    p, q, sine, cosine = _halves(x)
+    plus = p + q
+    half = plus + mad(p - q, sine, mad(plus, cosine, (p - plus) + q))
+    return half + half
+
+
+# ---------------------------------------------------------------- inverses
+
+
+def asinh_value(x: V, quotient: Quotient[V], root: Root[V]) -> V:
+    """asinh x = log(1 + a + a**2 / (1 + sqrt(1 + a**2))) with a = |x|."""
+    a = magnitude(x)
+    large = a > {32: 2.0**30, 64: 2.0**60}[x.width]
+    b = select(large, 1.0, a)
+    square = b * b
+    more = quotient(square, root(mad(b, b, 1.0)) + 1.0)
+    h = b + more
+    # beyond, log 2a
+    whole = select(large, a, h)
+    y = log1p_parts(whole, select(large, 0.0, more - (h - b)), large, quotient)
+    return with_sign_of(select(a < math.inf, select(a < 1e-30, a, y), a), x)
+
+
+def acosh_value(x: V, quotient: Quotient[V], root: Root[V]) -> V:
+    """acosh x = log(1 + t + sqrt(t (t + 2))) with t = x - 1."""
+    large = x > {32: 2.0**30, 64: 2.0**60}[x.width]
+    t = select(large, 1.0, x - 1.0)
+    square = mad(t, t, t + t)
+    v = root(square)
+    h = v + t
+    whole = select(large, x, h)
+    y = log1p_parts(whole, select(large, 0.0, t - (h - v)), large, quotient)
+    y = select(x > 1.0, y, select(x.equals(1.0), x.like(0.0), math.nan))
+    return select(x < math.inf, y, x)
+
+
+def atanh_value(x: V, quotient: Quotient[V]) -> V:
+    """atanh x = e ln 2 / 2 + atanh s, where (1 + a) / (1 - a) is 2**e (1 + s) / (1 - s), a = |x| and |s| < 1/4.
+
+    s is a quotient of a - (2**e (1 - a) - 1) and a + (2**e (1 - a) + 1); below 1/3 it is x itself.
+    """
+    width, mantissa = x.width, MANTISSA[x.width]
+    a = magnitude(x)
+    u = 1.0 - a
+    lost = (1.0 - u) - a
+    ratio = bits(a + 1.0) - bits(u)
+    e = ((ratio + (1 << (mantissa - 1))) >> mantissa) << mantissa
+    power = from_bits(e + float_bits(1.0, width))
+    above = mad(negative(power), lost, a - mad(power, u, -1.0))
+    below = a + mad(power, u, 1.0)
+    near = a < 1.0 / 3.0
+    s = select(near, a, quotient(above, below))
+    n = select(near, 0.0, to_float(e >> mantissa))
+    z = s * s
+    high, low = LN2[width]
+    y = mad(n, 0.5 * high, s + mad(n, 0.5 * low, (s * z) * polynomial(z, ATANH[width])))
+    y = select(a < 1.0, y, select(a.equals(1.0), a.like(math.inf), math.nan))
+    return with_sign_of(select(a < 1e-30, a, select(a.equals(a), y, a)), x)
+
+
+# ---------------------------------------------------------------- logarithms to other bases
+
+
+def _with_base(x: V, quotient: Quotient[V], parts: tuple[float, float], of_2: tuple[float, float]) -> V:
+    """The logarithm whose value of e and of 2 is given in two parts."""
+    f, rest, e, cases = log_parts(x, quotient)
+    high = f * parts[0]
+    low = mad(f, parts[0], negative(high)) + mad(f, parts[1], mad(rest, parts[0], e * of_2[1]))
+    n = e * of_2[0]
+    whole = n + high
+    return cases(whole + (((n - whole) + high) + low))
+
+
+def log2_value(x: V, quotient: Quotient[V]) -> V:
+    """log x to base 2, exact of powers of 2."""
+    return _with_base(x, quotient, LOG2_E_PARTS[x.width], (1.0, 0.0))
+
+
+def log10_value(x: V, quotient: Quotient[V]) -> V:
+    """log x to base 10."""
+    return _with_base(x, quotient, LOG10_E_PARTS[x.width], LOG10_2_PARTS[x.width])
+
+
+# ---------------------------------------------------------------- erfc
+
+
+def erfc_value(x: V, quotient: Quotient[V]) -> V:
+    """1 - erf x with a small relative error far above 0 too: 2 Phi(-sqrt(2) |x|), as `normal_distribution` has it."""
+    width = x.width
+    a = at_most(magnitude(x), ERFC_LARGEST[width])
+    y, shifted = gaussian_parts(a, 1.0)
+    b = a * math.sqrt(2.0)
+    above, below = TAIL[width]
+    tail = quotient((y + y) * polynomial(b, above), polynomial(b, below))
+    tail = scale(tail, shifted)
+    return select(x < 0.0, 2.0 - tail, tail)
