@@ -8,7 +8,8 @@ from numbaprims.cpu import target
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.reduce.solvers import SOLVERS
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.reductions import named
+from numbaprims.formulas.quantized import REDUCED
+from numbaprims.formulas.reductions import FORMULAS, named
 from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
 from numbaprims.reference.activation import activation_backward
 from numbaprims.reference.convert import from_float64, to_float64
@@ -16,6 +17,8 @@ from numbaprims.reference.convert import from_float64, to_float64
 NAMES = tuple(solver.name for solver in SOLVERS)
 NUMBERS = {"eps": 1e-5, "momentum": 0.1, "smoothing": 0.1, "ignore": -100.0}
 GUARD = 0xA5
+#: Those whose results are floats; integers: test_quantize.py.
+FLOATING = tuple(name for name in FORMULAS if name not in REDUCED)
 
 
 class Problem(Reduction):

@@ -73,6 +73,11 @@ class Trial:
         self._lock = threading.Lock()
         self.call: Callable[[], Any] | None = None
 
+    @property
+    def asks(self) -> bool:
+        """Whether it only asks which problem a call poses."""
+        return self._solver is None
+
     def choice(self, problem: Problem) -> Choice | None:
         """The choice for a problem; None where another than that of the trial is posed."""
         if not self._wanted[0]:

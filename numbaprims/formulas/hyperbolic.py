@@ -134,9 +134,9 @@ def atanh_value(x: V, quotient: Quotient[V]) -> V:
 def _with_base(x: V, quotient: Quotient[V], parts: tuple[float, float], of_2: tuple[float, float]) -> V:
     """The logarithm whose value of e and of 2 is given in two parts."""
     f, rest, e, cases = log_parts(x, quotient)
-    high = f * parts[0]
+    # as sums, so that none is contracted with what it is added to
+    high, n = mad(f, parts[0], 0.0), mad(e, of_2[0], 0.0)
     low = mad(f, parts[0], negative(high)) + mad(f, parts[1], mad(rest, parts[0], e * of_2[1]))
-    n = e * of_2[0]
     whole = n + high
     return cases(whole + (((n - whole) + high) + low))
 
@@ -163,4 +163,4 @@ def erfc_value(x: V, quotient: Quotient[V]) -> V:
     above, below = TAIL[width]
     tail = quotient((y + y) * polynomial(b, above), polynomial(b, below))
     tail = scale(tail, shifted)
-    return select(x < 0.0, 2.0 - tail, tail)
+    return select(x < 0.0, mad(tail, -1.0, 2.0), tail)

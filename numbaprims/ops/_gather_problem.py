@@ -104,7 +104,7 @@ class PadProblem(GatherProblem):
     def bench_command(self) -> str:
         sizes = [axis.size * axis.unit for axis in self.axes]
         sizes = [1] * (4 - len(sizes)) + sizes if len(sizes) < 4 else [math.prod(sizes[:-3]), *sizes[-3:]]
-        pad = max((axis.before for axis in self.axes), default=0)
+        pad = max((1, *(axis.before for axis in self.axes)))  # what a case has at least
         words = f"numbaprims bench gather --kind pad-{self.mode} --shapes {'x'.join(map(str, (*sizes, pad)))}"
         return words + f" --dtype {self.dtype}" + " --backward" * (self.kind == "fold")
 

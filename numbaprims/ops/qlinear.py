@@ -299,6 +299,10 @@ def qlinear_activation(
         return made if out is None else quantize(dequantize(made, 1.0), 1.0, dtype=dtype, out=out)
     words = [each for pair in parameters.items() for each in pair]
     given = kind, own, x_scale, x_zero_point, y_scale, y_zero_point, *words
+    trial = settings.current().trial
+    if trial is not None and trial.asks:
+        dtype, _ = _activation_of(own, *given[2:6])
+        return _lookup((x,), ("lookup", dtype), (0.0,), out)  # nobody reads a table
     dtype, table, address = known(_table, given)
     # the table lives until the call has read it
     return _lookup((x,), ("lookup", dtype), (address,), out) if table.size else None

@@ -39,7 +39,7 @@ def ours(case: Case, draw: Draw) -> Ours:
 
     n, h, rows, e = (case[name] for name in SIZES)
     backward, pairs = bool(case.get("backward")), case["kind"] == "interleaved"
-    angles = reference.angles(rows, e, 10000.0)
+    angles = reference.angles(rows, e - e % 2, 10000.0)
     x = draw((n, h, rows, e))
     tables = {name: Operand.of(function(angles), x.dtype) for name, function in (("cos", np.cos), ("sin", np.sin))}
     out, take = shared.output(case, (n, h, rows, e)), shared.spread(h, 2)
