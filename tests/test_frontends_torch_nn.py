@@ -85,7 +85,13 @@ MODULES = {
     "AdaptiveAvgPool1d": [((4,), {}, (4, 9))],
     "AdaptiveAvgPool2d": [(((5, None),), {}, (2, 4, 9, 8)), ((1,), {}, (2, 4, 9, 8))],
     "AdaptiveAvgPool3d": [((2,), {}, (2, 3, 4, 5, 4))],
-}
+    "Upsample": [
+        ((), {"scale_factor": 2}, (2, 3, 4, 5)), (((7, 3),), {"mode": "bilinear", "align_corners": True}, (2, 3, 4, 5)),
+        ((9,), {"mode": "linear"}, (2, 3, 4)), ((), {"scale_factor": 2, "mode": "area"}, (2, 3, 4, 5)),
+    ],
+    "UpsamplingNearest2d": [((), {"scale_factor": 3}, (2, 3, 4, 5))],
+    "UpsamplingBilinear2d": [(((8, 3),), {}, (2, 3, 4, 5))],
+}  # fmt: skip
 
 
 #: Whose gradient torch gives for inputs that are log-probabilities only: test_frontends_torch_losses.py.
