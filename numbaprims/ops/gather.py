@@ -170,8 +170,8 @@ def gather(x: Any, indices: Any, axis: int = 0, *, out: Any = None) -> Any:
         out: where y goes; it shares no memory with x.
 
     Returns:
-        y, in C order, of x's dtype and library and of the shape ``x.shape[:axis] + indices.shape +
-        x.shape[axis + 1:]``.
+        y, in C order, of x's dtype and library and of the shape
+        ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
 
     Raises:
         TypeError: indices of another type, an axis that is no integer.

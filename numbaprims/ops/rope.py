@@ -114,10 +114,10 @@ def _options(cos: Any, positions: Any, interleaved: bool, rotary_dims: int | Non
 
 _COMMON = """
 Args:
-    cos: cosines of the angles, (length, pairs), or (*batch, length, pairs); with positions (rows, pairs). Of x's type,
+    cos: cosines of the angles, (length, pairs), or (..., length, pairs); with positions (rows, pairs). Of x's type,
         or float32 beside float16 and bfloat16.
     sin: sines, of cos's shape and type.
-    positions: int64 or int32 (length,) or (*batch, length): the row of cos and sin that each row of x takes.
+    positions: int64 or int32 (length,) or (..., length): the row of cos and sin that each row of x takes.
     interleaved: False: element i is a pair with element i + pairs (GPT-NeoX, Llama); True: 2 i with 2 i + 1 (the
         paper's, GPT-J).
     rotary_dims: twice the pairs, for those who want it checked; elements behind them stay as they are.
@@ -139,7 +139,7 @@ def rope(
     """Turn pairs of elements by the angles of their positions: ``y1 = x1 cos - x2 sin, y2 = x1 sin + x2 cos``.
 
     Args:
-        x: (*batch, heads, length, width) or (length, width), of any strides; float64, float32, float16 or bfloat16,
+        x: (..., heads, length, width) or (length, width), of any strides; float64, float32, float16 or bfloat16,
             the last two computed in float32.
 
     Returns:
