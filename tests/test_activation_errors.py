@@ -6,6 +6,7 @@ terms. Stated beside the kinds: what else is not held.
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from test_activation import CASES, OF_Y, has_fma, quiet as quiet, run_both
@@ -137,7 +138,6 @@ def test_units_in_the_last_place(kind, parameters, rng):
 
 def test_gelu_in_float64(rng):
     """To the last normal result, against 40 digits: the definition in float64 has x**2 / 2 units itself."""
-    mpmath = pytest.importorskip("mpmath")
     x = np.concatenate([rng.uniform(-37.4, 5, 300), rng.uniform(-2, 2, 100), [-37.4, -8.3]])
     y, dx = run_both(x, np.ones_like(x), "f64", "gelu", {})
     with mpmath.workdps(40):
@@ -156,7 +156,6 @@ def test_gelu_in_float64(rng):
 
 def test_angles_of_any_size(rng):
     """sin, cos and tan next to multiples of pi / 2, where almost all digits cancel, against 400 digits."""
-    mpmath = pytest.importorskip("mpmath")
     n = np.concatenate(
         [rng.integers(1, 1 << 12, 60), rng.integers(1 << 12, 1 << 29, 60), rng.integers(1 << 30, 1 << 52, 60)]
     )
