@@ -138,6 +138,28 @@ def copy_ends(out, start, count, x, source, L):  # type: ignore[no-untyped-def]
     store(out, start + count - L, last)
 
 
+@helper
+def places_of(plan, loops, index, given):  # type: ignore[no-untyped-def]
+    """Where a row begins in the result and in x, by all loops but the innermost; whether it is of nothing."""
+    to, of, none = 0, 0, False
+    for d in range(loops - 2, -1, -1):
+        loop = plan + 8 * LOOP * d
+        above = index // load_word(loop, 0)
+        digit = index - above * load_word(loop, 0)
+        index = above
+        to += digit * load_word(loop, 1)
+        table = load_word(loop, 3)
+        if table == GIVEN:
+            table = given
+        if table:
+            place = load_word(table, digit)
+            none = none or place == NONE
+            of += place
+        else:
+            of += digit * load_word(loop, 2)
+    return to, of, none
+
+
 @functools.cache
 def make_rows(size: int, vector_bytes: int, single: bool) -> RangeKernel:
     """Rows of elements of `size` bytes; `single`: an element at a time, wherever they lie."""
@@ -175,22 +197,7 @@ def make_rows(size: int, vector_bytes: int, single: bool) -> RangeKernel:
                 i = row - index * last
                 stop = min(last, i + stop_row - row)
                 row += stop - i
-                to, of, none = 0, 0, False
-                for d in range(loops - 2, -1, -1):
-                    loop = args.plan_loops + 8 * LOOP * d
-                    above = index // load_word(loop, 0)
-                    digit = index - above * load_word(loop, 0)
-                    index = above
-                    to += digit * load_word(loop, 1)
-                    table = load_word(loop, 3)
-                    if table == GIVEN:
-                        table = address_of(args.table)
-                    if table:
-                        place = load_word(table, digit)
-                        none = none or place == NONE
-                        of += place
-                    else:
-                        of += digit * load_word(loop, 2)
+                to, of, none = places_of(args.plan_loops, loops, index, address_of(args.table))
                 while i < stop:
                     out = advance(args.out, to + i * last_out)
                     place = i * last_x
@@ -274,22 +281,7 @@ def make_framed(size: int, vector_bytes: int) -> RangeKernel:
                 i = row - index * last
                 stop = min(last, i + stop_row - row)
                 row += stop - i
-                to, of, none = 0, 0, False
-                for d in range(loops - 2, -1, -1):
-                    loop = plan_loops + 8 * LOOP * d
-                    above = index // load_word(loop, 0)
-                    digit = index - above * load_word(loop, 0)
-                    index = above
-                    to += digit * load_word(loop, 1)
-                    table = load_word(loop, 3)
-                    if table == GIVEN:
-                        table = address_of(args.table)
-                    if table:
-                        place = load_word(table, digit)
-                        none = none or place == NONE
-                        of += place
-                    else:
-                        of += digit * load_word(loop, 2)
+                to, of, none = places_of(plan_loops, loops, index, address_of(args.table))
                 while i < stop:
                     out = advance(base, to + i * last_out)
                     place = i * last_x
