@@ -4,10 +4,10 @@ import dataclasses
 from importlib.util import find_spec
 from typing import Any
 
+import helpers
 import numpy as np
 from hypothesis import strategies as st
 
-import numbaprims
 from numbaprims import shapes
 from numbaprims.dispatch import registry
 from numbaprims.reference import conv as reference
@@ -178,7 +178,7 @@ def operand_layouts(direction: str, layout: str) -> tuple[str, str]:
 
 def refused(solver: str, direction: str, *args: Any, **kwargs: Any) -> str | None:
     """Why a solver refuses a call, or None."""
-    return numbaprims.explain(FUNCTIONS[direction], *args, **kwargs)[solver].refusal
+    return helpers.refused("conv", solver, *args, function=FUNCTIONS[direction], **kwargs)
 
 
 @st.composite

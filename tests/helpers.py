@@ -87,9 +87,13 @@ def forced(stem: str, solver: str) -> Any:
     return numbaprims.config(algorithm={stem: solver})
 
 
-def refused(stem: str, solver: str, *args: Any, **kwargs: Any) -> str | None:
-    """Why a solver refuses a call, or None."""
-    return numbaprims.explain(stem, *args, **kwargs)[solver].refusal
+def refused(stem: str, solver: str, *args: Any, function: str = "", **kwargs: Any) -> str | None:
+    """Why a solver refuses a call that asks for it by name, or None."""
+    found: str | None = numbaprims.explain(function or stem, *args, **kwargs)[solver].refusal
+    if found and "asked for by name" in found:
+        with forced(stem, solver):
+            found = numbaprims.explain(function or stem, *args, **kwargs)[solver].refusal
+    return found
 
 
 def printed_with_threads(script: str) -> set[str]:

@@ -121,7 +121,8 @@ _IMPLIED: dict[str, str] = {
     "icelake-client": _ICELAKE,
     "icelake-server": _ICELAKE,
     "rocketlake": _ICELAKE,
-    "sapphirerapids": f"{_ICELAKE} avx512bf16 avx512fp16 avxvnni",
+    "sapphirerapids": f"{_ICELAKE} avx512bf16 avx512fp16 avxvnni amx-tile amx-int8 amx-bf16",
+    "graniterapids": f"{_ICELAKE} avx512bf16 avx512fp16 avxvnni amx-tile amx-int8 amx-bf16 amx-fp16",
     "znver4": _ZEN4,
     "znver5": f"{_ZEN4} avxvnni",
 }
@@ -251,6 +252,25 @@ def current() -> CpuTarget:
     return described(triple or f"{platform.machine().lower()}-unknown-{sys.platform}", name, listed)
 
 
+@functools.cache
+def tiles_granted() -> bool:
+    """Whether the system lets this process use AMX's tiles, which it is asked the first time.
+
+    Linux keeps 8 KiB of them for each thread, and only for processes that want them; a process that was forked after
+    the asking has the permission too, one that was executed asks for itself.  Refused, as where an alternate signal
+    stack is too small for the tiles, an instruction of theirs would end the process.
+    """
+    if sys.platform != "linux" or platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    import ctypes
+
+    # asm/prctl.h: arch_prctl, ARCH_REQ_XCOMP_PERM, the state component of tile data
+    try:
+        return bool(ctypes.CDLL(None).syscall(158, 0x1023, ctypes.c_ulong(18)) == 0)
+    except (AttributeError, OSError):
+        return False
+
+
 def described(triple: str, name: str, listed: str = "") -> CpuTarget:
     """The target of LLVM's names, with the caches and cores of this machine."""
     arch = triple.partition("-")[0]
@@ -261,7 +281,11 @@ def described(triple: str, name: str, listed: str = "") -> CpuTarget:
     width = _vector_bytes(features)
     exact = (triple, name, sorted(features), model, l1d, l2, l3)
     digest = hashlib.sha256(repr(exact).encode()).hexdigest()[:12]
-    dots = [word for word in ("avx512vnni", "avxvnni", "avx512bf16", "dotprod", "bf16") if word in features]
+    dots = [
+        word
+        for word in ("avx512vnni", "avxvnni", "avx512bf16", "dotprod", "bf16", "amx-int8", "amx-bf16", "amx-fp16")
+        if word in features
+    ]
     return CpuTarget(
         name=name or arch,
         triple=triple,

@@ -102,10 +102,13 @@ class Trial:
         return recorded
 
 
-def candidates(problem: Problem, device: str, *, workspace_limit: int | None = None) -> tuple[Candidate, ...]:
+def candidates(
+    problem: Problem, device: str, *, workspace_limit: int | None = None, asked: str | None = None
+) -> tuple[Candidate, ...]:
     """Every solver of the stem, in the order of the list, with its refusal or its estimate.
 
-    A solver whose scratch memory exceeds the limit (that of the settings, if none is given) refuses.
+    A solver whose scratch memory exceeds the limit (that of the settings, if none is given) refuses. `asked`: the one
+    that the user names.
     """
     target = registry.target(device)
     limit = settings.current().solver_workspace if workspace_limit is None else workspace_limit
@@ -113,7 +116,8 @@ def candidates(problem: Problem, device: str, *, workspace_limit: int | None = N
     solvers = registry.solvers(problem.stem, device)
     for solver in solvers:
         nothing = problem.empty and solver is not solvers[-1]
-        refusal = "there is nothing to compute" if nothing else solver.why_not(problem, target)
+        why_not = solver.why_not_asked if solver.name == asked else solver.why_not
+        refusal = "there is nothing to compute" if nothing else why_not(problem, target)
         config: Config = {}
         if refusal is None:
             config = default_config(solver, problem, target)
@@ -193,8 +197,8 @@ def choose(problem: Problem, device: str, algorithm: Any = None) -> Choice:
         choice: Choice | None = state.trial.choice(problem)
         if choice is not None:
             return choice
-    found = candidates(problem, device)
     forced = forced_name(algorithm, problem.stem)
+    found = candidates(problem, device, asked=forced)
     if forced is not None:
         for candidate in found:
             if candidate.solver.name == forced:

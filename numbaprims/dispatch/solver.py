@@ -31,6 +31,10 @@ class Solver:
         """None when it can and is right; else one sentence for the user."""
         return None
 
+    def why_not_asked(self, problem: Any, target: Any) -> str | None:
+        """The same where a user asks for the solver by name: that it would be slow here is then no reason."""
+        return self.why_not(problem, target)
+
     def estimate(self, problem: Any, target: Any) -> float:
         """Seconds, by formula; runs nothing."""
         raise NotImplementedError

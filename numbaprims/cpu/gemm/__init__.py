@@ -1,13 +1,14 @@
 """Matrix products on the CPU: solvers, the best first."""
 
+from numbaprims.cpu.gemm.amx import Amx, Planned
 from numbaprims.cpu.gemm.inner import Inner
 from numbaprims.cpu.gemm.naive import Naive
-from numbaprims.cpu.gemm.solvers import HEIGHTS, Blocked, Direct, Prepacked, Private
+from numbaprims.cpu.gemm.solvers import HEIGHTS, Blocked, Direct, Private
 from numbaprims.cpu.gemm.split import Split
 from numbaprims.cpu.gemm.vector import Vector
 
-SOLVERS = (Blocked(), Private(), Direct(), Inner(), Split(), Vector(), Naive())
-PREPARED = Prepacked()
+SOLVERS = (Amx(), Blocked(), Private(), Direct(), Inner(), Split(), Vector(), Naive())
+PREPARED = Planned()
 
 
 def warm_specs() -> list[tuple[str, tuple[object, ...]]]:

@@ -74,15 +74,6 @@ def dot_kind(problem: Any, target: Any) -> str | None:
     return None
 
 
-def panels(problem: Any, target: Any) -> tuple[int, int, int]:
-    """(bytes of an element of packed panels, elements of k that one dot instruction takes, such groups added)."""
-    kind = dot_kind(problem, target)
-    if kind is None:
-        return DTYPES[problem.accumulate].itemsize, 1, 0
-    group = 2 if kind == "bf16" else 4
-    return 4 // group, group, group if problem.a_dtype == "i8" else 0
-
-
 def heights(target: Any) -> tuple[int, ...]:
     """Every MR of packed panels."""
     return HEIGHTS if target.isa in ("avx512", "neon") else (6,)
@@ -93,21 +84,28 @@ def sum_bytes(problem: Any, elements: int) -> int:
     return 0 if keeps_sums_in_out(problem) else round_up(elements * DTYPES[problem.accumulate].itemsize, 64)
 
 
-class _Packed(Solver):
-    """What the two solvers on packed panels share."""
+class Panels(Solver):
+    """What solvers on packed panels share."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.k == 0:
             return "k is 0: there is nothing to pack"
         return None
 
-    @staticmethod
-    def _blocks(problem: Any, target: Any, config: Config) -> dict[str, int]:
+    def panels(self, problem: Any, target: Any) -> tuple[int, int, int]:
+        """(bytes of an element of packed panels, elements of k that one instruction takes, such groups added)."""
+        kind = dot_kind(problem, target)
+        if kind is None:
+            return DTYPES[problem.accumulate].itemsize, 1, 0
+        group = 2 if kind == "bf16" else 4
+        return 4 // group, group, group if problem.a_dtype == "i8" else 0
+
+    def _blocks(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
         """Sizes of blocks, and the bytes of packed ones."""
         MR, NR = int(config["mr"]), int(config["nv"]) * lanes(problem.accumulate, target.vector_bytes)
-        size, group, extra = panels(problem, target)
+        size, group, extra = self.panels(problem, target)
         # blocks of equal size, not full ones and a rest
-        kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]) * group)), 4)
+        kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]) * group)), max(4, group))
         mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
         nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NR)
         return {
@@ -125,25 +123,24 @@ class _Packed(Solver):
         finish = 0
         if problem.ends or not in_out:
             finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
+        size, group, extra = self.panels(problem, target)
         return (
             common_ints(problem, offsets, activation_address(problem, target))
-            | self._kernels(problem, target, int(config["mr"]), int(config["nv"]), W)
+            | self.kernels(problem, target, int(config["mr"]), int(config["nv"]), W)
             | self._blocks(problem, target, config)
-            | {"finish": finish, "sums_in_out": int(in_out)}
+            | {"finish": finish, "sums_in_out": int(in_out), "k_group": group, "k_extra": extra, "panel_size": size}
         )
 
-    @staticmethod
-    def _kernels(problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
-        """Addresses of the pack and multiply kernels, and what their panels hold."""
+    def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
+        """Addresses of the pack and multiply kernels."""
         acc, kind = problem.accumulate, dot_kind(problem, target)
-        size, group, extra = panels(problem, target)
-        held = {"k_group": group, "k_extra": extra, "panel_size": size}
         if kind is None:
             return {
                 "pack_a": make_pack(problem.a_dtype, acc, MR, W).address,
                 "pack_b": make_pack(problem.b_dtype, acc, NV * W, W).address,
                 "multiply": make_multiply(acc, MR, NV, W).address,
-            } | held
+            }
+        group = self.panels(problem, target)[1]
         signed = problem.a_dtype == "i8"
         feature = dot_feature("u8s8", W)
         flip = SIGN_BITS if signed else 0
@@ -151,11 +148,11 @@ class _Packed(Solver):
             "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
             "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, signed, feature).address,
             "multiply": make_multiply_vnni(kind, MR, NV, W, group, signed).address,
-        } | held
+        }
 
 
 @in_parts
-class Blocked(_Packed):
+class Blocked(Panels):
     """B packed once and shared, blocks of rows to the workers."""
 
     name = "blocked"
@@ -210,7 +207,7 @@ class Blocked(_Packed):
 
 
 @in_parts
-class Private(_Packed):
+class Private(Panels):
     """Each worker packs for its own block of out."""
 
     name = "private"

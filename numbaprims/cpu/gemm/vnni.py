@@ -38,23 +38,23 @@ from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 
 @functools.cache
 def make_pack_groups(
-    dtype: str, WIDTH: int, W: int, GROUP: int, flip: int, compensate: bool, feature: str
+    dtype: str, WIDTH: int, W: int, GROUP: int, flip: int, compensate: bool, feature: str, whole: int = 1
 ) -> RangeKernel:
     """panels[q][g][j] = the group source[(q * WIDTH + j) * width_step + (g * GROUP ...) * k_step], XOR flip.
 
     With `compensate` a panel ends in -128 times the sum of each column.  Groups past k hold zeros in B and, where
-    nothing is flipped, in A: their products vanish.
+    nothing is flipped, in A: their products vanish.  There are a multiple of `whole` groups.
     """
     types = PACK.types(panels="i32", source=dtype)
     extra = 1 if compensate else 0
     bits = 32 // GROUP
 
-    @range_kernel("gemm_pack_groups", types, spec=(dtype, WIDTH, W, GROUP, flip, compensate, feature))
+    @range_kernel("gemm_pack_groups", types, spec=(dtype, WIDTH, W, GROUP, flip, compensate, feature, whole))
     def gemm_pack_groups(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k = args.k
         width_step = args.width_step
         k_step = args.k_step
-        groups = (k + GROUP - 1) // GROUP
+        groups = (k + whole * GROUP - 1) // (whole * GROUP) * whole
         room = stack_tile("i32", W, 1, W)
         signs = splat(scalar(flip, "i32"), W)
         for q in range(lo, hi):

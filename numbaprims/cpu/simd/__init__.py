@@ -127,6 +127,7 @@ from numbaprims.cpu.simd.memory import (
     store_scalar,
 )
 from numbaprims.cpu.simd.permute import can_permute, take
+from numbaprims.cpu.simd.tiles.amx import amx_close, amx_feature, amx_multiply, amx_open
 from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 from numbaprims.cpu.simd.tiles.product import (
     load_rows,
@@ -174,6 +175,10 @@ __all__ = [
     "address_of",
     "advance",
     "all_lanes",
+    "amx_close",
+    "amx_feature",
+    "amx_multiply",
+    "amx_open",
     "any_lane",
     "as_computed",
     "as_floats",

@@ -31,6 +31,7 @@ from numbaprims.cpu.simd import (
 # box_h, box_w: places of the copy; merge_x: 1 where rows of x follow one another without a gap in source and copy;
 # merge: how many of (lines, planes) of y (and c) follow one another without a gap.
 # panels: of one group; panel_words: of one panel.  last: 1 where filters are neighbours in y.
+# gather: 0, or the kernel that writes the groups of all pixels' windows to gathered_at, for tiles of rows.
 # offset: what the copy adds to its bytes; weights: where taps lie in a filter.
 DOT = Arguments(
     arrays=ARGS.arrays,
@@ -42,6 +43,7 @@ DOT = Arguments(
         "box_n", "box_o", "box_p", "chunks_o", "chunks_p", "k_panels", "k_blocks",
         "step_d", "step_h", "step_w", "box_d", "box_h", "box_w", "merge_x", "merge", "channels_last", "offset",
         "shared_bytes", "worker_bytes", "places_at", "sums_at", "transposed_at", "transposed_step",
+        "gather", "gathered_at",
     ),
 )  # fmt: skip
 
@@ -262,6 +264,12 @@ def make_drive() -> RangeKernel:
             fill_places(args, places, nn, on, pn)
             copy_x(args, stage_words, copy, group * group_c, n0, o0, p0, nn, on, pn)
             store_word(words, M_INTS, nn * on * pn * load_word(g, Y_SIZE + 2))
+            if args.gather:
+                store_word(words, 0, copy)
+                store_word(words, 2, copy + args.gathered_at)
+                call_range(args.gather, words, 0, 0, 1)
+                store_word(words, 0, copy + args.gathered_at)
+                store_word(words, 2, sums)
             for q in range(kb * args.k_panels, min((kb + 1) * args.k_panels, args.panels)):
                 store_word(words, 1, weights + 4 * args.panel_words * (group * args.panels + q))
                 call_range(args.multiply, words, 0, 0, 1)

@@ -136,11 +136,15 @@ def make_stage(dtype: str, GROUP: int, flip: int, W: int) -> RangeKernel:
 
 
 @functools.cache
-def make_pack_weights(dtype: str, NR: int, GROUP: int, feature: str, W: int) -> RangeKernel:
-    """Pack one panel; where the taps of a channel are neighbours, a square of filters and taps at a time."""
-    BITS = 32 // GROUP
+def make_pack_weights(dtype: str, NR: int, GROUP: int, feature: str, W: int, whole: int = 1) -> RangeKernel:
+    """Pack one panel; where the taps of a channel are neighbours, a square of filters and taps at a time.
 
-    @range_kernel("conv_vnni_weights", WEIGHTS.types(panels="i32", source=dtype), spec=(dtype, NR, GROUP, feature, W))
+    Zeros follow until its groups are a multiple of `whole`.
+    """
+    BITS = 32 // GROUP
+    spec = (dtype, NR, GROUP, feature, W, whole)
+
+    @range_kernel("conv_vnni_weights", WEIGHTS.types(panels="i32", source=dtype), spec=spec)
     def conv_vnni_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         channels, words, taps = args.channels, args.words, args.taps
         room = stack_tile("i32", W, 1, W)
@@ -168,12 +172,15 @@ def make_pack_weights(dtype: str, NR: int, GROUP: int, feature: str, W: int) -> 
                         for j in range(filters):
                             word = group_of(args.source, (v + j) * args.k_step + place, args.c_step, valid, BITS, 0)
                             store_scalar(args.panels, target + j, word)
+            behind = (taps * words + whole - 1) // whole * whole
+            for i in range(taps * words, behind):
+                store(args.panels, i * NR + v, zeros("i32", W))
             if GROUP == 4:
                 total = zeros("i32", W)
                 one = bitcast(splat(scalar(0x01010101, "i32"), W), "u8")
                 for i in range(taps * words):
                     total = dot_u8s8(total, one, bitcast(load_words(args.panels, i * NR + v, W), "i8"), feature)
-                store(args.panels, taps * words * NR + v, total)
+                store(args.panels, behind * NR + v, total)
 
     return conv_vnni_weights
 

@@ -8,7 +8,7 @@ are then runs of groups, which the register tile reads for up to 8 pixels at a t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class ImplicitGemmVnni(Solver):
     """Windows read as runs of groups of channels."""
 
     name = "implicit_gemm_dot"
+    whole: ClassVar[int] = 1
+    """Groups of a panel of weights are a multiple of so many; where more than one, a kernel gathers pixels too."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem
@@ -71,17 +73,31 @@ class ImplicitGemmVnni(Solver):
         """The dot instruction, and how many channels a group has."""
         return ("u8s8", 4) if problem.accumulate == "i32" else ("bf16", 2)
 
+    def peak(self, problem: Any, target: Any) -> float:
+        """Operations a second that its tile reaches."""
+        kind = self._kind(problem)[0]
+        return float(cost.REACHED * target.rates.flops(lanes("i32", target.vector_bytes)) * FASTER[kind])
+
+    def offset(self, problem: Any) -> int:
+        """What is added to the bytes that are copied."""
+        return 128 if problem.x_dtype == "i8" else 0
+
+    def kernels(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
+        """Addresses of the kernels of products."""
+        W = lanes("i32", target.vector_bytes)
+        kind = self._kind(problem)[0]
+        return {"multiply": make_multiply(kind, int(config["mr"]), int(config["nv"]), W).address}
+
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
         config = next(iter(self.configs(p, target)))
-        kind, group = self._kind(p)
-        W = lanes("i32", target.vector_bytes)
-        nr = int(config["nv"]) * W
+        group = self._kind(p)[1]
+        nr = int(config["nv"]) * lanes("i32", target.vector_bytes)
         words = ceil_div(p.group_c, group)
         filters = p.groups * round_up(p.group_k, nr)
-        padded = 2.0 * p.n * p.pixels * filters * words * group * p.taps
+        padded = 2.0 * p.n * p.pixels * filters * round_up(words * p.taps, self.whole) * group
         rates = target.rates
-        seconds = 5 * rates.call + padded / (cost.REACHED * rates.flops(W) * FASTER[kind])
+        seconds = 5 * rates.call + padded / self.peak(p, target)
         cycles = p.n * p.pixels * filters * (0.492 if p.y_order == "channels_last" else 1.025)
         places = p.n * (p.pixels if p.taps == 1 else p.x_size[0] * p.x_size[1] * p.x_size[2] * 1.3)
         near = p.x_order == "channels_last" and p.group_c % group == 0 and p.groups == 1
@@ -128,7 +144,8 @@ class ImplicitGemmVnni(Solver):
         )  # fmt: skip
         weights = np.asarray(s.w[2:], np.int64) @ np.indices(p.kernel).reshape(3, -1)
         panels = ceil_div(p.group_k, nr)
-        panel_words = (words * p.taps + (1 if group == 4 else 0)) * nr
+        groups = round_up(words * p.taps, self.whole)
+        panel_words = (groups + (1 if group == 4 else 0)) * nr
         # enough tiles for the threads of a machine, as long as a copy serves enough filters
         tiles = counts[0] * counts[1] * counts[2] * p.groups
         k_blocks = max(1, min(ceil_div(8, tiles), panels if p.taps > 1 else panels // 4))
@@ -141,6 +158,8 @@ class ImplicitGemmVnni(Solver):
         # a step that is no multiple of 4 kB: rows of a square would share the sets of the first-level cache
         transposed_step = round_up(pixels, W) + (W if round_up(pixels, W) % 256 == 0 else 0)
         channels_last = s.y[1] == 1 or p.k == 1
+        gathered_at = round_up(transposed_at + (0 if channels_last else nr * transposed_step * 4 + SLACK), 64)
+        gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
             "plain": int(bool((weights == np.arange(p.taps)).all())), "shifts": int(shifts.ctypes.data),
@@ -151,21 +170,21 @@ class ImplicitGemmVnni(Solver):
             "chunks_o": counts[1], "chunks_p": counts[2], "k_panels": k_panels,
             "k_blocks": ceil_div(panels, k_panels), "step_d": step[0], "step_h": step[1], "step_w": step[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2], "merge_x": int(merge_x), "merge": merge,
-            "channels_last": int(channels_last), "offset": 128 if p.x_dtype == "i8" else 0,
+            "channels_last": int(channels_last), "offset": self.offset(p), "gathered_at": gathered_at,
             "places_at": places_at, "sums_at": sums_at, "transposed_at": transposed_at,
             "transposed_step": transposed_step,
-            "worker_bytes": transposed_at + (0 if channels_last else nr * transposed_step * 4 + SLACK),
+            "worker_bytes": gathered_at + gathered,
         }  # fmt: skip
         return ints, 4 * p.groups * panels * panel_words, (table, weights, shifts)
 
     def _program(self, problem: Any, target: Any, config: Config, only_pack: bool) -> tuple[Program, dict[str, int]]:
         p, acc = problem, problem.accumulate
         W = lanes("i32", target.vector_bytes)
-        kind, group = self._kind(p)
+        group = self._kind(p)[1]
         ints, packed, keep = self._cut(p, target, config)
         feature = dot_feature("u8s8", W)
         ints |= {
-            "pack": make_pack_weights(p.w_dtype, ints["nr"], group, feature, W).address,
+            "pack": make_pack_weights(p.w_dtype, ints["nr"], group, feature, W, self.whole).address,
             "shared_bytes": 0 if p.prepared else round_up(packed + SLACK, 64), "packed_bytes": packed,
         }  # fmt: skip
         panels = p.groups * ints["panels"]
@@ -173,9 +192,8 @@ class ImplicitGemmVnni(Solver):
         if not only_pack:
             ints |= {
                 "stage": make_stage(p.x_dtype, group, SIGN_BITS if ints["offset"] else 0, W).address,
-                "multiply": make_multiply(kind, ints["mr"], int(config["nv"]), W).address,
                 "transpose": 0 if ints["channels_last"] else make_transpose(acc, W).address,
-            }  # fmt: skip
+            } | self.kernels(p, target, config)  # fmt: skip
             if p.requantized:
                 ints |= {
                     "requantize": make_requantize(p.y_dtype, W).address,

@@ -1,0 +1,344 @@
+"""Products by AMX's tiles: bf16 and bytes, 32 x 32 sums in four of eight tile registers.
+
+Bound.  A step of 32 (bf16) or 64 (bytes) of k takes four tiles of 1 KiB, from the first level 2.5 ns each, and four
+products of 16 cycles: 3,165 GFLOP/s of bf16 at 3.1 GHz, 2,550 out of the first-level cache.  Where a CPU has no tiles,
+vectors do the same work with the same roundings, much slower: tests and edges are the same everywhere.
+
+A sum of bf16 adds, for each 32 of k, one chain of fused multiply-adds over the even and one over the odd ones, both
+from zero; subnormal numbers are zeros (Intel, Architecture Instruction Set Extensions, TDPBF16PS).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from numbaprims.cpu.gemm import cost
+from numbaprims.cpu.gemm.arguments import MULTIPLY, PACK
+from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.multiply import keep_part
+from numbaprims.cpu.gemm.solvers import SIGN_BITS, Blocked, Prepacked
+from numbaprims.cpu.gemm.variants import variants
+from numbaprims.cpu.gemm.vnni import make_pack_groups
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.simd import (
+    advance,
+    amx_close,
+    amx_feature,
+    amx_multiply,
+    amx_open,
+    bitcast,
+    dot_feature,
+    dot_u8s8,
+    fma,
+    lanes,
+    load,
+    load_first,
+    load_group_columns,
+    load_group_rows,
+    load_scalar,
+    load_words,
+    scalar,
+    select,
+    splat,
+    stack_tile,
+    store,
+    store_rows,
+    store_scalar,
+    transpose,
+    zeros,
+)
+from numbaprims.cpu.simd.loops import keep_rolled
+from numbaprims.cpu.solver import Config
+
+#: Rows and columns of a tile of sums, in 2 x 2 registers; words of 32 bits of a row of A's, and of a step's block.
+EDGE, WORDS, BLOCK = 32, 16, 512
+#: Operations a cycle, and the part of them that whole products reached: 1,162 of 3,165 GFLOP/s at 2048^3, packing and
+#: all (a Granite Rapids).
+OPERATIONS, REACHED = {"bf16": 1024.0, "s8s8": 2048.0, "u8s8": 2048.0}, 0.45
+#: The same of the portable form, of a vector's multiply-adds.
+PORTABLE = 0.05
+
+
+@functools.cache
+def make_pack_rows(dtype: str, W: int) -> RangeKernel:
+    """panels[q][t][i] = 64 bytes of row q * 32 + i from block t of k on, zeros behind its end.
+
+    Rows past the last hold anything: no other row sees them.
+    """
+    GROUP = 2 if dtype == "bf16" else 4
+    bits = 32 // GROUP
+
+    @range_kernel("gemm_pack_tiles", PACK.types(panels="i32", source=dtype), spec=(dtype, W))
+    def gemm_pack_tiles(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        k = args.k
+        width_step = args.width_step
+        k_step = args.k_step
+        groups = (k + WORDS * GROUP - 1) // (WORDS * GROUP) * WORDS
+        room = stack_tile("i32", W, 1, W)
+        for q in range(lo, hi):
+            panel = advance(args.panels, q * EDGE * groups)
+            source = advance(args.source, q * EDGE * width_step)
+            width = min(EDGE, args.width - q * EDGE)
+            for i in range(0, width, W):
+                count = min(width - i, W)
+                corner = advance(source, i * width_step)
+                for g in range(0, groups, W):
+                    target = advance(panel, g // WORDS * BLOCK + i * WORDS + g % WORDS)
+                    first = advance(corner, g * GROUP * k_step)
+                    valid = k - g * GROUP
+                    if k_step == 1:
+                        store_rows(target, WORDS, load_group_rows(first, width_step, count, valid, W))
+                    elif width_step == 1:
+                        for t in range(W):
+                            keep_rolled()
+                            words = load_group_columns(
+                                advance(first, t * GROUP * k_step), k_step, valid - t * GROUP, count, W
+                            )
+                            store(room, t * W, words)
+                        store_rows(target, WORDS, transpose(load_group_rows(room, W, W, W, W)))
+                    else:
+                        for j in range(count):
+                            for t in range(W):
+                                keep_rolled()
+                                word = 0
+                                for s in range(min(valid - t * GROUP, GROUP)):
+                                    x = load_scalar(first, j * width_step + (t * GROUP + s) * k_step)
+                                    word |= (x & ((1 << bits) - 1)) << (s * bits)
+                                store_scalar(target, j * WORDS + t, word)
+
+    return gemm_pack_tiles
+
+
+@helper
+def _normal(x, W):  # type: ignore[no-untyped-def]
+    """x, subnormal numbers as zeros of their sign."""
+    bits = bitcast(x, "i32")
+    zero = bitcast(bits & splat(scalar(-0x80000000, "i32"), W), "f32")
+    return select((bits & splat(scalar(0x7F800000, "i32"), W)) == zeros("i32", W), zero, x)
+
+
+@helper
+def _even(words, W):  # type: ignore[no-untyped-def]
+    return _normal(bitcast(words << 16, "f32"), W)
+
+
+@helper
+def _odd(words, W):  # type: ignore[no-untyped-def]
+    return _normal(bitcast(words & splat(scalar(-65536, "i32"), W), "f32"), W)
+
+
+@helper
+def _bf16_block(c, a, b, W):  # type: ignore[no-untyped-def]
+    """c + 16 words of a row times as many groups of W columns: as tdpbf16ps rounds."""
+    even = zeros("f32", W)
+    odd = zeros("f32", W)
+    for g in range(WORDS):
+        keep_rolled()
+        x = splat(load_scalar(a, g), W)
+        y = load_words(b, g * EDGE, W)
+        even = _normal(fma(_even(x, W), _even(y, W), even), W)
+        odd = _normal(fma(_odd(x, W), _odd(y, W), odd), W)
+    return _normal(_normal(c, W) + _normal(even + odd, W), W)
+
+
+@helper
+def by_tiles(total, step, a, b, steps, first, rows, columns, turn, kind):  # type: ignore[no-untyped-def]
+    """`rows` x `columns` sums by as many tiles as they need."""
+    if rows > WORDS:
+        if columns > WORDS:
+            amx_multiply(total, step, a, b, steps, first, turn, 2, 2, kind)
+        else:
+            amx_multiply(total, step, a, b, steps, first, turn, 2, 1, kind)
+    elif columns > WORDS:
+        amx_multiply(total, step, a, b, steps, first, turn, 1, 2, kind)
+    else:
+        amx_multiply(total, step, a, b, steps, first, turn, 1, 1, kind)
+
+
+@helper
+def by_vectors_bf16(total, step, a, b, steps, first, rows, columns, W):  # type: ignore[no-untyped-def]
+    """The same in portable form."""
+    for r in range(rows):
+        for v in range(0, columns, W):
+            c = zeros("f32", W) if first else load(total, r * step + v, W)
+            for t in range(steps):
+                c = _bf16_block(c, advance(a, t * BLOCK + r * WORDS), advance(b, t * BLOCK + v), W)
+            store(total, r * step + v, c)
+
+
+@helper
+def by_vectors_bytes(total, step, a, b, steps, first, rows, columns, W, flip, dot):  # type: ignore[no-untyped-def]
+    """The same; of signed bytes 128 more is multiplied, and 128 times the column's sum taken off: exact modulo 2^32."""
+    signs = bitcast(splat(scalar(flip, "i32"), W), "u8")
+    for r in range(rows):
+        for v in range(0, columns, W):
+            c = zeros("i32", W) if first else load(total, r * step + v, W)
+            for t in range(steps):
+                left = advance(a, t * BLOCK + r * WORDS)
+                right = advance(b, t * BLOCK + v)
+                for g in range(WORDS):
+                    keep_rolled()
+                    y = bitcast(load_words(right, g * EDGE, W), "i8")
+                    x = bitcast(splat(scalar(load_scalar(left, g) ^ flip, "i32"), W), "u8")
+                    c = dot_u8s8(c, x, y, dot)
+                    if flip != 0:
+                        c = c - dot_u8s8(zeros("i32", W), signs, y, dot)
+            store(total, r * step + v, c)
+
+
+@functools.cache
+def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
+    """Multiply panels of 32 rows and 32 columns: the counterpart of `make_multiply`."""
+    acc = "f32" if kind == "bf16" else "i32"
+    NV = EDGE // W
+    dot, flip = dot_feature("u8s8", W), SIGN_BITS if kind == "s8s8" else 0
+    # what is false is not compiled
+    tiles, floats = feature == "amx", kind == "bf16"
+    per = (2 if floats else 4) * WORDS
+    spec = (kind, feature, W, dot)
+
+    @range_kernel("gemm_multiply_tiles", MULTIPLY.types(a="i32", b="i32", total=acc), spec=spec, contract=False)
+    def gemm_multiply_tiles(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        steps = (args.k + per - 1) // per
+        room = stack_tile(acc, EDGE, NV, W)
+        if tiles:
+            amx_open()
+        for q in range(lo, hi):
+            b = advance(args.b, q * steps * BLOCK)
+            columns = min(EDGE, args.columns - q * EDGE)
+            for i in range(0, args.rows, EDGE):
+                a = advance(args.a, i // EDGE * steps * BLOCK)
+                rows = min(EDGE, args.rows - i)
+                place = advance(args.total, i * args.total_step + q * EDGE)
+                whole = rows == EDGE and columns == EDGE
+                total = place if whole else room
+                step = args.total_step if whole else EDGE
+                if not whole and not args.first:
+                    for r in range(rows):
+                        for v in range(0, columns, W):
+                            left = min(columns - v, W)
+                            store(room, r * EDGE + v, load_first(place, r * args.total_step + v, left, W))
+                if tiles:
+                    by_tiles(total, step, a, b, steps, args.first, rows, columns, i // EDGE, kind)
+                elif floats:
+                    by_vectors_bf16(total, step, a, b, steps, args.first, rows, columns, W)
+                else:
+                    by_vectors_bytes(total, step, a, b, steps, args.first, rows, columns, W, flip, dot)
+                if not whole:
+                    keep_part(room, place, args.total_step, rows, columns, 1, EDGE, W)
+        if tiles:
+            amx_close()
+
+    return gemm_multiply_tiles
+
+
+def kind_of(problem: Any) -> str | None:
+    """What tiles multiply of a problem, or None."""
+    if problem.a_dtype == problem.b_dtype == "bf16":
+        return "bf16"
+    return {"i8": "s8s8", "u8": "u8s8"}.get(problem.a_dtype) if problem.accumulate == "i32" else None
+
+
+def refusal(kind: str | None, target: Any) -> str | None:
+    """Why there is no product of tiles, of whatever form."""
+    if kind is None:
+        return "tiles multiply bf16 and bytes"
+    return None if target.has_fma else "without fused multiply-adds its sums would round in another way"
+
+
+def no_tiles(kind: str | None) -> str | None:
+    """Why tiles are not used that nobody asks for by name."""
+    if kind is None or amx_feature(kind) == "amx":
+        return None
+    return "this CPU has no tiles (AMX), or the system does not grant them: by vectors, asked for by name, it is slow"
+
+
+def by_tiles_here(problem: Any) -> bool:
+    """Whether plans pack for tiles: what does not change while a process runs."""
+    kind = kind_of(problem)
+    return kind is not None and amx_feature(kind) == "amx"
+
+
+def _panels(problem: Any) -> tuple[int, int, int]:
+    """As `Panels.panels`."""
+    size = 2 if kind_of(problem) == "bf16" else 1
+    return size, 4 * WORDS // size, 0
+
+
+def _kernels(problem: Any, W: int) -> dict[str, int]:
+    """As `Panels.kernels`."""
+    kind = str(kind_of(problem))
+    group = 2 if kind == "bf16" else 4
+    pack_b = make_pack_groups(problem.b_dtype, EDGE, W, group, 0, False, dot_feature("u8s8", W), WORDS)
+    return {
+        "pack_a": make_pack_rows(problem.a_dtype, W).address,
+        "pack_b": pack_b.address,
+        "multiply": make_multiply_tiles(kind, amx_feature(kind), W).address,
+    }
+
+
+def _config(target: Any, nc: int) -> Config:
+    # kc counts steps: a panel of B is then 32 KiB
+    return {"mr": EDGE, "nv": EDGE // lanes("f32", target.vector_bytes), "kc": 16, "mc": 256, "nc": nc}
+
+
+class Amx(Blocked):
+    """Tiles of Intel's AMX: B packed once and shared, blocks of rows to the workers."""
+
+    name = "amx"
+
+    def why_not_asked(self, problem: Any, target: Any) -> str | None:
+        return refusal(kind_of(problem), target) or super().why_not(problem, target)
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return self.why_not_asked(problem, target) or no_tiles(kind_of(problem))
+
+    def panels(self, problem: Any, target: Any) -> tuple[int, int, int]:
+        return _panels(problem)
+
+    def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
+        return _kernels(problem, W)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        yield from variants(
+            problem, _config(target, 1024), {"kc": (8, 16, 32), "mc": (128, 256), "nc": (512, 1024, 2048)}
+        )
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        kind = str(kind_of(problem))
+        rates = target.rates
+        if amx_feature(kind) == "amx":
+            peak = REACHED * OPERATIONS[kind] * rates.clock
+        else:
+            peak = PORTABLE * rates.flops(target.vector_bytes // 4)
+        config = next(iter(self.configs(problem, target)))
+        per = _panels(problem)[1]
+        steps = problem.batch * ceil_div(problem.k, int(config["kc"]) * per) * ceil_div(problem.n, int(config["nc"]))
+        sizes = round_up(problem.m, WORDS), round_up(problem.n, WORDS), round_up(problem.k, per)
+        padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2]
+        return float(
+            cost.launch_time(target, "blocked")
+            + 2 * steps * rates.phase
+            + padded / peak
+            + cost.pack_time(target, problem.b_order, problem.batch * problem.k * problem.n, "row")
+            + cost.pack_time(target, problem.a_order, problem.batch * problem.k * problem.m, "row")
+            + cost.far_time(problem, target, "packed")
+        )
+
+
+class Planned(Prepacked):
+    """`Prepacked` for plans: by tiles where the CPU has them."""
+
+    def panels(self, problem: Any, target: Any) -> tuple[int, int, int]:
+        return _panels(problem) if by_tiles_here(problem) else super().panels(problem, target)
+
+    def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
+        return _kernels(problem, W) if by_tiles_here(problem) else super().kernels(problem, target, MR, NV, W)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        if not by_tiles_here(problem):
+            return super().configs(problem, target)
+        # as there, the panels do not depend on m
+        return (_config(target, max(EDGE, min(512, round_up(ceil_div(problem.n, 4), EDGE)))),)
