@@ -14,6 +14,7 @@ from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
 from numbaprims.ops.plans import Plan
+from numbaprims.ops.product import Product
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
@@ -41,8 +42,13 @@ class GemmPlan(Plan):
             "out_dtype": out_dtype,
         }  # fmt: skip
         kind, values = fused(activation)
-        self._numbers = float(alpha), 0.0, *values
-        self._options = False, bool(trans_b), self._numbers[0] == 1.0, True, kind, out_dtype
+        numbers = float(alpha), 0.0, *values
+        self._hold(b, GEMM, (False, bool(trans_b), numbers[0] == 1.0, True, kind, out_dtype), numbers)
+
+    def _hold(self, b: Any, product: Product, options: Any, numbers: tuple[float, ...], *more: Any) -> None:
+        """`more`: what stands behind the bias among the arrays of the product."""
+        self._product, self._options, self._numbers, self._more = product, options, numbers, more
+        self._behind = [None if x is None else arrays.enter(x, "factors")[0] for x in more] or [None, None]
         self._lock = threading.Lock()
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -98,7 +104,8 @@ class GemmPlan(Plan):
         known = bound_of.get(key)
         if known is None:
             if settings.current().device == "reference":  # the definition packs nothing
-                return GEMM.run((a, mine, None, self._arguments["bias"]), self._options, self._numbers, out)
+                given = a, mine, None, self._arguments["bias"], *self._more
+                return self._product.run(given, self._options, self._numbers, out)
             known = self._bind(a, out, own, mine, packed, bound_of, key)
         launch, shape, out_dtype, bias, packed = known
         if out_view is None:
@@ -109,7 +116,7 @@ class GemmPlan(Plan):
             inputs = [(view, "a", False), (own, "b", False)]
             arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if out_view.size:
-            launch(out_view, view, own, None, bias, packed, None, *self._numbers)
+            launch(out_view, view, own, None, bias, packed, self._behind[1], *self._numbers)
         return result
 
     def leading(self, ndim: int) -> int:
@@ -120,7 +127,8 @@ class GemmPlan(Plan):
     ) -> tuple[Any, ...]:
         """Check a call, and bind it: to the packed copy, or to the solver of a plain call where packing is no gain."""
         g = self._arguments
-        pose, problem, library = GEMM.pose((a, mine, None, g["bias"]), self._options, self._numbers, out)
+        given = a, mine, None, g["bias"], *self._more
+        pose, problem, library = self._product.pose(given, self._options, self._numbers, out)
         form = pose.results[0]
         shape, bias = form.shape, None if g["bias"] is None else arrays.enter(g["bias"], "bias")[0]
         device = call.device_of(library)
@@ -156,6 +164,14 @@ class GemmPlan(Plan):
 
     def __repr__(self) -> str:
         return f"<gemm plan, b {arrays.LONG_NAMES[self._dtype]} {self._shape}>"
+
+
+class IntegerPlan(GemmPlan):
+    """A plan of a product whose end and zero points are told by its options, numbers and factors."""
+
+    def __init__(self, b: Any, bias: Any, product: Product, options: Any, numbers: Any, factors: Any) -> None:
+        self._arguments = {"trans_b": False, "bias": bias}
+        self._hold(b, product, options, numbers, None, factors)
 
 
 def _rebuild(b: Any, arguments: dict[str, Any]) -> GemmPlan:

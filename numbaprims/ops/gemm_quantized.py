@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
+from numbaprims.ops._gemm_pose import INTEGER_OPTIONS, INTEGERS, REQUANTIZED
 from numbaprims.ops._quantize_given import QuantizeProblem, check_apart, known, number_of, scale_number, zero_number
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.gemm import gemm
+from numbaprims.ops.gemm_plan import IntegerPlan
 from numbaprims.ops.plans import Plan
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.ops.tensor import binary
@@ -87,14 +90,15 @@ def _zero(value: Any, name: str, dtype: str, length: int) -> Any:
     return storage.astype(np.int32) if storage.any() else 0.0
 
 
-def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any) -> Any:
+def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any, inside: bool) -> Any:
     """What zero points add to products, which broadcasts to these; None of none.
 
-    sum (a - y) (b - z) = sum a b - y sum b - (sum a - k y) z
+    sum (a - y) (b - z) = sum (a - y) b - (sum a - k y) z; `inside`: the first sum is the product's own, otherwise
+    sum a b - y sum b
     """
     terms = []
     y, z = np.asarray(a_zero, np.int32).reshape(-1, 1), np.asarray(b_zero, np.int32).reshape(1, -1)
-    if y.any():
+    if y.any() and not inside:
         terms.append(_combined(_sums(b, -2), -y, "mul", library))
     if z.any():
         rows = _sums(a, -1)
@@ -142,6 +146,10 @@ def gemm_integer(
     References:
         ONNX MatMulInteger.
     """
+    return _multiply(a, b, a_zero_point, b_zero_point, bias, out)
+
+
+def _multiply(a: Any, b: Any, a_zero_point: Any, b_zero_point: Any, bias: Any, out: Any, ending: Any = None) -> Any:
     (x, a_dtype, library), (y, b_dtype, _) = arrays.enter(a, "a"), arrays.enter(b, "b")
     if a_dtype not in _BYTES or b_dtype not in _BYTES:
         raise TypeError(f"a is a {arrays.describe(a)} and b a {arrays.describe(b)}; they must be int8 or uint8")
@@ -152,8 +160,17 @@ def gemm_integer(
     if b_dtype == "u8":
         check_apart(out, b=b)
         b, b_zero = _signed((b,), ("signed", "i8")), b_zero - 128
-    c = _zero_terms(a, b, a_zero, b_zero, k, library)
-    return gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=out)
+    host = registry.device_of(library) == "cpu"
+    # panels of b hold the sums of its columns
+    inside = host and type(a_zero) is float
+    c = _zero_terms(a, b, a_zero, b_zero, k, library, inside)
+    factors, options, numbers = ending or (None, (None, None), (1.0, 1.0))
+    if host:
+        numbers = *(numbers if factors is None else (1.0, *numbers)), a_zero if inside else 0.0
+        product = INTEGERS if ending is None else REQUANTIZED
+        return product.run((a, b, c, bias, None, factors), INTEGER_OPTIONS[options[1]], numbers, out)
+    sums = gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=None if ending else out)
+    return _requantize((sums, factors), options, numbers, out) if ending else sums
 
 
 def qlinear_gemm(
@@ -194,9 +211,8 @@ def qlinear_gemm(
         integer-arithmetic-only inference, 2018, section 2.2.
     """
     check_apart(out, a=a, b=b)
-    factors, options, numbers = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
-    sums = gemm_integer(a, b, a_zero_point, b_zero_point, bias=bias)
-    return _requantize((sums, factors), options, numbers, out)
+    ending = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
+    return _multiply(a, b, a_zero_point, b_zero_point, bias, out, ending)
 
 
 def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any, Any]:
@@ -239,12 +255,10 @@ class QuantizedPlan(Plan):
         if dtype != "i8" or view.ndim != 2:
             raise ValueError(f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N) of int8, of zero point 0")
         self._zero = 0.0 if a_zero_point is None else scalar(a_zero_point, "a_zero_point")
-        if self._zero:
-            row = _zero_terms(None, b, self._zero, 0.0, 0, library)
-            bias = row if bias is None else binary(row, bias, "add")
-        self._scales = scales
-        self._end: Any = _ending(b, *scales) if scales else None
-        self._plan = gemm.plan(b, bias=bias)  # type: ignore[attr-defined]
+        factors, options, numbers = _ending(b, *scales) if scales else (None, (None, None), (1.0, 1.0))
+        numbers = *(numbers if factors is None else (1.0, *numbers)), self._zero
+        product = REQUANTIZED if scales else INTEGERS
+        self._plan = IntegerPlan(b, bias, product, INTEGER_OPTIONS[options[1]], numbers, factors)
 
     def __call__(self, a: Any, *, out: Any = None) -> Any:
         """Multiply.
@@ -259,13 +273,16 @@ class QuantizedPlan(Plan):
         Raises:
             TypeError, ValueError: as the function.
         """
+        _, dtype, library = arrays.enter(a, "a")
         if self._zero:
-            zero_number(self._zero, "a_zero_point", arrays.enter(a, "a")[1])
-        if not self._scales:
+            zero_number(self._zero, "a_zero_point", dtype)
+        if registry.device_of(library) == "cpu":
             return self._plan(a, out=out)
-        check_apart(out, a=a)
-        factors, options, numbers = self._end
-        return _requantize((self._plan(a), factors), options, numbers, out)
+        b, zero, bias, scales = self._arguments
+        if not scales:
+            return gemm_integer(a, b, zero, bias=bias, out=out)
+        a_scale, b_scale, y_scale, y_zero = scales
+        return qlinear_gemm(a, a_scale, zero, b, b_scale, None, y_scale, y_zero, bias, out=out)
 
     def leading(self, ndim: int) -> int:
         return max(1, ndim - 1)

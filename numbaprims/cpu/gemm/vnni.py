@@ -3,8 +3,8 @@
 A group holds the G = 4 bytes (or 2 bf16) of neighbouring k; vpdpbusd multiplies and adds 4 x 16 of them in one
 instruction, vdpbf16ps 2 x 16.  Bound: G times the operations of float32 where the instruction runs at its rate.
 
-vpdpbusd takes unsigned times signed bytes.  A signed A is packed with 128 added (its bytes XOR 0x80); each panel of B
-then ends in 128 times its columns' sums, which the tile takes off again.
+vpdpbusd takes unsigned times signed bytes.  A signed A is packed with 128 added (its bytes XOR 0x80), and A may have a
+zero point: each panel of B ends in its columns' sums, of which the tile takes these two times off again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from numbaprims.cpu.simd import (
     tile_add,
     tile_load,
     tile_prefetch,
+    tile_scale,
     tile_store,
     transpose,
     zeros,
@@ -37,19 +38,17 @@ from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 
 
 @functools.cache
-def make_pack_groups(
-    dtype: str, WIDTH: int, W: int, GROUP: int, flip: int, compensate: bool, feature: str
-) -> RangeKernel:
+def make_pack_groups(dtype: str, WIDTH: int, W: int, GROUP: int, flip: int, sums: bool, feature: str) -> RangeKernel:
     """panels[q][g][j] = the group source[(q * WIDTH + j) * width_step + (g * GROUP ...) * k_step], XOR flip.
 
-    With `compensate` a panel ends in -128 times the sum of each column.  Groups past k hold zeros in B and, where
+    With `sums` a panel ends in the sum of each column.  Groups past k hold zeros in B and, where
     nothing is flipped, in A: their products vanish.
     """
     types = PACK.types(panels="i32", source=dtype)
-    extra = 1 if compensate else 0
+    extra = 1 if sums else 0
     bits = 32 // GROUP
 
-    @range_kernel("gemm_pack_groups", types, spec=(dtype, WIDTH, W, GROUP, flip, compensate, feature))
+    @range_kernel("gemm_pack_groups", types, spec=(dtype, WIDTH, W, GROUP, flip, sums, feature))
     def gemm_pack_groups(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k = args.k
         width_step = args.width_step
@@ -86,25 +85,25 @@ def make_pack_groups(
                                 x = load_scalar(corner, j * width_step + (g * GROUP + t) * k_step)
                                 word |= (x & ((1 << bits) - 1)) << (t * bits)
                             store_scalar(target, g * WIDTH + j, word ^ flip)
-                if compensate:
+                if sums:
                     total = zeros("i32", W)
                     one = bitcast(splat(scalar(0x01010101, "i32"), W), "u8")
                     for g in range(groups):
                         total = dot_u8s8(total, one, bitcast(load_words(target, g * WIDTH, W), "i8"), feature)
-                    store(target, groups * WIDTH, total * splat(scalar(-128, "i32"), W))
+                    store(target, groups * WIDTH, total)
 
     return gemm_pack_groups
 
 
 @functools.cache
-def make_multiply_vnni(kind: str, MR: int, NV: int, W: int, GROUP: int, compensate: bool) -> RangeKernel:
+def make_multiply_vnni(kind: str, MR: int, NV: int, W: int, GROUP: int, sums: bool) -> RangeKernel:
     """Multiply panels of groups: the counterpart of `make_multiply`."""
     acc = "f32" if kind == "bf16" else "i32"
     types = MULTIPLY.types(a="i32", b="i32", total=acc)
     NR = NV * W
-    extra = 1 if compensate else 0
+    extra = 1 if sums else 0
 
-    @range_kernel("gemm_multiply_vnni", types, spec=(kind, MR, NV, W, GROUP, compensate))
+    @range_kernel("gemm_multiply_vnni", types, spec=(kind, MR, NV, W, GROUP, sums))
     def gemm_multiply_vnni(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         groups = (args.k + GROUP - 1) // GROUP
         step = args.total_step
@@ -119,9 +118,10 @@ def make_multiply_vnni(kind: str, MR: int, NV: int, W: int, GROUP: int, compensa
                 if rows == MR:
                     tile_prefetch(total, step, MR, NV, W)
                 tile = tile_multiply_dot(advance(args.a, i * groups), b, groups, MR, NV, W, kind)
-                if compensate:
+                if sums:
                     # row step 0: the same NR corrections for every row
-                    tile = tile_add(tile_load(advance(b, groups * NR), 0, MR, NV, W), tile)
+                    off = tile_load(advance(b, groups * NR), 0, MR, NV, W)
+                    tile = tile_add(tile_scale(off, splat(scalar(args.shift, "i32"), W)), tile)
                 if rows == MR and columns == NR:
                     if not first:
                         tile = tile_add(tile_load(total, step, MR, NV, W), tile)
