@@ -17,6 +17,7 @@ from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
     advance,
     bitcast,
+    load,
     load_scalar,
     scalar,
     splat,
@@ -47,6 +48,9 @@ def make_pack_groups(dtype: str, WIDTH: int, W: int, GROUP: int, flip: int, sums
     types = PACK.types(panels="i32", source=dtype)
     extra = 1 if sums else 0
     bits = 32 // GROUP
+    # neighbouring columns: all panels of so many groups, whose rows the first-level cache and its TLB hold, before the
+    # next groups (16 x 1000 x 2048: 330 to 262 us, Zen 4); where stores reach into the next panel they come in order
+    FEW = 64 if WIDTH % W == 0 else 1 << 40
 
     @range_kernel("gemm_pack_groups", types, spec=(dtype, WIDTH, W, GROUP, flip, sums, feature))
     def gemm_pack_groups(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -56,41 +60,50 @@ def make_pack_groups(dtype: str, WIDTH: int, W: int, GROUP: int, flip: int, sums
         groups = (k + GROUP - 1) // GROUP
         room = stack_tile("i32", W, 1, W)
         signs = splat(scalar(flip, "i32"), W)
-        for q in range(lo, hi):
-            panel = advance(args.panels, q * WIDTH * (groups + extra))
-            source = advance(args.source, q * WIDTH * width_step)
-            width = min(WIDTH, args.width - q * WIDTH)
-            # from the last vector of columns to the first: its stores may reach into the next group's first columns
-            for v in range((width - 1) // W * W, -1, -W):
-                corner = advance(source, v * width_step)
-                target = advance(panel, v)
-                count = min(width - v, W)
-                if k_step == 1:
-                    for g in range(0, groups, W):
-                        valid = min(k - g * GROUP, W * GROUP)
-                        block = transpose(load_group_rows(advance(corner, g * GROUP), width_step, count, valid, W))
-                        store_rows(room, W, block)
-                        for r in range(min(W, groups - g)):
-                            store(target, (g + r) * WIDTH, load_words(room, r * W, W) ^ signs)
-                elif width_step == 1:
-                    for g in range(groups):
-                        valid = min(k - g * GROUP, GROUP)
-                        value = load_group_columns(advance(corner, g * GROUP * k_step), k_step, valid, count, W)
-                        store(target, g * WIDTH, value ^ signs)
-                else:
-                    for g in range(groups):
-                        for j in range(count):
-                            word = 0
-                            for t in range(min(k - g * GROUP, GROUP)):
-                                x = load_scalar(corner, j * width_step + (g * GROUP + t) * k_step)
-                                word |= (x & ((1 << bits) - 1)) << (t * bits)
-                            store_scalar(target, g * WIDTH + j, word ^ flip)
-                if sums:
-                    total = zeros("i32", W)
-                    one = bitcast(splat(scalar(0x01010101, "i32"), W), "u8")
-                    for g in range(groups):
-                        total = dot_u8s8(total, one, bitcast(load_words(target, g * WIDTH, W), "i8"), feature)
-                    store(target, groups * WIDTH, total)
+        one = bitcast(splat(scalar(0x01010101, "i32"), W), "u8")
+        few = FEW if width_step == 1 and k_step != 1 else groups
+        for first in range(0, groups, few):
+            end = min(first + few, groups)
+            whole = min(end, k // GROUP)
+            for q in range(lo, hi):
+                panel = advance(args.panels, q * WIDTH * (groups + extra))
+                source = advance(args.source, q * WIDTH * width_step)
+                width = min(WIDTH, args.width - q * WIDTH)
+                # from the last vector of columns to the first: its stores may reach into the next group's first columns
+                for v in range((width - 1) // W * W, -1, -W):
+                    corner = advance(source, v * width_step)
+                    target = advance(panel, v)
+                    count = min(width - v, W)
+                    if k_step == 1:
+                        for g in range(0, groups, W):
+                            valid = min(k - g * GROUP, W * GROUP)
+                            block = transpose(load_group_rows(advance(corner, g * GROUP), width_step, count, valid, W))
+                            store_rows(room, W, block)
+                            for r in range(min(W, groups - g)):
+                                store(target, (g + r) * WIDTH, load_words(room, r * W, W) ^ signs)
+                    elif width_step == 1:
+                        for g in range(first, whole):
+                            value = load_group_columns(advance(corner, g * GROUP * k_step), k_step, GROUP, count, W)
+                            store(target, g * WIDTH, value ^ signs)
+                        for g in range(whole, end):
+                            rest = k - g * GROUP
+                            value = load_group_columns(advance(corner, g * GROUP * k_step), k_step, rest, count, W)
+                            store(target, g * WIDTH, value ^ signs)
+                    else:
+                        for g in range(groups):
+                            for j in range(count):
+                                word = 0
+                                for t in range(min(k - g * GROUP, GROUP)):
+                                    x = load_scalar(corner, j * width_step + (g * GROUP + t) * k_step)
+                                    word |= (x & ((1 << bits) - 1)) << (t * bits)
+                                store_scalar(target, g * WIDTH + j, word ^ flip)
+                    if sums:
+                        total = zeros("i32", W)
+                        if first:
+                            total = load(target, groups * WIDTH, W)
+                        for g in range(first, end):
+                            total = dot_u8s8(total, one, bitcast(load_words(target, g * WIDTH, W), "i8"), feature)
+                        store(target, groups * WIDTH, total)
 
     return gemm_pack_groups
 
