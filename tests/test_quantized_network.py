@@ -120,6 +120,49 @@ def test_plans(rng, rows):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(plan))(a), plan(a))
 
 
+@pytest.mark.parametrize("solver", ["blocked", "private", "dots", "naive"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_products_by_every_solver(rng, solver, dtype):
+    """Rows and columns that cut tiles off, rows of b that lie by lines and those that do not, b by rows and columns."""
+    wide = 640 if solver == "dots" and dtype == "int8" else 67
+    for m, k, n in ((1, 64, 64), (3, 70, 67), (13, 9, wide), (2, 259, wide)):
+        a, b = integers(rng, dtype, (m, k)), integers(rng, "int8", (k, n))
+        bias, scales = rng.integers(-999, 999, n).astype(np.int32), rng.uniform(0.01, 0.02, n).astype(np.float32)
+        room = np.zeros((2 * m, 3 * n), np.int8)
+        for zero, own, scale in ((0, None, 0.01), (5, bias, scales)):
+            sums = (a.astype(int) - zero) @ b.astype(int)
+            more = (sums + (0 if own is None else own)).astype(np.float32)
+            factor = np.float32(0.02) * np.asarray(scale, np.float32) / np.float32(0.7)
+            want = np.clip(np.rint(more * factor) + 3, -128, 127)
+            with numbaprims.config(algorithm={"gemm": solver}):
+                for each in (b, np.asfortranarray(b)):
+                    np.testing.assert_array_equal(numbaprims.gemm_integer(a, each, zero), sums)
+                    given = a, 0.02, zero, each, scale, None, 0.7, np.int8(3), own
+                    np.testing.assert_array_equal(numbaprims.qlinear_gemm(*given), want)
+                    have = numbaprims.qlinear_gemm(*given, out=room[::2, ::3])
+                    np.testing.assert_array_equal(have, want)
+                zeros = np.arange(m).astype(dtype)
+                have = numbaprims.qlinear_gemm(a, 0.02, zeros, b, scale, 1, 0.7, np.int8(3), own)
+            more = (a.astype(int) - zeros.astype(int)[:, None]) @ (b.astype(int) - 1) + (0 if own is None else own)
+            np.testing.assert_array_equal(have, np.clip(np.rint(more.astype(np.float32) * factor) + 3, -128, 127))
+    assert not room[1::2].any() and not room[:, 1::3].any()
+
+
+def test_a_plan_takes_both_kinds_of_bytes(rng):
+    a, b = integers(rng, "uint8", (5, 130)), integers(rng, "int8", (130, 77))
+    plan, out = numbaprims.gemm_integer.plan(b, 3), np.empty((5, 77), np.int32)
+    for each in (a, a.view(np.int8), a, a.view(np.int8), a[:2], a):
+        want = (each.astype(int) - 3) @ b.astype(int)
+        np.testing.assert_array_equal(plan(each), want)
+        assert plan(each, out=out[: len(each)]).base is out
+        np.testing.assert_array_equal(out[: len(each)], want)
+    plan.update(-(b // 2))
+    np.testing.assert_array_equal(plan(a, out=out), (a.astype(int) - 3) @ -(b.astype(int) // 2))
+    memory = np.zeros(5 * 130 * 4, np.uint8)
+    with pytest.raises(ValueError, match="memory"):
+        plan(memory[:650].reshape(5, 130), out=memory[4 : 4 + 5 * 77 * 4].view(np.int32).reshape(5, 77))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
+from numbaprims import settings
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
@@ -224,7 +225,8 @@ def make_record(
     program = getattr(launch, "program", None)
     if program is None or not 1 < len(operands) <= (MOST_ARRAYS if any_program else FEW_ARRAYS) or not _readable():
         return None
-    alone = program.most_workers == 1 or threads.default_threads() == 1
+    # tables belong to settings: what these say holds for each of their calls
+    alone = program.most_workers == 1 or 1 in (settings.current().threads, threads.default_threads())
     runs = alone and not program.shared and not program.worker
     if not runs and not any_program:
         return None

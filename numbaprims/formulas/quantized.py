@@ -22,6 +22,7 @@ from numbaprims.formulas.graph import (
     quantized,
     reduce_max,
     reduce_sum,
+    reduce_top,
     rounded,
     select,
 )
@@ -124,7 +125,7 @@ def _scale_of(width: Node, steps: float) -> Node:
 
 def dynamic_quantize(x: Node) -> tuple[Node, Node, Node]:
     """To 0 ... 255, over the range of a row and 0."""
-    above, below = at_least(reduce_max(x), 0.0), at_least(reduce_max(negative(x)), 0.0)
+    above, below = at_least(reduce_max(x), 0.0), at_least(reduce_top(negative(x)), 0.0)  # NaN is in the other
     scale = _scale_of(above + below, 255.0)
     zero = nearest(below / scale)
     return _quantize(x, scale, zero), scale, zero

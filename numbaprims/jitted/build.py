@@ -144,7 +144,7 @@ class _Builder:
             return f"word_as_float({argument})"
         if not isinstance(plain, (types.Float, types.Integer, types.Boolean)):
             raise self._refuse(argument, typ, "it must be a real number")
-        return f"float({argument})"
+        return f"1.0 * {argument}"  # float() of a float32 is none of 64 bits
 
     def _by_kind(self, given: dict[str, Any]) -> str:
         """The function that stands behind a kind; its parameters are left in `given`, the others taken away."""

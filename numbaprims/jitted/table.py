@@ -355,6 +355,17 @@ def _cast(types: dict[str, Any]) -> str:
         return "np.empty_like(x)"  # refused by the public call
 
 
+def _integers(types: dict[str, Any]) -> str:
+    if types.get("dtype") not in ("int8", "uint8"):
+        raise TypeError("numbaprims.quantize inside @njit: dtype must be 'int8' or 'uint8', as a literal")
+    return f"np.empty_like(x, np.{types['dtype']})"
+
+
+def _floats(types: dict[str, Any]) -> str:
+    dtype = types.get("out_dtype") or "float32"
+    return f"np.empty_like(x, np.{dtype})" if dtype in ("float32", "float64") else "np.empty_like(x)"
+
+
 def _positions(types: dict[str, Any]) -> list[str]:
     """A record is made on positions of zeros."""
     if "positions" not in types:
@@ -396,6 +407,16 @@ def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
 #: Tables are made of it.
 _COEFFICIENT = ("np.float64(cubic_coeff_).view(np.int64)",)
 
+# calls that are refused, and zero points that not every type of integers holds, are others
+_ONE_SCALE: dict[str, Any] = {
+    "arrays": ("x", "out"), "defaults": {"zero_point": 0.0},
+    "conditions": (
+        "0 if 0.0 < scale_ < np.inf else 1",
+        "0 if zero_point_ != np.floor(zero_point_) else 1 if 0 <= zero_point_ <= 127 else "
+        "2 if -128 <= zero_point_ < 0 else 3 if 127 < zero_point_ <= 255 else 4",
+    ),
+}  # fmt: skip
+
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
     "gemm": Row({"out": _gemm}, special={"alpha": (1.0,), "beta": (0.0, 1.0)}),
@@ -408,6 +429,8 @@ _ROWS: dict[str, Row] = {
     "where": Row({"out": _broadcast("condition", "a", "b")}),
     "scale": Row({"out": _like("x")}),
     "cast": Row({"out": _cast}),
+    "quantize": Row({"out": _integers}, absent=("axis", "block_size"), **_ONE_SCALE),
+    "dequantize": Row({"out": _floats}, absent=("axis", "block_size", "dtype", "length"), **_ONE_SCALE),
     "reduce": Row({"out": _reduced}, windows=("axis",)),
     "softmax": Row({"out": _lying_like("x")}),
     "softmax_backward": Row({"out": _lying_like("dy")}),

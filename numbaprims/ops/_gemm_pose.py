@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -12,8 +12,18 @@ from numbaprims.ops.epilogue import Activation
 from numbaprims.ops.primitive import Given, Pose, Result
 from numbaprims.ops.product import Product, broadcast, check_integers, of_dtype, operand_dtype, result_dtype
 from numbaprims.reference import gemm as reference
+from numbaprims.reference.quantize import requantize
 
 _TAKES = "gemm takes float64, float32, float16, bfloat16, int8 x int8 and uint8 x int8"
+
+
+class Requantized(NamedTuple):
+    """In the place of `out_dtype`: integers of 8 bits. The numbers are then a factor, the zero points of result and a.
+
+    Factors of columns are a sixth array.
+    """
+
+    dtype: str
 
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -44,10 +54,13 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
             f"the leading dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast"
         ) from None
     shape = (*lead, m, n)
-    wanted = result_dtype(dtype, out_dtype)
-    if integer:
-        check_integers(given.numbers, kind)
-    c = broadcast(given, 2, shape, wanted)
+    if type(out_dtype) is Requantized:
+        wanted = out_dtype.dtype
+    else:
+        wanted = result_dtype(dtype, out_dtype)
+        if integer:
+            check_integers(given.numbers, kind)
+    c = broadcast(given, 2, shape, "i32" if integer else wanted)
     bias, axis = _bias(given, m, n, "i32" if integer else dtype)
     activation = Activation(kind, given.numbers[2:])
 
@@ -142,3 +155,21 @@ def _define(values: Any, options: Any, numbers: Any) -> Any:
 
 
 GEMM = Product("gemm", ("a", "b", "c", "bias"), _pose, _define, dtypes=None, exact=("c",))
+
+
+def _define_integers(values: Any, options: Any, numbers: Any) -> Any:
+    a, b, c, bias, _, factors = values
+    form, (one, zero, a_zero) = options[5], numbers
+    total = reference.gemm(a.astype(np.int64) - int(a_zero), b, c=c, beta=1.0, bias=bias)
+    return total if form is None else requantize(total, one if factors is None else factors, zero, form.dtype)
+
+
+_PLACES = ("a", "b", "c", "bias", "packed", "factors")
+#: Of integers: the third number is the zero point of a.
+INTEGERS = Product("gemm_integer", _PLACES, _pose, _define_integers, dtypes=None)
+REQUANTIZED = Product("qlinear_gemm", _PLACES, _pose, _define_integers, dtypes=None)
+#: What 32-bit sums are requantised to -> the options of the call.
+INTEGER_OPTIONS = {
+    dtype: (False, False, True, True, "identity", None if dtype is None else Requantized(dtype))
+    for dtype in (None, "i8", "u8")
+}

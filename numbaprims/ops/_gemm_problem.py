@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
@@ -56,6 +58,15 @@ class GemmProblem(Problem):
         return arrays.DTYPES[self.a_dtype].accumulate
 
     @property
+    def requantized(self) -> bool:
+        """Whether sums of integers are scaled to 8 bits: by alpha, or a factor for each column, beta added."""
+        return self.out_dtype in ("i8", "u8")
+
+    @property
+    def c_dtype(self) -> str:
+        return "i32" if self.requantized else self.out_dtype
+
+    @property
     def ends(self) -> bool:
         """Whether something is to be done once the sums are complete."""
         return self.scaled or self.has_c or self.bias != "none" or self.activation.kind != "identity"
@@ -71,13 +82,16 @@ class GemmProblem(Problem):
         size = {name: arrays.DTYPES[name].itemsize for name in (self.a_dtype, self.b_dtype, self.out_dtype)}
         a = self.m * self.k * size[self.a_dtype]
         b = self.k * self.n * size[self.b_dtype]
-        out = self.m * self.n * size[self.out_dtype] * (2 if self.has_c else 1)
+        size[self.c_dtype] = arrays.DTYPES[self.c_dtype].itemsize
+        out = self.m * self.n * (size[self.out_dtype] + size[self.c_dtype] * self.has_c)
         return float(self.batch * (a + b + out))
 
     def roundings(self) -> int:
         return 0 if self.accumulate == "i32" else self.k + 4  # alpha, beta, the bias, the activation
 
     def bench_command(self) -> str:
+        if self.requantized:
+            return f"numbaprims bench quantize --kind gemm{'' if self.m == 1 else 64} --shapes {self.k}x{self.n}"
         words = [f"numbaprims bench gemm --shapes {self.m}x{self.n}x{self.k}"]
         dtype = {"i8": "int8", "u8": "int8"}.get(self.a_dtype, self.a_dtype)
         words.append(f"--dtype {dtype}")
@@ -111,6 +125,10 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         examples.matrix(p.m, p.k, p.a_dtype, p.a_order, _order, lead),
         examples.matrix(p.k, p.n, p.b_dtype, p.b_order, _order, lead),
     )
+    if p.requantized:
+        zero = np.dtype(arrays.LONG_NAMES[p.out_dtype]).type(3)
+        bias, out = made.get("bias"), made.get("out")
+        return "qlinear_gemm", (args[0], 0.5, 1, args[1], 0.25, int(p.has_c), 0.5, zero, bias), {"out": out}
     return "gemm", args, {**made, "activation": examples.fused(p.activation.kind), "out_dtype": p.out_dtype}
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.dispatch.choose import Trial
+from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
 from numbaprims.ops.plans import Plan
+from numbaprims.ops.product import Product
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
@@ -41,8 +43,15 @@ class GemmPlan(Plan):
             "out_dtype": out_dtype,
         }  # fmt: skip
         kind, values = fused(activation)
-        self._numbers = float(alpha), 0.0, *values
-        self._options = False, bool(trans_b), self._numbers[0] == 1.0, True, kind, out_dtype
+        numbers = float(alpha), 0.0, *values
+        self._hold(b, GEMM, (False, bool(trans_b), numbers[0] == 1.0, True, kind, out_dtype), numbers)
+
+    def _hold(self, b: Any, product: Product, options: Any, numbers: tuple[float, ...], *more: Any) -> None:
+        """`more`: what stands behind the bias among the arrays of the product."""
+        self._product, self._options, self._numbers, self._more = product, options, numbers, more
+        # native code knows calls of three numbers
+        self._few: tuple[float, ...] = () if any(numbers[3:]) else numbers[:3]
+        self._behind = [None if x is None else arrays.enter(x, "factors")[0] for x in more] or [None, None]
         self._lock = threading.Lock()
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -73,6 +82,7 @@ class GemmPlan(Plan):
             self._mine = mine
             self._packed: Any = None
             self._bound: dict[Any, tuple[Any, ...]] = {}
+            self._calls = KnownCalls()
 
     def __call__(self, a: Any, *, out: Any = None) -> Any:
         """Multiply.
@@ -87,40 +97,57 @@ class GemmPlan(Plan):
         Raises:
             TypeError, ValueError: as `numbaprims.gemm`.
         """
+        state = settings.current()
+        native = self._calls.get(state.key) if type(a) is np.ndarray else None
+        if native is not None:
+            driver, address, table, (given, columns, dtype) = native
+            result = np.empty((*a.shape[:-1], columns), dtype) if out is None else out
+            found = driver(address, (result,), (a, *given), *self._few)
+            if found > 1:
+                table.records[found - 2][1][0].launch(result, a, *given, *self._few)
+            if found:
+                return result
         with self._lock:
-            own, mine, packed, bound_of = self._b, self._mine, self._packed, self._bound
+            own, mine, packed, bound_of, calls = self._b, self._mine, self._packed, self._bound, self._calls
         view, dtype, library = arrays.enter(a, "a")
-        key: Any = (view.shape, view.strides, dtype, library, settings.key())
+        key: Any = (view.shape, view.strides, dtype, library, state.key)
         out_view = None
         if out is not None:
             out_view, out_dtype, out_library = arrays.enter(out, "out")
             key += (out_view.shape, out_view.strides, out_dtype, out_library)
         known = bound_of.get(key)
+        again = known is not None
         if known is None:
-            if settings.current().device == "reference":  # the definition packs nothing
-                return GEMM.run((a, mine, None, self._arguments["bias"]), self._options, self._numbers, out)
+            if state.device == "reference":  # the definition packs nothing
+                given = a, mine, None, self._arguments["bias"], *self._more
+                return self._product.run(given, self._options, self._numbers, out)
             known = self._bind(a, out, own, mine, packed, bound_of, key)
-        launch, shape, out_dtype, bias, packed = known
+            if type(known) is not tuple:
+                return known(a, out)
+        bound, bias, packed = known
         if out_view is None:
-            result, out_view = library.empty(shape, out_dtype)
+            result, out_view = library.empty(bound.shape, bound.dtype)
         else:
             result = out
             arrays.check_writable(out, out_view)
             inputs = [(view, "a", False), (own, "b", False)]
             arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if out_view.size:
-            launch(out_view, view, own, None, bias, packed, None, *self._numbers)
+            given = own, None, bias, packed, self._behind[1]
+            bound.launch(out_view, view, *given, *self._numbers)
+            if again and self._few and not bound.known and library is arrays.NUMPY and not state.verbose:
+                operands = (0, result), *((1 + at, x) for at, x in enumerate((a, *given)))
+                calls.add(state.key, bound, operands, (given, bound.shape[-1], result.dtype))
         return result
 
     def leading(self, ndim: int) -> int:
         return max(1, ndim - 1)
 
-    def _bind(
-        self, a: Any, out: Any, own: Any, mine: Any, packed: Any, bound_of: dict[Any, Any], key: Any
-    ) -> tuple[Any, ...]:
+    def _bind(self, a: Any, out: Any, own: Any, mine: Any, packed: Any, bound_of: dict[Any, Any], key: Any) -> Any:
         """Check a call, and bind it: to the packed copy, or to the solver of a plain call where packing is no gain."""
         g = self._arguments
-        pose, problem, library = GEMM.pose((a, mine, None, g["bias"]), self._options, self._numbers, out)
+        given = a, mine, None, g["bias"], *self._more
+        pose, problem, library = self._product.pose(given, self._options, self._numbers, out)
         form = pose.results[0]
         shape, bias = form.shape, None if g["bias"] is None else arrays.enter(g["bias"], "bias")[0]
         device = call.device_of(library)
@@ -130,7 +157,7 @@ class GemmPlan(Plan):
         trial = settings.current().trial
         asked = isinstance(trial, Trial)  # which problem this is
         if solver is None or asked or 0 in shape or solver.why_not(problem, target) is not None:
-            launch = None
+            launch: Any = None
             if 0 not in shape:
                 launch = call.bind(problem, shape, form.dtype, library=library).launch
             packed = None
@@ -142,7 +169,8 @@ class GemmPlan(Plan):
             if trial is not None:  # as `call.bind` tells it
                 trial.choice(problem)
                 launch = trial.wrap(launch, "", (0,))
-        known = (launch, shape, form.dtype, bias, packed)
+        bound = call.Bound(launch, problem, cast(Any, solver), {}, "", shape, form.dtype)
+        known = bound, bias, packed
         with self._lock:
             if self._b is own:
                 self._packed = self._packed if packed is None else packed

@@ -8,13 +8,23 @@ from typing import Any
 import numpy as np
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
-from numbaprims.ops._quantize_given import QuantizeProblem, check_apart, known, number_of, scale_number, zero_number
+from numbaprims.ops._gemm_pose import INTEGER_OPTIONS, INTEGERS, REQUANTIZED
+from numbaprims.ops._quantize_given import (
+    QuantizeProblem,
+    check_apart,
+    known,
+    number_of,
+    plain,
+    scale_number,
+    zero_number,
+)
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.gemm import gemm
-from numbaprims.ops.plans import Plan
+from numbaprims.ops.gemm_plan import GemmPlan
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.ops.tensor import binary
 from numbaprims.reference import quantize as reference
@@ -87,14 +97,20 @@ def _zero(value: Any, name: str, dtype: str, length: int) -> Any:
     return storage.astype(np.int32) if storage.any() else 0.0
 
 
-def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any) -> Any:
+def _two_zeros(a_zero: Any, a_dtype: str, b_zero: Any, b_dtype: str) -> tuple[Any, Any]:
+    """Those of both operands, where they are numbers."""
+    return _zero(a_zero, "a_zero_point", a_dtype, 0), _zero(b_zero, "b_zero_point", b_dtype, 0)
+
+
+def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any, inside: bool) -> Any:
     """What zero points add to products, which broadcasts to these; None of none.
 
-    sum (a - y) (b - z) = sum a b - y sum b - (sum a - k y) z
+    sum (a - y) (b - z) = sum (a - y) b - (sum a - k y) z; `inside`: the first sum is the product's own, otherwise
+    sum a b - y sum b
     """
     terms = []
     y, z = np.asarray(a_zero, np.int32).reshape(-1, 1), np.asarray(b_zero, np.int32).reshape(1, -1)
-    if y.any():
+    if y.any() and not inside:
         terms.append(_combined(_sums(b, -2), -y, "mul", library))
     if z.any():
         rows = _sums(a, -1)
@@ -142,18 +158,40 @@ def gemm_integer(
     References:
         ONNX MatMulInteger.
     """
+    return _multiply(a, b, a_zero_point, b_zero_point, bias, out)
+
+
+def _multiply(a: Any, b: Any, a_zero_point: Any, b_zero_point: Any, bias: Any, out: Any, ending: Any = None) -> Any:
     (x, a_dtype, library), (y, b_dtype, _) = arrays.enter(a, "a"), arrays.enter(b, "b")
     if a_dtype not in _BYTES or b_dtype not in _BYTES:
         raise TypeError(f"a is a {arrays.describe(a)} and b a {arrays.describe(b)}; they must be int8 or uint8")
     if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return gemm(a, b)  # which says what is wrong
     (m, k), n = x.shape[-2:], y.shape[-1]
-    a_zero, b_zero = _zero(a_zero_point, "a_zero_point", a_dtype, m), _zero(b_zero_point, "b_zero_point", b_dtype, n)
+    if plain(a_zero_point, b_zero_point):
+        a_zero, b_zero = known(_two_zeros, (a_zero_point, a_dtype, b_zero_point, b_dtype))
+    else:
+        a_zero, b_zero = (
+            _zero(a_zero_point, "a_zero_point", a_dtype, m),
+            _zero(b_zero_point, "b_zero_point", b_dtype, n),
+        )
     if b_dtype == "u8":
         check_apart(out, b=b)
         b, b_zero = _signed((b,), ("signed", "i8")), b_zero - 128
-    c = _zero_terms(a, b, a_zero, b_zero, k, library)
-    return gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=out)
+    host = registry.device_of(library) == "cpu"
+    # panels of b hold the sums of its columns
+    inside = host and type(a_zero) is float
+    c = None
+    if not inside or type(b_zero) is not float or b_zero:
+        c = _zero_terms(a, b, a_zero, b_zero, k, library, inside)
+    factors, options, numbers = ending or (None, (None, None), (1.0, 1.0))
+    if host:
+        numbers = *(numbers if factors is None else (1.0, *numbers)), a_zero if inside else 0.0
+        product = INTEGERS if ending is None else REQUANTIZED
+        return product.run((a, b, c, bias, None, factors), INTEGER_OPTIONS[options[1]], numbers, out)
+    check_apart(out, a=a, b=b)
+    sums = gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=None if ending else out)
+    return _requantize((sums, factors), options, numbers, out) if ending else sums
 
 
 def qlinear_gemm(
@@ -193,10 +231,8 @@ def qlinear_gemm(
         ONNX QLinearMatMul; Jacob et al., Quantization and training of neural networks for efficient
         integer-arithmetic-only inference, 2018, section 2.2.
     """
-    check_apart(out, a=a, b=b)
-    factors, options, numbers = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
-    sums = gemm_integer(a, b, a_zero_point, b_zero_point, bias=bias)
-    return _requantize((sums, factors), options, numbers, out)
+    ending = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
+    return _multiply(a, b, a_zero_point, b_zero_point, bias, out, ending)
 
 
 def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any, Any]:
@@ -230,48 +266,35 @@ def result_zero(given: Any) -> tuple[str, float]:
     return dtype, zero_number(given, "y_zero_point", dtype)
 
 
-class QuantizedPlan(Plan):
-    """``plan(a)`` is `gemm_integer` or `qlinear_gemm` of a `b` that was packed once, and summed up for zero points."""
+class QuantizedPlan(GemmPlan):
+    """``plan(a)`` is `gemm_integer` or `qlinear_gemm` of a `b` that was packed once."""
 
     def __init__(self, b: Any, a_zero_point: Any, bias: Any, scales: tuple[Any, ...]) -> None:
-        self._arguments = b, a_zero_point, bias, scales
-        view, dtype, library = arrays.enter(b, "b")
+        self._given, self._arguments = (a_zero_point, bias, scales), {"trans_b": False, "bias": bias}
+        view, dtype, _ = arrays.enter(b, "b")
         if dtype != "i8" or view.ndim != 2:
             raise ValueError(f"b is a {arrays.describe(b)}; a plan takes one matrix (K, N) of int8, of zero point 0")
         self._zero = 0.0 if a_zero_point is None else scalar(a_zero_point, "a_zero_point")
-        if self._zero:
-            row = _zero_terms(None, b, self._zero, 0.0, 0, library)
-            bias = row if bias is None else binary(row, bias, "add")
-        self._scales = scales
-        self._end: Any = _ending(b, *scales) if scales else None
-        self._plan = gemm.plan(b, bias=bias)  # type: ignore[attr-defined]
+        factors, options, numbers = _ending(b, *scales) if scales else (None, (None, None), (1.0, 1.0))
+        numbers = *(numbers if factors is None else (1.0, *numbers)), self._zero
+        product = REQUANTIZED if scales else INTEGERS
+        self._hold(b, product, INTEGER_OPTIONS[options[1]], numbers, None, factors)
 
-    def __call__(self, a: Any, *, out: Any = None) -> Any:
-        """Multiply.
+    def _bind(self, a: Any, *more: Any) -> Any:
+        _, dtype, library = arrays.enter(a, "a")
+        zero_number(self._zero, "a_zero_point", dtype)
+        return super()._bind(a, *more) if registry.device_of(library) == "cpu" else self._unpacked
 
-        Args:
-            a: (..., M, K), int8 or uint8.
-            out: where the result goes.
-
-        Returns:
-            (..., M, N).
-
-        Raises:
-            TypeError, ValueError: as the function.
-        """
-        if self._zero:
-            zero_number(self._zero, "a_zero_point", arrays.enter(a, "a")[1])
-        if not self._scales:
-            return self._plan(a, out=out)
-        check_apart(out, a=a)
-        factors, options, numbers = self._end
-        return _requantize((self._plan(a), factors), options, numbers, out)
-
-    def leading(self, ndim: int) -> int:
-        return max(1, ndim - 1)
+    def _unpacked(self, a: Any, out: Any) -> Any:
+        """Without what tiles of the CPU end in."""
+        b, (zero, bias, scales) = self._mine, self._given
+        if not scales:
+            return gemm_integer(a, b, zero, bias=bias, out=out)
+        a_scale, b_scale, y_scale, y_zero = scales
+        return qlinear_gemm(a, a_scale, zero, b, b_scale, None, y_scale, y_zero, bias, out=out)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return QuantizedPlan, self._arguments
+        return QuantizedPlan, (self._mine, *self._given)
 
 
 def _integer_plan(b: Any, a_zero_point: Any = None, *, bias: Any = None) -> QuantizedPlan:

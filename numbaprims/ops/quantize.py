@@ -19,7 +19,7 @@ from numbaprims.ops._quantize_given import (
     cut_of,
     entered,
     index_of,
-    known,
+    kept,
     limits_of,
     made_of,
     name_of,
@@ -57,6 +57,8 @@ def _define_quantize(values: Any, options: tuple[Any, ...], numbers: Any) -> Any
 
 def _kind(x: Any) -> str:
     """The type in which floats are divided."""
+    if type(x) is np.ndarray:
+        return "f64" if x.itemsize == 8 else "f32"
     return "f64" if getattr(getattr(x, "dtype", None), "itemsize", 4) == 8 else "f32"
 
 
@@ -121,7 +123,7 @@ def quantize(
         ONNX QuantizeLinear.
     """
     if block_size is None and plain(scale, zero_point, dtype):
-        name, numbers = known(_numbers, (scale, zero_point, dtype))
+        name, numbers = kept(_numbers, scale, zero_point, dtype)
         if name not in PACKED:
             return _quantize((x, None, None), (name, _kind(x), None, 0), numbers, out)
     if dtype is None:
@@ -247,7 +249,7 @@ def dequantize(
     """
     own = arrays.enter(x, "x")[1]
     if dtype is None and length is None and block_size is None and plain(scale, zero_point, out_dtype):
-        to, numbers = known(_back_numbers, (scale, zero_point, out_dtype, own))
+        to, numbers = kept(_back_numbers, scale, zero_point, out_dtype, own)
         return _dequantize((x, None, None), (own, "", to, None, 0), numbers, out)
     to = _float_of(out_dtype)
     name = own if dtype is None else name_of(dtype)

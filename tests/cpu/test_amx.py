@@ -62,7 +62,7 @@ def product(kind, feature, a, b, c, first):
     sizes = {"k": k, "width_step": a.strides[0] // a.itemsize, "k_step": a.strides[1] // a.itemsize}
     call(make_pack_rows(dtype, W), PACK, (panels[0], a), width=m, **sizes)
     other = dtype if kind == "bf16" else "i8"
-    pack = make_pack_groups(other, EDGE, W, 2 if kind == "bf16" else 4, 0, False, "portable", 16)
+    pack = make_pack_groups(other, EDGE, W, 2 if kind == "bf16" else 4, 0, kind != "bf16", "portable", 16)
     call(
         pack,
         PACK,

@@ -1,13 +1,14 @@
 """Matrix products on the CPU: solvers, the best first."""
 
 from numbaprims.cpu.gemm.amx import Amx, Planned
+from numbaprims.cpu.gemm.dots import Dots
 from numbaprims.cpu.gemm.inner import Inner
 from numbaprims.cpu.gemm.naive import Naive
 from numbaprims.cpu.gemm.solvers import HEIGHTS, Blocked, Direct, Private
 from numbaprims.cpu.gemm.split import Split
 from numbaprims.cpu.gemm.vector import Vector
 
-SOLVERS = (Amx(), Blocked(), Private(), Direct(), Inner(), Split(), Vector(), Naive())
+SOLVERS = (Amx(), Blocked(), Private(), Direct(), Dots(), Inner(), Split(), Vector(), Naive())
 PREPARED = Planned()
 
 

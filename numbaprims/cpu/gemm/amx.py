@@ -29,6 +29,7 @@ from numbaprims.cpu.simd import (
     amx_multiply,
     amx_open,
     bitcast,
+    cast_pointer,
     dot_feature,
     dot_u8s8,
     fma,
@@ -188,6 +189,16 @@ def by_vectors_bytes(total, step, a, b, steps, first, rows, columns, W, flip, do
             store(total, r * step + v, c)
 
 
+@helper
+def add_sums(total, step, sums, shift, rows, W):  # type: ignore[no-untyped-def]
+    """What the zero point of A takes off: `shift` times the sums of B's columns, in 32 columns of each row."""
+    factor = splat(scalar(shift, "i32"), W)
+    for v in range(0, EDGE, W):
+        x = load(sums, v, W) * factor
+        for r in range(rows):
+            store(total, r * step + v, load(total, r * step + v, W) + x)
+
+
 @functools.cache
 def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
     """Multiply panels of 32 rows and 32 columns: the counterpart of `make_multiply`."""
@@ -206,7 +217,7 @@ def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
         if tiles:
             amx_open()
         for q in range(lo, hi):
-            b = advance(args.b, q * steps * BLOCK)
+            b = advance(args.b, q * (steps * BLOCK + (0 if floats else EDGE)))
             columns = min(EDGE, args.columns - q * EDGE)
             for i in range(0, args.rows, EDGE):
                 a = advance(args.a, i // EDGE * steps * BLOCK)
@@ -226,6 +237,8 @@ def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
                     by_vectors_bf16(total, step, a, b, steps, args.first, rows, columns, W)
                 else:
                     by_vectors_bytes(total, step, a, b, steps, args.first, rows, columns, W, flip, dot)
+                if not floats and args.shift != 0:
+                    add_sums(total, step, cast_pointer(advance(b, steps * BLOCK), acc), args.shift, rows, W)
                 if not whole:
                     keep_part(room, place, args.total_step, rows, columns, 1, EDGE, W)
         if tiles:
@@ -263,15 +276,15 @@ def by_tiles_here(problem: Any) -> bool:
 
 def _panels(problem: Any) -> tuple[int, int, int]:
     """As `Panels.panels`."""
-    size = 2 if kind_of(problem) == "bf16" else 1
-    return size, 4 * WORDS // size, 0
+    size, extra = (2, 0) if kind_of(problem) == "bf16" else (1, 4)
+    return size, 4 * WORDS // size, extra
 
 
 def _kernels(problem: Any, W: int) -> dict[str, int]:
     """As `Panels.kernels`."""
     kind = str(kind_of(problem))
     group = 2 if kind == "bf16" else 4
-    pack_b = make_pack_groups(problem.b_dtype, EDGE, W, group, 0, False, dot_feature("u8s8", W), WORDS)
+    pack_b = make_pack_groups(problem.b_dtype, EDGE, W, group, 0, kind != "bf16", dot_feature("u8s8", W), WORDS)
     return {
         "pack_a": make_pack_rows(problem.a_dtype, W).address,
         "pack_b": pack_b.address,

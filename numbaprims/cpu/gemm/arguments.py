@@ -23,17 +23,20 @@ from numbaprims.dtypes import DTYPES
 # kc, mc, nc: sizes of a block, k_blocks ... how many there are; group: columns of an nc block that one tile takes.
 # k_group: how many neighbours in k one element of a panel holds (2 for bf16 pairs, 4 for int8 quadruples, else 1).
 # k_extra: elements of k by which a panel of B is longer, for what it holds behind its groups.
+# flip: 128 where A is signed and dot products take unsigned bytes; p0 is the zero point of A where those are exact.
+# factors: one for each column of a result that is requantised, which alpha and beta (its zero point) end otherwise.
 # packed: the whole of B, packed by a plan; k block after k block, each with all panels of n.
 # shared_bytes, worker_bytes, a_bytes, b_bytes, sums_at: the workspace, in bytes.
 ARGS = Arguments(
-    arrays=("out", "a", "b", "c", "bias", "packed", "spare", "workspace"),
+    arrays=("out", "a", "b", "c", "bias", "packed", "factors", "workspace"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "m", "n", "k", "batch",
         "a_rs", "a_cs", "b_rs", "b_cs", "out_rs", "out_cs", "c_rs", "c_cs", "bias_step", "bias_axis", "has_c",
         "a_size", "b_size", "out_size", "c_size", "sum_size", "panel_size",
         "offsets", "activation", "pack_a", "pack_b", "multiply", "finish", "sums_in_out",
-        "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "k_group", "k_extra", "mr", "nr",
+        "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "k_group", "k_extra", "flip",
+        "mr", "nr",
         "shared_bytes", "worker_bytes", "a_bytes", "b_bytes", "sums_at",
     ),
 )  # fmt: skip
@@ -43,15 +46,15 @@ BYTES = ARGS.types()  # every array as bytes: for the drivers, which only comput
 PACK = Arguments(arrays=("panels", "source"), ints=("k", "width", "width_step", "k_step"))
 
 # total[rows, columns] = or += A times B (first: 1 for =); total_step elements from row to row.  The steps of a and b
-# are for matrices that are not packed.
+# are for matrices that are not packed; of dot products, `shift` times the sums of B's columns are added.
 MULTIPLY = Arguments(
     arrays=("a", "b", "total"),
-    ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step"),
+    ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step", "shift"),
 )
 
 # Rows lo ... hi - 1 of a block: out = act(alpha total + beta c + bias); the block begins at (i, j) of the product.
 FINISH = Arguments(
-    arrays=("out", "total", "c", "bias"),
+    arrays=("out", "total", "c", "bias", "factors"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "columns", "total_step", "out_rs", "out_cs", "c_rs", "c_cs", "has_c", "bias_step", "bias_axis", "i", "j",
@@ -87,6 +90,6 @@ def common_ints(problem: Any, offsets: np.ndarray, activation: int) -> dict[str,
         "out_rs": s.out[0], "out_cs": s.out[1], "c_rs": s.c[0], "c_cs": s.c[1],
         "bias_step": s.bias, "bias_axis": BIAS_AXES[problem.bias], "has_c": int(problem.has_c),
         "a_size": size[problem.a_dtype], "b_size": size[problem.b_dtype], "out_size": size[problem.out_dtype],
-        "c_size": size[problem.out_dtype], "sum_size": DTYPES[problem.accumulate].itemsize,
+        "c_size": DTYPES[problem.c_dtype].itemsize, "sum_size": DTYPES[problem.accumulate].itemsize,
         "offsets": int(offsets.ctypes.data), "activation": activation,
     }  # fmt: skip

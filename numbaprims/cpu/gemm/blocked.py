@@ -22,7 +22,7 @@ from numbaprims.cpu.simd import (
 )
 
 P_K, P_WIDTH, P_WIDTH_STEP, P_K_STEP = (PACK.slot(name) for name in PACK.ints)
-M_ROWS, M_COLUMNS, M_K, M_FIRST, M_STEP, M_A, M_A_K, M_B = (MULTIPLY.slot(name) for name in MULTIPLY.ints)
+M_ROWS, M_COLUMNS, M_K, M_FIRST, M_STEP, M_A, M_A_K, M_B, M_SHIFT = (MULTIPLY.slot(name) for name in MULTIPLY.ints)
 F_ALPHA = FINISH.slot("alpha")
 F_INTS = FINISH.slot("columns")
 
@@ -41,6 +41,12 @@ def pack(kernel, panels, source, k, width, width_step, k_step, lo, hi):  # type:
 
 
 @helper
+def shift_of(args):  # type: ignore[no-untyped-def]
+    """What the sums of B's columns are multiplied by and added: a is packed with `flip` added, its zero point p0."""
+    return -(args.flip + int(args.p0))
+
+
+@helper
 def multiply(args, a, b, total, step, rows, columns, k, first):  # type: ignore[no-untyped-def]
     """Run the multiply kernel on a packed block of A and one of B."""
     block = stack_words(80)
@@ -52,6 +58,8 @@ def multiply(args, a, b, total, step, rows, columns, k, first):  # type: ignore[
     store_word(block, M_K, k)
     store_word(block, M_FIRST, first)
     store_word(block, M_STEP, step)
+    if args.k_group >= 4:
+        store_word(block, M_SHIFT, shift_of(args))
     call_range(args.multiply, block, 0, 0, (columns + args.nr - 1) // args.nr)
 
 
@@ -63,6 +71,7 @@ def finish(args, out, total, step, c, i, j, rows, columns):  # type: ignore[no-u
     store_word(block, 1, total)
     store_word(block, 2, c)
     store_word(block, 3, address_of(args.bias))
+    store_word(block, 4, address_of(args.factors))
     store_word(block, F_ALPHA, float_bits(args.alpha))
     store_word(block, F_ALPHA + 1, float_bits(args.beta))
     store_word(block, F_ALPHA + 2, float_bits(args.p0))
@@ -250,6 +259,8 @@ def make_direct_driver() -> RangeKernel:
             store_word(block_args, M_A, args.a_rs)
             store_word(block_args, M_A_K, args.a_cs)
             store_word(block_args, M_B, args.nr if args.pack_b else args.b_rs)
+            if args.k_group >= 4:
+                store_word(block_args, M_SHIFT, shift_of(args))
             for p0 in range(0, args.k, args.kc):
                 k = min(args.kc, args.k - p0)
                 source = a + args.a_size * p0 * args.a_cs

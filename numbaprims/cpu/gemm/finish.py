@@ -1,4 +1,4 @@
-"""The end of a product: alpha, beta and C, bias, activation, and the way into out's type.
+"""The end of a product: alpha, beta and C, bias, activation or requantisation, and the way into out's type.
 
 The activation is not compiled into each gemm kernel (28 kinds x 4 types x 3 widths would be 336 kernels): its range
 kernel is called by pointer, a row of a block at a time, while the row is in the caches.
@@ -22,7 +22,10 @@ from numbaprims.cpu.simd import (
     load_scalar,
     load_wide_first,
     load_wide_scalar,
+    maximum,
+    minimum,
     multiply_add,
+    round_even,
     scalar,
     splat,
     stack_array,
@@ -32,6 +35,8 @@ from numbaprims.cpu.simd import (
     store_narrow_scalar,
     store_scalar,
     store_word,
+    to_float,
+    to_int,
 )
 
 
@@ -68,6 +73,63 @@ def load_steps(p, start, step, count, W, acc):  # type: ignore[no-untyped-def]
     for r in range(count):
         store_scalar(room, r, load_wide_scalar(p, start + r * step))
     return load_first(room, 0, count, W)
+
+
+@helper
+def requantized(x, factor, zero, low, high):  # type: ignore[no-untyped-def]
+    """int32 sums as integers of 8 bits: to the nearest, halves to even."""
+    return to_int(minimum(maximum(round_even(to_float(x) * factor) + zero, low), high))
+
+
+@functools.cache
+def make_requantize(out_dtype: str, W: int) -> RangeKernel:
+    """Rows of a block of complete int32 sums: out = saturate(round((total + c + bias) factor) + zero point).
+
+    Factors are those of columns, or alpha where there are none; the zero point is beta.
+    """
+    types = FINISH.types(out=out_dtype, total="i32", c="i32", bias="i32", factors="f32")
+    LOW, HIGH = (0, 255) if out_dtype == "u8" else (-128, 127)
+
+    @range_kernel("gemm_requantize", types, spec=(out_dtype, W))
+    def gemm_requantize(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        n = args.columns
+        low, high = splat(scalar(LOW, "f32"), W), splat(scalar(HIGH, "f32"), W)
+        factor = splat(scalar(args.alpha, "f32"), W)
+        zero = splat(scalar(args.beta, "f32"), W)
+        each = address_of(args.factors) != 0
+        for r in range(lo, hi):
+            total = advance(args.total, r * args.total_step)
+            out = advance(args.out, r * args.out_rs)
+            for v in range(0, n, W):
+                left = min(n - v, W)
+                x = load_first(total, v, left, W)
+                if args.has_c:
+                    x = x + load_steps(args.c, r * args.c_rs + v * args.c_cs, args.c_cs, left, W, "i32")
+                if args.bias_axis == 1:
+                    at = (args.j + v) * args.bias_step
+                    if args.bias_step == 1:
+                        x = x + load_first(args.bias, at, left, W)
+                    else:
+                        x = x + load_steps(args.bias, at, args.bias_step, left, W, "i32")
+                if each:
+                    factor = load_first(args.factors, args.j + v, left, W)
+                y = requantized(x, factor, zero, low, high)
+                if args.out_cs == 1:
+                    store_narrow_first(out, v, left, y)
+                else:
+                    store_first(total, v, left, y)
+            if args.out_cs != 1:
+                for v in range(n):
+                    store_narrow_scalar(out, v * args.out_cs, load_scalar(total, v))
+
+    return gemm_requantize
+
+
+def finish_kernel(problem: Any, bias: str, W: int) -> RangeKernel:
+    """What ends a problem's sums."""
+    if problem.requantized:
+        return make_requantize(problem.out_dtype, W)
+    return make_finish(problem.accumulate, problem.out_dtype, bias, W)
 
 
 @functools.cache

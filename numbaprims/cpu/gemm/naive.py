@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
+    address_of,
     advance,
     load_scalar,
     load_wide_scalar,
@@ -26,7 +29,10 @@ from numbaprims.cpu.solver import Config, Solver
 @functools.cache
 def make_naive(a: str, b: str, out: str, bias: str, acc: str) -> RangeKernel:
     """Kernel over the rows of all products."""
-    types = ARGS.types(out=out, a=a, b=b, c=out, bias=bias)
+    c = "i32" if acc == "i32" else out
+    types = ARGS.types(out=out, a=a, b=b, c=c, bias=bias, factors="f32")
+    requantized, integers = acc == "i32" and out != acc, acc == "i32"
+    LOW, HIGH = (0, 255) if out == "u8" else (-128, 127)
 
     @range_kernel("gemm_naive", types, spec=(a, b, out, bias, acc))
     def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -42,11 +48,14 @@ def make_naive(a: str, b: str, out: str, bias: str, acc: str) -> RangeKernel:
                 total = scalar(0, acc)
                 for p in range(args.k):
                     x = load_wide_scalar(a, p * args.a_cs)
+                    if integers:
+                        x = scalar(x - int(args.p0), acc)
                     total = scalar(total + x * load_wide_scalar(b, p * args.b_rs + j * args.b_cs), acc)
-                total = scalar(total * scalar(args.alpha, acc), acc)
+                if not requantized:
+                    total = scalar(total * scalar(args.alpha, acc), acc)
                 if args.has_c:
-                    term = load_wide_scalar(c, j * args.c_cs) * scalar(args.beta, acc)
-                    total = scalar(total + term, acc)
+                    term = load_wide_scalar(c, j * args.c_cs)
+                    total = scalar(total + (term if requantized else term * scalar(args.beta, acc)), acc)
                 if args.bias_axis == 1:
                     total = scalar(total + load_wide_scalar(args.bias, j * args.bias_step), acc)
                 elif args.bias_axis == 2:
@@ -55,6 +64,12 @@ def make_naive(a: str, b: str, out: str, bias: str, acc: str) -> RangeKernel:
                     store_scalar(room, 0, total)
                     activate_in_place(args, room, 1)
                     total = load_scalar(room, 0)
+                if requantized:
+                    factor = scalar(args.alpha, "f32")
+                    if address_of(args.factors) != 0:
+                        factor = load_scalar(args.factors, j)
+                    y = np.rint(scalar(total, "f32") * factor) + scalar(args.beta, "f32")
+                    total = scalar(min(max(y, LOW), HIGH), acc)
                 store_narrow_scalar(out, j * args.out_cs, total)
 
     return naive

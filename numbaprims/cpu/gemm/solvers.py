@@ -10,7 +10,7 @@ import numpy as np
 from numbaprims.cpu.gemm import blocked, cost
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
-from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.gemm.finish import activation_address, finish_kernel, make_finish
 from numbaprims.cpu.gemm.long import in_parts, is_long
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
 from numbaprims.cpu.gemm.pack import make_pack
@@ -93,12 +93,13 @@ class Panels(Solver):
         return None
 
     def panels(self, problem: Any, target: Any) -> tuple[int, int, int]:
-        """(bytes of an element of packed panels, elements of k that one instruction takes, such groups added)."""
+        """(bytes of an element of packed panels, elements of k that one instruction takes, and that are added to k in B
+        for the sums of its columns)."""
         kind = dot_kind(problem, target)
         if kind is None:
             return DTYPES[problem.accumulate].itemsize, 1, 0
         group = 2 if kind == "bf16" else 4
-        return 4 // group, group, group if problem.a_dtype == "i8" else 0
+        return 4 // group, group, group if kind == "u8s8" else 0
 
     def _blocks(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
         """Sizes of blocks, and the bytes of packed ones."""
@@ -122,7 +123,7 @@ class Panels(Solver):
         in_out = keeps_sums_in_out(problem)
         finish = 0
         if problem.ends or not in_out:
-            finish = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
+            finish = finish_kernel(problem, bias_dtype(problem), W).address
         size, group, extra = self.panels(problem, target)
         return (
             common_ints(problem, offsets, activation_address(problem, target))
@@ -141,13 +142,14 @@ class Panels(Solver):
                 "multiply": make_multiply(acc, MR, NV, W).address,
             }
         group = self.panels(problem, target)[1]
-        signed = problem.a_dtype == "i8"
+        signed, exact = problem.a_dtype == "i8", kind == "u8s8"
         feature = dot_feature("u8s8", W)
         flip = SIGN_BITS if signed else 0
         return {
+            "flip": 128 if signed else 0,
             "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
-            "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, signed, feature).address,
-            "multiply": make_multiply_vnni(kind, MR, NV, W, group, signed).address,
+            "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, exact, feature).address,
+            "multiply": make_multiply_vnni(kind, MR, NV, W, group, exact).address,
         }
 
 

@@ -20,6 +20,7 @@ from numbaprims.cpu.gemm.amx import (
     PORTABLE,
     REACHED,
     WORDS,
+    add_sums,
     by_tiles,
     by_vectors_bf16,
     by_vectors_bytes,
@@ -37,12 +38,8 @@ from numbaprims.cpu.simd import (
     cast_pointer,
     dot_feature,
     lanes,
-    load,
     load_first,
     load_word,
-    scalar,
-    splat,
-    store,
     store_first,
     zeros,
 )
@@ -107,13 +104,8 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
         if tiles:
             amx_close()
         if not floats and args.shift != 0:
-            # the zero point of the input, by the sums of the weights
             sums = cast_pointer(advance(args.b, steps * BLOCK), acc)
-            factor = splat(scalar(args.shift, acc), W)
-            for i in range(args.pixels):
-                for v in range(0, EDGE, W):
-                    total = advance(args.total, i * EDGE + v)
-                    store(total, 0, load(total, 0, W) + load(sums, v, W) * factor)
+            add_sums(args.total, EDGE, sums, args.shift, args.pixels, W)
 
     return conv_tiles_multiply
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.gemm.finish import load_steps
+from numbaprims.cpu.gemm.finish import load_steps, requantized
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
@@ -24,8 +24,6 @@ from numbaprims.cpu.simd import (
     load_scalar,
     load_words,
     maximum,
-    minimum,
-    round_even,
     scalar,
     splat,
     stack_tile,
@@ -40,8 +38,6 @@ from numbaprims.cpu.simd import (
     tile_scale,
     tile_store,
     tile_zeros,
-    to_float,
-    to_int,
     transpose,
     zeros,
 )
@@ -257,8 +253,7 @@ def make_requantize(out: str, W: int) -> RangeKernel:
                         x = x + splat(load_scalar(args.bias, row * args.bias_step), W)
                 if args.relu:
                     x = maximum(x, none)
-                scaled = round_even(to_float(x) * factor)
-                whole = to_int(minimum(maximum(scaled + zero, low), high))
+                whole = requantized(x, factor, zero, low, high)
                 if args.out_cs == 1:
                     store_narrow_first(args.out, r * args.out_rs + v, left, whole)
                 else:

@@ -362,6 +362,7 @@ def tile_reduce_store(typingctx, p, row_step, rows, column_step, columns, tile, 
     if literal is None:
         return None
     height, width = literal
+    integers = tile.dtype.elem == "i32"
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer, row_step_v, rows_v, column_step_v, columns_v, tile_value = args[:6]
@@ -381,7 +382,7 @@ def tile_reduce_store(typingctx, p, row_step, rows, column_step, columns, tile, 
                         )
                         for at in (0, n)
                     )
-                    value = builder.fadd(low, high)
+                    value = (builder.add if integers else builder.fadd)(low, high)
                 with builder.if_then(inside):
                     index = builder.add(
                         builder.mul(number(i), row_step_v),
