@@ -10,7 +10,7 @@ looked up again when the first record is made.
 
 There are two drivers.  One takes a result and up to two operands as arguments.  The other takes a tuple of results and
 one of operands, however many, None among them; where a record fits whose program it cannot run, because that needs
-scratch memory or may take several threads, it says which, and the caller has found its launcher by one comparison.
+more scratch memory than a stack has or may take several threads, it says which, and the caller has found its launcher by one comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import compile_entry
-from numbaprims.cpu.program_words import ALONE, FURTHER
+from numbaprims.cpu.program_words import ALONE, FURTHER, SCRATCH
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range, float_bits, load_word, stack_words, store_word
 from numbaprims.cpu.simd.objects import OBJECT, object_address
 
@@ -44,6 +44,8 @@ _SIZE_AT = 2
 
 #: Arrays of the driver that takes them as arguments, and of the one that takes tuples.
 FEW_ARRAYS, MOST_ARRAYS = 3, 7 + MOST_FURTHER
+#: Words of scratch memory on the stack: programs that need no more are run here, 2 us sooner than by their launchers.
+STACK_WORDS = 2560
 #: Records of a table; the oldest go first.
 MOST_RECORDS = 16
 
@@ -147,6 +149,7 @@ def _launch(table, handles, least, most, f0, f1, f2, data_word):  # type: ignore
             if program == 0:
                 return 2 + index
             store_word(call, C_PROGRAM, program)
+            store_word(words, SCRATCH, stack_words(STACK_WORDS))
             store_word(words, FLOAT_SLOT, float_bits(f0))
             store_word(words, FLOAT_SLOT + 1, float_bits(f1))
             store_word(words, FLOAT_SLOT + 2, float_bits(f2))
@@ -225,7 +228,7 @@ def make_record(
     if program is None or not 1 < len(operands) <= (MOST_ARRAYS if any_program else FEW_ARRAYS) or not _readable():
         return None
     alone = program.most_workers == 1 or threads.default_threads() == 1
-    runs = alone and not program.shared and not program.worker
+    runs = alone and program.shared + program.worker <= 8 * STACK_WORDS
     if not runs and not any_program:
         return None
     words = [program.address if runs else 0, len(operands)]
