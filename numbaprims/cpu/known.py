@@ -9,8 +9,8 @@ What it reads of an array object is what NumPy's own macros read: it has been th
 looked up again when the first record is made.
 
 There are two drivers.  One takes a result and up to two operands as arguments.  The other takes a tuple of results and
-one of operands, however many, None among them; where a record fits whose program it cannot run, because that needs
-more scratch memory than a stack has or may take several threads, it says which, and the caller has found its launcher by one comparison.
+one of operands, however many, None among them; where a record fits whose program it cannot run, because that needs much
+scratch memory or may take several threads, it says which, and the caller has found its launcher by one comparison.
 """
 
 from __future__ import annotations
