@@ -114,7 +114,7 @@ class Program:
     parallel: bool = True
     keep: tuple[Any, ...] = ()
     rows: tuple[int, ...] = ()
-    """Where tiles of the only phase are rows that touch nothing of each other: of each array the bytes from row to row."""
+    """Where tiles of the only phase are rows apart from each other: of each array the bytes from row to row."""
 
     @classmethod
     def of(
