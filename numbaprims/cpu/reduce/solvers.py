@@ -26,6 +26,7 @@ from numbaprims.cpu.reduce.variant import (
     Variant,
     kept_of,
     plan_of,
+    row_steps,
     waits_in,
 )
 from numbaprims.cpu.simd import lanes
@@ -261,12 +262,8 @@ class _Reduce(Solver):
         block = Block(ARGS, {"plan": plan.ctypes.data}, binds)
         return Program(
             (Run(tuple(made), (block,)),), shared=scratch.shared, worker=scratch.worker,
-            parallel=work > WORTH * target.rates.wake, keep=(plan,), rows=self.row_steps(problem),
+            parallel=work > WORTH * target.rates.wake, keep=(plan,), rows=row_steps(problem, phases[0][0]),
         )  # fmt: skip
-
-    def row_steps(self, problem: Any) -> tuple[int, ...]:
-        """Of each array the bytes from row to row, where a row is a tile and all lie one step apart."""
-        return ()
 
 
 def _dtype(array: Any) -> str:
@@ -288,12 +285,6 @@ class Rows(_Reduce):
         if graph_of(problem.formula).kept(DEAR) and problem.n > 1 << 24:
             return "what it keeps of a row between the passes takes more than 64 MB"
         return super().why_not(problem, target)
-
-    def row_steps(self, problem: Any) -> tuple[int, ...]:
-        if len(problem.kept) > 1 or graph_of(problem.formula).columns:
-            return ()
-        arrays = zip(problem.arrays, problem.strides, strict=True)
-        return tuple(kept[0] * DTYPES[each.dtype].itemsize for each, (kept, _) in arrays)
 
     def registers(self, problem: Any, W: int) -> int:
         needed = -(-problem.n // W)
