@@ -6,8 +6,9 @@ from contract import CALLS, made
 from helpers import assert_close, has_module
 
 import numbaprims
-from numbaprims.cpu import target
-from numbaprims.dispatch import call, examples
+from numbaprims.cpu import joined, target
+from numbaprims.dispatch import call, examples, find
+from numbaprims.ops import norm
 from numbaprims.ops._norm_problem import STEPS
 from numbaprims.stems import PUBLIC
 
@@ -114,6 +115,47 @@ def test_the_gradient_of_rows_is_one_launch_and_small_ones():
     assert problem.bytes_moved() < 1.2 * 3 * x.nbytes
     image = np.ones((2, 8, 5, 6), np.float32)
     assert numbaprims.explain("group_norm", image, 4, image[0, :, 0, 0].copy()).problem.formula.startswith("whole")
+
+
+@pytest.mark.parametrize("shape, groups", [((1, 32, 7, 7), 8), ((3, 16, 40, 40), 8), ((2, 64, 5), 16), ((2, 6, 9), 2)])
+@pytest.mark.parametrize("lies", ["plain", "gaps", "turned"])
+def test_gradients_of_groups_are_one_program(shape, groups, lies):
+    """Of what lies in one piece phases take turns; the bits are those of its launches one by one."""
+    rng = np.random.default_rng(4)
+    dy, x = (rng.standard_normal(shape, np.float32) for _ in range(2))
+    weight = rng.random(shape[1], np.float32)
+    saved = numbaprims.group_norm_train(x, groups, weight)[1:]
+    if lies == "gaps":
+        x = np.concatenate([x, x], -1)[..., : shape[-1]]
+    if lies == "turned":
+        x = x.swapaxes(0, 1).copy().swapaxes(0, 1)
+    given = dy, x, weight, *saved, None
+    want = norm._group_backward(given, (groups, "NCHW", ""), None)
+    call.forget()
+    for threads in (1, 2):
+        with numbaprims.config(threads=threads):
+            for _ in range(4):  # each has another way to its program
+                for have, each in zip(numbaprims.group_norm_backward(dy, x, groups, *given[2:5]), want, strict=True):
+                    np.testing.assert_array_equal(have, each)
+    (bound,) = norm._GROUP_BACKWARD._launchers._bound.values()
+    turns = groups * shape[0] >= joined.FEWEST and (lies != "turned" or shape[0] == 1)
+    assert ("interleaved" in str(bound.launch.program)) == turns
+    over = x.copy()
+    assert numbaprims.group_norm_backward(dy, over, groups, *given[2:5], out=over)[0] is over
+    np.testing.assert_allclose(over, want[0], rtol=1e-5, atol=1e-5)  # rows with gaps are summed up otherwise
+
+
+def test_settings_under_which_launches_are_not_joined(monkeypatch):
+    measured = []
+    monkeypatch.setattr(find, "before_call", lambda problem, device: measured.append(problem.formula))
+    x = np.random.default_rng(5).standard_normal((4, 70), np.float32)
+    saved = numbaprims.layer_norm_train(x, x[0])[1:]
+    want = numbaprims.layer_norm_backward(x, x, x[0], *saved)
+    for words in ({"find_mode": "normal"}, {"verbose": 1}, {"device": "reference"}):
+        with numbaprims.config(**words):
+            for have, each in zip(numbaprims.layer_norm_backward(x, x, x[0], *saved), want, strict=True):
+                np.testing.assert_allclose(have, each, rtol=1e-4, atol=1e-4)
+    assert measured == ["layer_norm_gradient/weight", "sample_sums/by_bias/weight"]
 
 
 def test_a_residual_is_added_before_it_is_rounded():

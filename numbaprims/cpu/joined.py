@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from numbaprims import settings
+from numbaprims.cpu import target
 from numbaprims.cpu.call_entry import ALIGN
 from numbaprims.cpu.drivers import MOST_FURTHER
+from numbaprims.cpu.interleave import MOST, in_turns
 from numbaprims.cpu.launch import make_launcher as make_launcher
 from numbaprims.cpu.program import ARRAYS, Bind, Part, Program, array as word_of, join, scratch
 from numbaprims.cpu.recording import Launch, Recording, extent, stand_in as stand_in
@@ -42,6 +45,12 @@ class _Memory:
         return scratch(self.offset + address - self.low)
 
 
+#: A launch's program, and of its arrays each and what it lies in.
+_Found = tuple[Program, Launch, list[tuple[np.ndarray, _Memory | None] | None]]
+#: Tiles of launches that take turns, at least: every worker should have some.
+FEWEST = 8
+
+
 def recorded(call: Callable[[], Any]) -> tuple[Any, Recording]:
     """What a function of public calls gives, and its launches, of which none has run."""
     recording = Recording()
@@ -58,7 +67,7 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
         return "not everything that is computed is a launch"
     memories = [_Memory(array, number, -1) for number, array in enumerate(arrays)]
     moving: dict[int, np.ndarray] = {}
-    found: list[tuple[Program, Launch, list[tuple[np.ndarray, _Memory | None] | None]]] = []
+    found: list[_Found] = []
     for at, launch in enumerate(recording.launches):
         if launch.program is None:
             return "a solver runs no program"
@@ -85,13 +94,70 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
     if len(arrays) + len(moving) > ARRAYS + MOST_FURTHER:
         return f"{len(arrays) + len(moving)} arrays are more than a program takes"
     numbers = {address: len(arrays) + k for k, address in enumerate(moving)}
+    teams = _teams(found)
     shared = _lay_out([memory for memory in memories if memory.number is None])
     parts = [
         Part(program, [place and _target(*place, numbers) for place in places], launch.floats)
         for program, launch, places in found
     ]
     kept = [place[0] for *_, places in found for place in places if place and place[1] is None]
-    return Joined(join(parts, shared=shared, keep=tuple(kept)), tuple(moving.values()))
+    program = join(parts, shared=shared, keep=tuple(kept))
+    runs = list(program.runs)
+    for at, count in reversed(teams):
+        # each launch before it may have several runs
+        place = sum(len(each.runs) for each, *_ in found[:at])
+        own = found[at : at + count]
+        runs[place : place + count] = [in_turns(runs[place : place + count], *_tiles(own))]
+    return Joined(dataclasses.replace(program, runs=tuple(runs)), tuple(moving.values()))
+
+
+def _teams(found: Sequence[_Found]) -> list[tuple[int, int]]:
+    """Launches that take turns over the same rows: (the first, how many) of each such range."""
+    teams, at = [], 0
+    while at < len(found):
+        count = 1
+        while at + count < len(found) and _in_turns(found[at : at + count + 1]):
+            count += 1
+        if count > 1:
+            teams.append((at, count))
+            for *_, places in found[at : at + count]:
+                for _, memory in filter(None, places):
+                    if memory is not None:
+                        memory.first, memory.last = min(memory.first, at), max(memory.last, at + count - 1)
+        at += count
+    return teams
+
+
+def _in_turns(found: Sequence[_Found]) -> bool:
+    """Whether launches may take turns: what one of them writes and another touches belongs to the same rows of both."""
+    if len(found) > MOST or not all(program.rows and not program.shared for program, *_ in found):
+        return False
+    rows = [program.runs[0].phases[0].tiles for program, *_ in found]
+    tiles, _ = _tiles(found)
+    if tiles < FEWEST or any(each % tiles for each in rows):
+        return False
+    if len({program.worker for program, *_ in found} - {0}) > 1:
+        return False
+    touched: dict[int, tuple[int, int, bool, bool]] = {}
+    for count, (program, launch, places) in zip(rows, found, strict=True):
+        for number, (place, step) in enumerate(zip(places, program.rows, strict=False)):
+            if place is None or place[1] is None:
+                continue
+            array, memory = place
+            where, size, even, written = touched.setdefault(id(memory), (array.ctypes.data, array.nbytes, True, False))
+            even &= array.flags.c_contiguous and (array.ctypes.data, array.nbytes) == (where, count * step) == (
+                where,
+                size,
+            )
+            touched[id(memory)] = where, size, even, written or number in launch.outputs
+    return all(even or not written for *_, even, written in touched.values())
+
+
+def _tiles(found: Sequence[_Found]) -> tuple[int, int]:
+    """(tiles that launches have in common, how many of them take a quarter of the second-level cache)."""
+    tiles = min(program.runs[0].phases[0].tiles for program, *_ in found)
+    arrays = {array.ctypes.data: array.nbytes for *_, places in found for array, _ in filter(None, places)}
+    return tiles, max(1, target.current().l2 * tiles // (4 * sum(arrays.values())))
 
 
 def _target(array: np.ndarray, memory: _Memory | None, numbers: dict[int, int]) -> Bind | int:

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from numbaprims import arrays, settings
-from numbaprims.dispatch import registry
+from numbaprims.dispatch.joining import Entered, Whole, whole
 from numbaprims.dispatch.launchers import remember
 
 #: Kinds of arrays that a plan keeps programs for.
 _KINDS = 16
-Entered = tuple[Any, str, arrays.Library]
-
-
-class Kind(NamedTuple):
-    """What runs for arrays that lie in one way; without a launcher the calls do, one after another."""
-
-    launch: Any = None
-    constants: tuple[np.ndarray, ...] = ()
-    results: tuple[tuple[Any, str], ...] = ()
-    """Of each result an array that lies as it does, and its dtype."""
 
 
 class JoinedCalls:
@@ -34,7 +23,7 @@ class JoinedCalls:
 
     def __init__(self, apart: Callable[[Any, Any, Sequence[Any]], Any]) -> None:
         self._apart = apart
-        self._kinds: dict[Any, Kind] = {}
+        self._kinds: dict[Any, Whole] = {}
         self.why = ""
         """Why the latest kind is not joined; empty where it is."""
         remember(self)
@@ -79,28 +68,8 @@ class JoinedCalls:
             kind.launch(*operands[:7])
         return results[0] if len(results) == 1 else tuple(results)
 
-    def made(self, given: Sequence[Entered], target: Entered | None = None) -> Kind:
+    def made(self, given: Sequence[Entered], target: Entered | None = None) -> Whole:
         """What runs for x and what is added, and for an `out`."""
-        library = given[0][2]
-        cpu = registry.split(registry.device_of(library))[0] == "cpu" and settings.current().device != "reference"
-        if not cpu or not all(storage.size for storage, *_ in given):
-            return Kind()
-        joining = registry.joining()
-
-        def beside(each: Entered) -> tuple[Any, Any]:
-            """Memory that lies as an array does, and an array of the library over it."""
-            storage = joining.stand_in(each[0].shape, each[0].strides, each[0].dtype)
-            return storage, library.wrap(storage, each[1])
-
-        inputs, (x, *more) = zip(*map(beside, given), strict=True)
-        out = None if target is None else beside(target)[1]
-        value, recording = joining.recorded(lambda: self._apart(x, out, more))
-        results = [arrays.enter(each, "y") for each in (value if isinstance(value, tuple) else (value,))]
-        of_call = [*(storage for storage, *_ in results), *inputs]
-        found = joining.joined(recording, of_call, len(results))
-        recording.launches.clear()  # plans keep their launchers, and those the recording
-        self.why = found if isinstance(found, str) else ""
-        if self.why:
-            return Kind()
-        templates = tuple((as_strided(np.empty(1, y.dtype), y.shape, y.strides), dtype) for y, dtype, _ in results)
-        return Kind(joining.make_launcher(found.program), found.constants, templates)
+        found = whole(lambda each, out: self._apart(each[0], out, each[1:]), given, target)
+        self.why = found.why
+        return found

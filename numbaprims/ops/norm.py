@@ -13,7 +13,7 @@ from numbaprims.ops._ending import ending_of
 from numbaprims.ops._norm_backward import backward, in_rows
 from numbaprims.ops._norm_problem import STEPS, NormProblem as NormProblem, example_call
 from numbaprims.ops.gemv import scalar
-from numbaprims.ops.primitive import problems
+from numbaprims.ops.primitive import Joined, problems
 from numbaprims.shapes import channels_last
 
 _FORWARD = """
@@ -292,13 +292,27 @@ def instance_norm_backward(
         Ulyanov, Vedaldi and Lempitsky, Instance normalization, 2016.
     """
     ending = ending_of(activation)
-    arrays = dy, x, saved_mean, saved_inv_std, weight, bias if ending else None, None
-    dx, by_weight, by_bias = STEPS["instance_norm_backward"](arrays, layout, ending=ending, out=out)
-    return dx, *_summed(by_weight, by_bias, weight)
+    arrays = dy, x, weight, saved_mean, saved_inv_std, bias if ending else None
+    return _gradients(weight, _INSTANCE_BACKWARD(arrays, (layout, ending), (), out))
 
 
-def _summed(by_weight: Any, by_bias: Any, weight: Any) -> Any:
-    return (None, None) if weight is None else STEPS["sample_sums"]((by_weight, by_bias, weight))
+def _gradients(weight: Any, found: Any) -> tuple[Any, Any, Any]:
+    return (found, None, None) if weight is None else found
+
+
+def _summed(dx: Any, by_weight: Any, by_bias: Any, weight: Any) -> Any:
+    return dx if weight is None else (dx, *STEPS["sample_sums"]((by_weight, by_bias, weight)))
+
+
+def _instance_backward(given: Any, options: Any, out: Any) -> Any:
+    (dy, x, weight, mean, inv_std, bias), (layout, ending) = given, options
+    found = STEPS["instance_norm_backward"]((dy, x, mean, inv_std, weight, bias, None), layout, ending=ending, out=out)
+    dx, by_weight, by_bias = found
+    return _summed(dx, by_weight, by_bias, weight)
+
+
+_GRADIENT_READS = "dy", "x", "weight", "saved_mean", "saved_inv_std", "bias"
+_INSTANCE_BACKWARD = Joined("instance_norm_backward", _GRADIENT_READS, _instance_backward)
 
 
 # ---------------------------------------------------------------- of groups of channels
@@ -419,23 +433,29 @@ def group_norm_backward(
     References:
         Wu and He, Group normalization, 2018.
     """
+    ending = ending_of(activation)
+    arrays = dy, x, weight, saved_mean, saved_inv_std, bias if ending else None
+    return _gradients(weight, _GROUP_BACKWARD(arrays, (groups, layout, ending), (), out))
+
+
+def _group_backward(given: Any, options: Any, out: Any) -> Any:
+    (dy, x, weight, mean, inv_std, bias), (groups, layout, ending) = given, options
     channels, last = _channels(x, layout)
     if groups == channels:
-        return instance_norm_backward(
-            dy, x, weight, saved_mean, saved_inv_std, bias, layout=layout, activation=activation, out=out
-        )
-    ending = ending_of(activation)
-    bias = bias if ending else None
-    _check_apart(out, weight=weight, saved_mean=saved_mean, saved_inv_std=saved_inv_std, bias=bias)
-    centre, factor = STEPS["group_spread"]((saved_mean, saved_inv_std, weight), groups, channels)
+        return _instance_backward(given, (layout, ending), out)
+    _check_apart(out, weight=weight, saved_mean=mean, saved_inv_std=inv_std, bias=bias)
+    centre, factor = STEPS["group_spread"]((mean, inv_std, weight), groups, channels)
     by_x, total = STEPS["group_sums"]((dy, x, centre, factor, bias, weight), layout, groups, ending=ending)
     positions = float(math.prod(x.shape) // max(1, x.shape[0] * channels))
-    arrays = (by_x, total, factor, saved_inv_std)
-    slope, shift, by_weight = STEPS["group_gradients"](arrays, groups, channels, numbers=(positions,))
-    dx = STEPS[_by_pixels("backward", x, last)](
-        (dy, x, centre, factor, slope, shift, bias), layout, ending=ending, out=out
+    slope, shift, by_weight = STEPS["group_gradients"](
+        (by_x, total, factor, inv_std), groups, channels, numbers=(positions,)
     )
-    return dx, *_summed(by_weight, total, weight)
+    step = STEPS[_by_pixels("backward", x, last)]
+    dx = step((dy, x, centre, factor, slope, shift, bias), layout, ending=ending, out=out)
+    return _summed(dx, by_weight, total, weight)
+
+
+_GROUP_BACKWARD = Joined("group_norm_backward", _GRADIENT_READS, _group_backward)
 
 
 PROBLEMS = problems(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from numbaprims import arrays, settings
-from numbaprims.dispatch import call, registry
+from numbaprims.dispatch import call, joining, registry
 from numbaprims.dispatch.choose import Posed, Trial
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.dispatch.problem import Problem
@@ -148,6 +148,8 @@ class Primitive:
         bound = self._launchers.get(key)
         if bound is None:
             bound = self._bind(given, storages, kinds, options, out, key)
+        if bound.extra is None:
+            return self._apart(given, options, out)
         pose, library = bound.extra, kinds[0][3]
         results: list[Any] = []
         made: list[Any] = []
@@ -173,6 +175,10 @@ class Primitive:
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---------------------------------------------------------------- the parts of a call
+
+    def _apart(self, given: Sequence[Any], options: tuple[Any, ...], out: Any) -> Any:
+        """By other public calls (`Joined`)."""
+        raise AssertionError(self.name)
 
     def _checked(
         self, given: Any, storages: list[Any], kinds: list[Any], options: Any, numbers: tuple[float, ...] = ()
@@ -271,6 +277,64 @@ class Primitive:
         ):
             if storage.size:
                 _write(storage, from_float64(value, result.dtype))
+
+
+class Joined(Primitive):
+    """A public function of several launches: ``joined(arrays, options, (), out)`` gives what
+    ``apart(arrays, options, out)`` gives, by one program for each kind of arrays on the host.
+
+    `apart` gives an array or a tuple of them, the first of which is `out` where that is given.
+    """
+
+    def __init__(self, name: str, inputs: tuple[str, ...], apart: Callable[..., Any]) -> None:
+        super().__init__(name, inputs, _unposed, _unposed)
+        self._steps = apart
+
+    def _apart(self, given: Sequence[Any], options: tuple[Any, ...], out: Any) -> Any:
+        return self._steps(given, options, out)
+
+    def _unknown(self, given: tuple[Any, ...], options: tuple[Any, ...], numbers: tuple[float, ...], out: Any) -> Any:
+        state = _current()
+        if state.verbose or state.trial is not None or state.device not in (None, "cpu"):
+            return self._apart(given, options, out)
+        return super()._unknown(given, options, numbers, out)
+
+    def _bind(
+        self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any, key: Any
+    ) -> call.Bound:
+        """Without `extra` for arrays that launches are not joined for."""
+        library, there = kinds[0][3], [x for x in storages if x is not None]
+        target = None if out is None else _enter(out, "out")
+        pose, launch = None, None
+        apart = target is not None and (
+            target[2] is not library or any(np.may_share_memory(target[0], x) for x in there)
+        )
+        if not apart and all(kind is None or kind[3] is library for kind in kinds):
+            if _current().find_mode != "fast":
+                self._apart(given, options, out)  # which measures
+            entered = [None if x is None else (x, kind[0], library) for x, kind in zip(storages, kinds, strict=True)]
+            found = joining.whole(lambda each, out: self._apart(each, options, out), entered, target)
+            results = [_result_like(x, dtype, storages) for x, dtype in found.results]
+            if target is not None and results:
+                results[0] = Result(target[0].shape, found.results[0][1])
+            if found.launch is not None and not found.constants and None not in results:
+                pose, launch = Pose(tuple(results), None), found.launch  # type: ignore[arg-type]
+                pose = pose._replace(order=_order(pose, storages))
+        return self._launchers.put(key, call.Bound(launch, None, None, {}, "", (), "", pose))  # type: ignore[arg-type]
+
+
+def _unposed(*given: Any) -> Any:
+    raise AssertionError("its steps pose problems")
+
+
+def _result_like(x: Any, dtype: str, storages: Sequence[Any]) -> Result | None:
+    """How a result is made that lies as x does; None where nothing made here does."""
+    if x.flags.c_contiguous:
+        return Result(x.shape, dtype)
+    for at, each in enumerate(storages):
+        if each is not None and each.shape == x.shape and np.empty_like(each, x.dtype).strides == x.strides:
+            return Result(x.shape, dtype, like=at)
+    return None
 
 
 def _order(pose: Pose, storages: Sequence[Any]) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from numbaprims.cpu.reduce.variant import (
     Variant,
     kept_of,
     plan_of,
+    row_steps,
     waits_in,
 )
 from numbaprims.cpu.simd import lanes
@@ -261,7 +262,7 @@ class _Reduce(Solver):
         block = Block(ARGS, {"plan": plan.ctypes.data}, binds)
         return Program(
             (Run(tuple(made), (block,)),), shared=scratch.shared, worker=scratch.worker,
-            parallel=work > WORTH * target.rates.wake, keep=(plan,),
+            parallel=work > WORTH * target.rates.wake, keep=(plan,), rows=row_steps(problem, phases[0][0]),
         )  # fmt: skip
 
 

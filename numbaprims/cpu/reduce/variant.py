@@ -191,3 +191,11 @@ def plan_of(problem: Any, cut: Cut, scratch: Scratch) -> np.ndarray:
     for kept, reduced in problem.strides:
         words += [*kept, *reduced]
     return np.array(words, np.int64)
+
+
+def row_steps(problem: Any, variant: Variant) -> tuple[int, ...]:
+    """Of each array the bytes from row to row, where each tile is one and all lie one step apart."""
+    if variant.role != "rows" or variant.lanes != "along" or len(problem.kept) > 1 or variant.graph.columns:
+        return ()
+    arrays = zip(problem.arrays, problem.strides, strict=True)
+    return tuple(kept[0] * DTYPES[each.dtype].itemsize for each, (kept, _) in arrays)

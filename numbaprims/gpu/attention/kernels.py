@@ -37,6 +37,17 @@ def start(steps, batch, head, row):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def place(index, rows, heads, share, keys, flags):  # type: ignore[no-untyped-def]
+    """(batch, head, head of k and v, row, how many keys it sees) of a row of q."""
+    head = I64(quotient(U64(index), U64(rows)))
+    row = index - head * rows
+    batch = I64(quotient(U64(head), U64(heads)))
+    head -= batch * heads
+    limit = min(keys, row + 1) if (flags & 1) != 0 else keys
+    return batch, head, I64(quotient(U64(head), U64(share))), row, limit
+
+
+@device_function
 def inner(x, at, step, y, there, y_step, count, zero, dtype):  # type: ignore[no-untyped-def]
     """The product of two rows."""
     total = zero
@@ -72,16 +83,9 @@ def make_forward(dtype: str, mask: str, wide: int) -> GpuKernel:
         never, zero = number(-float("inf")), number(0.0)
         index = I64(block_index()) * WARPS + I64(warp)
         if index < count:
-            head = I64(quotient(U64(index), U64(rows)))
-            row = index - head * rows
-            batch = I64(quotient(U64(head), U64(heads)))
-            head -= batch * heads
-            group = I64(quotient(U64(head), U64(share)))
+            batch, head, group, row, limit = place(index, rows, heads, share, keys, flags)
             q0, k0 = start(q_s, batch, head, row), start(k_s, batch, group, I64(0))
             v0, m0 = start(v_s, batch, group, I64(0)), start(mask_s, batch, head, row)
-            limit = keys
-            if (flags & 1) != 0:
-                limit = min(keys, row + 1)
             most, total = never, zero
             for i in range(wide):
                 sums[warp, lane + 32 * i] = zero
@@ -138,20 +142,13 @@ def make_queries(dtype: str, mask: str, wide: int) -> GpuKernel:
         never, zero = number(-float("inf")), number(0.0)
         index = I64(block_index()) * WARPS + I64(warp)
         if index < count:
-            head = I64(quotient(U64(index), U64(rows)))
-            row = index - head * rows
-            batch = I64(quotient(U64(head), U64(heads)))
-            head -= batch * heads
-            group = I64(quotient(U64(head), U64(share)))
+            batch, head, group, row, limit = place(index, rows, heads, share, keys, flags)
             q0, k0 = start(q_s, batch, head, row), start(k_s, batch, group, I64(0))
             v0, m0 = start(v_s, batch, group, I64(0)), start(mask_s, batch, head, row)
             d0 = start(dout_s, batch, head, row)
             delta = inner(dout, d0, dout_s[3], out, start(out_s, batch, head, row), out_s[3], values, zero, dtype)
             base = lse[index]
             base = zero if base == never else base
-            limit = keys
-            if (flags & 1) != 0:
-                limit = min(keys, row + 1)
             for i in range(wide):
                 sums[warp, lane + 32 * i] = zero
             first = I64(0)
