@@ -161,6 +161,26 @@ def test_transform_and_concat(rng, dtype):
             np.testing.assert_array_equal(numbaprims.concat(parts, axis), given)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "m, n", [(64, 100), (100, 64), (16, 17), (17, 16), (49, 530), (12, 30), (3, 1000), (1000, 3), (2, 77), (77, 2)]
+)
+def test_turned_wherever_lines_begin(rng, m, n, dtype):
+    """Blocks that begin with a line of the result take the end of a row and the beginning of the next."""
+    for start in (0, 1, 4, 7):
+        whole = np.full(2 * m * n + 64, 7, dtype)
+        y = whole[3 * start : 3 * start + 2 * m * n].reshape(2, n, m)
+        x = np.empty(2 * m * n + 64, dtype)[start : start + 2 * m * n].reshape(2, m, n)
+        x[...] = rng.integers(0, 200, x.shape)
+        numbaprims.transform(x, (0, 2, 1), out=y)
+        np.testing.assert_array_equal(y, x.transpose(0, 2, 1))
+        assert (whole[: 3 * start] == 7).all() and (whole[3 * start + 2 * m * n :] == 7).all()
+    apart = np.full((2, n, m + 5), 7, dtype)
+    numbaprims.transform(x, (0, 2, 1), out=apart[..., 2:-3])
+    np.testing.assert_array_equal(apart[..., 2:-3], x.transpose(0, 2, 1))
+    assert (apart[..., :2] == 7).all() and (apart[..., -3:] == 7).all()
+
+
 def test_refusals():
     a = np.ones((3, 4), np.float32)
     for call, error, match in (

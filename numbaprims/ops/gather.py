@@ -132,16 +132,15 @@ _embed_back = Primitive("embedding_backward", ("dy", "indices"), _pose_scatter, 
 
 def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, ...], size: int, out: Any) -> Any:
     """A call whose second result says whether all indices are in range."""
+    if settings.current().device not in (None, "cpu", "reference"):
+        _check_on_host(given[1], size)
     scattered = (
         out is not None and not (out if type(out) is np.ndarray else arrays.enter(out, "out")[0]).flags.c_contiguous
     )
     result, status = primitive(given, options, (), None if scattered else out)
     place = int(status[0]) if type(status) is np.ndarray else _place(status)
     if place >= 0:
-        storage = arrays.enter(given[1], "indices")[0]
-        at = np.unravel_index(place, storage.shape)
-        where, bad = tuple(map(int, at)), _element(given[1], at)
-        raise IndexError(f"indices{list(where)} is {bad}; of {size} elements the indices are {-size} to {size - 1}")
+        raise _out_of_range(given[1], place, size)
     if not scattered:
         return result
     storage, dtype, library = arrays.enter(result, "y")
@@ -149,6 +148,21 @@ def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, .
     named = [(arrays.enter(x, name)[0], name, False) for x, name in zip(given, primitive.inputs, strict=True)]
     arrays.check_overlap(target, named)
     return _copied(result, dtype, out)
+
+
+def _check_on_host(indices: Any, size: int) -> None:
+    """What a GPU is to do with arrays of the host: its result, of which nothing is known before, is copied over all."""
+    storage = arrays.enter(indices, "indices")[0]
+    if type(storage) is np.ndarray and storage.dtype.kind == "i" and size:
+        bad = (storage < -size) | (storage >= size)
+        if bad.any():
+            raise _out_of_range(indices, int(bad.argmax()), size)
+
+
+def _out_of_range(indices: Any, place: int, size: int) -> IndexError:
+    at = np.unravel_index(place, arrays.enter(indices, "indices")[0].shape)
+    where, bad = tuple(map(int, at)), _element(indices, at)
+    return IndexError(f"indices{list(where)} is {bad}; of {size} elements the indices are {-size} to {size - 1}")
 
 
 def _place(status: Any) -> int:

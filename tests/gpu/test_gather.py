@@ -53,3 +53,11 @@ def test_an_index_out_of_range(gpu):
     with pytest.raises(IndexError, match=r"indices\[700\] is 4; of 4 elements the indices are -4 to 3"):
         numbaprims.gather(x, to_device(indices), out=out)
     assert (out.to_host() == 7).all()
+    host = np.full((1000, 300), 7, np.float32)
+    with numbaprims.config(device="cuda"):
+        with pytest.raises(IndexError, match=r"indices\[700\] is 4; of 4 elements the indices are -4 to 3"):
+            numbaprims.gather(x.to_host(), indices, out=host)
+        assert (host == 7).all()
+        with pytest.raises(IndexError, match=r"indices\[700\] is 4"):
+            numbaprims.gather_backward(host, indices, 4, out=host[:4])
+        assert (host == 7).all()

@@ -6,7 +6,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from numbaprims.cpu.gather.indices import ARGS, make_one_hot, make_sort, make_sums, make_table, make_take
+from numbaprims.cpu.gather.indices import (
+    ARGS,
+    make_count,
+    make_offsets,
+    make_one_hot,
+    make_order,
+    make_sums,
+    make_table,
+    make_take,
+)
 from numbaprims.cpu.gather.kernels import GIVEN
 from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Fold, Rows, loops_of
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join
@@ -18,6 +27,10 @@ from numbaprims.ops._gather_problem import PadAxis
 
 #: Indices of a tile at least, and such tiles at most: every tile behind them looks at all of their flags.
 INDICES, MOST = 4096, STATUS - 1
+#: Of the sums of a band of rows, and how many bands of all tiles are counted where there are fewer indices.
+BAND_BYTES, MOST_COUNTS = 1 << 15, 1 << 16
+#: Indices that go into a row: from so many on those of a row are put together.
+MANY = 8
 
 
 def _tables(problem: IndexProblem, step: int, stored: bool = True) -> tuple[Run, dict[str, Any], int, int]:
@@ -86,7 +99,7 @@ class Gather(Rows):
 
 
 class Scatter(Rows):
-    """The gradient of a gather: indices sorted by counting, then the sum of each row's in their order."""
+    """The gradient of a gather: indices by bands of rows, then the sums of each band's in their order."""
 
     name = "scatter"
 
@@ -95,29 +108,43 @@ class Scatter(Rows):
 
     def seconds(self, problem: Any, target: Any) -> float:
         moved = problem.bytes_moved()
-        cycles = 10 * problem.count + 3 * problem.size + 10 * problem.outer * problem.size
-        cycles += problem.outer * problem.count * problem.inner * (6 if self.single else 0.2)
+        cycles = 12 * problem.count + problem.outer * problem.count * problem.inner * (6 if self.single else 0.2)
         return float(1.3 * moved / target.bandwidth(moved) + target.rates.cycles(cycles))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p: IndexProblem = problem
-        run, given, size, tiles = _tables(p, 1)
-        binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
-        binds |= {"starts": Bind(SCRATCH, size), "order": Bind(SCRATCH, size + 8 * (p.size + 2))}
-        shared = size + 8 * (p.size + 2 + p.count)
-        ints = {"count": p.count, "size": p.size, "tiles": tiles, "skip": p.skip, "mean": int(p.mean), "inner": p.inner}
-        sort = Run((Phase(make_sort(), 1, 1),), (Block(ARGS, ints, dict(binds)),))
-        row = max(1, p.inner * DTYPES[p.dtype].itemsize)
-        band = max(1, min(-(-TILE_BYTES // row), max(-(-p.size // TILES), -(-LEAST_BYTES // row)), p.size))
-        ints |= {"band": band, "bands": -(-p.size // band)}
+        tile = max(INDICES, -(-p.count // MOST))
+        tiles = max(1, -(-p.count // tile))
         acc = DTYPES[p.dtype].accumulate
-        kernel = make_sums(p.dtype, 1 if self.single else lanes(acc, target.vector_bytes))
-        binds |= {"out": array(0), "x": array(2)}
-        work = self.seconds(p, target)
-        tiles = p.outer * ints["bands"]
-        phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
-        parallel = work > WORTH * target.rates.wake
-        return Program((run, sort, Run((phase,), (Block(ARGS, ints, binds),))), shared=shared, parallel=parallel)
+        W = 1 if self.single else lanes(acc, target.vector_bytes)
+        direct, pitch = acc == p.dtype and p.inner % W == 0, -(-p.inner // W) * W
+        size = DTYPES[acc].itemsize
+        # bands that the first-level cache holds, some for every worker, of a row where many indices go into each; and
+        # not too many to count
+        shift = min(BAND_BYTES // (pitch * size) or 1, p.size // TILES or 1).bit_length() - 1
+        shift = 0 if p.count >= MANY * p.size else shift
+        while -(-p.size >> shift) * tiles > max(MOST_COUNTS, p.count):
+            shift += 1
+        bands = -(-p.size >> shift)
+        each = -(-((0 if direct else pitch * size << shift) + (8 << shift) * p.mean) // 64) * 64
+        shared = -(-8 * (bands * tiles + p.count) // 64) * 64
+        ints = {
+            "count": p.count, "size": p.size, "tile": tile, "tiles": tiles, "skip": p.skip, "mean": int(p.mean),
+            "inner": p.inner, "bands": bands, "shift": shift, "each": each // size,
+            "far": int(p.count * p.inner * DTYPES[p.dtype].itemsize > target.l2 // 2),
+        }  # fmt: skip
+        binds = {"out": array(0), "x": array(2), "indices": array(3), "flags": array(1, 8), "status": array(1)}
+        binds |= {"starts": Bind(SCRATCH), "order": Bind(SCRATCH, 8 * bands * tiles), "table": Bind(SCRATCH, shared)}
+        work, summed = self.seconds(p, target), p.outer * bands
+        grain = max(1, min(summed // 16, int(target.rates.wake * summed / work)))
+        phases = (
+            Phase(make_count(p.index), tiles, 1), Phase(make_offsets(), 1, 1), Phase(make_order(p.index), tiles, 1),
+            Phase(make_sums(p.dtype, W, direct), summed, grain),
+        )  # fmt: skip
+        return Program(
+            (Run(phases, (Block(ARGS, ints, binds),)),), shared=shared, worker=each,
+            parallel=work > WORTH * target.rates.wake,
+        )  # fmt: skip
 
 
 class OneHot(Rows):

@@ -14,7 +14,7 @@ from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import form_of, is_map, make_map
-from numbaprims.cpu.reduce.turn import inner_of, make_turn, plan_of as turn_plan
+from numbaprims.cpu.reduce.turn import inner_of, lanes_of, make_turn, make_weave, plan_of as turn_plan, woven
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     DEAR,
@@ -455,19 +455,20 @@ class Turn(_Reduce):
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         names = ("stream", "plain") if problem.bytes_moved() > target.l3 * PAST else ("plain", "stream")
         # narrow vectors are parts of a line, which leave the line past the caches more than once: 2.2 times as slow
-        narrow = DTYPES[problem.dtype].itemsize < 4
+        narrow = DTYPES[problem.dtype].itemsize < 4 or woven(problem)
         return tuple({"stores": name} for name in names if name == "plain" or not narrow)
 
     def seconds(self, problem: Any, target: Any) -> float:
         moved = problem.bytes_moved()
-        return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 2))
+        return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 4))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        size = DTYPES[problem.dtype].itemsize
-        W = target.vector_bytes // max(size, 4)
-        (plan, tiles), work = turn_plan(problem, W), self.seconds(problem, target)
+        size, past = DTYPES[problem.dtype].itemsize, config["stores"] == "stream"
+        K, W = woven(problem), lanes_of(problem, target.vector_bytes, size)
+        ahead = 4 * W if problem.bytes_moved() > target.l2 else 0
+        (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
-        phase = Phase(make_turn(size, W, config["stores"] == "stream"), tiles, chunk)
+        phase = Phase(make_weave(size, W, K) if K else make_turn(size, W, past), tiles, chunk)
         block = Block(POINTWISE, {"plan": plan.ctypes.data}, None)
         return Program((Run((phase,), (block,)),), parallel=work > WORTH * target.rates.wake, keep=(plan,))
 

@@ -1,7 +1,9 @@
-"""Copies whose source is contiguous along another dimension than the result: W x W are turned in registers.
+"""Copies whose source is contiguous along another dimension than the result: W x W elements are turned in registers.
 
-A tile is walked along the result's rows, W of them side by side, which leave by whole lines, past the caches where they
-are large.
+What decides is that a block's W columns leave by a store of a whole line each.  Where rows of the result lie one behind
+the other, blocks begin with a line of it, wherever the array begins: the last block of a row takes what is left of it
+and the beginning of the next row.  NCHW to NHWC, 64 x 112 x 112 float32 at 16 bytes from a line: 89 instead of 142 us
+(Zen 4; copying takes 70).
 """
 
 from __future__ import annotations
@@ -13,29 +15,38 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.simd import (
     advance,
-    load_wide_rows,
+    load_rows,
+    load_scalar,
+    load_turned,
     load_word,
     pointer_from_address,
     prefetch,
-    store_narrow_rows,
     store_rows,
+    store_scalar,
     stream_fence,
     stream_rows,
-    transpose,
+    unweave,
+    weave,
 )
+from numbaprims.cpu.simd.loops import unknown
 
 # Words of a plan: lengths of the source's innermost loop and of the result's, the result's stride along the first and
-# the source's along the second, elements of a tile of both; how many loops more there are, then of each its length and
+# the source's along the second, elements of a tile of both, blocks one below the other that are walked before the next
+# to the right, elements of a row that are asked for ahead; how many loops more there are, then of each its length and
 # the strides of both.
-A, B, OUT_A, IN_B, TILE_A, TILE_B, LOOPS, HEAD = range(8)
+A, B, OUT_A, IN_B, TILE_A, TILE_B, DOWN, AHEAD, LOOPS, HEAD = range(10)
 PLAN = ARGS.slot("plan")
 #: Vectors of a row of the source that a tile takes, and rows of it; of fewer rows it takes more, up to so many
 #: elements: no prefetch asks for the first of a tile.
 WIDE, LONG, TILE = 16, 512, 1 << 17
+#: Vectors of a long row: such rows are walked to their end, 2 W of them side by side, as prefetchers follow.
+RUN = 16
+#: Rows or columns that are woven into one, as the channels of an image.
+WOVEN = (2, 3)
 
 
 def inner_of(problem: Any) -> int:
@@ -46,14 +57,35 @@ def inner_of(problem: Any) -> int:
     return next((at for at, step in enumerate(source) if step == 1 and problem.kept[at] > 1), -1)
 
 
-def plan_of(problem: Any, W: int) -> tuple[np.ndarray, int]:
+def woven(problem: Any) -> int:
+    """Rows that are woven into one, or, below 0, columns that are taken apart; else 0."""
+    at = inner_of(problem)
+    (out, _), (_, inner) = problem.strides
+    if problem.n in WOVEN and out[at] == problem.n:
+        return int(problem.n)
+    return -int(problem.kept[at]) if problem.kept[at] in WOVEN and inner[0] == problem.kept[at] else 0
+
+
+def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
+    """Lanes of a vector: no more than there are rows and columns."""
+    if woven(problem):
+        # few CPUs shuffle bytes across 128 bits
+        return (16 if size < 4 else vector_bytes) // size
+    least = min(problem.n, problem.kept[inner_of(problem)])
+    return int(min(vector_bytes // max(size, 4), 1 << (least.bit_length() - 1)))
+
+
+def plan_of(problem: Any, W: int, past: bool, ahead: int) -> tuple[np.ndarray, int]:
     """(plan, tiles)"""
     at = inner_of(problem)
     (out, _), (source, inner) = problem.strides
     a, b = problem.kept[at], problem.n
     tile_b = min(b, LONG)
     tile_a = max(WIDE * W, TILE // tile_b // W * W)
-    words = [a, b, out[at], inner[0], tile_a, tile_b, len(problem.kept) - 1]
+    if woven(problem):
+        tile_a = tile_b = LONG * WIDE
+    down = 4 if past or a < RUN * W else 2
+    words = [a, b, out[at], inner[0], tile_a, tile_b, down, ahead, len(problem.kept) - 1]
     for d, length in enumerate(problem.kept):
         if d != at:
             words += [length, out[d], source[d]]
@@ -61,10 +93,26 @@ def plan_of(problem: Any, W: int) -> tuple[np.ndarray, int]:
     return np.array(words, np.int64), -(-a // tile_a) * -(-b // tile_b) * others
 
 
+@helper
+def tile_of(plan, tile):  # type: ignore[no-untyped-def]
+    """(the first column and row of a tile, the places of its plane in the result and in the source)"""
+    tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
+    blocks_a = (load_word(plan, A) + tile_a - 1) // tile_a
+    blocks_b = (load_word(plan, B) + tile_b - 1) // tile_b
+    index, to, of = tile // (blocks_a * blocks_b), 0, 0
+    for d in range(load_word(plan, LOOPS) - 1, -1, -1):
+        loop = plan + 8 * (HEAD + 3 * d)
+        digit = index % load_word(loop, 0)
+        index = index // load_word(loop, 0)
+        to += digit * load_word(loop, 1)
+        of += digit * load_word(loop, 2)
+    return tile % blocks_a * tile_a, tile // blocks_a % blocks_b * tile_b, to, of
+
+
 @functools.cache
 def make_turn(size: int, W: int, past: bool) -> RangeKernel:
     """Turned copies of elements of `size` bytes, W a vector; those below 32 bits are words of 32 while they turn."""
-    elem, AHEAD = f"u{8 * size}", 3 * W
+    elem = f"u{8 * size}"
 
     @range_kernel("reduce_turn", types.int64, spec=(size, W, past))
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -72,49 +120,97 @@ def make_turn(size: int, W: int, past: bool) -> RangeKernel:
         a, b = load_word(plan, A), load_word(plan, B)
         out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
         tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
-        blocks_a, blocks_b = (a + tile_a - 1) // tile_a, (b + tile_b - 1) // tile_b
+        down, ahead = load_word(plan, DOWN), load_word(plan, AHEAD)
         for tile in range(lo, hi):
-            begin_a = tile % blocks_a * tile_a
-            begin_b = tile // blocks_a % blocks_b * tile_b
-            index = tile // (blocks_a * blocks_b)
-            to = begin_a * out_a + begin_b
-            of = begin_a + begin_b * in_b
-            for d in range(load_word(plan, LOOPS) - 1, -1, -1):
-                loop = plan + 8 * (HEAD + 3 * d)
-                digit = index % load_word(loop, 0)
-                index = index // load_word(loop, 0)
-                to += digit * load_word(loop, 1)
-                of += digit * load_word(loop, 2)
+            begin_a, begin_b, to, of = tile_of(plan, tile)
+            end_a, end_b = min(begin_a + tile_a, a), min(begin_b + tile_b, b)
             address = load_word(args, 0) + size * to
             target = pointer_from_address(address, elem)
             source = pointer_from_address(load_word(args, 1) + size * of, elem)
-            na, nb = min(tile_a, a - begin_a), min(tile_b, b - begin_b)
-            # all rows of the result lie alike in their lines: the first columns are those before a line begins
-            streams = past and out_a % W == 0
-            head = (W - address // size % W) % W if streams else 0
-            for i in range(0, na, W):
-                columns = min(W, na - i)
-                rows = min(head if head else W, nb)
-                j = 0
-                while j < nb:
-                    if past and i + AHEAD < na:
-                        # the same rows' lines: no prefetcher follows jumps from row to row
-                        for r in range(W):
-                            prefetch(source, (j + r) * in_b + i + AHEAD, 3)
-                    corner = advance(source, i + j * in_b)
-                    there = advance(target, i * out_a + j)
-                    if rows == W and columns == W:
-                        block = transpose(load_wide_rows(corner, in_b, W, W, W))
-                        if streams:
-                            stream_rows(there, out_a, block)
+            # elements before the first line of the result
+            head = 0
+            if out_a == b and b % W == 0 and a > W and address % size == 0:
+                head = (W - address // size % W) % W
+            streams = past and out_a % W == 0 and (address + size * head) % (size * W) == 0
+            if head and end_b == b:
+                if begin_a == 0:
+                    for r in range(head):
+                        store_scalar(target, r, load_scalar(source, r * in_b))
+                if end_a == a:
+                    for r in range(b - W + head, b):
+                        store_scalar(target, (a - 1) * out_a + r, load_scalar(source, r * in_b + a - 1))
+            # of long rows of the source the second block of columns begins with a line
+            skip = W - (load_word(args, 1) // size + of) % W if a >= RUN * W and in_b % W == 0 else W
+            # the last block of a row takes what is left of it and the beginning of the next one
+            whole = end_b - W if head and end_b == b else end_b
+            for group in range(begin_b, whole, down * W):
+                column, wide = begin_a, skip
+                while column < end_a:
+                    i = min(column, a - W)
+                    column += wide
+                    wide = W
+                    for row in range(group, min(whole, group + down * W), W):
+                        j = min(row, b - W) + head
+                        step, corner = unknown(in_b), advance(source, i + j * in_b)
+                        if ahead and i + ahead < end_a:
+                            # no prefetcher follows jumps from row to row
+                            for r in range(W):
+                                prefetch(corner, r * step + ahead, 2)
+                        block = load_turned(corner, step, W, 0, W)
+                        there, step = advance(target, i * out_a + j), unknown(out_a)
+                        if streams and row + W <= b:
+                            stream_rows(there, step, block)
                         else:
-                            store_rows(there, out_a, block)
+                            store_rows(there, step, block)
+            if whole < end_b:
+                for column in range(begin_a, end_a, W):
+                    i, j = min(column, a - 1 - W), whole + head
+                    block = load_turned(advance(source, i + j * in_b), in_b, b - j, 1 - b * in_b, W)
+                    there = advance(target, i * out_a + j)
+                    if streams:
+                        stream_rows(there, out_a, block)
                     else:
-                        block = transpose(load_wide_rows(corner, in_b, rows, columns, W))
-                        store_narrow_rows(there, out_a, columns, rows, block)
-                    j += rows
-                    rows = min(W, nb - j)
+                        store_rows(there, out_a, block)
         if past:
             stream_fence()
 
     return reduce_turn
+
+
+@functools.cache
+def make_weave(size: int, W: int, rows: int) -> RangeKernel:
+    """`rows` rows of the source woven into one of the result or, below 0, so many columns of it taken apart."""
+    elem, K, BACK = f"u{8 * size}", abs(rows), rows < 0
+
+    @range_kernel("reduce_weave", types.int64, spec=(size, W, rows))
+    def reduce_weave(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        plan = load_word(args, PLAN)
+        out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
+        for tile in range(lo, hi):
+            begin_a, begin_b, to, of = tile_of(plan, tile)
+            target = pointer_from_address(load_word(args, 0) + size * to, elem)
+            source = pointer_from_address(load_word(args, 1) + size * of, elem)
+            if BACK:
+                at, end, many = begin_b, min(load_word(plan, B), begin_b + load_word(plan, TILE_B)), 1
+            else:
+                at, end, many = begin_a, min(load_word(plan, A), begin_a + load_word(plan, TILE_A)), K
+            # the second vector begins with a line, if any does
+            first, step = (load_word(args, 0) // size + to + at * many) % W, 1
+            while step < W and (first + step * many) % W:
+                step += 1
+            while at + W <= end:
+                if BACK:
+                    store_rows(advance(target, at), out_a, unweave(load_rows(advance(source, at * K), W, K, W)))
+                else:
+                    store_rows(advance(target, at * K), W, weave(load_rows(advance(source, at), in_b, K, W)))
+                at += step
+                step = W
+            while at < end:
+                for r in range(K):
+                    if BACK:
+                        store_scalar(target, at + r * out_a, load_scalar(source, at * K + r))
+                    else:
+                        store_scalar(target, at * K + r, load_scalar(source, at + r * in_b))
+                at += 1
+
+    return reduce_weave

@@ -333,16 +333,18 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
                 for b in range(args.blocks):
                     index = load(args.index, b * W, W)
                     value = take(of, load_scalar(args.base, b), index, args.source, how)
-                    left = args.width - b * W
-                    if run == 2 and left >= W:
-                        store_narrow(to, b * W, value)
-                        store_narrow(to, b * W + args.out_h, value)
-                    elif left >= W:
+                    left, at = min(args.width - b * W, W), b * W
+                    if left < W and args.width >= W:  # as of stairs
+                        left, at = W, args.width - W
+                    if run == 2 and left == W:
+                        store_narrow(to, at, value)
+                        store_narrow(to, at + args.out_h, value)
+                    elif left == W:
                         for r in range(run):
-                            store_narrow(to, b * W + r * args.out_h, value)
+                            store_narrow(to, at + r * args.out_h, value)
                     else:
                         for r in range(run):
-                            store_narrow_first(to, b * W + r * args.out_h, left, value)
+                            store_narrow_first(to, at + r * args.out_h, left, value)
                 row += run
                 h += run
                 if h == args.height:

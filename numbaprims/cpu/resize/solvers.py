@@ -225,7 +225,7 @@ class Lines(Solver):
         )
         if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
             order = "ring"
-        table = along(index, weight, source, elem, W, order != "line", stairs)
+        table = along(index, weight, source, elem, W, order != "line", stairs or p.copies)
         ints, keep = _rows(tables, acc)
         ring = counted if order == "ring" else 1
         line = -(-(width if order == "ring" else source + 2 * W) // 16) * 16

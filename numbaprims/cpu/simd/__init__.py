@@ -92,6 +92,7 @@ from numbaprims.cpu.simd.lanes import (
     insert,
     interleave_high,
     interleave_low,
+    load_turned,
     reduce_add,
     reduce_max,
     reduce_max_number,
@@ -103,6 +104,8 @@ from numbaprims.cpu.simd.lanes import (
     split_high,
     split_low,
     transpose,
+    unweave,
+    weave,
 )
 from numbaprims.cpu.simd.math import (
     erf,
@@ -223,6 +226,7 @@ __all__ = [
     "load_rows",
     "load_scalar",
     "load_strided",
+    "load_turned",
     "load_wide",
     "load_wide_first",
     "load_wide_last",
@@ -297,6 +301,8 @@ __all__ = [
     "to_int",
     "transpose",
     "trunc",
+    "unweave",
+    "weave",
     "widen",
     "zeros",
 ]

@@ -10,8 +10,9 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import extreme_value
-from numbaprims.cpu.simd.emit import I32
-from numbaprims.cpu.simd.types import ELEMENTS, Vec, scalar_type
+from numbaprims.cpu.simd.convert import compute_element, load_wide_value
+from numbaprims.cpu.simd.emit import I32, number
+from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, scalar_type
 
 
 def shuffle_value(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
@@ -201,11 +202,29 @@ def _square(builder: Any, rows: list[Any], bits: int) -> list[Any]:
     """
     n = len(rows)
     block = min(n, 128 // bits)
-    step = 1
+    rows, step = _square_blocks(builder, rows, block), block
+    while step < n:
+        out = list(rows)
+        for i in (i for i in range(n) if not i & step):
+            for odd, to in ((0, i), (block, i + step)):
+                out[to] = shuffle_value(builder, rows[i], rows[i + step], _every_other(n, block, odd))
+        rows = out
+        step *= 2
+    return rows
+
+
+def _every_other(n: int, block: int, first: int) -> list[int]:
+    """The lanes of every second block of two vectors."""
+    return [at + lane for at in range(first, 2 * n, 2 * block) for lane in range(block)]
+
+
+def _square_blocks(builder: Any, rows: list[Any], block: int) -> list[Any]:
+    """Of every `block` vectors their blocks of as many lanes, transposed where they are."""
+    n, step = rows[0].type.count, 1
     while step < block:
         # of rows `step` apart: runs of `step` lanes of the one and the other
         out = list(rows)
-        for i in (i for i in range(n) if not i & step):
+        for i in (i for i in range(len(rows)) if not i & step):
             for half, to in ((0, i), (block // 2, i + step)):
                 lanes: list[int] = []
                 for run in (at + x for at in range(0, n, block) for x in range(half, half + block // 2, step)):
@@ -217,16 +236,86 @@ def _square(builder: Any, rows: list[Any], bits: int) -> list[Any]:
     # the rows of a block now stand in bit-reversed order
     width = block.bit_length() - 1
     order = [sum(1 << (width - 1 - b) for b in range(width) if i >> b & 1) for i in range(block)]
-    rows = [rows[start + i] for start in range(0, n, block) for i in order]
-    while step < n:
-        out = list(rows)
-        for i in (i for i in range(n) if not i & step):
-            for odd, to in ((0, i), (block, i + step)):
-                lanes = [at + lane for at in range(odd, 2 * n, 2 * block) for lane in range(block)]
-                out[to] = shuffle_value(builder, rows[i], rows[i + step], lanes)
-        rows = out
-        step *= 2
-    return rows
+    return [rows[start + i] for start in range(0, len(rows), block) for i in order]
+
+
+@intrinsic(prefer_literal=True)
+def load_turned(typingctx, p, row_stride, jump_at, jump, W):  # type: ignore[no-untyped-def]
+    """Columns of W rows of W elements, `row_stride` apart, in the compute type: vector c has element c of each row.
+
+    Rows from `jump_at` on lie `jump` elements further; the literal W says that none does.  Halves of rows are put
+    beside those of the rows 128 bits' elements below as they are loaded, which saves `transpose` a stage: 13.3
+    instead of 18.5 ns for 16 x 16 f32 in the first-level cache (Zen 4).
+    """
+    n = W.literal_value if isinstance(W, types.IntegerLiteral) else 0
+    if not n or n & (n - 1) or not isinstance(p, Pointer):
+        return None
+    elem = compute_element(p.elem)
+    result = types.UniTuple(Vec(elem, n), n)
+    even = isinstance(jump_at, types.IntegerLiteral) and jump_at.literal_value == n
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        starts = [builder.mul(args[1], number(row)) for row in range(n)]
+        if not even:
+            none = number(0)
+            for row, start in enumerate(starts):
+                jumps = builder.icmp_signed(">=", number(row), args[2])
+                starts[row] = builder.add(start, builder.select(jumps, args[3], none))
+        block = min(n, 128 // ELEMENTS[elem][0])
+        if block == n:
+            rows = [load_wide_value(builder, args[0], start, p.elem, n) for start in starts]
+            return context.make_tuple(builder, result, _square_blocks(builder, rows, block))
+        half, columns = n // 2, list[Any]()
+        for first in (0, half):
+            rows = []
+            for row in (at + r for at in range(0, n, 2 * block) for r in range(block)):
+                low, high = (
+                    load_wide_value(builder, args[0], builder.add(starts[each], number(first)), p.elem, half)
+                    for each in (row, row + block)
+                )
+                rows.append(shuffle_value(builder, low, high, list(range(n))))
+            rows = _square_blocks(builder, rows, block)
+            if half > block:
+                pairs = [(rows[c], rows[block + c]) for c in range(block)]
+                rows = [
+                    shuffle_value(builder, a, b, _every_other(n, block, odd)) for odd in (0, block) for a, b in pairs
+                ]
+            columns += rows
+        return context.make_tuple(builder, result, columns)
+
+    return result(p, types.int64, jump_at if even else types.int64, types.int64, W), codegen
+
+
+def _weave(name: str, doc: str, back: bool) -> Any:
+    def typer(typingctx, vectors):  # type: ignore[no-untyped-def]
+        if not isinstance(vectors, types.UniTuple) or not isinstance(vectors.dtype, Vec):
+            return None
+        k, n = vectors.count, vectors.dtype.n
+
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            given = [builder.extract_value(args[0], i) for i in range(k)]
+            out = []
+            for q in range(k):
+                places = [divmod(lane * k + q, n) if back else divmod(q * n + lane, k)[::-1] for lane in range(n)]
+                lanes = [place + n * min(of, 1) for of, place in places]
+                value = shuffle_value(builder, given[0], given[1], lanes)
+                for at in range(2, k):
+                    lanes = [place + n if of == at else lane for lane, (of, place) in enumerate(places)]
+                    value = shuffle_value(builder, value, given[at], lanes)
+                out.append(value)
+            return context.make_tuple(builder, vectors, out)
+
+        return vectors(vectors), codegen
+
+    typer.__name__ = typer.__qualname__ = name
+    typer.__doc__ = doc
+    return intrinsic(typer)
+
+
+weave = _weave("weave", "The first lanes of k vectors, then the second ones, and so on, in k vectors.", False)
+unweave = _weave(
+    "unweave", "Every k-th lane of k vectors one behind the other, from each on: what `weave` undoes.", True
+)
 
 
 def _interleave(builder: Any, vectors: list[Any]) -> list[Any]:
