@@ -71,7 +71,7 @@ ACTIVATION_ERRORS = {
     "atanh": ActivationError(2, 3),
     "log2": ActivationError(2, 2),
     "log10": ActivationError(2, 2),
-    "erfc": ActivationError(5, 4),
+    "erfc": ActivationError(2, 4),
     "neg": ActivationError(0, 0),
     "log_sigmoid": ActivationError(4, 4),
     "shrink": ActivationError(1, 0),
