@@ -68,6 +68,7 @@ MOST = {
     "neg": (0, 0),
     "log_sigmoid": (5, 6.5),
     "shrink": (0.5, 0.5),
+    "tanh_shrink": (5, 8),
     "soft_shrink": (0.5, 0.5),
 }
 #: Gradients that are 0 between these, of terms of the size of dy.

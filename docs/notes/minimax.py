@@ -34,6 +34,7 @@ from mpmath import (
     sin,
     sinh,
     sqrt,
+    tanh,
 )
 
 mp.dps = 45
@@ -182,6 +183,11 @@ def cosine(z):
     return (cos(sqrt(z)) - 1 + z / 2) / z**2
 
 
+def tanh_shrink(z):
+    """(x - tanh x) / x**3 with z = x**2."""
+    return (sqrt(z) - tanh(sqrt(z))) / (z * sqrt(z))
+
+
 def hyperbolic_cosine(z):
     return (cosh(sqrt(z)) - 1 - z / 2) / z**2
 
@@ -264,6 +270,8 @@ TABLES = {
     "atanh 64": (odd(atanh), range(10), 1e-20, 1 / 9, odd_weight(atanh), 53),
     "erfc 32": scaled_tail_table(2.18359375, 10, 10.1, 24),
     "erfc 64": scaled_tail_table(3.0458984375, 22, 27.3, 53),
+    "tanh_shrink 32": (tanh_shrink, range(11), 1e-20, 2.25, lambda z: 1 / tanh_shrink(z), 24),
+    "tanh_shrink 64": (tanh_shrink, range(22), 1e-20, 2.25, lambda z: 1 / tanh_shrink(z), 53),
     "exp2 32": (lambda r: mpf(2) ** r - 1, range(1, 6), -0.5, 0.5, lambda r: mpf(2) ** -r, 24),
     "exp2 64": (lambda r: mpf(2) ** r - 1, range(1, 12), -0.5, 0.5, lambda r: mpf(2) ** -r, 53),
 }

@@ -37,6 +37,7 @@ from numbaprims.polynomials import (
     LOG10_E_PARTS,
     SINH,
     SINH_LARGEST,
+    TANH_SHRINK,
 )
 
 Quotient = Callable[[V, V], V]
@@ -74,6 +75,13 @@ def cosh_value(x: V) -> V:
     plus = p + q
     half = plus + mad(p - q, sine, mad(plus, cosine, (p - plus) + q))
     return half + half
+
+
+def tanh_shrink_value(x: V, t: V) -> V:
+    """x - t with t = tanh x; up to 1.5, where more than half of it would cancel, a polynomial."""
+    z = x * x
+    near = (x * z) * polynomial(z, TANH_SHRINK[x.width])
+    return select(magnitude(x) < 1.5, near, x - t)
 
 
 # ---------------------------------------------------------------- inverses

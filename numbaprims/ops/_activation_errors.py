@@ -75,6 +75,7 @@ ACTIVATION_ERRORS = {
     "neg": ActivationError(0, 0),
     "log_sigmoid": ActivationError(4, 4),
     "shrink": ActivationError(1, 0),
+    "tanh_shrink": ActivationError(4, 6),
     "soft_shrink": ActivationError(1, 0),
     "glu": ActivationError(5, 4, "dy", reference=24),
 }

@@ -12,7 +12,7 @@ import numpy as np
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
-from numbaprims.formulas.maps import BINARY as BINARY
+from numbaprims.formulas.maps import BINARY as BINARY, BITWISE
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
@@ -76,7 +76,7 @@ def _pose(
 def _pose_binary(given: Given, options: tuple[Any, ...]) -> Pose:
     op, scaled = options
     if op not in BINARY:
-        raise ValueError(f"op is {op!r}; it must be one of {', '.join(BINARY)}")
+        raise ValueError(f"op is {op!r}; it must be one of {', '.join((*BINARY, *BITWISE))}")
     known, dtype = BINARY[op], str(given.dtypes[0])
     takes: tuple[str, ...] = FLOATS
     if op.startswith("logical"):
@@ -100,6 +100,44 @@ _binary = Primitive(
 )
 
 
+class _Bits(Primitive):
+    """Of integers, which float64 does not hold."""
+
+    def _define(
+        self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any
+    ) -> None:
+        if made[0].size:
+            made[0][...] = getattr(np, options[0])(*storages[:2])
+
+
+def _pose_bitwise(given: Given, options: tuple[Any, ...]) -> Pose:
+    op, dtype = options[0], str(given.dtypes[0])
+    takes = ("i8", "u8", "i32", "i64", *(("bool",) if op.startswith("bitwise") else ()))
+    if dtype not in takes:
+        raise TypeError(f"{given.words(0)}; {op} takes {', '.join(LONG_NAMES[each] for each in takes)}")
+    if options[1]:
+        raise ValueError(f"op is {op!r}; alpha1, alpha2, beta and c are for numbers of floats")
+    bits, shape = _BITS.get(dtype, dtype), _broadcast(given)
+    pose = _pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
+    a, b = given.storages[:2]
+    if bits in FLOATS or a.nbytes % 8 or a.shape != b.shape or "shift" in op or not isinstance(a, np.ndarray):
+        return pose
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        arrays = (*outs, a, b)
+        if not all(x.flags.c_contiguous for x in arrays):
+            return pose.problem(outs)
+        # eight at a time
+        shared = any(np.may_share_memory(outs[0], x) for x in (a, b))
+        found: Problem = mapped(TensorProblem, op, "f64", ["f64"] * 3, (a.nbytes // 8,), [(1,)] * 3, in_place=shared)
+        return found
+
+    return pose._replace(problem=problem)
+
+
+_bitwise = _Bits("binary", ("a", "b", "c"), _pose_bitwise, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"))
+
+
 def binary(
     a: Any, b: Any, op: str, *, alpha1: float = 1.0, alpha2: float = 1.0, c: Any = None, beta: float = 1.0,
     out: Any = None,
@@ -113,6 +151,8 @@ def binary(
         b: of a's dtype, of a shape that broadcasts with a's.
         op: "add", "sub", "mul", "div", "min", "max" (NaN where either is), "pow", "mod" (with the sign of b), "fmod"
             (exact, with the sign of a), "floor_div", "atan2";
+            "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift" of integers, int64 too, and but for
+            shifts of bool (a right shift keeps the sign; by too many places or a negative count, nothing else is left);
             "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"; "logical_and", "logical_or",
             "logical_xor".
         alpha1: a factor of a, where a holds floats and op gives them; alpha2 one of b.
@@ -136,12 +176,14 @@ def binary(
                [13., 24.]], dtype=float32)
 
     References:
-        MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And.
+        MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And,
+        BitwiseAnd, BitShift.
     """
+    of = _bitwise if op in BITWISE else _binary
     if c is None and alpha1 == 1.0 and alpha2 == 1.0:
-        return _binary((a, b, None), (op, False), (), out)
+        return of((a, b, None), (op, False), (), out)
     numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
-    return _binary((a, b, c), (op, True), numbers, out)
+    return of((a, b, c), (op, True), numbers, out)
 
 
 # ---------------------------------------------------------------- where
@@ -218,6 +260,72 @@ _cast = Primitive(
     "cast", ("x",), _pose_cast, lambda values, options, _: reference.cast(values[0], *options), dtypes=tuple(DTYPES),
     exact=("x",),
 )  # fmt: skip
+
+
+def _pose_truth(given: Given, options: tuple[Any, ...]) -> Pose:
+    return _pose(given, options[0], given.storages[0].shape, "bool")
+
+
+def _define_truth(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+    return getattr(np, options[0])(values[0]) if options[0] != "isnever" else np.zeros_like(values[0])
+
+
+#: Whether inf is looked for, whether -inf -> the formula.
+_INFINITE = {(True, True): "isinf", (True, False): "isposinf", (False, True): "isneginf", (False, False): "isnever"}
+_isnan = Primitive("isnan", ("x",), _pose_truth, _define_truth)
+_isinf = Primitive("isinf", ("x",), _pose_truth, _define_truth)
+
+
+def isnan(x: Any, *, out: Any = None) -> Any:
+    """Say where an array is NaN.
+
+    Args:
+        x: any shape and strides; float64, float32, float16 or bfloat16.
+        out: where the result goes; it shares no memory with x.
+
+    Returns:
+        bool, of x's shape and library.
+
+    Raises:
+        TypeError: integers.
+        ValueError: an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.isnan(np.float32([1, np.nan])).tolist()
+        [False, True]
+
+    References:
+        ONNX IsNaN.
+    """
+    return _isnan((x,), ("isnan",), (), out)
+
+
+def isinf(x: Any, *, detect_positive: bool = True, detect_negative: bool = True, out: Any = None) -> Any:
+    """Say where an array is infinite.
+
+    Args:
+        x: any shape and strides; float64, float32, float16 or bfloat16.
+        detect_positive: whether inf is.
+        detect_negative: whether -inf is.
+        out: where the result goes; it shares no memory with x.
+
+    Returns:
+        bool, of x's shape and library.
+
+    Raises:
+        TypeError: integers.
+        ValueError: an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.isinf(np.float32([1, np.inf, -np.inf]), detect_negative=False).tolist()
+        [False, True, False]
+
+    References:
+        ONNX IsInf; torch.isinf, isposinf, isneginf.
+    """
+    return _isinf((x,), (_INFINITE[bool(detect_positive), bool(detect_negative)],), (), out)
 
 
 def scale(x: Any, alpha: float, *, out: Any = None) -> Any:
@@ -418,17 +526,24 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         shape = [1 if (at in made.axes) != (kind == "along") else size for at, size in enumerate(made.shape)]
         if kind == "flat":
             shape[max(at for at in range(len(shape)) if at not in made.axes)] = 1
+        if op in BITWISE:
+            dtype = {"f64": "i64", "f32": "i32"}.get(dtype, dtype)
         operands.append(made.array(dtype, low=0.5) if kind == "row" else examples.array(tuple(shape), dtype, low=0.5))
     result = problem.results[0].rpartition(":")[2]
     if op == "fill":
         return "fill", (made.array(result), 1.0), {}
     if op in ("scale", "cast", "truth"):
         return "scale" if op == "scale" else "cast", (*operands, 2.0 if op == "scale" else result), {}
+    if op == "isnan":
+        return op, tuple(operands), {}
+    for (positive, negative), word in _INFINITE.items():
+        if op == word:
+            return "isinf", tuple(operands), {"detect_positive": positive, "detect_negative": negative}
     if op == "where":
         return "where", tuple(operands), {}
     a, b, *c = operands
     return "binary", (a, b, op), {"c": c[0] if c else None, "alpha1": 2.0 if scaled else 1.0}
 
 
-PROBLEMS = problems(binary, where, scale, fill, cast, transform, concat)
+PROBLEMS = problems(binary, where, isnan, isinf, scale, fill, cast, transform, concat)
 EXAMPLES = {"tensor": _example_call}

@@ -74,6 +74,7 @@ from numbaprims.frontends.torch.activations import (
     swish as swish,
     tan as tan,
     tanh as tanh,
+    tanh_shrink as tanh_shrink,
     threshold as threshold,
 )
 from numbaprims.frontends.torch.attention import attention as attention
@@ -151,6 +152,6 @@ __all__ = [
     "log_softmax", "lp_pool", "lrn", "lstm", "lstm_train", "max_pool", "mish", "neg", "nll_loss", "pad", "power",
     "prelu", "reciprocal", "reduce", "relu", "relu6", "resize", "rms_norm", "rms_norm_train", "rnn", "rnn_train",
     "rope", "rsqrt", "scale", "selu", "shrink", "sigmoid", "sign", "silu", "sin", "sinh", "soft_shrink", "softmax",
-    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tan", "tanh", "threshold", "topk",
-    "where",
+    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tan", "tanh", "tanh_shrink",
+    "threshold", "topk", "where",
 ]  # fmt: skip
