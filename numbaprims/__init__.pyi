@@ -238,7 +238,7 @@ from numbaprims.ops.rope import (
     rope_backward as rope_backward,
     rope_frequencies as rope_frequencies,
 )
-from numbaprims.ops.scan import cumsum as cumsum
+from numbaprims.ops.scan import cumprod as cumprod, cumsum as cumsum
 from numbaprims.ops.softmax import (
     hardmax as hardmax,
     log_softmax as log_softmax,

@@ -46,7 +46,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),
     "rope": ("rope", "rope_backward"),
-    "scan": ("cumsum",),
+    "scan": ("cumsum", "cumprod"),
     "topk": ("topk",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)

@@ -428,6 +428,7 @@ _ROWS: dict[str, Row] = {
     "attention": Row({"out": _attended}, **_attention),
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": _each(name) for name in "qkv"}, **_attention),
+    "cumprod": Row({"out": _lying_like("x")}),
     "cumsum": Row({"out": _lying_like("x")}),
     "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
     "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),
