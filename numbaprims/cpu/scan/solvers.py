@@ -160,4 +160,18 @@ class Naive(Rows):
         return float(problem.rows * (20 + 6 * problem.n))
 
 
-SOLVERS = (Rows(), Chunks(), Across(), Naive())
+class InOrder(Naive):
+    """Products of floats along contiguous rows, four loads ahead of the product that all wait for."""
+
+    name = "in_order"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if not problem.product or problem.layout != "rows":
+            return "it is for products along rows"
+        return None
+
+    def cycles(self, problem: Any, W: int) -> float:
+        return float(problem.rows * (20 + 4 * problem.n))
+
+
+SOLVERS = (Rows(), Chunks(), Across(), InOrder(), Naive())
