@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,60 +14,13 @@ from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.formulas.maps import BINARY as BINARY, BITWISE
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._reduction_problem import mapped
+from numbaprims.ops._tensor_problem import BITS, TensorProblem as TensorProblem, broadcast, pose
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.reference import tensor as reference
 from numbaprims.shapes import element_strides
 
 #: Integers whose sums and products float32 and float64 hold, until they saturate.
 _NARROW = ("i8", "u8", "i32")
-#: Of the same size, for elements that are moved: the bits are those.
-_BITS = {"i64": "f64", "i32": "f32", "bool": "u8"}
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorProblem(reduction.Reduction):
-    """A function of elements."""
-
-    stem: ClassVar[str] = "tensor"
-
-    def bench_command(self) -> str:
-        _, word, kinds = self.formula.split(":")
-        op, lies = word.partition(".")[0].replace("truth", "cast"), kinds.split(",")[: 3 if word == "where" else 2]
-        alike = set(lies) <= {"row", ""}
-        if self.layout == "strided":
-            op += "-turned"
-        elif not alike:
-            op += "-" + "-".join(lies)
-        m, n = (1, self.rows * self.n) if alike and self.layout != "strided" else (self.rows, self.n)
-        return f"numbaprims bench tensor --kind {op} --shapes {m}x{n} --dtype {self.dtype}"
-
-
-def _broadcast(given: Given) -> tuple[int, ...]:
-    shapes = [x.shape for x in given.storages if x is not None]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        words = "; ".join(given.words(at) for at, x in enumerate(given.storages) if x is not None)
-        raise ValueError(f"{words}: their shapes do not broadcast") from None
-
-
-def _pose(
-    given: Given, word: str, shape: tuple[int, ...], result: str, *, stored: Sequence[str] = (), reads: bool = True
-) -> Pose:
-    """A call of a formula: its inputs in their order; `stored`: how arrays are taken where not as what they are."""
-    inputs = [x for x in given.storages if x is not None] if reads else []
-    dtypes = list(stored or (result, *(each for each in given.dtypes if each is not None)))[: len(inputs) + 1]
-    like = next((at for at, x in enumerate(given.storages) if x is not None and x.shape == shape), None)
-    compute = dtypes[-1] if word == "where" else dtypes[1] if inputs else result
-
-    def problem(outs: Sequence[Any]) -> Problem:
-        steps = [element_strides(np.broadcast_to(x, shape)) for x in (*outs, *inputs)]
-        shared = any(np.may_share_memory(outs[0], x) for x in inputs)
-        found: Problem = mapped(TensorProblem, word, compute, dtypes, shape, steps, in_place=shared)
-        return found
-
-    return Pose((Result(shape, result, like=like),), problem, None if reads else (0, -1))
-
 
 # ---------------------------------------------------------------- binary
 
@@ -87,7 +39,7 @@ def _pose_binary(given: Given, options: tuple[Any, ...]) -> Pose:
         raise TypeError(f"{given.words(0)}; {op} takes {', '.join(LONG_NAMES[each] for each in takes)}")
     if scaled and (known.gives or dtype not in FLOATS):
         raise ValueError(f"op is {op!r} and {given.words(0)}; alpha1, alpha2, beta and c are for numbers of floats")
-    return _pose(given, op + ".scaled" * scaled, _broadcast(given), known.gives or dtype)
+    return pose(given, op + ".scaled" * scaled, broadcast(given), known.gives or dtype)
 
 
 def _define_binary(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
@@ -117,22 +69,22 @@ def _pose_bitwise(given: Given, options: tuple[Any, ...]) -> Pose:
         raise TypeError(f"{given.words(0)}; {op} takes {', '.join(LONG_NAMES[each] for each in takes)}")
     if options[1]:
         raise ValueError(f"op is {op!r}; alpha1, alpha2, beta and c are for numbers of floats")
-    bits, shape = _BITS.get(dtype, dtype), _broadcast(given)
-    pose = _pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
+    bits, shape = BITS.get(dtype, dtype), broadcast(given)
+    plain = pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
     a, b = given.storages[:2]
     if bits in FLOATS or a.nbytes % 8 or a.shape != b.shape or "shift" in op or not isinstance(a, np.ndarray):
-        return pose
+        return plain
 
     def problem(outs: Sequence[Any]) -> Problem:
         arrays = (*outs, a, b)
         if not all(x.flags.c_contiguous for x in arrays):
-            return pose.problem(outs)
+            return plain.problem(outs)
         # eight at a time
         shared = any(np.may_share_memory(outs[0], x) for x in (a, b))
         found: Problem = mapped(TensorProblem, op, "f64", ["f64"] * 3, (a.nbytes // 8,), [(1,)] * 3, in_place=shared)
         return found
 
-    return pose._replace(problem=problem)
+    return plain._replace(problem=problem)
 
 
 _bitwise = _Bits("binary", ("a", "b", "c"), _pose_bitwise, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"))
@@ -193,9 +145,9 @@ def _pose_where(given: Given, options: tuple[Any, ...]) -> Pose:
     _, a, b = given.dtypes
     if a != b:
         arrays.require_same(given.arrays[1], "a", given.arrays[2], "b")
-    bits = _BITS.get(str(a), str(a))
-    condition = _BITS.get(str(given.dtypes[0]), str(given.dtypes[0]))
-    return _pose(given, "where", _broadcast(given), str(a), stored=(bits, condition, bits, bits))
+    bits = BITS.get(str(a), str(a))
+    condition = BITS.get(str(given.dtypes[0]), str(given.dtypes[0]))
+    return pose(given, "where", broadcast(given), str(a), stored=(bits, condition, bits, bits))
 
 
 _where = Primitive(
@@ -236,19 +188,19 @@ def where(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
 
 
 def _pose_scale(given: Given, options: tuple[Any, ...]) -> Pose:
-    return _pose(given, "scale", given.storages[0].shape, str(given.dtypes[0]))
+    return pose(given, "scale", given.storages[0].shape, str(given.dtypes[0]))
 
 
 def _pose_fill(given: Given, options: tuple[Any, ...]) -> Pose:
-    return _pose(given, "fill", given.storages[0].shape, str(given.dtypes[0]), reads=False)
+    return pose(given, "fill", given.storages[0].shape, str(given.dtypes[0]), reads=False)
 
 
 def _pose_cast(given: Given, options: tuple[Any, ...]) -> Pose:
     source, (dtype,) = str(given.dtypes[0]), options
-    bits = _BITS.get(dtype, dtype)
+    bits = BITS.get(dtype, dtype)
     word = "truth" if dtype == "bool" and source != "bool" else "cast"
     stored = (bits, bits) if dtype == source else (dtype, source)
-    return _pose(given, word, given.storages[0].shape, dtype, stored=stored)
+    return pose(given, word, given.storages[0].shape, dtype, stored=stored)
 
 
 _scale = Primitive("scale", ("x",), _pose_scale, lambda values, _, numbers: values[0] * numbers[0], exact=("x",))
@@ -263,7 +215,7 @@ _cast = Primitive(
 
 
 def _pose_truth(given: Given, options: tuple[Any, ...]) -> Pose:
-    return _pose(given, options[0], given.storages[0].shape, "bool")
+    return pose(given, options[0], given.storages[0].shape, "bool")
 
 
 def _define_truth(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
@@ -272,8 +224,7 @@ def _define_truth(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
 
 #: Whether inf is looked for, whether -inf -> the formula.
 _INFINITE = {(True, True): "isinf", (True, False): "isposinf", (False, True): "isneginf", (False, False): "isnever"}
-_isnan = Primitive("isnan", ("x",), _pose_truth, _define_truth)
-_isinf = Primitive("isinf", ("x",), _pose_truth, _define_truth)
+_isnan, _isinf = (Primitive(name, ("x",), _pose_truth, _define_truth) for name in ("isnan", "isinf"))
 
 
 def isnan(x: Any, *, out: Any = None) -> Any:
@@ -413,7 +364,7 @@ def _pose_transform(given: Given, options: tuple[Any, ...]) -> Pose:
     (axes,), x, dtype = options, given.storages[0], str(given.dtypes[0])
     if sorted(axes) != list(range(x.ndim)):
         raise ValueError(f"axes is {axes} and {given.words(0)}; it must hold each of its axes once")
-    bits, lies = _BITS.get(dtype, dtype), element_strides(x)
+    bits, lies = BITS.get(dtype, dtype), element_strides(x)
     shape, turned = (tuple(each[axis] for axis in axes) for each in (x.shape, lies))
 
     def problem(outs: Sequence[Any]) -> Problem:
