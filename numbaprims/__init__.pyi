@@ -124,6 +124,8 @@ from numbaprims.ops.activation import (
     tan_backward as tan_backward,
     tanh as tanh,
     tanh_backward as tanh_backward,
+    tanh_shrink as tanh_shrink,
+    tanh_shrink_backward as tanh_shrink_backward,
     threshold as threshold,
     threshold_backward as threshold_backward,
 )
@@ -236,8 +238,9 @@ from numbaprims.ops.rope import (
     rope_backward as rope_backward,
     rope_frequencies as rope_frequencies,
 )
-from numbaprims.ops.scan import cumsum as cumsum
+from numbaprims.ops.scan import cumprod as cumprod, cumsum as cumsum
 from numbaprims.ops.softmax import (
+    hardmax as hardmax,
     log_softmax as log_softmax,
     log_softmax_backward as log_softmax_backward,
     nll_loss as nll_loss,
@@ -253,6 +256,8 @@ from numbaprims.ops.tensor import (
     cast as cast,
     concat as concat,
     fill as fill,
+    isinf as isinf,
+    isnan as isnan,
     scale as scale,
     transform as transform,
     where as where,

@@ -7,7 +7,7 @@ KINDS = (
     "hard_swish", "hard_tanh", "exp", "log", "sqrt", "square", "round", "clip", "threshold", "glu",
     "exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil",
     "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log2", "log10", "erfc",
-    "neg", "log_sigmoid", "shrink", "hard_shrink", "soft_shrink",
+    "neg", "log_sigmoid", "shrink", "hard_shrink", "soft_shrink", "tanh_shrink",
 )  # fmt: skip
 
 #: stem -> the functions of ``numbaprims/ops/<stem>.py``
@@ -21,7 +21,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "conv_transpose_backward_data", "conv_transpose_backward_weight",
     ),
     "softmax": (
-        "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "softmax_cross_entropy",
+        "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "hardmax", "softmax_cross_entropy",
         "softmax_cross_entropy_backward", "nll_loss", "nll_loss_backward",
     ),
     "batch_norm": ("batch_norm", "batch_norm_train", "batch_norm_backward"),
@@ -37,7 +37,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "lrn": ("lrn", "lrn_backward"),
     "resize": ("resize", "resize_backward"),
     "reduce": ("reduce",),
-    "tensor": ("binary", "where", "scale", "fill", "cast", "transform", "concat"),
+    "tensor": ("binary", "where", "isnan", "isinf", "scale", "fill", "cast", "transform", "concat"),
     "gather": (
         "gather", "gather_backward", "embedding", "embedding_backward", "one_hot", "pad", "pad_backward", "split",
     ),
@@ -46,7 +46,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "ctc": ("ctc_loss", "ctc_loss_backward", "ctc_greedy_decode", "ctc_beam_search_decode"),
     "attention": ("attention", "attention_train", "attention_backward"),
     "rope": ("rope", "rope_backward"),
-    "scan": ("cumsum",),
+    "scan": ("cumsum", "cumprod"),
     "topk": ("topk",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)

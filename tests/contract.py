@@ -109,6 +109,7 @@ _SOFTMAX = {
 }  # fmt: skip
 for _label, (_shape, _axis) in _SOFTMAX.items():
     add("softmax", _label, _rows(_shape, 1, axis=_axis), relative=True)
+    add("hardmax", _label, _rows(_shape, 1, axis=_axis))
     add("log_softmax", _label, _rows(_shape, 1, axis=_axis))
     # of operands that are no probabilities the sums do not cancel
     add("softmax_backward", _label, _rows(_shape, 2, axis=_axis), k=512)

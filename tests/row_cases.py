@@ -46,6 +46,7 @@ def add_to(add: Callable[..., None]) -> None:
             add(name, label, _rope(shape, half, rows, **words), k=8)
     for label, (shape, axis) in CUMSUM.items():
         add("cumsum", label, _rows(shape, axis=axis), k=1024)
+        add("cumprod", label, _rows(shape, axis=axis, reverse=label == "short"), k=1024)
         add("cumsum", f"{label}-back", _rows(shape, axis=axis, exclusive=True, reverse=True), k=1024)
     for label, (shape, k, axis) in TOPK.items():
         add("topk", label, _rows(shape, k, axis))

@@ -40,6 +40,8 @@ def add_to(add: Callable[..., None], rows: dict[str, tuple[tuple[int, ...], int]
             add("binary", f"{op}-{label}", _pair(*shapes, op))
         add("binary", f"factors-{label}", _pair(*shapes, "sub", c=True, alpha1=0.5, alpha2=-2.0, beta=3.0))
     for label, (shape, _) in rows.items():
+        add("isnan", label, _rows(shape, 1))
+        add("isinf", label, _rows(shape, 1, detect_negative=label == "tail"))
         add("scale", label, _rows(shape, 1, 0.75))
         add("where", label, _rows(shape, 3))
     for label, turned in {"turned": (1, 0), "last": (0, 2, 3, 1), "first": (0, 3, 1, 2), "back": (2, 1, 0)}.items():

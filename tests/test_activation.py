@@ -204,7 +204,7 @@ def test_gradient_is_the_slope(kind, parameters, rng):
     if kind == "softplus":
         kinks.append(resolve(kind, parameters)[1]["threshold"] / resolve(kind, parameters)[1]["beta"])
     x = x[np.min(np.abs(x[:, None] - np.array(kinks)), axis=1) > 0.01]
-    if kind.endswith("shrink"):
+    if kind in ("shrink", "soft_shrink"):
         x = x[np.abs(np.abs(x) - resolve(kind, parameters)[1]["lambd"]) > 0.01]
     if kind in ("round", "floor", "ceil"):
         x = x[np.abs(2 * x - np.rint(2 * x)) > 0.02]
@@ -303,6 +303,7 @@ def torch_functions():
     return {
         "relu": F.relu, "leaky_relu": F.leaky_relu, "clipped_relu": F.relu6, "elu": F.elu, "selu": F.selu,
         "celu": F.celu, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "softplus": F.softplus, "softsign": F.softsign,
+        "tanh_shrink": F.tanhshrink,
         "abs": torch.abs, "gelu": F.gelu, "silu": F.silu, "mish": F.mish, "hard_sigmoid": F.hardsigmoid,
         "hard_swish": F.hardswish, "hard_tanh": F.hardtanh, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt,
         "square": torch.square, "round": torch.round, "clip": lambda x: torch.clamp(x, -1.0, 2.0),

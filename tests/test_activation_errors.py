@@ -64,10 +64,11 @@ MOST = {
     "atanh": (1.5, 2.5),
     "log2": (1.5, 2),
     "log10": (1.6, 2),
-    "erfc": (5.5, 4),
+    "erfc": (1.5, 4),
     "neg": (0, 0),
     "log_sigmoid": (5, 6.5),
     "shrink": (0.5, 0.5),
+    "tanh_shrink": (5, 8),
     "soft_shrink": (0.5, 0.5),
 }
 #: Gradients that are 0 between these, of terms of the size of dy.
@@ -102,6 +103,8 @@ def allowed(name, x, exact, most):
         most = most + np.where(np.abs(exact) < 2.0**-122, 12, 0)
         # x**2 / 2 is an exponent, and rounded before
         return most if has_fma() else most + size * size / 2
+    if name == "erfc" and most < 2:
+        return most if has_fma() else 2.0
     if name in ("erf", "erfc"):  # in its slope
         return most if has_fma() else most + size * size
     if name == "gelu_tanh":
@@ -170,3 +173,14 @@ def test_angles_of_any_size(rng):
                 error = [float(abs(mpmath.mpf(float(f)) - e)) for f, e in zip(found, exact, strict=True)]
                 worst = np.array(error) / np.spacing(np.abs(np.array([float(e) for e in exact])).astype(dtype))
                 assert worst.max() <= (1.1 if has_fma() else 2), (kind, worst.max(), y[worst.argmax()])
+
+
+def test_erfc_in_float64(rng):
+    """To the last normal result, and below it, against 40 digits."""
+    x = np.concatenate([rng.uniform(-6, 27.2, 600), rng.uniform(0, 2, 500), np.exp2(rng.uniform(-60, 0, 100))])
+    found = run_both(x, np.ones_like(x), "f64", "erfc", {})[0]
+    with mpmath.workdps(40):
+        exact = [mpmath.erfc(mpmath.mpf(float(z))) for z in x]
+        error = np.array([float(abs(mpmath.mpf(float(f)) - e)) for f, e in zip(found, exact, strict=True)])
+    worst = error / np.spacing(np.array([float(e) for e in exact]))
+    assert worst.max() <= (1.5 if has_fma() else 2), (worst.max(), x[worst.argmax()])

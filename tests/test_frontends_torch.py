@@ -35,6 +35,7 @@ NOT_WRAPPED = {
     ),
     "attention_train": "attention keeps what its gradient reads",
     "fill": "it writes its argument",
+    **dict.fromkeys(("isnan", "isinf", "hardmax"), "it has no gradient"),
     "one_hot": "integers have no gradient",
     **dict.fromkeys(("transform", "concat", "split"), "torch's own copies have gradients"),
     **dict.fromkeys(("conv_integer", "qlinear_conv"), "integers have no gradient"),

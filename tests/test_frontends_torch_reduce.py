@@ -12,7 +12,8 @@ from numbaprims.ops.reduce import REDUCTIONS  # noqa: E402
 @pytest.mark.parametrize("op", [op for op, known in REDUCTIONS.items() if not known.gives])
 @pytest.mark.parametrize("words", [{"axis": 1}, {"axis": (0, 2), "keepdims": True}, {}, {"axis": 0, "nan": "omit"}])
 def test_gradients_are_those_of_differences(op, words):
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, 2))).requires_grad_()
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, 2)))
+    x = (x.abs() if op == "log_sum" else x).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: nbt.reduce(x, op, **words), (x,))
 
 

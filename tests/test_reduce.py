@@ -25,6 +25,7 @@ def test_values_of_numpy(rng, op, nan):
     x[3, 4, 3], x[4, 2, 2] = np.inf, -np.inf
     own = {"amax": lambda x, axis: np.abs(x).max(axis), "norm1": lambda x, axis: np.abs(x).sum(axis),
            "norm2": lambda x, axis: np.sqrt((x * x).sum(axis)),
+           "sum_square": lambda x, axis: (x * x).sum(axis), "log_sum": lambda x, axis: np.log(x.sum(axis)),
            "logsumexp": lambda x, axis: np.logaddexp.reduce(x, axis)}.get(op) or getattr(np, op)  # fmt: skip
     for axis in (0, 1, -1):
         for given in (x, x.swapaxes(0, 2).copy().swapaxes(0, 2), x[:, ::2]):
@@ -32,7 +33,18 @@ def test_values_of_numpy(rng, op, nan):
                 warnings.simplefilter("ignore")
                 if nan == "propagate":
                     want = own(given, axis=axis)
-                elif op in ("amax", "logsumexp", "norm1", "norm2", "any", "all", "argmin", "argmax"):
+                elif op in (
+                    "amax",
+                    "logsumexp",
+                    "norm1",
+                    "norm2",
+                    "sum_square",
+                    "log_sum",
+                    "any",
+                    "all",
+                    "argmin",
+                    "argmax",
+                ):
                     fill = {"logsumexp": -np.inf, "argmax": -np.inf, "argmin": np.inf, "all": 1.0}.get(op, 0.0)
                     want = own(np.where(np.isnan(given), fill, given), axis=axis)
                     if op == "amax":

@@ -74,6 +74,7 @@ def in_torch(kind: str):
         "hard_tanh": F.hardtanh,
         "log_sigmoid": F.logsigmoid,
         "shrink": lambda x, lambd=0.5, by=0.0: F.hardshrink(x, lambd),
+        "tanh_shrink": F.tanhshrink,
         "soft_shrink": F.softshrink,
         "clip": lambda x, min=-INF, max=INF: torch.clamp(x, min, max),
     }

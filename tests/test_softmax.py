@@ -126,3 +126,12 @@ def test_gradients_of_losses_have_the_shape_of_the_loss():
                 function(np.ones(2), x, target, reduction=reduction)
         with pytest.raises(ValueError, match=r"dy is a float64 array \(3,\); the loss has shape \(2,\)"):
             function(np.ones(3), x, target, reduction="none")
+
+
+def test_hardmax_marks_the_first_of_equals(rng):
+    for shape, axis in (((5, 33), 1), ((33, 5), 0), ((3, 4, 70), 1), ((2, 50_000), -1)):
+        x = rng.integers(0, 4, shape).astype(np.float32)
+        x[..., 1] = np.nan
+        want = np.zeros_like(x)
+        np.put_along_axis(want, x.argmax(axis, keepdims=True), 1, axis)
+        np.testing.assert_array_equal(numbaprims.hardmax(x, axis=axis), want)

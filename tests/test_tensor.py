@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import numbaprims
-from numbaprims.formulas.maps import BINARY
+from numbaprims.formulas.maps import BINARY, BITWISE
 from numbaprims.ops import tensor
 
 NAMES = {
@@ -250,3 +250,47 @@ def test_the_rest_of_a_large_quotient_is_exact(dtype):
         found = numbaprims.binary(special[0].copy(), special[1].copy(), "mod")
         np.testing.assert_array_equal(found[:-1], np.mod(*special)[:-1])
     assert dtype == np.float64 or np.isnan(found[-1])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("op", BITWISE)
+def test_bits_are_those_of_numpy(rng, op, dtype):
+    if dtype == "bool" and op.endswith("shift"):
+        with pytest.raises(TypeError, match=f"a is a bool array.*; {op} takes int8"):
+            numbaprims.binary(*np.ones((2, 3), bool), op)
+        return
+    size = np.dtype(dtype).itemsize * 8
+    for shapes in [((7, 64), (7, 64)), *SHAPES]:
+        a, b = (np.frombuffer(rng.bytes(8 * int(np.prod(shape))), np.int64).reshape(shape) for shape in shapes)
+        a, b = (np.asarray((x & 1 if dtype == "bool" else x).astype(dtype)) for x in (a, b))
+        counts = [np.asarray(b % (size + 3)).astype(dtype)] if op.endswith("shift") else []
+        for y in (b, *counts):
+            want = getattr(np, op)(a, y)
+            for x in (a, np.asfortranarray(a)):
+                have = numbaprims.binary(x, y, op)
+                assert have.dtype == a.dtype
+                np.testing.assert_array_equal(have, want)
+            if have.shape == a.shape:
+                np.testing.assert_array_equal(numbaprims.binary(a, y, op, out=a.copy()), want)
+    with numbaprims.config(device="reference"):
+        np.testing.assert_array_equal(numbaprims.binary(a, y, op), want)
+    with pytest.raises(ValueError, match="are for numbers of floats"):
+        numbaprims.binary(a, b, op, alpha1=2.0)
+
+
+def test_bits_of_floats_are_refused():
+    with pytest.raises(TypeError, match="a is a float32 array.*; bitwise_and takes int8, uint8, int32, int64, bool"):
+        numbaprims.binary(*np.ones((2, 3), np.float32), "bitwise_and")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_what_is_nan_or_infinite(dtype):
+    x = np.resize(np.array([1, np.nan, np.inf, -np.inf, 0, -np.nan], dtype), (3, 50))
+    for given in layouts(x):
+        np.testing.assert_array_equal(numbaprims.isnan(given), np.isnan(given))
+        for up in (True, False):
+            for down in (True, False):
+                want = (np.isposinf(given) & up) | (np.isneginf(given) & down)
+                have = numbaprims.isinf(given, detect_positive=up, detect_negative=down)
+                np.testing.assert_array_equal(have, want)
+                assert have.dtype == bool

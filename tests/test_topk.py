@@ -74,3 +74,20 @@ def test_in_njit(rng):
             check("x, k, a", text, x, k, axis)
     with pytest.raises(ValueError, match="k is 9"):
         compiled("x, k", "nb.topk(x, k)")[0](x, 9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_rows_that_rise(rng, dtype):
+    """Of which a sample is looked at first: with equals, NaN at the end, and rows that only seem to rise."""
+    for n, k in ((1000, 1), (5000, 50), (40_000, 7)):
+        x = np.sort(rng.integers(0, n // 3, (3, n)), -1).astype(dtype)
+        x[1, n // 8 + 1 : n // 4] = n
+        if dtype == np.float32:
+            x[2, -2:] = np.nan
+        for given, largest in ((x, True), (x[:, ::-1], False), (x[:, ::-1].copy(), True), (-x, False)):
+            with numbaprims.config(algorithm={"topk": "insert"}):
+                values, indices = numbaprims.topk(given, k, largest=largest)
+            order = np.where(np.isnan(given), np.inf, given)
+            want = np.argsort(-order if largest else order, -1, kind="stable")[:, :k]
+            np.testing.assert_array_equal(indices, want)
+            np.testing.assert_array_equal(values, np.take_along_axis(given, want, -1))

@@ -20,7 +20,10 @@ ONNX = {
     **{name.capitalize(): name for name in (
         "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "neg", "shrink", "sin", "sinh", "tan",
     )},
-    "ThresholdedRelu": "threshold", "IsNaN": "binary", "Not": "binary",
+    "ThresholdedRelu": "threshold", "IsNaN": "isnan", "IsInf": "isinf", "Not": "binary", "BitShift": "binary",
+    **{f"Bitwise{name}": "binary" for name in ("And", "Not", "Or", "Xor")}, "CastLike": "cast",
+    "ConstantOfShape": "fill", "Hardmax": "hardmax", "Mean": "binary, scale", "Sum": "binary",
+    "ReduceLogSum": "reduce", "ReduceSumSquare": "reduce",
     "Abs": "abs", "Add": "binary", "And": "binary", "ArgMax": "reduce", "ArgMin": "reduce", "Attention": "attention",
     "AveragePool": "avg_pool", "BatchNormalization": "batch_norm, batch_norm_train", "Cast": "cast", "Ceil": "ceil",
     "Celu": "celu", "Clip": "clip", "Concat": "concat", "Conv": "conv", "ConvInteger": "conv_integer",
@@ -49,7 +52,8 @@ ONNX = {
     "Where": "where", "Xor": "binary",
 }  # fmt: skip
 TORCH = {
-    "hardshrink": "hard_shrink", "logsigmoid": "log_sigmoid", "softshrink": "soft_shrink",
+    "hardshrink": "hard_shrink", "tanhshrink": "tanh_shrink", "softmin": "neg, softmax",
+    "logsigmoid": "log_sigmoid", "softshrink": "soft_shrink",
     "batch_norm": "batch_norm, batch_norm_train", "celu": "celu", "cross_entropy": "softmax_cross_entropy",
     "ctc_loss": "ctc_loss", "dropout": "dropout", "elu": "elu", "embedding": "embedding", "gelu": "gelu", "glu": "glu",
     "group_norm": "group_norm",

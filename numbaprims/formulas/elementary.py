@@ -226,16 +226,16 @@ def erf_value(x: V) -> V:
     return select(a < border, near, far)
 
 
-def gaussian_parts(a: V, factor: float = 0.5) -> tuple[V, V]:
-    """(y, SHIFTER + n) with e**(-factor a**2) = y 2**n, for |a| up to where that is 0; the factor is a power of 2."""
+def gaussian_parts(a: V) -> tuple[V, V]:
+    """(y, SHIFTER + n) with e**(-a**2 / 2) = y 2**n, for |a| up to where that is 0."""
     high, low = LN2[a.width]
     shifter = SHIFTER[a.width]
-    shifted = mad(a * (-factor * LOG2_E), a, shifter)
+    shifted = mad(a * (-0.5 * LOG2_E), a, shifter)
     n = shifted - shifter
-    # a**2 + n ln 2 / factor: n times the upper part of ln 2 is exact, and so is a**2 until it is added where that is
+    # a**2 + 2 n ln 2: n times the upper part of ln 2 is exact, and so is a**2 until it is added where that is
     # fused; a square rounded before would cost a**2 / 4 units in the last place
-    r = mad(n, low / factor, mad(a, a, n * (high / factor)))
-    return polynomial(r, [c * (-factor) ** k for k, c in enumerate((1.0, 1.0, *EXP[a.width]))]), shifted
+    r = mad(n, low * 2.0, mad(a, a, n * (high * 2.0)))
+    return polynomial(r, [c * (-0.5) ** k for k, c in enumerate((1.0, 1.0, *EXP[a.width]))]), shifted
 
 
 def normal_distribution(x: V, gaussian: Callable[[V], V], quotient: Quotient[V]) -> tuple[V, V]:

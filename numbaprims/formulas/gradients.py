@@ -7,6 +7,7 @@ torch's vector code (which differs from its scalar code): NaN, but for slopes th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from numbaprims.formulas.activations import Formula
@@ -76,6 +77,14 @@ def erf(dy: V, x: V) -> V:
 
 def shrink(dy: V, x: V, *parameters: V) -> V:
     return select(magnitude(x) > parameters[0], dy, 0.0)
+
+
+def tanh_shrink(tanh: Callable[[V], V]) -> Formula:
+    def slope(dy: V, x: V) -> V:
+        t = tanh(x)
+        return (dy * t) * t
+
+    return slope
 
 
 def of_machine(quotient: Quotient[V], root: Root[V]) -> dict[str, tuple[Formula, int]]:

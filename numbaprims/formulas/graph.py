@@ -30,6 +30,8 @@ COSTS = {
     "less": 1, "greater": 1, "less_equal": 1, "greater_equal": 1, "equals": 1, "is_nan": 1, "select": 1,
     "floor": 4, "nearest": 1, "quantized": 3, "rounded": 2, "pow": 60, "fmod": 40, "atan2": 45, "reciprocal": 8,
     "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
+    "bitwise_and": 1, "bitwise_or": 1, "bitwise_xor": 1, "left_shift": 4, "right_shift": 4, "integer_bits": 2,
+    "low_byte": 3,
 }  # fmt: skip
 
 #: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative", "log", "pow",
@@ -54,6 +56,14 @@ COMMON: dict[str, Callable[..., Any]] = {
     "rounded": value.nearest,
     "is_nan": lambda a: a.new(a.builder.fcmp_unordered("uno", a.value, a.value)),
     "select": value.select,
+    # of integers that stand as their bits
+    "bitwise_and": lambda a, b: value.from_bits(value.bits(a) & value.bits(b)),
+    "bitwise_or": lambda a, b: value.from_bits(value.bits(a) | value.bits(b)),
+    "bitwise_xor": lambda a, b: value.from_bits(value.bits(a) ^ value.bits(b)),
+    "left_shift": lambda a, b: value.from_bits(value.bits_shifted(value.bits(a), value.bits(b), True)),
+    "right_shift": lambda a, b: value.from_bits(value.bits_shifted(value.bits(a), value.bits(b), False)),
+    "integer_bits": lambda a: value.from_bits(value.integer_bits(a)),
+    "low_byte": lambda a, signed: value.low_byte(value.bits(a), signed),
 }
 
 #: Reductions -> the values of one, which `part` nodes stand for:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.formulas.graph import (
     Node,
+    apply,
     atan2,
     constant,
     equals,
@@ -98,12 +99,27 @@ BINARY: dict[str, Map] = {
     "logical_or": Map(lambda a, b: select(equals(a, 0.0), _of(b), 1.0), "bool"),
     "logical_xor": Map(lambda a, b: magnitude(_of(a) - _of(b)), "bool"),
 }
+#: Of the bits of integers: those of 32 and 64 bits stand as floats of the same bits; "bitwise_and.i8" has numbers.
+BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
+
+
+def _bitwise(op: str, a: Node, b: Node, *, byte: str) -> Node:
+    if not byte:
+        return apply(op, a, b)
+    return apply("low_byte", apply(op, apply("integer_bits", a), apply("integer_bits", b)), byte == "i8")
+
+
 #: Of one array or of three: the number of arrays, then of numbers.
 OTHERS: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "where": (3, 0, lambda c, a, b: select(equals(c, 0.0), b, a)),
     "scale": (1, 1, lambda x, alpha: x * alpha),
     "cast": (1, 0, lambda x: x),
     "truth": (1, 0, _of),
+    "isnan": (1, 0, lambda x: _truth(is_nan(x))),
+    "isinf": (1, 0, lambda x: _truth(equals(magnitude(x), math.inf))),
+    "isposinf": (1, 0, lambda x: _truth(equals(x, math.inf))),
+    "isnever": (1, 0, lambda x: _truth(x < x)),
+    "isneginf": (1, 0, lambda x: _truth(equals(x, -math.inf))),
     # the position makes it an element's value, -0 included
     "fill": (0, 1, lambda value: mad(position(), -0.0, value)),
     **QUANTIZED,
@@ -129,6 +145,8 @@ def map_of(name: str) -> tuple[Callable[..., Any], tuple[tuple[str, str], ...]]:
         if scaled:  # "low_high": the range of what is quantised
             function = functools.partial(function, limits=tuple(map(float, scaled.split("_"))))
         return function, (*arrays, *(("alpha", "number"),) * numbers)
+    if op in BITWISE:
+        return functools.partial(_bitwise, op, byte=scaled), arrays
     own = BINARY[op].function
     if not scaled:
         return own, arrays

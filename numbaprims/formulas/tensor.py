@@ -89,6 +89,8 @@ REDUCTIONS: dict[str, Reduction] = {
     ),
     "norm1": Reduction(lambda x: reduce_sum(magnitude(x)), 0.0),
     "norm2": Reduction(lambda x: sqrt(reduce_sum(x * x)), 0.0),
+    "sum_square": Reduction(lambda x: reduce_sum(x * x), 0.0),
+    "log_sum": Reduction(lambda x: log(reduce_sum(x)), 0.0),
     "logsumexp": Reduction(_log_sum_exp, _NOTHING),
     "argmin": Reduction(lambda x: _first(negative(x)), math.inf, "place", empty=False),
     "argmax": Reduction(_first, _NOTHING, "place", empty=False),

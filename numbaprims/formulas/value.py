@@ -261,6 +261,27 @@ def to_float(i: V) -> V:
     return i.new(i.builder.sitofp(i.value, i.floats))
 
 
+def bits_shifted(i: V, count: V, left: bool) -> V:
+    """Integers shifted by as many places as others say, which 0 or the sign is left of where those are too many or
+    negative."""
+    last = i.width - 1
+    whole = (count & ~last).equals(0)
+    if left:
+        return select(whole, i.new(i.builder.shl(i.value, (count & last).value)), 0)
+    return i.new(i.builder.ashr(i.value, select(whole, count, last).value))
+
+
+def integer_bits(x: V) -> V:
+    """The bits of integers that floats hold, below 2**(mantissa bits - 1)."""
+    return bits(x + SHIFTER[x.width]) - float_bits(SHIFTER[x.width], x.width)
+
+
+def low_byte(i: V, signed: bool) -> V:
+    """The lowest 8 bits of integers as floats."""
+    i = (i << (i.width - 8)) >> (i.width - 8) if signed else i & 255
+    return from_bits(i + float_bits(SHIFTER[i.width], i.width)) - SHIFTER[i.width]
+
+
 def magnitude(x: V) -> V:
     """|x|: the sign bit cleared."""
     return x.without_sign()

@@ -66,8 +66,8 @@ class Row(NamedTuple):
     """Lines that look at elements of the arrays before the call."""
 
 
-def _like(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda types: f"np.empty_like({name})"
+def _like(name: str, dtype: str = "") -> Callable[[dict[str, Any]], str]:
+    return lambda types: f"np.empty_like({name}{dtype})"
 
 
 def _lying_like(name: str) -> Callable[[dict[str, Any]], str]:
@@ -427,6 +427,8 @@ _ROWS: dict[str, Row] = {
     "dropout_backward": Row({"out": _lying_like("dy")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
     "binary": Row({"out": _broadcast("a", "b", "c")}, special={"alpha1": (1.0,), "alpha2": (1.0,)}),
     "where": Row({"out": _broadcast("condition", "a", "b")}),
+    "isnan": Row({"out": _like("x", ", np.bool_")}),
+    "isinf": Row({"out": _like("x", ", np.bool_")}),
     "scale": Row({"out": _like("x")}),
     "cast": Row({"out": _cast}),
     "quantize": Row({"out": _integers}, absent=("axis", "block_size"), **_ONE_SCALE),
@@ -434,6 +436,7 @@ _ROWS: dict[str, Row] = {
     "reduce": Row({"out": _reduced}, windows=("axis",)),
     "softmax": Row({"out": _lying_like("x")}),
     "softmax_backward": Row({"out": _lying_like("dy")}),
+    "hardmax": Row({"out": _lying_like("x")}),
     "log_softmax": Row({"out": _lying_like("x")}),
     "log_softmax_backward": Row({"out": _lying_like("dy")}),
     "softmax_cross_entropy": _cross_entropy,
@@ -448,6 +451,7 @@ _ROWS: dict[str, Row] = {
     "attention": Row({"out": _attended}, **_attention),
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": _each(name) for name in "qkv"}, **_attention),
+    "cumprod": Row({"out": _lying_like("x")}),
     "cumsum": Row({"out": _lying_like("x")}),
     "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
     "rope": Row({"out": _lying_like("x")}, optional=("rotary_dims",), checks=_positions),

@@ -88,6 +88,7 @@ neg, neg_backward = _pair("neg", "Negative", "[-0.25, -4.  ]", "[-1., -3.]")
 log_sigmoid, log_sigmoid_backward = _pair(
     "log_sigmoid", "Logarithm of the sigmoid", "[-0.5759, -0.0181]", "[0.4378, 0.054 ]"
 )
+tanh_shrink, tanh_shrink_backward = _pair("tanh_shrink", "What tanh takes", "[0.0051, 3.0007]", "[0.06 , 2.996]")
 
 
 def _number(name: str, value: Any) -> float:

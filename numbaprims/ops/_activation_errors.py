@@ -71,10 +71,11 @@ ACTIVATION_ERRORS = {
     "atanh": ActivationError(2, 3),
     "log2": ActivationError(2, 2),
     "log10": ActivationError(2, 2),
-    "erfc": ActivationError(5, 4),
+    "erfc": ActivationError(2, 4),
     "neg": ActivationError(0, 0),
     "log_sigmoid": ActivationError(4, 4),
     "shrink": ActivationError(1, 0),
+    "tanh_shrink": ActivationError(4, 6),
     "soft_shrink": ActivationError(1, 0),
     "glu": ActivationError(5, 4, "dy", reference=24),
 }

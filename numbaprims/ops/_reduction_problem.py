@@ -68,7 +68,8 @@ class Reduction(Problem):
     @property
     def compute(self) -> str:
         """The type that is computed in: float32 for 16 bits and fewer, unless a position needs more digits."""
-        digits = any(word.endswith(":i64") for word in self.results) and self.n > 1 << 24
+        places = self.formula == "hardmax" or any(word.endswith(":i64") for word in self.results)
+        digits = places and self.n > 1 << 24
         return "f64" if self.dtype in ("f64", "i32", "i64") or digits else "f32"
 
     @property

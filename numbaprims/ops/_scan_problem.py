@@ -28,6 +28,8 @@ class ScanProblem(Problem):
     """Elements of a row."""
     exclusive: bool
     reverse: bool
+    product: bool
+    """Whether elements are multiplied."""
     layout: str
     """"rows": the elements of a row lie side by side; "across": rows do; "strided"."""
     lies: tuple[Lies, ...] = dataclasses.field(compare=False, default=())
@@ -56,7 +58,7 @@ class ScanProblem(Problem):
 
     def bench_command(self) -> str:
         words = f"numbaprims bench scan --shapes {self.rows}x{self.n} --dtype {self.dtype}"
-        kind = "exclusive" if self.exclusive else "inclusive"
+        kind = "product" if self.product else "exclusive" if self.exclusive else "inclusive"
         return f"{words} --kind {kind}" + " --across" * (self.layout == "across")
 
 

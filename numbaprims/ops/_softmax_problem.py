@@ -8,9 +8,9 @@ from typing import ClassVar
 from numbaprims.ops import reduction
 
 #: Formulas of `softmax` and the like, which reduce one axis.
-ROWS = ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")
+ROWS = ("softmax", "log_softmax", "hardmax", "softmax_backward", "log_softmax_backward")
 #: What formulas are of: kinds of the benchmark.
-KINDS = ("softmax", "log_softmax", "cross_entropy", "nll_loss")
+KINDS = ("softmax", "log_softmax", "hardmax", "cross_entropy", "nll_loss")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,6 +68,8 @@ from numbaprims.ops._activation_elementary import (
     soft_shrink_backward as soft_shrink_backward,
     tan as tan,
     tan_backward as tan_backward,
+    tanh_shrink as tanh_shrink,
+    tanh_shrink_backward as tanh_shrink_backward,
 )
 from numbaprims.ops._activation_problem import ActivationProblem as ActivationProblem, example_call
 from numbaprims.ops._activation_simple import (

@@ -134,6 +134,7 @@ KINDS: dict[str, Kind] = {
     "erfc": Kind("1 - erf(x)", "-dy*2/sqrt(pi)*exp(-x*x)"),
     "neg": Kind("-x", "-dy", ""),
     "log_sigmoid": Kind("-log(1 + exp(-x))", "dy*sigmoid(-x)"),
+    "tanh_shrink": Kind("x - tanh(x)", "dy*tanh(x)^2"),
     "shrink": Kind(
         "0 if |x| <= lambd else x - by if x > 0 else x + by",
         "dy if |x| > lambd else 0",

@@ -93,8 +93,8 @@ def reduce(
         x: any shape and strides. float64, float32, float16 or bfloat16, the last two computed in float32; "any" and
             "all" take every type, "argmin" and "argmax" all but int64.
         op: "sum", "mean", "prod", "min", "max", "amax" (the largest absolute value), "norm1" (sum \\|x\\|), "norm2"
-            (sqrt sum x**2), "logsumexp", "argmin", "argmax" (the first of equals), "any", "all", "var" or "std" (over
-            n, not n - 1).
+            (sqrt sum x**2), "sum_square", "log_sum" (log sum x), "logsumexp", "argmin", "argmax" (the first of equals),
+            "any", "all", "var" or "std" (over n, not n - 1).
         axis: an axis, a tuple of them, or None for all; "argmin" and "argmax" take one, or None for the place in C
             order.
         keepdims: whether reduced axes stay, of length 1.
@@ -119,8 +119,8 @@ def reduce(
         array(2., dtype=float32)
 
     References:
-        ONNX ReduceSum and its kin, ArgMax; MIOpen miopenReduceTensor; Chan, Golub and LeVeque, Updating formulae and a
-        pairwise algorithm for computing sample variances, 1979.
+        ONNX ReduceSum, ReduceSumSquare, ReduceLogSum and their kin, ArgMax; MIOpen miopenReduceTensor; Chan, Golub and
+        LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979.
     """
     # here, since 1.0 and True are equal to 1 where calls are looked up
     if axis.__class__ is not int and axis is not None:

@@ -1,7 +1,8 @@
-"""Cumulative sums: `cumsum`."""
+"""Cumulative sums and products: `cumsum`, `cumprod`."""
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import types
@@ -18,7 +19,7 @@ from numbaprims.shapes import element_strides
 _DTYPES = ("f64", "f32", "f16", "bf16", "i32", "i64")
 
 
-def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
+def _pose(function: str, given: Given, options: tuple[Any, ...]) -> Pose:
     axis, exclusive, reverse = options
     x, dtype = given.storages[0], given.dtypes[0]
     assert dtype is not None
@@ -40,16 +41,21 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
         layout = "rows" if beside else "across" if across else "strided"
         if n == 1 and not across:
             layout = "rows" if math.prod(kept) == 1 else "strided"
-        return ScanProblem(dtype, kept, n, exclusive, reverse, layout, tuple((a, b[0]) for a, b in lies))
+        return ScanProblem(
+            dtype, kept, n, exclusive, reverse, function == "cumprod", layout, tuple((a, b[0]) for a, b in lies)
+        )
 
     return Pose((Result(x.shape, dtype, like=0),), problem)
 
 
-def _define(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
-    return reference.cumsum(values[0], *options)
+def _of(function: str) -> Primitive:
+    def define(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+        return reference.scan(function, values[0], *options)
+
+    return Primitive(function, ("x",), functools.partial(_pose, function), define, dtypes=_DTYPES, exact=("x",))
 
 
-_cumsum = Primitive("cumsum", ("x",), _pose, _define, dtypes=_DTYPES, exact=("x",))
+_cumsum, _cumprod = _of("cumsum"), _of("cumprod")
 
 
 def cumsum(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, out: Any = None) -> Any:
@@ -82,20 +88,52 @@ def cumsum(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = F
         ONNX CumSum; Hillis and Steele, Data parallel algorithms, 1986; Blelloch, Prefix sums and their applications,
         1990.
     """
+    return _call(_cumsum, x, axis, exclusive, reverse, out)
+
+
+def cumprod(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, out: Any = None) -> Any:
+    """Multiply along an axis: ``y_i = x_0 * ... * x_i``.
+
+    Args:
+        x: as of `cumsum`: floats, of which float16 and bfloat16 are multiplied in float32, int32 and int64.
+        axis: along which.
+        exclusive: whether y_i leaves x_i out: ``y_i = x_0 * ... * x_(i - 1)``, y_0 = 1.
+        reverse: whether products begin at the end.
+        out: where y goes; it may be x.
+
+    Returns:
+        y, as `cumsum` gives it. Floats are multiplied in the order of the axis.
+
+    Raises:
+        TypeError: another dtype, an axis that is no integer.
+        ValueError: an axis that there is none, an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.cumprod(np.float32([1, 2, 3]))
+        array([1., 2., 6.], dtype=float32)
+
+    References:
+        torch.cumprod.
+    """
+    return _call(_cumprod, x, axis, exclusive, reverse, out)
+
+
+def _call(function: Primitive, x: Any, axis: Any, exclusive: bool, reverse: bool, out: Any) -> Any:
     if axis.__class__ is not int:
         try:
             axis = operator.index(axis) if not isinstance(axis, bool) else operator.index(None)  # type: ignore[arg-type]
         except TypeError:
             raise TypeError(f"axis is {axis!r}; it must be an integer") from None
-    return _cumsum((x,), (axis, bool(exclusive), bool(reverse)), (), out)
+    return function((x,), (axis, bool(exclusive), bool(reverse)), (), out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     p = problem
     words = {"exclusive": p.exclusive, "reverse": p.reverse}
     made = reduction.Example(types.SimpleNamespace(kept=p.kept, reduced=(p.n,), layout=p.layout))
-    return "cumsum", (made.array(p.dtype), made.axes[0]), words
+    return "cumprod" if p.product else "cumsum", (made.array(p.dtype), made.axes[0]), words
 
 
-PROBLEMS = problems(cumsum)
+PROBLEMS = problems(cumsum, cumprod)
 EXAMPLES = {"scan": _example_call}

@@ -45,6 +45,7 @@ def _of_axis(name: str, inputs: tuple[str, ...]) -> Primitive:
 
 _softmax = _of_axis("softmax", ("x",))
 _log_softmax = _of_axis("log_softmax", ("x",))
+_hardmax = _of_axis("hardmax", ("x",))
 _softmax_backward = _of_axis("softmax_backward", ("dy", "y"))
 _log_softmax_backward = _of_axis("log_softmax_backward", ("dy", "y"))
 
@@ -132,6 +133,32 @@ def log_softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
     return _log_softmax((x,), (axis,), (), out)
 
 
+def hardmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
+    """Mark the largest element of each row: ``y = 1 where x is its first maximum along an axis, else 0``.
+
+    Args:
+        x: as of `softmax`. The first NaN counts as the largest.
+        axis: along which one result is 1.
+        out: where y goes; it may be x itself.
+
+    Returns:
+        y, as `softmax` gives it.
+
+    Raises:
+        TypeError: integers, or an axis that is none.
+        ValueError: an axis that x does not have; an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.hardmax(np.float32([2, 7, 7]))
+        array([0., 1., 0.], dtype=float32)
+
+    References:
+        ONNX Hardmax.
+    """
+    return _hardmax((x,), (axis,), (), out)
+
+
 @_gradient
 def log_softmax_backward(dy: Any, y: Any, *, axis: int = -1, out: Any = None) -> Any:
     """Gradient of `log_softmax`: ``dx = dy - exp(y) * sum(dy)`` along an axis.
@@ -145,7 +172,7 @@ def log_softmax_backward(dy: Any, y: Any, *, axis: int = -1, out: Any = None) ->
 
 
 PROBLEMS = problems(
-    softmax, softmax_backward, log_softmax, log_softmax_backward, softmax_cross_entropy,
-    softmax_cross_entropy_backward, nll_loss, nll_loss_backward,
+    softmax, softmax_backward, log_softmax, log_softmax_backward, hardmax,
+    softmax_cross_entropy, softmax_cross_entropy_backward, nll_loss, nll_loss_backward,
 )  # fmt: skip
 EXAMPLES = {"softmax": example_call}

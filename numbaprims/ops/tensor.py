@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
-from numbaprims.formulas.maps import BINARY as BINARY
+from numbaprims.formulas.maps import BINARY as BINARY, BITWISE
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._reduction_problem import mapped
+from numbaprims.ops._tensor_problem import BITS, TensorProblem as TensorProblem, broadcast, pose
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.reference import tensor as reference
 from numbaprims.shapes import element_strides
 
 #: Integers whose sums and products float32 and float64 hold, until they saturate.
 _NARROW = ("i8", "u8", "i32")
-#: Of the same size, for elements that are moved: the bits are those.
-_BITS = {"i64": "f64", "i32": "f32", "bool": "u8"}
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorProblem(reduction.Reduction):
-    """A function of elements."""
-
-    stem: ClassVar[str] = "tensor"
-
-    def bench_command(self) -> str:
-        _, word, kinds = self.formula.split(":")
-        op, lies = word.partition(".")[0].replace("truth", "cast"), kinds.split(",")[: 3 if word == "where" else 2]
-        alike = set(lies) <= {"row", ""}
-        if self.layout == "strided":
-            op += "-turned"
-        elif not alike:
-            op += "-" + "-".join(lies)
-        m, n = (1, self.rows * self.n) if alike and self.layout != "strided" else (self.rows, self.n)
-        return f"numbaprims bench tensor --kind {op} --shapes {m}x{n} --dtype {self.dtype}"
-
-
-def _broadcast(given: Given) -> tuple[int, ...]:
-    shapes = [x.shape for x in given.storages if x is not None]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        words = "; ".join(given.words(at) for at, x in enumerate(given.storages) if x is not None)
-        raise ValueError(f"{words}: their shapes do not broadcast") from None
-
-
-def _pose(
-    given: Given, word: str, shape: tuple[int, ...], result: str, *, stored: Sequence[str] = (), reads: bool = True
-) -> Pose:
-    """A call of a formula: its inputs in their order; `stored`: how arrays are taken where not as what they are."""
-    inputs = [x for x in given.storages if x is not None] if reads else []
-    dtypes = list(stored or (result, *(each for each in given.dtypes if each is not None)))[: len(inputs) + 1]
-    like = next((at for at, x in enumerate(given.storages) if x is not None and x.shape == shape), None)
-    compute = dtypes[-1] if word == "where" else dtypes[1] if inputs else result
-
-    def problem(outs: Sequence[Any]) -> Problem:
-        steps = [element_strides(np.broadcast_to(x, shape)) for x in (*outs, *inputs)]
-        shared = any(np.may_share_memory(outs[0], x) for x in inputs)
-        found: Problem = mapped(TensorProblem, word, compute, dtypes, shape, steps, in_place=shared)
-        return found
-
-    return Pose((Result(shape, result, like=like),), problem, None if reads else (0, -1))
-
 
 # ---------------------------------------------------------------- binary
 
@@ -76,7 +28,7 @@ def _pose(
 def _pose_binary(given: Given, options: tuple[Any, ...]) -> Pose:
     op, scaled = options
     if op not in BINARY:
-        raise ValueError(f"op is {op!r}; it must be one of {', '.join(BINARY)}")
+        raise ValueError(f"op is {op!r}; it must be one of {', '.join((*BINARY, *BITWISE))}")
     known, dtype = BINARY[op], str(given.dtypes[0])
     takes: tuple[str, ...] = FLOATS
     if op.startswith("logical"):
@@ -87,7 +39,7 @@ def _pose_binary(given: Given, options: tuple[Any, ...]) -> Pose:
         raise TypeError(f"{given.words(0)}; {op} takes {', '.join(LONG_NAMES[each] for each in takes)}")
     if scaled and (known.gives or dtype not in FLOATS):
         raise ValueError(f"op is {op!r} and {given.words(0)}; alpha1, alpha2, beta and c are for numbers of floats")
-    return _pose(given, op + ".scaled" * scaled, _broadcast(given), known.gives or dtype)
+    return pose(given, op + ".scaled" * scaled, broadcast(given), known.gives or dtype)
 
 
 def _define_binary(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
@@ -98,6 +50,44 @@ def _define_binary(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
 _binary = Primitive(
     "binary", ("a", "b", "c"), _pose_binary, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c")
 )
+
+
+class _Bits(Primitive):
+    """Of integers, which float64 does not hold."""
+
+    def _define(
+        self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any
+    ) -> None:
+        if made[0].size:
+            made[0][...] = getattr(np, options[0])(*storages[:2])
+
+
+def _pose_bitwise(given: Given, options: tuple[Any, ...]) -> Pose:
+    op, dtype = options[0], str(given.dtypes[0])
+    takes = ("i8", "u8", "i32", "i64", *(("bool",) if op.startswith("bitwise") else ()))
+    if dtype not in takes:
+        raise TypeError(f"{given.words(0)}; {op} takes {', '.join(LONG_NAMES[each] for each in takes)}")
+    if options[1]:
+        raise ValueError(f"op is {op!r}; alpha1, alpha2, beta and c are for numbers of floats")
+    bits, shape = BITS.get(dtype, dtype), broadcast(given)
+    plain = pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
+    a, b = given.storages[:2]
+    if bits in FLOATS or a.nbytes % 8 or a.shape != b.shape or "shift" in op or not isinstance(a, np.ndarray):
+        return plain
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        arrays = (*outs, a, b)
+        if not all(x.flags.c_contiguous for x in arrays):
+            return plain.problem(outs)
+        # eight at a time
+        shared = any(np.may_share_memory(outs[0], x) for x in (a, b))
+        found: Problem = mapped(TensorProblem, op, "f64", ["f64"] * 3, (a.nbytes // 8,), [(1,)] * 3, in_place=shared)
+        return found
+
+    return plain._replace(problem=problem)
+
+
+_bitwise = _Bits("binary", ("a", "b", "c"), _pose_bitwise, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"))
 
 
 def binary(
@@ -113,6 +103,8 @@ def binary(
         b: of a's dtype, of a shape that broadcasts with a's.
         op: "add", "sub", "mul", "div", "min", "max" (NaN where either is), "pow", "mod" (with the sign of b), "fmod"
             (exact, with the sign of a), "floor_div", "atan2";
+            "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift" of integers, int64 too, and but for
+            shifts of bool (a right shift keeps the sign; by too many places or a negative count, nothing else is left);
             "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"; "logical_and", "logical_or",
             "logical_xor".
         alpha1: a factor of a, where a holds floats and op gives them; alpha2 one of b.
@@ -136,12 +128,14 @@ def binary(
                [13., 24.]], dtype=float32)
 
     References:
-        MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And.
+        MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And,
+        BitwiseAnd, BitShift.
     """
+    of = _bitwise if op in BITWISE else _binary
     if c is None and alpha1 == 1.0 and alpha2 == 1.0:
-        return _binary((a, b, None), (op, False), (), out)
+        return of((a, b, None), (op, False), (), out)
     numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
-    return _binary((a, b, c), (op, True), numbers, out)
+    return of((a, b, c), (op, True), numbers, out)
 
 
 # ---------------------------------------------------------------- where
@@ -151,9 +145,9 @@ def _pose_where(given: Given, options: tuple[Any, ...]) -> Pose:
     _, a, b = given.dtypes
     if a != b:
         arrays.require_same(given.arrays[1], "a", given.arrays[2], "b")
-    bits = _BITS.get(str(a), str(a))
-    condition = _BITS.get(str(given.dtypes[0]), str(given.dtypes[0]))
-    return _pose(given, "where", _broadcast(given), str(a), stored=(bits, condition, bits, bits))
+    bits = BITS.get(str(a), str(a))
+    condition = BITS.get(str(given.dtypes[0]), str(given.dtypes[0]))
+    return pose(given, "where", broadcast(given), str(a), stored=(bits, condition, bits, bits))
 
 
 _where = Primitive(
@@ -194,19 +188,19 @@ def where(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
 
 
 def _pose_scale(given: Given, options: tuple[Any, ...]) -> Pose:
-    return _pose(given, "scale", given.storages[0].shape, str(given.dtypes[0]))
+    return pose(given, "scale", given.storages[0].shape, str(given.dtypes[0]))
 
 
 def _pose_fill(given: Given, options: tuple[Any, ...]) -> Pose:
-    return _pose(given, "fill", given.storages[0].shape, str(given.dtypes[0]), reads=False)
+    return pose(given, "fill", given.storages[0].shape, str(given.dtypes[0]), reads=False)
 
 
 def _pose_cast(given: Given, options: tuple[Any, ...]) -> Pose:
     source, (dtype,) = str(given.dtypes[0]), options
-    bits = _BITS.get(dtype, dtype)
+    bits = BITS.get(dtype, dtype)
     word = "truth" if dtype == "bool" and source != "bool" else "cast"
     stored = (bits, bits) if dtype == source else (dtype, source)
-    return _pose(given, word, given.storages[0].shape, dtype, stored=stored)
+    return pose(given, word, given.storages[0].shape, dtype, stored=stored)
 
 
 _scale = Primitive("scale", ("x",), _pose_scale, lambda values, _, numbers: values[0] * numbers[0], exact=("x",))
@@ -218,6 +212,71 @@ _cast = Primitive(
     "cast", ("x",), _pose_cast, lambda values, options, _: reference.cast(values[0], *options), dtypes=tuple(DTYPES),
     exact=("x",),
 )  # fmt: skip
+
+
+def _pose_truth(given: Given, options: tuple[Any, ...]) -> Pose:
+    return pose(given, options[0], given.storages[0].shape, "bool")
+
+
+def _define_truth(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+    return getattr(np, options[0])(values[0]) if options[0] != "isnever" else np.zeros_like(values[0])
+
+
+#: Whether inf is looked for, whether -inf -> the formula.
+_INFINITE = {(True, True): "isinf", (True, False): "isposinf", (False, True): "isneginf", (False, False): "isnever"}
+_isnan, _isinf = (Primitive(name, ("x",), _pose_truth, _define_truth) for name in ("isnan", "isinf"))
+
+
+def isnan(x: Any, *, out: Any = None) -> Any:
+    """Say where an array is NaN.
+
+    Args:
+        x: any shape and strides; float64, float32, float16 or bfloat16.
+        out: where the result goes; it shares no memory with x.
+
+    Returns:
+        bool, of x's shape and library.
+
+    Raises:
+        TypeError: integers.
+        ValueError: an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.isnan(np.float32([1, np.nan])).tolist()
+        [False, True]
+
+    References:
+        ONNX IsNaN.
+    """
+    return _isnan((x,), ("isnan",), (), out)
+
+
+def isinf(x: Any, *, detect_positive: bool = True, detect_negative: bool = True, out: Any = None) -> Any:
+    """Say where an array is infinite.
+
+    Args:
+        x: any shape and strides; float64, float32, float16 or bfloat16.
+        detect_positive: whether inf is.
+        detect_negative: whether -inf is.
+        out: where the result goes; it shares no memory with x.
+
+    Returns:
+        bool, of x's shape and library.
+
+    Raises:
+        TypeError: integers.
+        ValueError: an `out` of another shape, or one that overlaps x.
+
+    Example:
+        >>> import numpy as np, numbaprims
+        >>> numbaprims.isinf(np.float32([1, np.inf, -np.inf]), detect_negative=False).tolist()
+        [False, True, False]
+
+    References:
+        ONNX IsInf; torch.isinf, isposinf, isneginf.
+    """
+    return _isinf((x,), (_INFINITE[bool(detect_positive), bool(detect_negative)],), (), out)
 
 
 def scale(x: Any, alpha: float, *, out: Any = None) -> Any:
@@ -305,7 +364,7 @@ def _pose_transform(given: Given, options: tuple[Any, ...]) -> Pose:
     (axes,), x, dtype = options, given.storages[0], str(given.dtypes[0])
     if sorted(axes) != list(range(x.ndim)):
         raise ValueError(f"axes is {axes} and {given.words(0)}; it must hold each of its axes once")
-    bits, lies = _BITS.get(dtype, dtype), element_strides(x)
+    bits, lies = BITS.get(dtype, dtype), element_strides(x)
     shape, turned = (tuple(each[axis] for axis in axes) for each in (x.shape, lies))
 
     def problem(outs: Sequence[Any]) -> Problem:
@@ -418,17 +477,24 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         shape = [1 if (at in made.axes) != (kind == "along") else size for at, size in enumerate(made.shape)]
         if kind == "flat":
             shape[max(at for at in range(len(shape)) if at not in made.axes)] = 1
+        if op in BITWISE:
+            dtype = {"f64": "i64", "f32": "i32"}.get(dtype, dtype)
         operands.append(made.array(dtype, low=0.5) if kind == "row" else examples.array(tuple(shape), dtype, low=0.5))
     result = problem.results[0].rpartition(":")[2]
     if op == "fill":
         return "fill", (made.array(result), 1.0), {}
     if op in ("scale", "cast", "truth"):
         return "scale" if op == "scale" else "cast", (*operands, 2.0 if op == "scale" else result), {}
+    if op == "isnan":
+        return op, tuple(operands), {}
+    for (positive, negative), word in _INFINITE.items():
+        if op == word:
+            return "isinf", tuple(operands), {"detect_positive": positive, "detect_negative": negative}
     if op == "where":
         return "where", tuple(operands), {}
     a, b, *c = operands
     return "binary", (a, b, op), {"c": c[0] if c else None, "alpha1": 2.0 if scaled else 1.0}
 
 
-PROBLEMS = problems(binary, where, scale, fill, cast, transform, concat)
+PROBLEMS = problems(binary, where, isnan, isinf, scale, fill, cast, transform, concat)
 EXAMPLES = {"tensor": _example_call}

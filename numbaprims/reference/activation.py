@@ -59,6 +59,13 @@ def _shrink(x: np.ndarray, lambd: float, by: float) -> np.ndarray:
     return np.where(np.abs(x) <= lambd, 0.0, np.where(x > 0, x - by, x + by))
 
 
+def _tanh_shrink(x: np.ndarray) -> np.ndarray:
+    # x cosh x - sinh x as a sum of positive terms: x - tanh x cancels
+    near = np.where(np.abs(x) < 2, x, 0.0)
+    terms = sum(near ** (2 * k + 1) * (2 * k / math.factorial(2 * k + 1)) for k in range(1, 16))
+    return np.where(np.abs(x) < 2, terms / np.cosh(near), x - np.tanh(x))
+
+
 def _glu(x: np.ndarray, axis: int) -> np.ndarray:
     a, b = np.split(x, 2, axis)
     return a * _sigmoid(b)
@@ -118,6 +125,7 @@ _FORWARD: dict[str, Callable[..., np.ndarray]] = {
     "erfc": _erfc,
     "neg": np.negative,
     "log_sigmoid": lambda x: -_softplus(-x),
+    "tanh_shrink": _tanh_shrink,
     "shrink": _shrink,
     "soft_shrink": lambda x, lambd: _shrink(x, lambd, lambd),
 }
@@ -204,6 +212,7 @@ _SLOPE: dict[str, Callable[..., np.ndarray]] = {
     "erfc": lambda x: -_erf_slope(x),
     "neg": lambda x: np.full_like(x, -1),
     "log_sigmoid": lambda x: _sigmoid(-x),
+    "tanh_shrink": lambda x: np.tanh(x) ** 2,
     "shrink": lambda x, lambd, by: np.where(np.abs(x) > lambd, 1.0, 0.0),
     "soft_shrink": lambda x, lambd: np.where(np.abs(x) > lambd, 1.0, 0.0),
 }

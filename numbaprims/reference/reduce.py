@@ -26,8 +26,11 @@ def reduce(x: np.ndarray, op: str, axes: tuple[int, ...] | None, keepdims: bool,
         return np.abs(x).max(**how)
     if op == "norm1":
         return np.abs(x).sum(**how)
-    if op == "norm2":
-        return np.sqrt(np.square(x).sum(**how))
+    if op in ("norm2", "sum_square"):
+        y = np.square(x).sum(**how)
+        return y if op == "sum_square" else np.sqrt(y)
+    if op == "log_sum":
+        return np.log(x.sum(**how))
     if op == "logsumexp":
         top = x.max(axis=axes, keepdims=True, initial=-np.inf)
         top = np.where(np.isfinite(top), top, 0.0)

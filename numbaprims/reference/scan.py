@@ -9,12 +9,13 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
-def cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """The sum of the elements before each along an axis, itself among them or not; from the end where `reverse`."""
+def scan(function: str, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """The sum or product of the elements up to each along an axis, itself among them or not; from the end where
+    `reverse`."""
     if reverse:
         x = np.flip(x, axis)
-    y = np.cumsum(x, axis)
+    y: Array = getattr(np, function)(x, axis)
     if exclusive:
         y = np.roll(y, 1, axis)
-        y[(*(slice(None),) * (axis % x.ndim), slice(0, 1))] = 0
+        y[(*(slice(None),) * (axis % x.ndim), slice(0, 1))] = 0 if function == "cumsum" else 1
     return np.flip(y, axis) if reverse else y

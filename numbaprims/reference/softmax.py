@@ -23,6 +23,14 @@ def log_softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     return d - np.log(np.exp(d).sum(axis, keepdims=True))
 
 
+def hardmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    """1 at the first maximum."""
+    y = np.zeros_like(x)
+    if x.size:
+        np.put_along_axis(y, x.argmax(axis, keepdims=True), 1.0, axis)
+    return y
+
+
 def softmax_backward(dy: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
     """y (dy - sum dy y)."""
     return y * (dy - (dy * y).sum(axis, keepdims=True))

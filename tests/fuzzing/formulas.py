@@ -219,7 +219,14 @@ def scan(draw: Draw) -> Call:
     axis = int(draw.rng.integers(ndim))
     shape = _shape(draw, dtype, axis, ndim)
     words = {"exclusive": draw.chance(2), "reverse": draw.chance(2)}
-    return _call(draw, "scan", "cumsum", (_real(draw, shape, dtype), axis), words, 64 + 4 * shape[axis])
+    return _call(
+        draw,
+        "scan",
+        str(draw.one(("cumsum", "cumsum", "cumprod"))),
+        (_real(draw, shape, dtype), axis),
+        words,
+        64 + 4 * shape[axis],
+    )
 
 
 def topk(draw: Draw) -> Call:

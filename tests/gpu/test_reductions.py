@@ -5,7 +5,7 @@ import pytest
 from helpers import assert_close
 
 import numbaprims
-from numbaprims.formulas.maps import BINARY
+from numbaprims.formulas.maps import BINARY, BITWISE
 from numbaprims.formulas.tensor import REDUCTIONS
 
 
@@ -77,3 +77,19 @@ def test_other_elements(gpu, rng, dtype):
     if dtype.startswith("float"):
         have, want = both("scale", x, 0.5)
         np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64"])
+def test_bits(gpu, rng, dtype):
+    a, b = (np.frombuffer(rng.bytes(8 * 67), np.int64) for _ in range(2))
+    a, b = ((x & 1 if dtype == "bool" else x).astype(dtype) for x in (a, b))
+    for op in BITWISE[:3] if dtype == "bool" else BITWISE:
+        y = b % 70 if op.endswith("shift") else b
+        np.testing.assert_array_equal(both("binary", a, y, op)[0], getattr(np, op)(a, y))
+
+
+def test_nan_infinity_and_the_first_largest(gpu, rng):
+    x = np.resize(np.float32([1, np.nan, np.inf, -np.inf]), 67)
+    np.testing.assert_array_equal(*both("isnan", x))
+    np.testing.assert_array_equal(*both("isinf", x, detect_positive=False))
+    np.testing.assert_array_equal(*both("hardmax", rng.integers(0, 4, (3, 67)).astype(np.float32)))

@@ -24,6 +24,15 @@ def test_both_ways(gpu, rng, dtype, solver):
         np.testing.assert_allclose(have, want, atol=TOLERANCE[dtype], rtol=0)
 
 
+def test_products(gpu, rng):
+    for x in (rng.uniform(0.5, 1.5, (3, 70)), rng.integers(-3, 4, (3, 70))):
+        for axis, words in ((0, {}), (1, {"exclusive": True, "reverse": True})):
+            with numbaprims.config(device="reference"):
+                want = numbaprims.cumprod(x, axis, **words)
+            with numbaprims.config(device="cuda"):
+                np.testing.assert_allclose(numbaprims.cumprod(x, axis, **words), want, rtol=1e-12)
+
+
 def test_int64_wraps(gpu):
     x = np.int64([2**62, 2**62, 5])[::-1]
     with numbaprims.config(device="cuda"):

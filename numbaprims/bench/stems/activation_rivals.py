@@ -159,6 +159,7 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "glu": lambda: nn.glu(t, -1, out=out),
         "log_sigmoid": lambda: torch.ops.aten.log_sigmoid.out(t, out=out),
         "shrink": lambda: torch.ops.aten.hardshrink.out(t, 0.5, out=out),
+        "tanh_shrink": lambda: torch.sub(t, torch.tanh(t, out=out), out=out),
         "soft_shrink": lambda: nn.softshrink(t, 0.5, out=out),
         **{kind: partial(getattr(torch, kind), t, out=out) for kind in _SAME_NAME},
     }

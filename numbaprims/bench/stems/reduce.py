@@ -66,6 +66,7 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
         "amax": partial(norm, x, float("inf"), axis), "norm1": partial(norm, x, 1.0, axis),
         "norm2": partial(norm, x, 2.0, axis), "var": partial(torch.var, x, axis, correction=0),
         "std": partial(torch.std, x, axis, correction=0),
+        "sum_square": partial(lambda: torch.square(x).sum(axis)), "log_sum": partial(lambda: x.sum(axis).log()),
     }.get(op) or partial(getattr(torch, op), x, axis)  # fmt: skip
     return {"torch": shared.returned(torch, call)}
 
@@ -78,6 +79,7 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
     function: Callable[..., Any] = {
         "amax": lambda x, axis: np.linalg.norm(x, np.inf, axis), "norm1": lambda x, axis: np.linalg.norm(x, 1, axis),
         "norm2": lambda x, axis: np.linalg.norm(x, None, axis),
+        "sum_square": lambda x, axis: np.square(x).sum(axis), "log_sum": lambda x, axis: np.log(x.sum(axis)),
         "logsumexp": lambda x, axis: np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis)) + x.max(axis),
     }.get(op) or getattr(np, op)  # fmt: skip
 

@@ -12,7 +12,7 @@ from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import scan as reference
 
-KINDS = ("inclusive", "exclusive")
+KINDS = ("inclusive", "exclusive", "product")
 
 
 def cases(options: Namespace) -> list[Case]:
@@ -29,24 +29,30 @@ def memory(case: Case) -> float:
     return float(6 * case["m"] * case["n"] * 8)
 
 
+def _name(case: Case) -> str:
+    return "cumprod" if case["kind"] == "product" else "cumsum"
+
+
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call."""
     import numbaprims
 
     m, n, exclusive = case["m"], case["n"], case["kind"] == "exclusive"
+    name = _name(case)
     axis = 0 if case.get("across") else 1
     shape = (n, m) if axis == 0 else (m, n)
     x, out = draw(shape, 0.0), shared.output(case, shape)
     return Ours(
-        partial(numbaprims.cumsum, x.ours, axis, exclusive=exclusive, out=out.ours), {"x": x},
-        lambda values: reference.cumsum(shared.exact(values[0]), axis, exclusive, False), lambda values: values, n, out,
+        partial(getattr(numbaprims, name), x.ours, axis, exclusive=exclusive, out=out.ours), {"x": x},
+        lambda values: reference.scan(name, shared.exact(values[0]), axis, exclusive, False),
+        lambda values: values, n, out,
     )  # fmt: skip
 
 
 def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival; none of them leaves the last element out."""
     p = ours(case, shared.drawn(case))
-    return p.workload(case, (_torch(case, p) | _numpy(case, p)) if case["kind"] == "inclusive" else {})
+    return p.workload(case, (_torch(case, p) | _numpy(case, p)) if case["kind"] != "exclusive" else {})
 
 
 def _torch(case: Case, p: Ours) -> dict[str, Contender]:
@@ -55,7 +61,7 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
         return {}
     axis, x = 0 if case.get("across") else 1, p.reads["x"].torch
     out = torch.empty_like(x)
-    return {"torch": shared.returned(torch, partial(torch.cumsum, x, axis, out=out))}
+    return {"torch": shared.returned(torch, partial(getattr(torch, _name(case)), x, axis, out=out))}
 
 
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
@@ -63,4 +69,4 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
         return {}
     axis, x = 0 if case.get("across") else 1, p.reads["x"].storage
     out: Any = x.copy()
-    return {"numpy": Contender(lambda: x.cumsum(axis, out=out), lambda: out)}
+    return {"numpy": Contender(lambda: getattr(x, _name(case))(axis, out=out), lambda: out)}

@@ -16,7 +16,7 @@ from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import softmax as reference
 
 LOSSES = ("cross_entropy", "nll_loss")
-KINDS = ("softmax", "log_softmax", *LOSSES)
+KINDS = ("softmax", "log_softmax", "hardmax", *LOSSES)
 
 
 def cases(options: Namespace) -> list[Case]:
@@ -94,7 +94,7 @@ def workload(case: Case, threads: int) -> Workload:
 def _torch(case: Case, p: Ours) -> dict[str, Contender]:
     """Kernels of torch that write into a given output; a loss is returned, and its gradient takes saved logarithms."""
     torch = shared.torch_module()
-    if torch is None:
+    if torch is None or case["kind"] == "hardmax":
         return {}
     aten, kind, x = torch.ops.aten, case["kind"], p.reads["x"].torch
     if kind in LOSSES and not case.get("backward"):
@@ -129,7 +129,12 @@ def _torch_loss_gradient(torch: Any, p: Ours, out: Any, of_scores: bool) -> Call
 
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
     """ufuncs in place."""
-    if not on_host() or case.dtype not in ("f32", "f64") or case["kind"] in LOSSES or case.get("backward"):
+    if (
+        not on_host()
+        or case.dtype not in ("f32", "f64")
+        or case["kind"] in (*LOSSES, "hardmax")
+        or case.get("backward")
+    ):
         return {}
     x, y = p.reads["x"].storage, np.full_like(p.reads["x"].storage, np.nan)
 
@@ -149,5 +154,5 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     if case.dtype != "f32" or case["kind"] in LOSSES or case.get("backward"):
         return {}
     x = p.reads["x"].storage
-    operator = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[case["kind"]]
+    operator = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "hardmax": "Hardmax"}[case["kind"]]
     return shared.onnxruntime(operator, x, x.shape, threads, attributes={"axis": 1})

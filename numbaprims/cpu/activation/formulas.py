@@ -14,6 +14,7 @@ from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import tanh_value
 from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu, of_machine
+from numbaprims.formulas.hyperbolic import tanh_shrink_value
 from numbaprims.formulas.value import at_most, between, mad, magnitude, negative, select, with_sign_of
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
@@ -121,6 +122,7 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "round": (functions.nearest, 0),
     "log1p": (log1p_value, 0),
     "log_sigmoid": (lambda x: negative(functions.softplus(negative(x))), 0),
+    "tanh_shrink": (lambda x: tanh_shrink_value(x, tanh(x)), 0),
     "reciprocal": (lambda x: 1.0 / x, 0),
     "rsqrt": (lambda x: 1.0 / functions.sqrt(x), 0),
     "floor": (lambda x: floor(x, functions.nearest), 0),

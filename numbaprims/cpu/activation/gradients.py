@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 
-from numbaprims.cpu.activation.formulas import sigmoid as _sigmoid
+from numbaprims.cpu.activation.formulas import sigmoid as _sigmoid, tanh as _tanh
 from numbaprims.cpu.simd.math import functions
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum_in_range
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
-from numbaprims.formulas.gradients import ARITHMETIC, of_machine
+from numbaprims.formulas.gradients import ARITHMETIC, of_machine, tanh_shrink
 from numbaprims.formulas.value import between, mad, magnitude, negative, select
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
@@ -116,6 +116,7 @@ BACKWARD: dict[str, tuple[Formula, int]] = {
     "silu": (silu, 0),
     "mish": (mish, 0),
     "log_sigmoid": (lambda dy, x: dy * _sigmoid(negative(x)), 0),
+    "tanh_shrink": (tanh_shrink(_tanh), 0),
     "log": (lambda dy, x: dy / x, 0),
     "log1p": (lambda dy, x: dy / (x + 1.0), 0),
     "sqrt": (lambda dy, y: dy / (y + y), 0),

@@ -1,4 +1,4 @@
-"""The kernels of cumulative sums.
+"""The kernels of cumulative sums, and of products in their place.
 
 Along a row: the prefix sums of a vector of W lanes take log2 W shuffles and additions, in blocks of 128 bits by shifts
 (Hillis and Steele 1986), then from the last lane of one half to the other (Sklansky 1960), four vectors side by side;
@@ -16,20 +16,20 @@ from numbaprims.cpu.simd import (
     Arguments,
     address_of,
     advance,
+    first_lanes,
     load,
     load_first,
     load_scalar,
     load_wide,
     load_wide_first,
     load_word,
-    reduce_add,
     reverse,
+    select,
     shuffle,
     store,
     store_first,
     store_narrow,
     store_narrow_first,
-    store_scalar,
     store_word,
     zeros,
 )
@@ -55,16 +55,28 @@ ACROSS = Arguments(
 
 
 @helper
-def prefix(x, none, S0, S1, S2, S3):  # type: ignore[no-untyped-def]
+def joined(a, b, PRODUCT):  # type: ignore[no-untyped-def]
+    """The sum, or the product."""
+    return a * b if PRODUCT else a + b
+
+
+@helper
+def neutral(acc, W, PRODUCT):  # type: ignore[no-untyped-def]
+    """What changes no sum, or no product."""
+    return zeros(acc, W) + 1 if PRODUCT else zeros(acc, W)
+
+
+@helper
+def prefix(x, none, S0, S1, S2, S3, PRODUCT):  # type: ignore[no-untyped-def]
     """The sum of the lanes up to each."""
     if S0 != "":
-        x = x + shuffle(x, none, S0)
+        x = joined(x, shuffle(x, none, S0), PRODUCT)
     if S1 != "":
-        x = x + shuffle(x, none, S1)
+        x = joined(x, shuffle(x, none, S1), PRODUCT)
     if S2 != "":
-        x = x + shuffle(x, none, S2)
+        x = joined(x, shuffle(x, none, S2), PRODUCT)
     if S3 != "":
-        x = x + shuffle(x, none, S3)
+        x = joined(x, shuffle(x, none, S3), PRODUCT)
     return x
 
 
@@ -76,62 +88,72 @@ def taken(x, at, step, W, REVERSE):  # type: ignore[no-untyped-def]
 
 
 @helper
-def given(out, at, step, carry, sums, base, none, LATER, EXCLUSIVE, REVERSE):  # type: ignore[no-untyped-def]
+def some(x, at, left, none, W, PRODUCT):  # type: ignore[no-untyped-def]
+    """The first elements of a vector, and what changes nothing."""
+    v = load_wide_first(x, at, left, W)
+    return select(first_lanes(left, W), v, none) if PRODUCT else v
+
+
+@helper
+def given(out, at, step, carry, sums, base, none, LATER, EXCLUSIVE, REVERSE, PRODUCT):  # type: ignore[no-untyped-def]
     """Write sums; exclusive ones a lane later."""
-    y = base + (carry + (shuffle(sums, none, LATER) if EXCLUSIVE else sums))
+    y = joined(base, joined(carry, shuffle(sums, none, LATER) if EXCLUSIVE else sums, PRODUCT), PRODUCT)
     store_narrow(out, at * step, reverse(y) if REVERSE else y)
 
 
 @helper
-def scan(out, x, n, base, out_col, x_col, W, acc, S0, S1, S2, S3, LATER, LAST, EXCLUSIVE, REVERSE):  # type: ignore[no-untyped-def]
-    """The sums of a run, which begin at 0 and are added to `base`; elements lie `_col` apart."""
-    none = zeros(acc, W)
+def scan(out, x, n, base, out_col, x_col, none, W, S0, S1, S2, S3, LATER, LAST, EXCLUSIVE, REVERSE, PRODUCT):  # type: ignore[no-untyped-def]
+    """The sums of a run, which begin at 0 and are added to `base`; elements lie `_col` apart. Gives all of it."""
     carry = none
     done = 0
     while done + 4 * W <= n:
         at, way = (n - done - W, -W) if REVERSE else (done, W)
-        s0 = prefix(taken(x, at, x_col, W, REVERSE), none, S0, S1, S2, S3)
-        s1 = prefix(taken(x, at + way, x_col, W, REVERSE), none, S0, S1, S2, S3)
-        s2 = prefix(taken(x, at + 2 * way, x_col, W, REVERSE), none, S0, S1, S2, S3)
-        s3 = prefix(taken(x, at + 3 * way, x_col, W, REVERSE), none, S0, S1, S2, S3)
-        c1 = carry + shuffle(s0, s0, LAST)
-        c2 = c1 + shuffle(s1, s1, LAST)
-        c3 = c2 + shuffle(s2, s2, LAST)
-        given(out, at, out_col, carry, s0, base, none, LATER, EXCLUSIVE, REVERSE)
-        given(out, at + way, out_col, c1, s1, base, none, LATER, EXCLUSIVE, REVERSE)
-        given(out, at + 2 * way, out_col, c2, s2, base, none, LATER, EXCLUSIVE, REVERSE)
-        given(out, at + 3 * way, out_col, c3, s3, base, none, LATER, EXCLUSIVE, REVERSE)
-        carry = c3 + shuffle(s3, s3, LAST)
+        s0 = prefix(taken(x, at, x_col, W, REVERSE), none, S0, S1, S2, S3, PRODUCT)
+        s1 = prefix(taken(x, at + way, x_col, W, REVERSE), none, S0, S1, S2, S3, PRODUCT)
+        s2 = prefix(taken(x, at + 2 * way, x_col, W, REVERSE), none, S0, S1, S2, S3, PRODUCT)
+        s3 = prefix(taken(x, at + 3 * way, x_col, W, REVERSE), none, S0, S1, S2, S3, PRODUCT)
+        c1 = joined(carry, shuffle(s0, s0, LAST), PRODUCT)
+        c2 = joined(c1, shuffle(s1, s1, LAST), PRODUCT)
+        c3 = joined(c2, shuffle(s2, s2, LAST), PRODUCT)
+        given(out, at, out_col, carry, s0, base, none, LATER, EXCLUSIVE, REVERSE, PRODUCT)
+        given(out, at + way, out_col, c1, s1, base, none, LATER, EXCLUSIVE, REVERSE, PRODUCT)
+        given(out, at + 2 * way, out_col, c2, s2, base, none, LATER, EXCLUSIVE, REVERSE, PRODUCT)
+        given(out, at + 3 * way, out_col, c3, s3, base, none, LATER, EXCLUSIVE, REVERSE, PRODUCT)
+        carry = joined(c3, shuffle(s3, s3, LAST), PRODUCT)
         done += 4 * W
     while done + W <= n:
         at = n - done - W if REVERSE else done
-        s0 = prefix(taken(x, at, x_col, W, REVERSE), none, S0, S1, S2, S3)
-        given(out, at, out_col, carry, s0, base, none, LATER, EXCLUSIVE, REVERSE)
-        carry = carry + shuffle(s0, s0, LAST)
+        s0 = prefix(taken(x, at, x_col, W, REVERSE), none, S0, S1, S2, S3, PRODUCT)
+        given(out, at, out_col, carry, s0, base, none, LATER, EXCLUSIVE, REVERSE, PRODUCT)
+        carry = joined(carry, shuffle(s0, s0, LAST), PRODUCT)
         done += W
     if W > 1 and done < n:
         left = n - done
         at = 0 if REVERSE else done
-        v = load_wide_first(x, at, left, W)
+        v = some(x, at, left, none, W, PRODUCT)
         v = reverse(v) if REVERSE else v
-        s0 = prefix(v, none, S0, S1, S2, S3)
-        y = base + (carry + (shuffle(s0, none, LATER) if EXCLUSIVE else s0))
+        s0 = prefix(v, none, S0, S1, S2, S3, PRODUCT)
+        y = joined(base, joined(carry, shuffle(s0, none, LATER) if EXCLUSIVE else s0, PRODUCT), PRODUCT)
         store_narrow_first(out, at, left, reverse(y) if REVERSE else y)
+        carry = joined(carry, shuffle(s0, s0, LAST), PRODUCT)
+    return carry
 
 
 @helper
-def total(x, n, W, acc):  # type: ignore[no-untyped-def]
-    """The sum of a run."""
-    a, b, c, d = zeros(acc, W), zeros(acc, W), zeros(acc, W), zeros(acc, W)
+def total(x, n, none, W, S0, S1, S2, S3, LAST, PRODUCT):  # type: ignore[no-untyped-def]
+    """The sum of a run, in all lanes."""
+    a, b, c, d = none, none, none, none
     done = 0
     while done + 4 * W <= n:
-        a, b = a + load_wide(x, done, W), b + load_wide(x, done + W, W)
-        c, d = c + load_wide(x, done + 2 * W, W), d + load_wide(x, done + 3 * W, W)
+        a, b = joined(a, load_wide(x, done, W), PRODUCT), joined(b, load_wide(x, done + W, W), PRODUCT)
+        c, d = joined(c, load_wide(x, done + 2 * W, W), PRODUCT), joined(d, load_wide(x, done + 3 * W, W), PRODUCT)
         done += 4 * W
     while done < n:
-        a = a + load_wide_first(x, done, n - done, W)
+        a = joined(a, some(x, done, n - done, none, W, PRODUCT), PRODUCT)
         done += W
-    return reduce_add((a + b) + (c + d))
+    sums = joined(joined(a, b, PRODUCT), joined(c, d, PRODUCT), PRODUCT)
+    sums = prefix(sums, none, S0, S1, S2, S3, PRODUCT)
+    return shuffle(sums, sums, LAST)
 
 
 @helper
@@ -144,6 +166,13 @@ def before(totals, flags, tile):  # type: ignore[no-untyped-def]
         if turns % PATIENCE == 0:
             yield_cpu()
     return load_scalar(totals, tile - 1)
+
+
+@helper
+def tell(totals, flags, tile, sums):  # type: ignore[no-untyped-def]
+    """What a part and those before it give, to the next one."""
+    store_first(totals, tile, 1, sums)
+    store_release(flags + 8 * tile, 1)
 
 
 def shifts(W: int, block: int) -> tuple[str, ...]:
@@ -163,23 +192,23 @@ def shifts(W: int, block: int) -> tuple[str, ...]:
 
 
 @functools.cache
-def make_rows(way: str, dtype: str, acc: str, exclusive: bool, backwards: bool, W: int) -> RangeKernel:
+def make_rows(way: str, dtype: str, acc: str, exclusive: bool, backwards: bool, product: bool, W: int) -> RangeKernel:
     """ "rows": tiles of whole rows; "clear" and "chunks": of parts, begun in their order, each of which waits for what
     comes before it.
 
     With W = 1 elements may lie any step apart.
     """
-    EXCLUSIVE, REVERSE, WAY, WIDE = exclusive, backwards, way, W > 1
+    EXCLUSIVE, REVERSE, WAY, WIDE, PRODUCT, EXACT = exclusive, backwards, way, W > 1, product, acc[0] == "i"
     S0, S1, S2, S3, LATER, LAST = shifts(W, 16 // DTYPES[acc].itemsize)
     types = ROWS.types(out=dtype, x=dtype, totals=acc)
 
-    @range_kernel("scan_" + way, types, spec=(way, dtype, acc, exclusive, backwards, W))
+    @range_kernel("scan_" + way, types, spec=(way, dtype, acc, exclusive, backwards, product, W))
     def scan_rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         n, out_row, x_row, out_col, x_col, chunks = args.n, args.out_row, args.x_row, 1, 1, args.chunks
         if not WIDE:
             out_col, x_col = args.out_col, args.x_col
         totals, flags = args.totals, address_of(args.totals) + args.flags
-        none = zeros(acc, W)
+        none = neutral(acc, W, PRODUCT)
         for tile in range(lo, hi):
             if WAY == "clear":
                 for at in range(chunks):
@@ -195,47 +224,56 @@ def make_rows(way: str, dtype: str, acc: str, exclusive: bool, backwards: bool, 
                 if WAY == "rows":
                     for _ in range(min(args.block, args.rows - first)):
                         scan(
-                            out, x, n, none, out_col, x_col, W, acc, S0, S1, S2, S3, LATER, LAST, EXCLUSIVE, REVERSE
+                            out, x, n, none, out_col, x_col, none, W, S0, S1, S2, S3, LATER, LAST, EXCLUSIVE, REVERSE,
+                            PRODUCT,
                         )  # fmt: skip
                         out, x = advance(out, out_row), advance(x, x_row)
                 else:
                     begin = (chunks - 1 - part if REVERSE else part) * args.chunk
                     count = min(args.chunk, n - begin)
                     out, x = advance(out, begin), advance(x, begin)
-                    own, base = total(x, count, W, acc), none
+                    base, known = none, False
+                    if EXACT:  # of floats another order has other bits
+                        known = part == 0 or load_acquire(flags + 8 * (tile - 1)) != 0
+                    own = none
+                    if not known:
+                        own = total(x, count, none, W, S0, S1, S2, S3, LAST, PRODUCT)
                     if part > 0:
-                        sum_ = before(totals, flags, tile)
-                        own, base = sum_ + own, none + sum_
-                    store_scalar(totals, tile, own)
-                    store_release(flags + 8 * tile, 1)
-                    scan(out, x, count, base, 1, 1, W, acc, S0, S1, S2, S3, LATER, LAST, EXCLUSIVE, REVERSE)
+                        base = joined(none, before(totals, flags, tile), PRODUCT)
+                    if not known:
+                        tell(totals, flags, tile, joined(base, own, PRODUCT))
+                    own = scan(
+                        out, x, count, base, 1, 1, none, W, S0, S1, S2, S3, LATER, LAST, EXCLUSIVE, REVERSE, PRODUCT
+                    )  # fmt: skip
+                    if known:
+                        tell(totals, flags, tile, joined(base, own, PRODUCT))
 
     return scan_rows
 
 
 @helper
-def add_row(out, x, line, columns, W, EXCLUSIVE):  # type: ignore[no-untyped-def]
+def add_row(out, x, line, columns, W, EXCLUSIVE, PRODUCT):  # type: ignore[no-untyped-def]
     """The next element of each row of a block."""
     for v in range(0, columns - W + 1, W):
         before, own = load(line, v, W), load_wide(x, v, W)
-        after = before + own
+        after = joined(before, own, PRODUCT)
         store(line, v, after)
         store_narrow(out, v, before if EXCLUSIVE else after)
     v = columns - columns % W
     if v < columns:
         before, own = load_first(line, v, columns - v, W), load_wide_first(x, v, columns - v, W)
-        after = before + own
+        after = joined(before, own, PRODUCT)
         store_first(line, v, columns - v, after)
         store_narrow_first(out, v, columns - v, before if EXCLUSIVE else after)
 
 
 @functools.cache
-def make_across(dtype: str, acc: str, exclusive: bool, backwards: bool, W: int) -> RangeKernel:
+def make_across(dtype: str, acc: str, exclusive: bool, backwards: bool, product: bool, W: int) -> RangeKernel:
     """Tiles of rows that lie side by side."""
-    EXCLUSIVE, REVERSE = exclusive, backwards
+    EXCLUSIVE, REVERSE, PRODUCT = exclusive, backwards, product
     types = ACROSS.types(out=dtype, x=dtype, line=acc)
 
-    @range_kernel("scan_across", types, spec=(dtype, acc, exclusive, backwards, W))
+    @range_kernel("scan_across", types, spec=(dtype, acc, exclusive, backwards, product, W))
     def scan_across(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         n, out_step, x_step = args.n, args.out_step, args.x_step
         line = advance(args.line, worker * args.each)
@@ -247,9 +285,9 @@ def make_across(dtype: str, acc: str, exclusive: bool, backwards: bool, W: int) 
             out = advance(args.out, load_word(start, 0) + first)
             x = advance(args.x, load_word(start, 1) + first)
             for v in range(0, columns, W):
-                store(line, v, zeros(acc, W))
+                store(line, v, neutral(acc, W, PRODUCT))
             for i in range(n):
                 at = n - 1 - i if REVERSE else i
-                add_row(advance(out, at * out_step), advance(x, at * x_step), line, columns, W, EXCLUSIVE)
+                add_row(advance(out, at * out_step), advance(x, at * x_step), line, columns, W, EXCLUSIVE, PRODUCT)
 
     return scan_across

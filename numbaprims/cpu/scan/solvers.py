@@ -29,8 +29,11 @@ WORTH = 2.5
 
 class _Scan(Solver):
     layout = "rows"
+    regroups = True
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if self.regroups and problem.product and problem.dtype[0] != "i":
+            return "a product of some elements may be infinite where that of all before them is not"
         if problem.layout != self.layout:
             words = "elements of a row" if self.layout == "rows" else "rows"
             return f"{words} do not lie side by side in both arrays"
@@ -81,7 +84,7 @@ class Rows(_Scan):
         block = max(1, min(p.kept[-1], max(TILE_BYTES, p.rows * row // CHUNKS) // row))
         blocks = -(-p.kept[-1] // block)
         ints = self.ints(p, starts) | {"block": block, "blocks": blocks}
-        kernel = make_rows("rows", p.dtype, p.compute, p.exclusive, p.reverse, self.lanes(p, target))
+        kernel = make_rows("rows", p.dtype, p.compute, p.exclusive, p.reverse, p.product, self.lanes(p, target))
         binds = {"out": Bind(0), "x": Bind(1)}
         return self.made(p, target, [(kernel, len(starts) * blocks)], Block(ROWS, ints, binds), keep=(starts,))
 
@@ -102,7 +105,7 @@ class Chunks(_Scan):
         chunk = chunk_of(p)
         chunks = -(-p.n // chunk)
         ints = self.ints(p, starts) | {"block": 1, "blocks": p.kept[-1], "chunks": chunks, "chunk": chunk}
-        way, tiles = (p.dtype, p.compute, p.exclusive, p.reverse, W), p.rows * chunks
+        way, tiles = (p.dtype, p.compute, p.exclusive, p.reverse, p.product, W), p.rows * chunks
         flags = -(-tiles * DTYPES[p.compute].itemsize // 8) * 8
         binds = {"out": Bind(0), "x": Bind(1), "totals": Bind(SCRATCH)}
         block = Block(ROWS, ints | {"flags": flags}, binds)
@@ -119,6 +122,7 @@ class Across(_Scan):
 
     name = "across"
     layout = "across"
+    regroups = False
 
     def cycles(self, problem: Any, W: int) -> float:
         return float(problem.rows / problem.kept[-1] * problem.n * (4 + 2 * -(-problem.kept[-1] // W)))
@@ -134,7 +138,7 @@ class Across(_Scan):
         each = -(-block // 64) * 64
         ints = {"n": p.n, "inner": inner, "block": block, "blocks": blocks, "starts": starts.ctypes.data}
         ints |= {"out_step": out_step, "x_step": x_step, "each": each}
-        kernel = make_across(p.dtype, p.compute, p.exclusive, p.reverse, W)
+        kernel = make_across(p.dtype, p.compute, p.exclusive, p.reverse, p.product, W)
         binds = {"out": Bind(0), "x": Bind(1), "line": Bind(SCRATCH)}
         worker = each * DTYPES[p.compute].itemsize
         block_ = Block(ACROSS, ints, binds)
@@ -156,4 +160,18 @@ class Naive(Rows):
         return float(problem.rows * (20 + 6 * problem.n))
 
 
-SOLVERS = (Rows(), Chunks(), Across(), Naive())
+class InOrder(Naive):
+    """Products of floats along contiguous rows, four loads ahead of the product that all wait for."""
+
+    name = "in_order"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if not problem.product or problem.layout != "rows":
+            return "it is for products along rows"
+        return None
+
+    def cycles(self, problem: Any, W: int) -> float:
+        return float(problem.rows * (20 + 4 * problem.n))
+
+
+SOLVERS = (Rows(), Chunks(), Across(), InOrder(), Naive())

@@ -36,14 +36,15 @@ TOP = 11
 """Bits of the histogram that chooses: 16 KiB of counts."""
 
 # A tile is `block` of `rows` rows; those of a block begin where `starts` (the address of int64[outer][3]) says, `_row`
-# elements apart; `_col`: from one element to the next.  Of a worker, `each` bytes behind `room`: the list of k + 1 keys
+# elements apart; `_col`: from one element to the next.  Of rising rows every `sample`-th vector is looked at first,
+# where that is not 1.  Of a worker, `each` bytes behind `room`: the list of k + 1 keys
 # and, `places` bytes behind its beginning, of their places; or of `n` keys and places twice, the second ones `other`
 # bytes behind the first, and at `counts` the histogram.
 ARGS = Arguments(
     arrays=("values", "indices", "x", "room"),
     ints=(
         "n", "k", "rows", "block", "blocks", "starts", *(f"{name}_{way}" for way in ("row", "col") for name in "vix"),
-        "each", "places", "other", "counts",
+        "each", "places", "other", "counts", "sample",
     ),
 )  # fmt: skip
 
@@ -79,6 +80,28 @@ def insert(keys, places, count, k, key, place):  # type: ignore[no-untyped-def]
     return min(count + 1, k)
 
 
+@helper
+def rising(x, n, x_col, lane, KEY, REAL, LARGEST, SIGN, MOST):  # type: ignore[no-untyped-def]
+    """Whether a row as a whole is in the order in which each element goes in front of all before it: 7 of 8 steps are,
+    which one drawn row of 700 has."""
+    count, last = 0, 0
+    for j in range(9):
+        store(lane, 0, keys_of(load_wide_strided(x, (n - 1) * j // 8 * x_col, 1, 1), KEY, REAL, LARGEST, SIGN, MOST))
+        own = int(load_scalar(lane, 0))
+        if j > 0 and own < last:
+            count += 1
+        last = own
+    return count >= 7
+
+
+@helper
+def before_last(keys, count, k, limit, key):  # type: ignore[no-untyped-def]
+    """Whether a key may go into the list."""
+    if count == k:
+        return any_lane(key < load_scalar(keys, k - 1))
+    return any_lane(key <= limit)
+
+
 @functools.cache
 def make_insert(dtype: str, word: str, largest: bool, strided: bool, W: int) -> RangeKernel:
     """Tiles of rows, by a sorted list."""
@@ -101,34 +124,40 @@ def make_insert(dtype: str, word: str, largest: bool, strided: bool, W: int) -> 
                 indices = advance(args.indices, load_word(start, 1) + r * args.i_row)
                 x = advance(args.x, load_word(start, 2) + r * x_row)
                 count = 0
-                i = 0
-                while i < n:
-                    left = min(W, n - i)
-                    if STRIDED:
-                        if left == W:
-                            key = keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST)
-                            store(lane, 0, key)
-                            hit = count < k or any_lane(key < load_scalar(keys, k - 1))
+                limit = MOST
+                stride = (
+                    args.sample if args.sample > 1 and rising(x, n, x_col, lane, KEY, REAL, LARGEST, SIGN, MOST) else 1
+                )
+                while stride > 0:
+                    count = 0
+                    for i in range(0, n, stride * W):
+                        left = min(W, n - i)
+                        if STRIDED:
+                            if left == W:
+                                key = keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST)
+                                store(lane, 0, key)
+                                hit = before_last(keys, count, k, limit, key)
+                            else:
+                                hit = True
+                                for j in range(left):
+                                    one = keys_of(
+                                        load_wide_strided(x, (i + j) * x_col, 1, 1), KEY, REAL, LARGEST, SIGN, MOST
+                                    )
+                                    store(lane, j, one)
                         else:
-                            hit = True
-                            for j in range(left):
-                                one = keys_of(
-                                    load_wide_strided(x, (i + j) * x_col, 1, 1), KEY, REAL, LARGEST, SIGN, MOST
-                                )
-                                store(lane, j, one)
-                    else:
-                        v = load_wide(x, i, W) if left == W else load_wide_first(x, i, left, W)
-                        key = keys_of(v, KEY, REAL, LARGEST, SIGN, MOST)
-                        hit = count < k or any_lane(key < load_scalar(keys, k - 1))
+                            v = load_wide(x, i, W) if left == W else load_wide_first(x, i, left, W)
+                            key = keys_of(v, KEY, REAL, LARGEST, SIGN, MOST)
+                            hit = before_last(keys, count, k, limit, key)
+                            if hit:
+                                store(lane, 0, key)
                         if hit:
-                            store(lane, 0, key)
-                    if hit:
-                        for j in range(left):
-                            own = load_scalar(lane, j)
-                            if count < k or own < load_scalar(keys, k - 1):
-                                # the last one drops out
-                                count = insert(keys, places, min(count, k - 1) if count == k else count, k, own, i + j)
-                    i += W
+                            for j in range(left):
+                                own = load_scalar(lane, j)
+                                if own < load_scalar(keys, k - 1) if count == k else own <= limit:
+                                    # the last one drops out
+                                    count = insert(keys, places, min(count, k - 1), k, own, i + j)
+                    limit = int(load_scalar(keys, k - 1))
+                    stride = 1 if stride > 1 else 0
                 for j in range(k):
                     place = load_word(places, j)
                     store_scalar(indices, j * args.i_col, place)

@@ -77,8 +77,10 @@ class Insert(_Topk):
         return 50 + p.n / W * (4 if p.layout == "rows" else 2 * W) + hits * (40 + 0.6 * p.k)
 
     def room(self, problem: Any) -> dict[str, int]:
+        # every s-th element: n / s of a rising row go into the list, then s k of them
+        sample = max(1, math.isqrt(problem.n // max(problem.k, 8)))
         places = _rounded((problem.k + 1) * DTYPES[problem.word].itemsize)
-        return {"places": places, "each": places + _rounded(8 * (problem.k + 1))}
+        return {"places": places, "each": places + _rounded(8 * (problem.k + 1)), "sample": sample}
 
 
 class Radix(_Topk):

@@ -74,6 +74,7 @@ from numbaprims.frontends.torch.activations import (
     swish as swish,
     tan as tan,
     tanh as tanh,
+    tanh_shrink as tanh_shrink,
     threshold as threshold,
 )
 from numbaprims.frontends.torch.attention import attention as attention
@@ -129,7 +130,7 @@ from numbaprims.frontends.torch.recurrent import (
 )
 from numbaprims.frontends.torch.resizing import resize as resize
 from numbaprims.frontends.torch.rotary import rope as rope
-from numbaprims.frontends.torch.scans import cumsum as cumsum, topk as topk
+from numbaprims.frontends.torch.scans import cumprod as cumprod, cumsum as cumsum, topk as topk
 from numbaprims.frontends.torch.tensors import (
     binary as binary,
     cast as cast,
@@ -143,7 +144,8 @@ __all__ = [
     "nn", "acos", "acosh", "activation", "adaptive_avg_pool", "adaptive_max_pool", "asin", "asinh", "atan", "atanh",
     "attention", "avg_pool", "batch_norm", "batch_norm_train", "binary", "cast", "ceil", "celu", "clip",
     "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data", "conv_backward_weight", "conv_transpose",
-    "conv_transpose_backward_data", "conv_transpose_backward_weight", "cos", "cosh", "ctc_loss", "cumsum", "dropout",
+    "conv_transpose_backward_data", "conv_transpose_backward_weight", "cos", "cosh", "ctc_loss", "cumprod", "cumsum",
+    "dropout",
     "elu", "embedding", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fuse", "gather", "gelu", "gemm", "gemv",
     "ger", "global_avg_pool", "global_max_pool", "glu", "group_norm", "group_norm_train", "gru", "gru_train",
     "hard_shrink", "hard_sigmoid", "hard_swish", "hard_tanh", "identity", "instance_norm", "instance_norm_train",
@@ -151,6 +153,6 @@ __all__ = [
     "log_softmax", "lp_pool", "lrn", "lstm", "lstm_train", "max_pool", "mish", "neg", "nll_loss", "pad", "power",
     "prelu", "reciprocal", "reduce", "relu", "relu6", "resize", "rms_norm", "rms_norm_train", "rnn", "rnn_train",
     "rope", "rsqrt", "scale", "selu", "shrink", "sigmoid", "sign", "silu", "sin", "sinh", "soft_shrink", "softmax",
-    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tan", "tanh", "threshold", "topk",
-    "where",
+    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tan", "tanh", "tanh_shrink",
+    "threshold", "topk", "where",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ _ACTIVATIONS = {
     nn.Hardswish: ("hard_swish", ""), nn.Hardtanh: ("hard_tanh", "min_val max_val"),
     nn.Threshold: ("threshold", "threshold value"), nn.LogSigmoid: ("log_sigmoid", ""),
     nn.Hardshrink: ("hard_shrink", "lambd"), nn.Softshrink: ("soft_shrink", "lambd"),
+    nn.Tanhshrink: ("tanh_shrink", ""),
 }  # fmt: skip
 _UNCHANGED = (
     nn.Identity,

@@ -73,6 +73,7 @@ __all__ = [
     "LPPool2d", "LPPool3d", "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSigmoid",
     "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell",
     "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softshrink", "Softsign", "Tanh",
+    "Tanhshrink",
     "Threshold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "replace",
 ]  # fmt: skip
 
@@ -307,6 +308,13 @@ class Softshrink(torch.nn.Softshrink):
 
     def forward(self, input: Any) -> Any:
         return f.soft_shrink(input, self.lambd)
+
+
+class Tanhshrink(torch.nn.Tanhshrink):
+    """`torch.nn.Tanhshrink` by `numbaprims.tanh_shrink`."""
+
+    def forward(self, input: Any) -> Any:
+        return f.tanh_shrink(input)
 
 
 class LogSigmoid(torch.nn.LogSigmoid):

@@ -1,4 +1,5 @@
-"""Cumulative sums, whose gradients are sums from the other end, and topk, whose gradients go where it took from."""
+"""Cumulative sums, whose gradients are sums from the other end, products, and topk, whose gradients go where
+it took from."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 
 import numbaprims
-from numbaprims.frontends.torch.rules import Rule, RuleFunction, wrapped
+from numbaprims.frontends.torch.rules import Rule, RuleFunction, through, wrapped
 
 
 def _turned(words: dict[str, Any]) -> dict[str, Any]:
@@ -24,6 +25,22 @@ def _again(dy: Any, **words: Any) -> Any:
 
 _RULE = Rule("cumsum", "x", "y", "", _backward, _again)
 cumsum = wrapped(_RULE)
+
+
+def _products(x: Any, *, axis: int, exclusive: bool, reverse: bool) -> Any:
+    """The definition by functions that torch differentiates, zeros among the elements too."""
+    x = x.flip(axis) if reverse else x
+    y = torch.cumprod(x, axis)
+    if exclusive:
+        y = torch.cat(
+            [torch.ones_like(y.narrow(axis, 0, min(1, y.shape[axis]))), y.narrow(axis, 0, max(0, y.shape[axis] - 1))],
+            axis,
+        )
+    return y.flip(axis) if reverse else y
+
+
+_differentiated = through(_products)
+cumprod = wrapped(Rule("cumprod", "x", "y", "x", _differentiated, _differentiated))
 
 
 def _put(dy: Any, x: Any, indices: Any, *, axis: int, **words: Any) -> Any:

@@ -83,6 +83,11 @@ def _log_sigmoid(m: Any, x: Any) -> Any:
     return scaled(f.gradient(m, f.sigmoid(f.neg(x)), "sigmoid", {}), -1.0)
 
 
+def _tanh_shrink(m: Any, x: Any) -> Any:
+    t = f.tanh(x)
+    return scaled(product(m, t - product(f.square(t), t)), 2.0)
+
+
 def _reciprocal(m: Any, y: Any) -> Any:
     return scaled(product(m, y), -2.0)
 
@@ -158,6 +163,7 @@ f.SECONDS.update({
     "elu": _elu, "selu": _selu, "celu": _celu, "softplus": _softplus, "softsign": _softsign, "silu": _silu,
     "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish, "exp2": _exp2, "expm1": _exp, "log1p": _log1p,
     "erf": _erf, "reciprocal": _reciprocal, "rsqrt": _rsqrt, "erfc": _erfc, "log_sigmoid": _log_sigmoid,
+    "tanh_shrink": _tanh_shrink,
     "sin": lambda m, x: f.gradient(m, x, "cos", {}), "cos": lambda m, x: scaled(f.gradient(m, x, "sin", {}), -1.0),
     "tan": lambda m, y: scaled(product(m, y), 2.0), "sinh": lambda m, x: f.gradient(m, x, "cosh", {}),
     "cosh": lambda m, x: f.gradient(m, x, "sinh", {}), "asin": _of_square("asin", 3, 1.0),

@@ -38,7 +38,10 @@ def _composed(x: Any, *, op: str, axis: Any, keepdims: bool, nan: str) -> Any:
     if op in ("max", "amax"):
         return torch.amax(_filled(x if op == "max" else x.abs(), nan, float("-inf")), **how)
     x = _filled(x, nan, 0.0)
-    return x.sum(**how) if op == "sum" else torch.linalg.vector_norm(x, 1.0 if op == "norm1" else 2.0, **how)
+    if op in ("sum", "sum_square", "log_sum"):
+        y = (x * x if op == "sum_square" else x).sum(**how)
+        return y.log() if op == "log_sum" else y
+    return torch.linalg.vector_norm(x, 1.0 if op == "norm1" else 2.0, **how)
 
 
 def _filled(x: Any, nan: str, fill: float) -> Any:

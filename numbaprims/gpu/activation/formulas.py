@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from numbaprims.formulas.activations import ARITHMETIC, Formula, ceil, floor, gelu_tanh_argument, leaky_relu, of_machine
 from numbaprims.formulas.elementary import exp_value, expm1_value
+from numbaprims.formulas.hyperbolic import tanh_shrink_value
 from numbaprims.formulas.value import at_most, mad, magnitude, nearest, negative, select
 from numbaprims.gpu.device.math import (
     divide_value,
@@ -112,6 +113,7 @@ FORWARD: dict[str, tuple[Formula, int]] = {
     "round": (nearest, 0),
     "log1p": (log1p_value, 0),
     "log_sigmoid": (lambda x: negative(softplus_value(negative(x))), 0),
+    "tanh_shrink": (lambda x: tanh_shrink_value(x, tanh_value(x)), 0),
     "reciprocal": (lambda x: divide_value(x.like(1.0), x), 0),
     "rsqrt": (lambda x: divide_value(x.like(1.0), sqrt_value(x)), 0),
     "floor": (lambda x: floor(x, nearest), 0),

@@ -9,7 +9,7 @@ import math
 
 from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
 from numbaprims.formulas.elementary import exp_value
-from numbaprims.formulas.gradients import ARITHMETIC, of_machine
+from numbaprims.formulas.gradients import ARITHMETIC, of_machine, tanh_shrink
 from numbaprims.formulas.value import at_most, between, mad, magnitude, negative, select
 from numbaprims.gpu.device.math import (
     divide_value,
@@ -20,6 +20,7 @@ from numbaprims.gpu.device.math import (
     reciprocal_value,
     sigmoid_and_rest,
     sqrt_value,
+    tanh_value,
 )
 from numbaprims.gpu.device.value import Value
 from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
@@ -118,6 +119,7 @@ BACKWARD: dict[str, tuple[Formula, int]] = {
     "silu": (silu, 0),
     "mish": (mish, 0),
     "log_sigmoid": (lambda dy, x: dy * sigmoid_and_rest(negative(x))[0], 0),
+    "tanh_shrink": (tanh_shrink(tanh_value), 0),
     "log": (divide_value, 0),
     "log1p": (lambda dy, x: divide_value(dy, x + 1.0), 0),
     "sqrt": (lambda dy, y: divide_value(dy, y + y), 0),

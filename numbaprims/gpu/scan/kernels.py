@@ -64,40 +64,42 @@ def begins(row, sizes, o_s, x_s):  # type: ignore[no-untyped-def]
 
 
 @functools.cache
-def make_kernel(way: str, dtype: str, exclusive: bool, backwards: bool) -> GpuKernel:
+def make_kernel(way: str, dtype: str, exclusive: bool, backwards: bool, product: bool) -> GpuKernel:
     """ "rows": a warp for each row, 32 elements at a time; "each": a thread for each."""
     number, stored = _types(dtype)
     read, write = _access(dtype)
-    EXCLUSIVE, REVERSE, data = exclusive, backwards, types.CPointer(stored)
+    EXCLUSIVE, REVERSE, PRODUCT, data = exclusive, backwards, product, types.CPointer(stored)
+    none = 1 if product else 0
     signature = types.void(data, data, I64, I64, FOUR, FOUR, FOUR, I64, I64)
 
     if way == "each":
 
-        @gpu_kernel("scan_each", signature, spec=(dtype, exclusive, backwards), threads=THREADS, registers=128)
+        @gpu_kernel("scan_each", signature, spec=(dtype, exclusive, backwards, product), threads=THREADS, registers=128)
         def each(out, x, rows, n, sizes, o_s, x_s, o_c, x_c):  # type: ignore[no-untyped-def]
             row = I64(block_index()) * THREADS + I64(thread_index())
             if row < rows:
                 to, source = begins(row, sizes, o_s, x_s)
-                total = number(0)
+                total = number(none)
                 for i in range(n):
                     at = n - 1 - i if REVERSE else i
                     before = total
-                    total = number(total + read(x, source + at * x_c))
+                    own = read(x, source + at * x_c)
+                    total = number(total * own if PRODUCT else total + own)
                     write(out, to + at * o_c, before if EXCLUSIVE else total)
 
         return each
 
-    @gpu_kernel("scan_rows", signature, spec=(dtype, exclusive, backwards), threads=THREADS, registers=128)
+    @gpu_kernel("scan_rows", signature, spec=(dtype, exclusive, backwards, product), threads=THREADS, registers=128)
     def whole(out, x, rows, n, sizes, o_s, x_s, o_c, x_c):  # type: ignore[no-untyped-def]
         row = I64(block_index()) * (THREADS // WARP) + I64(warp_index())
         if row < rows:
             lane = lane_index()
             to, source = begins(row, sizes, o_s, x_s)
-            carry = number(0)
+            carry = number(none)
             for first in range(0, n, WARP):
                 i = first + I64(lane)
                 at = n - 1 - i if REVERSE else i
-                own = number(0)
+                own = number(none)
                 if i < n:
                     own = number(read(x, source + at * x_c))
                 total = own
@@ -105,22 +107,24 @@ def make_kernel(way: str, dtype: str, exclusive: bool, backwards: bool) -> GpuKe
                 while step < WARP:
                     other = shuffle_up(total, step)
                     if lane >= step:
-                        total = number(total + other)
+                        total = number(total * other if PRODUCT else total + other)
                     step = types.uint32(step * types.uint32(2))
                 before = shuffle_up(total, types.uint32(1))
                 if lane == 0:
-                    before = number(0)
+                    before = number(none)
                 if i < n:
-                    write(out, to + at * o_c, number(carry + (before if EXCLUSIVE else total)))
-                carry = number(carry + shuffle(total, types.uint32(WARP - 1)))
+                    sums = before if EXCLUSIVE else total
+                    write(out, to + at * o_c, number(carry * sums if PRODUCT else carry + sums))
+                last = shuffle(total, types.uint32(WARP - 1))
+                carry = number(carry * last if PRODUCT else carry + last)
 
     return whole
 
 
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
-    (make_kernel, ("rows", "f32", False, False), ("SHFL.UP", "LDG.E", "STG.E")),
-    (make_kernel, ("rows", "bf16", True, True), ("SHFL.UP", "LDG.E.U16")),
-    (make_kernel, ("each", "f64", False, True), ("DADD", "LDG.E.64")),
-    (make_kernel, ("each", "i64", True, False), ("LDG.E.64",)),
+    (make_kernel, ("rows", "f32", False, False, False), ("SHFL.UP", "LDG.E", "STG.E")),
+    (make_kernel, ("rows", "bf16", True, True, False), ("SHFL.UP", "LDG.E.U16")),
+    (make_kernel, ("each", "f64", False, True, False), ("DADD", "LDG.E.64")),
+    (make_kernel, ("each", "i64", True, False, False), ("LDG.E.64",)),
 ]

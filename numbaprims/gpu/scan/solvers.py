@@ -23,6 +23,8 @@ class Rows(Solver):
     side_by_side = 32
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if self.way == "rows" and problem.product and problem.dtype[0] != "i":
+            return "a product of some elements may be infinite where that of all before them is not"
         if dims_of(problem, DIMS) is None:
             return f"rows lie in more than {DIMS} dimensions"
         return None
@@ -37,7 +39,7 @@ class Rows(Solver):
         p, dims = problem, dims_of(problem, DIMS)
         assert dims is not None
         fixed = [p.rows, p.n, *(each for dim in dims for each in dim), *(step for _, step in p.lies)]
-        kernel = make_kernel(self.way, p.dtype, p.exclusive, p.reverse)
+        kernel = make_kernel(self.way, p.dtype, p.exclusive, p.reverse, p.product)
 
         def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
             return (*(each.pointer for each in arrays[:2]), *fixed)

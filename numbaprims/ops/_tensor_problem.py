@@ -1,0 +1,63 @@
+"""The problem of a function of elements."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from numbaprims.dispatch.problem import Problem
+from numbaprims.ops import reduction
+from numbaprims.ops._reduction_problem import mapped
+from numbaprims.ops.primitive import Given, Pose, Result
+from numbaprims.shapes import element_strides
+
+#: Of the same size, for elements that are moved: the bits are those.
+BITS = {"i64": "f64", "i32": "f32", "bool": "u8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorProblem(reduction.Reduction):
+    """A function of elements."""
+
+    stem: ClassVar[str] = "tensor"
+
+    def bench_command(self) -> str:
+        _, word, kinds = self.formula.split(":")
+        op, lies = word.partition(".")[0].replace("truth", "cast"), kinds.split(",")[: 3 if word == "where" else 2]
+        alike = set(lies) <= {"row", ""}
+        if self.layout == "strided":
+            op += "-turned"
+        elif not alike:
+            op += "-" + "-".join(lies)
+        m, n = (1, self.rows * self.n) if alike and self.layout != "strided" else (self.rows, self.n)
+        return f"numbaprims bench tensor --kind {op} --shapes {m}x{n} --dtype {self.dtype}"
+
+
+def broadcast(given: Given) -> tuple[int, ...]:
+    shapes = [x.shape for x in given.storages if x is not None]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        words = "; ".join(given.words(at) for at, x in enumerate(given.storages) if x is not None)
+        raise ValueError(f"{words}: their shapes do not broadcast") from None
+
+
+def pose(
+    given: Given, word: str, shape: tuple[int, ...], result: str, *, stored: Sequence[str] = (), reads: bool = True
+) -> Pose:
+    """A call of a formula: its inputs in their order; `stored`: how arrays are taken where not as what they are."""
+    inputs = [x for x in given.storages if x is not None] if reads else []
+    dtypes = list(stored or (result, *(each for each in given.dtypes if each is not None)))[: len(inputs) + 1]
+    like = next((at for at, x in enumerate(given.storages) if x is not None and x.shape == shape), None)
+    compute = dtypes[-1] if word == "where" else dtypes[1] if inputs else result
+
+    def problem(outs: Sequence[Any]) -> Problem:
+        steps = [element_strides(np.broadcast_to(x, shape)) for x in (*outs, *inputs)]
+        shared = any(np.may_share_memory(outs[0], x) for x in inputs)
+        found: Problem = mapped(TensorProblem, word, compute, dtypes, shape, steps, in_place=shared)
+        return found
+
+    return Pose((Result(shape, result, like=like),), problem, None if reads else (0, -1))
