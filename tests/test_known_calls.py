@@ -118,13 +118,16 @@ def test_in_place_and_beside_are_two_calls():
             assert (numbaprims.square_backward(dy, x, out=target) == 12).all()
 
 
-def test_more_layouts_than_a_table_holds(rng):
+def test_more_layouts_than_a_table_holds(rng, monkeypatch):
+    from numbaprims.cpu import known
+
+    monkeypatch.setattr(known, "MOST_RECORDS", 16)
     for _ in range(3):
         for n in range(1, 40):
             x = rng.standard_normal(n).astype(np.float32)
             np.testing.assert_array_equal(numbaprims.abs(x), np.abs(x))
     (table,) = _activation_call._known_calls._tables.values()
-    assert len(table[2].records) == 16
+    assert 8 < len(table[2].records) <= 16
 
 
 def test_settings_are_seen(capfd):

@@ -109,7 +109,7 @@ def _combined(sums: Any, zero: np.ndarray, op: str, library: Any) -> Any:
 
 
 def _sums(x: Any, axis: int) -> Any:
-    return _integer_sum((x,), (len(x.shape) + axis,))
+    return _integer_sum.run((x,), (len(x.shape) + axis,))
 
 
 def gemm_integer(
@@ -151,7 +151,7 @@ def gemm_integer(
     a_zero, b_zero = _zero(a_zero_point, "a_zero_point", a_dtype, m), _zero(b_zero_point, "b_zero_point", b_dtype, n)
     if b_dtype == "u8":
         check_apart(out, b=b)
-        b, b_zero = _signed((b,), ("signed", "i8")), b_zero - 128
+        b, b_zero = _signed.run((b,), ("signed", "i8")), b_zero - 128
     c = _zero_terms(a, b, a_zero, b_zero, k, library)
     return gemm(a, b, c=c, beta=0.0 if c is None else 1.0, bias=bias, out=out)
 
@@ -196,7 +196,7 @@ def qlinear_gemm(
     check_apart(out, a=a, b=b)
     factors, options, numbers = _ending(b, a_scale, b_scale, y_scale, y_zero_point)
     sums = gemm_integer(a, b, a_zero_point, b_zero_point, bias=bias)
-    return _requantize((sums, factors), options, numbers, out)
+    return _requantize.run((sums, factors), options, numbers, out)
 
 
 def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any, Any]:
@@ -265,7 +265,7 @@ class QuantizedPlan(Plan):
             return self._plan(a, out=out)
         check_apart(out, a=a)
         factors, options, numbers = self._end
-        return _requantize((self._plan(a), factors), options, numbers, out)
+        return _requantize.run((self._plan(a), factors), options, numbers, out)
 
     def leading(self, ndim: int) -> int:
         return max(1, ndim - 1)

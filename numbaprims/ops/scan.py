@@ -87,7 +87,7 @@ def cumsum(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = F
             axis = operator.index(axis) if not isinstance(axis, bool) else operator.index(None)  # type: ignore[arg-type]
         except TypeError:
             raise TypeError(f"axis is {axis!r}; it must be an integer") from None
-    return _cumsum((x,), (axis, bool(exclusive), bool(reverse)), (), out)
+    return _cumsum.run((x,), (axis, bool(exclusive), bool(reverse)), (), out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

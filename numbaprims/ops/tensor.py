@@ -139,9 +139,9 @@ def binary(
         MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And.
     """
     if c is None and alpha1 == 1.0 and alpha2 == 1.0:
-        return _binary((a, b, None), (op, False), (), out)
+        return _binary.run((a, b, None), (op, False), (), out)
     numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
-    return _binary((a, b, c), (op, True), numbers, out)
+    return _binary.run((a, b, c), (op, True), numbers, out)
 
 
 # ---------------------------------------------------------------- where
@@ -187,7 +187,7 @@ def where(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
     References:
         ONNX Where.
     """
-    return _where((condition, a, b), (), (), out)
+    return _where.run((condition, a, b), (), (), out)
 
 
 # ---------------------------------------------------------------- one array
@@ -243,7 +243,7 @@ def scale(x: Any, alpha: float, *, out: Any = None) -> Any:
     References:
         MIOpen miopenScaleTensor.
     """
-    return _scale((x,), (), (scalar(alpha, "alpha"),), out)
+    return _scale.run((x,), (), (scalar(alpha, "alpha"),), out)
 
 
 def fill(x: Any, value: float) -> Any:
@@ -268,7 +268,7 @@ def fill(x: Any, value: float) -> Any:
     References:
         MIOpen miopenSetTensor.
     """
-    return _fill((x,), (), (scalar(value, "value"),), x)
+    return _fill.run((x,), (), (scalar(value, "value"),), x)
 
 
 def cast(x: Any, dtype: Any, *, out: Any = None) -> Any:
@@ -295,7 +295,7 @@ def cast(x: Any, dtype: Any, *, out: Any = None) -> Any:
     References:
         ONNX Cast with saturate=1.
     """
-    return _cast((x,), (arrays.dtype_name(dtype, "dtype"),), (), out)
+    return _cast.run((x,), (arrays.dtype_name(dtype, "dtype"),), (), out)
 
 
 # ---------------------------------------------------------------- order
@@ -350,7 +350,7 @@ def transform(x: Any, axes: Any, *, out: Any = None) -> Any:
         order = tuple(operator.index(axis) for axis in axes)
     except TypeError:
         raise TypeError(f"axes is {axes!r}; it must be a tuple of integers") from None
-    return _transform((x,), (order,), (), out)
+    return _transform.run((x,), (order,), (), out)
 
 
 def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:

@@ -133,6 +133,17 @@ def call_range(typingctx, kernel, args, worker, lo, hi):  # type: ignore[no-unty
 
 
 @intrinsic
+def call_word(typingctx, function, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+    """Call the function at an address, int64(int64 x 8); it may take narrower integers."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        kind = ir.FunctionType(I64, [I64] * 8)
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
+
+    return types.int64(*[types.int64] * 9), codegen
+
+
+@intrinsic
 def block_of(typingctx, args):  # type: ignore[no-untyped-def]
     """The address of a kernel's arguments, to be passed on."""
     if not isinstance(args, ArgsType):
