@@ -144,10 +144,10 @@ class _CFunction(RangeKernel):
         return signature(types.int64, self.args, types.int64, types.int64)
 
 
-def c_function(name: str, spec: tuple[Any, ...]) -> Callable[[Callable[..., int]], RangeKernel]:
+def c_function(name: str, spec: tuple[Any, ...]) -> Callable[[Callable[..., Any]], RangeKernel]:
     """Make a factory's inner function a C function, int64(int64, int64, int64); `spec` as for `range_kernel`."""
 
-    def decorate(function: Callable[..., int]) -> RangeKernel:
+    def decorate(function: Callable[..., Any]) -> RangeKernel:
         return _CFunction(function, name, types.int64, spec, 0, True)
 
     return decorate

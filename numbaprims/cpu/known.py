@@ -22,6 +22,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
+from numbaprims import settings
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
@@ -61,7 +62,7 @@ MOST_ARRAYS = 7 + MOST_FURTHER
 #: Records of a table; the oldest go first.
 MOST_RECORDS = 256
 #: Bytes of arrays of a call that does not let other Python threads run meanwhile, which takes 0.04 us.
-SHORT = 32 << 10
+SHORT = 128 << 10
 
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _integer = types.ExternalFunction("PyLong_FromLong", types.int64(types.int64))
@@ -330,7 +331,7 @@ def make_record(
     program = getattr(launch, "program", None)
     if program is None or not 1 < len(operands) <= MOST_ARRAYS or not _readable():
         return None
-    alone = program.most_workers == 1 or threads.default_threads() == 1
+    alone = program.most_workers == 1 or threads.default_threads() == 1 or settings.current().threads == 1
     runs = alone and not program.shared and not program.worker
     long = sum(array.nbytes for _, array in operands if array is not None) > SHORT
     words = [0, program.address if runs else 0, int(long), results, int(made), len(operands)]

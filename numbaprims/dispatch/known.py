@@ -1,4 +1,4 @@
-"""Small calls that repeat: the tables of `cpu/known.py`, by the kind of call and the settings' key."""
+"""Small calls that repeat: the tables of `cpu/known.py`, by the kind of call and `Settings.calls`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ class KnownCalls:
         remember(self)
 
     def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], results: int, made: bool) -> None:
-        """Remember a checked call: (slot, array) of its arrays, the results first.  Once for each `bound`.
+        """Remember a checked call: (slot, array) of its arrays, the results first.  Once for each key and `bound`.
 
         `made` says that the first result was made by the call; it then also fits where the caller gives such a one.
         """
-        if bound.known > made or not all(x is None or (type(x) is ndarray and x.flags.aligned) for _, x in operands):
+        aligned = all(x is None or (type(x) is ndarray and x.flags.aligned) for _, x in operands)
+        if not aligned or (key, made) in bound.known:
             return  # what is unaligned was copied, and the copy lies otherwise
-        bound.known = 1 + made
+        bound.known.add((key, made))
         known = importlib.import_module("numbaprims.cpu.known")
         record = known.make_record(bound.launch, results, made, operands)
         if record is None:

@@ -54,7 +54,7 @@ def kernel_of(activation: Activation) -> tuple[str, float, float, float]:
 def _known_call(key: Any, out: Any, given: tuple[Any, ...], numbers: tuple[float, float, float]) -> Any:
     """The result of a call whose arrays are as those of an earlier one, else None."""
     known = _known(key)
-    if known is None or _current().verbose:
+    if known is None:
         return None
     call_of, words, table = known
     found = call_of(words, out, given, numbers)
@@ -64,9 +64,9 @@ def _known_call(key: Any, out: Any, given: tuple[Any, ...], numbers: tuple[float
 def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0) -> Any:
     """y = kind(x), for the kinds of one array and up to three numbers."""
     state, numbers = _current(), (p0, p1, p2)
-    key = kind, state.key
+    key = kind, state.calls
     known = _known(key)
-    if known is not None and not state.verbose:  # `_known_call`, which is a call less
+    if known is not None:  # `_known_call`, which is a call less
         call_of, words, table = known
         found = call_of(words, out, (x,), numbers)
         if found is not None:
@@ -79,7 +79,7 @@ def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p
     name = reads(kind)
     if not name:
         saved = dy
-    key, numbers = (kind, "dx", _current().key), (p0, p1, p2)
+    key, numbers = (kind, "dx", _current().calls), (p0, p1, p2)
     found = _known_call(key, out, (dy, saved), numbers)
     if found is not None:
         return found
@@ -121,7 +121,7 @@ def weight_gradient(posed: Posed, weight: ndarray) -> Posed:
 
 def glu_forward(x: Any, axis: int, out: Any = None) -> Any:
     """The first half of an axis times the sigmoid of the second."""
-    key = ("glu", axis, _current().key)
+    key = ("glu", axis, _current().calls)
     found = _known_call(key, out, (x, x), NO_PARAMETERS)
     if found is not None:
         return found

@@ -109,8 +109,8 @@ class Primitive:
 
         def run(given, options=(), numbers=(), out=None):  # type: ignore[no-untyped-def]
             state = _current()
-            known = known_of((options, state.key))
-            if known is not None and not state.verbose:
+            known = known_of((options, state.calls))
+            if known is not None:
                 call_of, words, table = known
                 found = call_of(words, out, given, numbers)
                 if found is not None:
@@ -121,7 +121,7 @@ class Primitive:
 
     def _unknown(self, given: tuple[Any, ...], options: tuple[Any, ...], numbers: tuple[float, ...], out: Any) -> Any:
         """A call whose arrays are not those of an earlier one."""
-        state, first = _current(), given[0]
+        state = _current()
         storages: list[Any] = []
         kinds: list[Any] = []
         for x, name in zip(given, self.inputs, strict=True):
@@ -157,8 +157,8 @@ class Primitive:
             self._launch(bound, made, storages, numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif bound.known <= (out is None) and library is arrays.NUMPY and type(first) is _ndarray:
-                self._remember((options, state.key), bound, results, given, out is None)
+            elif library is arrays.NUMPY:
+                self._remember((options, state.calls), bound, results, given, out is None)
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---------------------------------------------------------------- the parts of a call

@@ -165,9 +165,9 @@ class Product(Primitive):
             bound.launch(target, *storages, *self._absent, **by_name(numbers))
         if state.verbose:
             call.log_call(bound)
-        elif again and bound.known <= (out is None) and library is arrays.NUMPY:
+        elif again and library is arrays.NUMPY:
             operands = [(0, result), *((1 + at, x) for at, x in enumerate(given))]
-            self._known_calls.add((options, state.key), bound, operands, 1, out is None)
+            self._known_calls.add((options, state.calls), bound, operands, 1, out is None)
         return result
 
     # ---------------------------------------------------------------- a call of a new kind
