@@ -13,7 +13,7 @@ from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
-from numbaprims.cpu.reduce.maps import form_of, is_map, make_map
+from numbaprims.cpu.reduce.maps import form_of, halves, is_map, make_map
 from numbaprims.cpu.reduce.turn import inner_of, make_turn, plan_of as turn_plan
 from numbaprims.cpu.reduce.variant import (
     ARGS,
@@ -31,7 +31,7 @@ from numbaprims.cpu.reduce.variant import (
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.graph import COSTS, Node
+from numbaprims.formulas.graph import COSTS, PARTS, Node
 from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import graph_of
 from numbaprims.ops._reduction_problem import block_rows
@@ -46,6 +46,11 @@ COLUMNS_TOGETHER = 4
 CHUNK = 4096
 #: Elements of a chunk of a row that several workers share.
 SPLIT = 16384
+#: Rows of a chunk whose lines are walked side by side: so many streams the core asks for by itself. The largest of
+#: each of 8,192 columns of 4,096 floats took 6.3 ms with 8, 7.8 with 16, 10.5 with 32, 13 down blocks of columns (Zen 4).
+STREAMS = 8
+#: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down.
+PAGE, APART = 4096, 0.8
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
 #: Work that is handed to a worker at a time, at least, in times that it takes to wake workers.
@@ -99,7 +104,7 @@ class _Reduce(Solver):
             return one, 4
         taken = {W: -(-problem.kept[-1] // W) * W for W in (4 * one, 2 * one, one)}
         W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
-        return W, 4 * one // W
+        return W, max(2, 4 * one // W)
 
     def registers(self, problem: Any, W: int) -> int:
         return 0
@@ -267,21 +272,6 @@ class _Reduce(Solver):
         )  # fmt: skip
 
 
-def halves(problem: Any, target: Any) -> bool:
-    """Whether a map walks by half vectors, where those of 64 bytes take two turns in the core's units.
-
-    Their loads wait for stores that lie as far behind a multiple of 4096 bytes as they do themselves: a sum of 98,304
-    floats in the caches took 13 us at best and 18 where arrays lay 64 bytes apart, by halves 13 everywhere (Zen 4).
-    """
-    size = DTYPES[problem.compute].itemsize
-    return (
-        target.vector_bytes == 64
-        and target.rates.fma < 1.5
-        and problem.formula.startswith(MAP)
-        and all(DTYPES[each.dtype].itemsize == size for each in problem.arrays)
-    )
-
-
 def _dtype(array: Any) -> str:
     return str("u8" if array.dtype == "bool" else array.dtype) + (FLAT if array.kind == "flat" else "")
 
@@ -332,6 +322,12 @@ class Across(_Reduce):
 
     name = "across"
     lanes = "across"
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        moved, size = problem.bytes_moved(), DTYPES[problem.dtype].itemsize
+        steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
+        apart = APART * moved / target.bandwidth(moved) if moved > target.l2 and max(steps) >= PAGE else 0.0
+        return super().seconds(problem, target) + apart
 
     def cut(self, problem: Any, target: Any) -> Cut:
         W, _ = self.vector(problem, target)
@@ -390,7 +386,10 @@ class SplitAcross(_Split):
 
     def cut(self, problem: Any, target: Any) -> Cut:
         W, _ = self.vector(problem, target)
-        return Cut.of(problem, max(64, SPLIT // W))
+        graph = graph_of(problem.formula, True)
+        if any(PARTS[node.op] > 1 for node in graph.reductions):
+            return Cut.of(problem, max(64, SPLIT // W))
+        return Cut.of(problem, max(STREAMS, SPLIT // problem.kept[-1]), STREAMS)
 
 
 class Blocks(_Reduce):

@@ -136,11 +136,11 @@ class Cut(NamedTuple):
     segments: int
 
     @classmethod
-    def of(cls, problem: Any, elements: int) -> Cut:
+    def of(cls, problem: Any, elements: int, multiple: int = 64) -> Cut:
         """Chunks of about so many elements, and alike."""
         inner, segments = problem.reduced[-1], math.prod(problem.reduced[:-1])
         if inner >= elements:
-            return cls(_even(inner, elements, 64), 1)
+            return cls(_even(inner, elements, multiple), 1)
         return cls(max(1, inner), _even(segments, max(1, elements // max(1, inner)), 1))
 
     def chunks(self, problem: Any) -> int:
