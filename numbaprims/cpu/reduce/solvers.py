@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,14 +17,16 @@ from numbaprims.cpu.reduce.turn import inner_of, make_turn, plan_of as turn_plan
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     DEAR,
-    FLAT,
     MOST_ARRAYS,
     STAGED,
     Cut,
     Scratch,
     Variant,
+    has_exponentials,
     kept_of,
     plan_of,
+    shares,
+    stored_as,
     waits_in,
 )
 from numbaprims.cpu.simd import lanes
@@ -47,7 +48,7 @@ CHUNK = 4096
 #: Elements of a chunk of a row that several workers share.
 SPLIT = 16384
 #: Rows of a chunk whose lines are walked side by side: so many streams the core asks for by itself. The largest of
-#: each of 8,192 columns of 4,096 floats took 6.3 ms with 8, 7.8 with 16, 10.5 with 32, 13 down blocks of columns (Zen 4).
+#: each of 8,192 columns of 4,096 floats took 6.3 ms with 8, 7.8 with 16, 10.5 with 32, 13 without (Zen 4).
 STREAMS = 8
 #: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down.
 PAGE, APART = 4096, 0.8
@@ -66,11 +67,6 @@ PAST = 2 / 3
 LOOKUP, _TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
-
-
-@functools.cache
-def _has_exponentials(formula: str) -> bool:
-    return any(node.op == "exp_sum" for node in graph_of(formula, True).nodes)
 
 
 class _Reduce(Solver):
@@ -118,14 +114,14 @@ class _Reduce(Solver):
         if self.lanes == "along" and config["stores"] == "plain" and halves(problem, target):
             W //= 2
         registers = self.registers(problem, W)
-        online = self.online and _has_exponentials(problem.formula)
+        online = self.online and has_exponentials(problem.formula)
         # rows that are streamed side by side begin alike
         alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
         together = self.together(problem, registers) if role == "rows" and alike else 1
         U = min(U, registers) if registers else max(1, U // together)
         together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
         return Variant(
-            formula=problem.formula, online=int(online), dtypes=",".join(map(_dtype, problem.arrays)),
+            formula=problem.formula, online=int(online), dtypes=",".join(map(stored_as, problem.arrays)),
             compute=problem.compute, lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
@@ -151,11 +147,11 @@ class _Reduce(Solver):
         lines = self._lines(problem)
         # runs that lie apart push x, which is read again, out of the caches with y
         most = 512 if len(reduced) > 1 else 2048
-        long = self.lanes == "along" and problem.reduced[-1] * size >= most and not _shares(problem)
+        long = self.lanes == "along" and problem.reduced[-1] * size >= most and not shares(problem)
         # a buffer is for rows that do not begin with a line, one behind the other
         close = all(step == problem.n * math.prod(problem.kept[at + 1 :]) for at, step in enumerate(kept))
         staged = self.stages and close and not lines and reduced == (1,) and 64 <= problem.n * size <= STAGED
-        staged = staged and not _has_exponentials(problem.formula)
+        staged = staged and not has_exponentials(problem.formula)
         if staged:
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
@@ -272,15 +268,6 @@ class _Reduce(Solver):
         )  # fmt: skip
 
 
-def _dtype(array: Any) -> str:
-    return str("u8" if array.dtype == "bool" else array.dtype) + (FLAT if array.kind == "flat" else "")
-
-
-def _shares(problem: Any) -> bool:
-    """Whether rows side by side have more in common than they wait for."""
-    return not graph_of(problem.formula).reductions and any(array.kind == "along" for array in problem.arrays)
-
-
 class Rows(_Reduce):
     """A row after the other, vectors along it; short rows stay in registers between the passes."""
 
@@ -300,7 +287,7 @@ class Rows(_Reduce):
 
     def together(self, problem: Any, registers: int) -> int:
         # what all have in common is computed once; of short ones what one waits for hides behind the others
-        if _shares(problem):
+        if shares(problem):
             return int(min(problem.rows, SIDE_BY_SIDE))
         return int(min(problem.rows, max(2, 8 // registers))) if registers else 1
 
@@ -312,7 +299,7 @@ class Online(Rows):
     online = True
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if not _has_exponentials(problem.formula):
+        if not has_exponentials(problem.formula):
             return "the formula has no sum of exponentials"
         return super().why_not(problem, target)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
@@ -191,3 +192,19 @@ def plan_of(problem: Any, cut: Cut, scratch: Scratch) -> np.ndarray:
     for kept, reduced in problem.strides:
         words += [*kept, *reduced]
     return np.array(words, np.int64)
+
+
+def stored_as(array: Any) -> str:
+    """An array among the dtypes of a variant."""
+    return str("u8" if array.dtype == "bool" else array.dtype) + (FLAT if array.kind == "flat" else "")
+
+
+def shares(problem: Any) -> bool:
+    """Whether rows side by side have more in common than they wait for."""
+    return not graph_of(problem.formula).reductions and any(array.kind == "along" for array in problem.arrays)
+
+
+@functools.cache
+def has_exponentials(formula: str) -> bool:
+    """Whether it sums exponentials, in one pass where that is wanted."""
+    return any(node.op == "exp_sum" for node in graph_of(formula, True).nodes)
