@@ -24,7 +24,7 @@ from numba.extending import register_jitable
 
 from numbaprims import settings
 from numbaprims.cpu import threads
-from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, data_word
+from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, call_driver, data_word, parallel_driver
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import c_function
 from numbaprims.cpu.program_words import ALONE, FURTHER
@@ -38,14 +38,16 @@ from numbaprims.cpu.simd.arguments import (
     store_word,
 )
 
-# Words of a record: the hash of its table's key; the program, 0 if the caller has to launch it; whether it is run
-# without Python's lock; how many results, which of them are new arrays where the caller gives none, and how many arrays
-# in all; then of each array these, its lengths, and its strides.  With -1 dimensions it is what has no array, by its
-# address as the dtype.
-_HASH, _PROGRAM, _LONG, _RESULTS, _MADE, _ARRAYS, _HEAD = 0, 1, 2, 3, 4, 5, 6
+# Words of a record: the hash of its table's key; the program, 0 if the caller has to launch it; its workers; whether it
+# is run without Python's lock; how many results, whether the first is a new array where the caller gives none, and how
+# many arrays in all; then of each array these, its lengths, and its strides.  With -1 dimensions it is what has no
+# array, by its address as the dtype.
+_HASH, _PROGRAM, _WORKERS, _LONG, _RESULTS, _MADE, _ARRAYS, _HEAD = 0, 1, 2, 3, 4, 5, 6, 7
 _SLOT, _NDIM, _DTYPE, _FLAGS, _SAME, _LOW, _HIGH, _DENSE, _FIXED = 0, 1, 2, 3, 4, 5, 6, 7, 8
-# Words of a table: the mask of its places, the types of arrays and floats, NumPy's function, None; then the places.
-_MASK, _NDARRAY, _FLOAT, _NEW, _NOTHING, _PLACES = 0, 1, 2, 3, 4, 5
+# Words of a table: the mask of its places, the types of arrays and floats, NumPy's function, None, the parallel driver,
+# what is shared with `threads`; then the places.
+_MASK, _NDARRAY, _FLOAT, _NEW, _NOTHING, _DRIVER, _THREADS, _PLACES = 0, 1, 2, 3, 4, 5, 6, 7
+_READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # Words of an array object, counted from the one with the pointer to its data.
 _TYPE_AT, _NDIM_AT, _LENGTHS_AT, _STRIDES_AT, _DTYPE_AT, _FLAGS_AT = -1, 1, 2, 3, 5, 6
 _ALIGNED, _WRITEABLE = 0x100, 0x400
@@ -193,6 +195,19 @@ def _make_results(table, record, words, handles, data_word):  # type: ignore[no-
 
 
 @register_jitable
+def _order(record, handles, by_slot):  # type: ignore[no-untyped-def]
+    """The arrays of a call by their places in a launch."""
+    at = record + 8 * _HEAD
+    for k in range(8):
+        store_word(by_slot, k, 0)
+    for k in range(load_word(record, _ARRAYS)):
+        slot, ndim = load_word(at, _SLOT), load_word(at, _NDIM)
+        if slot >= 0:
+            store_word(by_slot, slot, load_word(handles, k))
+        at += 8 * (_FIXED + 2 * max(ndim, 0))
+
+
+@register_jitable
 def _digest(fields, digest):  # type: ignore[no-untyped-def]
     """A hash of an array's lengths and dtype on top of another's."""
     lengths = load_word(fields, _LENGTHS_AT)
@@ -217,7 +232,7 @@ def known_call() -> Any:
         out, given, numbers = load_word(arguments, 1), load_word(arguments, 2), load_word(arguments, 3)
         none, ndarray_type = load_word(table, _NOTHING), load_word(table, _NDARRAY)
         operands, floats = load_word(given, _SIZE_AT), load_word(numbers, _SIZE_AT)
-        block, handles = stack_words(CALL_WORDS), stack_words(MOST_ARRAYS)
+        block, handles, by_slot = stack_words(CALL_WORDS), stack_words(MOST_ARRAYS), stack_words(8)
         words = block + 8 * C_WORDS
         known = 0 < operands and operands < MOST_ARRAYS and floats <= FLOAT_SLOTS
         for k in range(FLOAT_SLOTS):
@@ -256,10 +271,24 @@ def known_call() -> Any:
                             return 0
                         if out != none:
                             _incref(out)
-                        program = load_word(record, _PROGRAM)
+                        program, workers = load_word(record, _PROGRAM), load_word(record, _WORKERS)
+                        running = load_word(table, _THREADS)
                         first = 0
+                        if workers > 1 and (
+                            load_word(running, _READY) == 0
+                            or load_word(running, _NATIVE) != 0
+                            or load_word(running, _PYTHON) != 0
+                        ):
+                            program = 0  # which has to share the CPUs with others, or may start no threads
                         if program == 0:
                             first = 1
+                        elif workers > 1:
+                            _order(record, handles, by_slot)
+                            store_word(running, _NATIVE, workers)
+                            state = _release()
+                            call_driver(load_word(table, _DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
+                            _acquire(state)
+                            store_word(running, _NATIVE, 0)
                         else:
                             store_word(block, C_PROGRAM, program)
                             if load_word(record, _LONG) != 0:
@@ -282,6 +311,16 @@ def known_call() -> Any:
         return none
 
     return _python_function(call.address)
+
+
+@functools.cache
+def _parallel_address() -> int:
+    """The address of `parallel_driver` for native code; 0 where this Numba keeps it elsewhere."""
+    try:
+        overload = next(iter(parallel_driver().overloads.values()))
+        return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
+    except (AttributeError, StopIteration):
+        return 0
 
 
 class _Method(ctypes.Structure):
@@ -334,7 +373,11 @@ def make_record(
     alone = program.most_workers == 1 or threads.default_threads() == 1 or settings.current().threads == 1
     runs = alone and not program.shared and not program.worker
     long = sum(array.nbytes for _, array in operands if array is not None) > SHORT
-    words = [0, program.address if runs else 0, int(long), results, int(made), len(operands)]
+    workers = min(program.most_workers, settings.current().threads or threads.default_threads())
+    team = not alone and not program.shared and not program.worker and _parallel_address() != 0
+    team = team and workers > 1 and all(slot < 7 for slot, _ in operands)
+    words = [0, program.address if runs or team else 0, workers if team else 1, int(long), results, int(made)]
+    words.append(len(operands))
     digest = 0
     result = operands[0][1]
     assert result is not None
@@ -383,7 +426,8 @@ class Table:
     def _lay(self, least: int) -> None:
         places = 1 << (2 * max(least, len(self.records)) - 1).bit_length()
         self.words = np.zeros(_PLACES + 2 * places, np.int64)
-        self.words[:_PLACES] = places - 1, id(np.ndarray), id(float), _new_from(), id(None)
+        self.words[:_NOTHING] = places - 1, id(np.ndarray), id(float), _new_from()
+        self.words[_NOTHING:_PLACES] = id(None), _parallel_address(), threads.shared_address()
         for number in range(len(self.records)):
             self._place(number)
 

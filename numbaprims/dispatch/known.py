@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from numpy import ndarray
@@ -47,7 +48,7 @@ class KnownCalls:
             return
         slots = [slot for slot, x in operands]
         order = [slots.index(slot) if slot in slots else -1 for slot in range(max(_FEW, *(slot + 1 for slot in slots)))]
-        keep = (bound, order, [array.dtype for _, array in operands if array is not None])
+        keep = (bound, itemgetter(*order), [array.dtype for _, array in operands if array is not None])
         with self._lock:
             found = self._tables.get(key)
             table = (found[2] if found else known.Table()).with_record(record, keep)
@@ -67,8 +68,7 @@ def launched(table: Any, found: Any, given: Sequence[Any], numbers: tuple[float,
         return found
     number, *made = found
     bound, order, _ = table.records[number][1]
-    every = (*made, *given, None)
-    operands = [every[at] for at in order]
+    operands = order((*made, *given, None))
     if len(operands) == _FEW:
         bound.launch(*operands, *numbers)
     else:

@@ -314,7 +314,7 @@ class Across(_Reduce):
     def seconds(self, problem: Any, target: Any) -> float:
         moved, size = problem.bytes_moved(), DTYPES[problem.dtype].itemsize
         steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
-        apart = APART * moved / target.bandwidth(moved) if moved > target.l2 and max(steps) >= PAGE else 0.0
+        apart = APART * moved / target.bandwidth(moved) if moved > target.l3 / 4 and max(steps) >= PAGE else 0.0
         return super().seconds(problem, target) + apart
 
     def cut(self, problem: Any, target: Any) -> Cut:
