@@ -38,15 +38,15 @@ from numbaprims.cpu.simd.arguments import (
     store_word,
 )
 
-# Words of a record: the hash of its table's key; the program, 0 if the caller has to launch it; its workers; whether it
-# is run without Python's lock; how many results, whether the first is a new array where the caller gives none, and how
-# many arrays in all; then of each array these, its lengths, and its strides.  With -1 dimensions it is what has no
-# array, by its address as the dtype.
-_HASH, _PROGRAM, _WORKERS, _LONG, _RESULTS, _MADE, _ARRAYS, _HEAD = 0, 1, 2, 3, 4, 5, 6, 7
+# Words of a record: the hash of its table's key; the program, 0 if the caller has to launch it; its workers, and the
+# driver of several; whether it is run without Python's lock; how many results, whether the first is a new array where
+# the caller gives none, and how many arrays in all; then of each array these, its lengths, and its strides.  With -1
+# dimensions it is what has no array, by its address as the dtype.
+_HASH, _PROGRAM, _WORKERS, _DRIVER, _LONG, _RESULTS, _MADE, _ARRAYS, _HEAD = 0, 1, 2, 3, 4, 5, 6, 7, 8
 _SLOT, _NDIM, _DTYPE, _FLAGS, _SAME, _LOW, _HIGH, _DENSE, _FIXED = 0, 1, 2, 3, 4, 5, 6, 7, 8
-# Words of a table: the mask of its places, the types of arrays and floats, NumPy's function, None, the parallel driver,
-# what is shared with `threads`; then the places.
-_MASK, _NDARRAY, _FLOAT, _NEW, _NOTHING, _DRIVER, _THREADS, _PLACES = 0, 1, 2, 3, 4, 5, 6, 7
+# Words of a table: the mask of its places, the types of arrays and floats, NumPy's function, None, what is shared
+# with `threads`; then the places.
+_MASK, _NDARRAY, _FLOAT, _NEW, _NOTHING, _THREADS, _PLACES = 0, 1, 2, 3, 4, 5, 6
 _READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # Words of an array object, counted from the one with the pointer to its data.
 _TYPE_AT, _NDIM_AT, _LENGTHS_AT, _STRIDES_AT, _DTYPE_AT, _FLAGS_AT = -1, 1, 2, 3, 5, 6
@@ -286,7 +286,7 @@ def known_call() -> Any:
                             _order(record, handles, by_slot)
                             store_word(running, _NATIVE, workers)
                             state = _release()
-                            call_driver(load_word(table, _DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
+                            call_driver(load_word(record, _DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
                             _acquire(state)
                             store_word(running, _NATIVE, 0)
                         else:
@@ -374,10 +374,10 @@ def make_record(
     runs = alone and not program.shared and not program.worker
     long = sum(array.nbytes for _, array in operands if array is not None) > SHORT
     workers = min(program.most_workers, settings.current().threads or threads.default_threads())
-    team = not alone and not program.shared and not program.worker and _parallel_address() != 0
-    team = team and workers > 1 and all(slot < 7 for slot, _ in operands)
-    words = [0, program.address if runs or team else 0, workers if team else 1, int(long), results, int(made)]
-    words.append(len(operands))
+    team = not (alone or program.shared or program.worker) and workers > 1 and all(slot < 7 for slot, _ in operands)
+    driver = _parallel_address() if team else 0
+    words = [0, program.address if runs or driver else 0, workers if driver else 1, driver]
+    words += [int(long), results, int(made), len(operands)]
     digest = 0
     result = operands[0][1]
     assert result is not None
@@ -427,7 +427,7 @@ class Table:
         places = 1 << (2 * max(least, len(self.records)) - 1).bit_length()
         self.words = np.zeros(_PLACES + 2 * places, np.int64)
         self.words[:_NOTHING] = places - 1, id(np.ndarray), id(float), _new_from()
-        self.words[_NOTHING:_PLACES] = id(None), _parallel_address(), threads.shared_address()
+        self.words[_NOTHING:_PLACES] = id(None), threads.shared_address()
         for number in range(len(self.records)):
             self._place(number)
 
