@@ -64,7 +64,7 @@ MOST_ARRAYS = 7 + MOST_FURTHER
 #: Records of a table; the oldest go first.
 MOST_RECORDS = 256
 #: Bytes of arrays of a call that does not let other Python threads run meanwhile, which takes 0.04 us.
-SHORT = 128 << 10
+SHORT = 64 << 10
 
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _integer = types.ExternalFunction("PyLong_FromLong", types.int64(types.int64))
