@@ -13,10 +13,8 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
 from numbaprims.cpu.interpreter import C_PROGRAM, C_SHARED, C_WORDS, LINE, SHARED_WORDS
 from numbaprims.cpu.jit import compile_entry
@@ -117,24 +115,3 @@ def parallel_driver() -> Any:
 
     launch_parallel.__name__ = launch_parallel.__qualname__ = f"launch_parallel_{data_word()}"
     return compile_entry(launch_parallel, _DRIVER_SIGNATURE, parallel=True)
-
-
-@intrinsic
-def call_driver(typingctx, address, program, workers, handles, floats):  # type: ignore[no-untyped-def]
-    """Call a driver at an address as native code does: 8 words of array ids, 6 of floats."""
-
-    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        word, real, none = ir.IntType(64), ir.DoubleType(), ir.IntType(8).as_pointer()
-        given = [none.as_pointer(), none.as_pointer(), *[word] * 11, *[real] * 6]
-        driver = builder.inttoptr(values[0], ir.FunctionType(ir.IntType(32), given).as_pointer())
-
-        def words(start, kind, count):  # type: ignore[no-untyped-def]
-            first = builder.inttoptr(start, kind.as_pointer())
-            return [builder.load(builder.gep(first, [word(k)])) for k in range(count)]
-
-        places = [cgutils.alloca_once(builder, none) for _ in range(2)]  # of what Numba's functions give and raise
-        arrays, numbers = words(values[3], word, 8), words(values[4], real, 6)
-        builder.call(driver, [*places, values[1], values[2], *arrays, word(0), *numbers])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), codegen

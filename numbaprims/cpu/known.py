@@ -24,13 +24,14 @@ from numba.extending import register_jitable
 
 from numbaprims import settings
 from numbaprims.cpu import threads
-from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, call_driver, data_word, parallel_driver
+from numbaprims.cpu.drivers import CALL_WORDS, MOST_FURTHER, data_word, parallel_driver
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import c_function
 from numbaprims.cpu.program_words import ALONE, FURTHER
 from numbaprims.cpu.simd.arguments import (
     FLOAT_SLOT,
     FLOAT_SLOTS,
+    call_driver,
     call_range,
     call_word,
     load_word,
