@@ -56,14 +56,14 @@ def dtype_of(x: ndarray) -> str | None:
     return None if found is None else found[0]
 
 
+_BY_WORD = {word: short for short, long in LONG_NAMES.items() for word in (short, long, f"torch.{long}")}
+
+
 def dtype_name(spec: Any, name: str = "out_dtype") -> str:
     """Give the name of an element type written as "f32", "float32", np.float32, np.dtype or torch.float32."""
-    if isinstance(spec, str) and spec in DTYPES:
-        return spec
-    word = str(spec)
-    for short, long in LONG_NAMES.items():
-        if word in (long, f"torch.{long}"):
-            return short
+    short = _BY_WORD.get(spec if type(spec) is str else str(spec))
+    if short is not None:
+        return short
     try:
         dtype = np.dtype(spec)
     except TypeError:

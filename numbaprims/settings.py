@@ -64,6 +64,7 @@ class Settings:
         "cache",
         "cache_dir",
         "cache_limit",
+        "calls",
         "database",
         "deterministic",
         "device",
@@ -96,12 +97,14 @@ class Settings:
     solver_workspace: int | None  #: None: no limit
     trial: Any  #: what `find` is timing just now, None elsewhere
     key: int
+    calls: Any  #: what known calls depend on: `key` and `threads`; None where each call is logged
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         store = object.__setattr__
         for name in _FIELDS:
             store(self, name, values[name])
         store(self, "key", _token(self))
+        store(self, "calls", None if self.verbose else self.key if self.threads is None else (self.key, self.threads))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"settings are immutable; use numbaprims.config({name}=...) or config.set")

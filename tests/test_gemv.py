@@ -235,8 +235,7 @@ def test_the_short_way_checks_out_too():
             np.testing.assert_array_equal(numbaprims.gemv(a, x, trans=trans, alpha=2.0)[:2], np.array(first) * 2)
         numbaprims.gemv(a, x, y=y, beta=1.0, out=out)
         assert (out[2:] == 9).all()
-    kinds = [made for *_, made in ops._gemv._known_calls._tables.values() if made is None]
-    assert len(kinds) == 2
+    assert len(ops._gemv._known_calls._tables) == 2
     for view in (a[::-1], a.T, np.asfortranarray(a), a[:, ::-1], a[::2, ::2]):
         ones, want = np.ones(len(view), np.float32), view.astype(np.float64).sum(1)
         for _ in range(3):

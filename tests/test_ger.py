@@ -246,8 +246,7 @@ def test_the_short_way_checks_out_too():
         assert (out == 1).all()
         numbaprims.ger(x, y, a=out, out=out)
         assert (out == 2).all()
-    kinds = [made for *_, made in ops._ger._known_calls._tables.values() if made is None]
-    assert len(kinds) == 2
+    assert len(ops._ger._known_calls._tables) == 2
     with pytest.raises(ValueError, match="shares memory with y"):
         numbaprims.ger(x, out[2], a=out, out=out)
     both = np.zeros((9, 8), np.float32)

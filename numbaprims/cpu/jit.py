@@ -99,8 +99,11 @@ class RangeKernel:
                     self._address = int(self._compiled.address or 0)
         return self._address
 
+    def _signature(self) -> Any:
+        return signature(types.void, self.args, types.int64, types.int64, types.int64)
+
     def _compile(self) -> CFunc:
-        sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
+        sig = self._signature()
         compiled = CFunc(self.function, (sig.args, sig.return_type), {}, dict(self.options), KernelCompiler)
         cache_spec = (*self.spec, repr(self.args))
         _compile_through_cache(compiled, self.function, self.name, cache_spec, self.options, compiled.compile)
@@ -108,7 +111,7 @@ class RangeKernel:
 
     def inspect_asm(self) -> str:
         """The assembly, freshly compiled: code that comes from the cache carries none."""
-        sig = signature(types.void, self.args, types.int64, types.int64, types.int64)
+        sig = self._signature()
         fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(self.options), KernelCompiler)
         with _compiling():
             fresh.compile()
@@ -130,6 +133,22 @@ def range_kernel(
 
     def decorate(function: Callable[..., None]) -> RangeKernel:
         return RangeKernel(function, name, args, spec, room, contract)
+
+    return decorate
+
+
+class _CFunction(RangeKernel):
+    """A function of three words that gives one."""
+
+    def _signature(self) -> Any:
+        return signature(types.int64, self.args, types.int64, types.int64)
+
+
+def c_function(name: str, spec: tuple[Any, ...]) -> Callable[[Callable[..., Any]], RangeKernel]:
+    """Make a factory's inner function a C function, int64(int64, int64, int64); `spec` as for `range_kernel`."""
+
+    def decorate(function: Callable[..., Any]) -> RangeKernel:
+        return _CFunction(function, name, types.int64, spec, 0, True)
 
     return decorate
 

@@ -44,18 +44,26 @@ def make_launcher(program: Program) -> Callable[..., None]:
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
         more=None,
     ):  # fmt: skip
-        workers = 1
-        if most > 1:
-            workers = min(most, threads.count())
-            if workers > 1 and not threads.parallel_allowed():
-                workers = 1
-        if workers == 1 and not scratch and more is None:
-            launch_alone(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
+        if more is not None and len(more) > MOST_FURTHER:
+            raise ValueError(f"{7 + len(more)} arrays; a program takes at most {7 + MOST_FURTHER}")
+        workers = threads.begin(most) if most > 1 else 1
+        if not scratch and more is None:
+            if workers == 1:
+                serial(
+                    address, 1, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, 0, f0, f1, f2, f3, f4, f5
+                )  # fmt: skip
+                return
+            try:
+                with threads.region_lock():
+                    _parallel()(
+                        address, workers, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, 0,
+                        f0, f1, f2, f3, f4, f5,
+                    )  # fmt: skip
+            finally:
+                threads.leave()
             return
         further: Any = None
         if more is not None:
-            if len(more) > MOST_FURTHER:
-                raise ValueError(f"{7 + len(more)} arrays; a program takes at most {7 + MOST_FURTHER}")
             further = array("q", (len(more), *map(id, more)))  # 1 us; as a ctypes array 1.7
         handles = id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6)
         floats = 0 if further is None else further.buffer_info()[0], f0, f1, f2, f3, f4, f5
@@ -63,14 +71,8 @@ def make_launcher(program: Program) -> Callable[..., None]:
             _run(program, serial, 1, handles, floats)
             return
         try:
-            workers = threads.enter(workers)
-            if workers == 1:
-                _run(program, serial, 1, handles, floats)
-                return
-            threads.initialise()
-            driver = _parallel()
             with threads.region_lock():
-                _run(program, driver, workers, handles, floats)
+                _run(program, _parallel(), workers, handles, floats)
         finally:
             threads.leave()
 

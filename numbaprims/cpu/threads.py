@@ -11,6 +11,7 @@ The only module that knows the layers (omp, tbb, workqueue), forks and CPU quota
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import os
@@ -166,12 +167,22 @@ def share(workers: int) -> None:
         raise ValueError(f"workers is {number}; it must be a whole number from 1")
     if number != _workers:
         _workers = number
+        _shared[_READY] = 0  # records have the number of before
         _limits.cache_clear()
         default_threads.cache_clear()
 
 
 # Python threads that are in a parallel launch, and the workers of each.
 _running: dict[int, int] = {}
+# What native code shares with `enter`, under Python's lock: whether it may launch by itself; the workers of the launch
+# that it runs, 0 for none; how many `_running` has.
+_READY, _NATIVE, _PYTHON = 0, 1, 2
+_shared = (ctypes.c_int64 * 3)()
+
+
+def shared_address() -> int:
+    """The address of those words."""
+    return ctypes.addressof(_shared)
 
 
 def enter(workers: int) -> int:
@@ -182,18 +193,35 @@ def enter(workers: int) -> int:
     """
     me = threading.get_ident()
     _running[me] = workers
-    if len(_running) > 1 and _layer_name != "workqueue" and not settings.current().threads:
+    _shared[_PYTHON] = len(_running)
+    if (len(_running) > 1 or _shared[_NATIVE]) and _layer_name != "workqueue" and not settings.current().threads:
         # a copy, since others come and go; at first those that came earlier have more, and give it back at their next
         others = [number for thread, number in list(_running.items()) if thread != me]
+        if _shared[_NATIVE]:
+            others.append(_shared[_NATIVE])
         most = default_threads()
         workers = max(1, min(workers, most // (len(others) + 1), most - sum(others)))
         _running[me] = workers
     return workers
 
 
+def begin(most: int) -> int:
+    """Workers of a launch, at most so many; where they are several, threads run and `leave` is to follow."""
+    workers = min(most, count())
+    if workers == 1 or _serial_only:
+        return 1
+    workers = enter(workers)
+    if workers == 1:
+        leave()
+    elif not _initialised:
+        initialise()
+    return workers
+
+
 def leave() -> None:
     """The end of a launch that `enter` noted."""
     _running.pop(threading.get_ident(), None)
+    _shared[_PYTHON] = len(_running)
 
 
 # ------------------------------------------------------------------------------------------------- layer
@@ -233,6 +261,7 @@ def initialise() -> None:
             _preload_tbb()
         _mask = kernel_cache.thread_mask()  # starts them
         _layer_name = numba.threading_layer()
+        _shared[_READY] = int(_layer_name != "workqueue" and not _serial_only and _workers == 1)
         _initialised = True
 
 
@@ -316,6 +345,7 @@ def _after_fork_in_child() -> None:
     _init_lock = threading.Lock()
     _region = threading.RLock()
     _running.clear()
+    _shared[:] = [0, 0, 0]
     _limits.cache_clear()  # workers are often pinned to a part of the CPUs after the fork
     default_threads.cache_clear()
     # Also if the user's own code started the threads, which is why Numba is asked, not `_initialised`.

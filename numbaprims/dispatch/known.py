@@ -1,11 +1,14 @@
-"""Small calls that repeat: the tables of `cpu/known.py`, by the kind of call and the settings' key."""
+"""Small calls that repeat: the tables of `cpu/known.py`, by the kind of call and `Settings.calls`."""
 
 from __future__ import annotations
 
 import importlib
 import threading
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
+
+from numpy import ndarray
 
 from numbaprims.dispatch.call import Bound, remember
 
@@ -13,42 +16,43 @@ from numbaprims.dispatch.call import Bound, remember
 CAPACITY = 256
 
 
-class KnownCalls:
-    """`get(key)` is None or (driver, address, table, made).
+#: Arrays of a launch that have places of their own.
+_FEW = 7
 
-    `driver(address, out, a, b, f0, f1, f2)` is 1 if it has done the call, 0 if it does not know it, else 2 more than
-    the number of its record.
+
+class KnownCalls:
+    """`get(key)` is None or (call, words, table): ``call(words, out, operands, numbers)`` is None if it does not know
+    the call, and what `launched` takes if that has to run it; else the result, or the tuple of them.
 
     Fixed are the types, dtypes, shapes, strides and flags of the arrays, and which of them are the same memory.
     """
 
     def __init__(self) -> None:
-        self._tables: dict[Any, tuple[Callable[..., int], int, Any, Any]] = {}
+        self._tables: dict[Any, tuple[Callable[..., Any], Any, Any]] = {}
         self._lock = threading.Lock()
         self.get = self._tables.get  # a bare dict lookup: reads need no lock
         remember(self)
 
-    def add(
-        self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], made: Any = None, whole: bool = False
-    ) -> None:
-        """Remember a checked call: (slot, array) of its arrays, the result first.  Once for each `bound`.
+    def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], results: int, made: bool) -> None:
+        """Remember a checked call: (slot, array) of its arrays, the results first.  Once for each key and `bound`.
 
-        With `made`, which says how results of this key are made, the driver is that of tuples (`cpu/known.py`). With
-        either that or `whole` it also knows calls that it does not run; the table's records have each its `bound`.
+        `made` says that the first result was made by the call; it then also fits where the caller gives such a one.
         """
-        if bound.known:
-            return
-        bound.known = True
+        aligned = all(x is None or (type(x) is ndarray and x.flags.aligned) for _, x in operands)
+        if not aligned or (key, made) in bound.known:
+            return  # what is unaligned was copied, and the copy lies otherwise
+        bound.known.add((key, made))
         known = importlib.import_module("numbaprims.cpu.known")
-        record = known.make_record(bound.launch, operands, whole or made is not None)
-        driver = known.driver() if made is None else known.tuple_driver()
-        if record is None or driver is None:
+        record = known.make_record(bound.launch, results, made, operands)
+        if record is None:
             return
-        keep = (bound, [array.dtype for _, array in operands if array is not None])
+        slots = [slot for slot, x in operands]
+        order = [slots.index(slot) if slot in slots else -1 for slot in range(max(_FEW, *(slot + 1 for slot in slots)))]
+        keep = (bound, itemgetter(*order), [array.dtype for _, array in operands if array is not None])
         with self._lock:
             found = self._tables.get(key)
-            table = (found[2] if found else known.Table(())).with_record(record, keep)
-            self._tables[key] = (driver, table.address, table, made)
+            table = (found[2] if found else known.Table()).with_record(record, keep)
+            self._tables[key] = (known.known_call(), table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
 
@@ -56,3 +60,17 @@ class KnownCalls:
         """Forget every call; one that runs just now keeps its table."""
         with self._lock:
             self._tables.clear()
+
+
+def launched(table: Any, found: Any, given: Sequence[Any], numbers: tuple[float, ...]) -> Any:
+    """What a known call gives: of a program that native code does not run, after its launch."""
+    if type(found) is not tuple or type(found[0]) is not int:
+        return found
+    number, *made = found
+    bound, order, _ = table.records[number][1]
+    operands = order((*made, *given, None))
+    if len(operands) == _FEW:
+        bound.launch(*operands, *numbers)
+    else:
+        bound.launch(*operands[:_FEW], *numbers, more=operands[_FEW:])
+    return made[0] if len(made) == 1 else tuple(made)

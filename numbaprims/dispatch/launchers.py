@@ -39,8 +39,8 @@ class Bound:
         self.shape = shape
         self.dtype = dtype
         self.extra = extra
-        self.known = False
-        """Whether native code was told of it (`KnownCalls`)."""
+        self.known: set[tuple[Any, bool]] = set()
+        """Under which keys native code was told of it (`KnownCalls`), and whether the result was made by the call."""
 
 
 class Launchers:

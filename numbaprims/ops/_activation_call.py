@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call
-from numbaprims.dispatch.known import KnownCalls
+from numbaprims.dispatch.known import KnownCalls, launched
 from numbaprims.ops._activation_problem import SPECIAL, Posed
 from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.ops.epilogue import Activation, make_activation
@@ -27,10 +27,6 @@ _get = _launchers.get
 _known_calls = KnownCalls()
 _known = _known_calls.get
 _current = settings.current
-_ndarray = ndarray
-_empty_like = np.empty_like
-# without NumPy's dispatch to other array types: 0.08 us instead of 0.2
-_may_share = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
 
 
 def reads(kind: str) -> str:
@@ -55,37 +51,27 @@ def kernel_of(activation: Activation) -> tuple[str, float, float, float]:
 # ---------------------------------------------------------------- the fast paths
 
 
+def _known_call(key: Any, out: Any, given: tuple[Any, ...], numbers: tuple[float, float, float]) -> Any:
+    """The result of a call whose arrays are as those of an earlier one, else None."""
+    known = _known(key)
+    if known is None:
+        return None
+    call_of, words, table = known
+    found = call_of(words, out, given, numbers)
+    return found if type(found) is not tuple else launched(table, found, given, numbers)
+
+
 def forward(kind: str, x: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0) -> Any:
     """y = kind(x), for the kinds of one array and up to three numbers."""
-    state = _current()
-    known = _known((kind, state.key))
-    if known is not None and not state.verbose:
-        if out is not None:
-            if known[0](known[1], out, x, None, p0, p1, p2):
-                return out
-        elif type(x) is _ndarray:
-            result = _empty_like(x)
-            if known[0](known[1], result, x, None, p0, p1, p2):
-                return result
-    key: Any = None
-    if type(x) is _ndarray:
-        if out is None:
-            key = (kind, x.shape, x.strides, x.dtype, state.key)
-        elif type(out) is _ndarray:
-            key = (kind, x.shape, x.strides, x.dtype, state.key, out is x, out.shape, out.strides, out.dtype)
-        bound = _get(key)
-        flags = x.flags
-        if not flags.aligned:
-            key = None  # it is copied on the way in, and the copy's strides may be others
-        elif bound is not None and (out is None or _fast_out(out, x, flags.owndata)):
-            result = _empty_like(x) if out is None else out
-            bound.launch(result, x, None, None, None, None, None, p0, p1, p2)
-            if state.verbose:
-                call.log_call(bound)
-            elif not bound.known:
-                _known_calls.add((kind, state.key), bound, ((0, result), (1, x)))
-            return result
-    return run(pose(kind, "forward", {"x": x}, out), (p0, p1, p2), key)
+    state, numbers = _current(), (p0, p1, p2)
+    key = kind, state.calls
+    known = _known(key)
+    if known is not None:  # `_known_call`, which is a call less
+        call_of, words, table = known
+        found = call_of(words, out, (x,), numbers)
+        if found is not None:
+            return found if type(found) is not tuple else launched(table, found, (x,), numbers)
+    return run(pose(kind, "forward", {"x": x}, out), numbers, (key, out, (x,), (1,)))
 
 
 def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p1: float = 0.0, p2: float = 0.0) -> Any:
@@ -93,50 +79,12 @@ def backward(kind: str, dy: Any, saved: Any, out: Any = None, p0: float = 0.0, p
     name = reads(kind)
     if not name:
         saved = dy
-    state = _current()
-    known = _known((kind, "dx", state.key))
-    if known is not None and not state.verbose:
-        if out is not None:
-            if known[0](known[1], out, dy, saved, p0, p1, p2):
-                return out
-        elif type(dy) is _ndarray:
-            result = _empty_like(dy)
-            if known[0](known[1], result, dy, saved, p0, p1, p2):
-                return result
-    key: Any = None
-    if type(dy) is _ndarray and type(saved) is _ndarray and (out is None or type(out) is _ndarray):
-        key = (kind, dy.shape, dy.strides, dy.dtype, state.key, saved.shape, saved.strides, saved.dtype, "dx")
-        if out is not None:
-            key += (out is dy, out is saved, out.shape, out.strides, out.dtype)
-        bound = _get(key)
-        flags, saved_flags = dy.flags, saved.flags
-        if not (flags.aligned and saved_flags.aligned):
-            key = None
-        elif bound is not None and (
-            out is None or (_fast_out(out, dy, flags.owndata) and _fast_out(out, saved, saved_flags.owndata))
-        ):
-            result = _empty_like(dy) if out is None else out
-            if name == "x":
-                bound.launch(result, saved, dy, None, None, None, None, p0, p1, p2)
-            else:
-                bound.launch(result, None, dy, saved, None, None, None, p0, p1, p2)
-            if state.verbose:
-                call.log_call(bound)
-            elif not bound.known:
-                operands = ((0, result), (2, dy), (1 if name == "x" else 3, saved))
-                _known_calls.add((kind, "dx", state.key), bound, operands)
-            return result
+    key, numbers = (kind, "dx", _current().calls), (p0, p1, p2)
+    found = _known_call(key, out, (dy, saved), numbers)
+    if found is not None:
+        return found
     inputs = {"dy": dy, name: saved} if name else {"dy": dy}
-    return run(pose(kind, "backward", inputs, out), (p0, p1, p2), key)
-
-
-def _fast_out(out: ndarray, x: ndarray, own: bool) -> bool:
-    """Whether `out`, of the right type, shape and strides already, can be written with no further check.
-
-    Two arrays that own their memory don't share it.
-    """
-    flags = out.flags
-    return flags.behaved and (out is x or (own and flags.owndata) or not _may_share(out, x))
+    return run(pose(kind, "backward", inputs, out), numbers, (key, out, (dy, saved), (2, 1 if name == "x" else 3)))
 
 
 # ---------------------------------------------------------------- prelu and glu
@@ -173,19 +121,11 @@ def weight_gradient(posed: Posed, weight: ndarray) -> Posed:
 
 def glu_forward(x: Any, axis: int, out: Any = None) -> Any:
     """The first half of an axis times the sigmoid of the second."""
-    state = _current()
-    key = ("glu", axis, state.key)
-    known = _known(key)
-    if known is not None and not state.verbose and type(x) is _ndarray:
-        result = out
-        if out is None:
-            shape = list(x.shape)
-            if -len(shape) <= axis < len(shape):
-                shape[axis] //= 2
-                result = np.empty(shape, x.dtype)
-        if known[0](known[1], result, x, x, 0.0, 0.0, 0.0):
-            return result
-    return run(pose("glu", "forward", {"x": x}, out, axis=axis), NO_PARAMETERS, known_key=key)
+    key = ("glu", axis, _current().calls)
+    found = _known_call(key, out, (x, x), NO_PARAMETERS)
+    if found is not None:
+        return found
+    return run(pose("glu", "forward", {"x": x}, out, axis=axis), NO_PARAMETERS, (key, out, (x, x), (1, 5)))
 
 
 def glu_backward(dy: Any, x: Any, axis: int, out: Any = None) -> Any:
@@ -314,10 +254,10 @@ def bind(posed: Posed) -> call.Bound | None:
     return bound
 
 
-def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = None, known_key: Any = None) -> Any:
+def run(posed: Posed, parameters: tuple[float, float, float], known: Any = None) -> Any:
     """Launch a checked call and give its result.
 
-    `fast_key` and `known_key` are where the fast paths look next time.
+    `known` is what native code is told of it: its key, the caller's `out` and arrays, and their places in the launch.
     """
     inputs, out = posed.inputs, posed.out
     state, bound = _current(), bind(posed)
@@ -330,8 +270,6 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
 
             compute(posed, parameters)
         return posed.result
-    if fast_key is not None and posed.origin is arrays.NUMPY:
-        _launchers.put(fast_key, bound)
     operands = dict(inputs, out=out)
     if posed.axis is not None:
         operands["gate"] = inputs["x"]
@@ -340,10 +278,9 @@ def run(posed: Posed, parameters: tuple[float, float, float], fast_key: Any = No
     bound.launch(*[operands.get(name) for name in ARRAYS], f0=parameters[0], f1=parameters[1], f2=parameters[2])
     if state.verbose:
         call.log_call(bound)
-    elif known_key is not None and not bound.known and posed.origin is arrays.NUMPY:
-        _known_calls.add(
-            known_key, bound, [(slot, operands[name]) for slot, name in enumerate(ARRAYS) if name in operands]
-        )
+    elif known is not None and posed.origin is arrays.NUMPY:
+        key, given_out, given, places = known
+        _known_calls.add(key, bound, [(0, posed.result), *zip(places, given, strict=True)], 1, given_out is None)
     return posed.result
 
 

@@ -191,7 +191,7 @@ def forward(
 ) -> tuple[Any, ...]:
     """(loss, and what `backward` needs not compute again) of "cross_entropy" or "nll_loss"."""
     numbers = _check(name, x, target, reduction, ignore_index, label_smoothing)
-    loss, *saved = _losses((x, target, weight), (name, False, reduction == "none"), numbers)
+    loss, *saved = _losses.run((x, target, weight), (name, False, reduction == "none"), numbers)
     if reduction != "none":
         options = (arrays.enter(x, "x")[1],)
         loss = total(loss, *options) if reduction == "sum" else _weighted_mean((loss, saved[0]), options)
@@ -211,11 +211,11 @@ def backward(
     if reduction != "none" and given.shape != ():
         raise ValueError(f"dy is a {arrays.describe(dy)}; with reduction={reduction!r} the loss has shape ()")
     if name == "cross_entropy" or reduction == "mean":
-        counted, *more = saved or _losses((x, target, weight), (name, False, True), numbers)[1:]
+        counted, *more = saved or _losses.run((x, target, weight), (name, False, True), numbers)[1:]
         lse = more[0] if more else None
         if reduction == "mean":
             g = _mean_backward((dy, counted), (DTYPES[arrays.enter(x, "x")[1]].accumulate,))
-    return _gradients((x, target, weight, lse, g), (name, True, True), numbers, out)
+    return _gradients.run((x, target, weight, lse, g), (name, True, True), numbers, out)
 
 
 # ---------------------------------------------------------------- the public functions

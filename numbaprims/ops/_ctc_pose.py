@@ -192,7 +192,7 @@ _GREEDY, _BEAM = _primitive("ctc_greedy_decode"), _primitive("ctc_beam_search_de
 def run(given: tuple[Any, ...], options: Options, out: Any = None) -> Any:
     """A call of the primitive of its way."""
     made = {"loss": _LOSS, "backward": _BACKWARD, "greedy": _GREEDY, "beam": _BEAM}[options.way]
-    return made(given, tuple(options), (), out)
+    return made.run(given, tuple(options), (), out)
 
 
 def reduction_of(reduction: Any) -> str:

@@ -162,7 +162,7 @@ def pad(x: Any, pads: Any, mode: str = "constant", value: float = 0.0, *, out: A
     """
     storage = x if type(x) is np.ndarray else arrays.enter(x, "x")[0]
     pads, mode = _said(pads, storage.ndim, mode)
-    return _pad((x,), (pads, mode, value if mode == "constant" else 0), (), out)
+    return _pad.run((x,), (pads, mode, value if mode == "constant" else 0), (), out)
 
 
 def pad_backward(dy: Any, shape: Any, pads: Any, mode: str = "constant", *, out: Any = None) -> Any:
@@ -194,7 +194,7 @@ def pad_backward(dy: Any, shape: Any, pads: Any, mode: str = "constant", *, out:
     """
     lengths = tuple(int(operator.index(length)) for length in shape)
     pads, mode = _said(pads, len(lengths), mode)
-    return _backward((dy,), (pads, mode, lengths), (), out)
+    return _backward.run((dy,), (pads, mode, lengths), (), out)
 
 
 # ---------------------------------------------------------------- split
@@ -276,5 +276,5 @@ def split(x: Any, sizes: Any, axis: int = 0) -> tuple[Any, ...]:
         raise TypeError(f"sizes is {sizes!r}; it must be an integer or a sequence of them") from None
     if not parts or min(parts) < 0 or sum(parts) != length:
         raise ValueError(f"sizes is {sizes!r} and axis {axis} of x has {length} elements; they must add up to these")
-    found = _split((x,), (parts, at))
+    found = _split.run((x,), (parts, at))
     return (found,) if len(parts) == 1 else tuple(found)

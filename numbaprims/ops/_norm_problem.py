@@ -166,7 +166,7 @@ class Step:
         self, arrays: tuple[Any, ...], *options: Any, ending: str = "", numbers: tuple[float, ...] = (), out: Any = None
     ) -> Any:
         """By the order of the formula's operands; `options` are those of its form."""
-        return self.primitive(arrays, (*options, ending), numbers, out)
+        return self.primitive.run(arrays, (*options, ending), numbers, out)
 
     def _pose(self, given: Given, options: tuple[Any, ...]) -> Pose:
         *how, ending = options

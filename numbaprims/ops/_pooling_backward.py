@@ -91,7 +91,7 @@ def avg_pool_backward(
         every=count_include_pad,
         size=size,
     )
-    return BACKWARD_OF["avg"]((dy, None, None, None), said, (), out)
+    return BACKWARD_OF["avg"].run((dy, None, None, None), said, (), out)
 
 
 @_of_windows
@@ -119,7 +119,7 @@ def lp_pool_backward(
     said = options(
         kernel=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil=ceil_mode, layout=layout, p=p
     )
-    return BACKWARD_OF["lp"]((dy, x, y, None), said, (), out)
+    return BACKWARD_OF["lp"].run((dy, x, y, None), said, (), out)
 
 
 @_of_tiles
@@ -150,7 +150,7 @@ def adaptive_avg_pool_backward(dy: Any, size: Any, *, layout: str = "NCHW", out:
         array([[[1., 1., 2., 2.]]], dtype=float32)
     """
     said = options(output=0, layout=layout, size=size)
-    return BACKWARD_OF["avg"]((dy, None, None, None), said, (), out)
+    return BACKWARD_OF["avg"].run((dy, None, None, None), said, (), out)
 
 
 @_of_tiles
@@ -180,4 +180,4 @@ def global_avg_pool_backward(dy: Any, size: Any, *, layout: str = "NCHW", out: A
 def _max_backward(dy: Any, x: Any, indices: Any, said: tuple[Any, ...], out: Any) -> Any:
     if x is None and (indices is None or said[-1] is None):
         raise ValueError("without x, indices and size must be given")
-    return BACKWARD_OF["max"]((dy, x, None, indices), said, (), out)
+    return BACKWARD_OF["max"].run((dy, x, None, indices), said, (), out)

@@ -132,4 +132,4 @@ def stack_backward(
     texts = tuple(each if isinstance(each, str) else each.text for each in operations)
     wanted = (None if each is None else tuple(map(int, each)) for each in (of_parameters, of_added))
     primitive = _windows if pose_.has_windows(texts) else _elements
-    return primitive((dy, x, parameters, *added, *pose_.NONE[len(added) :]), (texts, layout, *wanted), (), out)
+    return primitive.run((dy, x, parameters, *added, *pose_.NONE[len(added) :]), (texts, layout, *wanted), (), out)

@@ -179,7 +179,7 @@ def attention(
         >>> numbaprims.attention(q, k, v).tolist(), numbaprims.attention(q, k, v, causal=True).tolist()
         ([[[2.0], [2.0]]], [[[1.0], [2.0]]])
     """
-    return _attention((q, k, v, mask), _options(mask, causal, False), _numbers(q, scale), out)
+    return _attention.run((q, k, v, mask), _options(mask, causal, False), _numbers(q, scale), out)
 
 
 @documented(_COMMON)
@@ -197,7 +197,7 @@ def attention_train(
         >>> lse.round(4).tolist()
         [[0.6931]]
     """
-    return _train((q, k, v, mask), _options(mask, causal, True), _numbers(q, scale), out)
+    return _train.run((q, k, v, mask), _options(mask, causal, True), _numbers(q, scale), out)
 
 
 _GRADIENT = """
@@ -228,7 +228,7 @@ def attention_backward(
         >>> numbaprims.attention_backward(np.ones_like(out), q, k, v, out, lse)[2].tolist()
         [[[0.5], [0.5]]]
     """
-    return _backward((dout, q, k, v, y, lse, mask), _options(mask, causal, False), _numbers(q, scale))
+    return _backward.run((dout, q, k, v, y, lse, mask), _options(mask, causal, False), _numbers(q, scale))
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -236,8 +236,8 @@ def batch_norm(
     """
     numbers = (scalar(eps, "eps"),)
     if activation is None:
-        return _batch_norm((x, scale, shift, mean, var), (mode, layout), numbers, out)
-    return _batch_norm((x, scale, shift, mean, var), (mode, layout, ending_of(activation)), numbers, out)
+        return _batch_norm.run((x, scale, shift, mean, var), (mode, layout), numbers, out)
+    return _batch_norm.run((x, scale, shift, mean, var), (mode, layout, ending_of(activation)), numbers, out)
 
 
 def batch_norm_train(
@@ -289,7 +289,7 @@ def batch_norm_train(
     if running_mean is not None:
         numbers = (scalar(momentum, "momentum"), *numbers)
     options = (mode, layout) if activation is None else (mode, layout, ending_of(activation))
-    return _batch_norm_train((x, scale, shift, running_mean, running_var), options, numbers, out)
+    return _batch_norm_train.run((x, scale, shift, running_mean, running_var), options, numbers, out)
 
 
 def batch_norm_backward(
@@ -329,10 +329,10 @@ def batch_norm_backward(
     """
     ending = "" if activation is None else ending_of(activation)
     if not ending:
-        return _batch_norm_backward((dy, x, scale, saved_mean, saved_inv_std, None), (mode, layout), (), out)
+        return _batch_norm_backward.run((dy, x, scale, saved_mean, saved_inv_std, None), (mode, layout), (), out)
     if shift is None:
         raise ValueError("shift is None; with an activation it must be that of the forward call")
-    return _batch_norm_backward((dy, x, scale, saved_mean, saved_inv_std, shift), (mode, layout, ending), (), out)
+    return _batch_norm_backward.run((dy, x, scale, saved_mean, saved_inv_std, shift), (mode, layout, ending), (), out)
 
 
 def batch_norm_backward_fixed(
@@ -341,7 +341,7 @@ def batch_norm_backward_fixed(
 ) -> Any:  # fmt: skip
     """(dx, dscale, dshift) of `batch_norm`, whose mean and variance do not follow x: what autograd takes of a network
     in inference mode.  Arguments are those of `batch_norm` and dy."""
-    return _batch_norm_backward_fixed((dy, x, scale, mean, var), (mode, layout), (scalar(eps, "eps"),), out)
+    return _batch_norm_backward_fixed.run((dy, x, scale, mean, var), (mode, layout), (scalar(eps, "eps"),), out)
 
 
 def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

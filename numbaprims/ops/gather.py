@@ -137,7 +137,7 @@ def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, .
     scattered = (
         out is not None and not (out if type(out) is np.ndarray else arrays.enter(out, "out")[0]).flags.c_contiguous
     )
-    result, status = primitive(given, options, (), None if scattered else out)
+    result, status = primitive.run(given, options, (), None if scattered else out)
     place = int(status[0]) if type(status) is np.ndarray else _place(status)
     if place >= 0:
         raise _out_of_range(given[1], place, size)
@@ -397,11 +397,11 @@ def one_hot(
     given = (_whole(indices, "indices"),)
     options = (length, at, on_value, off_value, name)
     if out is None or arrays.enter(out, "out")[0].flags.c_contiguous:
-        return _one_hot(given, options, (), out)
+        return _one_hot.run(given, options, (), out)
     shape = (*storage.shape[:at], length, *storage.shape[at:])
     target = arrays.check_out(out, shape, name, library=arrays.enter(indices, "indices")[2])
     arrays.check_overlap(target, [(storage, "indices", False)])
-    return _copied(_one_hot(given, options), name, out)
+    return _copied(_one_hot.run(given, options), name, out)
 
 
 # ---------------------------------------------------------------- find and tune

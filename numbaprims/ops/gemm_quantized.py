@@ -125,7 +125,7 @@ def _combined(sums: Any, zero: np.ndarray, op: str, library: Any) -> Any:
 
 
 def _sums(x: Any, axis: int) -> Any:
-    return _integer_sum((x,), (len(x.shape) + axis,))
+    return _integer_sum.run((x,), (len(x.shape) + axis,))
 
 
 def gemm_integer(

@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-from numpy import ndarray
-
-from numbaprims import arrays, settings
+from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
 from numbaprims.ops.primitive import Given, Pose, Result, problems
-from numbaprims.ops.product import Product, factors, launch_known, scalar as scalar
+from numbaprims.ops.product import Product, factors, scalar as scalar
 from numbaprims.reference import gemv as reference
 from numbaprims.shapes import element_strides, walk_order
 
@@ -108,10 +105,7 @@ def _define(values: Any, trans: Any, numbers: Any) -> Any:
 
 
 _gemv = Product("gemv", ("a", "x", "y"), _pose, _define, exact=("y",))
-_known, _run = _gemv.known, _gemv.run
-_ndarray = ndarray
-_empty = np.empty
-_current = settings.current
+_run = _gemv.run
 
 
 def gemv(
@@ -159,21 +153,8 @@ def gemv(
         alpha, beta, y = factors(alpha, beta, y, "y")
         if beta != 0.0:
             return _run((a, x, y), trans, (alpha, beta, 0.0), out)
-    state = _current()
-    kind = (trans, state.key)
-    known = _known(kind)
-    if known is not None and not state.verbose:
-        if out is not None:
-            found = known[0](known[1], out, a, x, alpha, 0.0, 0.0)
-            if found:
-                return out if found == 1 else launch_known(known, found, (out, a, x), alpha)
-        elif type(a) is _ndarray and a.ndim == 2:
-            result = _empty(a.shape[1 if trans else 0], a.dtype)
-            found = known[0](known[1], result, a, x, alpha, 0.0, 0.0)
-            if found:
-                return result if found == 1 else launch_known(known, found, (result, a, x), alpha)
     # as in BLAS: with beta 0, y is not read, and NaN in it does not spread
-    return _run((a, x, None), trans, (alpha, beta, 0.0), out, kind)
+    return _run((a, x, None), trans, (alpha, beta, 0.0), out)
 
 
 PROBLEMS = problems(gemv)

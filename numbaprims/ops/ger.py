@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-from numpy import ndarray
-
-from numbaprims import arrays, settings
+from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
 from numbaprims.ops.primitive import Given, Pose, Result, problems
-from numbaprims.ops.product import Product, launch_known, scalar
+from numbaprims.ops.product import Product, scalar
 from numbaprims.reference import ger as reference
 from numbaprims.shapes import element_strides, walk_order
 
@@ -96,10 +93,7 @@ def _define(values: Any, in_place: bool, numbers: Any) -> Any:
 
 
 _ger = Product("ger", ("x", "y", "a"), _pose, _define, exact=("a",))
-_known, _run = _ger.known, _ger.run
-_ndarray = ndarray
-_empty = np.empty
-_current = settings.current
+_run = _ger.run
 
 
 def ger(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -> Any:
@@ -134,22 +128,7 @@ def ger(x: Any, y: Any, *, a: Any = None, alpha: float = 1.0, out: Any = None) -
     """
     if type(alpha) is not float:
         alpha = scalar(alpha, "alpha")
-    if a is not None and a is not out:
-        return _run((x, y, a), False, (alpha, 0.0, 0.0), out)
-    state = _current()
-    kind = (a is None, state.key)
-    known = _known(kind)
-    if known is not None and not state.verbose:
-        if out is not None:
-            found = known[0](known[1], out, x, y, alpha, 0.0, 0.0)
-            if found:
-                return out if found == 1 else launch_known(known, found, (out, x, y, a), alpha)
-        elif type(x) is _ndarray and type(y) is _ndarray:
-            result = _empty(x.shape + y.shape, x.dtype)
-            found = known[0](known[1], result, x, y, alpha, 0.0, 0.0)
-            if found:
-                return result if found == 1 else launch_known(known, found, (result, x, y), alpha)
-    return _run((x, y, a), a is not None, (alpha, 0.0, 0.0), out, kind)
+    return _run((x, y, a), a is not None and a is out, (alpha, 0.0, 0.0), out)
 
 
 PROBLEMS = problems(ger)

@@ -150,7 +150,7 @@ def lrn(
         section 3.3; ONNX LRN; both modes as MIOpen's.
     """
     options, numbers = _said(size, alpha, beta, k, mode, before, layout)
-    return _lrn((x,), options, numbers, out)
+    return _lrn.run((x,), options, numbers, out)
 
 
 def lrn_backward(
@@ -193,7 +193,7 @@ def lrn_backward(
         The chain rule; MIOpen's and Caffe's LRN layers compute the same.
     """
     options, numbers = _said(size, alpha, beta, k, mode, before, layout)
-    return _lrn_backward((dy, x), options, numbers, out)
+    return _lrn_backward.run((dy, x), options, numbers, out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -75,7 +75,7 @@ def max_pool(
         layout=layout,
         indexed=return_indices,
     )
-    return FORWARD_OF["max"]((x,), said, (), out)
+    return FORWARD_OF["max"].run((x,), said, (), out)
 
 
 @_documented
@@ -116,7 +116,7 @@ def avg_pool(
         layout=layout,
         every=count_include_pad,
     )
-    return FORWARD_OF["avg"]((x,), said, (), out)
+    return FORWARD_OF["avg"].run((x,), said, (), out)
 
 
 @_documented
@@ -153,7 +153,7 @@ def lp_pool(
     said = options(
         kernel=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil=ceil_mode, layout=layout, p=p
     )
-    return FORWARD_OF["lp"]((x,), said, (), out)
+    return FORWARD_OF["lp"].run((x,), said, (), out)
 
 
 @_documented
@@ -174,7 +174,7 @@ def adaptive_max_pool(
         torch.nn.functional.adaptive_max_pool2d.
     """
     said = options(output=output_size, layout=layout, indexed=return_indices)
-    return FORWARD_OF["max"]((x,), said, (), out)
+    return FORWARD_OF["max"].run((x,), said, (), out)
 
 
 @_documented
@@ -192,7 +192,7 @@ def global_max_pool(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     References:
         ONNX GlobalMaxPool.
     """
-    return FORWARD_OF["max"]((x,), options(output=1, layout=layout), (), out)
+    return FORWARD_OF["max"].run((x,), options(output=1, layout=layout), (), out)
 
 
 @_documented
@@ -211,7 +211,7 @@ def adaptive_avg_pool(x: Any, output_size: Any, *, layout: str = "NCHW", out: An
         torch.nn.functional.adaptive_avg_pool2d.
     """
     said = options(output=output_size, layout=layout)
-    return FORWARD_OF["avg"]((x,), said, (), out)
+    return FORWARD_OF["avg"].run((x,), said, (), out)
 
 
 @_documented
@@ -229,7 +229,7 @@ def global_avg_pool(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     References:
         ONNX GlobalAveragePool.
     """
-    return FORWARD_OF["avg"]((x,), options(output=1, layout=layout), (), out)
+    return FORWARD_OF["avg"].run((x,), options(output=1, layout=layout), (), out)
 
 
 PROBLEMS = problems(

@@ -17,15 +17,13 @@ from numpy import ndarray
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, joining, registry
 from numbaprims.dispatch.choose import Posed, Trial
-from numbaprims.dispatch.known import KnownCalls
+from numbaprims.dispatch.known import KnownCalls, launched
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import FLOATS, LONG_NAMES
 
 _current = settings.current
 _enter = arrays.enter
 _ndarray = ndarray
-_empty, _empty_like = np.empty, np.empty_like
-
 
 #: Floats of a launch, and the arrays that stand before them.
 _FLOATS, _FEW = ("f0", "f1", "f2", "f3", "f4", "f5"), 7
@@ -71,7 +69,7 @@ class Given(NamedTuple):
 
 
 class Primitive:
-    """A public function: ``primitive(arrays, options, numbers, out)``.
+    """A public function: ``primitive.run(arrays, options, numbers, out)``, `out` being where its first result goes.
 
     Args:
         name: of the public function.
@@ -99,40 +97,31 @@ class Primitive:
         self._exact = tuple(name in exact for name in inputs)
         self._launchers = call.Launchers()
         self._known_calls = KnownCalls()
-        self._known = self._known_calls.get
+        self.run = self._fast()
 
-    def __call__(
-        self, given: tuple[Any, ...], options: tuple[Any, ...] = (), numbers: tuple[float, ...] = (), out: Any = None
-    ) -> Any:
-        """Run a call; `out` is where its first result goes."""
-        state = _current()
-        first = given[0]
-        if type(first) is _ndarray and not state.verbose:
-            known = self._known((options, state.key, first.shape, first.dtype))
+    def __call__(self, *call: Any) -> Any:
+        """The same as `run`, which is 0.1 us less."""
+        return self.run(*call)
+
+    def _fast(self) -> Callable[..., Any]:
+        """`run(arrays, options, numbers, out)`; names of a function around it take half as long as attributes."""
+        known_of, unknown = self._known_calls.get, self._unknown
+
+        def run(given, options=(), numbers=(), out=None):  # type: ignore[no-untyped-def]
+            state = _current()
+            known = known_of((options, state.calls))
             if known is not None:
-                driver, address, table, how = known
-                made: list[Any] = []
-                # where results should lie otherwise than those that were told of, no record fits
-                for shape, dtype, like in how:
-                    if out is not None and not made:
-                        made.append(out)
-                    elif like is None or type(given[like]) is not _ndarray:
-                        made.append(_empty(shape, dtype))
-                    else:
-                        made.append(_empty_like(given[like], dtype))
-                f0, f1, f2 = (*numbers, 0.0, 0.0, 0.0)[:3]
-                results = tuple(made)
-                found = driver(address, results, tuple(given), f0, f1, f2)
-                if found:
-                    if found > 1:
-                        bound = table.records[found - 2][1][0]
-                        self._launch(bound, made, given, numbers)
-                    return results if len(results) > 1 else results[0]
-        return self._unknown(given, options, numbers, out)
+                call_of, words, table = known
+                found = call_of(words, out, given, numbers)
+                if found is not None:
+                    return found if type(found) is not tuple else launched(table, found, given, numbers)
+            return unknown(given, options, numbers, out)
+
+        return run
 
     def _unknown(self, given: tuple[Any, ...], options: tuple[Any, ...], numbers: tuple[float, ...], out: Any) -> Any:
         """A call whose arrays are not those of an earlier one."""
-        state, first = _current(), given[0]
+        state = _current()
         storages: list[Any] = []
         kinds: list[Any] = []
         for x, name in zip(given, self.inputs, strict=True):
@@ -170,8 +159,8 @@ class Primitive:
             self._launch(bound, made, storages, numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif not bound.known and library is arrays.NUMPY and type(first) is _ndarray:
-                self._remember((options, state.key, first.shape, first.dtype), bound, results, given)
+            elif library is arrays.NUMPY:
+                self._remember((options, state.calls), bound, results, given, out is None)
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---------------------------------------------------------------- the parts of a call
@@ -251,13 +240,12 @@ class Primitive:
             floats["more"] = operands[_FEW:]
         bound.launch(*operands[:_FEW], **floats)
 
-    def _remember(self, key: Any, bound: call.Bound, results: list[Any], given: tuple[Any, ...]) -> None:
+    def _remember(self, key: Any, bound: call.Bound, results: list[Any], given: tuple[Any, ...], made: bool) -> None:
         """Let native code know the next call like this one."""
         slots = bound.extra.slots
         places = iter(range(len(results) + len(given)) if slots is None else slots)
         operands = [(-1 if x is None else next(places), x) for x in (*results, *given)]
-        how = tuple((x.shape, x.dtype, result.like) for x, result in zip(results, bound.extra.results, strict=True))
-        self._known_calls.add(key, bound, operands, how)
+        self._known_calls.add(key, bound, operands, len(results), made)
 
     def _define(
         self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any

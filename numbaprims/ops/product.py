@@ -22,7 +22,6 @@ from numbaprims.ops.primitive import Given, Pose, Primitive, Result, scalar as s
 _current = settings.current
 _enter = arrays.enter
 _ndarray = ndarray
-_empty = np.empty
 _INTEGERS = ("i8", "u8", "i32")
 # the arrays of a launch beside the result
 _PLACES = 6
@@ -96,17 +95,10 @@ def broadcast(given: Given, at: int, shape: tuple[int, ...], dtype: str) -> Any:
         raise ValueError(f"{given.words(at)}; it must broadcast to the result's {shape}") from None
 
 
-def launch_known(known: Any, found: int, operands: tuple[Any, ...], alpha: float) -> Any:
-    """A call that the native driver knows and does not run: its program needs scratch memory, or several threads."""
-    known[2].records[found - 2][1][0].launch(*operands, f0=alpha)
-    return operands[0]
-
-
 class Product(Primitive):
-    """A public function: ``product.run(arrays, options, numbers, out, kind)``.
+    """A public function: ``product.run(arrays, options, numbers, out)``.
 
-    What changes the problem is in `options`; `numbers` are three at least. A call that has a `kind` and but two arrays
-    beside the result is told to native code under it; the public function asks ``product.known(kind)`` first.
+    What changes the problem is in `options`.
 
     Args:
         required: how many of the arrays every call has.
@@ -128,34 +120,10 @@ class Product(Primitive):
             name, inputs, pose, reference, dtypes=dtypes or tuple(LONG_NAMES), exact=exact,
             others=() if dtypes else inputs,
         )  # fmt: skip
-        self.known, self._required = self._known, required
+        self._required = required
         self._absent = (None,) * (_PLACES - len(inputs))
-        self.run = self._fast()
 
-    def _fast(self) -> Callable[..., Any]:
-        """`run(arrays, options, numbers, out, kind)`; names of a function around it take half as long as attributes."""
-        known_of, unknown, absent = self._known, self._unknown_call, self._absent
-        shaping = min(1, len(self.inputs) - 1)  # the second of the two whose shapes make that of the result
-
-        def run(given, options, numbers, out=None, kind=None):  # type: ignore[no-untyped-def]
-            state = _current()
-            first, second = given[0], given[shaping]
-            # native code takes three numbers
-            if type(first) is _ndarray and type(second) is _ndarray and len(numbers) == 3 and not state.verbose:
-                known = known_of((options, state.key, first.shape, first.dtype, second.shape))
-                if known is not None:
-                    driver, address, table, how = known
-                    result = out if out is not None else _empty(*how) if type(how) is tuple else _numpy(how)
-                    found = driver(address, (result,), given, *numbers)
-                    if found:
-                        if found > 1:
-                            table.records[found - 2][1][0].launch(result, *given, *absent, *numbers)
-                        return result
-            return unknown(given, options, numbers, out, kind)
-
-        return run
-
-    def _unknown_call(self, given: tuple[Any, ...], options: Any, numbers: Any, out: Any, kind: Any) -> Any:
+    def _unknown(self, given: tuple[Any, ...], options: Any, numbers: Any, out: Any) -> Any:
         """A call whose arrays are not those of an earlier one that native code was told of."""
         state = _current()
         seen: Any = options, state.key
@@ -197,27 +165,10 @@ class Product(Primitive):
             bound.launch(target, *storages, *self._absent, **by_name(numbers))
         if state.verbose:
             call.log_call(bound)
-        elif again and not bound.known and library is arrays.NUMPY:
-            self._tell(bound, state.key, given, options, numbers, result, kind)
+        elif again and library is arrays.NUMPY:
+            operands = [(0, result), *((1 + at, x) for at, x in enumerate(given))]
+            self._known_calls.add((options, state.calls), bound, operands, 1, out is None)
         return result
-
-    def _tell(
-        self, bound: call.Bound, settings_key: int, given: tuple[Any, ...], options: Any, numbers: Any, result: Any,
-        kind: Any,
-    ) -> None:  # fmt: skip
-        """Let native code know the next call like this one: by its `kind`, and by its arrays."""
-        operands = [(0, result), *((1 + at, x) for at, x in enumerate(given))]
-        first, second = given[0], given[min(1, len(given) - 1)]
-        if kind is not None:
-            few = [operands[0], *(pair for pair in operands[1:] if pair[1] is not None and pair[1] is not result)]
-            self._known_calls.add(kind, bound, few, whole=True)
-            bound.known = False
-        # of a kind there are but some records, and by its shapes a call is found all the same
-        if len(numbers) == 3 and type(first) is _ndarray and type(second) is _ndarray:
-            form = bound.extra[0]
-            how = form if form.channels_behind else (form.shape, result.dtype)
-            key = (options, settings_key, first.shape, first.dtype, second.shape)
-            self._known_calls.add(key, bound, operands, how)
 
     # ---------------------------------------------------------------- a call of a new kind
 
@@ -284,12 +235,6 @@ def asked_for(stem: str, algorithm: str) -> Any:
     if algorithm == "auto":
         return contextlib.nullcontext()
     return settings.config(algorithm={**dict(settings.current().algorithm or {}), stem: algorithm})
-
-
-def _numpy(form: Result) -> ndarray:
-    """A result with its channels behind."""
-    made: ndarray = new_result(arrays.NUMPY, form)[0]
-    return made
 
 
 def new_result(library: arrays.Library, result: Result) -> tuple[Any, Any]:

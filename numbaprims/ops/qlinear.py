@@ -99,7 +99,7 @@ def qlinear_add(
     """
     given = a_scale, a_zero_point, b_scale, b_zero_point, y_scale, y_zero_point
     options, numbers = known(_sum_of, (_dtype(a, "a"), _dtype(b, "b"), *given, activation))
-    return _add((a, b), options, numbers, out)
+    return _add.run((a, b), options, numbers, out)
 
 
 def _sum_of(
@@ -177,7 +177,7 @@ def qlinear_global_avg_pool(
     if not pixels:
         raise ValueError(f"x is a {arrays.describe(x)}; windows need one element at least")
     dtype, numbers = known(_mean_of, (own, pixels, x_scale, x_zero_point, y_scale, y_zero_point))
-    return _mean((x,), (dtype, axes), numbers, out)
+    return _mean.run((x,), (dtype, axes), numbers, out)
 
 
 def _mean_of(own: str, pixels: int, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> tuple[str, Any]:
@@ -302,10 +302,10 @@ def qlinear_activation(
     trial = settings.current().trial
     if trial is not None and trial.asks:
         dtype, _ = _activation_of(own, *given[2:6])
-        return _lookup((x,), ("lookup", dtype), (0.0,), out)  # nobody reads a table
+        return _lookup.run((x,), ("lookup", dtype), (0.0,), out)  # nobody reads a table
     dtype, table, address = known(_table, given)
     # the table lives until the call has read it
-    return _lookup((x,), ("lookup", dtype), (address,), out) if table.size else None
+    return _lookup.run((x,), ("lookup", dtype), (address,), out) if table.size else None
 
 
 PROBLEMS = problems(qlinear_add, qlinear_global_avg_pool, qlinear_avg_pool, qlinear_activation)

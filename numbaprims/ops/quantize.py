@@ -125,13 +125,13 @@ def quantize(
     if block_size is None and plain(scale, zero_point, dtype):
         name, numbers = kept(_numbers, scale, zero_point, dtype)
         if name not in PACKED:
-            return _quantize((x, None, None), (name, _kind(x), None, 0), numbers, out)
+            return _quantize.run((x, None, None), (name, _kind(x), None, 0), numbers, out)
     if dtype is None:
         dtype = zero_point.dtype if hasattr(zero_point, "dtype") else "uint8"
     name = name_of(dtype)
     given = entered(x, scale, zero_point, axis, block_size, name)
     if not given.block and name not in PACKED:
-        return _quantize((x, given.scale, given.zero), (name, _kind(x), given.axis, 0), given.numbers, out)
+        return _quantize.run((x, given.scale, given.zero), (name, _kind(x), given.axis, 0), given.numbers, out)
     packed, shape = name in PACKED, tuple(x.shape)
     if packed and not shape:
         raise ValueError(f"x is a {arrays.describe(x)}; what is packed must have a dimension at least")
@@ -142,7 +142,7 @@ def quantize(
         if packed:
             _pack(taken, own, name, to)
         else:
-            _quantize((taken, own.scale, own.zero), (name, _kind(x), own.axis, own.block), own.numbers, to)
+            _quantize.run((taken, own.scale, own.zero), (name, _kind(x), own.axis, own.block), own.numbers, to)
     return made
 
 
@@ -175,10 +175,10 @@ def _pack(x: Any, given: Parameters, name: str, out: Any) -> None:
         one, other = given.half(0, pairs, x), given.half(1, pairs, x)
         halves = x[..., : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
         operands = (*halves, one.scale, other.scale, one.zero, other.zero)
-        _quantize_pairs(operands, (name, _kind(x), one.axis, one.block), one.numbers, out[..., :pairs])
+        _quantize_pairs.run(operands, (name, _kind(x), one.axis, one.block), one.numbers, out[..., :pairs])
     if n % 2:
         lone = given.half(n - 1, 1, x)
-        _quantize(
+        _quantize.run(
             (x[..., n - 1 :], lone.scale, lone.zero),
             (name, _kind(x), lone.axis, lone.block),
             lone.numbers,
@@ -250,7 +250,7 @@ def dequantize(
     own = arrays.enter(x, "x")[1]
     if dtype is None and length is None and block_size is None and plain(scale, zero_point, out_dtype):
         to, numbers = kept(_back_numbers, scale, zero_point, out_dtype, own)
-        return _dequantize((x, None, None), (own, "", to, None, 0), numbers, out)
+        return _dequantize.run((x, None, None), (own, "", to, None, 0), numbers, out)
     to = _float_of(out_dtype)
     name = own if dtype is None else name_of(dtype)
     shape = tuple(x.shape)
@@ -267,7 +267,7 @@ def dequantize(
         )
     given = entered(_Shape(shape), scale, zero_point, axis, block_size, name)
     if not given.block and name not in PACKED:
-        return _dequantize((x, given.scale, given.zero), (name, "", to, given.axis, 0), given.numbers, out)
+        return _dequantize.run((x, given.scale, given.zero), (name, "", to, given.axis, 0), given.numbers, out)
     made = made_of(x, shape, to, out)
     each = 2 if name in PACKED and given.axis == len(shape) - 1 else 1
     for place, part in parts_of(
@@ -281,9 +281,11 @@ def dequantize(
                 if count:
                     mine = part.half(start, count, to_part)
                     options = name, half, to, mine.axis, mine.block
-                    _dequantize((taken[..., :count], mine.scale, mine.zero), options, mine.numbers, goes)
+                    _dequantize.run((taken[..., :count], mine.scale, mine.zero), options, mine.numbers, goes)
         else:
-            _dequantize((taken, part.scale, part.zero), (name, "", to, part.axis, part.block), part.numbers, to_part)
+            _dequantize.run(
+                (taken, part.scale, part.zero), (name, "", to, part.axis, part.block), part.numbers, to_part
+            )
     return made
 
 
@@ -345,7 +347,7 @@ def dynamic_quantize(x: Any, *, axis: int | None = None, symmetric: bool = False
     """
     if symmetric.__class__ is not bool:
         raise TypeError(f"symmetric is {symmetric!r}; it must be True or False")
-    return _dynamic((x,), (index_of(axis, x), symmetric, _kind(x)), (), out)
+    return _dynamic.run((x,), (index_of(axis, x), symmetric, _kind(x)), (), out)
 
 
 # ---------------------------------------------------------------- find and tune

@@ -81,7 +81,7 @@ def _drop(primitive: Primitive, x: Any, p: float, seed: int, offset: int, out: A
     p = scalar(p, "p")
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"p is {p!r}; a probability lies between 0 and 1")
-    return primitive((x,), ("dropout",), (p, as_number(seed, "seed"), as_number(offset, "offset")), out)
+    return primitive.run((x,), ("dropout",), (p, as_number(seed, "seed"), as_number(offset, "offset")), out)
 
 
 def dropout(x: Any, p: float = 0.5, *, seed: int, offset: int = 0, out: Any = None) -> Any:
@@ -180,7 +180,7 @@ def _draw(kind: str, shape: Any, scale: tuple[float, float], stream: tuple[int, 
         raise ValueError(f"random_{kind} is asked for {scale[0]} + {scale[1]} u; both must be finite")
     numbers = as_number(stream[0], "seed"), as_number(stream[1], "offset")
     primitive = _uniform if kind == "uniform" else _normal
-    return primitive((out,), (kind, name, *scale), numbers, out)
+    return primitive.run((out,), (kind, name, *scale), numbers, out)
 
 
 @_drawn

@@ -127,7 +127,7 @@ def reduce(
         axis = _indices(axis)
     if keepdims.__class__ is not bool:
         raise TypeError(f"keepdims is {keepdims!r}; it must be True or False")
-    return _reduce((x,), (op, axis, keepdims, nan), (), out)
+    return _reduce.run((x,), (op, axis, keepdims, nan), (), out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

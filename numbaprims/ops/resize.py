@@ -242,7 +242,7 @@ def resize(
         torch.nn.functional.interpolate; ONNX Resize; Keys, Cubic convolution interpolation for digital image
         processing, IEEE Transactions on Acoustics, Speech and Signal Processing 29, 1981.
     """
-    return _resize((x,), _said(size, scale, mode, align_corners, antialias, layout, cubic_coeff), (), out)
+    return _resize.run((x,), _said(size, scale, mode, align_corners, antialias, layout, cubic_coeff), (), out)
 
 
 def resize_backward(
@@ -281,7 +281,7 @@ def resize_backward(
         The chain rule; torch.nn.functional.interpolate's gradient is the same, in another order of sums on a GPU.
     """
     options = _said(shape, scale, mode, align_corners, antialias, layout, cubic_coeff)
-    return _resize_backward((dy,), options, (), out)
+    return _resize_backward.run((dy,), options, (), out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -137,7 +137,7 @@ class RnnPlan(Plan):
         try:
             with settings.trial(Trial()):
                 primitive = forward_of(len(kept.weights.parts))
-                primitive((*given, None, *kept.arrays), tuple(options._replace(packed=packed)), self._numbers)
+                primitive.run((*given, None, *kept.arrays), tuple(options._replace(packed=packed)), self._numbers)
         except Posed as posed:
             problem: Any = posed.problem
         # what is packed on the host is read by the host's kernels

@@ -151,7 +151,7 @@ def rope(
         >>> numbaprims.rope(np.float64([[1, 0], [1, 0], [1, 0]]), cos, sin).round(4).tolist()
         [[1.0, 0.0], [0.5403, 0.8415], [-0.4161, 0.9093]]
     """
-    return _rope((x, cos, sin, positions), _options(cos, positions, interleaved, rotary_dims), (), out)
+    return _rope.run((x, cos, sin, positions), _options(cos, positions, interleaved, rotary_dims), (), out)
 
 
 @documented(_COMMON)
@@ -174,7 +174,7 @@ def rope_backward(
         >>> numbaprims.rope_backward(y, cos, sin).round(4).tolist()
         [[1.0, 0.0], [3.0, 4.0]]
     """
-    return _rope_backward((dy, cos, sin, positions), _options(cos, positions, interleaved, rotary_dims), (), out)
+    return _rope_backward.run((dy, cos, sin, positions), _options(cos, positions, interleaved, rotary_dims), (), out)
 
 
 def rope_frequencies(length: int, dims: int, *, base: float = 10000.0, dtype: Any = "float32") -> tuple[Any, Any]:

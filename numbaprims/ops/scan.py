@@ -125,7 +125,7 @@ def _call(function: Primitive, x: Any, axis: Any, exclusive: bool, reverse: bool
             axis = operator.index(axis) if not isinstance(axis, bool) else operator.index(None)  # type: ignore[arg-type]
         except TypeError:
             raise TypeError(f"axis is {axis!r}; it must be an integer") from None
-    return function((x,), (axis, bool(exclusive), bool(reverse)), (), out)
+    return function.run((x,), (axis, bool(exclusive), bool(reverse)), (), out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

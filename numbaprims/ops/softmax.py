@@ -76,7 +76,7 @@ def softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
     References:
         ONNX Softmax; Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (solver ``online``).
     """
-    return _softmax((x,), (axis,), (), out)
+    return _softmax.run((x,), (axis,), (), out)
 
 
 _gradient = documented("""
@@ -130,7 +130,7 @@ def log_softmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:
     References:
         ONNX LogSoftmax.
     """
-    return _log_softmax((x,), (axis,), (), out)
+    return _log_softmax.run((x,), (axis,), (), out)
 
 
 def hardmax(x: Any, *, axis: int = -1, out: Any = None) -> Any:

@@ -90,7 +90,7 @@ def stack(
     pose_.check_added(added)
     texts = tuple(each if isinstance(each, str) else each.text for each in operations)
     primitive = _windows if pose_.has_windows(texts) else _elements
-    return primitive(
+    return primitive.run(
         (x, parameters, *added, *pose_.NONE[len(added) :]), (texts, layout, int(most), int(limit)), (), out
     )
 

@@ -133,9 +133,9 @@ def binary(
     """
     of = _bitwise if op in BITWISE else _binary
     if c is None and alpha1 == 1.0 and alpha2 == 1.0:
-        return of((a, b, None), (op, False), (), out)
+        return of.run((a, b, None), (op, False), (), out)
     numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
-    return of((a, b, c), (op, True), numbers, out)
+    return of.run((a, b, c), (op, True), numbers, out)
 
 
 # ---------------------------------------------------------------- where
@@ -181,7 +181,7 @@ def where(condition: Any, a: Any, b: Any, *, out: Any = None) -> Any:
     References:
         ONNX Where.
     """
-    return _where((condition, a, b), (), (), out)
+    return _where.run((condition, a, b), (), (), out)
 
 
 # ---------------------------------------------------------------- one array
@@ -302,7 +302,7 @@ def scale(x: Any, alpha: float, *, out: Any = None) -> Any:
     References:
         MIOpen miopenScaleTensor.
     """
-    return _scale((x,), (), (scalar(alpha, "alpha"),), out)
+    return _scale.run((x,), (), (scalar(alpha, "alpha"),), out)
 
 
 def fill(x: Any, value: float) -> Any:
@@ -327,7 +327,7 @@ def fill(x: Any, value: float) -> Any:
     References:
         MIOpen miopenSetTensor.
     """
-    return _fill((x,), (), (scalar(value, "value"),), x)
+    return _fill.run((x,), (), (scalar(value, "value"),), x)
 
 
 def cast(x: Any, dtype: Any, *, out: Any = None) -> Any:
@@ -354,7 +354,7 @@ def cast(x: Any, dtype: Any, *, out: Any = None) -> Any:
     References:
         ONNX Cast with saturate=1.
     """
-    return _cast((x,), (arrays.dtype_name(dtype, "dtype"),), (), out)
+    return _cast.run((x,), (arrays.dtype_name(dtype, "dtype"),), (), out)
 
 
 # ---------------------------------------------------------------- order
@@ -409,7 +409,7 @@ def transform(x: Any, axes: Any, *, out: Any = None) -> Any:
         order = tuple(operator.index(axis) for axis in axes)
     except TypeError:
         raise TypeError(f"axes is {axes!r}; it must be a tuple of integers") from None
-    return _transform((x,), (order,), (), out)
+    return _transform.run((x,), (order,), (), out)
 
 
 def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:

@@ -77,7 +77,7 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool =
     for name, value in (("k", k), ("axis", axis)):
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError(f"{name} is {value!r}; it must be an integer")
-    return _topk((x,), (operator.index(k), operator.index(axis), bool(largest)))
+    return _topk.run((x,), (operator.index(k), operator.index(axis), bool(largest)))
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter
-from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, PARTS_AT, ROWS, Variant
+from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, PARTS_AT, ROWS, SIZES, Variant
 from numbaprims.cpu.simd import stream_fence
 from numbaprims.cpu.simd.emit import first_lanes_value, store_value
 from numbaprims.cpu.simd.loops import repeat
@@ -80,10 +80,20 @@ def _rows(emitter: Emitter, tile: Any) -> None:
         each.store_uniforms()
 
 
+def _part_of(emitter: Emitter, tile: Any) -> tuple[Any, Any]:
+    """(row, chunk): one row after the other; blocks of rows side by side first, whose lines follow one another."""
+    if not emitter.across:
+        return tile // emitter.plan(CHUNKS), tile % emitter.plan(CHUNKS)
+    rows = emitter.blocks()
+    for dim in range(emitter.v.kept - 1):
+        rows = rows * emitter.plan(SIZES + dim)
+    return tile % rows, tile // rows
+
+
 def _part(emitter: Emitter, tile: Any) -> None:
     """One pass over a chunk."""
-    parts, chunks = _Parts(emitter), emitter.plan(CHUNKS)
-    row, chunk = tile // chunks, tile % chunks
+    parts = _Parts(emitter)
+    row, chunk = _part_of(emitter, tile)
     emitter.enter_row(row)
     parts.load_rows(row)
     region, count = emitter.chunk(chunk)
@@ -134,7 +144,7 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
             if not emitter.across:
                 role(emitter, tile)
             else:
-                block = tile // emitter.plan(CHUNKS) if chosen.role == "part" else tile
+                block = _part_of(emitter, tile)[0] if chosen.role == "part" else tile
                 left = emitter.lanes_left(block)
                 with b.if_else((left >= chosen.W).value) as (whole, some):
                     with whole:

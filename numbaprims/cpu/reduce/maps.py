@@ -11,7 +11,9 @@ from numbaprims.cpu.pointwise.emit import emitter
 from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.reduce.sums import function_of
 from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import Graph, Node
+from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import graph_of
 
 
@@ -66,3 +68,18 @@ def make_map(form: Form) -> RangeKernel:
         _emit(text, args, lo, hi)
 
     return reduce_map
+
+
+def halves(problem: Any, target: Any) -> bool:
+    """Whether a map walks by half vectors, where those of 64 bytes take two turns in the core's units.
+
+    Their loads wait for stores that lie as far behind a multiple of 4096 bytes as they do themselves: a sum of 98,304
+    floats in the caches took 13 us at best and 18 where arrays lay 64 bytes apart, by halves 13 everywhere (Zen 4).
+    """
+    size = DTYPES[problem.compute].itemsize
+    return (
+        target.vector_bytes == 64
+        and target.rates.fma < 1.5
+        and problem.formula.startswith(MAP)
+        and all(DTYPES[each.dtype].itemsize == size for each in problem.arrays)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
@@ -136,11 +137,11 @@ class Cut(NamedTuple):
     segments: int
 
     @classmethod
-    def of(cls, problem: Any, elements: int) -> Cut:
+    def of(cls, problem: Any, elements: int, multiple: int = 64) -> Cut:
         """Chunks of about so many elements, and alike."""
         inner, segments = problem.reduced[-1], math.prod(problem.reduced[:-1])
         if inner >= elements:
-            return cls(_even(inner, elements, 64), 1)
+            return cls(_even(inner, elements, multiple), 1)
         return cls(max(1, inner), _even(segments, max(1, elements // max(1, inner)), 1))
 
     def chunks(self, problem: Any) -> int:
@@ -199,3 +200,19 @@ def row_steps(problem: Any, variant: Variant) -> tuple[int, ...]:
         return ()
     arrays = zip(problem.arrays, problem.strides, strict=True)
     return tuple(kept[0] * DTYPES[each.dtype].itemsize for each, (kept, _) in arrays)
+
+
+def stored_as(array: Any) -> str:
+    """An array among the dtypes of a variant."""
+    return str("u8" if array.dtype == "bool" else array.dtype) + (FLAT if array.kind == "flat" else "")
+
+
+def shares(problem: Any) -> bool:
+    """Whether rows side by side have more in common than they wait for."""
+    return not graph_of(problem.formula).reductions and any(array.kind == "along" for array in problem.arrays)
+
+
+@functools.cache
+def has_exponentials(formula: str) -> bool:
+    """Whether it sums exponentials, in one pass where that is wanted."""
+    return any(node.op == "exp_sum" for node in graph_of(formula, True).nodes)

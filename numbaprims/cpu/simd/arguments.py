@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, models, register_model
@@ -127,6 +127,38 @@ def call_range(typingctx, kernel, args, worker, lo, hi):  # type: ignore[no-unty
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
         function = ir.FunctionType(ir.VoidType(), [I64] * 4)
         builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), codegen
+
+
+@intrinsic
+def call_word(typingctx, function, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+    """Call the function at an address, int64(int64 x 8); it may take narrower integers."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        kind = ir.FunctionType(I64, [I64] * 8)
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
+
+    return types.int64(*[types.int64] * 9), codegen
+
+
+@intrinsic
+def call_driver(typingctx, address, program, workers, handles, floats):  # type: ignore[no-untyped-def]
+    """Call a driver at an address as native code does: 8 words of array ids, 6 of floats."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        word, real, none = I64, ir.DoubleType(), ir.IntType(8).as_pointer()
+        given = [none.as_pointer(), none.as_pointer(), *[word] * 11, *[real] * 6]
+        driver = builder.inttoptr(values[0], ir.FunctionType(ir.IntType(32), given).as_pointer())
+
+        def words(start, kind, count):  # type: ignore[no-untyped-def]
+            first = builder.inttoptr(start, kind.as_pointer())
+            return [builder.load(builder.gep(first, [word(k)])) for k in range(count)]
+
+        places = [cgutils.alloca_once(builder, none) for _ in range(2)]  # of what Numba's functions give and raise
+        arrays, numbers = words(values[3], word, 8), words(values[4], real, 6)
+        builder.call(driver, [*places, values[1], values[2], *arrays, word(0), *numbers])
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 5), codegen
