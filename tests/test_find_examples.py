@@ -53,6 +53,9 @@ def gemms():
     yield "gemm", (ones(2, 4, 3, 5), ones(4, 5, 6)), {"trans_a": False}
     yield "linear", (ones(9, 5), ones(3, 5), ones(3)), {"activation": "relu"}
     yield "gemm", (ones(9, 5, dtype="i8"), ones(5, 3, dtype="i8")), {"bias": np.ones(3, np.int32), "activation": "relu"}
+    for bias in (None, np.ones(3, np.int32)):
+        a, b = ones(9, 5, dtype="u8"), ones(5, 3, dtype="i8")
+        yield "qlinear_gemm", (a, 0.5, 1, b, 0.5, 0, 0.5, np.int8(1), bias), {}
     yield "gemm", (ones(9, 5, dtype="f16"), ones(5, 3, dtype="f16")), {"out_dtype": "f32"}
 
 

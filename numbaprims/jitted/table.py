@@ -362,8 +362,7 @@ def _integers(types: dict[str, Any]) -> str:
 
 
 def _floats(types: dict[str, Any]) -> str:
-    dtype = types.get("out_dtype") or "float32"
-    return f"np.empty_like(x, np.{dtype})" if dtype in ("float32", "float64") else "np.empty_like(x)"
+    return _cast({"dtype": types.get("out_dtype", "float32")})
 
 
 def _positions(types: dict[str, Any]) -> list[str]:
@@ -408,14 +407,11 @@ def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
 _COEFFICIENT = ("np.float64(cubic_coeff_).view(np.int64)",)
 
 # calls that are refused, and zero points that not every type of integers holds, are others
-_ONE_SCALE: dict[str, Any] = {
-    "arrays": ("x", "out"), "defaults": {"zero_point": 0.0},
-    "conditions": (
-        "0 if 0.0 < scale_ < np.inf else 1",
-        "0 if zero_point_ != np.floor(zero_point_) else 1 if 0 <= zero_point_ <= 127 else "
-        "2 if -128 <= zero_point_ < 0 else 3 if 127 < zero_point_ <= 255 else 4",
-    ),
-}  # fmt: skip
+_ONE_SCALE: dict[str, Any] = {"arrays": ("x", "out"), "defaults": {"zero_point": 0.0}, "conditions": (
+    "0 if 0.0 < scale_ < np.inf else 1",
+    "0 if zero_point_ != np.floor(zero_point_) else 1 if 0 <= zero_point_ <= 127 else "
+    "2 if -128 <= zero_point_ < 0 else 3 if 127 < zero_point_ <= 255 else 4",
+)}  # fmt: skip
 
 # gemm and gemv drop what beta multiplies where it is 0; alpha other than 1 costs gemm another pass
 _ROWS: dict[str, Row] = {
