@@ -70,6 +70,12 @@ class Block(NamedTuple):
     binds: Mapping[str, Bind] | None = None
     """None: the arrays, scratch memory and floats of the call in their order."""
 
+    @property
+    def words(self) -> int:
+        """Words that it takes among a worker's arguments."""
+        (_, _, first, fixed, *_), *_ = self.assemble(0)
+        return max(self.args.words, first + FIXED * fixed)
+
     def assemble(self, at: int) -> tuple[list[int], list[int], list[int]]:
         """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""
         slot, floats, whole = self.args.slot, self.args.floats, self.binds is None
@@ -162,7 +168,7 @@ class Program:
                 head, fixed, bound = block.assemble(at)
                 blocks += [*head[:4], put(fixed), *head[4:], put(bound)]
                 args.append(8 * at)
-                at += max(block.args.words, head[2] + len(fixed))
+                at += block.words
             if at > MOST_WORDS:
                 raise ValueError(f"{at} words of arguments; a run has at most {MOST_WORDS}")
             phases, chunks = list[int](), 0

@@ -8,7 +8,7 @@ SCRATCH = ARRAY_SLOTS - 1
 """The word of a call that is the address of its scratch memory: first what is shared, then each worker's part."""
 WHOLE = FLOAT_SLOT + FLOAT_SLOTS
 """Words of a call that may be the first words of arguments as they stand, which need the room behind them."""
-MOST_WORDS = 256
+MOST_WORDS = 512
 """Words of arguments that a run may have: they lie on the stack of each worker."""
 FURTHER = MOST_WORDS
 """The word of the eighth array."""

@@ -19,5 +19,5 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     return [
         (f"{kernels}make_rows", ("f32", "f32", W)),
         (f"{kernels}make_numbers", ("f32", "f32", 4, False, W)),
-        (f"{kernels}make_pack", ("f32", "f32", 4, 1, W)),
+        (f"{kernels}make_pack", ("f32", "f32", "f32", 4, 1, W)),
     ]
