@@ -111,6 +111,12 @@ def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival."""
     net = Network(case, shared.drawn(case))
     made = _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads))
+    # few sequences meet each recurrent weight once a step: reading these is their roof
+    made.bound = "fma" if case["n"] >= 16 else "read"
+    if made.bound == "read":
+        weights = sum(part["w_hh"].ours.nbytes for part in net.arrays)
+        made.level = weights / net.layers
+        made.bytes += (case["t"] - 1) * weights
     if case.get("backward"):
         made.flops *= 1.5  # the gradient has two products for each of the forward pass, which is timed with it
     return made
