@@ -234,9 +234,10 @@ def _any_over(record: Record) -> float | None:
 def _rnn_over(*, backward: bool = False, lengths: bool = False) -> Callable[[Record], float | None]:
     def metric(record: Record) -> float | None:
         switches = record["switches"]
-        if ("backward" in switches, "lengths" in switches) != (backward, lengths):
+        if ("backward" in switches, "lengths" in switches) != (backward, lengths) or record["suite"] in _ASIDE:
             return None
-        return _kinds_over(_kind(record), backward=backward)(record)
+        others = (name for name in record.get("rivals", {}) if not name.startswith("numbaprims"))
+        return _speedup(record, *others) if record["dtype"] == "f32" else None
 
     return metric
 
