@@ -2,7 +2,7 @@
 
 network   memory, rows and products of a program;  forward  a network's layers;  gradient  theirs backward
 cells, cells_backward   the end of a step;  kernels  what programs run;  tiles  their sizes
-solvers   which there are
+panels, wave   `persistent`, and layers that overlap;  solvers   which there are
 """
 
 from __future__ import annotations
