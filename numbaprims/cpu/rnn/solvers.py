@@ -170,7 +170,7 @@ class Persistent(_Rnn):
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         """many: steps of a tile of the wavefront; 0 for layer by layer."""
         chosen, able = (0, 0) if problem.weights == "int8" else wave_steps(problem, target)
-        yield {"many": chosen}
+        yield {"many": chosen} if able else {}
         if able:
             yield {"many": 0 if chosen else able}
 
