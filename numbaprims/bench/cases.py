@@ -97,6 +97,7 @@ class Workload:
     bytes   memory that has to be read and written at least once
     bound   the roof that the case stands under: fma, read, copy or update; "copy or fma" for the lower of the two
     check   what is wrong with a result in one sentence, or None
+    level   bytes of what is read again and again, where that is read from counts; 0: all bytes
     more    numbers that are measured after the times where they are asked for, by the name they get in the record
     """
 
@@ -107,6 +108,7 @@ class Workload:
     bound: str
     solver: Callable[[], str]
     output: np.ndarray | None = None
+    level: float = 0.0
     more: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 

@@ -51,7 +51,7 @@ def run_case(
     if OURS in refused:
         record["error"] = refused[OURS]
         return record
-    roofs = {bound: roofline.probe(bound, case.dtype, work.bytes) for bound in work.bound.split(" or ")}
+    roofs = {bound: roofline.probe(bound, case.dtype, work.level or work.bytes) for bound in work.bound.split(" or ")}
     calls = {name: contender.call for name, contender in work.contenders.items() if name not in refused}
     probes = {_roof(bound): probe.call for bound, probe in roofs.items() if probe.call}
     if work.bound == "update" and probes and hasattr(roofline, "read"):  # its goal is stated in terms of reading

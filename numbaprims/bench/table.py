@@ -20,7 +20,7 @@ RIVALS = {
     "lrn": ("torch", "torch nhwc", "onnxruntime"),
     "resize": ("torch", "torch nhwc", "onnxruntime"),
     "stack": ("torch", "torch nhwc", "inductor", "inductor nhwc", "onnxruntime", "numbaprims layers"),
-    "rnn": ("torch", "onnxruntime"),
+    "rnn": ("torch", "onnxruntime", "numbaprims call"),
     "random": ("torch", "numpy"),
     "attention": ("torch", "onnxruntime"),
     "rope": ("torch", "torch complex", "onnxruntime"),

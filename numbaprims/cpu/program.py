@@ -72,9 +72,9 @@ class Block(NamedTuple):
 
     @property
     def words(self) -> int:
-        """That it takes of a worker's arguments."""
-        head, fixed, _ = self.assemble(0)
-        return max(self.args.words, head[2] + len(fixed))
+        """Words that it takes among a worker's arguments."""
+        (_, _, first, fixed, *_), *_ = self.assemble(0)
+        return max(self.args.words, first + FIXED * fixed)
 
     def assemble(self, at: int) -> tuple[list[int], list[int], list[int]]:
         """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""

@@ -95,7 +95,9 @@ def _ours(net: Network) -> Ours:
     terms = case["i"] + case["h"] * min(case["t"], 50)
     if not case.get("backward"):
         forward = partial(getattr(numbaprims, name), net.x.ours, net.weights, **words)
-        return Ours(lambda: forward()[0], reads, definition, part, terms)
+        # a session and a plan have packed their weights before the first call
+        plan = getattr(numbaprims, name).plan(net.weights)
+        return Ours(lambda: plan(net.x.ours, **words)[0], reads, definition, part, terms, posed=forward)
     train, backward = getattr(numbaprims, f"{name}_train"), getattr(numbaprims, f"{name}_backward")
     y, *states, reserve = train(net.x.ours, net.weights, **words)
     dy, none = np.ones_like(y), [None] * len(states)
@@ -110,10 +112,33 @@ def _ours(net: Network) -> Ours:
 def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival."""
     net = Network(case, shared.drawn(case))
-    made = _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads))
+    made = _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads) | _call(net))
+    # few sequences meet each recurrent weight once a step: reading these is their roof, where it outlasts a call
+    few = case["n"] < 16 and case["h"] >= 256
+    made.bound = "read or fma" if few else "fma"
+    if few:
+        weights = sum(part["w_hh"].ours.nbytes for part in net.arrays)
+        made.level = weights / net.layers
+        made.bytes += (case["t"] - 1) * weights
     if case.get("backward"):
         made.flops *= 1.5  # the gradient has two products for each of the forward pass, which is timed with it
     return made
+
+
+def _call(net: Network) -> dict[str, Contender]:
+    """Our call, which packs its weights each time."""
+    import numbaprims
+
+    if net.case.get("backward"):
+        return {}
+    words = {} if net.lengths is None else {"lengths": net.lengths}
+    call = partial(getattr(numbaprims, net.function), net.x.ours, net.weights, **words)
+    latest: list[Any] = []
+
+    def run() -> None:
+        latest[:] = [call()[0]]
+
+    return {"numbaprims call": Contender(run, lambda: np.asarray(latest[0]))}
 
 
 def _torch(net: Network) -> dict[str, Contender]:

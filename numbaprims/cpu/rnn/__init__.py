@@ -2,7 +2,7 @@
 
 network   memory, rows and products of a program;  forward  a network's layers;  gradient  theirs backward
 cells, cells_backward   the end of a step;  kernels  what programs run;  tiles  their sizes
-solvers   which there are
+panels, wave   `persistent`, and layers that overlap;  solvers   which there are
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
     return [
         (f"{kernels}make_rows", ("f32", "f32", W)),
         (f"{kernels}make_numbers", ("f32", "f32", 4, False, W)),
-        (f"{kernels}make_pack", ("f32", "f32", 4, 1, W)),
+        (f"{kernels}make_pack", ("f32", "f32", "f32", 4, 1, W)),
     ]

@@ -10,15 +10,25 @@ from numbaprims.cpu.simd import Arguments
 # cell.  numbers: rows of a group's biases and peepholes.  g: the input product, h and a: two states that are swapped,
 # `_flip` apart; c: the cell's state; y: the outputs; m: what goes on to the second product of a step.  saved: c of all
 # times, or n's recurrent sum.  offsets: packed rows before each time, 0 for none.  room: a worker's sums.  first: the
-# step that a run begins with.
+# step that a run begins with.  In a wavefront a layer makes the g of a tile, at `tile`, of
+# x, rows of `inputs`, and of the packed weights w.
 STEP = Arguments(
-    arrays=("a", "r", "numbers", "g", "h", "c", "y", "m", "saved", "offsets", "room"),
+    arrays=("a", "r", "numbers", "g", "h", "c", "y", "m", "saved", "offsets", "room", "tile", "x", "w"),
     floats=("clip",),
     ints=(
         "k", "n", "hidden", "groups", "kc", "steps", "reverse", "first",
         "a_d", "a_row", "a_flip", "r_d", "numbers_d", "numbers_row", "g_d", "g_row", "g_step", "h_d", "h_row", "h_flip",
         "c_d", "c_row", "y_d", "y_row", "y_step", "m_d", "m_row", "saved_d", "saved_row", "saved_step", "room_size",
+        "inputs", "x_row",
     ),
+)  # fmt: skip
+
+# Lanes of a wavefront: layers, or directions of one; tile: `many` steps of one.  ended: for each lane the tiles that
+# have ended.  first and second: kernels of a step (0: none), product: of the inputs; blocks: where the arguments
+# of the first lane lie, in bytes behind these; size: bytes of each lane's.
+WAVE = Arguments(
+    arrays=("ended",),
+    ints=("lanes", "steps", "many", "layers", "product", "first", "second", "blocks", "size"),
 )  # fmt: skip
 
 # Weights w (gates * hidden, k) in panels [group][k][gate][units of a group]; gates of `w` from `first` on.

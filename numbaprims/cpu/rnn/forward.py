@@ -53,6 +53,8 @@ class Forward(Network, abc.ABC):
     #: Whether a step reads one state and writes another.
     flips = True
     turns: list[Bind]
+    #: Steps of a tile of the wavefront; 0 for layer by layer.
+    many = 0
 
     def program(self) -> Program:
         p, inference = self.p, self.p.way == "inference"
@@ -60,12 +62,26 @@ class Forward(Network, abc.ABC):
         count = min(2, p.layers - 1) if inference else 0
         self.turns = [self.region(p.rows * p.width, p.dtype) for _ in range(count)]
         x = self.inputs()
-        start = self.used
-        for layer in range(p.layers):
-            x = self.layer(layer, x)
+        start, layer = self.used, 0
+        while layer < p.layers:
+            count = self.overlap(layer)
+            x = self.layers(range(layer, layer + count), x)
+            layer += count
             if inference:
                 self.used = start
         return self.joined()
+
+    def overlap(self, layer: int) -> int:
+        """How many layers from this one on are run at the same time."""
+        return 1
+
+    def layers(self, which: range, x: Matrix) -> Matrix:
+        """The program of layers; what the next one reads."""
+        (layer,) = which
+        g = self.input_products(layer, x)
+        h, c, y = self.states(layer)
+        self.steps(layer, self.stages(layer, g, h, c, y))
+        return self.ended(layer, h, c, y)
 
     def prepare(self, weights: list[Any]) -> np.ndarray:
         """What programs of these weights read, made once."""
@@ -91,9 +107,9 @@ class Forward(Network, abc.ABC):
         )  # fmt: skip
         return self.packed(place, p.dtype, p.inputs)
 
-    def layer(self, layer: int, x: Matrix) -> Matrix:
+    def states(self, layer: int) -> tuple[Bind, Bind | None, Matrix]:
+        """A layer's h, c and y, with what they start from."""
         p, train = self.p, self.p.way == "train"
-        g = self.input_products(layer, x)
         states = p.directions * 2 * p.batch * p.state
         h, c = self.region(states), self.region(p.directions * p.batch * p.hidden) if p.cell == "lstm" else None
         y = self.outputs(layer)
@@ -115,7 +131,11 @@ class Forward(Network, abc.ABC):
                 if train:
                     to = behind(self.saved(layer), d * (p.batch + p.rows) * p.hidden * self.item)
                     self.rows(p.batch, p.hidden, to, c0, (p.dtype, self.compute), order)
-        self.loop(layer, g, h, c, y)
+        return h, c, y
+
+    def ended(self, layer: int, h: Bind, c: Bind | None, y: Matrix) -> Matrix:
+        """What comes behind a layer's loop; the outputs as the next one reads them."""
+        p = self.p
         self.ends(layer, h, c)
         last = layer == p.layers - 1
         if self.adds or (last and self.copies):
@@ -174,8 +194,8 @@ class Forward(Network, abc.ABC):
             return Matrix(place, self.compute, p.steps * wide, wide)
         return self.packed(place, self.compute, wide)
 
-    def loop(self, layer: int, g: Matrix, h: Bind, c: Bind | None, y: Matrix) -> None:
-        """The time loop of a layer, with all that it needs of weights."""
+    def stages(self, layer: int, g: Matrix, h: Bind, c: Bind | None, y: Matrix) -> list[Stage]:
+        """The products of a step of a layer."""
         p, item = self.p, self.item
         m, stages = None, [(p.cell, W_HH, 0)]
         if p.cell == "lstm" and p.projected:
@@ -211,7 +231,7 @@ class Forward(Network, abc.ABC):
                 kind == "lstm" and self.peepholes(layer), p.clipped, p.way == "train", number == len(stages) - 1,
             )  # fmt: skip
             found.append(Stage(form, weight, first, fixed, given))
-        self.steps(layer, found)
+        return found
 
     @abc.abstractmethod
     def steps(self, layer: int, stages: list[Stage]) -> None:

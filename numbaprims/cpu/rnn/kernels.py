@@ -24,19 +24,21 @@ from numbaprims.cpu.simd import (
     load_wide_rows,
     load_wide_scalar,
     load_word,
+    pair_halves,
     pointer_from_address,
     scalar,
     stack_words,
-    store,
     store_first,
+    store_narrow,
     store_narrow_first,
+    store_narrow_rows,
     store_narrow_scalar,
-    store_rows,
     store_scalar,
     store_word,
     tile_add,
     tile_load,
     tile_multiply,
+    tile_multiply_pairs,
     tile_store,
     transpose,
     zeros,
@@ -47,16 +49,16 @@ BLOCK = 48
 
 
 @functools.cache
-def make_step(form: Form) -> RangeKernel:
-    """Groups lo ... hi - 1 of a step, of all directions."""
+def make_step(form: Form, stored: str) -> RangeKernel:
+    """Groups lo ... hi - 1 of a step, of all directions; `stored`: the type of the packed weights."""
     text, MR, W = form.text, form.MR, form.W
     U, GV = form.NV * W, form.gates * form.NV
     WIDTH = GV * W
     ROWS_ = BLOCK // MR * MR
     c = form.compute
-    types = STEP.types(a=c, r=c, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
+    types = STEP.types(a=c, r=stored, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
 
-    @range_kernel("rnn_step", types, spec=(text,))
+    @range_kernel("rnn_step", types, spec=(text, stored))
     def rnn_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k, kc, groups, step = args.k, args.kc, args.groups, args.step
         parity = step % 2
@@ -82,7 +84,7 @@ def make_step(form: Form) -> RangeKernel:
                     for i in range(0, rows, MR):
                         have = min(MR, rows - i)
                         source = advance(a, (first + i) * args.a_row + p)
-                        tile = tile_multiply(
+                        tile = tile_multiply_pairs(
                             source, args.a_row, 1, have, advance(r, p * WIDTH), WIDTH, WIDTH, kk, MR, GV, W
                         )
                         total = advance(sums, i * WIDTH)
@@ -177,11 +179,12 @@ def make_back_step(form: Form) -> RangeKernel:
 
 
 @functools.cache
-def make_pack(dtype: str, compute: str, gates: int, NV: int, W: int) -> RangeKernel:
-    """Panels lo ... hi - 1 of a recurrent weight; units past the last are zeros."""
+def make_pack(dtype: str, compute: str, stored: str, gates: int, NV: int, W: int) -> RangeKernel:
+    """Panels lo ... hi - 1 of a recurrent weight, in the type `stored`; units past the last are zeros."""
     U, WIDTH = NV * W, gates * NV * W
+    PAIRS, PAIR = stored == "bf16", 2 * W
 
-    @range_kernel("rnn_pack", PACK.types(panels=compute, w=dtype), spec=(dtype, compute, gates, NV, W))
+    @range_kernel("rnn_pack", PACK.types(panels=stored, w=dtype), spec=(dtype, compute, stored, gates, NV, W))
     def rnn_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k, hidden = args.k, args.hidden
         none = zeros(compute, W)
@@ -193,16 +196,20 @@ def make_pack(dtype: str, compute: str, gates: int, NV: int, W: int) -> RangeKer
                     count = min(W, hidden - unit)
                     if count <= 0:
                         for p in range(k):
-                            store(panel, p * WIDTH, none)
+                            store_narrow(panel, p * WIDTH, none)
                     else:
                         rows = advance(args.w, ((args.first + gate) * hidden + unit) * args.w_row)
                         for p in range(0, k - k % W, W):
                             block = transpose(load_wide_rows(advance(rows, p), args.w_row, count, W, W))
-                            store_rows(advance(panel, p * WIDTH), WIDTH, block)
+                            store_narrow_rows(advance(panel, p * WIDTH), WIDTH, W, W, block)
                         for p in range(k - k % W, k):
                             for lane in range(W):
                                 row = min(lane, count - 1) * args.w_row
                                 store_narrow_scalar(panel, p * WIDTH + lane, load_wide_scalar(rows, row + p))
+            if PAIRS:
+                for p in range(k):
+                    for v in range(0, WIDTH - PAIR + 1, PAIR):
+                        pair_halves(args.panels, (q * k + p) * WIDTH + v, W)
 
     return rnn_pack
 

@@ -42,7 +42,7 @@ WAKING = 10.0
 ONE = (1.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _posed(
+def posed(
     m: int, n: int, k: int, dtypes: tuple[str, str], a: tuple[int, int], b: tuple[int, int], out: int, adds: bool
 ) -> GemmProblem:  # fmt: skip
     dtype, out_dtype = dtypes
@@ -52,7 +52,7 @@ def _posed(
     )  # fmt: skip
 
 
-def _best(problem: GemmProblem, target: Any) -> Any:
+def best_product(problem: GemmProblem, target: Any) -> Any:
     """The solver of the least estimated time."""
     able = [solver for solver in PRODUCTS if solver.why_not(problem, target) is None]
     return min(able, key=lambda solver: solver.estimate(problem, target))
@@ -63,8 +63,8 @@ def product(
     *, adds: bool = False,
 ) -> Program:  # fmt: skip
     """The program of out (m, n, rows `out` apart) = a b, where `adds` += ."""
-    problem = _posed(m, n, k, dtypes, a, b, out, adds)
-    return _program(_best(problem, target), problem, target)
+    problem = posed(m, n, k, dtypes, a, b, out, adds)
+    return _program(best_product(problem, target), problem, target)
 
 
 def _program(solver: Any, problem: GemmProblem, target: Any) -> Program:
@@ -80,8 +80,8 @@ def _config(solver: Any, problem: GemmProblem, target: Any) -> Config:
 
 def product_time(target: Any, m: int, n: int, k: int, dtypes: tuple[str, str]) -> float:
     """Seconds that such a product by a weight of rows of k is estimated to take."""
-    problem = _posed(m, n, k, dtypes, (k, 1), (1, k), n, False)
-    return float(_best(problem, target).estimate(problem, target))
+    problem = posed(m, n, k, dtypes, (k, 1), (1, k), n, False)
+    return float(best_product(problem, target).estimate(problem, target))
 
 
 def _order(strides: tuple[int, int], rows: int, columns: int) -> str:
@@ -146,17 +146,23 @@ class Network:
     def add(self, program: Program, *arrays: Bind | None, floats: tuple[Any, ...] = (), once: bool = False) -> None:
         (self.packing if once and self.prepared else self.parts).append(Part(program, arrays, floats))
 
+    def prepacked(self, problem: GemmProblem, w: Bind) -> Bind | None:
+        """Where a plan has packed a weight."""
+        if not self.prepared or PACKED.why_not(problem, self.target) is not None:
+            return None
+        packing, size = PACKED.packing(problem, self.target, _config(PACKED, problem, self.target))
+        packed = self.region(size, "u8", once=True)
+        self.add(packing, packed, None, w, None, None, packed, once=True)
+        return packed
+
     def multiply(
         self, out: Bind, x: Bind, w: Bind, m: int, n: int, k: int, dtypes: tuple[str, str], a: tuple[int, int]
     ) -> None:  # fmt: skip
         """out (m, n) = x times the rows of a weight, which a plan has packed where the best solver would."""
-        problem = _posed(m, n, k, dtypes, a, (1, k), n, False)
-        solver, packed = _best(problem, self.target), None
-        if self.prepared and PACKED.why_not(problem, self.target) is None:
-            packing, size = PACKED.packing(problem, self.target, _config(PACKED, problem, self.target))
-            packed = self.region(size, "u8", once=True)
-            self.add(packing, packed, None, w, None, None, packed, once=True)
-            solver = PACKED if solver.name in PACKING else solver
+        problem = posed(m, n, k, dtypes, a, (1, k), n, False)
+        solver, packed = best_product(problem, self.target), self.prepacked(problem, w)
+        if packed is not None and solver.name in PACKING:
+            solver = PACKED
         self.add(_program(solver, problem, self.target), out, x, w, None, None, packed, floats=ONE)
 
     def rows(
@@ -235,21 +241,26 @@ class Network:
         return any(self.p.has(layer, d, PEEPHOLE) for d in range(self.p.directions))
 
     def worth_threads(self) -> bool:
-        """Whether a step is longer than it takes several workers to begin and end it.
-
-        LSTMs of 128 units and one sequence took two threads as long as one, those of 64 and 16 sequences too; of 32
-        units threads took three times as long.
-        """
-        return self.step_time() > WAKING * self.target.rates.phase
-
-    def step_time(self) -> float:
-        """Seconds of a layer's step."""
-        p = self.p
-        return float(p.flops() / p.layers / p.steps / self.target.rates.flops(self.W))
+        return worth_threads(self.p, self.target)
 
     def chunk(self, tiles: int) -> int:
         """Groups that a worker keeps from step to step."""
         return max(1, -(-tiles // max(1, int(self.target.cores_physical))))
+
+
+def step_time(p: RnnProblem, target: Any) -> float:
+    """Seconds of a layer's step, by the multiply-adds alone."""
+    W = lanes(DTYPES[p.dtype].accumulate, target.vector_bytes)
+    return float(p.flops() / p.layers / p.steps / target.rates.flops(W))
+
+
+def worth_threads(p: RnnProblem, target: Any) -> bool:
+    """Whether a step is longer than it takes several workers to begin and end it.
+
+    LSTMs of 128 units and one sequence took two threads as long as one, those of 64 and 16 sequences too; of 32 units
+    threads took three times as long.
+    """
+    return step_time(p, target) > WAKING * float(target.rates.phase)
 
 
 def behind(place: Bind, offset: int) -> Bind:

@@ -13,7 +13,7 @@ from numbaprims.cpu.rnn.dots import (
 )
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.kernels import BLOCK
-from numbaprims.cpu.rnn.network import WAKING, behind
+from numbaprims.cpu.rnn.network import WAKING, behind, step_time
 from numbaprims.cpu.rnn.tiles import best_height
 
 
@@ -39,7 +39,7 @@ class Quantized(Forward):
 
     def worth_threads(self) -> bool:
         """A step is a quarter of the time, and has two phases."""
-        return self.step_time() / 4.0 > 2.0 * WAKING * self.target.rates.phase
+        return step_time(self.p, self.target) / 4.0 > 2.0 * WAKING * self.target.rates.phase
 
     def bytes_of(self, rows: int, k: int, mr: int) -> int:
         """Words of the blocks of so many rows."""

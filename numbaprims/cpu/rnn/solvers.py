@@ -5,50 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.rnn.arguments import PACK
+from numbaprims.cpu.program import Bind, Phase, Program, Run, array
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.gradient import Gradient
-from numbaprims.cpu.rnn.kernels import BLOCK, make_cells, make_pack, make_step
-from numbaprims.cpu.rnn.network import CHUNK, ONE, WORTH, Matrix, behind, product, product_time
+from numbaprims.cpu.rnn.kernels import make_cells
+from numbaprims.cpu.rnn.network import ONE, Matrix, behind, product, product_time
+from numbaprims.cpu.rnn.panels import Panels, wave_steps
 from numbaprims.cpu.rnn.quantized import Quantized
-from numbaprims.cpu.rnn.tiles import best_height, kc_of
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._rnn_problem import W_IH
-
-
-class _Panels(Forward):
-    """Recurrent weights are packed once, and each worker keeps its groups of units from step to step."""
-
-    reads_prepared = True
-
-    def steps(self, layer: int, stages: list[Stage]) -> None:
-        p, item = self.p, self.item
-        phases, blocks, room, places = [], list[Block](), 0, list[Bind | None]()
-        for number, stage in enumerate(stages):
-            units, k, nv, gates = stage.fixed["hidden"], stage.fixed["k"], stage.form.NV, stage.form.gates
-            mr, wide = best_height(gates * nv, p.batch, self.target), gates * nv * self.W
-            groups = -(-units // (nv * self.W))
-            size = groups * k * wide
-            panels = self.region(p.directions * size, once=True)
-            for d in range(p.directions):
-                ints = {"k": k, "hidden": units, "first": stage.first, "w_row": k}
-                kernel = make_pack(p.dtype, self.compute, gates, nv, self.W)
-                to, source = behind(panels, d * size * item), array(p.number(layer, d, stage.weight))
-                pack = [(kernel, groups, max(1, groups // 8))]
-                program = Program.of(PACK, ints, pack, parallel=size * item > WORTH * CHUNK)
-                self.add(program, to, source, once=True)
-            stage.given["r"] = panels
-            kc = kc_of(self.target, k, mr, p.batch, wide * item)
-            blocks.append(stage.block(len(places), groups=groups, kc=kc, r_d=size, room_size=BLOCK * wide))
-            places += stage.given.values()
-            room = max(room, BLOCK * wide * item)
-            tiles = groups * p.directions
-            phases.append(Phase(make_step(stage.form._replace(MR=mr)), tiles, self.chunk(tiles), block=number))
-        run = Run(tuple(phases), tuple(blocks), p.steps)
-        self.add(Program((run,), worker=room), *places, floats=(0,))
 
 
 class _Products(Forward):
@@ -180,7 +147,7 @@ class Persistent(_Rnn):
     """One input product for all steps; recurrent weights are packed once, and each worker keeps a part of them."""
 
     name = "persistent"
-    network: type[Forward] = _Panels
+    network: type[Forward] = Panels
     gradient: type[Gradient] = Gradient
 
     def why_not(self, problem: Any, target: Any) -> str | None:
@@ -191,6 +158,8 @@ class Persistent(_Rnn):
         flops, weights = 0.9 * rates.flops(lanes(DTYPES[p.dtype].accumulate, target.vector_bytes)), moved.states
         if p.weights == "int8":  # four products a lane, a byte for four
             flops, weights = 4.0 * flops, weights / 4.0
+        else:  # half precisions stay so in the panels
+            weights *= DTYPES[p.dtype].itemsize / DTYPES[moved.dtype].itemsize
         work = 2.0 * p.batch * p.directions * p.gates * p.hidden * p.state / flops
         pack = 0.0
         if p.weights == "given":  # packing reads each weight, and fetches and writes its line of the panels
@@ -198,10 +167,19 @@ class Persistent(_Rnn):
         step = max(work, weights / target.bandwidth(weights)) + rates.phase
         return float(rates.call + moved.inputs() + p.layers * (pack + p.steps * step))
 
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        """many: steps of a tile of the wavefront; 0 for layer by layer."""
+        chosen, able = (0, 0) if problem.weights == "int8" else wave_steps(problem, target)
+        yield {"many": chosen} if able else {}
+        if able:
+            yield {"many": 0 if chosen else able}
+
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.way == "backward":
             return self.gradient(problem, target).program()
-        return self.made(problem, target).program()
+        made = self.made(problem, target)
+        made.many = int(config.get("many", 0))
+        return made.program()
 
     def made(self, problem: Any, target: Any) -> Forward:
         return (Quantized if problem.weights == "int8" else self.network)(problem, target)
@@ -244,7 +222,7 @@ class StepByStep(_Rnn):
         return total
 
 
-class _Scalars(_Panels):
+class _Scalars(Panels):
     def __init__(self, problem: Any, target: Any) -> None:
         super().__init__(problem, target)
         self.W, self.prepared = 1, False
@@ -261,6 +239,9 @@ class Naive(Persistent):
 
     name = "naive"
     network, gradient = _Scalars, _ScalarGradient
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        yield {}
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         return "it multiplies weights as they were given" if problem.weights == "int8" else None

@@ -209,6 +209,20 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
     One loop with the MR * NV sums as phi nodes, unrolled by 4: MR * NV independent chains already hide the latency of
     a multiply-add, unrolling saves the loop's own instructions.
     """
+    return _multiplied(a, b, columns, MR, NV, W, pairs=False)
+
+
+@intrinsic(prefer_literal=True)
+def tile_multiply_pairs(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W):  # type: ignore[no-untyped-def]
+    """`tile_multiply` by whole rows; in those of bfloat16 `pair_halves` has interleaved vectors 2 i and 2 i + 1.
+
+    Two of them come by one load, a shift and a mask; as neighbours each would take an extension and a shift.
+    """
+    pairs = isinstance(b, Pointer) and b.elem == "bf16"
+    return _multiplied(a, b, columns, MR, NV, W, pairs=pairs)
+
+
+def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, *, pairs: bool) -> Any:
     literal = _literals(MR, NV, W)
     if literal is None or not isinstance(a, Pointer) or not isinstance(b, Pointer):
         return None
@@ -232,8 +246,11 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
         def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:
             b_row = builder.mul(number(u), b_k_v)
             a_column = builder.mul(number(u), a_k_v)
-            bs = []
+            bs: list[Any] = []
             for v in range(vectors):
+                if pairs and v < vectors // 2 * 2:
+                    bs += _pair(builder, b_at, builder.add(b_row, number(v * lanes)), lanes) if v % 2 == 0 else ()
+                    continue
                 index = builder.add(b_row, number(v * lanes))
                 value = load_value(builder, b_at, index, stored, mask if v == vectors - 1 else None)
                 bs.append(widen_value(builder, value, b.elem))
@@ -265,6 +282,34 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
     if whole:
         return result(a, i64, i64, i64, b, i64, columns, i64, MR, NV, W), codegen
     return result(a, i64, i64, i64, b, i64, i64, i64, MR, NV, W), codegen
+
+
+def _pair(builder: Any, p: Any, at: Any, lanes: int) -> list[Any]:
+    """Two vectors of float32 of 2 * lanes interleaved bfloat16."""
+    words = ir.VectorType(I32, lanes)
+    value = builder.bitcast(load_value(builder, p, at, ir.VectorType(ir.IntType(16), 2 * lanes)), words)
+    low = builder.shl(value, ir.Constant(words, [16] * lanes))
+    high = builder.and_(value, ir.Constant(words, [0xFFFF0000] * lanes))
+    return [builder.bitcast(each, ir.VectorType(ir.FloatType(), lanes)) for each in (low, high)]
+
+
+@intrinsic(prefer_literal=True)
+def pair_halves(typingctx, p, at, W):  # type: ignore[no-untyped-def]
+    """Interleave, in place, the W elements of 16 bits at p + at and the W behind them."""
+    if not isinstance(p, Pointer) or not isinstance(W, types.IntegerLiteral):
+        return None
+    lanes = W.literal_value
+    vector = ir.VectorType(ir.IntType(16), 2 * lanes)
+    order = [lane // 2 + lanes * (lane % 2) for lane in range(2 * lanes)]
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        value = load_value(builder, args[0], args[1], vector)
+        mask = ir.Constant(ir.VectorType(I32, 2 * lanes), order)
+        mixed = builder.shuffle_vector(value, ir.Constant(vector, None), mask)
+        store_value(builder, args[0], args[1], mixed)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, W), codegen
 
 
 @intrinsic(prefer_literal=True)

@@ -1,0 +1,225 @@
+"""The program of `persistent`: recurrent weights are packed once, and each worker keeps a part of them.
+
+Layer by layer a step is a phase, in which workers share the units.  In a wavefront (`wave`) they share layers, or
+directions, and need no phase.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numbaprims.cpu.jit import RangeKernel
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.rnn.arguments import PACK, WAVE
+from numbaprims.cpu.rnn.forward import Forward, Stage
+from numbaprims.cpu.rnn.kernels import BLOCK, make_pack, make_step
+from numbaprims.cpu.rnn.network import CHUNK, PACKING, WORTH, Matrix, behind, best_product, posed, worth_threads
+from numbaprims.cpu.rnn.tiles import best_height, kc_of
+from numbaprims.cpu.rnn.wave import APART, make_product, make_wave
+from numbaprims.cpu.simd import lanes
+from numbaprims.dtypes import DTYPES
+from numbaprims.ops._rnn_problem import PEEPHOLE, W_IH
+
+#: Layers of a wavefront: the arguments of as many fit on a worker's stack (four with one product a step).
+MOST_LAYERS = 4
+#: Vectors of a row of the input product's panels.
+WIDE = 2
+
+
+class Step(NamedTuple):
+    """A product of a layer's steps."""
+
+    kernel: RangeKernel
+    groups: int
+    """Of a direction's units."""
+    stage: Stage
+    ints: dict[str, int]
+    room: int
+    """Bytes of a worker's sums."""
+
+
+class Panels(Forward):
+    """Recurrent weights are packed once, and each worker keeps its groups of units from step to step."""
+
+    reads_prepared = True
+
+    def step(self, layer: int, stage: Stage) -> Step:
+        """Packs a product's weights."""
+        p, item, stored = self.p, self.item, DTYPES[self.p.dtype].itemsize
+        units, k, nv, gates = stage.fixed["hidden"], stage.fixed["k"], stage.form.NV, stage.form.gates
+        mr, wide = best_height(gates * nv, p.batch, self.target), gates * nv * self.W
+        groups = -(-units // (nv * self.W))
+        size = groups * k * wide
+        panels = self.region(p.directions * size, p.dtype, once=True)
+        for d in range(p.directions):
+            weight = array(p.number(layer, d, stage.weight))
+            self.pack(behind(panels, d * size * stored), weight, groups, k, units, stage.first, gates, nv)
+        stage.given["r"] = panels
+        kc = kc_of(self.target, k, mr, p.batch, wide * stored)
+        ints = {"groups": groups, "kc": kc, "r_d": size, "room_size": BLOCK * wide}
+        return Step(make_step(stage.form._replace(MR=mr), p.dtype), groups, stage, ints, BLOCK * wide * item)
+
+    def pack(self, to: Bind, weight: Bind, groups: int, k: int, units: int, first: int, gates: int, nv: int) -> None:
+        """The panels of a weight (gates * units, k), from gate `first` on."""
+        kernel = make_pack(self.p.dtype, self.compute, self.p.dtype, gates, nv, self.W)
+        ints = {"k": k, "hidden": units, "first": first, "w_row": k}
+        size = groups * k * gates * nv * self.W * DTYPES[self.p.dtype].itemsize
+        phases = [(kernel, groups, max(1, groups // 8))]
+        self.add(Program.of(PACK, ints, phases, parallel=size > WORTH * CHUNK), to, weight, once=True)
+
+    def steps(self, layer: int, stages: list[Stage]) -> None:
+        p, made = self.p, [self.step(layer, stage) for stage in stages]
+        if self.many and p.directions == 2:
+            return self.run_wave([made], p.steps)
+        phases, blocks, places = [], list[Block](), list[Bind | None]()
+        for number, each in enumerate(made):
+            blocks.append(each.stage.block(len(places), **each.ints))
+            places += each.stage.given.values()
+            tiles = each.groups * p.directions
+            phases.append(Phase(each.kernel, tiles, self.chunk(tiles), block=number))
+        run = Run(tuple(phases), tuple(blocks), p.steps)
+        self.add(Program((run,), worker=max(each.room for each in made)), *places, floats=(0,))
+
+    # ---------------------------------------------------------------- the wavefront
+
+    def worth_threads(self) -> bool:
+        return bool(self.many) or super().worth_threads()
+
+    def overlap(self, layer: int) -> int:
+        """Layers are shared out evenly among waves."""
+        p = self.p
+        if not self.many or p.directions == 2:
+            return 1
+        most = min(MOST_LAYERS, max(2, int(self.target.cores_physical)))
+        waves = -(-p.layers // most)
+        return -(-(p.layers - layer) // (waves - layer * waves // p.layers))
+
+    def input_panels(self, layer: int) -> Bind:
+        """A plan keeps them whatever runs: what it has packed lies in one order."""
+        p = self.p
+        units, k = p.gates * p.hidden, p.inputs_of(layer)
+        groups = -(-units // (WIDE * self.W))
+        place = self.region(groups * k * WIDE * self.W, once=True)
+        self.pack(place, array(p.number(layer, 0, W_IH)), groups, k, units, 0, 1, WIDE)
+        return place
+
+    def input_products(self, layer: int, x: Matrix) -> Matrix:
+        if layer and self.prepared and wave_able(self.p):
+            self.input_panels(layer)
+        return super().input_products(layer, x)
+
+    def layers(self, which: range, x: Matrix) -> Matrix:
+        if len(which) == 1:
+            return super().layers(which, x)
+        p, parts, ends = self.p, list[list[Step]](), []
+        for layer in which:
+            g, more = self.tile_inputs(layer, x) if layer > which[0] else (self.input_products(layer, x), {})
+            h, c, y = self.states(layer)
+            made = [self.step(layer, stage) for stage in self.stages(layer, g, h, c, y)]
+            for each in made:
+                each.stage.given |= more
+                each.ints.update(inputs=p.width, x_row=x.row)
+            parts.append(made)
+            ends.append((layer, h, c, y))
+            x = y
+        self.run_wave(parts, self.many)
+        for end in ends:
+            x = self.ended(*end)
+        return x
+
+    def tile_inputs(self, layer: int, x: Matrix) -> tuple[Matrix, dict[str, Bind | None]]:
+        """Where a layer makes the input product of one tile."""
+        p, wide = self.p, WIDE * self.W
+        panels, wide_row, k = self.input_panels(layer), p.gates * p.hidden, p.inputs_of(layer)
+        kinds = (p.dtype, self.compute)
+        problem = posed(p.rows, wide_row, k, kinds, (x.row, 1), (1, k), wide_row, False)
+        self.prepacked(problem, array(p.number(layer, 0, W_IH)))
+        row = -(-p.gates * p.hidden // wide) * wide
+        place = self.region((self.many * p.batch + self.product_rows) * row)
+        return self.packed(place, self.compute, row), {"tile": place, "x": x.place, "w": panels}
+
+    @property
+    def product_rows(self) -> int:
+        """Rows of a register tile of the input product."""
+        return best_height(WIDE, self.many * self.p.batch, self.target)
+
+    def run_wave(self, parts: list[list[Step]], many: int) -> None:
+        """Lanes are layers, or the directions of one."""
+        p = self.p
+        count = p.directions if p.directions == 2 else len(parts)
+        ended = self.region(count * APART // self.item)
+        self.rows(1, count * APART // self.item, ended, None, (self.compute, self.compute))
+        blocks, places = list[Block](), list[Bind | None]([ended])
+        for part in parts:
+            for each in part:
+                blocks.append(each.stage.block(len(places), **each.ints))
+                places += each.stage.given.values()
+        first, *second = parts[0]
+        product = make_product(self.compute, self.product_rows, WIDE, self.W)
+        size = 8 * blocks[0].words
+        ints = {
+            "lanes": count, "steps": p.steps, "many": many, "layers": int(p.directions == 1),
+            "first": first.kernel.address, "second": second[0].kernel.address if second else 0,
+            "product": product.address if len(parts) > 1 else 0,
+            "size": size * len(parts[0]) if len(parts) > 1 else 0,
+        }  # fmt: skip
+        head = Block(WAVE, ints, {"ended": array(0)})
+        head = head._replace(fixed=ints | {"blocks": 8 * head.words})
+        tiles = count * -(-p.steps // many)
+        run = Run((Phase(make_wave(self.compute), tiles, 1, one_queue=True),), (head, *blocks))
+        kept = tuple(each.kernel for each in parts[0])
+        room = max(each.room for part in parts for each in part)
+        self.add(Program((run,), worker=room, keep=(*kept, product)), *places, floats=(0,))
+
+
+def wave_able(p: Any) -> bool:
+    """Whether layers, or directions, of a network may overlap, whatever its steps and batch."""
+    if p.way != "inference" or p.dtype != DTYPES[p.dtype].accumulate or p.directions * p.layers < 2:
+        return False
+    if p.directions == 2:
+        return True
+    peepholes = {p.has(layer, 0, PEEPHOLE) for layer in range(p.layers)}
+    # sums of more terms would be cut as those of the input product of all steps are
+    return len(peepholes) == 1 and p.width <= 1024
+
+
+def wave_steps(p: Any, target: Any) -> tuple[int, int]:
+    """(steps of a tile that a call takes, those that it could take); 0 for layer by layer."""
+    if p.empty or p.steps < 2 or not wave_able(p):
+        return 0, 0
+    many = p.steps
+    if p.directions == 1:
+        wide = p.gates * p.hidden
+        product = posed(p.rows, wide, p.width, (p.dtype, p.dtype), (p.width, 1), (1, p.width), wide, False)
+        if best_product(product, target).name not in PACKING:
+            return 0, 0  # tiny; its sums have another order than those of tiles
+        # a register tile's rows for the input product of a tile
+        many = min(p.steps, max(4, -(-8 // p.batch)))
+    return (many if _faster(p, target, many) else 0), many
+
+
+def _faster(p: Any, target: Any, many: int) -> bool:
+    """Whether a wavefront is estimated to take less time than layer by layer."""
+    rates, cores, W = target.rates, max(1, int(target.cores_physical)), lanes(p.dtype, target.vector_bytes)
+    both = p.directions == 2
+    count = min(cores, 2 if both else min(p.layers, MOST_LAYERS))
+    if count < 2:
+        return False
+    weights = p.gates * p.hidden * p.state * DTYPES[p.dtype].itemsize
+    # an LSTM's cell takes some 160 cycles for a vector of units
+    work = p.flops() / p.layers / p.steps / 2.0 / rates.flops(W)
+    cells = rates.cycles(40.0 * p.batch * p.gates * p.directions * -(-p.hidden // W))
+
+    def step(nbytes: float) -> float:
+        """Seconds of a layer's step in one thread, that reads so many bytes a worker."""
+        return max(work, p.directions * weights / target.bandwidth(nbytes)) + cells
+
+    if both:
+        wave = step(weights) / count
+    else:
+        # the first layer's inputs are there, those of the others are made in its tiles
+        wave = 1.15 * step(2.0 * weights) / count * (1.0 + (count - 1) * many / p.steps)
+    if worth_threads(p, target):
+        return wave < step(p.directions * weights / cores) / cores + rates.phase
+    waking = rates.wake + 10.0 * p.layers * rates.phase
+    return p.layers * p.steps * (step(p.directions * weights) - wave) > waking
