@@ -10,7 +10,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.dispatch.choose import Trial
-from numbaprims.dispatch.known import KnownCalls
+from numbaprims.dispatch.known import KnownCalls, launched
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
@@ -49,8 +49,6 @@ class GemmPlan(Plan):
     def _hold(self, b: Any, product: Product, options: Any, numbers: tuple[float, ...], *more: Any) -> None:
         """`more`: what stands behind the bias among the arrays of the product."""
         self._product, self._options, self._numbers, self._more = product, options, numbers, more
-        # native code knows calls of three numbers
-        self._few: tuple[float, ...] = () if any(numbers[3:]) else numbers[:3]
         self._behind = [None if x is None else arrays.enter(x, "factors")[0] for x in more] or [None, None]
         self._lock = threading.Lock()
         self._shape: tuple[int, ...] | None = None
@@ -83,6 +81,7 @@ class GemmPlan(Plan):
             self._packed: Any = None
             self._bound: dict[Any, tuple[Any, ...]] = {}
             self._calls = KnownCalls()
+            self._fixed: tuple[Any, ...] = ()
 
     def __call__(self, a: Any, *, out: Any = None) -> Any:
         """Multiply.
@@ -98,15 +97,13 @@ class GemmPlan(Plan):
             TypeError, ValueError: as `numbaprims.gemm`.
         """
         state = settings.current()
-        native = self._calls.get(state.key) if type(a) is np.ndarray else None
+        native = self._calls.get(state.calls) if type(a) is np.ndarray else None
         if native is not None:
-            driver, address, table, (given, columns, dtype) = native
-            result = np.empty((*a.shape[:-1], columns), dtype) if out is None else out
-            found = driver(address, (result,), (a, *given), *self._few)
-            if found > 1:
-                table.records[found - 2][1][0].launch(result, a, *given, *self._few)
-            if found:
-                return result
+            known_call, words, table = native
+            given = a, *self._fixed
+            found = known_call(words, out, given, self._numbers)
+            if found is not None:
+                return found if type(found) is not tuple else launched(table, found, given, self._numbers)
         with self._lock:
             own, mine, packed, bound_of, calls = self._b, self._mine, self._packed, self._bound, self._calls
         view, dtype, library = arrays.enter(a, "a")
@@ -135,9 +132,10 @@ class GemmPlan(Plan):
         if out_view.size:
             given = own, None, bias, packed, self._behind[1]
             bound.launch(out_view, view, *given, *self._numbers)
-            if again and self._few and not bound.known and library is arrays.NUMPY and not state.verbose:
+            if again and library is arrays.NUMPY and not state.verbose:
+                self._fixed = given
                 operands = (0, result), *((1 + at, x) for at, x in enumerate((a, *given)))
-                calls.add(state.key, bound, operands, (given, bound.shape[-1], result.dtype))
+                calls.add(state.calls, bound, operands, 1, out is None)
         return result
 
     def leading(self, ndim: int) -> int:
