@@ -349,8 +349,9 @@ def _broadcast(*names: str) -> Callable[[dict[str, Any]], str]:
 def _cast(types: dict[str, Any]) -> str:
     from numbaprims import arrays
 
+    wanted = types.get("dtype", types.get("out_dtype", "float32"))
     try:
-        return f"np.empty_like(x, np.{arrays.LONG_NAMES[arrays.dtype_name(types['dtype'])].replace('bool', 'bool_')})"
+        return f"np.empty_like(x, np.{arrays.LONG_NAMES[arrays.dtype_name(wanted)].replace('bool', 'bool_')})"
     except TypeError:
         return "np.empty_like(x)"  # refused by the public call
 
@@ -359,10 +360,6 @@ def _integers(types: dict[str, Any]) -> str:
     if types.get("dtype") not in ("int8", "uint8"):
         raise TypeError("numbaprims.quantize inside @njit: dtype must be 'int8' or 'uint8', as a literal")
     return f"np.empty_like(x, np.{types['dtype']})"
-
-
-def _floats(types: dict[str, Any]) -> str:
-    return _cast({"dtype": types.get("out_dtype", "float32")})
 
 
 def _positions(types: dict[str, Any]) -> list[str]:
@@ -428,7 +425,7 @@ _ROWS: dict[str, Row] = {
     "scale": Row({"out": _like("x")}),
     "cast": Row({"out": _cast}),
     "quantize": Row({"out": _integers}, absent=("axis", "block_size"), **_ONE_SCALE),
-    "dequantize": Row({"out": _floats}, absent=("axis", "block_size", "dtype", "length"), **_ONE_SCALE),
+    "dequantize": Row({"out": _cast}, absent=("axis", "block_size", "dtype", "length"), **_ONE_SCALE),
     "reduce": Row({"out": _reduced}, windows=("axis",)),
     "softmax": Row({"out": _lying_like("x")}),
     "softmax_backward": Row({"out": _lying_like("dy")}),
