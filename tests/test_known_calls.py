@@ -273,3 +273,13 @@ def test_threads_are_part_of_what_is_known(rng):
         for threads in (1, 2, 3):
             with numbaprims.config(threads=threads):
                 np.testing.assert_array_equal(numbaprims.binary(x, x, "mul"), x * x)
+
+
+def test_operands_that_are_no_tuple_go_the_long_way(rng):
+    """Native code reads a tuple's memory, and looks first whether it is one."""
+    from numbaprims.ops.tensor import _binary
+
+    a, b = (rng.standard_normal(10).astype(np.float32) for _ in "ab")
+    for given in ((a, b, None), (a, b, None), (a, b, None), [a, b, None], [a, b, None]):
+        np.testing.assert_array_equal(_binary.run(given, ("add", False), (), None), a + b)
+        np.testing.assert_array_equal(_binary.run(given, ("add", False), [], None), a + b)

@@ -44,9 +44,9 @@ from numbaprims.cpu.simd.arguments import (
 # lengths, and its strides.  With -1 dimensions it is what has no array, by its address as the dtype.
 _HASH, _PROGRAM, _WORKERS, _DRIVER, _LONG, _NEEDS, _RESULTS, _MADE, _ARRAYS, _HEAD = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 _SLOT, _NDIM, _DTYPE, _FLAGS, _SAME, _LOW, _HIGH, _DENSE, _FIXED = 0, 1, 2, 3, 4, 5, 6, 7, 8
-# Words of a table: the mask of its places, the types of arrays and floats, NumPy's function, None, what is shared
-# with `threads`; then the places.
-_MASK, _NDARRAY, _FLOAT, _NEW, _NOTHING, _THREADS, _PLACES = 0, 1, 2, 3, 4, 5, 6
+# Words of a table: the mask of its places, the types of arrays, floats and tuples, NumPy's function, None, what is
+# shared with `threads`; then the places.
+_MASK, _NDARRAY, _FLOAT, _TUPLE, _NEW, _NOTHING, _THREADS, _PLACES = 0, 1, 2, 3, 4, 5, 6, 7
 _READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # Words of an array object, counted from the one with the pointer to its data.
 _TYPE_AT, _NDIM_AT, _LENGTHS_AT, _STRIDES_AT, _DTYPE_AT, _FLAGS_AT = -1, 1, 2, 3, 5, 6
@@ -237,7 +237,8 @@ def known_call() -> Any:
         block, handles, by_slot = stack_words(CALL_WORDS), stack_words(MOST_ARRAYS), stack_words(8)
         room = stack_words(STACK_WORDS)
         words = block + 8 * C_WORDS
-        known = 0 < operands and operands < MOST_ARRAYS and floats <= FLOAT_SLOTS
+        known = load_word(given, _OBJECT_TYPE) == load_word(numbers, _OBJECT_TYPE) == load_word(table, _TUPLE)
+        known = known and 0 < operands and operands < MOST_ARRAYS and floats <= FLOAT_SLOTS
         for k in range(SCRATCH):  # arrays that a call does not have
             store_word(words, k, 0)
         for k in range(FLOAT_SLOTS):
@@ -433,7 +434,7 @@ class Table:
     def _lay(self, least: int) -> None:
         places = 1 << (2 * max(least, len(self.records)) - 1).bit_length()
         self.words = np.zeros(_PLACES + 2 * places, np.int64)
-        self.words[:_NOTHING] = places - 1, id(np.ndarray), id(float), _new_from()
+        self.words[:_NOTHING] = places - 1, id(np.ndarray), id(float), id(tuple), _new_from()
         self.words[_NOTHING:_PLACES] = id(None), threads.shared_address()
         for number in range(len(self.records)):
             self._place(number)
