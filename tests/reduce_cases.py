@@ -57,6 +57,10 @@ def defined(name: str, a: dict[str, Any], axes: tuple[int, ...], shape: tuple[in
         return (softmax(a["x"], axes) if name == "softmax" else a["x"] - log_sum_exp(a["x"], axes),)
     if name == "softmax_backward":
         return (a["y"] * (a["dy"] - total(a["dy"] * a["y"])),)
+    if name == "hardmax":
+        place = classes(shape, axes)
+        top = a["x"] == a["x"].max(axes, keepdims=True)
+        return ((place == np.where(top, place, n).min(axes, keepdims=True)).astype(np.float64),)
     if name == "log_softmax_backward":
         return (a["dy"] - np.exp(a["y"]) * total(a["dy"]),)
     if name == "total":

@@ -105,7 +105,9 @@ def has_fma():
 def check_forward(storage, x, dtype, kind, parameters):
     errors = errors_of(kind, parameters)
     want = reference.activation(x, kind, **parameters)
-    assert_near(storage, want, dtype, conditioned(kind, parameters, dtype, errors.forward, x, want))
+    # math.erfc, the definition, is off by 2.7 units itself (against 40 digits); docs/notes/elementary_errors.py judges
+    eps = errors.forward + (3.0 if (kind, dtype) == ("erfc", "f64") else 0.0)
+    assert_near(storage, want, dtype, conditioned(kind, parameters, dtype, eps, x, want))
 
 
 def check_backward(storage, dy, x, y, dtype, kind, parameters):

@@ -121,7 +121,7 @@ def test_every_variable_is_in_the_table():
     documented = re.findall(r"^NUMBAPRIMS_\w+", settings.__doc__, re.M)
     used = [variable for _, _, variable in settings._FIELDS.values() if variable]
     assert sorted(documented) == sorted(used)
-    assert set(settings.Settings.__slots__) == {*settings._FIELDS, "key"}
+    assert set(settings.Settings.__slots__) == {*settings._FIELDS, "key", "calls"}
 
 
 def test_with_block_overrides_and_nests():

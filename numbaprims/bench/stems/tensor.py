@@ -22,10 +22,15 @@ _TORCH = {
     "equal": "eq", "floor_div": "floor_divide",
 }  # fmt: skip
 _LIES = ("", "-row-along", "-row-one", "-along-row", "-one-row", "-along-one", "-one-along", "-turned")
+#: Tests of numbers, by NumPy's and torch's names -> what `isinf` looks for.
+_TESTS: dict[str, dict[str, bool]] = {
+    "isnan": {}, "isinf": {}, "isposinf": {"detect_negative": False}, "isneginf": {"detect_positive": False},
+}  # fmt: skip
+_OF_ONE = ("scale", "cast", *_TESTS)
 #: What is done, and how two operands broadcast or the first one lies.
 KINDS = (
     *(op + lies for op in BINARY for lies in _LIES),
-    *(op + lies for op in ("where", "scale", "cast") for lies in ("", "-turned")), "fill",
+    *(op + lies for op in ("where", *_OF_ONE) for lies in ("", "-turned")), "fill",
 )  # fmt: skip
 
 
@@ -45,7 +50,7 @@ def memory(case: Case) -> float:
 def _parts(case: Case) -> tuple[str, list[str]]:
     """The operation, and the kinds of its operands."""
     op, _, lies = str(case["kind"]).partition("-")
-    count = {"where": 3, "scale": 1, "cast": 1, "fill": 0}.get(op, 2)
+    count = 1 if op in _OF_ONE else {"where": 3, "fill": 0}.get(op, 2)
     return op, lies.split("-") if lies not in ("", "turned") else ["row"] * count
 
 
@@ -62,10 +67,12 @@ def ours(case: Case, draw: Draw) -> Ours:
     if case["kind"].endswith("-turned"):
         given[0] = given[0].T
     take = shared.spread(m)
-    truth = op in BINARY and bool(BINARY[op].gives)
+    truth = op in _TESTS or (op in BINARY and bool(BINARY[op].gives))
     out = None if truth else Operand.empty((m, n), "f16" if op == "cast" else DTYPES[case.dtype])
     own: dict[str, Any] = {} if out is None else {"out": out.ours}
     call: Callable[[], Any] = {
+        **{name: lambda: partial(numbaprims.isinf, *given, **_TESTS[op]) for name in _TESTS},
+        "isnan": lambda: partial(numbaprims.isnan, *given),
         "where": lambda: partial(numbaprims.where, *given, **own),
         "scale": lambda: partial(numbaprims.scale, given[0], 0.75, **own),
         "cast": lambda: partial(numbaprims.cast, given[0], "float16", **own),
@@ -76,6 +83,7 @@ def ours(case: Case, draw: Draw) -> Ours:
         a, *more = [shared.exact(value) for value in values] or [np.empty((m, n))]
         a = a.T if case["kind"].endswith("-turned") else a
         found = {
+            **{name: lambda: getattr(np, op)(a) for name in _TESTS},
             "where": lambda: np.where(a != 0, *more), "scale": lambda: a * 0.75, "cast": lambda: a,
             "fill": lambda: np.full((m, n), 0.75),
         }.get(op, lambda: reference.binary(a, more[0], None, op, 1.0, 1.0, 0.0))()  # fmt: skip

@@ -93,8 +93,8 @@ def _sum(problem: Any) -> Any:
     dtype = p.in_dtype
     return types.SimpleNamespace(
         m=size[0], n=size[1], k=0, batch=int(np.prod(batch, dtype=np.int64)), batch_shape=batch, strides=strides,
-        a_dtype=dtype, b_dtype=dtype, out_dtype=p.w_dtype, accumulate=p.accumulate, bias="none", has_c=p.has_c,
-        activation=p.activation,
+        a_dtype=dtype, b_dtype=dtype, out_dtype=p.w_dtype, c_dtype=p.w_dtype, accumulate=p.accumulate, bias="none",
+        has_c=p.has_c, activation=p.activation, requantized=False,
     )  # fmt: skip
 
 
