@@ -54,11 +54,14 @@ def make_launcher(program: Program) -> Callable[..., None]:
                 )  # fmt: skip
                 return
             try:
-                with threads.region_lock():
-                    _parallel()(
-                        address, workers, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, 0,
-                        f0, f1, f2, f3, f4, f5,
-                    )  # fmt: skip
+                if workers:
+                    with threads.region_lock():
+                        _parallel()(
+                            address, workers, id(a0), id(a1), id(a2), id(a3), id(a4), id(a5), id(a6), 0, 0,
+                            f0, f1, f2, f3, f4, f5,
+                        )  # fmt: skip
+                else:
+                    launch_alone(a0, a1, a2, a3, a4, a5, a6, f0, f1, f2, f3, f4, f5)
             finally:
                 threads.leave()
             return
@@ -71,8 +74,11 @@ def make_launcher(program: Program) -> Callable[..., None]:
             _run(program, serial, 1, handles, floats)
             return
         try:
-            with threads.region_lock():
-                _run(program, _parallel(), workers, handles, floats)
+            if workers:
+                with threads.region_lock():
+                    _run(program, _parallel(), workers, handles, floats)
+            else:
+                _run(program, serial, 1, handles, floats)
         finally:
             threads.leave()
 

@@ -206,15 +206,20 @@ def enter(workers: int) -> int:
 
 
 def begin(most: int) -> int:
-    """Workers of a launch, at most so many; where they are several, threads run and `leave` is to follow."""
+    """Workers of a launch, at most so many: 1 where it runs alone; else `leave` is to follow, and 0 stands for one, for
+    which others have left no more."""
     workers = min(most, count())
     if workers == 1 or _serial_only:
         return 1
     workers = enter(workers)
     if workers == 1:
-        leave()
-    elif not _initialised:
-        initialise()
+        return 0
+    if not _initialised:
+        try:
+            initialise()
+        except BaseException:
+            leave()
+            raise
     return workers
 
 
