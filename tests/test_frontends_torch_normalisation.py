@@ -168,8 +168,8 @@ def test_what_is_kept_and_computed_once(monkeypatch):
     x, launched = leaf(3, 4), []
     from numbaprims.ops import _cross_entropy
 
-    real = _cross_entropy._losses
-    monkeypatch.setattr(_cross_entropy, "_losses", lambda *given: launched.append(1) or real(*given))
+    real = _cross_entropy._losses.run
+    monkeypatch.setattr(_cross_entropy._losses, "run", lambda *given: launched.append(1) or real(*given))
     nbt.softmax_cross_entropy(x, CLASSES[:, 0]).backward()
     assert x.grad.any() and len(launched) == 1, "the sums of exponentials are those of the forward pass"
     p = nbt.softmax(x)
