@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, resources
@@ -95,8 +95,10 @@ class Workload:
 
     flops   arithmetic operations of the definition
     bytes   memory that has to be read and written at least once
-    bound   the roof that the case stands under: fma, read, copy or update; "copy or fma" for the lower of the two
+    bound   the roof that the case stands under: fma, read, copy or update; "copy or fma" for the lower of the two;
+            "read and fma" for parts in turn
     check   what is wrong with a result in one sentence, or None
+    parts   of "read and fma": bytes and operations of what runs one after the other, each under the lower of the two
     level   bytes of what is read again and again, where that is read from counts; 0: all bytes
     more    numbers that are measured after the times where they are asked for, by the name they get in the record
     """
@@ -109,6 +111,7 @@ class Workload:
     solver: Callable[[], str]
     output: np.ndarray | None = None
     level: float = 0.0
+    parts: Sequence[tuple[float, float]] = ()
     more: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 

@@ -103,6 +103,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument("--layers", type=positive, metavar="N", help="rnn: default 1")
     case.add_argument("--directions", type=int, choices=(1, 2), help="rnn: default 1")
     case.add_argument("--lengths", action="store_true", help="rnn: sequences of 1 to T steps")
+    case.add_argument(
+        "--steps-at-most", type=positive, metavar="T", help="rnn: rows of a suite of so many; --n, --h too"
+    )
     conv = parser.add_argument_group("conv, batch_norm, pooling, stack")
     conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
     conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")

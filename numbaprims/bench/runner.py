@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numbaprims.bench.cases import OURS, Case, Contender, Workload, stem_module
@@ -51,7 +51,7 @@ def run_case(
     if OURS in refused:
         record["error"] = refused[OURS]
         return record
-    roofs = {bound: roofline.probe(bound, case.dtype, work.level or work.bytes) for bound in work.bound.split(" or ")}
+    roofs = {bound: roofline.probe(bound, case.dtype, work.level or work.bytes) for bound in _bounds(work)}
     calls = {name: contender.call for name, contender in work.contenders.items() if name not in refused}
     probes = {_roof(bound): probe.call for bound, probe in roofs.items() if probe.call}
     if work.bound == "update" and probes and hasattr(roofline, "read"):  # its goal is stated in terms of reading
@@ -100,6 +100,25 @@ def _wrong(work: Workload, contender: Contender) -> str | None:
     return None if wrong is None else f"wrong result: {wrong}"
 
 
+def _bounds(work: Workload) -> list[str]:
+    return work.bound.replace(" and ", " or ").split(" or ")
+
+
+def _in_turn(parts: Sequence[tuple[float, float]], work: Workload, each: Mapping[str, Ratio]) -> dict[str, Ratio]:
+    """Of parts that run one after the other: what stands under each roof, percent of its share."""
+    found = dict.fromkeys(each, Ratio(0.0, 0.0, 0.0))
+    for nbytes, flops in parts:
+        shares = {"read": _scaled(each["read"], nbytes / work.bytes), "fma": _scaled(each["fma"], flops / work.flops)}
+        lowest = max(shares, key=lambda bound: shares[bound].value)
+        found[lowest] = _sum([found[lowest], shares[lowest]])
+    return found
+
+
+def _sum(ratios: Iterable[Ratio]) -> Ratio:
+    value, low, high = map(sum, zip(*((each.value, each.low, each.high) for each in ratios), strict=True))
+    return Ratio(value, low, high)
+
+
 def _roof(bound: str) -> str:
     return f"{ROOF} {bound}"
 
@@ -118,8 +137,13 @@ def _share(work: Workload, times: Measurements, bound: str, probe_amount: float)
 def _measured(work: Workload, times: Measurements, amounts: Mapping[str, float]) -> dict[str, Any]:
     ours = times[OURS]
     shares = {bound: _share(work, times, bound, amount) for bound, amount in amounts.items()}
+    if work.parts:
+        turns = _in_turn(work.parts, work, {bound: share for bound, (share, _) in shares.items()})
+        shares = {bound: (turns[bound], rate) for bound, (_, rate) in shares.items()}
     lowest = max(shares, key=lambda bound: shares[bound][0].value)  # the roof that is reached first
     percent, rate = shares[lowest]
+    if work.parts:
+        lowest, percent = work.bound, _sum(share for share, _ in shares.values())
     found = {
         name: {
             "seconds": times[name].seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,17 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: t steps of n sequences, i inputs, h hidden units."""
+    """The cases that the options select: t steps of n sequences, i inputs, h hidden units.
+
+    --steps-at-most, --n and --h take some rows of a suite.
+    """
     more = tuple((name, True) for name in ("backward",) if getattr(options, name, False))
     found = []
     for suite, dtype, kind, row in shared.rows(options, "rnn", [("t", "n", "i", "h")], KINDS):
+        if row["t"] > (options.steps_at_most or row["t"]) or any(
+            row[name] != (getattr(options, name) or row[name]) for name in "nh"
+        ):
+            continue
         forms = {name: getattr(options, name, None) or row.get(name) for name in ("layers", "directions", "lengths")}
         switches = tuple((name, value) for name, value in forms.items() if value is True or (value or 1) > 1)
         sizes = tuple((name, row[name]) for name in "tnih")
@@ -113,16 +121,29 @@ def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival."""
     net = Network(case, shared.drawn(case))
     made = _ours(net).workload(case, _torch(net) | _onnxruntime(net, threads) | _call(net))
-    # few sequences meet each recurrent weight once a step: reading these is their roof, where it outlasts a call
-    few = case["n"] < 16 and case["h"] >= 256
-    made.bound = "read or fma" if few else "fma"
-    if few:
-        weights = sum(part["w_hh"].ours.nbytes for part in net.arrays)
-        made.level = weights / net.layers
-        made.bytes += (case["t"] - 1) * weights
     if case.get("backward"):
         made.flops *= 1.5  # the gradient has two products for each of the forward pass, which is timed with it
+    made.bound = "fma"
+    if case["n"] < 16 and case["h"] >= 256:
+        # few sequences meet each recurrent weight once a step: reading these, of a cache if they fit, is the roof of
+        # the steps, multiply-adds that of the products of all steps
+        made.bound, made.parts = "read and fma", list(_parts(net))
+        made.bytes = sum(nbytes for nbytes, _ in made.parts)
+        made.level = sum(part["w_hh"].ours.nbytes for part in net.arrays) / net.layers
     return made
+
+
+def _parts(net: Network) -> Iterator[tuple[float, float]]:
+    """Bytes of weights and operations of the products, each followed by the next."""
+    case, both = net.case, net.case.get("backward")
+    steps, rows = case["t"], 2.0 * case["t"] * case["n"]
+    for part in net.arrays:
+        w, r = part["w_ih"].ours, part["w_hh"].ours
+        yield w.nbytes, rows * w.size
+        yield steps * r.nbytes, rows * r.size
+        if both:
+            yield steps * r.nbytes, rows * r.size
+            yield w.nbytes, rows * (2 * w.size + r.size)
 
 
 def _call(net: Network) -> dict[str, Contender]:

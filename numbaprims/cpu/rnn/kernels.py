@@ -17,17 +17,27 @@ from numbaprims.cpu.rnn.cells import Form, end_rows
 from numbaprims.cpu.rnn.cells_backward import end_backward
 from numbaprims.cpu.simd import (
     FLOAT_SLOT,
+    SHORT_SCALE,
+    abs_,
     address_of,
     advance,
     call_range,
+    load,
+    load_first,
+    load_wide,
     load_wide_first,
     load_wide_rows,
     load_wide_scalar,
     load_word,
+    maximum,
+    pack_short,
     pair_halves,
     pointer_from_address,
+    reduce_max,
     scalar,
+    splat,
     stack_words,
+    store,
     store_first,
     store_narrow,
     store_narrow_first,
@@ -39,6 +49,8 @@ from numbaprims.cpu.simd import (
     tile_load,
     tile_multiply,
     tile_multiply_pairs,
+    tile_multiply_short,
+    tile_scale,
     tile_store,
     transpose,
     zeros,
@@ -49,20 +61,27 @@ BLOCK = 48
 
 
 @functools.cache
-def make_step(form: Form, stored: str) -> RangeKernel:
-    """Groups lo ... hi - 1 of a step, of all directions; `stored`: the type of the packed weights."""
+def make_step(form: Form, stored: str, short: bool = False) -> RangeKernel:
+    """Groups lo ... hi - 1 of a step, of all directions; `stored`: the type of the packed weights.
+
+    `short`: f16 whose panels say behind the last of them, one number each, whether they are packed as short pairs.
+    States are then less than 2 ** 16: times half of what pairs leave out they are finite still, and the sums come
+    doubled.
+    """
     text, MR, W = form.text, form.MR, form.W
     U, GV = form.NV * W, form.gates * form.NV
     WIDTH = GV * W
     ROWS_ = BLOCK // MR * MR
     c = form.compute
+    SHORT, SCALE = short, 2.0 ** (SHORT_SCALE - 1)
     types = STEP.types(a=c, r=stored, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
 
-    @range_kernel("rnn_step", types, spec=(text, stored))
+    @range_kernel("rnn_step", types, spec=(text, stored, short))
     def rnn_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k, kc, groups, step = args.k, args.kc, args.groups, args.step
         parity = step % 2
         sums = advance(args.room, worker * args.room_size)
+        scaled, scaled_of = advance(sums, BLOCK * WIDTH), -1
         for index in range(lo, hi):
             # every other step goes back through the worker's groups: what the cache holds of the weights is read first
             q = lo + hi - 1 - index if parity == 1 else index
@@ -77,16 +96,44 @@ def make_step(form: Form, stored: str) -> RangeKernel:
                 n = load_word(address_of(args.offsets), t + 1) - at
             r = advance(args.r, d * args.r_d + u * k * WIDTH)
             a = advance(args.a, parity * args.a_flip + d * args.a_d)
+            pairs = False
+            if SHORT:
+                pairs = load_wide_scalar(args.r, d * args.r_d + groups * k * WIDTH + u) > scalar(0.0, c)
             for first in range(0, n, ROWS_):
                 rows = min(ROWS_, n - first)
+                if SHORT and pairs and scaled_of != 2 * first + d:
+                    scaled_of = 2 * first + d  # a group meets those of the group before
+                    times, left = splat(scalar(SCALE, c), W), k % W
+                    for j in range(rows):
+                        row, to = advance(a, (first + j) * args.a_row), advance(scaled, j * k)
+                        for v in range(0, k - left, W):
+                            store(to, v, load(row, v, W) * times)
+                        if left > 0:
+                            store_first(to, k - left, left, load_first(row, k - left, left, W) * times)
                 for p in range(0, k, kc):
                     kk = min(kc, k - p)
                     for i in range(0, rows, MR):
                         have = min(MR, rows - i)
                         source = advance(a, (first + i) * args.a_row + p)
-                        tile = tile_multiply_pairs(
-                            source, args.a_row, 1, have, advance(r, p * WIDTH), WIDTH, WIDTH, kk, MR, GV, W
-                        )
+                        if SHORT and pairs:
+                            tile = tile_multiply_short(
+                                advance(scaled, i * k + p),
+                                k,
+                                1,
+                                have,
+                                advance(r, p * WIDTH),
+                                WIDTH,
+                                WIDTH,
+                                kk,
+                                MR,
+                                GV,
+                                W,
+                            )
+                            tile = tile_scale(tile, splat(scalar(2.0, c), W))
+                        else:
+                            tile = tile_multiply_pairs(
+                                source, args.a_row, 1, have, advance(r, p * WIDTH), WIDTH, WIDTH, kk, MR, GV, W
+                            )
                         total = advance(sums, i * WIDTH)
                         if p > 0:
                             tile = tile_add(tile_load(total, WIDTH, MR, GV, W), tile)
@@ -179,12 +226,18 @@ def make_back_step(form: Form) -> RangeKernel:
 
 
 @functools.cache
-def make_pack(dtype: str, compute: str, stored: str, gates: int, NV: int, W: int) -> RangeKernel:
-    """Panels lo ... hi - 1 of a recurrent weight, in the type `stored`; units past the last are zeros."""
-    U, WIDTH = NV * W, gates * NV * W
-    PAIRS, PAIR = stored == "bf16", 2 * W
+def make_pack(
+    dtype: str, compute: str, stored: str, gates: int, NV: int, W: int, short: bool = False
+) -> RangeKernel:  # fmt: skip
+    """Panels lo ... hi - 1 of a recurrent weight, in the type `stored`; units past the last are zeros.
 
-    @range_kernel("rnn_pack", PACK.types(panels=stored, w=dtype), spec=(dtype, compute, stored, gates, NV, W))
+    `short`: as pairs of 15 bits where all numbers of a panel are less than 2; a number for each panel says so.
+    """
+    U, WIDTH = NV * W, gates * NV * W
+    PAIRS, PAIR, SHORT = stored == "bf16", 2 * W, short
+    spec = (dtype, compute, stored, gates, NV, W, short)
+
+    @range_kernel("rnn_pack", PACK.types(panels=stored, w=dtype), spec=spec)
     def rnn_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k, hidden = args.k, args.hidden
         none = zeros(compute, W)
@@ -210,6 +263,17 @@ def make_pack(dtype: str, compute: str, stored: str, gates: int, NV: int, W: int
                 for p in range(k):
                     for v in range(0, WIDTH - PAIR + 1, PAIR):
                         pair_halves(args.panels, (q * k + p) * WIDTH + v, W)
+            if SHORT:
+                most = none
+                for v in range(q * k * WIDTH, (q + 1) * k * WIDTH, W):
+                    most = maximum(most, abs_(load_wide(args.panels, v, W)))
+                flag = scalar(0.0, compute)
+                if reduce_max(most) < scalar(2.0, compute):
+                    flag = scalar(1.0, compute)
+                    for p in range(k):
+                        for v in range(0, WIDTH - PAIR + 1, PAIR):
+                            pack_short(args.panels, (q * k + p) * WIDTH + v, W)
+                store_narrow_scalar(args.panels, (hidden + U - 1) // U * k * WIDTH + q, flag)
 
     return rnn_pack
 

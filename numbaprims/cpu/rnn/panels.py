@@ -16,7 +16,7 @@ from numbaprims.cpu.rnn.kernels import BLOCK, make_pack, make_step
 from numbaprims.cpu.rnn.network import CHUNK, PACKING, WORTH, Matrix, behind, best_product, posed, worth_threads
 from numbaprims.cpu.rnn.tiles import best_height, kc_of
 from numbaprims.cpu.rnn.wave import APART, make_product, make_wave
-from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.simd import lanes, short_able
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._rnn_problem import PEEPHOLE, W_IH
 
@@ -47,21 +47,30 @@ class Panels(Forward):
         """Packs a product's weights."""
         p, item, stored = self.p, self.item, DTYPES[self.p.dtype].itemsize
         units, k, nv, gates = stage.fixed["hidden"], stage.fixed["k"], stage.form.NV, stage.form.gates
-        mr, wide = best_height(gates * nv, p.batch, self.target), gates * nv * self.W
+        # states of relu and of projections may be any; those of the others stay below that of their start or 1
+        bounded = p.cell != "rnn_relu" and (stage.form.kind == "project" or not p.projected)
+        short = p.dtype == "f16" and bounded and short_able(self.W)
+        # the order of bits and a mask
+        mr, wide = best_height(gates * nv, p.batch, self.target, 2 * short), gates * nv * self.W
         groups = -(-units // (nv * self.W))
-        size = groups * k * wide
+        # behind the panels a number for each, in whole lines
+        size = groups * k * wide + short * -(-groups // 32) * 32
         panels = self.region(p.directions * size, p.dtype, once=True)
         for d in range(p.directions):
             weight = array(p.number(layer, d, stage.weight))
-            self.pack(behind(panels, d * size * stored), weight, groups, k, units, stage.first, gates, nv)
+            self.pack(behind(panels, d * size * stored), weight, groups, k, units, stage.first, gates, nv, short)
         stage.given["r"] = panels
         kc = kc_of(self.target, k, mr, p.batch, wide * stored)
-        ints = {"groups": groups, "kc": kc, "r_d": size, "room_size": BLOCK * wide}
-        return Step(make_step(stage.form._replace(MR=mr), p.dtype), groups, stage, ints, BLOCK * wide * item)
+        room = BLOCK * wide + short * min(p.batch, BLOCK) * k
+        ints = {"groups": groups, "kc": kc, "r_d": size, "room_size": room}
+        return Step(make_step(stage.form._replace(MR=mr), p.dtype, short), groups, stage, ints, room * item)
 
-    def pack(self, to: Bind, weight: Bind, groups: int, k: int, units: int, first: int, gates: int, nv: int) -> None:
+    def pack(
+        self, to: Bind, weight: Bind, groups: int, k: int, units: int, first: int, gates: int, nv: int,
+        short: bool = False,
+    ) -> None:  # fmt: skip
         """The panels of a weight (gates * units, k), from gate `first` on."""
-        kernel = make_pack(self.p.dtype, self.compute, self.p.dtype, gates, nv, self.W)
+        kernel = make_pack(self.p.dtype, self.compute, self.p.dtype, gates, nv, self.W, short)
         ints = {"k": k, "hidden": units, "first": first, "w_row": k}
         size = groups * k * gates * nv * self.W * DTYPES[self.p.dtype].itemsize
         phases = [(kernel, groups, max(1, groups // 8))]

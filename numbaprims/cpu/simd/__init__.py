@@ -142,6 +142,7 @@ from numbaprims.cpu.simd.tiles.product import (
     tile_load,
     tile_multiply,
     tile_multiply_pairs,
+    tile_multiply_short,
     tile_prefetch,
     tile_reduce_store,
     tile_scale,
@@ -149,6 +150,7 @@ from numbaprims.cpu.simd.tiles.product import (
     tile_zeros,
 )
 from numbaprims.cpu.simd.tiles.product_rows import tile_multiply_rows
+from numbaprims.cpu.simd.tiles.short import SHORT_SCALE, pack_short, short_able
 from numbaprims.cpu.simd.transforms import (
     some_vectors,
     store_narrow_rows,
@@ -173,6 +175,8 @@ __all__ = [
     "ELEMENTS",
     "FLOAT_SLOT",
     "INT_SLOT",
+    "SHORT_SCALE",
+    "short_able",
     "Mask",
     "Pointer",
     "Vec",
@@ -245,6 +249,7 @@ __all__ = [
     "minimum",
     "multiply_add",
     "narrow",
+    "pack_short",
     "pair_halves",
     "pointer_from_address",
     "prefetch",
@@ -295,6 +300,7 @@ __all__ = [
     "tile_multiply_dot",
     "tile_multiply_more",
     "tile_multiply_pairs",
+    "tile_multiply_short",
     "tile_multiply_rows",
     "tile_reduce_store",
     "tile_scale",

@@ -27,6 +27,7 @@ from numbaprims.cpu.simd.emit import (
     store_value,
 )
 from numbaprims.cpu.simd.loops import repeat
+from numbaprims.cpu.simd.tiles.short import short_half, short_pair
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, stack_block
 
 
@@ -209,7 +210,7 @@ def tile_multiply(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W)
     One loop with the MR * NV sums as phi nodes, unrolled by 4: MR * NV independent chains already hide the latency of
     a multiply-add, unrolling saves the loop's own instructions.
     """
-    return _multiplied(a, b, columns, MR, NV, W, pairs=False)
+    return _multiplied(a, b, columns, MR, NV, W)
 
 
 @intrinsic(prefer_literal=True)
@@ -218,11 +219,17 @@ def tile_multiply_pairs(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, 
 
     Two of them come by one load, a shift and a mask; as neighbours each would take an extension and a shift.
     """
-    pairs = isinstance(b, Pointer) and b.elem == "bf16"
-    return _multiplied(a, b, columns, MR, NV, W, pairs=pairs)
+    return _multiplied(a, b, columns, MR, NV, W, (_pair, None) if isinstance(b, Pointer) and b.elem == "bf16" else None)
 
 
-def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, *, pairs: bool) -> Any:
+@intrinsic(prefer_literal=True)
+def tile_multiply_short(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, NV, W):  # type: ignore[no-untyped-def]
+    """`tile_multiply` by whole rows of f16 that `pack_short` has packed, times 2 ** -112."""
+    return _multiplied(a, b, columns, MR, NV, W, (short_pair, short_half))
+
+
+def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, pairs: Any = None) -> Any:
+    """`pairs`: what reads two neighbouring vectors, and one that has no neighbour (None: as it lies)."""
     literal = _literals(MR, NV, W)
     if literal is None or not isinstance(a, Pointer) or not isinstance(b, Pointer):
         return None
@@ -248,10 +255,13 @@ def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, *, pairs
             a_column = builder.mul(number(u), a_k_v)
             bs: list[Any] = []
             for v in range(vectors):
-                if pairs and v < vectors // 2 * 2:
-                    bs += _pair(builder, b_at, builder.add(b_row, number(v * lanes)), lanes) if v % 2 == 0 else ()
-                    continue
                 index = builder.add(b_row, number(v * lanes))
+                if pairs and v < vectors // 2 * 2:
+                    bs += pairs[0](builder, b_at, index, lanes) if v % 2 == 0 else ()
+                    continue
+                if pairs and pairs[1]:
+                    bs.append(pairs[1](builder, b_at, index, lanes))
+                    continue
                 value = load_value(builder, b_at, index, stored, mask if v == vectors - 1 else None)
                 bs.append(widen_value(builder, value, b.elem))
             out = []
