@@ -114,6 +114,10 @@ _IMPLIED: dict[str, str] = {
     "znver2": _V3,
     "znver3": _V3,
     "alderlake": f"{_V3} avxvnni",
+    "arrowlake": f"{_V3} avxvnni avxvnniint8",
+    "arrowlake-s": f"{_V3} avxvnni avxvnniint8",
+    "lunarlake": f"{_V3} avxvnni avxvnniint8",
+    "sierraforest": f"{_V3} avxvnni avxvnniint8",
     "x86-64-v4": _V4,
     "skylake-avx512": _V4,
     "cascadelake": f"{_V4} avx512vnni",
@@ -283,7 +287,17 @@ def described(triple: str, name: str, listed: str = "") -> CpuTarget:
     digest = hashlib.sha256(repr(exact).encode()).hexdigest()[:12]
     dots = [
         word
-        for word in ("avx512vnni", "avxvnni", "avx512bf16", "dotprod", "bf16", "amx-int8", "amx-bf16", "amx-fp16")
+        for word in (
+            "avx512vnni",
+            "avxvnni",
+            "avxvnniint8",
+            "avx512bf16",
+            "dotprod",
+            "bf16",
+            "amx-int8",
+            "amx-bf16",
+            "amx-fp16",
+        )
         if word in features
     ]
     return CpuTarget(

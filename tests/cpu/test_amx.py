@@ -10,13 +10,18 @@ from helpers import forced, from_float64, in_library
 
 import numbaprims
 from numbaprims.cpu import target
-from numbaprims.cpu.gemm.amx import BLOCK, EDGE, make_multiply_tiles, make_pack_rows
+from numbaprims.cpu.gemm.amx import BLOCK, EDGE, make_multiply_tiles, make_pack_pieces, make_pack_rows
 from numbaprims.cpu.gemm.arguments import MULTIPLY, PACK
 from numbaprims.cpu.gemm.vnni import make_pack_groups
 from numbaprims.cpu.simd import amx_feature, lanes
+from numbaprims.cpu.simd.tiles.amx import piece_count, pieces
 
 W = lanes("f32", target.current().vector_bytes)
-BYTES = {"s8s8": (np.int8, "i8"), "u8s8": (np.uint8, "u8"), "bf16": (np.uint16, "bf16")}
+BYTES = {
+    "s8s8": (np.int8, "i8"), "u8s8": (np.uint8, "u8"), "bf16": (np.uint16, "bf16"), "f16": (np.float16, "f16"),
+    "x4": (np.float16, "f16"), "x3": (np.float32, "f32"), "x6": (np.float32, "f32"),
+}  # fmt: skip
+EXACT = ("s8s8", "u8s8")
 pytestmark = pytest.mark.cpu
 
 
@@ -39,30 +44,47 @@ def fma(x, y, z):
     return normal((x.astype(np.longdouble) * y + z).astype(np.float32))
 
 
+def cut(x, count):
+    """x as so many bf16, each the nearest to what the others leave, halves away from zero."""
+    found, rest = [], np.asarray(x, np.float32)
+    for _ in range(count):
+        found.append(((rest.view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32))
+        rest = rest - found[-1]
+    return found
+
+
 def definition(kind, a, b, c):
-    """TDPBF16PS and TDPBSSD of Intel's manual, a step of 32 or 64 of k after another."""
-    if kind != "bf16":
+    """TDPBF16PS, TDPFP16PS and TDPBSSD of Intel's manual, a step of 32 or 64 of k after another."""
+    if kind in EXACT:
         return (c + a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
-    a, b = (normal((x.astype(np.uint32) << 16).view(np.float32)) for x in (a, b))
-    for k in range(0, a.shape[1], 32):
-        even, odd = np.zeros_like(c), np.zeros_like(c)
-        for g in range(k, min(k + 32, a.shape[1]), 2):
-            even = fma(a[:, g : g + 1], b[g], even)
-            if g + 1 < a.shape[1]:
-                odd = fma(a[:, g + 1 : g + 2], b[g + 1], odd)
-        c = normal(normal(c) + normal(even + odd))
-    return c
+    if kind == "bf16":
+        a, b = ((x.astype(np.uint32) << 16).view(np.float32) for x in (a, b))
+    a, b = ([normal(p) for p in (cut(x, piece_count(kind)) if piece_count(kind) > 1 else [x])] for x in (a, b))
+    # of numbers in pieces the sums begin anew
+    total = np.zeros_like(c) if len(a) > 1 else c
+    for k in range(0, a[0].shape[1], 32):
+        for i, j in pieces(kind):
+            even, odd = np.zeros_like(c), np.zeros_like(c)
+            for g in range(k, min(k + 32, a[i].shape[1]), 2):
+                even = fma(a[i][:, g : g + 1], b[j][g], even)
+                if g + 1 < a[i].shape[1]:
+                    odd = fma(a[i][:, g + 1 : g + 2], b[j][g + 1], odd)
+            total = normal(normal(total) + normal(even + odd))
+    return c + total if len(a) > 1 else total
 
 
 def product(kind, feature, a, b, c, first):
     """One panel of rows times one of columns, packed by the kernels."""
-    dtype, steps = BYTES[kind][1], -(-a.shape[1] // (32 if kind == "bf16" else 64))
-    panels = [np.full(steps * BLOCK + 64, -1, np.int32) for _ in "ab"]
+    dtype, steps, count = BYTES[kind][1], -(-a.shape[1] // (64 if kind in EXACT else 32)), piece_count(kind)
+    panels = [np.full(steps * BLOCK * count + 64, -1, np.int32) for _ in "ab"]
     (m, k), n = a.shape, b.shape[1]
     sizes = {"k": k, "width_step": a.strides[0] // a.itemsize, "k_step": a.strides[1] // a.itemsize}
-    call(make_pack_rows(dtype, W), PACK, (panels[0], a), width=m, **sizes)
-    other = dtype if kind == "bf16" else "i8"
-    pack = make_pack_groups(other, EDGE, W, 2 if kind == "bf16" else 4, 0, kind != "bf16", "portable", 16)
+    if count > 1:
+        pack_a, pack = (make_pack_pieces(dtype, side, count, W) for side in "ab")
+    else:
+        pack_a, whole = make_pack_rows(dtype, W), kind in EXACT
+        pack = make_pack_groups("i8" if whole else dtype, EDGE, W, 4 if whole else 2, 0, whole, "portable", 16)
+    call(pack_a, PACK, (panels[0], a), width=m, **sizes)
     call(
         pack,
         PACK,
@@ -86,6 +108,12 @@ def operands(kind, m, n, k, rng):
         a, b = rng.standard_normal((m, k)) * scale, rng.standard_normal((k, n)) * scale.T
         a[0], b[:, 0] = a[0] * 1e-38, 1e-3
         return [(x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
+    if kind not in EXACT:
+        # some of them subnormal float16, whose pieces and products are normal
+        a, b = (
+            rng.standard_normal(shape) * np.exp2(rng.choice([-20.0, 0.0, 5.0], shape)) for shape in ((m, k), (k, n))
+        )
+        return [x.astype(BYTES[kind][0]) for x in (a, b)]
     return [
         rng.integers(info.min, info.max, shape, endpoint=True).astype(info.dtype)
         for info, shape in ((np.iinfo(BYTES[kind][0]), (m, k)), (np.iinfo(np.int8), (k, n)))
@@ -102,7 +130,7 @@ def features(kind):
 def test_bits(kind, m, n, k, rng):
     """Every form of a product, added to sums and not, from rows, columns and anything else."""
     a, b = operands(kind, m, n, k, rng)
-    acc = np.float32 if kind == "bf16" else np.int32
+    acc = np.int32 if kind in EXACT else np.float32
     start = rng.integers(-100, 100, (m, n)).astype(acc)
     for first in (True, False):
         expected = definition(kind, a, b, np.zeros_like(start) if first else start)
@@ -116,16 +144,29 @@ def test_bits(kind, m, n, k, rng):
                     assert (c[:, n:] == 7).all(), "it wrote behind a row"
 
 
-@pytest.mark.parametrize(("kind", "opcode"), [("bf16", "tdpbf16ps"), ("s8s8", "tdpbssd"), ("u8s8", "tdpbusd")])
+@pytest.mark.parametrize(
+    ("kind", "opcode"), [("bf16", "tdpbf16ps"), ("s8s8", "tdpbssd"), ("u8s8", "tdpbusd"), ("f16", "tdpfp16ps")]
+)
 def test_assembly(kind, opcode):
     """A step is four loads of tiles and four products, in this order, and no vector of the loop is on the stack."""
-    text = kernel_assembly("sapphirerapids", make_multiply_tiles, kind, "amx", 16)
+    text = kernel_assembly("graniterapids" if kind == "f16" else "sapphirerapids", make_multiply_tiles, kind, "amx", 16)
     body = [line.split()[0] for line in text.splitlines() if "%tmm" in line]
     step = ["tileloaddt1", "tileloadd", opcode, "tileloadd", opcode, "tileloaddt1", opcode, opcode]
     found = [at for at in range(len(body)) if body[at : at + len(step)] == step]
     assert len(found) >= 2
     assert text.count("ldtilecfg") == 1
     assert text.count("tilerelease") >= 1
+    assert "call" not in text.partition("ldtilecfg")[2].partition("tilerelease")[0]
+
+
+@pytest.mark.parametrize(("kind", "loads"), [("x3", 8), ("x4", 10), ("x6", 14)])
+def test_assembly_of_pieces(kind, loads):
+    """A tile stays where the next product needs it again; infinities are looked for without a call."""
+    text = kernel_assembly("sapphirerapids", make_multiply_tiles, kind, "amx", 16)
+    body = [line.split()[0] for line in text.splitlines() if "%tmm" in line]
+    products = 4 * len(pieces(kind))
+    runs = [body[at : at + products + loads] for at in range(len(body))]
+    assert any(r.count("tdpbf16ps") == products and r[0] == "tileloaddt1" and "tilestored" not in r for r in runs)
     assert "call" not in text.partition("ldtilecfg")[2].partition("tilerelease")[0]
 
 
@@ -169,10 +210,11 @@ def test_it_runs_where_it_is_asked_for(rng):
             numbaprims.gemm(a.astype(np.float32), b.astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", ["u8", "i8", "bf16"])
-def test_plans(dtype, rng):
+@pytest.mark.parametrize(("dtype", "solver"), [("u8", "amx"), ("i8", "amx"), ("bf16", "amx"), ("f16", "amx_x4")])
+def test_plans(dtype, solver, rng):
     """One copy of B for every number of rows, in the panels of tiles: the bits of calls."""
-    if dtype == "bf16":
+    kind = {"u8": "u8s8", "i8": "s8s8", "f16": "x4"}.get(dtype, dtype)
+    if dtype in ("bf16", "f16"):
         a, b = (in_library(from_float64(rng.standard_normal(s), dtype), dtype) for s in ((70, 700), (700, 90)))
     else:
         a, b = (
@@ -180,8 +222,93 @@ def test_plans(dtype, rng):
             rng.integers(-128, 127, (3000, 90)),
         )
         b = b.astype(np.int8)
-    with forced("gemm", "amx"), mock.patch("numbaprims.cpu.gemm.amx.by_tiles_here", lambda problem: True):
+    with forced("gemm", solver), mock.patch("numbaprims.cpu.gemm.amx.plan_kind", lambda problem: kind):
         plan = numbaprims.gemm.plan(b)
         for rows in (1, 33, 70):
             want = numbaprims.gemm(a[:rows], b)
             assert plan(a[:rows]).tobytes() == want.tobytes() and want.any()
+
+
+@pytest.mark.parametrize(
+    ("solver", "dtype", "bound"),
+    [("amx_x4", np.float16, 0.0), ("amx_x3", np.float32, 2.0**-15), ("amx_x6", np.float32, 2.0**-23.9)],
+)
+def test_pieces_of_floats(solver, dtype, bound, rng):
+    """The bound of the terms, and of the sums of float32; infinities, NaN and the largest numbers as they are."""
+    m, n, k = 70, 45, 300
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
+
+    def run(a, b):
+        with numbaprims.config(algorithm=f"gemm:{solver}", accuracy="fast" if dtype == np.float32 else "standard"):
+            return numbaprims.gemm(a, b, out_dtype=np.float32)
+
+    def off(got, a, b):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        return np.abs(got - a @ b), np.abs(a) @ np.abs(b)
+
+    # chains of 16 products and as many more blocks of 32, each sum rounded once
+    rounded = (16 + len(pieces(solver[-2:])) * -(-k // 32)) * 2.0**-24
+    error, size = off(run(a, b), a, b)
+    assert (error <= (bound + rounded) * size).all()
+    assert bound == 0 or dtype != np.float32 or (error > 2.0**-30 * size).any()
+
+    a[3, 5], a[3, 7], a[40, 0], b[299, 44], b[0, 3] = np.inf, -np.inf, np.nan, np.inf, 0
+    # a subnormal float32 is zero to the instruction, a subnormal float16 is not
+    a[50, 1], b[1, 30] = np.inf, 2.0**-24 if dtype == np.float16 else 2.0**-126
+    a[60] = 0
+    a[60, 9], b[9] = np.finfo(dtype).max, 0.5
+    with np.errstate(all="ignore"):
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+        got = run(a, b)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        infinite = np.isinf(expected)
+        np.testing.assert_array_equal(got[infinite], expected[infinite])
+        assert infinite.sum() > 60 and np.isnan(expected).sum() > 60
+        np.testing.assert_allclose(got[60, :44], np.float64(np.finfo(dtype).max) / 2, rtol=2.0**-15)
+        finite = np.isfinite(expected)
+        error, size = off(got, a, b)
+    assert (error[finite] <= (bound + rounded) * size[finite]).all()
+
+
+def test_accuracy_lets_float32_be_cut(rng):
+    a = np.ones((40, 40), np.float32)
+    for accuracy, allowed in (("fast", "x3 x6"), ("close", "x6"), ("standard", ""), ("high", "")):
+        with numbaprims.config(accuracy=accuracy):
+            table = numbaprims.explain("gemm", a, a)
+            for name in ("x3", "x6"):
+                assert ("accuracy" not in table[f"amx_{name}"].refusal) == (name in allowed), (accuracy, name)
+    with forced("gemm", "amx_x3"), pytest.raises(ValueError, match="accuracy='fast'"):
+        numbaprims.gemm(a, a)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "accuracy", "dtype", "chosen"),
+    [
+        ("sapphirerapids", "fast", "f32", "amx_x3"),
+        ("sapphirerapids", "close", "f32", "amx_x6"),
+        ("sapphirerapids", "standard", "f16", "amx_x4"),
+        ("graniterapids", "standard", "f16", "amx"),
+        ("sapphirerapids", "standard", "f32", None),
+        ("icelake-server", "fast", "f32", None),
+    ],
+)
+def test_what_a_cpu_with_tiles_takes(cpu, accuracy, dtype, chosen):
+    """The choice of a large product by the estimates, for CPUs by name."""
+    from numbaprims.cpu.gemm import SOLVERS
+    from numbaprims.ops._gemm_problem import GemmProblem, Strides
+    from numbaprims.ops.epilogue import Activation
+
+    named = target.described("x86_64-unknown-linux-gnu", cpu)
+    n = 2048
+    problem = GemmProblem(
+        n, n, n, 1, dtype, dtype, dtype, "row", "row", "row", False, "none", Activation("identity", (0.0, 0.0, 0.0)),
+        False, (), Strides((n, 1), (n, 1), (n, 1), (0, 0), 0, ((),) * 4),
+    )  # fmt: skip
+    with (
+        mock.patch.object(target, "current", lambda: named),
+        mock.patch.object(target, "tiles_granted", lambda: True),
+        numbaprims.config(accuracy=accuracy),
+    ):
+        able = [solver for solver in SOLVERS if solver.why_not(problem, named) is None]
+        best = min(able, key=lambda solver: solver.estimate(problem, named)).name
+    assert best == chosen if chosen else not best.startswith("amx")

@@ -4,11 +4,14 @@ import ctypes
 
 import numpy as np
 import pytest
+from assembly import emitted, instructions
+from llvmlite import ir
 
 from numbaprims.cpu import target
 from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
+    dot,
     dot_bf16,
     dot_feature,
     dot_s8s8,
@@ -118,6 +121,21 @@ def test_tile(k, rng):
     sums = np.ones((MR, NV * W), np.float32)
     run(make_tile("bf16"), sums, sums, *bits, ints=(k,))
     assert (sums == np.einsum("gid,gjd->ij", halves[0][:k], halves[1][:k])).all()
+
+
+@pytest.mark.skipif(target.current().arch != "x86_64", reason="LLVM's x86 may not be there")
+@pytest.mark.parametrize("cpu", ["arrowlake", "lunarlake", "sierraforest"])
+def test_signed_bytes_need_no_correction_where_the_cpu_takes_them(cpu):
+    """AVX-VNNI-INT8: one instruction; an Alder Lake takes three."""
+    vectors = [ir.VectorType(ir.IntType(32), 8), *[ir.VectorType(ir.IntType(8), 32)] * 2]
+
+    def emit(builder, *values):
+        return dot.dot_s8s8_value(builder, *values, dot_feature("s8s8", 8))
+
+    for name, wanted, count in ((cpu, "vpdpbssd", 1), ("alderlake", "vpdpbusd", 2)):
+        code = instructions(emitted(name, emit, vectors), name)
+        assert sum(wanted in line for line in code) == count, code
+        assert not any("vpmaddwd" in line for line in code)
 
 
 def test_refuses_an_instruction_that_is_not_there():

@@ -1,23 +1,26 @@
-"""Products by AMX's tiles: bf16 and bytes, 32 x 32 sums in four of eight tile registers.
+"""Products by AMX's tiles: bf16, f16 and bytes, 32 x 32 sums in four of eight tile registers.
 
 Bound.  A step of 32 (bf16) or 64 (bytes) of k takes four tiles of 1 KiB, from the first level 2.5 ns each, and four
 products of 16 cycles: 3,165 GFLOP/s of bf16 at 3.1 GHz, 2,550 out of the first-level cache.  Where a CPU has no tiles,
 vectors do the same work with the same roundings, much slower: tests and edges are the same everywhere.
 
 A sum of bf16 adds, for each 32 of k, one chain of fused multiply-adds over the even and one over the odd ones, both
-from zero; subnormal numbers are zeros (Intel, Architecture Instruction Set Extensions, TDPBF16PS).
+from zero; subnormal numbers are zeros (Intel, Architecture Instruction Set Extensions, TDPBF16PS).  TDPFP16PS does the
+same of f16, whose subnormal numbers are normal float32.  Pieces of f16 and float32: `pieces.py`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
+from numbaprims import settings
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import MULTIPLY, PACK
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.multiply import keep_part
+from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, WORDS, by_values, make_pack_pieces, not_finite
 from numbaprims.cpu.gemm.solvers import SIGN_BITS, Blocked, Prepacked
 from numbaprims.cpu.gemm.variants import variants
 from numbaprims.cpu.gemm.vnni import make_pack_groups
@@ -51,13 +54,13 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.loops import keep_rolled
+from numbaprims.cpu.simd.tiles.amx import PRODUCTS, piece_count, pieces
 from numbaprims.cpu.solver import Config
 
-#: Rows and columns of a tile of sums, in 2 x 2 registers; words of 32 bits of a row of A's, and of a step's block.
-EDGE, WORDS, BLOCK = 32, 16, 512
 #: Operations a cycle, and the part of them that whole products reached: 1,162 of 3,165 GFLOP/s at 2048^3, packing and
 #: all (a Granite Rapids).
-OPERATIONS, REACHED = {"bf16": 1024.0, "s8s8": 2048.0, "u8s8": 2048.0}, 0.45
+BYTE_KINDS = ("s8s8", "u8s8")
+OPERATIONS, REACHED = {"bf16": 1024.0, "f16": 1024.0, "s8s8": 2048.0, "u8s8": 2048.0}, 0.45
 #: The same of the portable form, of a vector's multiply-adds.
 PORTABLE = 0.05
 
@@ -68,7 +71,7 @@ def make_pack_rows(dtype: str, W: int) -> RangeKernel:
 
     Rows past the last hold anything: no other row sees them.
     """
-    GROUP = 2 if dtype == "bf16" else 4
+    GROUP = 2 if dtype in ("bf16", "f16") else 4
     bits = 32 // GROUP
 
     @range_kernel("gemm_pack_tiles", PACK.types(panels="i32", source=dtype), spec=(dtype, W))
@@ -121,26 +124,37 @@ def _normal(x, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _even(words, W):  # type: ignore[no-untyped-def]
-    return _normal(bitcast(words << 16, "f32"), W)
+def _of_f16(bits, W):  # type: ignore[no-untyped-def]
+    """The f16 in the lower half of each word, exactly."""
+    moved = (bits & splat(scalar(0x7FFF, "i32"), W)) << 13
+    # the exponents differ by 112; a subnormal float32 becomes a normal one
+    finite = bitcast(bitcast(moved, "f32") * splat(scalar(2.0**112, "f32"), W), "i32")
+    special = splat(scalar(0x7F800000, "i32"), W)
+    found = select(moved >= splat(scalar(0x0F800000, "i32"), W), moved | special, finite)
+    return bitcast(found | ((bits & splat(scalar(0x8000, "i32"), W)) << 16), "f32")
 
 
 @helper
-def _odd(words, W):  # type: ignore[no-untyped-def]
-    return _normal(bitcast(words & splat(scalar(-65536, "i32"), W), "f32"), W)
+def _even(words, half, W):  # type: ignore[no-untyped-def]
+    return _of_f16(words, W) if half else _normal(bitcast(words << 16, "f32"), W)
 
 
 @helper
-def _bf16_block(c, a, b, W):  # type: ignore[no-untyped-def]
-    """c + 16 words of a row times as many groups of W columns: as tdpbf16ps rounds."""
+def _odd(words, half, W):  # type: ignore[no-untyped-def]
+    return _of_f16(words >> 16, W) if half else _normal(bitcast(words & splat(scalar(-65536, "i32"), W), "f32"), W)
+
+
+@helper
+def _block(c, a, b, half, W):  # type: ignore[no-untyped-def]
+    """c + 16 words of a row times as many groups of W columns: as tdpbf16ps and tdpfp16ps round."""
     even = zeros("f32", W)
     odd = zeros("f32", W)
     for g in range(WORDS):
         keep_rolled()
         x = splat(load_scalar(a, g), W)
         y = load_words(b, g * EDGE, W)
-        even = _normal(fma(_even(x, W), _even(y, W), even), W)
-        odd = _normal(fma(_odd(x, W), _odd(y, W), odd), W)
+        even = _normal(fma(_even(x, half, W), _even(y, half, W), even), W)
+        odd = _normal(fma(_odd(x, half, W), _odd(y, half, W), odd), W)
     return _normal(_normal(c, W) + _normal(even + odd, W), W)
 
 
@@ -159,14 +173,24 @@ def by_tiles(total, step, a, b, steps, first, rows, columns, turn, kind):  # typ
 
 
 @helper
-def by_vectors_bf16(total, step, a, b, steps, first, rows, columns, W):  # type: ignore[no-untyped-def]
-    """The same in portable form."""
+def by_vectors_floats(total, step, a, b, steps, first, rows, columns, form, W):  # type: ignore[no-untyped-def]
+    """The same in portable form; `form`: as `portable_form` says."""
+    half, size, count, pairs = form
     for r in range(rows):
         for v in range(0, columns, W):
             c = zeros("f32", W) if first else load(total, r * step + v, W)
-            for t in range(steps):
-                c = _bf16_block(c, advance(a, t * BLOCK + r * WORDS), advance(b, t * BLOCK + v), W)
+            for t in range(0, steps * size, size):
+                for i in range(count):
+                    pair = pairs >> (4 * i)
+                    left = advance(a, (t + (pair & 3)) * BLOCK + r * WORDS)
+                    c = _block(c, left, advance(b, (t + (pair >> 2 & 3)) * BLOCK + v), half, W)
             store(total, r * step + v, c)
+
+
+def portable_form(kind: str) -> tuple[int, int, int, int]:
+    """Whether numbers are f16, the pieces of one, the products of a step, and their pieces in digits of four bits."""
+    digits = sum((a + 4 * b) << (4 * i) for i, (a, b) in enumerate(pieces(kind)))
+    return int(kind == "f16"), piece_count(kind), len(pieces(kind)), digits
 
 
 @helper
@@ -201,13 +225,19 @@ def add_sums(total, step, sums, shift, rows, W):  # type: ignore[no-untyped-def]
 
 @functools.cache
 def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
-    """Multiply panels of 32 rows and 32 columns: the counterpart of `make_multiply`."""
-    acc = "f32" if kind == "bf16" else "i32"
+    """Multiply panels of 32 rows and 32 columns: the counterpart of `make_multiply`.
+
+    Of numbers in pieces the sums of a block of k are made apart: where they hold infinity or NaN, which have no
+    pieces, they are made again from the numbers themselves.
+    """
+    # what is false is not compiled
+    tiles, floats = feature == "amx", kind not in BYTE_KINDS
+    acc = "f32" if floats else "i32"
     NV = EDGE // W
     dot, flip = dot_feature("u8s8", W), SIGN_BITS if kind == "s8s8" else 0
-    # what is false is not compiled
-    tiles, floats = feature == "amx", kind == "bf16"
     per = (2 if floats else 4) * WORDS
+    size, form = piece_count(kind), portable_form(kind)
+    split = size > 1
     spec = (kind, feature, W, dot)
 
     @range_kernel("gemm_multiply_tiles", MULTIPLY.types(a="i32", b="i32", total=acc), spec=spec, contract=False)
@@ -217,30 +247,34 @@ def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
         if tiles:
             amx_open()
         for q in range(lo, hi):
-            b = advance(args.b, q * (steps * BLOCK + (0 if floats else EDGE)))
+            b = advance(args.b, q * (steps * size * BLOCK + (0 if floats else EDGE)))
             columns = min(EDGE, args.columns - q * EDGE)
             for i in range(0, args.rows, EDGE):
-                a = advance(args.a, i // EDGE * steps * BLOCK)
+                a = advance(args.a, i // EDGE * steps * size * BLOCK)
                 rows = min(EDGE, args.rows - i)
                 place = advance(args.total, i * args.total_step + q * EDGE)
-                whole = rows == EDGE and columns == EDGE
+                whole = rows == EDGE and columns == EDGE and not split
+                first = 1 if split else args.first
                 total = place if whole else room
                 step = args.total_step if whole else EDGE
-                if not whole and not args.first:
+                if not whole and not first:
                     for r in range(rows):
                         for v in range(0, columns, W):
                             left = min(columns - v, W)
                             store(room, r * EDGE + v, load_first(place, r * args.total_step + v, left, W))
                 if tiles:
-                    by_tiles(total, step, a, b, steps, args.first, rows, columns, i // EDGE, kind)
+                    by_tiles(total, step, a, b, steps, first, rows, columns, i // EDGE, kind)
                 elif floats:
-                    by_vectors_bf16(total, step, a, b, steps, args.first, rows, columns, W)
+                    by_vectors_floats(total, step, a, b, steps, first, rows, columns, form, W)
                 else:
-                    by_vectors_bytes(total, step, a, b, steps, args.first, rows, columns, W, flip, dot)
+                    by_vectors_bytes(total, step, a, b, steps, first, rows, columns, W, flip, dot)
                 if not floats and args.shift != 0:
                     add_sums(total, step, cast_pointer(advance(b, steps * BLOCK), acc), args.shift, rows, W)
+                if split:
+                    if not_finite(room, rows, columns, W):
+                        by_values(room, a, b, steps, rows, columns, size, W)
                 if not whole:
-                    keep_part(room, place, args.total_step, rows, columns, 1, EDGE, W)
+                    keep_part(room, place, args.total_step, rows, columns, args.first if split else 1, EDGE, W)
         if tiles:
             amx_close()
 
@@ -249,8 +283,8 @@ def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
 
 def kind_of(problem: Any) -> str | None:
     """What tiles multiply of a problem, or None."""
-    if problem.a_dtype == problem.b_dtype == "bf16":
-        return "bf16"
+    if problem.a_dtype == problem.b_dtype and problem.a_dtype in ("bf16", "f16"):
+        return str(problem.a_dtype)
     return {"i8": "s8s8", "u8": "u8s8"}.get(problem.a_dtype) if problem.accumulate == "i32" else None
 
 
@@ -265,36 +299,39 @@ def no_tiles(kind: str | None) -> str | None:
     """Why tiles are not used that nobody asks for by name."""
     if kind is None or amx_feature(kind) == "amx":
         return None
-    return "this CPU has no tiles (AMX), or the system does not grant them: by vectors, asked for by name, it is slow"
+    return (
+        f"this CPU has no tiles (AMX) with {PRODUCTS[kind][0]}, or the system does not grant them: by vectors, asked "
+        "for by name, it is slow"
+    )
 
 
-def by_tiles_here(problem: Any) -> bool:
-    """Whether plans pack for tiles: what does not change while a process runs."""
-    kind = kind_of(problem)
-    return kind is not None and amx_feature(kind) == "amx"
+def plan_kind(problem: Any) -> str | None:
+    """What plans pack for, or None: it does not change while a process runs."""
+    kinds = ("f16", "x4") if problem.a_dtype == "f16" else (kind_of(problem),)
+    return next((kind for kind in kinds if kind and amx_feature(kind) == "amx"), None)
 
 
-def _panels(problem: Any) -> tuple[int, int, int]:
+def _panels(kind: str) -> tuple[int, int, int]:
     """As `Panels.panels`."""
-    size, extra = (2, 0) if kind_of(problem) == "bf16" else (1, 4)
-    return size, 4 * WORDS // size, extra
+    return (1, 4 * WORDS, 4) if kind in BYTE_KINDS else (2 * piece_count(kind), 2 * WORDS, 0)
 
 
-def _kernels(problem: Any, W: int) -> dict[str, int]:
+def _kernels(problem: Any, kind: str, W: int) -> dict[str, int]:
     """As `Panels.kernels`."""
-    kind = str(kind_of(problem))
-    group = 2 if kind == "bf16" else 4
-    pack_b = make_pack_groups(problem.b_dtype, EDGE, W, group, 0, kind != "bf16", dot_feature("u8s8", W), WORDS)
-    return {
-        "pack_a": make_pack_rows(problem.a_dtype, W).address,
-        "pack_b": pack_b.address,
-        "multiply": make_multiply_tiles(kind, amx_feature(kind), W).address,
-    }
+    count, whole = piece_count(kind), kind in BYTE_KINDS
+    if count > 1:
+        pack_a, pack_b = (make_pack_pieces(problem.a_dtype, side, count, W) for side in "ab")
+    else:
+        pack_a, feature = make_pack_rows(problem.a_dtype, W), dot_feature("u8s8", W)
+        pack_b = make_pack_groups(problem.b_dtype, EDGE, W, 4 if whole else 2, 0, whole, feature, WORDS)
+    multiply = make_multiply_tiles(kind, amx_feature(kind), W)
+    return {"pack_a": pack_a.address, "pack_b": pack_b.address, "multiply": multiply.address}
 
 
-def _config(target: Any, nc: int) -> Config:
+def _config(target: Any, kind: str, nc: int) -> Config:
     # kc counts steps: a panel of B is then 32 KiB
-    return {"mr": EDGE, "nv": EDGE // lanes("f32", target.vector_bytes), "kc": 16, "mc": 256, "nc": nc}
+    kc = 16 // piece_count(kind)
+    return {"mr": EDGE, "nv": EDGE // lanes("f32", target.vector_bytes), "kc": kc, "mc": 256, "nc": nc}
 
 
 class Amx(Blocked):
@@ -302,56 +339,105 @@ class Amx(Blocked):
 
     name = "amx"
 
+    def kind(self, problem: Any) -> str | None:
+        """What it multiplies of a problem, or None."""
+        return kind_of(problem)
+
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
-        return refusal(kind_of(problem), target) or super().why_not(problem, target)
+        return refusal(self.kind(problem), target) or super().why_not(problem, target)
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        return self.why_not_asked(problem, target) or no_tiles(kind_of(problem))
+        return self.why_not_asked(problem, target) or no_tiles(self.kind(problem))
 
     def panels(self, problem: Any, target: Any) -> tuple[int, int, int]:
-        return _panels(problem)
+        return _panels(str(self.kind(problem)))
 
     def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
-        return _kernels(problem, W)
+        return _kernels(problem, str(self.kind(problem)), W)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        yield from variants(
-            problem, _config(target, 1024), {"kc": (8, 16, 32), "mc": (128, 256), "nc": (512, 1024, 2048)}
-        )
+        default = _config(target, str(self.kind(problem)), 1024)
+        kc = int(default["kc"])
+        yield from variants(problem, default, {"kc": (kc // 2, kc, 2 * kc), "mc": (128, 256), "nc": (512, 1024, 2048)})
 
     def estimate(self, problem: Any, target: Any) -> float:
-        kind = str(kind_of(problem))
+        kind = str(self.kind(problem))
         rates = target.rates
         if amx_feature(kind) == "amx":
-            peak = REACHED * OPERATIONS[kind] * rates.clock
+            peak = REACHED * OPERATIONS.get(kind, OPERATIONS["bf16"]) * rates.clock
         else:
             peak = PORTABLE * rates.flops(target.vector_bytes // 4)
         config = next(iter(self.configs(problem, target)))
-        per = _panels(problem)[1]
+        per, count = _panels(kind)[1], piece_count(kind)
         steps = problem.batch * ceil_div(problem.k, int(config["kc"]) * per) * ceil_div(problem.n, int(config["nc"]))
         sizes = round_up(problem.m, WORDS), round_up(problem.n, WORDS), round_up(problem.k, per)
-        padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2]
+        padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2] * len(pieces(kind))
         return float(
             cost.launch_time(target, "blocked")
             + 2 * steps * rates.phase
             + padded / peak
-            + cost.pack_time(target, problem.b_order, problem.batch * problem.k * problem.n, "row")
-            + cost.pack_time(target, problem.a_order, problem.batch * problem.k * problem.m, "row")
+            + cost.pack_time(target, problem.b_order, count * problem.batch * problem.k * problem.n, "row")
+            + cost.pack_time(target, problem.a_order, count * problem.batch * problem.k * problem.m, "row")
             + cost.far_time(problem, target, "packed")
         )
+
+
+class AmxX4(Amx):
+    """float16 as two pieces of bf16, and all four products: exact, as float32 holds them."""
+
+    name = "amx_x4"
+
+    def kind(self, problem: Any) -> str | None:
+        return "x4" if problem.a_dtype == problem.b_dtype == "f16" else None
+
+    def why_not_asked(self, problem: Any, target: Any) -> str | None:
+        if self.kind(problem) is None:
+            return "it multiplies float16"
+        return super().why_not_asked(problem, target)
+
+
+class AmxX6(Amx):
+    """float32 as three pieces of bf16, and the six products that reach its last bit."""
+
+    name = "amx_x6"
+    amplification = 4
+    allowed: ClassVar[tuple[str, ...]] = ("fast", "close")
+    """The settings of accuracy under which it may run."""
+
+    def kind(self, problem: Any) -> str | None:
+        return self.name[-2:] if problem.a_dtype == problem.b_dtype == "f32" else None
+
+    def why_not_asked(self, problem: Any, target: Any) -> str | None:
+        if self.kind(problem) is None:
+            return "it multiplies float32"
+        if settings.current().accuracy not in self.allowed:
+            return f"it cuts float32 into pieces of bf16; config(accuracy={self.allowed[-1]!r}) allows that"
+        return super().why_not_asked(problem, target)
+
+
+class AmxX3(AmxX6):
+    """float32 as two pieces, and three products: 15 bits of each term at least."""
+
+    name = "amx_x3"
+    # a term is off by 2^-15 of itself: 2^8 eps
+    amplification = 256
+    allowed = ("fast",)
 
 
 class Planned(Prepacked):
     """`Prepacked` for plans: by tiles where the CPU has them."""
 
     def panels(self, problem: Any, target: Any) -> tuple[int, int, int]:
-        return _panels(problem) if by_tiles_here(problem) else super().panels(problem, target)
+        kind = plan_kind(problem)
+        return _panels(kind) if kind else super().panels(problem, target)
 
     def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
-        return _kernels(problem, W) if by_tiles_here(problem) else super().kernels(problem, target, MR, NV, W)
+        kind = plan_kind(problem)
+        return _kernels(problem, kind, W) if kind else super().kernels(problem, target, MR, NV, W)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        if not by_tiles_here(problem):
+        kind = plan_kind(problem)
+        if not kind:
             return super().configs(problem, target)
         # as there, the panels do not depend on m
-        return (_config(target, max(EDGE, min(512, round_up(ceil_div(problem.n, 4), EDGE)))),)
+        return (_config(target, kind, max(EDGE, min(512, round_up(ceil_div(problem.n, 4), EDGE)))),)

@@ -35,7 +35,7 @@ class _BFloatType(ir.Type):
 
 
 def dot_feature(kind: str, lanes: int) -> str:
-    """How groups are multiplied here: "vnni", "bf16", "sdot", "usdot" or "portable".
+    """How groups are multiplied here: "vnni", "vnni_int8", "bf16", "sdot", "usdot" or "portable".
 
     kind is "u8s8", "s8s8" or "bf16"; lanes counts the 32-bit sums of one vector.
     """
@@ -45,6 +45,8 @@ def dot_feature(kind: str, lanes: int) -> str:
     full = "avx512f" in features and (bits == 512 or "avx512vl" in features)
     if kind == "bf16":
         return "bf16" if full and "avx512bf16" in features else "portable"
+    if kind == "s8s8" and bits < 512 and "avxvnniint8" in features:
+        return "vnni_int8"
     if (full and "avx512vnni" in features) or (bits < 512 and "avxvnni" in features):
         return "vnni"
     if bits == 128 and kind == "s8s8" and "dotprod" in features:
@@ -121,6 +123,11 @@ def dot_s8s8_value(builder: Any, acc: Any, a: Any, b: Any, feature: str) -> Any:
         flip = _constant(I8, a.type.count, -128)
         shifted = _vpdpbusd(builder, acc, builder.xor(a, flip), b)
         return builder.sub(shifted, _vpdpbusd(builder, ir.Constant(acc.type, None), flip, b))
+    if feature == "vnni_int8":
+        function = declare(
+            builder, f"llvm.x86.avx2.vpdpbssd.{32 * acc.type.count}", acc.type, [acc.type, a.type, b.type]
+        )
+        return builder.call(function, [acc, a, b])
     if feature == "sdot":
         return _neon_dot(builder, "sdot", acc, a, b)
     return _portable_bytes(builder, acc, a, b, True)

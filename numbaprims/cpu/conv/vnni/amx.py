@@ -22,8 +22,8 @@ from numbaprims.cpu.gemm.amx import (
     WORDS,
     add_sums,
     by_tiles,
-    by_vectors_bf16,
     by_vectors_bytes,
+    by_vectors_floats,
     no_tiles,
     refusal,
 )
@@ -98,7 +98,7 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
             if tiles:
                 by_tiles(total, EDGE, a, args.b, steps, 1, rows, EDGE, i // EDGE, kind)
             elif floats:
-                by_vectors_bf16(total, EDGE, a, args.b, steps, 1, rows, EDGE, W)
+                by_vectors_floats(total, EDGE, a, args.b, steps, 1, rows, EDGE, (0, 1, 1, 0), W)
             else:
                 by_vectors_bytes(total, EDGE, a, args.b, steps, 1, rows, EDGE, W, flip, dot)
         if tiles:

@@ -26,12 +26,30 @@ ROWS, BYTES = 16, 64
 AHEAD = 4
 #: What is multiplied -> the instruction, and the feature that a CPU needs beside amx-tile.
 PRODUCTS = {
-    "bf16": ("tdpbf16ps", "amx-bf16"), "s8s8": ("tdpbssd", "amx-int8"), "u8s8": ("tdpbusd", "amx-int8"),
+    "bf16": ("tdpbf16ps", "amx-bf16"), "f16": ("tdpfp16ps", "amx-fp16"),
+    "s8s8": ("tdpbssd", "amx-int8"), "u8s8": ("tdpbusd", "amx-int8"),
+    "x3": ("tdpbf16ps", "amx-bf16"), "x4": ("tdpbf16ps", "amx-bf16"), "x6": ("tdpbf16ps", "amx-bf16"),
 }  # fmt: skip
+#: Of numbers in pieces of bf16: which ones of A and B a step multiplies; each takes one operand of the product before.
+PIECES = {
+    "x3": ((1, 0), (0, 0), (0, 1)),
+    "x4": ((1, 1), (1, 0), (0, 0), (0, 1)),
+    "x6": ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)),
+}
+
+
+def pieces(kind: str) -> tuple[tuple[int, int], ...]:
+    """The pieces of A and B that are multiplied; of whole numbers one."""
+    return PIECES.get(kind, ((0, 0),))
+
+
+def piece_count(kind: str) -> int:
+    """Into how many pieces a number is cut."""
+    return 1 + max(a for a, _ in pieces(kind))
 
 
 def amx_feature(kind: str) -> str:
-    """ "amx" where tiles of "bf16", "s8s8" or "u8s8" can be multiplied here and the system grants it, or "portable"."""
+    """ "amx" where tiles of such a kind can be multiplied here and the system grants it, or "portable"."""
     needed = {"amx-tile", PRODUCTS[kind][1]}
     return "amx" if needed <= target.current().features and target.tiles_granted() else "portable"
 
@@ -74,14 +92,16 @@ def amx_close(typingctx):  # type: ignore[no-untyped-def]
 def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind):  # type: ignore[no-untyped-def]
     """total (+)= A B: 16 R x 16 C sums, rows `step` elements apart; `first`: they are written, not added to.
 
-    A is `steps` blocks of 32 rows of 64 bytes, B `steps` blocks of 16 groups of 32 columns of 32 bits; R and C are 1
-    or 2.  `turn`: which part of the next panel of B, the one behind this, is prefetched.  A step loads R + C tiles of
-    1 KiB for R C products of 16 cycles each; those of A, which stream, pass the first-level cache by.
+    A is `steps` blocks of 32 rows of 64 bytes, B `steps` blocks of 16 groups of 32 columns of 32 bits, of numbers in
+    pieces a block for each; R and C are 1 or 2.  `turn`: which part of the next panel of B, the one behind this, is
+    prefetched.  A step loads R + C tiles of 1 KiB for R C products of 16 cycles each; those of A, which stream, pass
+    the first-level cache by.
     """
     rows, columns = int_literal(R), int_literal(C)
     if rows is None or columns is None or not isinstance(kind, types.StringLiteral):
         return None
-    product = PRODUCTS[kind.literal_value][0]
+    product, pairs = PRODUCTS[kind.literal_value][0], pieces(kind.literal_value)
+    count = piece_count(kind.literal_value)
     if not all(isinstance(p, Pointer) for p in (total, a, b)):
         return None
 
@@ -106,18 +126,25 @@ def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind): 
 
         def one(state: list[Any]) -> list[Any]:
             a_at, b_at, ahead = state
-            for i in range(rows):
-                _emit(builder, "tileloaddt164", _tile(4 + i), at(a_at, number(ROWS * BYTES * i)), number(BYTES))
-                for j in range(columns):
-                    if i == 0:
-                        _emit(builder, "tileloadd64", _tile(6 + j), at(b_at, number(BYTES * j)), number(2 * BYTES))
-                    _emit(builder, product, _tile(2 * i + j), _tile(4 + i), _tile(6 + j))
-            for line in range(AHEAD):
+            held = (-1, -1)
+            for pair in pairs:
+                left, right = (2 * ROWS * BYTES * piece for piece in pair)
+                for i in range(rows):
+                    if held[0] != pair[0]:
+                        place = at(a_at, number(left + ROWS * BYTES * i))
+                        _emit(builder, "tileloaddt164", _tile(4 + i), place, number(BYTES))
+                    for j in range(columns):
+                        if i == 0 and held[1] != pair[1]:
+                            place = at(b_at, number(right + BYTES * j))
+                            _emit(builder, "tileloadd64", _tile(6 + j), place, number(2 * BYTES))
+                        _emit(builder, product, _tile(2 * i + j), _tile(4 + i), _tile(6 + j))
+                held = pair
+            for line in range(AHEAD * count):
                 prefetch_value(builder, ahead, number(BYTES * line), 2, False)
-            block = number(2 * ROWS * BYTES)
-            return [at(a_at, block), at(b_at, block), at(ahead, number(AHEAD * BYTES))]
+            block = number(2 * ROWS * BYTES * count)
+            return [at(a_at, block), at(b_at, block), at(ahead, number(AHEAD * count * BYTES))]
 
-        parts = builder.add(builder.mul(args[6], number(AHEAD * BYTES)), number(2 * ROWS * BYTES))
+        parts = builder.add(builder.mul(args[6], number(AHEAD * count * BYTES)), number(2 * ROWS * BYTES * count))
         after = at(b_start, builder.mul(args[4], parts))
         repeat(builder, args[4], [a_start, b_start, after], one, "tiles")
         for place in places:
