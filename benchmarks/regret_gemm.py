@@ -1,13 +1,13 @@
 """Time every gemm solver on many shapes, and keep the times with which tests judge the choice.
 
-    python benchmarks/regret_gemm.py tests/data/gemm_timings.json
+    python benchmarks/regret_gemm.py tests/data/gemm_timings.json [--threads 2]
 
-One thread, the smallest of several blocks of interleaved calls, and of several runs on one CPU: a second run merges.
+The smallest of several blocks of interleaved calls, and of several runs on one CPU: a second run merges.
 """
 
+import argparse
 import json
 import pathlib
-import sys
 
 import numpy as np
 
@@ -28,10 +28,14 @@ SHAPES = [
 ]  # fmt: skip
 
 
-def main(path: str) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("path", type=pathlib.Path)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
     rng = np.random.default_rng(0)
     rows = []
-    with numbaprims.config(threads=1):
+    with numbaprims.config(threads=arguments.threads):
         for m, n, k in SHAPES:
             for trans_b in (False, True):
                 a = rng.standard_normal((m, k), dtype=np.float32)
@@ -51,7 +55,8 @@ def main(path: str) -> None:
                 chosen = min(seconds, key=lambda name: _estimate(name, problem, target))
                 print(m, n, k, trans_b, seconds, chosen, f"{seconds[chosen] / min(seconds.values()):.2f}", flush=True)
     facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l1d", "l2", "l3")}
-    merge(pathlib.Path(path), facts, rows)
+    facts["threads"] = arguments.threads
+    merge(arguments.path, facts, rows)
 
 
 def merge(path: pathlib.Path, facts: dict, rows: list) -> None:
@@ -82,4 +87,4 @@ def _estimate(name: str, problem: object, target: object) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

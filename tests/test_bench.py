@@ -247,6 +247,20 @@ def test_caps_are_removed_and_nothing_else():
     assert set(rivals.caps(environment)) == set(environment) - {"PATH", "NUMBAPRIMS_VERBOSE"}
 
 
+def test_a_lesser_cpu_holds_for_all_libraries(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        rivals.subprocess, "run", lambda words, env, check: seen.update(env) or argparse.Namespace(returncode=0)
+    )
+    assert rivals.run_again("module", {"cpu": "x86-64-v3"}) == 0
+    assert seen.items() >= rivals.RESTRICTIONS["x86-64-v3"].items()
+    assert not rivals.restricted()
+    for name, value in rivals.RESTRICTIONS["x86-64-v3"].items():
+        monkeypatch.setenv(name, value)
+    assert rivals.restricted()
+    assert rivals.load_rival.__wrapped__("onnxruntime") is None
+
+
 def test_every_library_gets_the_same_threads():
     torch = pytest.importorskip("torch")
     from numbaprims.cpu import threads

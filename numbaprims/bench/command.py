@@ -71,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--append", action="store_true", help="keep what those files hold of other cases")
     add("--plot", metavar="FILE", help="draw roofline and speed-ups (.png, .svg, .pdf); needs matplotlib")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where kernels run: cpu, or the first GPU")
+    add(
+        "--cpu",
+        choices=tuple(rivals.RESTRICTIONS),
+        help="hold all libraries to the instructions of a lesser CPU: x86-64-v3 is AVX2",
+    )
     case = parser.add_argument_group("one case (as the lines of NUMBAPRIMS_VERBOSE=1 name it)")
     case.add_argument("--trans-a", "--trans", action="store_true", help="the first operand is stored transposed")
     case.add_argument("--trans-b", action="store_true", help="gemm: the second operand is stored transposed")

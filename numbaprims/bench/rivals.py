@@ -49,6 +49,19 @@ CAPS = (
     "VECLIB_MAXIMUM_THREADS",
 )
 CAP_PREFIXES = ("MKL_",)
+# What holds a run to the instructions of a lesser CPU (`numbaprims bench --cpu`): our kernels by its name, and each
+# rival by a variable of its own. onnxruntime has none and is left out.
+RESTRICTIONS = {
+    "x86-64-v3": {
+        "NUMBA_CPU_NAME": "x86-64-v3",
+        "NUMBA_CPU_FEATURES": "",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    }
+}
 # An idle worker of OpenBLAS spins for 2**26 ticks, 25 ms, which is longer than a block: on two cores whoever came
 # after NumPy then waited 8 ms for a second thread. With 2**18 it sleeps after 0.1 ms; between NumPy's own calls lies
 # less, and its times stay (512 x 512 x 512: 0.61 ms both ways).
@@ -74,23 +87,32 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in capped} | SETTLED
 
 
+def restricted() -> bool:
+    """Whether this process is held to the instructions of a lesser CPU, as `run_again` did it."""
+    return any(words.items() <= os.environ.items() for words in RESTRICTIONS.values())
+
+
 def run_again(module: str, arguments: Mapping[str, Any]) -> int | None:
     """Run ``python -m module JSON`` in a new process without the caps, which libraries read once, when they load.
 
     `arguments` go there with "removed", the names of the caps; None, and nothing is run, where this process is as good.
+    A "cpu" among them is one of RESTRICTIONS.
     """
     capped = caps(os.environ)
-    if not capped and "numpy" not in sys.modules:
+    restriction = RESTRICTIONS.get(arguments.get("cpu") or "", {})
+    if not capped and not restriction and "numpy" not in sys.modules:
         os.environ.update(SETTLED)
         return None
     text = json.dumps({**arguments, "removed": sorted(capped)}, default=str)
     words = [sys.executable, "-m", module, text]
-    return subprocess.run(words, env=clean_environment(os.environ), check=False).returncode
+    return subprocess.run(words, env=clean_environment(os.environ) | restriction, check=False).returncode
 
 
 @cache
 def load_rival(name: str) -> ModuleType | None:
-    """A rival's module, or None when it is not installed."""
+    """A rival's module, or None when it is not installed, or cannot be held to the instructions of this run."""
+    if name == "onnxruntime" and restricted():
+        return None
     return import_module(name) if find_spec(name) else None
 
 
@@ -124,7 +146,8 @@ def kernels() -> dict[str, str]:
             found["torch"] += f", MKL {mkl[1]}" + " (AVX2 code path on AMD)" * _is_amd()
         if torch.backends.mkldnn.is_available():
             version = re.search(r"MKL-DNN (v[\d.]+)", build)
-            found["onednn"] = f"oneDNN {version[1] if version else ''} in torch, for this CPU's best ISA"
+            isa = os.environ.get("ONEDNN_MAX_CPU_ISA") or "this CPU's best ISA"
+            found["onednn"] = f"oneDNN {version[1] if version else ''} in torch, for {isa}"
     runtime = load_rival("onnxruntime")
     if runtime is not None:
         found["onnxruntime"] = f"MLAS of {runtime.__version__}, for this CPU's best ISA"

@@ -13,8 +13,8 @@ from numbaprims.dtypes import DTYPES
 
 # The part of a core's multiply-adds that the tiles of a long product reach.
 REACHED = 37 / 41
-# Cycles an element of a packed panel takes (read, write, and the read of it by the first tile).
-PACK_ALONG, PACK_ACROSS, PACK_SCALAR = 0.287, 0.697, 6.15
+# Cycles an element of a packed panel takes (read, write, and the read of it by the first tile), on Zen 4 and 5 alike.
+PACK_ALONG, PACK_ACROSS, PACK_SCALAR = 0.287, 0.6, 6.15
 # How many times as long B takes from beyond the second-level cache as a loop that only moves its bytes: read in whole
 # rows by packing, or in pieces of a row by the tiles of a direct product, whose jumps no prefetcher follows.
 FAR_L3 = {"packed": 2.1, "direct": 2.8875}
@@ -71,6 +71,13 @@ def pack_time(target: Any, order: str, elements: float, unit_along: str) -> floa
     if order == unit_along:
         return float(target.rates.cycles(elements * PACK_ALONG))
     return float(target.rates.cycles(elements * (PACK_ACROSS if order in ("row", "column") else PACK_SCALAR)))
+
+
+def b_time(problem: Any, target: Any, passes: int = 1) -> float:
+    """Packing B, `passes` times. Turned in registers it hides what reading it from afar takes."""
+    pack = pack_time(target, problem.b_order, problem.batch * passes * problem.k * problem.n, "row")
+    far = far_time(problem, target, "packed", passes)
+    return pack + far if problem.b_order == "row" else max(pack, far)
 
 
 def launch_time(target: Any, how: str) -> float:

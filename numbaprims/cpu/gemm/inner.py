@@ -147,10 +147,11 @@ class Inner(Solver):
         # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions; the
         # wider tiles wait for their loads, and several side by side each read the many rows (2048x10x784: 0.49 ms)
         rates = target.rates
-        cycles = tiles * (vectors * max(R * C, R + C) + 3 * R * C) / cost.REACHED * (1.0 if few <= 4 else 1.4)
+        each = tiles / cost.REACHED * (1.0 if few <= 4 else 1.4)
+        seconds = rates.vectors(each * vectors * max(R * C, R + C)) + rates.cycles(each * 2 * R * C)
         y_copy = problem.batch * few * problem.k * 4.1 if self._copies(problem) else 0.0
         stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize / (STREAM * rates.memory)
-        return float(4 / 3 * rates.call + max(rates.cycles(cycles), stream) + rates.cycles(y_copy))
+        return float(4 / 3 * rates.call + max(seconds, stream) + rates.cycles(y_copy))
 
     def _copies(self, problem: Any) -> bool:
         x_is_a, _, few = self._few(problem)

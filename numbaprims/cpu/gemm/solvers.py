@@ -180,10 +180,9 @@ class Blocked(Panels):
         return (
             cost.launch_time(target, "blocked")
             + 2 * steps * target.rates.phase
-            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95, dot_kind(problem, target))
-            + cost.pack_time(target, problem.b_order, problem.batch * problem.k * problem.n, "row")
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.94, dot_kind(problem, target))
+            + cost.b_time(problem, target)
             + cost.pack_time(target, problem.a_order, problem.batch * problem.k * problem.m, "column")
-            + cost.far_time(problem, target, "packed")
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
@@ -236,10 +235,9 @@ class Private(Panels):
         b_packings = ceil_div(problem.m, int(config["mc"]))
         return (
             cost.launch_time(target, "private")
-            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.95, dot_kind(problem, target))
-            + cost.pack_time(target, problem.b_order, problem.batch * b_packings * problem.k * problem.n, "row")
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.96, dot_kind(problem, target))
+            + cost.b_time(problem, target, b_packings)
             + cost.pack_time(target, problem.a_order, problem.batch * a_packings * problem.k * problem.m, "column")
-            + cost.far_time(problem, target, "packed", b_packings)
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
@@ -375,18 +373,15 @@ class Direct(Solver):
         aliased = not panels and problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
         # half as wide vectors load twice as often
         efficiency = (0.78 if aliased else 0.94) if target.isa in ("avx512", "neon") else (0.72 if aliased else 0.86)
+        if panels:
+            efficiency += 0.04  # a panel of B is read where it was just written
         tiles = problem.batch * ceil_div(problem.m, mr) if problem.m <= 6 else 0
         read = tiles * problem.k * problem.n * DTYPES[problem.b_dtype].itemsize / (READ_B * target.rates.l2)
         return (
             cost.launch_time(target, "direct_panels" if panels else "direct")
             + max(cost.multiply_time(problem, target, mr, nr, efficiency), read)
             + cost.pack_time(target, problem.a_order, problem.batch * packings * problem.k * problem.m, "column")
-            + (
-                cost.pack_time(target, problem.b_order, problem.batch * m_blocks * problem.k * problem.n, "row")
-                if panels
-                else 0.0
-            )
-            + cost.far_time(problem, target, "packed" if panels else "direct", m_blocks)
+            + (cost.b_time(problem, target, m_blocks) if panels else cost.far_time(problem, target, "direct", m_blocks))
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
