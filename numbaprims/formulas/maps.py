@@ -82,7 +82,7 @@ BINARY: dict[str, Map] = {
     "sub": Map(lambda a, b: a - b),
     "mul": Map(lambda a, b: a * b),
     "div": Map(lambda a, b: a / b, exact=False),
-    "min": Map(lambda a, b: negative(_largest(negative(a), negative(b)))),
+    "min": Map(lambda a, b: select(is_nan(b), b, select(b < a, b, a))),
     "max": Map(_largest),
     "pow": Map(lambda a, b: power(a, b), exact=False),
     "mod": Map(_mod, exact=False),
@@ -97,7 +97,7 @@ BINARY: dict[str, Map] = {
     "greater_equal": Map(lambda a, b: _truth(a >= b), "bool"),
     "logical_and": Map(lambda a, b: select(equals(a, 0.0), 0.0, _of(b)), "bool"),
     "logical_or": Map(lambda a, b: select(equals(a, 0.0), _of(b), 1.0), "bool"),
-    "logical_xor": Map(lambda a, b: magnitude(_of(a) - _of(b)), "bool"),
+    "logical_xor": Map(lambda a, b: select(equals(a, 0.0), _of(b), select(equals(b, 0.0), 1.0, constant(0.0))), "bool"),
 }
 #: Of the bits of integers: those of 32 and 64 bits stand as floats of the same bits; "bitwise_and.i8" has numbers.
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")

@@ -70,21 +70,7 @@ def _pose_bitwise(given: Given, options: tuple[Any, ...]) -> Pose:
     if options[1]:
         raise ValueError(f"op is {op!r}; alpha1, alpha2, beta and c are for numbers of floats")
     bits, shape = BITS.get(dtype, dtype), broadcast(given)
-    plain = pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
-    a, b = given.storages[:2]
-    if bits in FLOATS or a.nbytes % 8 or a.shape != b.shape or "shift" in op or not isinstance(a, np.ndarray):
-        return plain
-
-    def problem(outs: Sequence[Any]) -> Problem:
-        arrays = (*outs, a, b)
-        if not all(x.flags.c_contiguous for x in arrays):
-            return plain.problem(outs)
-        # eight at a time
-        shared = any(np.may_share_memory(outs[0], x) for x in (a, b))
-        found: Problem = mapped(TensorProblem, op, "f64", ["f64"] * 3, (a.nbytes // 8,), [(1,)] * 3, in_place=shared)
-        return found
-
-    return plain._replace(problem=problem)
+    return pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
 
 
 _bitwise = _Bits("binary", ("a", "b", "c"), _pose_bitwise, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"))

@@ -16,14 +16,16 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic
 
+from numbaprims.cpu.pointwise.bytes import VALUES
 from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
-from numbaprims.cpu.simd.convert import floats_value, load_wide_value, stored_value, widen_value
+from numbaprims.cpu.simd.convert import floats_value, stored_value, widen_value
 from numbaprims.cpu.simd.emit import (
     argument,
     elements_ahead,
     first_lanes_value,
     llvm_vector,
+    load_value,
     prefetch_lines,
     splat_value,
     store_value,
@@ -44,14 +46,13 @@ class _Run:
 
     def __init__(self, builder: Any, form: Form, formula: Formula, args: Any) -> None:
         self.b, self.form, self.formula, self.args = builder, form, formula, args
+        self.kind = VALUES.get(form.compute, Value)
         self.pointers = {
             array.slot: argument(builder, args, array.slot, llvm_element(array.dtype).as_pointer())
             for array in (*form.results, *form.operands)
         }
         self.ones = {
-            array.slot: self._splat(
-                self._computed(widen_value(builder, builder.load(self.pointers[array.slot]), array.dtype))
-            )
+            array.slot: self._splat(self._computed(builder.load(self.pointers[array.slot]), array.dtype))
             for array in form.operands
             if array.kind == "one"
         }
@@ -60,12 +61,14 @@ class _Run:
         self.first = Value(builder, argument(builder, args, ARGS.slot("first"))) if formula.groups else None
         self.numbers = [self._splat(floats_value(builder, each.value, element)) for each in self.given]
 
-    def _computed(self, value: Any) -> Any:
+    def _computed(self, value: Any, dtype: str) -> Any:
         """A loaded value in the type that is computed in."""
-        return floats_value(self.b, value, llvm_element(self.form.compute))
+        if self.kind is not Value:
+            return value
+        return floats_value(self.b, widen_value(self.b, value, dtype), llvm_element(self.form.compute))
 
     def _splat(self, scalar: Any) -> Value:
-        return Value(self.b, splat_value(self.b, scalar, self.form.W))
+        return self.kind(self.b, splat_value(self.b, scalar, self.form.W))
 
     # ---------------------------------------------------------------- steps
 
@@ -73,8 +76,8 @@ class _Run:
         if array.kind == "one":
             return self.ones[array.slot]
         b = self.b
-        wide = load_wide_value(b, self.pointers[array.slot], i, array.dtype, self.form.W, mask)
-        return Value(b, self._computed(wide))
+        loaded = load_value(b, self.pointers[array.slot], i, llvm_vector(array.dtype, self.form.W), mask)
+        return self.kind(b, self._computed(loaded, array.dtype))
 
     def _store(self, array: Operand, i: Any, mask: Any, value: Value) -> None:
         stored = stored_value(self.b, value.value, array.dtype)

@@ -76,7 +76,9 @@ class Emitter(Memory):
             if self.across and self.arrays[slot].kind != "flat":
                 return self.load_vector(self.pointers[slot], 0, self.lane_mask, dtype)
             return self.splat(self.load_scalar(self.pointers[slot], 0, dtype), vector)
-        return function_of(node.op)(*(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args))
+        return function_of(node.op, self.kind)(
+            *(self.uniform(arg) if isinstance(arg, Node) else arg for arg in node.args)
+        )
 
     def prepare(self, p: int) -> None:
         """What pass p takes of the row, in front of its loops."""
@@ -107,7 +109,9 @@ class Emitter(Memory):
         if self.kept.get(node, p) < p:
             pointer, index = self._kept_at(node, place)
             return self.load_vector(pointer, index, place.mask, self.v.compute)
-        return function_of(node.op)(*(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args))
+        return function_of(node.op, self.kind)(
+            *(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args)
+        )
 
     def _slot(self, node: Node) -> int:
         """The array of an input that is no number; numbers come last."""

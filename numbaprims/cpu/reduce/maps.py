@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.pointwise.bytes import VALUES as BYTES
 from numbaprims.cpu.pointwise.emit import emitter
 from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.reduce.sums import function_of
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import Graph, Node
-from numbaprims.formulas.maps import MAP
+from numbaprims.formulas.maps import BINARY, BITWISE, MAP
 from numbaprims.formulas.reductions import graph_of
 
 
@@ -34,7 +35,9 @@ def _evaluate(graph: Graph, *operands: Value) -> tuple[Value, ...]:
             return node
         if node not in known:
             known[node] = (
-                some.like(node.args[0]) if node.op == "constant" else function_of(node.op)(*map(value, node.args))
+                some.like(node.args[0])
+                if node.op == "constant"
+                else function_of(node.op, type(some))(*map(value, node.args))
             )
         return known[node]
 
@@ -50,12 +53,29 @@ def is_map(graph: Graph) -> bool:
     return not graph.reductions and not any(node.op in ("position", "length") for node in graph.nodes)
 
 
+_EXACT = {f"{MAP}{name}" for name, each in BINARY.items() if each.exact}
+_EXACT |= {f"{MAP}{name}.{kind}" for name in BITWISE for kind in BYTES} | {
+    f"{MAP}{name}" for name in ("where", "truth")
+}
+
+
+def compute_of(problem: Any) -> str:
+    """The type that a problem is computed in: that of its operands where all are 8-bit integers and stay exact."""
+    word = problem.formula.rpartition(":")[0]
+    kinds = {"u8" if each.dtype == "bool" else each.dtype for each in problem.arrays[len(problem.results) :]}
+    own = next(iter(kinds)) if len(kinds) == 1 else ""
+    exact = word in _EXACT or (word == f"{MAP}cast" and problem.arrays[0].dtype == own)
+    if own in BYTES and exact and all(DTYPES[each.dtype].itemsize == 1 for each in problem.arrays):
+        return own
+    return str(problem.compute)
+
+
 def form_of(problem: Any, W: int) -> Form:
     """The kernel of contiguous elements of a problem."""
     arrays = [Operand(at, "u8" if x.dtype == "bool" else x.dtype) for at, x in enumerate(problem.arrays)]
     results = len(problem.results)
     name = f"{problem.formula}@{graph_of(problem.formula).digest}"
-    return Form(name, problem.compute, tuple(arrays[:results]), tuple(arrays[results:]), W)
+    return Form(name, compute_of(problem), tuple(arrays[:results]), tuple(arrays[results:]), W)
 
 
 @functools.cache
@@ -76,7 +96,7 @@ def halves(problem: Any, target: Any) -> bool:
     Their loads wait for stores that lie as far behind a multiple of 4096 bytes as they do themselves: a sum of 98,304
     floats in the caches took 13 us at best and 18 where arrays lay 64 bytes apart, by halves 13 everywhere (Zen 4).
     """
-    size = DTYPES[problem.compute].itemsize
+    size = DTYPES[compute_of(problem)].itemsize
     return (
         target.vector_bytes == 64
         and target.rates.fma < 1.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from numbaprims.cpu.pointwise.bytes import VALUES
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     CHUNK,
@@ -73,6 +74,8 @@ class Memory:
         self.b, self.v, self.args, self.worker = builder, variant, args, Value(builder, worker)
         self.graph = graph = variant.graph
         self.element = llvm_element(variant.compute)
+        #: What its vectors are.
+        self.kind = VALUES.get(variant.compute, Value)
         self.along, self.across = variant.lanes == "along", variant.lanes == "across"
         self.vector = llvm_vector(variant.compute, variant.W)
         #: Of numbers that are the same for all rows, and of uniform values.
@@ -210,6 +213,8 @@ class Memory:
 
     def computed(self, value: Any, dtype: str) -> Any:
         """Loaded scalars or vectors in the type that is computed in."""
+        if self.kind is not Value:
+            return value
         return floats_value(self.b, widen_value(self.b, value, dtype), self.element)
 
     def stored(self, value: Any, dtype: str) -> Any:
@@ -217,19 +222,22 @@ class Memory:
         return stored_value(self.b, value, dtype)
 
     def load_vector(self, pointer: Any, i: Any, mask: Any, dtype: str) -> Value:
-        return Value(self.b, self.computed(load_value(self.b, pointer, i, llvm_vector(dtype, self.v.W), mask), dtype))
+        loaded = load_value(self.b, pointer, i, llvm_vector(dtype, self.v.W), mask)
+        return self.kind(self.b, self.computed(loaded, dtype))
 
     def load_scalar(self, pointer: Any, i: Any, dtype: str) -> Any:
         return self.computed(self.b.load(element_at(self.b, pointer, i)), dtype)
 
     def splat(self, scalar: Any, vector: Any) -> Value:
-        return Value(self.b, splat_value(self.b, scalar, vector.count))
+        return self.kind(self.b, splat_value(self.b, scalar, vector.count))
 
     def fixed(self, value: float, vector: Any) -> Value:
-        return Value(self.b, constant(vector, value))
+        return self.kind(self.b, constant(vector, value if self.kind is Value else int(value)))
 
     def count(self, n: Value) -> Value:
         """An integer as a number that is the same for all rows."""
+        if self.kind is not Value:
+            return self.fixed(0, self.narrow)  # bytes are never counted
         return self.splat(floats_value(self.b, n.value, self.element), self.narrow)
 
     def to_rows(self, value: Value) -> Value:

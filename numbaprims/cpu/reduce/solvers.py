@@ -12,7 +12,7 @@ from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
-from numbaprims.cpu.reduce.maps import form_of, halves, is_map, make_map
+from numbaprims.cpu.reduce.maps import compute_of, form_of, halves, is_map, make_map
 from numbaprims.cpu.reduce.turn import inner_of, lanes_of, make_turn, make_weave, plan_of as turn_plan, woven
 from numbaprims.cpu.reduce.variant import (
     ARGS,
@@ -96,7 +96,7 @@ class _Reduce(Solver):
 
         Of neighbouring rows as many lanes as up to four registers have, of which few are idle.
         """
-        one = lanes(problem.compute, target.vector_bytes)
+        one = lanes(compute_of(problem), target.vector_bytes)
         if self.lanes != "across":
             return one, 4
         taken = {W: -(-problem.kept[-1] // W) * W for W in (4 * one, 2 * one, one)}
@@ -123,7 +123,7 @@ class _Reduce(Solver):
         together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
         return Variant(
             formula=problem.formula, online=int(online), dtypes=",".join(map(stored_as, problem.arrays)),
-            compute=problem.compute, lanes=self.lanes, W=W, U=U, registers=registers, together=together,
+            compute=compute_of(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
             digest=graph_of(problem.formula, online).digest,
@@ -203,7 +203,7 @@ class _Reduce(Solver):
         row = self.row_bytes(problem) * self.rows_together(problem, target)
         memory = moved / target.bandwidth(moved)
         memory += problem.rows * self.further_bytes(problem) / target.bandwidth(min(row, moved))
-        width = lanes(problem.compute, target.vector_bytes)
+        width = lanes(compute_of(problem), target.vector_bytes)
         _, U = self.vector(problem, target)
         vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
         arithmetic = vectors * CYCLES * self.operations(problem, U) / rates.clock
@@ -401,7 +401,7 @@ class Blocks(_Reduce):
         n, moved = problem.rows * problem.n, problem.bytes_moved()
         runs = problem.layout == "rows" and problem.n >= SHORTEST_RUN
         operations = graph_of(problem.formula).operations
-        vectors = n / lanes(problem.compute, target.vector_bytes)
+        vectors = n / lanes(compute_of(problem), target.vector_bytes)
         work = vectors * CYCLES * operations / target.rates.clock + 1.2 * moved / target.bandwidth(moved)
         copied = 0 if runs else 1.5 * len(problem.arrays) * n
         return float(work + target.rates.cycles(copied + 80 * n / (min(problem.n, RUN) if runs else BLOCK)))
@@ -414,7 +414,7 @@ class Blocks(_Reduce):
         return make_map(form)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        form = form_of(problem, 2 * lanes(problem.compute, target.vector_bytes))
+        form = form_of(problem, 2 * lanes(compute_of(problem), target.vector_bytes))
         strides = [(*kept, *reduced) for kept, reduced in problem.strides]
         form, plan, tiles = any_strides(form, (*problem.kept, *problem.reduced), strides)
         kernel, compute = make_blocks(*sizes_of(form), target.vector_bytes), self.kernel(form, target)
@@ -487,7 +487,7 @@ class Naive(_Reduce):
         return super().why_not(problem, target) if graph_of(problem.formula).columns else None
 
     def vector(self, problem: Any, target: Any) -> tuple[int, int]:
-        return 16 // DTYPES[problem.compute].itemsize, 1
+        return 16 // DTYPES[compute_of(problem)].itemsize, 1
 
     def cut(self, problem: Any, target: Any) -> Cut:
         return Cut.of(problem, 64)

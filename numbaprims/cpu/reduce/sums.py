@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from numbaprims.cpu.pointwise import bytes
 from numbaprims.cpu.simd.convert import nearest_ints_value
 from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
@@ -50,8 +51,10 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
 }
 
 
-def function_of(op: str) -> Callable[..., Any]:
+def function_of(op: str, kind: type[Value]) -> Callable[..., Any]:
     """A node's function; kinds of activation and their slopes are the activations' own."""
+    if issubclass(kind, bytes.Byte) and op in bytes.TABLE:
+        return bytes.TABLE[op]
     if not op.startswith((KIND, SLOPE)):
         return TABLE[op]
     from numbaprims.cpu.activation import formulas, gradients  # their package makes sums of this engine

@@ -314,6 +314,8 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
 
     @range_kernel("resize_copied_lines", types, spec=(bits, how, W))
     def copied(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        table, base, source, width = args.index, args.base, args.source, args.width
+        whole, left = width // W, width % W
         for tile in range(lo, hi):
             plane = tile // args.bands
             first = (tile - plane * args.bands) * args.band
@@ -330,21 +332,27 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
                 i, j = load_scalar(args.rows, d), load_scalar(args.rows, args.heights + h)
                 run = min(load_scalar(args.slots, h), end - row)
                 of = advance(x, i * args.x_d + j * args.x_h)
-                for b in range(args.blocks):
-                    index = load(args.index, b * W, W)
-                    value = take(of, load_scalar(args.base, b), index, args.source, how)
-                    left, at = min(args.width - b * W, W), b * W
-                    if left < W and args.width >= W:  # as of stairs
-                        left, at = W, args.width - W
-                    if run == 2 and left == W:
-                        store_narrow(to, at, value)
-                        store_narrow(to, at + args.out_h, value)
-                    elif left == W:
+                if run == 1:
+                    for b in range(whole):
+                        store_narrow(to, b * W, take(of, load_scalar(base, b), load(table, b * W, W), source, how))
+                elif run == 2:
+                    below = advance(to, args.out_h)
+                    for b in range(whole):
+                        value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
+                        store_narrow(to, b * W, value)
+                        store_narrow(below, b * W, value)
+                else:
+                    for b in range(whole):
+                        value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
                         for r in range(run):
-                            store_narrow(to, at + r * args.out_h, value)
-                    else:
-                        for r in range(run):
-                            store_narrow_first(to, at + r * args.out_h, left, value)
+                            store_narrow(to, b * W + r * args.out_h, value)
+                if left:
+                    value = take(of, load_scalar(base, whole), load(table, whole * W, W), source, how)
+                    for r in range(run):
+                        if whole:  # as of stairs
+                            store_narrow(to, width - W + r * args.out_h, value)
+                        else:
+                            store_narrow_first(to, r * args.out_h, left, value)
                 row += run
                 h += run
                 if h == args.height:
@@ -352,3 +360,38 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
                     d += 1
 
     return copied
+
+
+@functools.cache
+def make_sums(dtype: str, rows: int, taps: int, how: str, W: int) -> RangeKernel:
+    """Tiles of rows whose elements are sums of `rows` times `taps` neighbours: the gradient of copied elements."""
+    acc = "f64" if dtype == "f64" else "f32"
+    types = ARGS.types(out=dtype, x=dtype, index="i64" if dtype == "f64" else "i32", base="i64", rows="i64")
+
+    @range_kernel("resize_sums", types, spec=(dtype, rows, taps, how, W))
+    def sums(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        table, base, source, width = args.index, args.base, args.source, args.width
+        places = advance(args.rows, args.heights)
+        for tile in range(lo, hi):
+            plane = tile // args.bands
+            first = (tile - plane * args.bands) * args.band
+            n = plane // args.channels
+            c = plane - n * args.channels
+            x = advance(args.x, n * args.x_n + c * args.x_c)
+            out = advance(args.out, n * args.out_n + c * args.out_c)
+            for h in range(first, min(first + args.band, args.height)):
+                to, of = advance(out, h * args.out_h), advance(x, load_scalar(places, h * rows) * args.x_h)
+                for b in range(args.blocks):
+                    start, total = load_scalar(base, b), zeros(acc, W)
+                    for t in range(taps):
+                        index = load(table, (b * taps + t) * W, W)
+                        both = as_floats(take(of, start, index, source, how))
+                        for r in range(1, rows):
+                            both += as_floats(take(advance(of, r * args.x_h), start, index, source, how))
+                        total = total + both if t else both
+                    if width < W:
+                        store_narrow_first(to, 0, width, as_computed(total, dtype))
+                    else:
+                        store_narrow(to, min(b * W, width - W), as_computed(total, dtype))
+
+    return sums
