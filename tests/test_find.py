@@ -276,7 +276,7 @@ def test_calls_that_ran_before_use_what_was_found(user, clock, capfd):
         "ger": lambda: numbaprims.ger(X, X), "activation": lambda: numbaprims.tanh(x),
     }  # fmt: skip
     modules = {
-        "gemm": _gemm_pose.GEMM, "gemv": gemv._gemv, "ger": ger._ger, "activation": _activation_call,
+        "gemm": _gemm_pose.GEMM, "gemv": gemv._gemv, "ger": ger._ger, "activation": _activation_call.FORWARD,
     }  # fmt: skip
     before = {}
     for stem, make in calls.items():

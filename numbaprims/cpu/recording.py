@@ -26,6 +26,8 @@ class Launch(NamedTuple):
 class Recording:
     """Settings under which the launchers of one call write down what they would run (`settings.trial`)."""
 
+    asks = False
+
     def __init__(self) -> None:
         self.launches: list[Launch] = []
         self._unbound = 0

@@ -1,4 +1,4 @@
-"""dx of the kinds of activation whose gradient is arithmetic alone, from dy and from what it reads, x or y.
+"""dx of the kinds of activation, from dy and from what it reads, x or y.
 
 Comparisons are written so that at a kink the same side counts as in torch, and so that NaN gives what it gives in
 torch's vector code (which differs from its scalar code): NaN, but for slopes that are constant on both sides of a kink.
@@ -7,14 +7,14 @@ torch's vector code (which differs from its scalar code): NaN, but for slopes th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from numbaprims.formulas.activations import Formula
+from numbaprims.formulas.activations import Formula, Machine
 from numbaprims.formulas.elementary import exp_value
-from numbaprims.formulas.hyperbolic import Quotient, Root, cosh_value, sinh_value
+from numbaprims.formulas.hyperbolic import cosh_value, sinh_value
 from numbaprims.formulas.trigonometric import cos_value, sin_value
-from numbaprims.formulas.value import V, at_most, mad, magnitude, negative, select
+from numbaprims.formulas.value import V, at_most, between as within, mad, magnitude, negative, select
+from numbaprims.ops.activation_kinds import SELU_ALPHA, SELU_SCALE
 
 
 def relu(dy: V, y: V) -> V:
@@ -79,16 +79,65 @@ def shrink(dy: V, x: V, *parameters: V) -> V:
     return select(magnitude(x) > parameters[0], dy, 0.0)
 
 
-def tanh_shrink(tanh: Callable[[V], V]) -> Formula:
-    def slope(dy: V, x: V) -> V:
-        t = tanh(x)
+class Slopes(NamedTuple):
+    """What a machine has for gradients alone."""
+
+    sigmoid: Formula
+    sigmoid_and_rest: Formula
+    """(s, 1 - s) of s = sigmoid x, both with small relative errors."""
+    exp_and_2: Formula
+    """(e**x, e**x + 2) of numbers from `lowest` to 24."""
+    reciprocal: Formula
+    """Of numbers that are neither subnormal nor infinite."""
+    lowest: dict[int, float]
+    """Below, e**x counts as 0: by bits of a float."""
+
+
+def of_machine(m: Machine, own: Slopes) -> dict[str, tuple[Formula, int]]:
+    """Those that stand on exponentials, quotients and roots."""
+    quotient, root = m.divide, m.root
+
+    def elu(dy: V, x: V, alpha: V) -> V:
+        return select(x.not_above(0.0), (dy * alpha) * m.exp_below_0(x), dy)
+
+    def selu(dy: V, x: V) -> V:
+        scaled = dy * SELU_SCALE
+        return select(x.not_above(0.0), (scaled * SELU_ALPHA) * m.exp_below_0(x), scaled)
+
+    def celu(dy: V, x: V, alpha: V) -> V:
+        return select(x.not_above(0.0), dy * m.exp(quotient(x, alpha)), dy)
+
+    def softplus(dy: V, x: V, beta: V, limit: V) -> V:
+        z = x * beta
+        return select(z > limit, dy, dy * own.sigmoid(z))
+
+    def softplus_1(dy: V, x: V) -> V:
+        # sigmoid 20 is 1 less 2e-9, which is 1 in float32
+        slope = own.sigmoid(x)
+        return dy * (slope if x.width == 32 else select(x > 20.0, 1.0, slope))
+
+    def power(dy: V, x: V, alpha: V, beta: V, gamma: V) -> V:
+        return (dy * (beta * gamma)) * m.power(mad(beta, x, alpha), gamma - 1.0)
+
+    def gelu(dy: V, x: V) -> V:
+        below, e = m.normal_distribution(x)
+        return dy * mad(x, e * (1.0 / math.sqrt(2.0 * math.pi)), below)
+
+    def mish(dy: V, x: V) -> V:
+        # e = e**x, w = e (e + 2): tanh(log(1 + e)) = w / (w + 2) and its derivative is 4 e (1 + e) / (w + 2)**2
+        z = within(x, (own.lowest[x.width], 24.0))
+        e, two_more = own.exp_and_2(z)
+        r = own.reciprocal(mad(e, two_more, 2.0))
+        return dy * (mad((z * 4.0) * mad(e, e, e), r, e * two_more) * r)
+
+    def glu(dy: V, x: V, gate: V) -> tuple[V, V]:
+        s, rest = own.sigmoid_and_rest(gate)
+        first = dy * s
+        return first, (first * x) * rest
+
+    def tanh_shrink(dy: V, x: V) -> V:
+        t = m.tanh(x)
         return (dy * t) * t
-
-    return slope
-
-
-def of_machine(quotient: Quotient[V], root: Root[V]) -> dict[str, tuple[Formula, int]]:
-    """Those of a machine's own quotients and roots, of all numbers."""
 
     def leg(x: V) -> V:
         return root((1.0 - x) * (x + 1.0))
@@ -99,6 +148,20 @@ def of_machine(quotient: Quotient[V], root: Root[V]) -> dict[str, tuple[Formula,
         return select(a < 2.0**30, root(mad(x, x, 1.0) if one > 0 else (a - 1.0) * (a + 1.0)), a)
 
     return {
+        "elu": (elu, 1),
+        "selu": (selu, 0),
+        "celu": (celu, 1),
+        "softplus": (softplus, 2),
+        "softplus_1": (softplus_1, 0),
+        "power": (power, 3),
+        "gelu": (gelu, 0),
+        "mish": (mish, 0),
+        "glu": (glu, 0),
+        "log_sigmoid": (lambda dy, x: dy * own.sigmoid(negative(x)), 0),
+        "tanh_shrink": (tanh_shrink, 0),
+        "log": (quotient, 0),
+        "log1p": (lambda dy, x: quotient(dy, x + 1.0), 0),
+        "sqrt": (lambda dy, y: quotient(dy, y + y), 0),
         "asin": (lambda dy, x: quotient(dy, leg(x)), 0),
         "acos": (lambda dy, x: quotient(negative(dy), leg(x)), 0),
         "atan": (lambda dy, x: quotient(dy, mad(x, x, 1.0)), 0),

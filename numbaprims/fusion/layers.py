@@ -197,10 +197,8 @@ class Activation(Layer):
         return functools.partial(activation, kind=self.kind, **self.parameters)
 
     def operation(self, shape: Shape, place: Place) -> Found:
-        made = make_activation(self.kind, self.parameters)
-        kind, *numbers = kernel_of(made)
-        count = {"softplus_1": 0, "power_2": 2}.get(kind, len(made.parameters))
-        return Pointwise(kind, count), [np.float64(each) for each in numbers[:count]]  # type: ignore[misc]
+        kind, numbers = kernel_of(make_activation(self.kind, self.parameters))
+        return Pointwise(kind, len(numbers)), [np.float64(each) for each in numbers]  # type: ignore[misc]
 
 
 class _OfChannels(Layer):

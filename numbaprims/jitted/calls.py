@@ -6,8 +6,7 @@ import functools
 from typing import Any
 
 import numbaprims
-from numbaprims.ops import _activation_call as _call
-from numbaprims.ops._activation_problem import Posed
+from numbaprims.ops._activation_call import prelu_backward as prelu_backward
 from numbaprims.ops.random import of_number
 from numbaprims.recurrent.parts import RnnPart, ending
 
@@ -20,18 +19,6 @@ def dropout(seed: float, offset: float, **words: Any) -> None:
 def dropout_backward(seed: float, offset: float, **words: Any) -> None:
     """The same of its gradient."""
     numbaprims.dropout_backward(seed=of_number(seed), offset=of_number(offset), **words)
-
-
-def prelu_backward(dy: Any, x: Any, weight: Any, out: Any, dweight: Any) -> None:
-    """`numbaprims.prelu_backward` with both results given."""
-    storage = _call.enter_weight(weight, x)
-    single = _call.is_number(storage)
-    posed = _call.pose("prelu", "backward", {"dy": dy, "x": x}, out, weight=None if single else storage)
-    inputs = {name: posed.inputs[name] for name in ("dy", "x")}
-    # the weight's gradient first: dx may overwrite dy or x
-    _call.run(Posed("prelu", "weight", posed.dtype, posed.origin, inputs, dweight, dweight), _call.NO_PARAMETERS)
-    slope = float(storage.reshape(())[()]) if single else 0.0
-    _call.run(posed, (slope, 0.0, 0.0))
 
 
 def _recurrent(function: str, weights: tuple[Any, ...], **given: Any) -> Any:

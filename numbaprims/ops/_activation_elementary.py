@@ -34,7 +34,7 @@ def _pair(
     formula, gradient, reads, _ = KINDS[kind]
 
     def function(x: Any, *, out: Any = None) -> Any:
-        return forward(kind, x, out)
+        return forward((x,), kind, (), out)
 
     def of_x(dy: Any, x: Any, *, out: Any = None) -> Any:
         return backward(kind, dy, x, out)
@@ -107,7 +107,7 @@ def shrink(x: Any, lambd: float = 0.5, by: float = 0.0, *, out: Any = None) -> A
         >>> numbaprims.shrink(np.array([-2.0, 0.25]), by=0.5)
         array([-1.5,  0. ])
     """
-    return forward("shrink", x, out, _number("lambd", lambd), _number("by", by))
+    return forward((x,), "shrink", (_number("lambd", lambd), _number("by", by)), out)
 
 
 def shrink_backward(dy: Any, x: Any, lambd: float = 0.5, by: float = 0.0, *, out: Any = None) -> Any:
@@ -118,7 +118,7 @@ def shrink_backward(dy: Any, x: Any, lambd: float = 0.5, by: float = 0.0, *, out
         >>> numbaprims.shrink_backward(np.array([1.0, 3.0]), np.array([-2.0, 0.25]))
         array([1., 0.])
     """
-    return backward("shrink", dy, x, out, _number("lambd", lambd), _number("by", by))
+    return backward("shrink", dy, x, out, (_number("lambd", lambd), _number("by", by)))
 
 
 def hard_shrink(x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
@@ -132,7 +132,7 @@ def hard_shrink(x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
         >>> numbaprims.hard_shrink(np.array([-2.0, 0.25]))
         array([-2.,  0.])
     """
-    return forward("shrink", x, out, _number("lambd", lambd))
+    return forward((x,), "shrink", (_number("lambd", lambd),), out)
 
 
 def hard_shrink_backward(dy: Any, x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
@@ -143,7 +143,7 @@ def hard_shrink_backward(dy: Any, x: Any, lambd: float = 0.5, *, out: Any = None
         >>> numbaprims.hard_shrink_backward(np.array([1.0, 3.0]), np.array([-2.0, 0.25]))
         array([1., 0.])
     """
-    return backward("shrink", dy, x, out, _number("lambd", lambd))
+    return backward("shrink", dy, x, out, (_number("lambd", lambd),))
 
 
 def soft_shrink(x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
@@ -157,7 +157,7 @@ def soft_shrink(x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
         >>> numbaprims.soft_shrink(np.array([-2.0, 0.25]))
         array([-1.5,  0. ])
     """
-    return forward("soft_shrink", x, out, _number("lambd", lambd))
+    return forward((x,), "soft_shrink", (_number("lambd", lambd),), out)
 
 
 def soft_shrink_backward(dy: Any, x: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
@@ -168,4 +168,4 @@ def soft_shrink_backward(dy: Any, x: Any, lambd: float = 0.5, *, out: Any = None
         >>> numbaprims.soft_shrink_backward(np.array([1.0, 3.0]), np.array([-2.0, 0.25]))
         array([1., 0.])
     """
-    return backward("soft_shrink", dy, x, out, _number("lambd", lambd))
+    return backward("soft_shrink", dy, x, out, (_number("lambd", lambd),))

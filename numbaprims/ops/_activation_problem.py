@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from numbaprims import arrays, settings
+from numbaprims import arrays
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import examples
 from numbaprims.ops._activation_errors import ACTIVATION_ERRORS
@@ -80,32 +80,6 @@ class ActivationProblem(Problem):
         n = 2 * self.n if kind == "glu" else self.n
         words = f"numbaprims bench activation --kind {kind} --shapes {n} --dtype {self.dtype}"
         return words if self.direction == "forward" else f"{words} --backward"
-
-
-@dataclasses.dataclass(slots=True)
-class Posed:
-    """A checked call: its operands' storage, where the result goes, and what the problem follows from."""
-
-    kind: str
-    direction: str
-    dtype: str
-    origin: arrays.Library
-    inputs: dict[str, ndarray]
-    """By name, the one that has the result's shape first."""
-    result: Any
-    out: ndarray
-    axis: int | None = None
-
-    def key(self) -> Any:
-        """What the launcher is found by; it holds all that `problem` depends on."""
-        # np's own function, which also knows views of device memory
-        lie = [(x.shape, x.strides, np.may_share_memory(x, self.out)) for x in self.inputs.values()]
-        return (self.kind, self.direction, self.dtype, *lie, self.out.shape, self.out.strides, self.axis,
-                settings.current().key, self.origin.place)  # fmt: skip
-
-    def problem(self) -> ActivationProblem:
-        """The problem that this call poses."""
-        return make_problem(self.kind, self.direction, self.dtype, self.out, self.inputs, self.axis)
 
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]], offsets: Sequence[int], keep: int = 0) -> Loops:

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.ops._activation_problem import Posed
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import activation as reference
-from numbaprims.reference.convert import from_float64, to_float64
 
 # x from y, for the gradients that are given y only.
 _INVERSE = {
@@ -26,39 +24,27 @@ _INVERSE = {
 }
 
 
-def named_parameters(kind: str, values: tuple[float, float, float]) -> tuple[str, dict[str, Any]]:
-    """A kernel's kind and its three numbers as the table's kind and named parameters."""
+def named_parameters(kind: str, values: tuple[float, ...]) -> tuple[str, dict[str, Any]]:
+    """A kernel's kind and its numbers as the table's kind and named parameters."""
     if kind == "gelu_tanh":
         return "gelu", {"approximate": "tanh"}
     if kind == "softplus_1":
         return "softplus", {}
     if kind == "power_2":
         return "power", {"alpha": values[0], "beta": values[1], "gamma": 2.0}
-    names = [name for name in KINDS[kind].parameters if name not in ("weight", "axis", "approximate")]
+    names = [name for name in KINDS[kind].parameters if name not in ("axis", "approximate")]
     return kind, dict(zip(names, values, strict=False))
 
 
-def compute(posed: Posed, parameters: tuple[float, float, float]) -> None:
-    """The result of a checked call, written into its output."""
-    inputs = {name: to_float64(x, posed.dtype) for name, x in posed.inputs.items()}
-    kind, named = named_parameters(posed.kind, parameters)
-    if kind == "glu":
-        named["axis"] = posed.axis
-    if kind == "prelu":
-        weight = inputs.get("weight")
-        # the broadcast weight again as one value a channel
-        named["weight"] = (
-            parameters[0] if weight is None else np.moveaxis(weight, 1, 0).reshape(weight.shape[1], -1)[:, 0]
-        )
-        if posed.direction == "weight":
-            named["weight"] = np.zeros(posed.out.shape)
-    with np.errstate(all="ignore"):
-        if posed.direction == "forward":
-            values = reference.activation(inputs["x"], kind, **named)
-        else:
-            inverse: Any = _INVERSE.get(kind, np.zeros_like)
-            x = inputs["x"] if "x" in inputs else inverse(inputs.get("y", inputs["dy"]))
-            values = reference.activation_backward(inputs["dy"], x, kind, **named)
-            if kind == "prelu":
-                values = values[1 if posed.direction == "weight" else 0]
-        posed.out[...] = from_float64(values, posed.dtype)
+def define(direction: str, names: tuple[str, ...], values: Any, options: Any, numbers: tuple[float, ...]) -> Any:
+    """The result of a call on arrays of these names."""
+    inputs = dict(zip(names, values, strict=True))
+    kind, named = ("glu", {"axis": options[1]}) if type(options) is tuple else named_parameters(options, numbers)
+    if "weight" in inputs:
+        named["weight"] = inputs["weight"]
+    if direction == "forward":
+        return reference.activation(inputs["x"], kind, **named)
+    inverse: Any = _INVERSE.get(kind, np.zeros_like)
+    x = inputs["x"] if "x" in inputs else inverse(inputs.get("y", inputs["dy"]))
+    found = reference.activation_backward(inputs["dy"], x, kind, **named)
+    return found[direction == "weight"] if kind == "prelu" else found

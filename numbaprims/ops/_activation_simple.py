@@ -26,7 +26,7 @@ def identity(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.identity(np.array([-1.0, 2.0]))
         array([-1.,  2.])
     """
-    return forward("identity", x, out)
+    return forward((x,), "identity", (), out)
 
 
 def identity_backward(dy: Any, *, out: Any = None) -> Any:
@@ -48,7 +48,7 @@ def relu(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.relu(np.array([-1.0, 2.0]))
         array([0., 2.])
     """
-    return forward("relu", x, out)
+    return forward((x,), "relu", (), out)
 
 
 def relu_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
@@ -76,7 +76,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
     References:
         Maas et al., Rectifier nonlinearities improve neural network acoustic models, ICML 2013.
     """
-    return forward("leaky_relu", x, out, _number("leaky_relu", "negative_slope", negative_slope))
+    return forward((x,), "leaky_relu", (_number("leaky_relu", "negative_slope", negative_slope),), out)
 
 
 def leaky_relu_backward(dy: Any, x: Any, negative_slope: float = 0.01, *, out: Any = None) -> Any:
@@ -87,7 +87,7 @@ def leaky_relu_backward(dy: Any, x: Any, negative_slope: float = 0.01, *, out: A
         >>> numbaprims.leaky_relu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 0.1)
         array([0.1, 3. ])
     """
-    return backward("leaky_relu", dy, x, out, _number("leaky_relu", "negative_slope", negative_slope))
+    return backward("leaky_relu", dy, x, out, (_number("leaky_relu", "negative_slope", negative_slope),))
 
 
 def prelu(x: Any, weight: Any, *, out: Any = None) -> Any:
@@ -134,7 +134,7 @@ def clipped_relu(x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
         >>> numbaprims.clipped_relu(np.array([-1.0, 2.0, 9.0]), 4.0)
         array([0., 2., 4.])
     """
-    return forward("clipped_relu", x, out, _number("clipped_relu", "alpha", alpha))
+    return forward((x,), "clipped_relu", (_number("clipped_relu", "alpha", alpha),), out)
 
 
 def clipped_relu_backward(dy: Any, x: Any, alpha: float = 6.0, *, out: Any = None) -> Any:
@@ -145,7 +145,7 @@ def clipped_relu_backward(dy: Any, x: Any, alpha: float = 6.0, *, out: Any = Non
         >>> numbaprims.clipped_relu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 1.5)
         array([0., 0.])
     """
-    return backward("clipped_relu", dy, x, out, _number("clipped_relu", "alpha", alpha))
+    return backward("clipped_relu", dy, x, out, (_number("clipped_relu", "alpha", alpha),))
 
 
 def relu6(x: Any, *, out: Any = None) -> Any:
@@ -156,7 +156,7 @@ def relu6(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.relu6(np.array([-1.0, 2.0, 9.0]))
         array([0., 2., 6.])
     """
-    return forward("clipped_relu", x, out, 6.0)
+    return forward((x,), "clipped_relu", (6.0,), out)
 
 
 def relu6_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -167,7 +167,7 @@ def relu6_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.relu6_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]))
         array([0., 3.])
     """
-    return backward("clipped_relu", dy, x, out, 6.0)
+    return backward("clipped_relu", dy, x, out, (6.0,))
 
 
 def softsign(x: Any, *, out: Any = None) -> Any:
@@ -178,7 +178,7 @@ def softsign(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.softsign(np.array([-1.0, 3.0]))
         array([-0.5 ,  0.75])
     """
-    return forward("softsign", x, out)
+    return forward((x,), "softsign", (), out)
 
 
 def softsign_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -200,7 +200,7 @@ def abs(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.abs(np.array([-1.0, 2.0]))
         array([1., 2.])
     """
-    return forward("abs", x, out)
+    return forward((x,), "abs", (), out)
 
 
 def abs_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -222,7 +222,7 @@ def hard_sigmoid(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.hard_sigmoid(np.array([-4.0, 0.0, 1.5]))
         array([0.  , 0.5 , 0.75])
     """
-    return forward("hard_sigmoid", x, out)
+    return forward((x,), "hard_sigmoid", (), out)
 
 
 def hard_sigmoid_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -247,7 +247,7 @@ def hard_swish(x: Any, *, out: Any = None) -> Any:
     References:
         Howard et al., Searching for MobileNetV3, ICCV 2019.
     """
-    return forward("hard_swish", x, out)
+    return forward((x,), "hard_swish", (), out)
 
 
 def hard_swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -273,7 +273,7 @@ def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any =
         >>> numbaprims.hard_tanh(np.array([-4.0, 0.5, 4.0]))
         array([-1. ,  0.5,  1. ])
     """
-    return forward("hard_tanh", x, out, *_numbers("hard_tanh", min_val=min_val, max_val=max_val))
+    return forward((x,), "hard_tanh", _numbers("hard_tanh", min_val=min_val, max_val=max_val), out)
 
 
 def hard_tanh_backward(dy: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None) -> Any:
@@ -284,7 +284,7 @@ def hard_tanh_backward(dy: Any, x: Any, min_val: float = -1.0, max_val: float = 
         >>> numbaprims.hard_tanh_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]))
         array([0., 0.])
     """
-    return backward("hard_tanh", dy, x, out, *_numbers("hard_tanh", min_val=min_val, max_val=max_val))
+    return backward("hard_tanh", dy, x, out, _numbers("hard_tanh", min_val=min_val, max_val=max_val))
 
 
 def sqrt(x: Any, *, out: Any = None) -> Any:
@@ -295,7 +295,7 @@ def sqrt(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.sqrt(np.array([0.25, 9.0]))
         array([0.5, 3. ])
     """
-    return forward("sqrt", x, out)
+    return forward((x,), "sqrt", (), out)
 
 
 def sqrt_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
@@ -317,7 +317,7 @@ def square(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.square(np.array([-1.5, 3.0]))
         array([2.25, 9.  ])
     """
-    return forward("square", x, out)
+    return forward((x,), "square", (), out)
 
 
 def square_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -339,7 +339,7 @@ def round(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.round(np.array([-1.6, 0.5, 1.5]))
         array([-2.,  0.,  2.])
     """
-    return forward("round", x, out)
+    return forward((x,), "round", (), out)
 
 
 def round_backward(dy: Any, *, out: Any = None) -> Any:
@@ -365,7 +365,7 @@ def clip(x: Any, min: float | None = None, max: float | None = None, *, out: Any
         >>> numbaprims.clip(np.array([-4.0, 0.5, 4.0]), 0.0, 1.0)
         array([0. , 0.5, 1. ])
     """
-    return forward("clip", x, out, _number("clip", "min", min), _number("clip", "max", max))
+    return forward((x,), "clip", (_number("clip", "min", min), _number("clip", "max", max)), out)
 
 
 def clip_backward(dy: Any, x: Any, min: float | None = None, max: float | None = None, *, out: Any = None) -> Any:
@@ -376,7 +376,7 @@ def clip_backward(dy: Any, x: Any, min: float | None = None, max: float | None =
         >>> numbaprims.clip_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 0.0, 4.0)
         array([0., 3.])
     """
-    return backward("clip", dy, x, out, _number("clip", "min", min), _number("clip", "max", max))
+    return backward("clip", dy, x, out, (_number("clip", "min", min), _number("clip", "max", max)))
 
 
 def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any:
@@ -392,7 +392,7 @@ def threshold(x: Any, threshold: float, value: float, *, out: Any = None) -> Any
         array([-1., -1.,  4.])
     """
     return forward(
-        "threshold", x, out, _number("threshold", "threshold", threshold), _number("threshold", "value", value)
+        (x,), "threshold", (_number("threshold", "threshold", threshold), _number("threshold", "value", value)), out
     )
 
 
@@ -405,5 +405,5 @@ def threshold_backward(dy: Any, x: Any, threshold: float, value: float, *, out: 
         array([0., 3.])
     """
     return backward(
-        "threshold", dy, x, out, _number("threshold", "threshold", threshold), _number("threshold", "value", value)
+        "threshold", dy, x, out, (_number("threshold", "threshold", threshold), _number("threshold", "value", value))
     )

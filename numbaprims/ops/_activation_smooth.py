@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.ops._activation_call import (
-    axis_of as _axis,
     backward,
     forward,
     gelu_kind as _gelu,
-    glu_backward as _glu_backward,
-    glu_forward,
+    glu_kind as _glu,
+    kernel as _kernel,
     number as _number,
     numbers as _numbers,
-    special as _special,
 )
 
 
@@ -35,7 +33,7 @@ def elu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     References:
         Clevert et al., Fast and accurate deep network learning by exponential linear units, ICLR 2016.
     """
-    return forward("elu", x, out, _number("elu", "alpha", alpha))
+    return forward((x,), "elu", (_number("elu", "alpha", alpha),), out)
 
 
 def elu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
@@ -46,7 +44,7 @@ def elu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any
         >>> numbaprims.elu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
         array([0.3679, 3.    ])
     """
-    return backward("elu", dy, x, out, _number("elu", "alpha", alpha))
+    return backward("elu", dy, x, out, (_number("elu", "alpha", alpha),))
 
 
 def selu(x: Any, *, out: Any = None) -> Any:
@@ -60,7 +58,7 @@ def selu(x: Any, *, out: Any = None) -> Any:
     References:
         Klambauer et al., Self-normalizing neural networks, NeurIPS 2017.
     """
-    return forward("selu", x, out)
+    return forward((x,), "selu", (), out)
 
 
 def selu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -88,7 +86,7 @@ def celu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     References:
         Barron, Continuously differentiable exponential linear units, arXiv:1704.07483.
     """
-    return forward("celu", x, out, *_numbers("celu", alpha=alpha))
+    return forward((x,), "celu", _numbers("celu", alpha=alpha), out)
 
 
 def celu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
@@ -99,7 +97,7 @@ def celu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> An
         >>> numbaprims.celu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0]), 2.0).round(4)
         array([0.6065, 3.    ])
     """
-    return backward("celu", dy, x, out, *_numbers("celu", alpha=alpha))
+    return backward("celu", dy, x, out, _numbers("celu", alpha=alpha))
 
 
 def sigmoid(x: Any, *, out: Any = None) -> Any:
@@ -110,7 +108,7 @@ def sigmoid(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.sigmoid(np.array([-1.0, 0.0])).round(4)
         array([0.2689, 0.5   ])
     """
-    return forward("sigmoid", x, out)
+    return forward((x,), "sigmoid", (), out)
 
 
 def sigmoid_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
@@ -133,7 +131,7 @@ def tanh(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.tanh(np.array([-1.0, 0.0])).round(4)
         array([-0.7616,  0.    ])
     """
-    return forward("tanh", x, out)
+    return forward((x,), "tanh", (), out)
 
 
 def tanh_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
@@ -160,9 +158,9 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = N
         array([0.3133, 0.6931])
     """
     if beta == 1.0 and threshold == 20.0:
-        return forward("softplus_1", x, out)
-    kernel, *numbers = _special("softplus", *_numbers("softplus", beta=beta, threshold=threshold))
-    return forward(kernel, x, out, *numbers)
+        return forward((x,), "softplus_1", (), out)
+    kernel, numbers = _kernel("softplus", beta=beta, threshold=threshold)
+    return forward((x,), kernel, numbers, out)
 
 
 def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
@@ -175,8 +173,8 @@ def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.
     """
     if beta == 1.0 and threshold == 20.0:
         return backward("softplus_1", dy, x, out)
-    kernel, *numbers = _special("softplus", *_numbers("softplus", beta=beta, threshold=threshold))
-    return backward(kernel, dy, x, out, *numbers)
+    kernel, numbers = _kernel("softplus", beta=beta, threshold=threshold)
+    return backward(kernel, dy, x, out, numbers)
 
 
 def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, out: Any = None) -> Any:
@@ -192,8 +190,8 @@ def power(x: Any, alpha: float = 0.0, beta: float = 1.0, gamma: float = 1.0, *, 
         >>> numbaprims.power(np.array([1.0, 2.0]), 1.0, 2.0, 3.0)
         array([ 27., 125.])
     """
-    kernel, *numbers = _special("power", *_numbers("power", alpha=alpha, beta=beta, gamma=gamma))
-    return forward(kernel, x, out, *numbers)
+    kernel, numbers = _kernel("power", alpha=alpha, beta=beta, gamma=gamma)
+    return forward((x,), kernel, numbers, out)
 
 
 def power_backward(
@@ -206,8 +204,8 @@ def power_backward(
         >>> numbaprims.power_backward(np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1.0, 2.0, 3.0)
         array([ 54., 450.])
     """
-    kernel, *numbers = _special("power", *_numbers("power", alpha=alpha, beta=beta, gamma=gamma))
-    return backward(kernel, dy, x, out, *numbers)
+    kernel, numbers = _kernel("power", alpha=alpha, beta=beta, gamma=gamma)
+    return backward(kernel, dy, x, out, numbers)
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
@@ -224,7 +222,7 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     References:
         Hendrycks and Gimpel, Gaussian error linear units, arXiv:1606.08415.
     """
-    return forward(_gelu(approximate), x, out)
+    return forward((x,), _gelu(approximate), (), out)
 
 
 def gelu_backward(dy: Any, x: Any, approximate: str = "none", *, out: Any = None) -> Any:
@@ -249,7 +247,7 @@ def silu(x: Any, *, out: Any = None) -> Any:
     References:
         Elfwing et al., Sigmoid-weighted linear units, Neural Networks 107, 2018.
     """
-    return forward("silu", x, out)
+    return forward((x,), "silu", (), out)
 
 
 def silu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -274,7 +272,7 @@ def swish(x: Any, *, out: Any = None) -> Any:
     References:
         Ramachandran et al., Searching for activation functions, arXiv:1710.05941.
     """
-    return forward("silu", x, out)
+    return forward((x,), "silu", (), out)
 
 
 def swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -299,7 +297,7 @@ def mish(x: Any, *, out: Any = None) -> Any:
     References:
         Misra, Mish: a self regularized non-monotonic activation function, BMVC 2020.
     """
-    return forward("mish", x, out)
+    return forward((x,), "mish", (), out)
 
 
 def mish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -323,7 +321,7 @@ def exp(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.exp(np.array([0.0, 1.0])).round(4)
         array([1.    , 2.7183])
     """
-    return forward("exp", x, out)
+    return forward((x,), "exp", (), out)
 
 
 def exp_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
@@ -345,7 +343,7 @@ def log(x: Any, *, out: Any = None) -> Any:
         >>> numbaprims.log(np.array([1.0, 10.0])).round(4)
         array([0.    , 2.3026])
     """
-    return forward("log", x, out)
+    return forward((x,), "log", (), out)
 
 
 def log_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
@@ -381,7 +379,7 @@ def glu(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     References:
         Dauphin et al., Language modeling with gated convolutional networks, ICML 2017.
     """
-    return glu_forward(x, _axis(axis), out)
+    return forward((x,), _glu(axis), (), out)
 
 
 def glu_backward(dy: Any, x: Any, axis: int = -1, *, out: Any = None) -> Any:
@@ -399,4 +397,4 @@ def glu_backward(dy: Any, x: Any, axis: int = -1, *, out: Any = None) -> Any:
         >>> numbaprims.glu_backward(np.array([1.0]), np.array([2.0, 0.0]))
         array([0.5, 0.5])
     """
-    return _glu_backward(dy, x, _axis(axis), out)
+    return backward(_glu(axis), dy, x, out)

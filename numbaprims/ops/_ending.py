@@ -12,8 +12,6 @@ from numbaprims.ops.epilogue import resolve_activation
 from numbaprims.reference.activation import activation, activation_backward
 
 _ENDINGS: dict[str, str] = {}
-#: Kinds whose kernels take other numbers than the call's parameters.
-_COUNTS = {"gelu_tanh": 0, "softplus_1": 0, "power_2": 2}
 
 
 def ending_of(activation: Any) -> str:
@@ -22,9 +20,8 @@ def ending_of(activation: Any) -> str:
         return ""
     known = _ENDINGS.get(activation) if type(activation) is str else None
     if known is None:
-        kind, p0, p1, p2 = kernel_of(resolve_activation(activation))
-        count = _COUNTS.get(kind, len(named_parameters(kind, (p0, p1, p2))[1]))
-        known = "" if kind == "identity" else ended("", kind, (p0, p1, p2)[:count])[1:]
+        kind, numbers = kernel_of(resolve_activation(activation))
+        known = "" if kind == "identity" else ended("", kind, numbers)[1:]
         if type(activation) is str:
             _ENDINGS[activation] = known
     return known
@@ -33,8 +30,7 @@ def ending_of(activation: Any) -> str:
 def named_ending(formula: str) -> tuple[str, dict[str, Any]]:
     """The activation at the end of a formula's name as an argument."""
     _, kind, numbers = parse_ended(formula)
-    p0, p1, p2, *_ = (*numbers, 0.0, 0.0, 0.0)
-    return named_parameters(kind, (p0, p1, p2))
+    return named_parameters(kind, numbers)
 
 
 def define_ending(y: Any, ending: str = "") -> Any:

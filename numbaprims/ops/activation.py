@@ -1,7 +1,7 @@
 """Activations and their gradients: `activation`, `activation_backward`, and a function for each kind.
 
 The functions of one kind stand in `_activation_simple.py` and `_activation_smooth.py`, each followed by its gradient;
-`_activation_call.py` is the road that all of them take, `_activation_problem.py` what it asks the dispatcher.
+`_activation_call.py` has the primitives behind them, `_activation_problem.py` what these ask the dispatcher.
 """
 
 from __future__ import annotations
@@ -137,20 +137,17 @@ from numbaprims.ops._activation_smooth import (
     tanh_backward as tanh_backward,
 )
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
-from numbaprims.ops.epilogue import NOT_FUSED, make_activation
 from numbaprims.ops.primitive import problems
 
 #: Every name that `activation` takes, each also a function of this module.
 NAMES = (*KINDS, *ALIASES)
 
-# (kind, its parameters) -> the kernel's kind and three numbers, so that a call checks them once.
-_kernels: dict[Any, tuple[str, float, float, float]] = {}
+# (kind, its parameters) -> the kernel's kind and its numbers, so that a call checks them once.
+_kernels: dict[Any, tuple[Any, tuple[float, ...]]] = {}
 
 
-def _kernel(kind: str, parameters: dict[str, Any]) -> tuple[str, float, float, float] | None:
-    """What a kernel takes; None for the kinds with an array or an axis."""
-    if kind in NOT_FUSED:
-        return None
+def _kernel(kind: str, parameters: dict[str, Any]) -> tuple[Any, tuple[float, ...]]:
+    """What a kernel takes; ("prelu", (weight,)) for the kind with an array."""
     # names, then as many values: flat, because the hash of a tuple of pairs takes 0.1 us longer
     key: Any = (kind, *parameters, *parameters.values()) if parameters else kind
     try:
@@ -158,10 +155,10 @@ def _kernel(kind: str, parameters: dict[str, Any]) -> tuple[str, float, float, f
     except TypeError:  # a parameter that cannot be hashed: an array, or what will be refused
         found = None
     if found is None:
-        name, _ = resolve(kind, parameters)
-        if name in NOT_FUSED:
-            return None
-        found = _call.kernel_of(make_activation(kind, parameters))
+        name, full = resolve(kind, parameters)
+        if name == "prelu":
+            return name, (full["weight"],)
+        found = (_call.glu_kind(full["axis"]), ()) if name == "glu" else _call.kernel(kind, **parameters)
         # not by objects whose value may change: an array of one number
         if len(_kernels) < 4096 and all(type(value) in (float, int, str) for value in parameters.values()):
             _kernels[key] = found
@@ -191,15 +188,10 @@ def activation(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
         >>> numbaprims.activation(np.array([-1.0, 2.0]), "leaky_relu", negative_slope=0.5)
         array([-0.5,  2. ])
     """
-    kernel = _kernel(kind, parameters)
-    if kernel is not None:
-        return _forward(kernel[0], x, out, kernel[1], kernel[2], kernel[3])
-    if kind == "glu" and not parameters:
-        return _call.glu_forward(x, -1, out)
-    name, full = resolve(kind, parameters)
-    if name == "prelu":
-        return _call.prelu_forward(x, full["weight"], out)
-    return _call.glu_forward(x, full["axis"], out)
+    kernel, numbers = _kernel(kind, parameters)
+    if kernel == "prelu":
+        return _call.prelu_forward(x, numbers[0], out)
+    return _forward((x,), kernel, numbers, out)
 
 
 def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
@@ -228,19 +220,14 @@ def activation_backward(dy: Any, x: Any, y: Any, kind: str, *, out: Any = None, 
         >>> numbaprims.activation_backward(np.ones(2), x, None, "leaky_relu", negative_slope=0.5)
         array([0.5, 1. ])
     """
-    kernel = _kernel(kind, parameters)
-    if kernel is None:
-        name, full = resolve(kind, parameters)
-        if x is None:
-            raise TypeError(f"x is None; the gradient of {kind} is computed from it")
-        if name == "prelu":
-            return _call.prelu_backward(dy, x, full["weight"], out)
-        return _call.glu_backward(dy, x, full["axis"], out)
-    read = _call.reads(kernel[0])
-    saved = x if read == "x" else y if read == "y" else dy
+    kernel, numbers = _kernel(kind, parameters)
+    reads = _call.reads(kernel, "x")
+    saved = x if reads == "x" else y if reads == "y" else dy
     if saved is None:
-        raise TypeError(f"{read} is None; the gradient of {kind} is computed from it")
-    return _backward(kernel[0], dy, saved, out, kernel[1], kernel[2], kernel[3])
+        raise TypeError(f"{reads} is None; the gradient of {kind} is computed from it")
+    if kernel == "prelu":
+        return _call.prelu_backward(dy, x, numbers[0], out)
+    return _backward(kernel, dy, saved, out, numbers)
 
 
 _of_kinds = [globals()[name + word] for word in ("", "_backward") for name in NAMES]

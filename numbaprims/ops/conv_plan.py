@@ -73,7 +73,7 @@ class ConvPlan(Plan):
         if isinstance(view, np.ndarray):
             mine = library.wrap(np.array(view, copy=True, order="C"), dtype)
         else:
-            mine = forward("identity", weight)
+            mine = forward((weight,), "identity")
         with self._lock:
             self._mine, self._dtype, self._shape = mine, dtype, view.shape
             self._bound: dict[Any, tuple[call.Bound | None, Result, Any, Any]] = {}

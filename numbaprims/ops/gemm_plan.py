@@ -73,7 +73,7 @@ class GemmPlan(Plan):
             own = np.array(view, copy=True, order="C")
             mine = library.wrap(own, dtype)
         else:
-            mine = forward("identity", b)
+            mine = forward((b,), "identity")
             own = arrays.enter(mine, "b")[0]
         with self._lock:
             self._b, self._dtype, self._library, self._shape = own, dtype, library, view.shape

@@ -78,6 +78,7 @@ class Primitive:
         reference: the definition over float64 arrays: (arrays, options, numbers) -> array, or tuple of arrays.
         dtypes: what the first array may be.
         exact: the inputs that `out` may be, element for element.
+        required: how many of the arrays every call has.
     """
 
     def __init__(
@@ -90,8 +91,9 @@ class Primitive:
         dtypes: tuple[str, ...] = FLOATS,
         others: tuple[str, ...] = (),
         exact: tuple[str, ...] = (),
+        required: int = 1,
     ) -> None:
-        self.name, self.inputs, self.dtypes = name, inputs, dtypes
+        self.name, self.inputs, self.dtypes, self._required = name, inputs, dtypes, required
         self._pose, self._reference = pose, reference
         self._others = tuple(inputs.index(other) for other in others)
         self._exact = tuple(name in exact for name in inputs)
@@ -173,6 +175,9 @@ class Primitive:
         self, given: Any, storages: list[Any], kinds: list[Any], options: Any, numbers: tuple[float, ...] = ()
     ) -> Pose:
         """The pose of a call, its arrays being of one library and of dtypes that go together."""
+        for x, kind, name in zip(given[: self._required], kinds, self.inputs, strict=False):
+            if kind is None:
+                _enter(x, name)  # says that None is no array
         first, library = kinds[0][0], kinds[0][3]
         if first not in self.dtypes:
             words = ", ".join(LONG_NAMES[dtype] for dtype in self.dtypes)
@@ -186,7 +191,8 @@ class Primitive:
     def _posed(
         self, given: Any, storages: list[Any], kinds: list[Any], options: tuple[Any, ...], out: Any
     ) -> tuple[Pose, Problem]:
-        pose, library = self._checked(given, storages, kinds, options), kinds[0][3]
+        pose = self._checked(given, storages, kinds, options)
+        library = kinds[0][3]
         made = []
         for index, (shape, dtype, like, _) in enumerate(pose.results):
             if index == 0 and out is not None:

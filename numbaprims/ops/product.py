@@ -101,7 +101,6 @@ class Product(Primitive):
     What changes the problem is in `options`.
 
     Args:
-        required: how many of the arrays every call has.
         dtypes: what the first array may be, all others being of its dtype; None where `pose` looks at dtypes.
     """
 
@@ -118,9 +117,8 @@ class Product(Primitive):
     ) -> None:
         super().__init__(
             name, inputs, pose, reference, dtypes=dtypes or tuple(LONG_NAMES), exact=exact,
-            others=() if dtypes else inputs,
+            others=() if dtypes else inputs, required=required,
         )  # fmt: skip
-        self._required = required
         self._absent = (None,) * (_PLACES - len(inputs))
 
     def _unknown(self, given: tuple[Any, ...], options: Any, numbers: Any, out: Any) -> Any:

@@ -187,7 +187,7 @@ def _check_bytes(w: RnnWeights) -> None:
 
 def _copy(array: Any) -> Any:
     """The plan's own: an array may change in place at any time."""
-    return np.array(array, copy=True, order="C") if isinstance(array, np.ndarray) else forward("identity", array)
+    return np.array(array, copy=True, order="C") if isinstance(array, np.ndarray) else forward((array,), "identity")
 
 
 def _rebuild(cell: str, weights: RnnWeights, arguments: dict[str, Any]) -> RnnPlan:

@@ -14,8 +14,9 @@ from numbaprims.cpu.simd import lanes, stream_fence
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.gradients import leaky_relu as prelu_gradient
 
-#: Arrays of a launch by name -> their slot; glu's second half goes to dgate.
+#: Operands of a kernel by name -> their slot; that of arrays in a launch, but for glu's second halves.
 SLOTS = {name: slot for slot, name in enumerate(("out", "x", "dy", "y", "weight", "gate", "dgate"))}
+HALF_OF = {"gate": "x", "dgate": "out"}
 
 #: Operations for an element, as `formulas.graph.COSTS` counts them; what is not listed is bound by the caches.
 #: Measured where the caches hide (Zen 5, AVX-512): twice the cycles of a vector.

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS, ROUNDING, SLOTS, compute_lanes, form_of, make_kernel
+from numbaprims.cpu.activation.kernels import (
+    CHEAP,
+    HALF_OF,
+    OPERATIONS,
+    ROUNDING,
+    SLOTS,
+    compute_lanes,
+    form_of,
+    make_kernel,
+)
 from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, sizes_of
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
@@ -48,10 +57,10 @@ def _program(
     kernel, tiles = phase
     chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
     binds = None
-    if any(problem.loops.offsets):
+    if "gate" in problem.operands or any(problem.loops.offsets):
         size = DTYPES[problem.dtype].itemsize
         places = zip(problem.operands, problem.loops.offsets, strict=True)
-        binds = {ARGS.arrays[SLOTS[name]]: array(SLOTS[name], size * offset) for name, offset in places}
+        binds = {ARGS.arrays[SLOTS[name]]: array(SLOTS[HALF_OF.get(name, name)], size * at) for name, at in places}
         binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats[:3]}
     run = Run((Phase(kernel, tiles, chunk),), (Block(ARGS, ints, binds),))
     return Program((run,), parallel=work > WORTH * target.rates.wake, keep=keep)

@@ -18,8 +18,8 @@ from numbaprims.gpu.solver import Solver
 from numbaprims.ops._reduction_problem import posed
 from numbaprims.ops.activation_kinds import KINDS, SPECIAL
 
-#: Arrays of a launch by name -> their place.
-PLACES = {name: place for place, name in enumerate(("out", "x", "dy", "y", "weight", "gate", "dgate"))}
+#: Operands by name -> the place of their array in a launch; glu's gate is the second half of x, and dgate of out.
+PLACES = {"out": 0, "x": 1, "dy": 2, "y": 3, "weight": 4, "gate": 1, "dgate": 0}
 #: Elements of one launch: indices are 32 bits, and a thread's last step must not wrap around.
 MOST = 1 << 30
 LAUNCH = 3e-6
