@@ -5,9 +5,12 @@ import argparse
 import numpy as np
 import pytest
 
-from numbaprims.bench import results
+from numbaprims.bench import command, results, runner
+from numbaprims.bench.cases import Workload
 from numbaprims.bench.figures import miopen_rnn as figure
+from numbaprims.bench.stems import rnn
 from numbaprims.cli import reproduce as cli_reproduce
+from numbaprims.tuning.timing import Ratio
 
 
 def reproduce(*words):
@@ -39,3 +42,20 @@ def test_another_result_is_an_error(monkeypatch, capsys):
     monkeypatch.setattr(figure, "CELLS", {"lstm": (lambda x, w: [np.add(given(x, w)[0], next(calls))], 4)})
     assert reproduce("--quick", "--time-limit", "0.02") == 1
     assert "NOT MEASURED: single_gemm gives another result" in capsys.readouterr().out
+
+
+def test_rows_of_a_suite():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    words = ["rnn", "--suite", "deepbench_gru", "--steps-at-most", "375", "--n", "2", "--h", "1536"]
+    found = rnn.cases(parser.parse_args(words))
+    assert [(case["t"], case["n"], case["h"]) for case in found] == [(187, 2, 1536), (375, 2, 1536)]
+
+
+def test_parts_stand_under_their_own_roofs():
+    """A second reads 100 bytes or does 1000 operations; what runs took ten seconds."""
+    parts = [(100.0, 3000.0), (400.0, 1000.0)]
+    work = Workload({}, lambda _: None, 4000.0, 500.0, "read and fma", str, parts=parts)
+    shares = {"read": Ratio(50.0, 50.0, 50.0), "fma": Ratio(40.0, 40.0, 40.0)}
+    found = runner._in_turn(work.parts, work, shares)
+    assert {bound: round(share.value, 9) for bound, share in found.items()} == {"read": 40.0, "fma": 30.0}

@@ -5,11 +5,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from rnn_cases import DEFINITIONS, cast, draw_weights
+from rnn_cases import DEFINITIONS, cast, draw_onnx, draw_weights, onnx_node
 from solver_probes import PROBES
 
 import numbaprims
-from numbaprims import settings
+from numbaprims import RnnWeights, settings
 from numbaprims.cpu import target
 from numbaprims.cpu.rnn import SOLVERS
 from numbaprims.dispatch.choose import Posed, Trial
@@ -156,3 +156,49 @@ def test_short_steps_stay_in_one_thread():
 
     assert workers(32, 1) == workers(64, 1, quantize="int8") == workers(200, 1, quantize="int8") == 1
     assert workers(256, 16) > 1 and workers(1024, 1) > 1 and workers(1024, 1, quantize="int8") > 1
+
+
+@pytest.mark.parametrize("batch", [1, 3, 50])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+def test_half_weights_of_2_and_more(rng, cell, batch, hidden=40):
+    """Panels are packed in pairs of 15 bits where all weights are below 2, with the same bits: a unit that stays zero
+    gets large weights, and then infinite ones."""
+    weights = cast(draw_weights(rng, cell, inputs=5, hidden=hidden, directions=2), np.float16)
+    for part in weights.parts:
+        for each in (part.w_ih, part.w_hh, part.b_ih, part.b_hh):
+            each[hidden - 1 :: hidden] = 0.0
+        part.w_hh[:, -1] = 1.999
+        part.w_hh.flat[:3] = 2.0**-24, -(2.0**-15), -0.0
+    h0 = rng.standard_normal((2, batch, hidden)).astype(np.float16)
+    h0[:, :, 0], h0[:, :, -1] = 65504.0, 0.0
+    states = (h0, h0) if cell == "lstm" else (h0,)
+    function, x = getattr(numbaprims, cell.partition("_")[0]), rng.standard_normal((4, batch, 5)).astype(np.float16)
+    words = {"lengths": rng.integers(1, 5, batch)} if batch > 1 else {}
+    found = []
+    for large in (1.999, 2.0, np.inf):
+        for part in weights.parts:
+            part.w_hh[:, -1] = large
+        found.append(function(x, weights, *states, **words)[0])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.isfinite(found[0]).all() and np.abs(found[0]).max() > 0.1
+    assert np.isnan(found[2][0]).all()
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
+def test_onnx_batchwise(rng, cell, after, direction):
+    """layout=1: X (N, T, I), states (N, D, H), Y (N, T, D, H), by the definition of layout=0."""
+    directions, lengths = 1 + (direction == "bidirectional"), [5, 2, 0, 4]
+    arrays = draw_onnx(rng, cell, directions, peephole=cell == "lstm")
+    x, (h0, c0) = rng.standard_normal((4, 5, 3)), rng.standard_normal((2, 4, directions, 4))
+    rules = {"direction": direction, "linear_before_reset": int(after and cell == "gru")}
+    weights = RnnWeights.from_onnx(cell, *arrays, **rules)
+    states = [each.swapaxes(0, 1) for each in ((h0, c0) if cell == "lstm" else (h0,))]
+    words = {"lengths": lengths, "reverse": direction == "reverse", "batch_first": True, "clip": 0.6}
+    y, *ends = getattr(numbaprims, cell.partition("_")[0])(x, weights, *states, **words)
+    Y, *Y_ends = onnx_node(
+        cell, x.swapaxes(0, 1), *arrays, h0.swapaxes(0, 1), c0.swapaxes(0, 1), lengths, clip=0.6, **rules
+    )  # fmt: skip
+    close([y.reshape(4, 5, directions, 4)], [Y.transpose(2, 0, 1, 3)], 1e-12)
+    for end, wanted in zip(ends, Y_ends, strict=False):
+        close([end.swapaxes(0, 1)], [wanted.swapaxes(0, 1)], 1e-12)

@@ -13,7 +13,7 @@ from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.rnn.arguments import PACK, WAVE
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.kernels import BLOCK, make_pack, make_step
-from numbaprims.cpu.rnn.network import CHUNK, PACKING, WORTH, Matrix, behind, best_product, posed, worth_threads
+from numbaprims.cpu.rnn.network import CHUNK, PACKING, WORTH, Matrix, behind, input_solver, posed, worth_threads
 from numbaprims.cpu.rnn.tiles import best_height, kc_of
 from numbaprims.cpu.rnn.wave import APART, make_product, make_wave
 from numbaprims.cpu.simd import lanes, short_able
@@ -200,7 +200,7 @@ def wave_steps(p: Any, target: Any) -> tuple[int, int]:
     if p.directions == 1:
         wide = p.gates * p.hidden
         product = posed(p.rows, wide, p.width, (p.dtype, p.dtype), (p.width, 1), (1, p.width), wide, False)
-        if best_product(product, target).name not in PACKING:
+        if input_solver(product, target).name not in PACKING:
             return 0, 0  # tiny; its sums have another order than those of tiles
         # a register tile's rows for the input product of a tile
         many = min(p.steps, max(4, -(-8 // p.batch)))
