@@ -246,8 +246,8 @@ def test_pieces_of_floats(solver, dtype, bound, rng):
         a, b = a.astype(np.float64), b.astype(np.float64)
         return np.abs(got - a @ b), np.abs(a) @ np.abs(b)
 
-    # chains of 16 products and as many more blocks of 32, each sum rounded once
-    rounded = (16 + len(pieces(solver[-2:])) * -(-k // 32)) * 2.0**-24
+    # chains of 16 products, the sum of two, and as many sums as products of 32 of k
+    rounded = (18 + len(pieces(solver[-2:])) * -(-k // 32)) * 2.0**-24
     error, size = off(run(a, b), a, b)
     assert (error <= (bound + rounded) * size).all()
     assert bound == 0 or dtype != np.float32 or (error > 2.0**-30 * size).any()

@@ -400,7 +400,6 @@ class AmxX6(Amx):
     """float32 as three pieces of bf16, and the six products that reach its last bit."""
 
     name = "amx_x6"
-    amplification = 4
     allowed: ClassVar[tuple[str, ...]] = ("fast", "close")
     """The settings of accuracy under which it may run."""
 
