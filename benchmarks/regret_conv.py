@@ -1,8 +1,8 @@
 """Time every conv solver on the layers of networks, and keep the times with which tests judge the choice.
 
-    python benchmarks/regret_conv.py tests/data/conv_timings.json [--every 3] [--directions prepared,weight]
+    python benchmarks/regret_conv.py tests/data/conv_timings.json [--every 3] [--directions prepared] [--threads 2]
 
-One thread; the layers of ResNet-50, VGG-16, MobileNet and Inception v3, batch 1, and the smaller of two runs' times.
+The layers of ResNet-50, VGG-16, MobileNet and Inception v3, batch 1, and the smaller of two runs' times.
 A time of a run that is cut off is kept; a second run merges.
 """
 
@@ -50,13 +50,15 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="take every n-th layer only")
     parser.add_argument("--directions", default=",".join(DIRECTIONS))
     parser.add_argument("--layouts", default="NCHW,NHWC")
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     target = registry.target("cpu")
     facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l1d", "l2", "l3")}
+    facts["threads"] = arguments.threads
     suites = load_suites("conv")
     seen = {dataclasses.replace(layer, count=1): None for name in SUITES for layer in layers(suites[name], [1])}
     ratios = []
-    with numbaprims.config(threads=1):
+    with numbaprims.config(threads=arguments.threads):
         for layer in list(seen)[:: arguments.every]:
             for direction in arguments.directions.split(","):
                 for layout in arguments.layouts.split(","):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numbaprims.bench import chart, figures, results, table
+from numbaprims.bench import chart, figures, results, rivals, table
 from numbaprims.bench.headlines import HEADLINES, Reached, headlines
 
 Runs = dict[str, dict[str, Any]]  # subject -> document, of one machine
@@ -69,12 +69,14 @@ def tables(name: str, machines: dict[str, Runs]) -> str:
 
 
 def columns(machines: dict[str, Runs]) -> dict[str, dict[str, Reached]]:
-    """ "CPU, N threads" -> headline -> what was reached, of every machine that has results for one."""
+    """ "CPU, N threads" -> headline -> what was reached, of every machine that has results for one as it is."""
     found = {}
     for runs in machines.values():
         rows = [row for run in runs.values() for row in run.get("targets", [])]
+        machine = max(runs.values(), key=lambda run: run["date"])["machine"]
+        if machine["llvm"] in rivals.RESTRICTIONS:
+            continue
         for threads, column in headlines(rows).items():
-            machine = max(runs.values(), key=lambda run: run["date"])["machine"]
             cpu = " ".join(re.sub(r"\(R\)|\(TM\)|@.*", " ", machine["cpu"]).split())
             found[f"{cpu} ({machine['llvm']}, {machine['cpus']} CPUs), {threads} thread{'s' * (threads > 1)}"] = column
     return found

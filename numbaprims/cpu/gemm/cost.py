@@ -67,7 +67,11 @@ def multiply_time(problem: Any, target: Any, mr: int, nr: int, efficiency: float
 
 
 def pack_time(target: Any, order: str, elements: float, unit_along: str) -> float:
-    """Packing `elements`; `unit_along` is the order whose panels need no transpose."""
+    """Packing `elements`; `unit_along` is the order whose panels need no transpose.
+
+    Vectors of half the width take half as long again for an element.
+    """
+    elements *= (1 + 64 / target.vector_bytes) / 2
     if order == unit_along:
         return float(target.rates.cycles(elements * PACK_ALONG))
     return float(target.rates.cycles(elements * (PACK_ACROSS if order in ("row", "column") else PACK_SCALAR)))
