@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from llvmlite import ir
-
 from numbaprims.cpu.simd.emit import constant, declare, suffix
-from numbaprims.cpu.simd.half import like
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.formulas.value import bits_shifted, select
 
@@ -73,7 +70,7 @@ class _Unsigned(Byte):
 VALUES: dict[str, type[Value]] = {"i8": _Signed, "u8": _Unsigned}
 #: What floats that hold integers need, and integers do not.
 TABLE: dict[str, Callable[..., Any]] = {
-    "is_nan": lambda x: x.new(constant(like(x.value, ir.IntType(1)), 0)),
+    "is_nan": lambda x: x.new(x.builder.icmp_signed("!=", x.value, x.value)),
     "integer_bits": lambda x: x,
     "low_byte": lambda x, signed: x,
     "left_shift": lambda a, b: bits_shifted(a, b, True),

@@ -266,9 +266,9 @@ class Lines(Solver):
         table = along(index, weight, source, elem, W, order != "line", stairs or p.copies)
         sums = self.sums(p, tables)
         if sums:
-            whole = along(index, weight, source, elem, W, True, True)
-            sums = whole.how != "gather" and "each" not in whole.how
-            table = whole if sums else table
+            ended = along(index, weight, source, elem, W, True, True)
+            sums = ended.how != "gather" and "each" not in ended.how
+            table = ended if sums else table
         numbers, keep = _rows(tables, acc)
         ring = counted if order == "ring" else 1
         line = -(-(width if order == "ring" else source + 2 * W) // 16) * 16
