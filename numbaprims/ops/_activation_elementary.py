@@ -1,4 +1,4 @@
-"""Elementary functions as activations, each with its gradient: one text for all of them.
+"""Activations without parameters, each with its gradient: one text for all of them.
 
 Their formulas and gradients stand in the table of kinds; here is how they are called, and what they give of an example.
 """
@@ -11,12 +11,13 @@ from typing import Any
 from numbaprims.ops._activation_call import backward, forward
 from numbaprims.ops.activation_kinds import KINDS, resolve
 
-_FORWARD = """{title}: ``y = {formula}``.
+_BOTH = "np.array([-1.0, 2.0])"
+_FORWARD = """{title}: ``y = {formula}``{note}.
 
     Example:
         >>> import numpy as np, numbaprims
         >>> numbaprims.{kind}({x}).round(4) + 0.0
-        array({y})
+        array({y}){source}
     """
 _BACKWARD = """Gradient of `{kind}`: ``dx = {gradient}``.
 
@@ -28,7 +29,7 @@ _BACKWARD = """Gradient of `{kind}`: ``dx = {gradient}``.
 
 
 def _pair(
-    kind: str, title: str, y: str, dx: str, x: str = "np.array([0.25, 4.0])"
+    kind: str, title: str, y: str, dx: str, x: str = "np.array([0.25, 4.0])", *, note: str = "", source: str = ""
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The function of a kind, and its gradient."""
     formula, gradient, reads, _ = KINDS[kind]
@@ -45,16 +46,70 @@ def _pair(
     def of_none(dy: Any, *, out: Any = None) -> Any:
         return backward(kind, dy, None, out)
 
+    source = source and f"\n\n    References:\n        {source}"
     saved = {"x": f", {x}", "y": f", numbaprims.{kind}({x})", "": ""}[reads]
     slopes: dict[str, Callable[..., Any]] = {"x": of_x, "y": of_y, "": of_none}
     slope = slopes[reads]
-    function.__doc__ = _FORWARD.format(title=title, formula=formula, kind=kind, x=x, y=y)
+    function.__doc__ = _FORWARD.format(title=title, formula=formula, kind=kind, x=x, y=y, note=note, source=source)
     slope.__doc__ = _BACKWARD.format(kind=kind, gradient=gradient, saved=saved, dx=dx)
     for made, name in ((function, kind), (slope, f"{kind}_backward")):
         made.__name__ = made.__qualname__ = name
     return function, slope
 
 
+identity, identity_backward = _pair("identity", "Copy", "[-1.,  2.]", "[1., 3.]", _BOTH)
+relu, relu_backward = _pair("relu", "Rectified linear unit", "[0., 2.]", "[0., 3.]", _BOTH, note="; NaN stays NaN")
+softsign, softsign_backward = _pair("softsign", "Algebraic sigmoid", "[-0.5   ,  0.6667]", "[0.25  , 0.3333]", _BOTH)
+abs, abs_backward = _pair("abs", "Absolute value", "[1., 2.]", "[-1.,  3.]", _BOTH)
+hard_sigmoid, hard_sigmoid_backward = _pair(
+    "hard_sigmoid",
+    "Piecewise linear sigmoid",
+    "[0.3333, 0.8333]",
+    "[0.1667, 0.5   ]",
+    _BOTH,
+    note=" (torch's slope; ONNX's default is 0.2)",
+)
+hard_swish, hard_swish_backward = _pair(
+    "hard_swish",
+    "Piecewise quadratic swish",
+    "[-0.3333,  1.6667]",
+    "[0.1667, 3.5   ]",
+    _BOTH,
+    source="Howard et al., Searching for MobileNetV3, ICCV 2019.",
+)
+sqrt, sqrt_backward = _pair("sqrt", "Square root", "[0.5, 2. ]", "[1.  , 0.75]", note="; NaN below 0")
+square, square_backward = _pair("square", "Square", "[1., 4.]", "[-2., 12.]", _BOTH)
+round, round_backward = _pair("round", "Rounded", "[0., 2.]", "[0., 0.]", "np.array([0.5, 1.6])")
+selu, selu_backward = _pair(
+    "selu",
+    "Self-normalising elu",
+    "[-1.1113,  2.1014]",
+    "[0.6468, 3.1521]",
+    _BOTH,
+    source="Klambauer et al., Self-normalizing neural networks, NeurIPS 2017.",
+)
+sigmoid, sigmoid_backward = _pair("sigmoid", "Logistic function", "[0.2689, 0.8808]", "[0.1966, 0.315 ]", _BOTH)
+tanh, tanh_backward = _pair("tanh", "Hyperbolic tangent", "[-0.7616,  0.964 ]", "[0.42 , 0.212]", _BOTH)
+silu, silu_backward = _pair(
+    "silu",
+    "Sigmoid linear unit",
+    "[-0.2689,  1.7616]",
+    "[0.0723, 3.2724]",
+    _BOTH,
+    source="Elfwing et al., Sigmoid-weighted linear units, Neural Networks 107, 2018.",
+)
+mish, mish_backward = _pair(
+    "mish",
+    "Self-regularised unit",
+    "[-0.3034,  1.944 ]",
+    "[0.0592, 3.208 ]",
+    _BOTH,
+    source="Misra, Mish: a self regularized non-monotonic activation function, BMVC 2020.",
+)
+exp, exp_backward = _pair("exp", "Exponential function", "[0.3679, 7.3891]", "[ 0.3679, 22.1672]", _BOTH)
+log, log_backward = _pair(
+    "log", "Natural logarithm", "[-1.3863,  1.3863]", "[4.  , 0.75]", note="; NaN below 0, minus infinity at 0"
+)
 exp2, exp2_backward = _pair("exp2", "Power of 2", "[ 1.1892, 16.    ]", "[ 0.8243, 33.2711]")
 expm1, expm1_backward = _pair("expm1", "Exponential less 1, exact near 0", "[ 0.284 , 53.5982]", "[  1.284 , 163.7945]")
 log1p, log1p_backward = _pair("log1p", "Logarithm of 1 and x, exact near 0", "[0.2231, 1.6094]", "[0.8, 0.6]")

@@ -47,31 +47,6 @@ def elu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> Any
     return backward("elu", dy, x, out, (_number("elu", "alpha", alpha),))
 
 
-def selu(x: Any, *, out: Any = None) -> Any:
-    """Self-normalising elu: ``y = 1.0507 * (x if x > 0 else 1.6733 * (exp(x) - 1))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.selu(np.array([-1.0, 2.0])).round(4)
-        array([-1.1113,  2.1014])
-
-    References:
-        Klambauer et al., Self-normalizing neural networks, NeurIPS 2017.
-    """
-    return forward((x,), "selu", (), out)
-
-
-def selu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
-    """Gradient of `selu`: ``dx = 1.0507 * dy * (1 if x > 0 else 1.6733 * exp(x))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.selu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
-        array([0.6468, 3.1521])
-    """
-    return backward("selu", dy, x, out)
-
-
 def celu(x: Any, alpha: float = 1.0, *, out: Any = None) -> Any:
     """Continuously differentiable elu: ``y = max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))``.
 
@@ -98,51 +73,6 @@ def celu_backward(dy: Any, x: Any, alpha: float = 1.0, *, out: Any = None) -> An
         array([0.6065, 3.    ])
     """
     return backward("celu", dy, x, out, _numbers("celu", alpha=alpha))
-
-
-def sigmoid(x: Any, *, out: Any = None) -> Any:
-    """Logistic function: ``y = 1 / (1 + exp(-x))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.sigmoid(np.array([-1.0, 0.0])).round(4)
-        array([0.2689, 0.5   ])
-    """
-    return forward((x,), "sigmoid", (), out)
-
-
-def sigmoid_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
-    """Gradient of `sigmoid`: ``dx = dy * y * (1 - y)``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> y = numbaprims.sigmoid(np.array([-1.0, 2.0]))
-        >>> numbaprims.sigmoid_backward(np.array([1.0, 3.0]), y).round(4)
-        array([0.1966, 0.315 ])
-    """
-    return backward("sigmoid", dy, y, out)
-
-
-def tanh(x: Any, *, out: Any = None) -> Any:
-    """Hyperbolic tangent: ``y = tanh(x)``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.tanh(np.array([-1.0, 0.0])).round(4)
-        array([-0.7616,  0.    ])
-    """
-    return forward((x,), "tanh", (), out)
-
-
-def tanh_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
-    """Gradient of `tanh`: ``dx = dy * (1 - y * y)``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.tanh_backward(np.array([1.0, 3.0]), numbaprims.tanh(np.array([-1.0, 2.0]))).round(4)
-        array([0.42 , 0.212])
-    """
-    return backward("tanh", dy, y, out)
 
 
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = None) -> Any:
@@ -236,31 +166,6 @@ def gelu_backward(dy: Any, x: Any, approximate: str = "none", *, out: Any = None
     return backward(_gelu(approximate), dy, x, out)
 
 
-def silu(x: Any, *, out: Any = None) -> Any:
-    """Sigmoid linear unit: ``y = x / (1 + exp(-x))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.silu(np.array([-1.0, 2.0])).round(4)
-        array([-0.2689,  1.7616])
-
-    References:
-        Elfwing et al., Sigmoid-weighted linear units, Neural Networks 107, 2018.
-    """
-    return forward((x,), "silu", (), out)
-
-
-def silu_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
-    """Gradient of `silu`: ``dx = dy * s * (1 + x * (1 - s))`` with ``s = 1 / (1 + exp(-x))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.silu_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
-        array([0.0723, 3.2724])
-    """
-    return backward("silu", dy, x, out)
-
-
 def swish(x: Any, *, out: Any = None) -> Any:
     """Another name of `silu`: ``y = x / (1 + exp(-x))``.
 
@@ -284,77 +189,6 @@ def swish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
         array([0.0723, 3.2724])
     """
     return backward("silu", dy, x, out)
-
-
-def mish(x: Any, *, out: Any = None) -> Any:
-    """Self-regularised unit: ``y = x * tanh(log(1 + exp(x)))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.mish(np.array([-1.0, 2.0])).round(4)
-        array([-0.3034,  1.944 ])
-
-    References:
-        Misra, Mish: a self regularized non-monotonic activation function, BMVC 2020.
-    """
-    return forward((x,), "mish", (), out)
-
-
-def mish_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
-    """Gradient of `mish`: ``dx = dy * (t + x * s * (1 - t * t))``.
-
-    Here t is ``tanh(log(1 + exp(x)))`` and s is ``1 / (1 + exp(-x))``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.mish_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
-        array([0.0592, 3.208 ])
-    """
-    return backward("mish", dy, x, out)
-
-
-def exp(x: Any, *, out: Any = None) -> Any:
-    """Exponential function: ``y = exp(x)``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.exp(np.array([0.0, 1.0])).round(4)
-        array([1.    , 2.7183])
-    """
-    return forward((x,), "exp", (), out)
-
-
-def exp_backward(dy: Any, y: Any, *, out: Any = None) -> Any:
-    """Gradient of `exp`: ``dx = dy * y``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.exp_backward(np.array([1.0, 3.0]), numbaprims.exp(np.array([-1.0, 2.0]))).round(4)
-        array([ 0.3679, 22.1672])
-    """
-    return backward("exp", dy, y, out)
-
-
-def log(x: Any, *, out: Any = None) -> Any:
-    """Natural logarithm: ``y = log(x)``; NaN below 0, minus infinity at 0.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.log(np.array([1.0, 10.0])).round(4)
-        array([0.    , 2.3026])
-    """
-    return forward((x,), "log", (), out)
-
-
-def log_backward(dy: Any, x: Any, *, out: Any = None) -> Any:
-    """Gradient of `log`: ``dx = dy / x``.
-
-    Example:
-        >>> import numpy as np, numbaprims
-        >>> numbaprims.log_backward(np.array([1.0, 3.0]), np.array([0.5, 4.0]))
-        array([2.  , 0.75])
-    """
-    return backward("log", dy, x, out)
 
 
 def glu(x: Any, axis: int = -1, *, out: Any = None) -> Any:
