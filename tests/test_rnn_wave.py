@@ -14,7 +14,9 @@ from numbaprims.cpu.rnn import PREPARED
 from numbaprims.dispatch import launchers
 from numbaprims.dispatch.choose import Posed, Trial
 
-FACTS = dict(name="znver4", l1d=32 << 10, l2=1 << 20, l3=32 << 20, cores_physical=2, measured=None)
+FACTS = dict(
+    name="znver4", triple="x86_64-linux-gnu", vector_bytes=64, l1d=32 << 10, l2=1 << 20, l3=32 << 20, measured=None
+)
 
 
 def both(monkeypatch, run):
@@ -78,7 +80,7 @@ def program(kind, layers, directions, steps, batch, hidden, cores=2, **more):
         kind, arrays(lambda k: (rows, hidden if k < directions else directions * hidden)),
         arrays(lambda k: (rows, hidden)), directions=directions,
     )  # fmt: skip
-    core = dataclasses.replace(target.current(), **FACTS | {"cores_physical": cores})
+    core = dataclasses.replace(target.current(), **FACTS, cores_physical=cores)
     with settings.trial(Trial()), pytest.raises(Posed) as posed:
         getattr(numbaprims, kind.partition("_")[0])(np.zeros((steps, batch, hidden), np.float32), weights, **more)
     config, *_ = PREPARED.configs(posed.value.problem, core)

@@ -111,7 +111,9 @@ def test_where_keeps_bits(rng, dtype):
 @pytest.mark.parametrize("source", TYPES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_cast(rng, source, dtype):
-    x = (rng.standard_normal((5, 70)) * 500).astype(source)
+    x = rng.standard_normal((5, 70)) * 500
+    # to bytes by way of integers: what NumPy makes of a negative float differs by machine
+    x = (x if source.startswith("float") else x.astype(np.int64)).astype(source)
     if source.startswith("float"):
         x[0, :6] = [np.nan, np.inf, -np.inf, 0.0, -0.5, 127.9]
     for given in layouts(x):
