@@ -21,7 +21,7 @@ PROBES = {
         for m, n, k in (
             (1, 1, 1), (4, 4, 4), (1, 300, 200), (300, 1, 200), (200, 300, 100), (500, 49, 300), (3000, 7, 2000)
         )
-    ] + [("gemm", (ones(8, 64, dtype=np.int8), ones(64, 40, dtype=np.int8)), {})],
+    ] + [("gemm", (ones(8, 64, dtype=dtype), ones(64, 40, dtype=dtype)), {}) for dtype in (np.int8, np.float16)],
     "gemv": [("gemv", (ones(m, n), ones(n)), {}) for m, n in ((1, 1), (3, 500), (500, 3), (1000, 1000))],
     "ger": [("ger", (ones(m), ones(n)), {}) for m, n in ((1, 1), (3, 500), (900, 1000))],
     "activation": [

@@ -421,15 +421,16 @@ def test_source_is_where_the_class_stands(stem, solver):
 @EACH_SOLVER
 def test_first_configs_are_valid_and_estimates_are_seconds(stem, solver):
     target, taken = registry.target("cpu"), 0
-    for function, args, kwargs in PROBES[stem]:
-        problem = problem_of(function, *args, **kwargs)
-        if solver.why_not_asked(problem, target) is None:
-            taken += 1
-            config = default_config(solver, problem, target)
-            assert solver.is_valid(problem, target, config)
-            assert not solver.is_valid(problem, target, {**config, "no such tunable": 1})
-            assert 0 < solver.estimate(problem, target) < 10
-            assert solver.workspace(problem, target, config) >= 0
+    with numbaprims.config(accuracy="fast"):  # under which every solver may be asked
+        for function, args, kwargs in PROBES[stem]:
+            problem = problem_of(function, *args, **kwargs)
+            if solver.why_not_asked(problem, target) is None:
+                taken += 1
+                config = default_config(solver, problem, target)
+                assert solver.is_valid(problem, target, config)
+                assert not solver.is_valid(problem, target, {**config, "no such tunable": 1})
+                assert 0 < solver.estimate(problem, target) < 10
+                assert solver.workspace(problem, target, config) >= 0
     # public calls pose the problem of sums beside another; an engine's solvers are for all of its stems
     if solver.name not in UNUSED.get(stem, ()):
         assert taken, "it refuses every probe"

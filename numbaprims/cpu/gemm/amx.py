@@ -392,7 +392,7 @@ class AmxX4(Amx):
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if self.kind(problem) is None:
-            return "it multiplies float16"
+            return "it multiplies float16 only"
         return super().why_not_asked(problem, target)
 
 
@@ -408,7 +408,7 @@ class AmxX6(Amx):
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if self.kind(problem) is None:
-            return "it multiplies float32"
+            return "it multiplies float32 only"
         if settings.current().accuracy not in self.allowed:
             return f"it cuts float32 into pieces of bf16; config(accuracy={self.allowed[-1]!r}) allows that"
         return super().why_not_asked(problem, target)
