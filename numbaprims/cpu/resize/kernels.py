@@ -47,6 +47,13 @@ ARGS = Arguments(
 
 
 @helper
+def at_plane(base, plane, channels, n_step, c_step):  # type: ignore[no-untyped-def]
+    """Where a channel of an image begins: plane n * channels + c."""
+    n = plane // channels
+    return advance(base, n * n_step + (plane - n * channels) * c_step)
+
+
+@helper
 def mix(to, to_step, of, step, places, factors, count, width, W, acc, dtype):  # type: ignore[no-untyped-def]
     """to = the sum of rows of `of` at places, each times a factor, in their order."""
     v = 0
@@ -168,10 +175,8 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
         for tile in range(lo, hi):
             plane = tile // args.bands
             first = (tile - plane * args.bands) * args.band
-            n = plane // args.channels
-            c = plane - n * args.channels
-            x = advance(args.x, n * args.x_n + c * args.x_c)
-            out = advance(args.out, n * args.out_n + c * args.out_c)
+            x = at_plane(args.x, plane, args.channels, args.x_n, args.x_c)
+            out = at_plane(args.out, plane, args.channels, args.out_n, args.out_c)
             if RING:
                 for k in range(args.ring * args.rings):
                     store_scalar(tags, k, -1)
@@ -267,10 +272,8 @@ def make_stairs(dtype: str, how: str, W: int) -> RangeKernel:
         for tile in range(lo, hi):
             plane = tile // args.bands
             begin = (tile - plane * args.bands) * args.band
-            n = plane // args.channels
-            c = plane - n * args.channels
-            x = advance(args.x, n * args.x_n + c * args.x_c)
-            out = advance(args.out, n * args.out_n + c * args.out_c)
+            x = at_plane(args.x, plane, args.channels, args.x_n, args.x_c)
+            out = at_plane(args.out, plane, args.channels, args.out_n, args.out_c)
             end = min(begin + args.band, args.height)
             for b in range(args.blocks):
                 i0, i1 = load(args.index, 2 * b * W, W), load(args.index, (2 * b + 1) * W, W)
@@ -319,10 +322,8 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
         for tile in range(lo, hi):
             plane = tile // args.bands
             first = (tile - plane * args.bands) * args.band
-            n = plane // args.channels
-            c = plane - n * args.channels
-            x = advance(args.x, n * args.x_n + c * args.x_c)
-            out = advance(args.out, n * args.out_n + c * args.out_c)
+            x = at_plane(args.x, plane, args.channels, args.x_n, args.x_c)
+            out = at_plane(args.out, plane, args.channels, args.out_n, args.out_c)
             d = first // args.height
             h = first - d * args.height
             end = min(first + args.band, args.depth * args.height)
@@ -375,10 +376,8 @@ def make_sums(dtype: str, rows: int, taps: int, how: str, W: int) -> RangeKernel
         for tile in range(lo, hi):
             plane = tile // args.bands
             first = (tile - plane * args.bands) * args.band
-            n = plane // args.channels
-            c = plane - n * args.channels
-            x = advance(args.x, n * args.x_n + c * args.x_c)
-            out = advance(args.out, n * args.out_n + c * args.out_c)
+            x = at_plane(args.x, plane, args.channels, args.x_n, args.x_c)
+            out = at_plane(args.out, plane, args.channels, args.out_n, args.out_c)
             for h in range(first, min(first + args.band, args.height)):
                 to, of = advance(out, h * args.out_h), advance(x, load_scalar(places, h * rows) * args.x_h)
                 for b in range(args.blocks):
