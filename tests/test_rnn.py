@@ -162,7 +162,7 @@ def test_short_steps_stay_in_one_thread():
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
 def test_half_weights_of_2_and_more(rng, cell, batch, hidden=40):
     """Panels are packed in pairs of 15 bits where all weights are below 2, with the same bits: a unit that stays zero
-    gets large weights, and then infinite ones."""
+    gets large weights, and then infinite ones and NaN."""
     weights = cast(draw_weights(rng, cell, inputs=5, hidden=hidden, directions=2), np.float16)
     for part in weights.parts:
         for each in (part.w_ih, part.w_hh, part.b_ih, part.b_hh):
@@ -175,13 +175,13 @@ def test_half_weights_of_2_and_more(rng, cell, batch, hidden=40):
     function, x = getattr(numbaprims, cell.partition("_")[0]), rng.standard_normal((4, batch, 5)).astype(np.float16)
     words = {"lengths": rng.integers(1, 5, batch)} if batch > 1 else {}
     found = []
-    for large in (1.999, 2.0, np.inf):
+    for large in (1.999, 2.0, np.inf, np.nan):
         for part in weights.parts:
             part.w_hh[:, -1] = large
         found.append(function(x, weights, *states, **words)[0])
     np.testing.assert_array_equal(found[0], found[1])
     assert np.isfinite(found[0]).all() and np.abs(found[0]).max() > 0.1
-    assert np.isnan(found[2][0]).all()
+    assert np.isnan(found[2][0]).all() and np.isnan(found[3][0]).all()
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])

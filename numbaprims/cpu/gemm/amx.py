@@ -57,9 +57,9 @@ from numbaprims.cpu.simd.loops import keep_rolled
 from numbaprims.cpu.simd.tiles.amx import PRODUCTS, piece_count, pieces
 from numbaprims.cpu.solver import Config
 
+BYTE_KINDS = ("s8s8", "u8s8")
 #: Operations a cycle, and the part of them that whole products reached: 1,162 of 3,165 GFLOP/s at 2048^3, packing and
 #: all (a Granite Rapids).
-BYTE_KINDS = ("s8s8", "u8s8")
 OPERATIONS, REACHED = {"bf16": 1024.0, "f16": 1024.0, "s8s8": 2048.0, "u8s8": 2048.0}, 0.45
 #: The same of the portable form, of a vector's multiply-adds.
 PORTABLE = 0.05
