@@ -179,8 +179,13 @@ class CudaDriver(Driver):
         stream: int,
         kinds: tuple[str, ...],
         values: tuple[Any, ...],
+        together: bool = False,
     ) -> None:
         types = self._types.get(kinds) or self._types_of(kinds)
+        if together:  # the driver refuses a grid that the device does not hold at a time
+            given = (function, *grid, *block, shared, stream, (values, types))
+            self._call(self._cu.cuLaunchCooperativeKernel(*given))
+            return
         (status,) = self._cu.cuLaunchKernel(function, *grid, *block, shared, stream, (values, types), 0)
         if status:
             self._call((status,))
@@ -189,21 +194,6 @@ class CudaDriver(Driver):
         # of a ctypes.Structure the bindings pass the address; its type is then None
         types = self._types[kinds] = tuple(None if kind[0] == "b" else _CTYPES[kind] for kind in kinds)
         return types
-
-    @_inside
-    def launch_together(
-        self,
-        function: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared: int,
-        stream: int,
-        kinds: tuple[str, ...],
-        values: tuple[Any, ...],
-    ) -> None:
-        # a cooperative launch: the driver refuses a grid that the device does not hold at a time
-        types = self._types.get(kinds) or self._types_of(kinds)
-        self._call(self._cu.cuLaunchCooperativeKernel(function, *grid, *block, shared, stream, (values, types)))
 
     @_inside
     def alloc(self, nbytes: int, stream: int) -> int:

@@ -43,9 +43,8 @@ class Together(NamedTuple):
         """Launch it."""
         (kernel, grid, values), driver = self.step, devices.current(library.index)
         given = values(arrays, floats, addresses)
-        driver.launch_together(
-            kernel.loaded(driver), grid, kernel.block, kernel.shared, library.stream(), kernel.kinds, given
-        )
+        block, stream = kernel.block, library.stream()
+        driver.launch(kernel.loaded(driver), grid, block, kernel.shared, stream, kernel.kinds, given, True)
 
 
 class Part(NamedTuple):

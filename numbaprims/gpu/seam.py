@@ -68,27 +68,16 @@ class Driver:
         stream: int,
         kinds: tuple[str, ...],
         values: tuple[Any, ...],
+        together: bool = False,
     ) -> None:
         """Start a kernel and return at once.
 
         `shared` is the bytes of dynamic shared memory.  ``kinds[i]`` of `KINDS` says what ``values[i]`` is: a pointer
         and an integer are Python ints, a float is a Python float, a struct is what `struct_of` gave; its bytes are read
-        before this returns.  `kinds` is the same object at every launch of a kernel, so that it can be a key.
+        before this returns.  `kinds` is the same object at every launch of a kernel, so that it can be a key.  Blocks
+        that are started `together` may wait for one another: all run at a time, or none and this raises.
         """
         raise self._missing("launch")
-
-    def launch_together(
-        self,
-        function: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared: int,
-        stream: int,
-        kinds: tuple[str, ...],
-        values: tuple[Any, ...],
-    ) -> None:
-        """As `launch`, of blocks that may wait for one another: all run at a time, or none and this raises."""
-        raise self._missing("launch_together")
 
     def alloc(self, nbytes: int, stream: int) -> int:
         """Device memory, in the order of the stream; a pointer, aligned to 256 bytes.  At least one byte is given."""

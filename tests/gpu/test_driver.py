@@ -154,12 +154,12 @@ def test_a_launch_is_one_call_with_two_tuples(cu):
 def test_a_launch_together_is_cooperative(cu):
     gpu = cuda_driver.CudaDriver()
     cu.calls.clear()
-    gpu.launch_together(66, (7, 1, 1), (128, 1, 1), 64, 9, ("p", "f32"), (4096, 1.5))
+    gpu.launch(66, (7, 1, 1), (128, 1, 1), 64, 9, ("p", "f32"), (4096, 1.5), True)
     given = (4096, 1.5), (ctypes.c_void_p, ctypes.c_float)
     assert cu.calls == [("cuLaunchCooperativeKernel", 66, 7, 1, 1, 128, 1, 1, 64, 9, given)]
     cu.fails["cuLaunchCooperativeKernel"] = 720
     with pytest.raises(cuda_driver.CudaError):
-        gpu.launch_together(66, (700, 1, 1), (128, 1, 1), 64, 9, ("p", "f32"), (4096, 1.5))
+        gpu.launch(66, (700, 1, 1), (128, 1, 1), 64, 9, ("p", "f32"), (4096, 1.5), True)
 
 
 def test_a_struct_is_passed_as_the_bindings_want_it(cu):

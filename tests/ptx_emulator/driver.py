@@ -81,20 +81,18 @@ class EmulatedDriver(Driver):
     ) -> None:
         if shared > max(function.dynamic_shared, 48 * 1024):
             raise ValueError(f"{function.entry} was loaded for {function.dynamic_shared} bytes, not for {shared}")
+        if together:  # with as many registers as a block of so many threads may have
+            threads = int(np.prod(block))
+            registers = min(255, self.target.registers // threads)
+            resident = self.target.blocks_per_multiprocessor(threads, registers, shared)
+            if np.prod(grid) > resident * self.target.multiprocessors:
+                raise ValueError(f"{function.entry}: {self.target.name} does not run {grid} blocks at a time")
         for kind, value in zip(kinds, values, strict=True):
             if kind.startswith("f") != isinstance(value, (float, np.floating)):
                 raise TypeError(f"{function.entry}: {value!r} for a parameter of kind {kind}")
         parameters = parameter_block(function.module.entry(function.entry), values)
         with self._lock:
             self._run(function, grid, block, shared, parameters, together)
-
-    def launch_together(self, function: LoadedKernel, grid: Dim3, block: Dim3, *given: Any) -> None:
-        threads, shared = int(np.prod(block)), given[0]
-        # registers: as many as a block of so many threads may have
-        resident = self.target.blocks_per_multiprocessor(threads, min(255, self.target.registers // threads), shared)
-        if np.prod(grid) > resident * self.target.multiprocessors:
-            raise ValueError(f"{function.entry}: {self.target.name} does not run {grid} blocks at a time")
-        self.launch(function, grid, block, *given, together=True)
 
     def _run(
         self, function: LoadedKernel, grid: Dim3, block: Dim3, shared: int, parameters: Array, together: bool
