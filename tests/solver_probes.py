@@ -37,6 +37,7 @@ PROBES = {
         ("conv", (ones(1, 16, 30, 30), ones(16, 16, 7, 7)), {"padding": 3}),
         ("conv", (ones(1, 16, 30, 30), ones(16, 1, 3, 3)), {"groups": 16}),
         ("conv", (ones(1, 8, 9, 9, dtype=np.int8), ones(8, 8, 3, 3, dtype=np.int8)), {}),
+        ("conv", (ones(1, 8, 9, 9, dtype=np.float16), ones(8, 8, 3, 3, dtype=np.float16)), {}),
         ("conv_backward_data", (ones(1, 64, 28, 28), ones(64, 32, 3, 3), (1, 32, 28, 28)), {"padding": 1}),
         ("conv_backward_weight", (ones(1, 64, 28, 28), ones(1, 32, 28, 28), (64, 32, 3, 3)), {"padding": 1}),
         ("conv_backward_weight", (ones(1, 16, 28, 28), ones(1, 16, 30, 30), (16, 1, 3, 3)), {"groups": 16}),

@@ -270,6 +270,35 @@ def test_pieces_of_floats(solver, dtype, bound, rng):
     assert (error[finite] <= (bound + rounded) * size[finite]).all()
 
 
+@pytest.mark.parametrize(("channels", "groups", "layout"), [(37, 1, "NCHW"), (64, 2, "NHWC")])
+def test_windows_of_halves_in_pieces(channels, groups, layout, rng):
+    """Convolutions of float16: by all four products of two pieces as exact as by float32, with what has no pieces."""
+    x = rng.standard_normal((2, channels, 9, 10)).astype(np.float16)
+    w = rng.standard_normal((40, channels // groups, 3, 3)).astype(np.float16)
+    x[0, 0, 2, 2], x[0, channels - 1, 6, 6], x[1, 1, 4, 4] = np.inf, np.nan, np.finfo(np.float16).max
+    w[3, 0, 1, 1], w[7, 1, 0, 0], w[39, 0, 1, 1] = 0, 2.0**-24, -np.inf  # padding is multiplied, too
+
+    def run(x, w, solver):
+        x = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        how = {"padding": 1, "groups": groups, "layout": layout, "algorithm": solver}
+        if x.dtype == np.float64:
+            return numbaprims.conv(x, w, **how)
+        plan = numbaprims.conv.plan(x.shape, w, **how)
+        assert plan(x).tobytes() == numbaprims.conv(x, w, **how).tobytes()
+        return numbaprims.conv(x, w, out_dtype=np.float32, **how)
+
+    with np.errstate(all="ignore"):
+        expected = run(x.astype(np.float64), w.astype(np.float64), "naive")
+        size = run(np.abs(x).astype(np.float64), np.abs(w).astype(np.float64), "naive")
+        got = run(x, w, "implicit_gemm_amx_x4")
+        finite = np.isfinite(expected)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        np.testing.assert_array_equal(got[~finite], expected[~finite].astype(np.float32))
+        rounds = 18 + 4 * -(-channels // groups * 9 // 32)
+        assert (np.abs(got - expected)[finite] <= rounds * 2.0**-24 * size[finite]).all()
+    assert np.isinf(expected).sum() > 100 and np.isnan(expected).sum() > 100 and finite.sum() > 1000
+
+
 def test_accuracy_lets_float32_be_cut(rng):
     a = np.ones((40, 40), np.float32)
     for accuracy, allowed in (("fast", "x3 x6"), ("close", "x6"), ("standard", ""), ("high", "")):

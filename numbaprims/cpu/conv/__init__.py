@@ -8,7 +8,7 @@ from numbaprims.cpu.conv.fft import Fft, FftWeight
 from numbaprims.cpu.conv.im2col.solver import Im2col
 from numbaprims.cpu.conv.implicit.solvers import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
-from numbaprims.cpu.conv.vnni.amx import ImplicitGemmAmx
+from numbaprims.cpu.conv.vnni.amx import ImplicitGemmAmx, ImplicitGemmAmxX4
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
 from numbaprims.cpu.conv.warm import warm_specs as warm_specs
 from numbaprims.cpu.conv.weight_gradient.columns import Im2colWeight
@@ -30,6 +30,7 @@ SOLVERS = (
     ImplicitGemm(),
     Im2col(),
     ImplicitGemmAmx(),
+    ImplicitGemmAmxX4(),
     ImplicitGemmVnni(),
     WeightGemm(),
     Im2colWeight(),

@@ -20,7 +20,7 @@ from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.arguments import MULTIPLY, PACK
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.multiply import keep_part
-from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, WORDS, by_values, make_pack_pieces, not_finite
+from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, WORDS, by_values, make_pack_pieces, not_finite, of_f16
 from numbaprims.cpu.gemm.solvers import SIGN_BITS, Blocked, Prepacked
 from numbaprims.cpu.gemm.variants import variants
 from numbaprims.cpu.gemm.vnni import make_pack_groups
@@ -124,24 +124,13 @@ def _normal(x, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _of_f16(bits, W):  # type: ignore[no-untyped-def]
-    """The f16 in the lower half of each word, exactly."""
-    moved = (bits & splat(scalar(0x7FFF, "i32"), W)) << 13
-    # the exponents differ by 112; a subnormal float32 becomes a normal one
-    finite = bitcast(bitcast(moved, "f32") * splat(scalar(2.0**112, "f32"), W), "i32")
-    special = splat(scalar(0x7F800000, "i32"), W)
-    found = select(moved >= splat(scalar(0x0F800000, "i32"), W), moved | special, finite)
-    return bitcast(found | ((bits & splat(scalar(0x8000, "i32"), W)) << 16), "f32")
-
-
-@helper
 def _even(words, half, W):  # type: ignore[no-untyped-def]
-    return _of_f16(words, W) if half else _normal(bitcast(words << 16, "f32"), W)
+    return of_f16(words, W) if half else _normal(bitcast(words << 16, "f32"), W)
 
 
 @helper
 def _odd(words, half, W):  # type: ignore[no-untyped-def]
-    return _of_f16(words >> 16, W) if half else _normal(bitcast(words & splat(scalar(-65536, "i32"), W), "f32"), W)
+    return of_f16(words >> 16, W) if half else _normal(bitcast(words & splat(scalar(-65536, "i32"), W), "f32"), W)
 
 
 @helper

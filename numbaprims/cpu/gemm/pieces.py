@@ -51,6 +51,17 @@ def _word(value, W):  # type: ignore[no-untyped-def]
 
 
 @helper
+def of_f16(bits, W):  # type: ignore[no-untyped-def]
+    """The f16 in the lower half of each word, exactly."""
+    moved = (bits & _word(0x7FFF, W)) << 13
+    # the exponents differ by 112; a subnormal float32 becomes a normal one
+    finite = bitcast(bitcast(moved, "f32") * splat(scalar(2.0**112, "f32"), W), "i32")
+    special = _word(0x7F800000, W)
+    found = select(moved >= _word(0x0F800000, W), moved | special, finite)
+    return bitcast(found | ((bits & _word(0x8000, W)) << 16), "f32")
+
+
+@helper
 def _magnitude(x, W):  # type: ignore[no-untyped-def]
     return bitcast(x, "i32") & _word(0x7FFFFFFF, W)
 
@@ -90,6 +101,20 @@ def _fill(room, source, row_step, lane_step, rows, count, W):  # type: ignore[no
         for r in range(rows):
             for j in range(count):
                 store_scalar(room, r * EDGE + j, load_wide_scalar(source, r * row_step + j * lane_step))
+
+
+@helper
+def _pair(even, odd, W):  # type: ignore[no-untyped-def]
+    """Two pieces as a word."""
+    return ((bitcast(even, "i32") >> 16) & _word(0xFFFF, W)) | bitcast(odd, "i32")
+
+
+@helper
+def halves_in_pieces(words, W):  # type: ignore[no-untyped-def]
+    """Words of two float16 as those of their first and of their second pieces."""
+    x, y = of_f16(words, W), of_f16(words >> 16, W)
+    even, odd = _piece(x, W), _piece(y, W)
+    return _pair(even, odd, W), _pair(_rest(x, even, W), _rest(y, odd, W), W)
 
 
 @functools.cache
@@ -135,8 +160,7 @@ def make_pack_pieces(dtype: str, side: str, PIECES: int, W: int) -> RangeKernel:
                         for p in range(PIECES):
                             even = _piece(x, W)
                             odd = _piece(y, W)
-                            low = (bitcast(even, "i32") >> 16) & _word(0xFFFF, W)
-                            store(panel, p * BLOCK + g * EDGE + v, low | bitcast(odd, "i32"))
+                            store(panel, p * BLOCK + g * EDGE + v, _pair(even, odd, W))
                             x = _rest(x, even, W)
                             y = _rest(y, odd, W)
 

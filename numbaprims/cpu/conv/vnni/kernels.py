@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.gemm.finish import load_steps, requantized
+from numbaprims.cpu.gemm.pieces import halves_in_pieces
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
@@ -132,13 +133,16 @@ def make_stage(dtype: str, GROUP: int, flip: int, W: int) -> RangeKernel:
 
 
 @functools.cache
-def make_pack_weights(dtype: str, NR: int, GROUP: int, feature: str, W: int, whole: int = 1) -> RangeKernel:
+def make_pack_weights(
+    dtype: str, NR: int, GROUP: int, feature: str, W: int, whole: int = 1, pieces: int = 1
+) -> RangeKernel:
     """Pack one panel; where the taps of a channel are neighbours, a square of filters and taps at a time.
 
-    Zeros follow until its groups are a multiple of `whole`.
+    Zeros follow until its groups are a multiple of `whole`.  Two `pieces`: of each block of `whole` groups of float16
+    the first pieces, and then the second.
     """
-    BITS = 32 // GROUP
-    spec = (dtype, NR, GROUP, feature, W, whole)
+    BITS, block = 32 // GROUP, whole * NR
+    spec = (dtype, NR, GROUP, feature, W, whole, pieces)
 
     @range_kernel("conv_vnni_weights", WEIGHTS.types(panels="i32", source=dtype), spec=spec)
     def conv_vnni_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -177,6 +181,13 @@ def make_pack_weights(dtype: str, NR: int, GROUP: int, feature: str, W: int, who
                 for i in range(taps * words):
                     total = dot_u8s8(total, one, bitcast(load_words(args.panels, i * NR + v, W), "i8"), feature)
                 store(args.panels, behind * NR + v, total)
+        if pieces == 2:
+            last = (taps * words + whole - 1) // whole - 1
+            for t in range(last, -1, -1):
+                for i in range(0, block, W):
+                    first, second = halves_in_pieces(load(args.panels, t * block + i, W), W)
+                    store(args.panels, 2 * t * block + i, first)
+                    store(args.panels, (2 * t + 1) * block + i, second)
 
     return conv_vnni_weights
 

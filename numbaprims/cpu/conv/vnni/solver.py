@@ -45,6 +45,9 @@ class ImplicitGemmVnni(Solver):
     whole: ClassVar[int] = 1
     """Groups of a panel of weights are a multiple of so many; where more than one, a kernel gathers pixels too."""
 
+    pieces: ClassVar[int] = 1
+    """Into how many a number is cut."""
+
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem
         if p.direction != "forward":
@@ -145,7 +148,7 @@ class ImplicitGemmVnni(Solver):
         weights = np.asarray(s.w[2:], np.int64) @ np.indices(p.kernel).reshape(3, -1)
         panels = ceil_div(p.group_k, nr)
         groups = round_up(words * p.taps, self.whole)
-        panel_words = (groups + (1 if group == 4 else 0)) * nr
+        panel_words = (groups * self.pieces + (1 if group == 4 else 0)) * nr
         # enough tiles for the threads of a machine, as long as a copy serves enough filters
         tiles = counts[0] * counts[1] * counts[2] * p.groups
         k_blocks = max(1, min(ceil_div(8, tiles), panels if p.taps > 1 else panels // 4))
@@ -159,7 +162,7 @@ class ImplicitGemmVnni(Solver):
         transposed_step = round_up(pixels, W) + (W if round_up(pixels, W) % 256 == 0 else 0)
         channels_last = s.y[1] == 1 or p.k == 1
         gathered_at = round_up(transposed_at + (0 if channels_last else nr * transposed_step * 4 + SLACK), 64)
-        gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
+        gathered = 4 * groups * self.pieces * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
             "plain": int(bool((weights == np.arange(p.taps)).all())), "shifts": int(shifts.ctypes.data),
@@ -184,7 +187,7 @@ class ImplicitGemmVnni(Solver):
         ints, packed, keep = self._cut(p, target, config)
         feature = dot_feature("u8s8", W)
         ints |= {
-            "pack": make_pack_weights(p.w_dtype, ints["nr"], group, feature, W, self.whole).address,
+            "pack": make_pack_weights(p.w_dtype, ints["nr"], group, feature, W, self.whole, self.pieces).address,
             "shared_bytes": 0 if p.prepared else round_up(packed + SLACK, 64), "packed_bytes": packed,
         }  # fmt: skip
         panels = p.groups * ints["panels"]
