@@ -10,7 +10,7 @@ from helpers import assert_close, assert_exact, has_module, to_float64
 
 from numbaprims import settings
 from numbaprims.cpu import target
-from numbaprims.cpu.windows import SOLVERS
+from numbaprims.cpu.windows import SOLVERS, disjoint
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._pooling_problem import PoolingProblem
 from numbaprims.reference import pooling as reference
@@ -327,6 +327,28 @@ def test_windows_around_each_element(dtype, rng):
     for size, kernel, pad in (((5, 3), 3, 1), ((1, 40), 3, 1), ((6, 9), (1, 5), (0, 2)), ((9, 7), (3, 1), (1, 0))):
         p = make("max", size, kernel, 1, pad, dtype=dtype, indices="i64")
         check_backward(p, rng, "channels_first", SOLVERS[1:])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_windows_side_by_side(dtype, rng, monkeypatch):
+    """Rows of less than half a vector and of more than one, rows and columns that no window has, any workers."""
+    made = []
+    for name in ("make_forward", "make_backward"):
+        make_kernel = getattr(disjoint, name)
+        monkeypatch.setattr(disjoint, name, lambda *words, make=make_kernel: made.append(words) or make(*words))
+    few = [((14, 14), 2), ((5, 35), 2)]
+    for size, kernel in [*few, ((7, 6), (3, 2)), ((3, 4, 2), (1, 2, 2)), ((70,), 2)] if dtype == "f32" else few:
+        for op, how in OPS[::2][:2]:
+            p = make(op, size, kernel, dtype=dtype, n=3, c=5, **how)
+            before = len(made)
+            check_forward(p, rng, "channels_first", SOLVERS[1:])
+            x = values(p, rng, (p.n, p.c, *size))
+            one, three = (run(SOLVERS[1], p, "channels_first", threads, x=x)[0] for threads in (1, 3))
+            assert len(made) == before + 3 and one.tobytes() == three.tobytes()
+        exact = [o * k for o, k in zip(p.out, p.kernel, strict=True)]
+        check_backward(make("avg", exact, kernel, dtype=dtype, n=3, c=5), rng, "channels_first", SOLVERS[1:])
+        check_backward(make("avg", [n + 1 for n in exact], kernel, dtype=dtype), rng, "channels_first", SOLVERS[1:])
+        assert len(made) == before + 4
 
 
 def test_places_outside_of_a_plane_are_left_out(rng):
