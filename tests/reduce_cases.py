@@ -1,5 +1,6 @@
 """Problems of the reduce engine for tests: definitions in float64, operands, arrays with guards, runs of a solver."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.reduce.solvers import SOLVERS
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.quantized import REDUCED
-from numbaprims.formulas.reductions import FORMULAS, named
+from numbaprims.formulas.reductions import FORMULAS, PREPARED, named
 from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
 from numbaprims.reference.activation import activation_backward
 from numbaprims.reference.convert import from_float64, to_float64
@@ -17,8 +18,8 @@ from numbaprims.reference.convert import from_float64, to_float64
 NAMES = tuple(solver.name for solver in SOLVERS)
 NUMBERS = {"eps": 1e-5, "momentum": 0.1, "smoothing": 0.1, "ignore": -100.0}
 GUARD = 0xA5
-#: Those whose results are floats; integers: test_quantize.py.
-FLOATING = tuple(name for name in FORMULAS if name not in REDUCED)
+#: Those whose results are floats; integers: test_quantize.py; two parts of one: test_batch_norm.py.
+FLOATING = tuple(name for name in FORMULAS if name not in (*REDUCED, *itertools.chain(*PREPARED.values())))
 
 
 class Problem(Reduction):

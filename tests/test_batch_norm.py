@@ -85,6 +85,21 @@ def test_parameters_may_be_wider_than_halves():
     np.testing.assert_allclose(again.astype(np.float32), y.astype(np.float32), atol=2e-3)
 
 
+@pytest.mark.parametrize("rows", (3, 70))
+@pytest.mark.parametrize("dtype", ("f8", "f4", "f2"))
+def test_channels_last_have_the_bits_of_planes(dtype, rows, rng):
+    """Of many pixels the factors of channels are computed once, into scratch memory."""
+    x = rng.standard_normal((2, 37, rows)).astype(dtype)
+    parameters = [(rng.random(37) + 0.5).astype(dtype) for _ in range(4)]
+    last = np.ascontiguousarray(x.transpose(0, 2, 1))
+    for activation in (None, "gelu"):
+        want = numbaprims.batch_norm(x, *parameters, eps=0.25, activation=activation)
+        for threads in (1, 2):
+            with numbaprims.config(threads=threads):
+                y = numbaprims.batch_norm(last, *parameters, eps=0.25, layout="NWC", activation=activation)
+            np.testing.assert_array_equal(y.transpose(0, 2, 1), want)
+
+
 def test_an_activation_is_applied_to_the_result():
     x = np.random.default_rng(4).standard_normal((4, 3, 9)).astype(np.float32)
     plain = numbaprims.batch_norm(x, ONES, ONES, ONES, ONES)

@@ -161,6 +161,20 @@ def batch_norm(x: Node, scale: Node, shift: Node, mean: Node, var: Node, eps: No
 formula("x:row scale:along shift:along mean:along var:along eps:number", "y:row", "batch_norm_along")(batch_norm)
 
 
+@formula("scale:row var:row eps:number", "factor:row")
+def batch_norm_factor(scale: Node, var: Node, eps: Node) -> Node:
+    return reciprocal(sqrt(var + eps)) * scale
+
+
+@formula("x:row factor:along shift:along mean:along", "y:row")
+def batch_norm_factored(x: Node, factor: Node, shift: Node, mean: Node) -> Node:
+    return mad(x - mean, factor, shift)
+
+
+#: Formulas whose rows have a dear value in common: the formula of that one, and what is left with it as an operand.
+PREPARED = {"batch_norm_along": ("batch_norm_factor", "batch_norm_factored")}
+
+
 def _trained(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, Node, Node, Node]:
     """(y, mean, inverse standard deviation, variance)"""
     anchor, rest, var = moments(x)

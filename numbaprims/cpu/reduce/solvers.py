@@ -13,6 +13,7 @@ from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, halves, is_map, make_map
+from numbaprims.cpu.reduce.prepared import prepared, program as program_of
 from numbaprims.cpu.reduce.turn import inner_of, lanes_of, make_turn, make_weave, plan_of as turn_plan, woven
 from numbaprims.cpu.reduce.variant import (
     ARGS,
@@ -61,9 +62,9 @@ GRAIN = 1.0
 WORKERS = 8
 #: Times that it takes to wake workers: less work is left to the calling thread.
 WORTH = 2.5
-#: Results leave past the caches where all operands take more than this part of the third-level one.  Of 13 MB in one of
-#: 32 plain stores took 164 us and those past it 238, of 26 MB 530 and 480 (Zen 4).
-PAST = 2 / 3
+#: Results leave past the caches where all operands take more than so many of the third-level one.  Of 13 MB of 32 plain
+#: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
+PAST = 1.0
 #: Formulas of a table, and why others do not compute them.
 LOOKUP, _TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
@@ -133,8 +134,8 @@ class _Reduce(Solver):
         """Whether all runs of the first result begin at the same place of a line of the cache."""
         for operand, (kept, reduced) in zip(problem.arrays, problem.strides, strict=True):
             if operand.kind == "row":
-                size = DTYPES[operand.dtype].itemsize
-                return all(step * size % 64 == 0 for step in (*kept, *reduced) if step != 1)
+                line = 64 // DTYPES[operand.dtype].itemsize
+                return all(step % line == 0 for step in (*kept, *reduced) if step != 1)
         return False
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -142,22 +143,22 @@ class _Reduce(Solver):
         results = [k for k, each in enumerate(problem.arrays[: len(problem.results)]) if each.kind == "row"]
         if self.lanes == "one" or not results:
             return ({"stores": "plain"},)
-        size = DTYPES[problem.arrays[results[0]].dtype].itemsize
+        size, graph = DTYPES[problem.arrays[results[0]].dtype].itemsize, graph_of(problem.formula)
         past = [] if self.registers(problem, self.vector(problem, target)[0]) else ["stream"]
         kept, reduced = problem.strides[results[0]]
         lines = self._lines(problem)
-        # runs that lie apart push x, which is read again, out of the caches with y
-        most = 512 if len(reduced) > 1 else 2048
+        once = len(graph.passes) == 1
+        # runs that lie apart push x, which is read again, out of the caches; 512 bytes read once took twice as long
+        most = 512 if len(reduced) > 1 else 4096 if once else 2048
         long = self.lanes == "along" and problem.reduced[-1] * size >= most and not shares(problem)
         # a buffer is for rows that do not begin with a line, one behind the other
         close = all(step == problem.n * math.prod(problem.kept[at + 1 :]) for at, step in enumerate(kept))
-        staged = self.stages and close and not lines and reduced == (1,) and 64 <= problem.n * size <= STAGED
-        staged = staged and not has_exponentials(problem.formula)
-        if staged:
+        staged = self.stages and close and not lines and reduced == (1,) and 256 <= problem.n * size <= STAGED
+        if staged := staged and not has_exponentials(problem.formula):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
         large = problem.bytes_moved() > target.l3 * PAST and not problem.in_place and not self._waits(problem)
-        names = [*past, "plain"] if large and (lines or long or staged) else ["plain", *past]
+        names = [*past, "plain"] if large and ((lines and not once) or long or staged) else ["plain", *past]
         return tuple({"stores": name} for name in names)
 
     # ---------------------------------------------------------------- what it takes
@@ -238,14 +239,15 @@ class _Reduce(Solver):
         """Rows, or blocks of W of them."""
         if graph_of(problem.formula).columns:
             return -(-int(problem.rows) // block_rows(problem.rows))
-        if self.lanes != "across":
-            return int(problem.rows)
-        return math.prod(problem.kept[:-1]) * -(-problem.kept[-1] // W)
+        across = self.lanes == "across"
+        return math.prod(problem.kept[:-1]) * -(-problem.kept[-1] // W) if across else int(problem.rows)
 
     def cut(self, problem: Any, target: Any) -> Cut:
         return Cut.of(problem, CHUNK)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
+        if self.lanes == "along" and prepared(problem):
+            return program_of(problem, lambda part, chosen: self.program(part, target, chosen), config)
         variant = self.variant(problem, target, config, "rows")
         cut, tiles = self.cut(problem, target), self.tiles(problem, variant.W)
         return self.run(problem, target, [(variant, tiles)], cut, Scratch.of(variant, problem, tiles, 0))
@@ -281,10 +283,9 @@ class Rows(_Reduce):
         return super().why_not(problem, target)
 
     def registers(self, problem: Any, W: int) -> int:
-        needed = -(-problem.n // W)
-        if problem.formula.startswith(MAP):
-            return 0  # nothing is read twice
-        return needed if len(problem.reduced) == 1 and needed <= MOST_REGISTERS and not self.online else 0
+        needed, once = -(-problem.n // W), len(graph_of(problem.formula).passes) == 1
+        few = len(problem.reduced) == 1 and needed <= MOST_REGISTERS and not self.online
+        return needed if few and not once else 0  # of one pass nothing is read twice
 
     def together(self, problem: Any, registers: int) -> int:
         # what all have in common is computed once; of short ones what one waits for hides behind the others
@@ -318,8 +319,7 @@ class Across(_Reduce):
         return super().seconds(problem, target) + apart
 
     def cut(self, problem: Any, target: Any) -> Cut:
-        W, _ = self.vector(problem, target)
-        return Cut.of(problem, 4 * CHUNK // W)
+        return Cut.of(problem, 4 * CHUNK // self.vector(problem, target)[0])
 
 
 class _Split(_Reduce):
