@@ -130,7 +130,7 @@ from numbaprims.cpu.simd.memory import (
     store_first,
     store_scalar,
 )
-from numbaprims.cpu.simd.permute import can_permute, take
+from numbaprims.cpu.simd.permute import can_permute, splice, take
 from numbaprims.cpu.simd.tiles.amx import amx_close, amx_feature, amx_multiply, amx_open
 from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 from numbaprims.cpu.simd.tiles.product import (
@@ -271,6 +271,7 @@ __all__ = [
     "sigmoid",
     "some_vectors",
     "splat",
+    "splice",
     "split_high",
     "split_low",
     "sqrt",
