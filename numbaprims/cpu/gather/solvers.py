@@ -20,8 +20,8 @@ TILES = 128
 LEAST_BYTES = 8192
 WORKERS = 8
 #: Results leave past the caches where both arrays take more than this part of the third-level one, and rows so many
-#: bytes: of each two lines are written in parts.  Edges around 50 MB took 1.38 ms in rows of 384 bytes and 2.57 past the
-#: caches, of 7,680 bytes 1.34 and 0.96 (Zen 4).
+#: bytes: of each two lines are written in parts.  Edges around 25 MB took 1.38 ms in rows of 384 bytes and 2.57 past
+#: the caches, of 7,680 bytes 1.34 and 0.96 (Zen 4).
 PAST, LONG = 2 / 3, 1024
 #: Elements of a piece of a row, where there are too few rows.
 PIECE = 16384
