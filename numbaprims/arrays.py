@@ -56,23 +56,30 @@ def dtype_of(x: ndarray) -> str | None:
     return None if found is None else found[0]
 
 
-_BY_WORD = {word: short for short, long in LONG_NAMES.items() for word in (short, long, f"torch.{long}")}
+_BY_WORD: dict[Any, str] = {
+    word: short for short, long in LONG_NAMES.items() for word in (short, long, f"torch.{long}")
+}
 
 
 def dtype_name(spec: Any, name: str = "out_dtype") -> str:
     """Give the name of an element type written as "f32", "float32", np.float32, np.dtype or torch.float32."""
-    short = _BY_WORD.get(spec if type(spec) is str else str(spec))
-    if short is not None:
-        return short
     try:
-        dtype = np.dtype(spec)
-    except TypeError:
-        dtype = None
-    if dtype is not None:
-        if dtype not in _BY_DTYPE:
+        return _BY_WORD[spec]
+    except (KeyError, TypeError):  # not seen before, or not hashable
+        short = _BY_WORD.get(str(spec))
+    if short is None:
+        try:
+            dtype = np.dtype(spec)
+        except TypeError:
+            dtype = None
+        if dtype is not None and dtype not in _BY_DTYPE:
             _learn_bfloat16()
         if dtype in _BY_DTYPE:
-            return _BY_DTYPE[dtype][0]
+            short = _BY_DTYPE[dtype][0]
+    if short is not None:
+        if isinstance(spec, (type, np.dtype)):
+            _BY_WORD[spec] = short  # the text of a type takes 0.6 us
+        return short
     raise TypeError(f"{name} is {spec!r}; it must be one of {', '.join(LONG_NAMES.values())}")
 
 

@@ -5,6 +5,7 @@ import pytest
 from helpers import caller_array, forced, printed_with_threads
 
 import numbaprims
+from numbaprims.cpu.gather import solvers
 from numbaprims.dispatch import registry
 
 TYPES = (np.float64, np.float32, np.float16, np.int64, np.int8, np.bool_)
@@ -23,6 +24,26 @@ def test_pads_are_those_of_numpy(mode, dtype, rng):
         want = np.pad(x, pads, mode=mode, **({"constant_values": 1} if mode == "constant" else {}))
         for given in (x, x[::-1][::-1].copy("F")):
             np.testing.assert_array_equal(numbaprims.pad(given, pads, mode, 1), want)
+
+
+def test_pads_past_the_caches(rng, monkeypatch):
+    monkeypatch.setattr(solvers, "PAST", 0)
+    monkeypatch.setattr(solvers, "LONG", 0)
+    for dtype, shape, sides in (
+        ("f", (3, 5, 301), 3),
+        ("u1", (4, 1000), 17),
+        ("d", (2, 9, 5), 2),
+        ("f", (2, 70, 160), 1),
+    ):
+        x = (rng.standard_normal(shape) * 9).astype(dtype)
+        pads = ((0, 0), *[(sides, sides + 1)] * (len(shape) - 1))
+        for mode in ("edge", "constant"):
+            want = np.pad(x, pads, mode=mode)
+            for start in (0, 1, 5):
+                whole = np.full(want.size + 64, 7, dtype)
+                numbaprims.pad(x, pads, mode, out=whole[start : start + want.size].reshape(want.shape))
+                np.testing.assert_array_equal(whole[start : start + want.size], want.ravel())
+                assert (whole[:start] == 7).all() and (whole[start + want.size :] == 7).all()
 
 
 def test_pads_below_zero_crop_first(rng):

@@ -165,7 +165,10 @@ def test_transform_and_concat(rng, dtype):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
 @pytest.mark.parametrize(
-    "m, n", [(64, 100), (100, 64), (16, 17), (17, 16), (49, 530), (12, 30), (3, 1000), (1000, 3), (2, 77), (77, 2)]
+    "m, n",
+    [(64, 100), (100, 64), (16, 17), (17, 16), (49, 530), (12, 30), (3, 1000), (1000, 3), (2, 77), (77, 2)]
+    # lines of the result, or of x, that share sets of a cache: blocks of few columns, or of few rows
+    + [(512, 49), (49, 512), (2048, 21), (21, 2048)],
 )
 def test_turned_wherever_lines_begin(rng, m, n, dtype):
     """Blocks that begin with a line of the result take the end of a row and the beginning of the next."""

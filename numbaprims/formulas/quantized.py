@@ -10,6 +10,7 @@ from typing import Any
 
 from numbaprims.formulas.graph import (
     Node,
+    apply,
     at_least,
     at_most,
     constant,
@@ -113,8 +114,14 @@ QUANTIZED: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "requantize_by": (2, 1, _requantize),
     # what a table gives is its solver's
     "lookup": (1, 1, lambda x, table: x + table),
-    "signed": (1, 0, lambda x: x - 128.0),
+    # x - 128, by bits: as bytes where these are vectors' lanes
+    "signed": (1, 0, lambda x: _flipped(x)),
 }
+
+
+def _flipped(x: Node) -> Node:
+    sign = apply("integer_bits", constant(128.0))
+    return apply("low_byte", apply("bitwise_xor", apply("integer_bits", x), sign), True)
 
 
 def _scale_of(width: Node, steps: float) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,6 +109,11 @@ def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any, 
     sum (a - y) (b - z) = sum (a - y) b - (sum a - k y) z; `inside`: the first sum is the product's own, otherwise
     sum a b - y sum b
     """
+    if inside and type(b_zero) is float:
+        rows = _sums(a, -1)
+        if a_zero:
+            rows = binary(rows, _one(-k * int(a_zero), library), "add")
+        return binary(rows, _one(-int(b_zero), library), "mul")
     terms = []
     y, z = np.asarray(a_zero, np.int32).reshape(-1, 1), np.asarray(b_zero, np.int32).reshape(1, -1)
     if y.any() and not inside:
@@ -118,6 +124,12 @@ def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any, 
             rows = _combined(rows, -k * y, "add", library)
         terms.append(_combined(rows, -z, "mul", library))
     return None if not terms else terms[0] if len(terms) == 1 else binary(terms[0], terms[1], "add")
+
+
+@functools.lru_cache(256)
+def _one(number: int, library: Any) -> Any:
+    """A number that broadcasts to sums, which wrap around as they do."""
+    return library.wrap(np.array([[number]]).astype(np.int32), "i32")
 
 
 def _combined(sums: Any, zero: np.ndarray, op: str, library: Any) -> Any:

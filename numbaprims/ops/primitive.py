@@ -107,10 +107,10 @@ class Primitive:
 
     def _fast(self) -> Callable[..., Any]:
         """`run(arrays, options, numbers, out)`; names of a function around it take half as long as attributes."""
-        known_of, unknown = self._known_calls.get, self._unknown
+        known_of, unknown, override = self._known_calls.get, self._unknown, settings._lookup
 
         def run(given, options=(), numbers=(), out=None):  # type: ignore[no-untyped-def]
-            state = _current()
+            state = settings._default if override() is None else _current()
             known = known_of((options, state.calls))
             if known is not None:
                 call_of, words, table = known

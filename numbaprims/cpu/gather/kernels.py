@@ -20,6 +20,8 @@ from numbaprims.cpu.simd import (
     splat,
     store,
     store_scalar,
+    store_stream,
+    stream_fence,
 )
 from numbaprims.ops._gather_problem import NONE
 
@@ -128,6 +130,18 @@ def copy(out, start, count, x, source, W, A, B, C, D, BYTES):  # type: ignore[no
         copy_ends(out, start, count, x, source, D)
     elif count > 0:
         few_of(out, start, count, x, source, 1)
+
+
+@helper
+def copy_past(out, start, count, x, source, W, A, B, C, D, BYTES):  # type: ignore[no-untyped-def]
+    """As `copy`, past the caches; no other store reaches into a line that was written so."""
+    head = min((W - address_of(advance(out, start)) // BYTES % W) % W, count)
+    copy(out, start, head, x, source, W, A, B, C, D, BYTES)
+    v = head
+    while v + W <= count:
+        store_stream(out, start + v, load(x, source + v, W))
+        v += W
+    copy(out, start + v, count - v, x, source + v, W, A, B, C, D, BYTES)
 
 
 @helper
@@ -243,13 +257,18 @@ def side(out, start, count, x, source, step, value, none, W, A, B, C, D, BYTES):
 
 
 @functools.cache
-def make_framed(size: int, vector_bytes: int) -> RangeKernel:
-    """Contiguous rows of three segments, what stands before x, x, and what stands behind: most pads are such."""
+def make_framed(size: int, vector_bytes: int, past: bool) -> RangeKernel:
+    """Contiguous rows of three segments, what stands before x, x, and what stands behind: most pads are such.
+
+    `past`: what is of x leaves past the caches.
+    """
     elem, W, BYTES = f"u{8 * size}", vector_bytes // size, size
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
 
     @range_kernel(
-        "gather_framed", ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"), spec=(size, vector_bytes)
+        "gather_framed",
+        ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"),
+        spec=(size, vector_bytes, past),
     )
     def framed(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         value = load_scalar(pointer_from_address(args.value, elem), 0)
@@ -293,12 +312,17 @@ def make_framed(size: int, vector_bytes: int) -> RangeKernel:
                         x = advance(source, of + place)
                         if left:
                             side(out, 0, left, x, left_from, left_step, value, left_none, W, A, B, C, D, BYTES)
-                        copy(out, left, middle, x, middle_from, W, A, B, C, D, BYTES)
+                        if past:
+                            copy_past(out, left, middle, x, middle_from, W, A, B, C, D, BYTES)
+                        else:
+                            copy(out, left, middle, x, middle_from, W, A, B, C, D, BYTES)
                         if right:
                             side(
                                 out, left + middle, right, x, right_from, right_step, value, right_none,
                                 W, A, B, C, D, BYTES,
                             )  # fmt: skip
                     i += 1
+        if past:
+            stream_fence()
 
     return framed

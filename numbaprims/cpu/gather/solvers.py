@@ -19,6 +19,10 @@ TILE_BYTES = 32768
 TILES = 128
 LEAST_BYTES = 8192
 WORKERS = 8
+#: Results leave past the caches where both arrays take more than this part of the third-level one, and rows so many
+#: bytes: of each two lines are written in parts.  Edges around 25 MB took 1.38 ms in rows of 384 bytes and 2.57 past
+#: the caches, of 7,680 bytes 1.34 and 0.96 (Zen 4).
+PAST, LONG = 2 / 3, 1024
 #: Elements of a piece of a row, where there are too few rows.
 PIECE = 16384
 ROWS_ENOUGH = 64
@@ -92,7 +96,12 @@ class Rows(Solver):
             "band": band, "out_step": inner.padded_step, "x_step": inner.step, "value": value.ctypes.data,
         }  # fmt: skip
         work = self.seconds(problem, target)
-        kernel = make_framed(size, target.vector_bytes) if framed else make_rows(size, target.vector_bytes, self.single)
+        past = problem.bytes_moved() > target.l3 * PAST and inner.kept * inner.unit * size >= LONG
+        kernel = (
+            make_framed(size, target.vector_bytes, past)
+            if framed
+            else make_rows(size, target.vector_bytes, self.single)
+        )
         phase = Phase(kernel, tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
         given = given or {}
         ints |= {name: each for name, each in given.items() if isinstance(each, int)}

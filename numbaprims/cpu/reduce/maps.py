@@ -55,7 +55,7 @@ def is_map(graph: Graph) -> bool:
 
 _EXACT = {f"{MAP}{name}" for name, each in BINARY.items() if each.exact}
 _EXACT |= {f"{MAP}{name}.{kind}" for name in BITWISE for kind in BYTES} | {
-    f"{MAP}{name}" for name in ("where", "truth")
+    f"{MAP}{name}" for name in ("where", "truth", "signed")
 }
 
 

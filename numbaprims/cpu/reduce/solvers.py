@@ -14,7 +14,7 @@ from numbaprims.cpu.reduce.kernels import make_kernel, phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, halves, is_map, make_map
 from numbaprims.cpu.reduce.prepared import prepared, program as program_of
-from numbaprims.cpu.reduce.turn import inner_of, lanes_of, make_turn, make_weave, plan_of as turn_plan, woven
+from numbaprims.cpu.reduce.turn import inner_of, kernel_of, lanes_of, plan_of as turn_plan, woven
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     DEAR,
@@ -466,11 +466,11 @@ class Turn(_Reduce):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         size, past = DTYPES[problem.dtype].itemsize, config["stores"] == "stream"
-        K, W = woven(problem), lanes_of(problem, target.vector_bytes, size)
+        W = lanes_of(problem, target.vector_bytes, size)
         ahead = 4 * W if problem.bytes_moved() > target.l2 else 0
         (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
-        phase = Phase(make_weave(size, W, K) if K else make_turn(size, W, past), tiles, chunk)
+        phase = Phase(kernel_of(problem, W, size, past), tiles, chunk)
         block = Block(POINTWISE, {"plan": plan.ctypes.data}, None)
         return Program((Run((phase,), (block,)),), parallel=work > WORTH * target.rates.wake, keep=(plan,))
 

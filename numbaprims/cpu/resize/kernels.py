@@ -14,6 +14,7 @@ import functools
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
+    address_of,
     advance,
     as_computed,
     as_floats,
@@ -25,9 +26,13 @@ from numbaprims.cpu.simd import (
     load_wide_first,
     select,
     splat,
+    splice,
+    store_first,
     store_narrow,
     store_narrow_first,
     store_scalar,
+    store_stream,
+    stream_fence,
     take,
     zeros,
 )
@@ -107,6 +112,25 @@ def row_end(row, v, left, W, long):  # type: ignore[no-untyped-def]
 
 
 @helper
+def mix_two_past(to, of, places, factors, width, W, head, held, begins):  # type: ignore[no-untyped-def]
+    """As `mix_two`, of rows that lie one behind the other and are whole vectors of the type that is computed in.
+
+    Lines of the result, the first of which begins with element `head`, are written past the caches; what is left of
+    the row's last vector is given back, and given to the next row, but where a tile `begins`.
+    """
+    r0, r1 = advance(of, load_scalar(places, 0)), advance(of, load_scalar(places, 1))
+    a0, a1 = splat(load_scalar(factors, 0), W), splat(load_scalar(factors, 1), W)
+    for v in range(0, width, W):
+        s = fma(a1, load(r1, v, W), a0 * load(r0, v, W))
+        if v or not begins:
+            store_stream(to, v + head - W, splice(held, s, head))
+        else:
+            store_first(to, 0, head, s)
+        held = s
+    return held
+
+
+@helper
 def mix_four(to, of, places, factors, width, W, dtype, long):  # type: ignore[no-untyped-def]
     """As `mix`, of four rows."""
     r0, r1 = advance(of, load_scalar(places, 0)), advance(of, load_scalar(places, 1))
@@ -148,23 +172,26 @@ def mix_along(to, of, args, taps, W, acc, dtype, how, each, padded, long):  # ty
 
 
 @functools.cache
-def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: bool, W: int) -> RangeKernel:
+def make_lines(
+    order: str, dtype: str, rows: int, taps: int, how: str, padded: bool, W: int, past: bool = False
+) -> RangeKernel:
     """Tiles of rows whose elements lie side by side.
 
     `order`: "ring" mixes along rows of the source first, "line" mixes rows first, "row" mixes along a row only.  `rows`
     that are mixed and `taps` along a row are 2 or 4, or 0 for as many as the arguments say.  `how` is that of `take`,
     with " each" behind it where every tap has a `base` of its own;
-    `padded`: tables hold places without an element.
+    `padded`: tables hold places without an element.  `past`: a ring of two rows is mixed past the caches.
     """
     acc = "f64" if dtype == "f64" else "f32"
     HOW, EACH = how.removesuffix(" each"), how.endswith(" each")
     RING, ROW, TWO, FOUR = order == "ring", order == "row", rows == 2, rows == 4
+    item = 8 if dtype == "f64" else 4
     whole = "i64" if dtype == "f64" else "i32"
     types = ARGS.types(
         out=dtype, x=dtype, scratch="u8", index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64"
     )
 
-    @range_kernel("resize_lines", types, spec=(order, dtype, rows, taps, how, padded, W))
+    @range_kernel("resize_lines", types, spec=(order, dtype, rows, taps, how, padded, W, past))
     def lines(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         own = advance(args.scratch, worker * args.each)
         line = cast_pointer(own, acc)
@@ -182,7 +209,9 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                     store_scalar(tags, k, -1)
             d = first // args.height
             h = first - d * args.height
-            for _ in range(first, min(first + args.band, args.depth * args.height)):
+            end = min(first + args.band, args.depth * args.height)
+            head, held = (W - address_of(advance(out, first * args.width)) // item % W) % W, zeros(acc, W)
+            for row in range(first, end):
                 to = advance(out, d * args.out_d + h * args.out_h)
                 if ROW:
                     i, j = load_scalar(args.rows, d), load_scalar(args.rows, args.heights + h)
@@ -223,7 +252,10 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                                     store_scalar(places, count, place)
                                     count += 1
                     if RING:
-                        if TWO:
+                        if past:
+                            begins = row == first
+                            held = mix_two_past(to, line, places, factors, args.width, W, head, held, begins)
+                        elif TWO:
                             mix_two(to, line, places, factors, args.width, W, dtype, True)
                         elif FOUR:
                             mix_four(to, line, places, factors, args.width, W, dtype, True)
@@ -241,6 +273,10 @@ def make_lines(order: str, dtype: str, rows: int, taps: int, how: str, padded: b
                 if h == args.height:
                     h = 0
                     d += 1
+            if past:
+                store_first(out, end * args.width + head - W, W - head, splice(held, held, head))
+        if past:
+            stream_fence()
 
     return lines
 
@@ -361,6 +397,60 @@ def make_copied_lines(bits: int, how: str, W: int) -> RangeKernel:
                     d += 1
 
     return copied
+
+
+@functools.cache
+def make_whole_lines(bits: int, how: str, W: int) -> RangeKernel:
+    """As `make_copied_lines`, of rows that lie one behind the other and are whole vectors.
+
+    Wherever a tile begins, vectors are put together to lines of the result and written past the caches.
+    """
+    elem = f"u{bits}"
+    types = ARGS.types(out=elem, x=elem, index=f"i{bits}", base="i64", rows="i64", slots="i64")
+
+    @range_kernel("resize_whole_lines", types, spec=(bits, how, W))
+    def whole_lines(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        table, base, source, width = args.index, args.base, args.source, args.width
+        rows = advance(args.rows, args.heights)
+        for tile in range(lo, hi):
+            plane = tile // args.bands
+            first = (tile - plane * args.bands) * args.band
+            x = at_plane(args.x, plane, args.channels, args.x_n, args.x_c)
+            out = at_plane(args.out, plane, args.channels, args.out_n, args.out_c)
+            h, end = first, min(first + args.band, args.height)
+            # elements before the first line
+            head = (W - address_of(advance(out, h * width)) // (bits // 8) % W) % W
+            held = zeros(elem, W)
+            while h < end:
+                of, run = advance(x, load_scalar(rows, h) * args.x_h), min(load_scalar(args.slots, h), end - h)
+                begin = take(of, load_scalar(base, 0), load(table, 0, W), source, how)
+                to = advance(out, h * width + head - W)
+                if h == first:
+                    store_first(to, W - head, head, begin)
+                else:
+                    store_stream(to, 0, splice(held, begin, head))
+                held = begin
+                if run == 2:
+                    for b in range(1, args.blocks):
+                        value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
+                        line = splice(held, value, head)
+                        store_stream(to, b * W, line)
+                        store_stream(to, b * W + width, line)
+                        held = value
+                    store_stream(to, width, splice(held, begin, head))
+                else:
+                    for b in range(1, args.blocks):
+                        value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
+                        for r in range(run):
+                            store_stream(to, b * W + r * width, splice(held, value, head))
+                        held = value
+                    for r in range(1, run):
+                        store_stream(to, r * width, splice(held, begin, head))
+                h += run
+            store_first(out, end * width + head - W, W - head, splice(held, held, head))
+        stream_fence()
+
+    return whole_lines
 
 
 @functools.cache

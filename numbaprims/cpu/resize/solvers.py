@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_lines, make_stairs, make_sums
+from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_lines, make_stairs, make_sums, make_whole_lines
 from numbaprims.cpu.resize.pixels import make_copied_pixels, make_pixels, make_walk
 from numbaprims.cpu.simd import can_permute, lanes
 from numbaprims.cpu.solver import Solver
@@ -30,6 +30,8 @@ ROW = 40.0
 """Cycles around a row that others are mixed for; around one of copies or sums half of it."""
 TABLE = 4096
 """Results of rows that are taken as one, at most."""
+PAST = 2 / 3
+"""Results leave past the caches where both arrays take more than this part of the third-level one."""
 LONG = 16
 """Taps of rows, at most, for which a ring of them is kept."""
 
@@ -251,6 +253,9 @@ class Lines(Solver):
         # each row is one of the source as it is
         plain = counted == 1 and all((each[0] >= 0).all() and (each[1] == 1).all() for each in tables[:2])
         order = "row" if plain else "line"
+        # rows of the result are whole lines, one behind the other, and no cache holds them
+        past = p.bytes_moved() > target.l3 * PAST and item * W == LINE and width % W == 0 and p.result[0] == 1
+        past = past and ints["out_w"] == 1 and ints["out_h"] == width
         # columns of a result that no cache holds are written at the speed of its latency: 8 x 64 x 112 x 112 float32
         # took 2.9 ms, row by row 1.7; of 4 x 128 x 56 x 56 it was 0.23 and 0.32 (Zen 4, 32 MiB)
         stairs = p.direction == "forward" and p.result[0] == 1 and [t[0].shape[1] for t in tables] == [1, 2, 2]
@@ -295,7 +300,10 @@ class Lines(Solver):
             kernel = make_sums(p.dtype, counted, index.shape[1], table.how, W)
         elif p.copies:
             ints["slots"] = int(runs.ctypes.data)
-            kernel = make_copied_lines(8 * item, table.how, W)
+            if past and table.how != "gather":
+                kernel = make_whole_lines(8 * item, table.how, W)
+            else:
+                kernel = make_copied_lines(8 * item, table.how, W)
         else:
             taps = index.shape[1] if index.shape[1] in (2, 4) else 0
             whole = order != "row" and not any((each[0] < 0).any() for each in tables[:2])
@@ -304,7 +312,8 @@ class Lines(Solver):
                 ints["slots"] = int(runs.ctypes.data)
                 kernel = make_stairs(p.dtype, table.how, W)
             else:
-                kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W)
+                past = past and order == "ring" and full == 2 and p.dtype == acc and can_permute(elem, W)
+                kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W, past)
         return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, table, runs))
 
     def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], each: int, keep: Any) -> Program:

@@ -93,6 +93,7 @@ from numbaprims.cpu.simd.lanes import (
     interleave_high,
     interleave_low,
     load_turned,
+    load_turned_strip,
     reduce_add,
     reduce_max,
     reduce_max_number,
@@ -129,7 +130,7 @@ from numbaprims.cpu.simd.memory import (
     store_first,
     store_scalar,
 )
-from numbaprims.cpu.simd.permute import can_permute, take
+from numbaprims.cpu.simd.permute import can_permute, splice, take
 from numbaprims.cpu.simd.tiles.amx import amx_close, amx_feature, amx_multiply, amx_open
 from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 from numbaprims.cpu.simd.tiles.product import (
@@ -233,6 +234,7 @@ __all__ = [
     "load_scalar",
     "load_strided",
     "load_turned",
+    "load_turned_strip",
     "load_wide",
     "load_wide_first",
     "load_wide_last",
@@ -269,6 +271,7 @@ __all__ = [
     "sigmoid",
     "some_vectors",
     "splat",
+    "splice",
     "split_high",
     "split_low",
     "sqrt",

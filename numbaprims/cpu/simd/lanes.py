@@ -286,6 +286,44 @@ def load_turned(typingctx, p, row_stride, jump_at, jump, W):  # type: ignore[no-
     return result(p, types.int64, jump_at if even else types.int64, types.int64, W), codegen
 
 
+@intrinsic(prefer_literal=True)
+def load_turned_strip(typingctx, p, row_stride, rows, columns):  # type: ignore[no-untyped-def]
+    """Columns of some rows as `load_turned` has them, where `rows` or `columns` is what 128 bits hold."""
+    n, m = (each.literal_value if isinstance(each, types.IntegerLiteral) else 0 for each in (rows, columns))
+    if not n or not m or not isinstance(p, Pointer):
+        return None
+    elem = compute_element(p.elem)
+    block = 128 // ELEMENTS[elem][0]
+    if block not in (n, m) or n % block or m % block:
+        raise TypingError(f"{n} rows and {m} columns; one must be {block}, the other a multiple of it")
+    result = types.UniTuple(Vec(elem, n), m)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        def row(at: int) -> Any:
+            return load_wide_value(builder, args[0], builder.mul(args[1], number(at)), p.elem, m)
+
+        def joined(parts: list[Any]) -> Any:
+            while len(parts) > 1:
+                lanes = list(range(2 * parts[0].type.count))
+                parts = [shuffle_value(builder, a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            return parts[0]
+
+        if m == block:
+            columns = [joined([row(at) for at in range(r, n, block)]) for r in range(block)]
+            columns = _square_blocks(builder, columns, block)
+        else:
+            columns = _square_blocks(builder, [row(at) for at in range(n)], block)
+            columns = [
+                shuffle_value(
+                    builder, columns[c % block], columns[c % block], list(range(c - c % block, c - c % block + block))
+                )
+                for c in range(m)
+            ]
+        return context.make_tuple(builder, result, columns)
+
+    return result(p, types.int64, rows, columns), codegen
+
+
 def _weave(name: str, doc: str, back: bool) -> Any:
     def typer(typingctx, vectors):  # type: ignore[no-untyped-def]
         if not isinstance(vectors, types.UniTuple) or not isinstance(vectors.dtype, Vec):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
@@ -11,7 +12,7 @@ from numba.extending import intrinsic
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.access import gather_value
 from numbaprims.cpu.simd.convert import compute_element, load_wide_value, widen_value
-from numbaprims.cpu.simd.emit import constant, declare, first_lanes_value, llvm_vector, number
+from numbaprims.cpu.simd.emit import constant, declare, first_lanes_value, llvm_vector, number, splat_value
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec
 
 #: (bits of an element, lanes) -> what LLVM calls it, for one source and for two.
@@ -43,6 +44,22 @@ def _permute_two(builder: Any, a: Any, b: Any, index: Any, bits: int) -> Any:
         return builder.select(builder.icmp_signed(">=", index, constant(kind, kind.count)), high, low)
     function = declare(builder, f"llvm.x86.avx512.vpermi2var.{_AVX512[bits, kind.count][1]}", kind, [kind] * 3)
     return builder.bitcast(builder.call(function, [builder.bitcast(a, kind), index, builder.bitcast(b, kind)]), like)
+
+
+@intrinsic
+def splice(typingctx, a, b, first):  # type: ignore[no-untyped-def]
+    """Lanes first ... first + W - 1 of a's lanes and then b's; where `can_permute`."""
+    if not (isinstance(a, Vec) and a == b and can_permute(a.elem, a.n)):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        bits = ELEMENTS[a.elem][0]
+        kind = ir.VectorType(ir.IntType(bits), a.n)
+        start = args[2] if bits == 64 else builder.trunc(args[2], kind.element)
+        index = builder.add(ir.Constant(kind, list(range(a.n))), splat_value(builder, start, a.n))
+        return _permute_two(builder, args[0], args[1], index, bits)
+
+    return a(a, b, types.int64), codegen
 
 
 @intrinsic(prefer_literal=True)

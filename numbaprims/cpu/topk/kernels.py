@@ -36,8 +36,8 @@ TOP = 11
 """Bits of the histogram that chooses: 16 KiB of counts."""
 
 # A tile is `block` of `rows` rows; those of a block begin where `starts` (the address of int64[outer][3]) says, `_row`
-# elements apart; `_col`: from one element to the next.  Of rising rows every `sample`-th vector is looked at first,
-# where that is not 1.  Of a worker, `each` bytes behind `room`: the list of k + 1 keys
+# elements apart; `_col`: from one element to the next.  Of rising rows the last `sample` elements are looked at
+# first, where that is not 0.  Of a worker, `each` bytes behind `room`: the list of k + 1 keys
 # and, `places` bytes behind its beginning, of their places; or of `n` keys and places twice, the second ones `other`
 # bytes behind the first, and at `counts` the histogram.
 ARGS = Arguments(
@@ -125,39 +125,42 @@ def make_insert(dtype: str, word: str, largest: bool, strided: bool, W: int) -> 
                 x = advance(args.x, load_word(start, 2) + r * x_row)
                 count = 0
                 limit = MOST
-                stride = (
-                    args.sample if args.sample > 1 and rising(x, n, x_col, lane, KEY, REAL, LARGEST, SIGN, MOST) else 1
-                )
-                while stride > 0:
-                    count = 0
-                    for i in range(0, n, stride * W):
-                        left = min(W, n - i)
-                        if STRIDED:
-                            if left == W:
-                                key = keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST)
-                                store(lane, 0, key)
-                                hit = before_last(keys, count, k, limit, key)
-                            else:
-                                hit = True
-                                for j in range(left):
-                                    one = keys_of(
-                                        load_wide_strided(x, (i + j) * x_col, 1, 1), KEY, REAL, LARGEST, SIGN, MOST
-                                    )
-                                    store(lane, j, one)
-                        else:
-                            v = load_wide(x, i, W) if left == W else load_wide_first(x, i, left, W)
-                            key = keys_of(v, KEY, REAL, LARGEST, SIGN, MOST)
-                            hit = before_last(keys, count, k, limit, key)
-                            if hit:
-                                store(lane, 0, key)
-                        if hit:
-                            for j in range(left):
+                if args.sample and rising(x, n, x_col, lane, KEY, REAL, LARGEST, SIGN, MOST):
+                    for i in range(n - W, n - args.sample - 1, -W):
+                        key = keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST)
+                        if before_last(keys, count, k, limit, key):
+                            store(lane, 0, key)
+                            for j in range(W - 1, -1, -1):
                                 own = load_scalar(lane, j)
-                                if own < load_scalar(keys, k - 1) if count == k else own <= limit:
-                                    # the last one drops out
+                                if count < k or own < load_scalar(keys, k - 1):
                                     count = insert(keys, places, min(count, k - 1), k, own, i + j)
-                    limit = int(load_scalar(keys, k - 1))
-                    stride = 1 if stride > 1 else 0
+                    limit, count = int(load_scalar(keys, k - 1)), 0
+                for i in range(0, n, W):
+                    left = min(W, n - i)
+                    if STRIDED:
+                        if left == W:
+                            key = keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST)
+                            store(lane, 0, key)
+                            hit = before_last(keys, count, k, limit, key)
+                        else:
+                            hit = True
+                            for j in range(left):
+                                one = keys_of(
+                                    load_wide_strided(x, (i + j) * x_col, 1, 1), KEY, REAL, LARGEST, SIGN, MOST
+                                )
+                                store(lane, j, one)
+                    else:
+                        v = load_wide(x, i, W) if left == W else load_wide_first(x, i, left, W)
+                        key = keys_of(v, KEY, REAL, LARGEST, SIGN, MOST)
+                        hit = before_last(keys, count, k, limit, key)
+                        if hit:
+                            store(lane, 0, key)
+                    if hit:
+                        for j in range(left):
+                            own = load_scalar(lane, j)
+                            if own < load_scalar(keys, k - 1) if count == k else own <= limit:
+                                # the last one drops out
+                                count = insert(keys, places, min(count, k - 1), k, own, i + j)
                 for j in range(k):
                     place = load_word(places, j)
                     store_scalar(indices, j * args.i_col, place)

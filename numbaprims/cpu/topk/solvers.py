@@ -16,6 +16,8 @@ CHUNKS = 64
 """Parts of the work, where there are rows enough."""
 TILE = 4096
 """Elements of a tile at least."""
+LANES = 64
+"""A multiple of the keys of a vector."""
 WORTH = 2.5
 """Times that it takes to wake workers: less work is left to the calling thread."""
 
@@ -77,8 +79,9 @@ class Insert(_Topk):
         return 50 + p.n / W * (4 if p.layout == "rows" else 2 * W) + hits * (40 + 0.6 * p.k)
 
     def room(self, problem: Any) -> dict[str, int]:
-        # every s-th element: n / s of a rising row go into the list, then s k of them
-        sample = max(1, math.isqrt(problem.n // max(problem.k, 8)))
+        # of a rising row the k-th of the last ones is a bound that k elements pass, or few more
+        vectors = -(-math.isqrt(problem.n * problem.k) // LANES)
+        sample = vectors * LANES if problem.n >= 4 * max(problem.k, 8) and vectors * LANES <= problem.n else 0
         places = _rounded((problem.k + 1) * DTYPES[problem.word].itemsize)
         return {"places": places, "each": places + _rounded(8 * (problem.k + 1)), "sample": sample}
 
