@@ -10,7 +10,7 @@ from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.reduce.solvers import SOLVERS
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.quantized import REDUCED
-from numbaprims.formulas.reductions import FORMULAS, PREPARED, named
+from numbaprims.formulas.reductions import FINISHED, FORMULAS, PREPARED, named
 from numbaprims.ops._reduction_problem import Operand, Reduction, collapse, layout_of
 from numbaprims.reference.activation import activation_backward
 from numbaprims.reference.convert import from_float64, to_float64
@@ -18,8 +18,10 @@ from numbaprims.reference.convert import from_float64, to_float64
 NAMES = tuple(solver.name for solver in SOLVERS)
 NUMBERS = {"eps": 1e-5, "momentum": 0.1, "smoothing": 0.1, "ignore": -100.0}
 GUARD = 0xA5
-#: Those whose results are floats; integers: test_quantize.py; two parts of one: test_batch_norm.py.
-FLOATING = tuple(name for name in FORMULAS if name not in (*REDUCED, *itertools.chain(*PREPARED.values())))
+#: Those whose results are floats; integers: test_quantize.py; parts of others: test_batch_norm.py.
+FLOATING = tuple(
+    name for name in FORMULAS if name not in (*REDUCED, *itertools.chain(*PREPARED.values(), *FINISHED.values()))
+)
 
 
 class Problem(Reduction):

@@ -171,43 +171,80 @@ def batch_norm_factored(x: Node, factor: Node, shift: Node, mean: Node) -> Node:
     return mad(x - mean, factor, shift)
 
 
-#: Formulas whose rows have a dear value in common: the formula of that one, and what is left with it as an operand.
-PREPARED = {"batch_norm_along": ("batch_norm_factor", "batch_norm_factored")}
-
-
-def _trained(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, Node, Node, Node]:
-    """(y, mean, inverse standard deviation, variance)"""
+def _moments(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, ...]:
+    """(anchor, factor, offset, mean, inverse standard deviation, variance); y = (x - anchor) factor + offset."""
     anchor, rest, var = moments(x)
     inv = reciprocal(sqrt(var + eps))
     factor = inv * scale
-    return mad(x - anchor, factor, mad(negative(rest), factor, shift)), anchor + rest, inv, var
+    return anchor, factor, mad(negative(rest), factor, shift), anchor + rest, inv, var
+
+
+@formula("x:row factor:along offset:along anchor:along", "y:row")
+def batch_norm_trained(x: Node, factor: Node, offset: Node, anchor: Node) -> Node:
+    return mad(x - anchor, factor, offset)
+
+
+@formula("x:row scale:one shift:one eps:number", "anchor:one factor:one offset:one mean:one inv_std:one")
+def batch_norm_moments(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, ...]:
+    return _moments(x, scale, shift, eps)[:5]
 
 
 @formula("x:row scale:one shift:one eps:number", "y:row mean:one inv_std:one")
 def batch_norm_train(x: Node, scale: Node, shift: Node, eps: Node) -> tuple[Node, ...]:
-    return _trained(x, scale, shift, eps)[:3]
+    anchor, factor, offset, mean, inv, _ = _moments(x, scale, shift, eps)
+    return batch_norm_trained(x, factor, offset, anchor), mean, inv
+
+
+_RUNNING = "x:row scale:one shift:one running_mean:one running_var:one momentum:number eps:number"
+
+
+@formula(_RUNNING, "anchor:one factor:one offset:one mean:one inv_std:one new_mean:one new_var:one")
+def batch_norm_moments_running(
+    x: Node, scale: Node, shift: Node, running_mean: Node, running_var: Node, momentum: Node, eps: Node
+) -> tuple[Node, ...]:
+    *found, mean, inv, var = _moments(x, scale, shift, eps)
+    stays, n = 1.0 - momentum, length()
+    unbiased = var * (n / at_least(n - 1.0, 1.0))
+    running = mad(running_mean, stays, momentum * mean), mad(running_var, stays, momentum * unbiased)
+    return *found, mean, inv, *running
+
+
+@formula(_RUNNING, "y:row mean:one inv_std:one new_mean:one new_var:one")
+def batch_norm_train_running(x: Node, *operands: Node) -> tuple[Node, ...]:
+    anchor, factor, offset, *more = batch_norm_moments_running(x, *operands)
+    return batch_norm_trained(x, factor, offset, anchor), *more
+
+
+@formula("dy:row x:row saved_mean:along factor:along slope:along offset:along", "dx:row")
+def batch_norm_dx(dy: Node, x: Node, mean: Node, factor: Node, slope: Node, offset: Node) -> Node:
+    return mad(dy, factor, mad(x - mean, slope, offset))
 
 
 @formula(
-    "x:row scale:one shift:one running_mean:one running_var:one momentum:number eps:number",
-    "y:row mean:one inv_std:one new_mean:one new_var:one",
+    "dy:row x:row scale:one saved_mean:one saved_inv_std:one",
+    "factor:one slope:one offset:one dscale:one dshift:one",
 )
-def batch_norm_train_running(
-    x: Node, scale: Node, shift: Node, running_mean: Node, running_var: Node, momentum: Node, eps: Node
-) -> tuple[Node, ...]:
-    y, mean, inv, var = _trained(x, scale, shift, eps)
-    stays, n = 1.0 - momentum, length()
-    unbiased = var * (n / at_least(n - 1.0, 1.0))
-    return y, mean, inv, mad(running_mean, stays, momentum * mean), mad(running_var, stays, momentum * unbiased)
+def batch_norm_sums(dy: Node, x: Node, scale: Node, mean: Node, inv: Node) -> tuple[Node, ...]:
+    dshift, dscale = reduce_sum(dy), reduce_sum(dy * (x - mean)) * inv
+    factor = scale * inv
+    each = negative(factor) / length()
+    return factor, dscale * inv * each, dshift * each, dscale, dshift
 
 
 @formula("dy:row x:row scale:one saved_mean:one saved_inv_std:one", "dx:row dscale:one dshift:one")
 def batch_norm_backward(dy: Node, x: Node, scale: Node, mean: Node, inv: Node) -> tuple[Node, ...]:
-    d = x - mean
-    dshift, dscale = reduce_sum(dy), reduce_sum(dy * d) * inv
-    factor = scale * inv
-    each = negative(factor) / length()
-    return mad(dy, factor, mad(d, dscale * inv * each, dshift * each)), dscale, dshift
+    factor, slope, offset, *sums = batch_norm_sums(dy, x, scale, mean, inv)
+    return batch_norm_dx(dy, x, mean, factor, slope, offset), *sums
+
+
+#: Formulas whose rows have a dear value in common: the formula of that one, and what is left with it as an operand.
+PREPARED = {"batch_norm_along": ("batch_norm_factor", "batch_norm_factored")}
+#: Formulas of rows that lie across: what is known of each row, and the result from it, along the elements of all rows.
+FINISHED = {
+    "batch_norm_train": ("batch_norm_moments", "batch_norm_trained"),
+    "batch_norm_train_running": ("batch_norm_moments_running", "batch_norm_trained"),
+    "batch_norm_backward": ("batch_norm_sums", "batch_norm_dx"),
+}
 
 
 def _batch_norm_backward_behind(

@@ -1,5 +1,7 @@
 """The reduce engine: every formula, layout, type and solver against definitions in float64."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers import assert_near, to_float64
@@ -7,7 +9,7 @@ from reduce_cases import FLOATING, Case, able, case, launched, solver
 
 import numbaprims
 from numbaprims.cpu import target
-from numbaprims.formulas.reductions import FORMULAS, graph_of
+from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
 
 #: (shape, reduced axes, layout of rows) -> the solvers that can.
 LAYOUTS = {
@@ -199,10 +201,11 @@ def test_the_variance_of_equal_elements_is_zero():
 def test_bits_do_not_depend_on_the_number_of_workers(name, layout, monkeypatch):
     shape, axes, memory = LAYOUTS[layout]
     of = case(name, shape, axes, "f32", memory)
-    from numbaprims.cpu.reduce import solvers
+    from numbaprims.cpu.reduce import solver as base, solvers
 
-    monkeypatch.setattr(solvers, "GRAIN", 1e-9)  # small work is handed out too
-    monkeypatch.setattr(solvers, "WORTH", 0.0)
+    for module in (base, solvers):
+        monkeypatch.setattr(module, "GRAIN", 1e-9)  # small work is handed out too
+        monkeypatch.setattr(module, "WORTH", 0.0)
     for solver_name in able(of.problem):
         for config in solver(solver_name).configs(of.problem, target.current()):
             found = []
@@ -253,6 +256,24 @@ def test_streamed_wherever_the_result_begins(dtype, offset):
         ("softmax", (3, 64, 64), (1,)),
     ):
         check(case(name, shape, axes, dtype, offset=offset))
+
+
+@pytest.mark.parametrize("dtype", ("f32", "bf16"))
+@pytest.mark.parametrize("name", FINISHED)
+def test_what_lies_across_is_finished_along(name, dtype, monkeypatch):
+    """Beyond the second-level cache: the bits of one phase; rows with gaps, too."""
+    for memory in ("C", "gaps"):
+        of = case(name, (37, 70), (0,), dtype, memory)
+        for chosen in ("across", "split_across"):
+            found = []
+            for l2 in (1 << 40, 0):
+                machine = dataclasses.replace(target.current(), l2=l2)
+                monkeypatch.setattr(target, "current", lambda machine=machine: machine)
+                config = next(iter(solver(chosen).configs(of.problem, machine)))
+                assert len(solver(chosen).program(of.problem, machine, config).runs) == 1 + (l2 == 0)
+                launched(chosen, of)
+                found.append([array.tobytes() for array, _ in of.results()])
+            assert found[0] == found[1]
 
 
 def test_nothing():

@@ -8,7 +8,7 @@ from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, siz
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.random.kernels import OUT, X, form_of, make_kernel
-from numbaprims.cpu.reduce.solvers import GRAIN, WORTH
+from numbaprims.cpu.reduce.solver import GRAIN, WORTH
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 

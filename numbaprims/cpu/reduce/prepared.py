@@ -1,4 +1,8 @@
-"""Formulas whose rows have a dear value in common, which is computed once, into scratch memory."""
+"""Formulas in two phases: what is known of each channel, in scratch memory, and then the rows of channels.
+
+At inference with channels last their factors are computed once.  In training statistics are sums down the columns, a
+block of channels at a time, in pieces of rows; the results follow in whole rows, one behind the other.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +11,61 @@ from collections.abc import Callable
 from typing import Any
 
 from numbaprims.cpu.program import Part, Program, array, join, scratch
-from numbaprims.cpu.solver import Config
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.reductions import PREPARED, named
+from numbaprims.formulas.reductions import FINISHED, PREPARED, named
 from numbaprims.formulas.stacks import ENDING
 
-#: Rows side by side compute it once for all of them: of fewer it is not worth a phase.
+#: Rows side by side compute what they have in common once for all of them: of fewer it is not worth a phase.
 ROWS = 16
 
-
-def prepared(problem: Any) -> bool:
-    """Whether a problem is one of those."""
-    return (
-        problem.formula.partition(ENDING)[0] in PREPARED
-        and problem.rows >= ROWS
-        and len(problem.reduced) == 1 < problem.n
-    )
+#: The program of a problem by a solver, its own or that of rows, with stores of its choice or plain ones.
+Make = Callable[[Any, bool], Program]
 
 
-def program(problem: Any, make: Callable[[Any, Config], Program], config: Config) -> Program:
-    """The value, then what is left of a problem, each by `make`."""
-    formula, _, ending = problem.formula.partition(ENDING)
-    first, last = PREPARED[formula]
-    numbers = {each.name: k for k, each in enumerate(problem.arrays)}
-    ((value, _),) = named(first).results
-    taken = [numbers[name] for name, kind in named(first).operands if kind != "number"]
-    compute, n = problem.compute, problem.n
+def joined(problem: Any, make: Make) -> Program | None:
+    """The two phases, None where there is one: `make(part, last)` is the program of either."""
+    base, _, ending = problem.formula.partition(ENDING)
+    table = PREPARED if problem.layout == "rows" else FINISHED
+    channels, rows = (problem.n, problem.rows)[:: 1 if table is PREPARED else -1]
+    one_run = len(problem.kept) == len(problem.reduced) == 1 or (table is PREPARED and len(problem.reduced) == 1)
+    if base not in table or (ending and "backward" in base) or not one_run or rows < ROWS or channels < 2:
+        return None
+    first, last = map(named, table[base])
+    arrays = {each.name: k for k, each in enumerate(problem.arrays)}
+    compute, along = problem.compute, ((0,) * len(problem.kept), (1,))
+    inputs = [name for name, kind in first.operands if kind != "number"]
+    handed = [name for name, _ in first.results if name not in arrays]
+    step = -(-channels * DTYPES[compute].itemsize // 64) * 64
+    places = {name: array(k) for name, k in arrays.items()} | {name: scratch(step * k) for k, name in enumerate(handed)}
+
+    def word(name: str, kind: str) -> str:
+        return f"{name}:{kind}:{problem.arrays[arrays[name]].dtype if name in arrays else compute}"
+
+    given = [name for name, _ in first.results]
+    kind = "row" if table is PREPARED else "one"
     begin = dataclasses.replace(
-        problem, formula=first, kept=(1,), results=(f"{value}:row:{compute}",), in_place=False,
-        inputs=tuple(f"{problem.arrays[k].name}:row:{problem.arrays[k].dtype}" for k in taken),
-        strides=(((0,), (1,)),) * (1 + len(taken)),
-    )  # fmt: skip
-    left = [numbers.get(name) for name, _ in named(last).operands]
-    lie = ((0,) * len(problem.kept), (1,))
-    results = len(problem.results)
-    end = dataclasses.replace(
-        problem, formula=ENDING.join((last, ending)) if ending else last,
-        inputs=tuple(f"{value}:along:{compute}" if k is None else problem.inputs[k - results] for k in left),
-        strides=(*problem.strides[:results], *(lie if k is None else problem.strides[k] for k in left)),
-    )  # fmt: skip
-    parts = [
-        Part(make(begin, {"stores": "plain"}), [scratch(), *map(array, taken)], [0]),
-        Part(
-            make(end, config), [*map(array, range(results)), *(scratch() if k is None else array(k) for k in left)], []
+        problem, formula=table[base][0], kept=(1,) if kind == "row" else problem.kept, in_place=False,
+        results=tuple(word(name, kind) for name in given),
+        inputs=tuple(word(name, of) for name, of in first.operands if of != "number"),
+        strides=tuple(
+            ((0,), (1,)) if kind == "row" else problem.strides[arrays[name]] if name in arrays else ((1,), (0,))
+            for name in (*given, *inputs)
         ),
+    )  # fmt: skip
+    taken = [problem.arrays[0].name, *(name for name, _ in last.operands)]
+    kinds = ["row", *(kind for _, kind in last.operands)]
+    lie = [problem.strides[arrays[name]] if kind == "row" else along for name, kind in zip(taken, kinds, strict=True)]
+    if table is FINISHED:
+        lie = [each if kind == "along" else each[::-1] for each, kind in zip(lie, kinds, strict=True)]
+    words = tuple(map(word, taken, kinds))
+    end = dataclasses.replace(
+        problem, formula=ENDING.join((table[base][1], ending)) if ending else table[base][1], layout="rows",
+        kept=problem.kept if table is PREPARED else problem.reduced, reduced=(channels,), strides=tuple(lie),
+        results=words[:1], inputs=words[1:],
+    )  # fmt: skip
+    numbers = range(sum(kind == "number" for _, kind in first.operands))
+    parts = [
+        Part(make(begin, False), [places[name] for name in (*given, *inputs)], list(numbers)),
+        Part(make(end, True), [places[name] for name in taken], []),
     ]
-    return join(parts, shared=n * DTYPES[compute].itemsize)
+    return join(parts, shared=step * len(handed))

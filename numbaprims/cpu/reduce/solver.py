@@ -1,0 +1,266 @@
+"""What the solvers of formulas have in common: the lanes of a vector, the cost, the program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.reduce.kernels import make_kernel
+from numbaprims.cpu.reduce.maps import compute_of, halves
+from numbaprims.cpu.reduce.prepared import joined
+from numbaprims.cpu.reduce.variant import (
+    ARGS,
+    MOST_ARRAYS,
+    STAGED,
+    Cut,
+    Scratch,
+    Variant,
+    has_exponentials,
+    kept_of,
+    plan_of,
+    row_steps,
+    shares,
+    stored_as,
+    waits_in,
+)
+from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.solver import Config, Solver
+from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.graph import COSTS, Node
+from numbaprims.formulas.maps import MAP
+from numbaprims.formulas.reductions import graph_of
+from numbaprims.ops._reduction_problem import block_rows
+
+#: Rows that share what lies along them: the root and the quotient of a channel are taken once for so many.
+SIDE_BY_SIDE = 8
+#: Rows whose columns are added to sums that are read and written once for all of them.
+COLUMNS_TOGETHER = 4
+#: Elements of a chunk whose passes find it in a cache: 4,096 of float32 are 16 KiB.
+CHUNK = 4096
+#: Work that is handed to a worker at a time, at least, in times that it takes to wake workers.
+GRAIN = 1.0
+#: Workers that should have something to do.
+WORKERS = 8
+#: Times that it takes to wake workers: less work is left to the calling thread.
+WORTH = 2.5
+#: Results leave past the caches where all operands take more than so many of the third-level one.  Of 13 MB of 32 plain
+#: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
+PAST = 1.0
+#: Formulas of a table, and why others do not compute them.
+LOOKUP, TABLE = f"{MAP}lookup:", "a table is looked up"
+#: Cycles that one operation of a formula takes, for a vector.
+CYCLES = 0.5
+
+
+class Reduce(Solver):
+    """What the solvers have in common: the lanes of a vector, the cost, the program."""
+
+    lanes = "along"
+    online = False
+    stages = False
+    of_rows: ClassVar[Reduce]
+    """The solver of rows whose elements lie side by side."""
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.formula.startswith(LOOKUP):
+            return TABLE
+        layout, what = ("across", "rows") if self.lanes == "across" else ("rows", "elements of a row")
+        if problem.layout != layout:
+            return f"its vectors hold neighbouring {what}, which do not lie side by side in every array"
+        if graph_of(problem.formula).columns and self.name != "rows":
+            return "columns are summed up where rows are walked one after the other"
+        if len(problem.arrays) > MOST_ARRAYS:
+            return f"{len(problem.arrays)} arrays; it takes at most {MOST_ARRAYS}"
+        return None
+
+    # ---------------------------------------------------------------- what a kernel is made for
+
+    def vector(self, problem: Any, target: Any) -> tuple[int, int]:
+        """(lanes of a vector, vectors side by side)
+
+        Of neighbouring rows as many lanes as up to four registers have, of which few are idle.
+        """
+        one = lanes(compute_of(problem), target.vector_bytes)
+        if self.lanes != "across":
+            return one, 4
+        taken = {W: -(-problem.kept[-1] // W) * W for W in (4 * one, 2 * one, one)}
+        W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
+        return W, max(2, 4 * one // W)
+
+    def registers(self, problem: Any, W: int) -> int:
+        return 0
+
+    def together(self, problem: Any, registers: int) -> int:
+        """Rows side by side."""
+        return 1
+
+    def variant(self, problem: Any, target: Any, config: Config, role: str) -> Variant:
+        W, U = self.vector(problem, target)
+        if self.lanes == "along" and config["stores"] == "plain" and halves(problem, target):
+            W //= 2
+        registers = self.registers(problem, W)
+        online = self.online and has_exponentials(problem.formula)
+        # rows that are streamed side by side begin alike
+        alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
+        together = self.together(problem, registers) if role == "rows" and alike else 1
+        U = min(U, registers) if registers else max(1, U // together)
+        together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
+        return Variant(
+            formula=problem.formula, online=int(online), dtypes=",".join(map(stored_as, problem.arrays)),
+            compute=compute_of(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
+            kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
+            ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
+            digest=graph_of(problem.formula, online).digest,
+        )  # fmt: skip
+
+    def _lines(self, problem: Any) -> bool:
+        """Whether all runs of the first result begin at the same place of a line of the cache."""
+        for operand, (kept, reduced) in zip(problem.arrays, problem.strides, strict=True):
+            if operand.kind == "row":
+                line = 64 // DTYPES[operand.dtype].itemsize
+                return all(step % line == 0 for step in (*kept, *reduced) if step != 1)
+        return False
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        """Stores past the caches are the default for what does not fit in them."""
+        results = [k for k, each in enumerate(problem.arrays[: len(problem.results)]) if each.kind == "row"]
+        if self.lanes == "one" or not results:
+            return ({"stores": "plain"},)
+        size, graph = DTYPES[problem.arrays[results[0]].dtype].itemsize, graph_of(problem.formula)
+        past = [] if self.registers(problem, self.vector(problem, target)[0]) else ["stream"]
+        kept, reduced = problem.strides[results[0]]
+        lines = self._lines(problem)
+        once = len(graph.passes) == 1
+        # runs that lie apart push x, which is read again, out of the caches; 512 bytes read once took twice as long
+        most = 512 if len(reduced) > 1 else 4096 if once else 2048
+        long = self.lanes == "along" and problem.reduced[-1] * size >= most and not shares(problem)
+        # a buffer is for rows that do not begin with a line, one behind the other
+        close = all(step == problem.n * math.prod(problem.kept[at + 1 :]) for at, step in enumerate(kept))
+        staged = self.stages and close and not lines and reduced == (1,) and 256 <= problem.n * size <= STAGED
+        if staged := staged and not has_exponentials(problem.formula):
+            past.insert(len(past) if long else 0, "stage")
+        # what waits in the row of a result was asked for while there was something to compute
+        large = problem.bytes_moved() > target.l3 * PAST and not problem.in_place and not self._waits(problem)
+        names = [*past, "plain"] if large and ((lines and not once) or long or staged) else ["plain", *past]
+        return tuple({"stores": name} for name in names)
+
+    # ---------------------------------------------------------------- what it takes
+
+    def row_bytes(self, problem: Any) -> float:
+        """Of what the passes over a row come back to."""
+        each = sum(DTYPES[array.dtype].itemsize for array in problem.arrays if array.kind == "row")
+        each += (len(self._kept(problem)) - self._waits(problem)) * DTYPES[problem.compute].itemsize
+        return float(problem.n * each)
+
+    def _kept(self, problem: Any) -> Mapping[Node, int]:
+        graph, dtypes = graph_of(problem.formula, self.online), [array.dtype for array in problem.arrays]
+        return kept_of(graph, dtypes, problem.compute if self.lanes == "along" else "")
+
+    def _waits(self, problem: Any) -> bool:
+        """Whether a kept value waits in the row of a result."""
+        graph, dtypes = graph_of(problem.formula, self.online), [array.dtype for array in problem.arrays]
+        return self.lanes == "along" and waits_in(graph, self._kept(problem), dtypes, problem.compute) >= 0
+
+    def further_bytes(self, problem: Any) -> float:
+        """That passes after the first read, of a row and of what is kept, whose writing hides behind arithmetic."""
+        graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
+        size, own = DTYPES[problem.compute].itemsize, DTYPES[problem.dtype].itemsize
+        total = len(kept) * size
+        for p in range(1, len(graph.passes)):
+            total += own * sum(node.op == "input" and not node.uniform for node in graph.reads(p, kept))
+        return float(problem.n * total)
+
+    def operations(self, problem: Any, U: int) -> float:
+        """For an element, with what passes compute again."""
+        graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
+        total = 0.0
+        for p, each in enumerate(graph.passes):
+            for node in graph.computed(p, kept):
+                total += COSTS.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
+            own = {"exp_sum": COSTS["exp"] * (1 + 1 / U) + 3, "first": 5}
+            total += sum(own.get(node.op, 1) for node in each.reductions)
+        return total
+
+    def seconds(self, problem: Any, target: Any) -> float:
+        """What one core takes."""
+        rates, moved = target.rates, problem.bytes_moved()
+        row = self.row_bytes(problem) * self.rows_together(problem, target)
+        memory = moved / target.bandwidth(moved)
+        memory += problem.rows * self.further_bytes(problem) / target.bandwidth(min(row, moved))
+        width = lanes(compute_of(problem), target.vector_bytes)
+        _, U = self.vector(problem, target)
+        vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
+        arithmetic = vectors * CYCLES * self.operations(problem, U) / rates.clock
+        return float(memory + arithmetic + self.overhead(problem, target))
+
+    def rows_together(self, problem: Any, target: Any) -> int:
+        """Rows that a pass walks before the next one begins."""
+        return self.vector(problem, target)[0] if self.lanes == "across" else 1
+
+    def most_lanes(self, problem: Any) -> int:
+        """Lanes that there is work for."""
+        return int(problem.kept[-1] if self.lanes == "across" else problem.reduced[-1])
+
+    def overhead(self, problem: Any, target: Any) -> float:
+        """Of beginning and ending each pass."""
+        passes = len(graph_of(problem.formula, self.online).passes)
+        cycles = 4 if self.registers(problem, self.vector(problem, target)[0]) else 15
+        return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        # with fewer tiles than workers some of them have nothing to do, however many there are
+        idle = max(1.0, WORKERS / max(1, self.phase_tiles(problem, target)))
+        seconds = self.seconds(problem, target)
+        return float(target.rates.call + seconds * (idle if seconds > WORTH * target.rates.wake else 1))
+
+    def phase_tiles(self, problem: Any, target: Any) -> int:
+        return self.tiles(problem, self.vector(problem, target)[0])
+
+    # ---------------------------------------------------------------- programs
+
+    def whole(self, problem: Any, target: Any) -> Program | None:
+        """The program of a formula in two phases."""
+
+        def make(part: Any, last: bool) -> Program:
+            solver = self.of_rows if last else self
+            return solver.program(part, target, next(iter(solver.configs(part, target))))
+
+        small = problem.layout == "across" and problem.bytes_moved() <= target.l2
+        return None if self.lanes == "one" or small else joined(problem, make)
+
+    def tiles(self, problem: Any, W: int) -> int:
+        """Rows, or blocks of W of them."""
+        if graph_of(problem.formula).columns:
+            return -(-int(problem.rows) // block_rows(problem.rows))
+        across = self.lanes == "across"
+        return math.prod(problem.kept[:-1]) * -(-problem.kept[-1] // W) if across else int(problem.rows)
+
+    def cut(self, problem: Any, target: Any) -> Cut:
+        return Cut.of(problem, CHUNK)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        if whole := self.whole(problem, target):
+            return whole
+        variant = self.variant(problem, target, config, "rows")
+        cut, tiles = self.cut(problem, target), self.tiles(problem, variant.W)
+        return self.run(problem, target, [(variant, tiles)], cut, Scratch.of(variant, problem, tiles, 0))
+
+    def run(self, problem: Any, target: Any, phases: list[tuple[Variant, int]], cut: Cut, scratch: Scratch) -> Program:
+        """Phases of (kernel, tiles)."""
+        plan = plan_of(problem, cut, scratch)
+        work = self.seconds(problem, target)
+        made = []
+        for variant, tiles in phases:
+            chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+            made.append(Phase(make_kernel(variant), tiles, chunk))
+        binds = None
+        if len(problem.arrays) > 7:
+            binds = {f"a{k}": array(k) for k in range(len(problem.arrays))} | {"scratch": Bind(ARGS.slot("scratch"))}
+            binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats}
+        block = Block(ARGS, {"plan": plan.ctypes.data}, binds)
+        return Program(
+            (Run(tuple(made), (block,)),), shared=scratch.shared, worker=scratch.worker,
+            parallel=work > WORTH * target.rates.wake, keep=(plan,), rows=row_steps(problem, phases[0][0]),
+        )  # fmt: skip
