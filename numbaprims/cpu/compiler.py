@@ -29,7 +29,7 @@ class _KernelLibrary(JITCodeLibrary):
     """Machine code of a kernel, optimised as a module only."""
 
     only_read = False
-    """Whether nobody runs it: then it is not assembled twice, for the process and for the reader."""
+    """Whether nobody runs it: LLVM changes a module as it assembles it, and would then print other code than runs."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
