@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import inspect
 import os
@@ -117,6 +118,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="about the kernels of the CPU"))
         if item.get_closest_marker("slow") and not config.option.slow:
             item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected lives to the end: the collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 #: Seconds of CPU after which a drawn test draws no more: most examples compile kernels of their own.

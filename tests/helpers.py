@@ -97,13 +97,21 @@ def refused(stem: str, solver: str, *args: Any, function: str = "", **kwargs: An
 
 
 def printed_with_threads(script: str) -> set[str]:
-    """What a script prints with 1, 2, 3 and 8 threads, each in a process of its own."""
-    found = set()
-    for threads in (1, 2, 3, 8):
-        env = dict(os.environ, NUMBA_NUM_THREADS="8", NUMBAPRIMS_THREADS=str(threads))
-        run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
-        found.add(run.stdout)
-    return found
+    """What a script prints with 1, 2, 3 and 8 threads, in a process of its own: one, which loads its kernels once."""
+    every = """
+import sys, numbaprims
+from numbaprims.cpu.threads import count
+for threads in (1, 2, 3, 8):
+    with numbaprims.config(threads=threads):
+        assert count() == threads
+        exec(sys.argv[1], {})
+    print(end="\\0")
+"""
+    env = dict(os.environ, NUMBA_NUM_THREADS="8")
+    run = subprocess.run([sys.executable, "-c", every, script], env=env, capture_output=True, text=True, check=True)
+    *found, rest = run.stdout.split("\0")
+    assert len(found) == 4 and not rest and all(found)
+    return set(found)
 
 
 # ---------------------------------------------------------------- inputs

@@ -1,6 +1,7 @@
 """What every primitive that is a formula, and every recurrent network, promises: the calls stand in contract.py."""
 
 import contextlib
+import functools
 import inspect
 
 import numpy as np
@@ -84,8 +85,25 @@ def identify(calls):
 # ---------------------------------------------------------------- values
 
 
+@functools.cache
+def shown_by(function):
+    """(solver, configuration) -> the first call of a function that has it."""
+    found = {}
+    for call in SINGLE:
+        if call.function == function:
+            args, words = call.given(*made(call, "f32"))
+            problem, where = problem_of(function, *args, **words), registry.target(device())
+            for solver in registry.solvers(problem.stem, device()):
+                if solver.why_not(problem, where) is None:
+                    for config in solver.configs(problem, where):
+                        found.setdefault((solver.name, str(config)), call)
+    return found
+
+
 @pytest.mark.parametrize("call", **identify(SINGLE))
-def test_every_solver_gives_the_definition(call):
+def test_every_solver_gives_the_definition(call, request):
+    """Of each solver the configuration that it would take; the others with the first call that has them: how elements
+    are stored does not depend on what is computed, and kernels of all took a seventh of this test's time."""
     args, words = made(call, "f32")
     wanted = expected(call, args, words)
     args, words = call.given(args, words)
@@ -95,7 +113,10 @@ def test_every_solver_gives_the_definition(call):
     for solver in registry.solvers(problem.stem, where):
         if solver.why_not(problem, registry.target(where)) is None:
             took += 1
-            for config in solver.configs(problem, registry.target(where)):
+            for at, config in enumerate(solver.configs(problem, registry.target(where))):
+                if at and shown_by(call.function)[solver.name, str(config)] is not call:
+                    if not request.config.option.slow:
+                        continue
                 with numbaprims.settings.trial(examples._choose.Trial(problem.stem, dumped(problem), solver, config)):
                     check(call, flat(getattr(numbaprims, call.function)(*args, **words)), wanted)
     alone = where != "cpu" if problem.stem == "rnn" else getattr(problem, "layout", "") == "strided"
@@ -116,8 +137,18 @@ def test_calls_of_several_launches_give_the_definition(call):
     check(call, run(call, args, words), expected(call, args, words))
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in NUMPY_FLOATS if dtype != "f32"])
-@pytest.mark.parametrize("function", FUNCTIONS)
+#: The two types of 16 bits differ in how they are read and written: functions take them in turn.
+TYPES = [
+    pytest.param(
+        function, dtype, marks=[pytest.mark.slow] * (dtype == ("f16", "bf16")[at % 2] and "bf16" in NUMPY_FLOATS)
+    )
+    for at, function in enumerate(FUNCTIONS)
+    for dtype in NUMPY_FLOATS
+    if dtype != "f32"
+]
+
+
+@pytest.mark.parametrize(("function", "dtype"), TYPES)
 def test_the_other_types(function, dtype):
     call = of(function)
     args, words = made(call, dtype, seed=1)

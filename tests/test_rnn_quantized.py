@@ -34,10 +34,13 @@ def close(found, wanted, tolerance=2e-5):
 
 
 @pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
-def test_what_bytes_hold_is_exact(rng, cell, after):
+def test_what_bytes_hold_is_exact(rng, cell, after, request):
     """One step of x, h0 and weights that are whole numbers: sums are those of float32, whatever their tiles."""
     function = getattr(numbaprims, cell.partition("_")[0])
-    for inputs, hidden, batch, directions in ((1, 1, 1, 1), (7, 18, 3, 2), (64, 40, 7, 1), (131, 67, 53, 2)):
+    sizes = [(1, 1, 1, 1), (7, 18, 3, 2), (64, 40, 7, 1), (131, 67, 53, 2)]
+    if cell == "rnn_relu" and not request.config.option.slow:
+        del sizes[1:3]  # its sums are those of rnn_tanh
+    for inputs, hidden, batch, directions in sizes:
         drawn = draw_weights(rng, cell, after=after, inputs=inputs, hidden=hidden, directions=directions)
         weights, count = whole(drawn), 2 if cell == "lstm" else 1
         x = rounded(rng.standard_normal((1, batch, inputs))).astype(np.float32)

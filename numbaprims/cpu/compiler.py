@@ -28,8 +28,15 @@ _UNUSED = (
 class _KernelLibrary(JITCodeLibrary):
     """Machine code of a kernel, optimised as a module only."""
 
+    only_read = False
+    """Whether nobody runs it: LLVM changes a module as it assembles it, and would then print other code than runs."""
+
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
+
+    def _finalize_final_module(self) -> None:
+        if not self.only_read:
+            super()._finalize_final_module()
 
 
 #: What is asked for again in every kernel, most of it integer arithmetic.

@@ -113,10 +113,11 @@ class RangeKernel:
         """The assembly, freshly compiled: code that comes from the cache carries none."""
         sig = self._signature()
         fresh = CFunc(self.function, (sig.args, sig.return_type), {}, dict(self.options), KernelCompiler)
-        with _compiling():
-            fresh.compile()
-        library: Any = fresh._library  # type: ignore[attr-defined]
-        return str(library.get_asm_str())
+        with _compiling(), kernel_cache.compiler_lock():
+            library = fresh._compile_uncached().library  # type: ignore[attr-defined]
+            library.only_read = True
+            library.finalize()
+            return str(library.get_asm_str())
 
     def __repr__(self) -> str:
         return f"<range kernel {self.function.__name__}>"

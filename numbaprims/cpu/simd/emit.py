@@ -40,7 +40,17 @@ def llvm_vector(elem: str, lanes: int) -> Any:
 
 def constant(kind: Any, value: Any) -> Any:
     """A number in every lane of an LLVM vector type, or the number itself in a scalar type."""
-    return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
+    if not isinstance(kind, ir.VectorType):
+        return ir.Constant(kind, value)
+    # by their texts: 0.0 and -0.0, 1 and 1.0 and True are equal
+    key = str(kind.element), kind.count, type(value), str(value)
+    if key not in _constants:
+        _constants[key] = ir.Constant(kind, [value] * kind.count)
+    return _constants[key]
+
+
+#: A constant knows its text once it has been written: of 16 lanes it took as long to write as ten instructions.
+_constants: dict[tuple[str, int, type, str], Any] = {}
 
 
 def counting(vector: Any) -> Any:
