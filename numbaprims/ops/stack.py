@@ -109,7 +109,7 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     size = tuple(problem.size)
     words: dict[str, Any] = {"layout": layout}
     words["added"] = [make(each) for each in added_sizes(operations, size)]
-    numbers = sum(each.numbers for each in operations if not isinstance(each, Window))
+    numbers = sum(each.numbers for each in operations)
     accumulate = DTYPES[problem.dtype].accumulate
     parameters = [examples.array((problem.c, numbers), accumulate, low=0.5)] if numbers else []
     if problem.direction == "forward":

@@ -14,7 +14,7 @@ from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.stack import gradients
 from numbaprims.cpu.stack.arguments import BLOCK_WORDS, STAGE, WALK
 from numbaprims.cpu.stack.channels import MOST_TAPS
-from numbaprims.cpu.stack.emit import Form
+from numbaprims.cpu.stack.emit import MOST_WEIGHTS, Form
 from numbaprims.cpu.stack.kernels import make_stage
 from numbaprims.cpu.stack.planner import Sequence, seconds, sequences, total
 from numbaprims.cpu.stack.stages import LINE, most_rows
@@ -200,10 +200,11 @@ class Planes(_Stack):
             return "the rows of an image are not contiguous"
         windows_ = [step.window for step in problem.parsed if step.window is not None]
         taken = not problem.backward and any(
-            max(each.kernel) > MOST_TAPS or each.dilation[1] > MOST_TAPS for each in windows_
+            max(each.kernel) > MOST_TAPS or each.dilation[1] > MOST_TAPS or each.numbers > MOST_WEIGHTS
+            for each in windows_
         )
         if taken:
-            return f"a window has more than {MOST_TAPS} rows or columns"
+            return f"a window has more than {MOST_TAPS} rows or columns, or than {MOST_WEIGHTS} weights"
         return super().why_not(problem, target)
 
 
