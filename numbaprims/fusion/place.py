@@ -56,6 +56,8 @@ def run_operations(
     images become images of one row, since an element-wise operation takes any."""
     texts = tuple(each.text for each in operations)
     given = None if parameters is None else place.array(parameters, place.accumulate)
+    if given is not None and place.layout == "NHWC" and place.library.device == "cpu":
+        given = place.array(parameters.T, place.accumulate).T  # a parameter of neighbouring channels is one load
 
     def run(x: Any, *added: Any, out: Any = None) -> Any:
         return stack(x, texts, given, added=added, layout=place.layout, out=out, **words)

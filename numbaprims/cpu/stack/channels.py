@@ -9,7 +9,7 @@ from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
 from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, insert_lane, least, number, splat_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.stack.emit import MOST_CARRIED, MOST_WEIGHTS, Form, Rows
+from numbaprims.cpu.stack.emit import MOST_WEIGHTS, Form, Rows
 from numbaprims.formulas.value import mad
 
 #: Taps of a row or column that are written out.
@@ -32,8 +32,19 @@ class Channels(Rows):
             max(*window.kernel, (self.last - self.first) // 2) > MOST_TAPS or window.numbers > MOST_WEIGHTS
         )
         first = window.numbers if window is not None and self.is_large else 0
-        weights = [self.empty] * first  # those of a loop are loaded there
-        self.numbers = [*weights, *(self._number(k) for k in range(first, self.stage.numbers))]
+        # those of a loop are loaded there; channels that are neighbours are one load, others W of 9 cycles each
+        step, count = self.word("parameters_channel"), range(first, self.stage.numbers)
+        numbers = [self.empty] * len(count)
+        if count:
+            near, far = builder.icmp_signed("==", step.value, number(1)), builder.icmp_signed("!=", step.value, number(1))
+            numbers = once(builder, near, numbers, lambda _: [self._neighbours(k) for k in count], "near")
+            numbers = once(builder, far, numbers, lambda _: [self._number(k) for k in count], "far")
+        self.numbers = [self.empty] * first + numbers
+
+    def _neighbours(self, k: int) -> Value:
+        """A parameter of channels whose parameters lie side by side."""
+        pointer, at = self.pointer("parameters", self.form.compute), self.word("parameters_step") * k
+        return Value(self.b, load_wide_value(self.b, pointer, at.value, self.form.compute, self.W, self.mask))
 
     def _number(self, k: Value | int) -> Value:
         """A parameter of each channel."""
@@ -67,11 +78,6 @@ class Channels(Rows):
 
     def tap(self, vectors: Sequence[Value], t: int) -> Value:
         return vectors[t * self.D - self.P - self.first]
-
-    def ahead(self, R: int) -> int:
-        # windows of more rows and columns are read anew: registers do not hold them
-        carried = (self.last + 1 - self.S - self.first) * self.lines(R)
-        return self.first if self.weighs and carried > MOST_CARRIED else super().ahead(R)
 
     # ---------------------------------------------------------------- windows of many taps
 

@@ -175,17 +175,17 @@ class Rows:
         lines = zip(*vectors, strict=True)
         if not self.weighs:
             return [self.join([self.tap(line, t) for t in range(self.K)]) for line in lines]
-        # an element and its weight in all windows that have it, before the next
-        found: list[Any] = [None] * R
-        for q, line in zip(self.reads(R), lines, strict=True):
-            for t in range(self.K):
-                x = self.tap(line, t)
-                for r in range(R):
-                    k, rest = divmod(q - r * window.stride[0], window.dilation[0])
-                    if not rest and 0 <= k < window.kernel[0]:
-                        weight = self.numbers[k * self.K + t]
-                        found[r] = x * weight if found[r] is None else mad(x, weight, found[r])
-        return found
+        # a column of elements in registers, a weight for all rows of results; two sums of each hide the latency
+        found: list[dict[int, Value]] = [{} for _ in range(R)]
+        columns = dict(zip(self.reads(R), lines, strict=True))
+        for t in range(self.K):
+            column = {q: self.tap(line, t) for q, line in columns.items()}
+            for k in range(window.kernel[0]):
+                weight, part = self.numbers[k * self.K + t], k % 2 * (window.numbers > 9)
+                for r, parts in enumerate(found):
+                    x = column[r * window.stride[0] + k * window.dilation[0]]
+                    parts[part] = mad(x, weight, parts[part]) if part in parts else x * weight
+        return [functools.reduce(lambda a, b: a + b, parts.values()) for parts in found]
 
     def down(self, rows: dict[int, Any], R: int, v: Value, whole: bool) -> list[Value]:
         """Vector v of what the rows of each result's windows give together; with weights, of each row."""
@@ -213,8 +213,8 @@ class Rows:
     def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
         """The same where the row may end before or within the vector."""
         inside = self.b.icmp_unsigned("<", (v * self.span).value, self.width.value)
-        state = [self.empty] * self.lines(R)
-        return once(self.b, inside, state, lambda state: self.down(rows, R, v, True), "inside")
+        state, whole = [self.empty] * self.lines(R), self.span == 1 or not self.form.source
+        return once(self.b, inside, state, lambda state: self.down(rows, R, v, whole), "inside")
 
     # ---------------------------------------------------------------- what is done to results
 
@@ -320,8 +320,9 @@ class Rows:
         return len(self.reads(R)) if self.weighs else R
 
     def ahead(self, R: int) -> int:
-        """The first vector that is read anew for each vector of results."""
-        return max(self.last + 1 - self.S, self.first)
+        """The first vector that is read anew for each vector of results: all, where registers do not hold them."""
+        carried = max(self.last + 1 - self.S - self.first, 0)
+        return self.first + (0 if self.weighs and carried * self.lines(R) > MOST_CARRIED else carried)
 
     def together(self) -> int:
         """Rows that are computed together, those of AVX2 in half as many registers."""

@@ -47,7 +47,9 @@ class Planes(Rows):
 
     def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
         # what lies behind the end of an image's row is another row
-        return self.down(rows, R, v, False) if self.form.source else super().vectors(rows, R, v)
+        if self.form.source and not self.weighs:
+            return self.down(rows, R, v, False)
+        return super().vectors(rows, R, v)
 
     def load_added(self, row: Any, j: Value, name: str, whole: bool) -> Value:
         return self._read(row, j, self.form.added, None if whole else self._mask(self.out_width, j))

@@ -98,7 +98,12 @@ class Sequence(NamedTuple):
 def cycles_of(stage: Stage) -> float:
     """Of a vector of a stage's results, where loads come from the first-level cache."""
     window, total = stage.window, 2.0
-    if window is not None:
+    if window is not None and window.op == "depthwise":
+        # multiply-adds; shuffles of each row that four windows share, and what registers do not hold of many
+        (high, wide), (down, across) = window.kernel, window.stride
+        shuffles = (wide - (across == 1)) * (3 * down + high) / 4 * min(2, across)
+        total += window.numbers + shuffles * max(1.0, window.numbers / 20)
+    elif window is not None:
         each = 2.0 if window.op == "max" else 1.0
         total += (each + 1.0) * window.kernel[0] + (each + 1.0) * window.kernel[1]
     for operation in stage.after:
