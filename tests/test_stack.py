@@ -11,7 +11,7 @@ POOL = Window("max", (3, 3), (1, 1), (1, 1), (1, 1))
 
 
 def parameters(rng, c: int, operations) -> np.ndarray | None:
-    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    numbers = sum(each.numbers for each in operations)
     return (rng.random((c, numbers)) + 0.5).astype(np.float32) if numbers else None
 
 
