@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 
 from numbaprims import settings
 from numbaprims.cpu import target
+from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS
+from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.stack.emit import MOST_WEIGHTS
 from numbaprims.dispatch import registry
 from numbaprims.fusion.graph import Graph, Item, Product, Stack
@@ -35,7 +38,9 @@ def operations_of(layer: Conv, shape: Shape, place: Place) -> list[Found] | None
     (h, w), before = g.x_size[1:], g.padding[1:]
     window = Window("depthwise", g.kernel[1:], g.stride[1:], before, dilation=g.dilation[1:])
     # what the windows of the result reach behind
-    reach = [(n - 1) * s + e - b for n, s, e, b in zip(g.y_size[1:], window.stride, window.extents, before, strict=True)]
+    reach = [
+        (n - 1) * s + e - b for n, s, e, b in zip(g.y_size[1:], window.stride, window.extents, before, strict=True)
+    ]
     after = max(0, reach[0] - h), max(0, reach[1] - w)
     window = window._replace(after=after)
     pads = zip((*before, *after), (*window.extents, *window.extents), strict=True)
@@ -106,9 +111,7 @@ class Joiner:
         with settings.config(device="cpu"):
             x = array(item.shape)
             if isinstance(item, Stack):
-                given = None
-                if item.parameters is not None:
-                    given = self.place.array(item.parameters, self.place.accumulate)
+                given = None if item.parameters is None else self.place.parameters(item.parameters)
                 added = [array(self.graph.nodes[value].shape) for value in item.inputs[1:]]
                 texts = [each.text for each in item.operations]
                 words = {"added": added, "layout": self.place.layout, "most": item.most, "limit": item.limit}
@@ -121,7 +124,16 @@ class Joiner:
                 problem = dataclasses.replace(problem, prepared=True)
             here = target.current()
             able = (one for one in registry.solvers(problem.stem, "cpu") if one.why_not(problem, here) is None)
-            return min(one.estimate(problem, here) for one in able)
+            seconds = min(one.estimate(problem, here) for one in able)
+        if isinstance(item, Product):
+            seconds += here.rates.cycles(self._epilogue(item) / lanes(self.place.accumulate, here.vector_bytes))
+        return float(seconds)
+
+    def _epilogue(self, item: Product) -> float:
+        """Cycles of an activation's pass over a result, for one lane; convolutions are estimated without."""
+        kind = resolve_activation(item.layer.activation).kind  # type: ignore[attr-defined]
+        each = 0.0 if kind == "identity" else OPERATIONS.get(kind, CHEAP) / 2 + 2.0
+        return each * math.prod(self.graph.nodes[item.result].shape)
 
 
 def _joined(first: Stack, then: Stack) -> Stack:

@@ -35,7 +35,9 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     dy, x, parameters, *added = given.storages
     operations = tuple(parse(text) for text in texts)
     if any(isinstance(each, Window) and each.op == "depthwise" for each in operations):
-        raise ValueError("a depthwise window has no gradient in a stack; conv_backward_data and conv_backward_weight do")
+        raise ValueError(
+            "a depthwise window has no gradient in a stack; conv_backward_data and conv_backward_weight do"
+        )
     form = pose_.Form(given, operations, layout, 1)
     if dy.shape != form.shape:
         raise ValueError(f"{given.words(0)}; y has shape {form.shape}")

@@ -36,7 +36,10 @@ class Channels(Rows):
         step, count = self.word("parameters_channel"), range(first, self.stage.numbers)
         numbers = [self.empty] * len(count)
         if count:
-            near, far = builder.icmp_signed("==", step.value, number(1)), builder.icmp_signed("!=", step.value, number(1))
+            near, far = (
+                builder.icmp_signed("==", step.value, number(1)),
+                builder.icmp_signed("!=", step.value, number(1)),
+            )
             numbers = once(builder, near, numbers, lambda _: [self._neighbours(k) for k in count], "near")
             numbers = once(builder, far, numbers, lambda _: [self._number(k) for k in count], "far")
         self.numbers = [self.empty] * first + numbers

@@ -313,7 +313,9 @@ class Rows:
         window = self.stage.window
         if window is None:
             return list(range(R))
-        return sorted({r * window.stride[0] + k * window.dilation[0] for r in range(R) for k in range(window.kernel[0])})
+        return sorted(
+            {r * window.stride[0] + k * window.dilation[0] for r in range(R) for k in range(window.kernel[0])}
+        )
 
     def lines(self, R: int) -> int:
         """Of a vector, what is kept for R rows of results: of each one's windows, or the rows that they read."""
