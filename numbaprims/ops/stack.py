@@ -14,7 +14,7 @@ from numbaprims.ops._stack_problem import StackProblem as StackProblem
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import stack as reference
 from numbaprims.shapes import element_strides
-from numbaprims.stacks.operations import Operation, Size, Step, Window, parse, sizes_of, steps_of
+from numbaprims.stacks.operations import Operation, Size, Step, parse, sizes_of, steps_of
 
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:

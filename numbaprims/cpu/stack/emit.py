@@ -282,15 +282,16 @@ class Rows:
             vectors = [only if v == 0 else [self.empty] * len(only) for v in range(self.first, self.last + 1)]
             return put(zero, vectors, False, seen)
         ahead = self.ahead(R)  # carried: vectors first ... ahead - 1, from vector j S on
+        lines = self.lines(R)
         carried = [
-            [self.empty] * self.lines(R) if v < 0 else self.vectors(rows, R, r.like(v)) for v in range(self.first, ahead)
+            [self.empty] * lines if v < 0 else self.vectors(rows, R, r.like(v)) for v in range(self.first, ahead)
         ]  # fmt: skip
-        places = sum(map(len, carried))
+        places = len(carried) * lines
 
         def step(state: list[Any], whole: bool) -> list[Any]:
             keep_rolled_value(b)
             j, before, seen = state[0], state[1 : 1 + places], state[1 + places :]
-            kept = [before[i * self.lines(R) : (i + 1) * self.lines(R)] for i in range(len(carried))]
+            kept = [before[i * lines : (i + 1) * lines] for i in range(len(carried))]
             ahead_of = [j * self.S + v for v in range(ahead, self.last + 1)]
             new = [self.down(rows, R, v, True) if whole else self.vectors(rows, R, v) for v in ahead_of]
             every = [*kept, *new]
