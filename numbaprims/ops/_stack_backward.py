@@ -118,7 +118,8 @@ def stack_backward(
 
     Raises:
         TypeError: integers, parameters of another dtype, mixed libraries.
-        ValueError: arrays of another shape, windows that leave nothing, parameters that have no gradient.
+        ValueError: arrays of another shape, windows that leave nothing, depthwise windows, parameters that have no
+            gradient.
 
     Example:
         >>> import numpy as np, numbaprims

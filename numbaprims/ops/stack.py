@@ -62,8 +62,8 @@ def stack(
         x: (N, C, H, W); float64, float32, float16 or bfloat16, the last two computed in float32 from the first
             operation to the last.
         operations: of `numbaprims.stacks.operations`: `Pointwise`, `Window`, or their texts.
-        parameters: (C, numbers), the parameters of all operations in their order; in the type that is computed in,
-            float32 beside halves.
+        parameters: (C, numbers), the parameters of all operations in their order, those of a window "depthwise" being
+            its weights, row after row; in the type that is computed in, float32 beside halves.
         added: an array for each operation "add", of the shape that it is added to; at most four.
         layout: "NCHW", or "NHWC" for channels behind the other dimensions.
         most: steps of a sequence, at most; 0 for any number. A sequence ends where its results go to memory.
