@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 
 from numbaprims import settings
-from numbaprims.cpu import target
-from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS
-from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.stack.emit import MOST_WEIGHTS
 from numbaprims.dispatch import registry
 from numbaprims.fusion.graph import Graph, Item, Product, Stack
 from numbaprims.fusion.layers import Activation, Conv
@@ -25,6 +21,8 @@ from numbaprims.stacks.operations import Pointwise, Window
 
 #: A stack takes this much less than its parts by the estimates, or they stay apart.
 PAYS = 0.95
+#: Weights of a channel, at most: what the CPU's stages write out.
+MOST_WEIGHTS = 49
 
 
 def operations_of(layer: Conv, shape: Shape, place: Place) -> list[Found] | None:
@@ -118,26 +116,18 @@ class Joiner:
                 words = {"added": added, "layout": place.layout, "most": item.most, "limit": item.limit}
                 problem: Any = stack.PROBLEMS["stack"](x, texts, given, **words)
                 large = any(isinstance(each, Window) and each.numbers > 9 for each in item.operations)
-                if large and problem.bytes_moved() > target.current().l3:
+                if large and problem.bytes_moved() > registry.target("cpu").l3:
                     return math.inf  # 7 x 7 of 16x56x56x96 and GELU: 0.5 to 0.9 of apart on a Zen 4
             else:
                 layer: Any = item.layer
                 words = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
                 weight = place.array(layer.weight)
-                problem = conv.PROBLEMS["conv"](x, weight, layout=place.layout, **words)
+                problem = conv.PROBLEMS["conv"](x, weight, activation=layer.activation, layout=place.layout, **words)
                 problem = dataclasses.replace(problem, prepared=True)
-            here = target.current()
+            here = registry.target("cpu")
             able = (one for one in registry.solvers(problem.stem, "cpu") if one.why_not(problem, here) is None)
             seconds = min(one.estimate(problem, here) for one in able)
-        if isinstance(item, Product):
-            seconds += here.rates.cycles(self._epilogue(item) / lanes(self.place.accumulate, here.vector_bytes))
         return float(seconds)
-
-    def _epilogue(self, item: Product) -> float:
-        """Cycles of an activation's pass over a result, for one lane; convolutions are estimated without."""
-        kind = resolve_activation(item.layer.activation).kind  # type: ignore[attr-defined]
-        each = 0.0 if kind == "identity" else OPERATIONS.get(kind, CHEAP) / 2 + 2.0
-        return each * math.prod(self.graph.nodes[item.result].shape)
 
 
 def _joined(first: Stack, then: Stack) -> Stack:

@@ -237,15 +237,17 @@ class _Pass:
         return element_pointer(self.context, self.builder, *self.shared, types.int32, index)
 
     # -------------------------------------------------------- operations
-    def numbers(self, operations: Sequence[Pointwise], at: int) -> list[list[Value]]:
-        """The parameters of this channel, from the one numbered `at` of this pass on."""
+    def parameters(self, at: Any, count: int) -> list[Value]:
+        """So many of this channel, from the one numbered `at` of this pass on."""
         b = self.builder
         row, step = self.strides(I32(2))[:2]
-        first = b.zext(b.add(self.field(self.at, table.PARAMETER), I32(at)), I64)
+        first = b.zext(b.add(self.field(self.at, table.PARAMETER), at), I64)
         start = b.add(b.mul(b.zext(self.channel, I64), row), b.mul(first, step))
-        every = iter(
-            numbers_at(self.context, b, self.pointers[2], start, step, sum(each.numbers for each in operations))
-        )
+        return numbers_at(self.context, b, self.pointers[2], start, step, count)
+
+    def numbers(self, operations: Sequence[Pointwise], at: int) -> list[list[Value]]:
+        """The parameters of this channel, from the one numbered `at` of this pass on."""
+        every = iter(self.parameters(I32(at), sum(each.numbers for each in operations)))
         return [[next(every) for _ in range(each.numbers)] for each in operations]
 
     def further(self, operations: Sequence[Pointwise], number: int) -> list[_Array]:
@@ -384,18 +386,9 @@ class _Pass:
 
     def weights(self, window: Window, at: int, unrolled: bool) -> Callable[[Any], Value]:
         """Of a depthwise window, by an element's number; loaded once where all are written out."""
-        b = self.builder
-        row, step = self.strides(I32(2))[:2]
-        first = b.zext(b.add(self.field(self.at, table.PARAMETER), I32(at)), I64)
-        start = b.add(b.mul(b.zext(self.channel, I64), row), b.mul(first, step))
         if unrolled:
-            return numbers_at(self.context, b, self.pointers[2], start, step, window.numbers).__getitem__
-
-        def weight(k: Any) -> Value:
-            place = b.add(start, b.mul(b.zext(k, I64), step))
-            return numbers_at(self.context, b, self.pointers[2], place, step, 1)[0]
-
-        return weight
+            return self.parameters(I32(at), window.numbers).__getitem__
+        return lambda k: self.parameters(self.builder.add(k, I32(at)), 1)[0]
 
     def windows(self, kind: Kind, rows: Rows, y: Any, x: Any, weights: Callable[[Any], Value]) -> list[Value]:
         """The results of a strip of windows one below the other, the first of them at (y, x).
@@ -440,8 +433,7 @@ class _Pass:
                         found[0] = mad(tap(across), weights(at), found[0])
                     else:
                         line_[0] = join(line_[0], tap(across))
-                if not weighs:
-                    found[0] = join(found[0], line_[0])
+                found[0] = found[0] if weighs else join(found[0], line_[0])
         if average:
             columns = self.taps(window, 1, left, source)
             for r in range(strip):
