@@ -133,6 +133,15 @@ def test_equal_blocks_share_their_kernels():
     assert len(kernels) == 40 and len(set(kernels[1:-1])) == 1 and len(set(kernels)) == 3
 
 
+def test_few_blocks_of_channels_are_cut_over_rows():
+    """Workers that have neighbouring blocks would write the same lines."""
+    two = dataclasses.replace(target.current(), cores_logical=2)
+    p = problem((1, 48, 112, 112), [POOL, NORM, RELU] * 2)
+    assert [each.tiles % 2 for each in planner.sequences(p, two, channels=16)] == [0]
+    many = problem((16, 48, 112, 112), [POOL, NORM, RELU] * 2)
+    assert [each.tiles for each in planner.sequences(many, two, channels=16)] == [1]
+
+
 def test_few_planes_are_cut_for_all_workers():
     one, many = (dataclasses.replace(target.current(), cores_logical=cores) for cores in (1, 8))
     p = problem((1, 1, 300, 300), [POOL, NORM, RELU] * 4)

@@ -199,10 +199,14 @@ def _best(made: Callable[[int, int], Sequence], problem: Any, target: Any) -> Se
     fitting = [each for each in candidates if each.bytes() <= limit] or candidates[:1]
     best = min(fitting, key=lambda each: seconds(each, planes, target))
     workers = max(1, target.cores_logical)
-    if planes >= workers or problem.limit < 0:
+    # blocks of channels are neighbours in memory: workers that have one each would write the same lines
+    near = whole.pixels and 1 < planes <= 4 * workers
+    if (planes >= workers and not near) or problem.limit < 0:
         return best
     # too few planes for all workers: rows of a plane are cut, at the cost of computing what windows share twice
     cut = [made(min(best.rows, -(-first // k)), -(-height // k)) for k in range(1, 4 * workers + 1) if k <= height]
+    if near:
+        cut = [each for each in cut if each.tiles % workers == 0] or cut
     fitting = [each for each in cut if each.bytes() <= limit] or [best]
     return min(fitting, key=lambda each: seconds(each, planes, target) / min(workers, planes * each.tiles))
 

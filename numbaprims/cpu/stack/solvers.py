@@ -178,7 +178,7 @@ class _Stack(Solver):
         planes = p.n * -(-p.c // sequence.elements)
         tiles = planes * sequence.tiles
         ints = {
-            "c": p.c, "patches": sequence.tiles, "rows": sequence.tile, "depth": depth, "stages": kept(blocks),
+            "c": p.c, "planes": planes, "rows": sequence.tile, "depth": depth, "stages": kept(blocks),
             "buffer_0": layout.buffers[0], "buffer_1": layout.buffers[1], "each": each,
             "blocks": planes // p.n, "block": sequence.elements, "parameters_c": c_step * item * sequence.elements,
         }  # fmt: skip
