@@ -341,7 +341,7 @@ for _label, (_shape, _size, _words) in _RESIZED.items():
 
 def _stack(shape: tuple[int, ...], operations: str, **words: Any) -> Callable[[np.random.Generator], Made]:
     texts = tuple(operations.split())
-    numbers = sum(int(text.split("/")[1]) for text in texts if text.count("/") == 1)
+    numbers = sum(parse(text).numbers for text in texts)
     channels = shape[-1] if words.get("layout") == "NHWC" else shape[1]
 
     def make(rng: np.random.Generator) -> Made:
@@ -358,9 +358,9 @@ _STACKS: dict[str, tuple[tuple[int, ...], str, dict[str, Any]]] = {
     "pixels": ((2, 11, 9, 20), 2 * _BLOCK + "avg/2x2/2x2/0x0/0x0/1x1/0/1 sigmoid/0", {"layout": "NHWC"}),
     "cut": ((1, 3, 14, 14), "relu/0 " + 3 * _BLOCK, {"most": 2}),
     "bands": ((1, 2, 33, 20), "scale/1 avg/3x3/2x2/1x1/1x1/1x1/1/0 " + 3 * _BLOCK, {"limit": 3000}),
-    "large": (
-        (1, 20, 31, 2), "affine/2 max/15x14/2x3/7x7/7x7/1x1/0/1 avg/4x2/1x1/2x0/1x1/1x1/0/1", {"layout": "NHWC"}
-    ),
+    "depthwise": ((2, 3, 9, 21), "depthwise/3x3/1x1/1x1/1x1/1x1/0/1 bias/1 relu/0 avg/2x2/2x2/0x0/0x0/1x1/0/1", {}),
+    "depthwise pixels": ((1, 9, 8, 19), "scale/1 depthwise/3x2/2x1/1x1/1x0/1x1/0/1 bias/1", {"layout": "NHWC"}),
+    "large": ((1, 20, 31, 2), "affine/2 max/15x14/2x3/7x7/7x7/1x1/0/1 avg/4x2/1x1/2x0/1x1/1x1/0/1", {"layout": "NHWC"}),
 }  # fmt: skip
 for _label, (_shape, _texts, _words) in _STACKS.items():
     add("stack", _label, _stack(_shape, _texts, **_words), wide=(2,), k=64)

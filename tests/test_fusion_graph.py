@@ -11,7 +11,7 @@ from helpers import SEEDS, has_module, in_domain
 from hypothesis import given, strategies as st
 
 import numbaprims
-from numbaprims.fusion import layers
+from numbaprims.fusion import depthwise as joining, layers
 from numbaprims.fusion.graph import Product, Stack
 from numbaprims.fusion.layers import (
     Activation,
@@ -20,6 +20,7 @@ from numbaprims.fusion.layers import (
     Bias,
     Call,
     Concat,
+    Conv,
     Dropout,
     GlobalAvgPool,
     GlobalMaxPool,
@@ -104,6 +105,48 @@ def test_norms_and_activations_fold_into_products():
     # over the last dimension, which is not that of the channels
     assert joined(numbaprims.fuse([Linear(array(5, 4)), norm(3)], (2, 3, 4))) == [["0"], ["1"]]
     assert joined(numbaprims.fuse([Linear(array(5, 4)), norm(5)], (2, 3, 4), layout="NHWC")) == [["0", "1"]]
+
+
+def depthwise(c, size=3, **words):
+    return Conv(array(c, 1, size, size, seed=c), array(c), padding=words.pop("padding", size // 2), groups=c, **words)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_depthwise_convolutions_join_stacks_where_it_pays(layout, monkeypatch):
+    shape = (2, 5, 12, 9) if layout == "NCHW" else (2, 12, 9, 5)
+    both = [depthwise(5), norm(5), Activation("relu6"), depthwise(5, stride=2), norm(5)]
+    cases = [
+        (both, [["0", "1", "2", "3", "4"]]),
+        ([MaxPool(3, 1, 1), depthwise(5, activation="silu")], [["0", "1"]]),
+        ([Residual([depthwise(5, 5), norm(5)]), RELU], [["0.body.0", "0.body.1", "0", "1"]]),
+        ([norm(5), depthwise(5, dilation=2, padding=2), conv(4, 5), RELU, depthwise(4), norm(4), RELU],
+         [["0", "1"], ["2", "3"], ["4", "5", "6"]]),
+        ([depthwise(5, 9), MaxPool(2)], [["0"], ["1"]]),  # more weights than a stack writes out
+        ([depthwise(5, padding=2), MaxPool(2)], [["0"], ["1"]]),  # padded by more than half of its window
+        ([Conv(array(10, 1, 3, 3), groups=5), MaxPool(2)], [["0"], ["1"]]),  # two results of a channel
+    ]  # fmt: skip
+    for net, calls in cases:
+        monkeypatch.setattr(joining, "PAYS", np.inf)
+        fused = numbaprims.fuse(net, shape, layout=layout)
+        assert joined(fused) == calls
+        with numbaprims.config(device="cpu"):
+            agrees(fused, array(*shape))
+        monkeypatch.setattr(joining, "PAYS", 0.0)
+        assert all(isinstance(item, Product) for item in numbaprims.fuse(both, shape, layout=layout)._fused.items)
+    monkeypatch.setattr(joining, "PAYS", np.inf)
+    exact = numbaprims.fuse(both, shape, layout=layout, exact=True)
+    assert [each.text.split("/")[0] for each in exact.stacks[0].operations] == [
+        "depthwise", "bias", "batch_norm", "clipped_relu", "depthwise", "bias", "batch_norm"
+    ]  # fmt: skip
+    agrees(exact, array(*shape))
+    assert "[1] BatchNorm(5), folded into its weights" in str(numbaprims.fuse(both, shape, layout=layout))
+
+
+def test_depthwise_convolutions_of_other_types(monkeypatch):
+    monkeypatch.setattr(joining, "PAYS", np.inf)
+    for dtype in ("float64", "float16", "bfloat16"):
+        net = numbaprims.fuse([MaxPool(3, 1, 1), depthwise(3)], (1, 3, 6, 7), dtype=dtype, strategy="one")
+        assert len(net.stacks) == 1 and "layers: 2" in str(net)
 
 
 def test_a_sum_joins_the_stack_of_its_later_operand():

@@ -11,7 +11,7 @@ POOL = Window("max", (3, 3), (1, 1), (1, 1), (1, 1))
 
 
 def parameters(rng, c: int, operations) -> np.ndarray | None:
-    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    numbers = sum(each.numbers for each in operations)
     return (rng.random((c, numbers)) + 0.5).astype(np.float32) if numbers else None
 
 
@@ -87,6 +87,45 @@ def test_arrays_are_added_where_they_are_named():
     y = numbaprims.stack(x, [add, RELU, pool, add, add, RELU], added=[first, second, second])
     want = numbaprims.relu(numbaprims.max_pool(numbaprims.relu(x + first), 2) + second + second)
     np.testing.assert_array_equal(y, want)
+
+
+DEPTHWISE = {
+    "3x3": Window("depthwise", (3, 3), (1, 1), (1, 1), (1, 1)),
+    "3x3/2": Window("depthwise", (3, 3), (2, 2), (1, 1), (0, 0)),
+    "2x3": Window("depthwise", (2, 3), (1, 2), (0, 0), (1, 1), (3, 1)),
+    "7x7": Window("depthwise", (7, 7), (1, 1), (3, 3), (3, 3)),
+    "5x4/2": Window("depthwise", (5, 4), (2, 2), (2, 2), (2, 1)),
+    "9x8": Window("depthwise", (9, 8), (2, 1), (4, 4), (4, 3)),  # more weights than are written out
+}
+
+
+@pytest.mark.parametrize("layout, shape", [("NCHW", (2, 3, 19, 37)), ("NHWC", (1, 17, 20, 18))])
+@pytest.mark.parametrize("window", DEPTHWISE)
+def test_depthwise_windows_are_convolutions(window, layout, shape):
+    """Alone, behind another stage and in front of one; few and many bands."""
+    each, rng = DEPTHWISE[window], np.random.default_rng(12)
+    c = shape[1] if layout == "NCHW" else shape[3]
+    x, weight = rng.standard_normal(shape), rng.standard_normal((c, 1, *each.kernel))
+    x, weight, shift = (a.astype(np.float32) for a in (x, weight, rng.standard_normal((c, 1))))
+    pads = tuple(zip(each.before, each.after, strict=True))
+    words = {"padding": pads, "stride": each.stride, "dilation": each.dilation, "groups": c, "layout": layout}
+    weights = weight.reshape(c, -1)
+    for before in (False, True)[: 1 + (each.numbers < 10)]:
+        operations = [*[RELU, POOL] * before, Pointwise("bias", 1), each, RELU]
+        given = numbaprims.max_pool(numbaprims.relu(x), 3, stride=1, padding=1, layout=layout) if before else x
+        given = given + (shift.reshape(1, c, 1, 1) if layout == "NCHW" else shift[:, 0])
+        want = numbaprims.relu(numbaprims.conv(given, weight, **words))
+        for parameters in (np.concatenate([shift, weights], axis=1), np.concatenate([shift.T, weights.T]).T):
+            y = numbaprims.stack(x, operations, parameters, layout=layout, limit=4000 * before)
+            np.testing.assert_allclose(y, want, rtol=0, atol=1e-6 * np.abs(want).max())
+
+
+def test_a_depthwise_window_has_no_gradient_here():
+    x, each = np.zeros((1, 2, 6, 6), np.float32), DEPTHWISE["3x3"]
+    with pytest.raises(ValueError, match="no gradient in a stack"):
+        numbaprims.stack_backward(x, x, [each], np.zeros((2, 9), np.float32))
+    with pytest.raises(ValueError, match=r"these operations take shape \(2, 9\)"):
+        numbaprims.stack(x, [each], np.zeros((2, 8), np.float32))
 
 
 def test_more_arrays_than_a_stage_adds():

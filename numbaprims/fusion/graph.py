@@ -133,6 +133,9 @@ class Item:
         return self.layer.bind(self.shape, place)
 
 
+FOLDED = ", folded into its weights, which are rounded once more (exact=True does not)"
+
+
 @dataclasses.dataclass(eq=False)
 class Product(Item):
     """A convolution or a dense layer, with what has folded into it."""
@@ -142,7 +145,7 @@ class Product(Item):
 
     def how(self, value: int) -> str:
         if value in self.folded:
-            return ", folded into its weights, which are rounded once more (exact=True does not)"
+            return FOLDED
         return "" if value == self.nodes[0] else ", in its epilogue"
 
 
@@ -156,6 +159,10 @@ class Stack(Item):
     """(C, numbers), those of all operations in their order, in the type that is computed in."""
     most: int = 0
     limit: int = 0
+    values: list[int] = dataclasses.field(default_factory=list)
+    """The node of each operation."""
+    folded: list[int] = dataclasses.field(default_factory=list)
+    """Nodes that are in the weights of a depthwise window."""
 
     @property
     def words(self) -> str:
@@ -174,12 +181,16 @@ class Stack(Item):
         self, value: int, layer: Layer, operation: Operation, numbers: np.ndarray | None, more: list[int]
     ) -> None:
         self.nodes.append(value)
+        self.values.append(value)
         self.layers.append(layer)
         self.inputs += more
         self.operations += (operation,)
         if numbers is not None:
             old = [] if self.parameters is None else [self.parameters]
             self.parameters = np.concatenate([*old, numbers], axis=1)
+
+    def how(self, value: int) -> str:
+        return FOLDED if value in self.folded else ""
 
     def bind(self, place: Place) -> Run:
         if len(self.layers) == 1 and self.layers[0].own:  # which has nothing to share a pass with, and costs less

@@ -43,6 +43,12 @@ class Place(NamedTuple):
         registry.memory().write(view, storage)
         return made
 
+    def parameters(self, values: np.ndarray) -> Any:
+        """The parameters (C, numbers) of a stack; where channels lie side by side, those of neighbours do, too."""
+        if self.layout == "NHWC" and self.library.device == "cpu":
+            return self.array(values.T, self.accumulate).T
+        return self.array(values, self.accumulate)
+
 
 def channel_axis(shape: Shape, layout: str) -> int:
     """The dimension of channels; images without one beside N and C keep them there."""
@@ -55,7 +61,7 @@ def run_operations(
     """A call of `numbaprims.stack`.  `parameters` is storage of the type that is computed in.  Arrays that are no
     images become images of one row, since an element-wise operation takes any."""
     texts = tuple(each.text for each in operations)
-    given = None if parameters is None else place.array(parameters, place.accumulate)
+    given = None if parameters is None else place.parameters(parameters)
 
     def run(x: Any, *added: Any, out: Any = None) -> Any:
         return stack(x, texts, given, added=added, layout=place.layout, out=out, **words)

@@ -12,6 +12,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.arrays import NUMPY
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
+from numbaprims.fusion.depthwise import Joiner
 from numbaprims.fusion.graph import Analyser, Graph, Item, Stack, one_by_one
 from numbaprims.fusion.layers import Call, Concat
 from numbaprims.fusion.place import Place, Run, channel_axis
@@ -132,9 +133,9 @@ class FusedNetwork(Plan):
         if limit is not None:
             cache = per_dimension(limit, 1, "limit", 0)[0]
         self._graph = Graph(layers, self.shape, self.layout)
-        self._fused = Program(
-            self._graph, Analyser(self._graph, self._dtype, most, cache, bool(options["exact"])).items
-        )
+        analyser = Analyser(self._graph, self._dtype, most, cache, bool(options["exact"]))
+        Joiner(self._graph, analyser.place, analyser.by_result, most, cache)
+        self._fused = Program(self._graph, analyser.items)
         self._single = Program(self._graph, one_by_one(self._graph), in_place=False)
         self._bound: dict[Any, Bound] = {}
 
@@ -247,7 +248,7 @@ class FusedNetwork(Plan):
                 continue
             total += sum(math.prod(nodes[v].shape) for v in (*each.inputs, each.result))
             if isinstance(each, Stack) and each.most:
-                behind = [each.nodes[k - 1] for k in itertools.accumulate(len(step.operations) for step in each.steps)]
+                behind = [each.values[k - 1] for k in itertools.accumulate(len(step.operations) for step in each.steps)]
                 total += 2 * sum(math.prod(nodes[v].shape) for v in behind[each.most - 1 : -1 : each.most])
         return total * item
 

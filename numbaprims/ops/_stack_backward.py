@@ -24,10 +24,9 @@ def differentiable(operations: Iterable[Operation]) -> tuple[int, ...]:
     """The parameters that have a gradient: those of sums and products, and slopes below 0."""
     found, at = list[int](), 0
     for each in operations:
-        if not isinstance(each, Window):
-            if each.kind in DIFFERENTIABLE:
-                found += range(at, at + each.numbers)
-            at += each.numbers
+        if not isinstance(each, Window) and each.kind in DIFFERENTIABLE:
+            found += range(at, at + each.numbers)
+        at += each.numbers
     return tuple(found)
 
 
@@ -35,6 +34,10 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     texts, layout, of_parameters, of_added = options
     dy, x, parameters, *added = given.storages
     operations = tuple(parse(text) for text in texts)
+    if any(isinstance(each, Window) and each.op == "depthwise" for each in operations):
+        raise ValueError(
+            "a depthwise window has no gradient in a stack; conv_backward_data and conv_backward_weight do"
+        )
     form = pose_.Form(given, operations, layout, 1)
     if dy.shape != form.shape:
         raise ValueError(f"{given.words(0)}; y has shape {form.shape}")
@@ -115,7 +118,8 @@ def stack_backward(
 
     Raises:
         TypeError: integers, parameters of another dtype, mixed libraries.
-        ValueError: arrays of another shape, windows that leave nothing, parameters that have no gradient.
+        ValueError: arrays of another shape, windows that leave nothing, depthwise windows, parameters that have no
+            gradient.
 
     Example:
         >>> import numpy as np, numbaprims

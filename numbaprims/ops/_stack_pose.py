@@ -114,7 +114,7 @@ class Form:
                 raise ValueError(f"a window of {each.kernel} slides over {before}; nothing is left")
 
     def _check_parameters(self, given: Given, at: int, parameters: Any) -> None:
-        numbers = sum(each.numbers for each in self.operations if not isinstance(each, Window))
+        numbers = sum(each.numbers for each in self.operations)
         if not numbers:
             if parameters is not None:
                 raise ValueError(f"{given.words(at)}; these operations take none")

@@ -84,7 +84,8 @@ class StackProblem(Problem):
         return float(self.n * self.c * elements * item)
 
     def roundings(self) -> int:
-        each = 4 * sum(len(step.operations) for step in self.parsed) + 8
+        windows = (step.window for step in self.parsed)
+        each = 4 * sum(len(step.operations) for step in self.parsed) + sum(w.numbers for w in windows if w) + 8
         return each if not self.backward else 2 * each + self.n * self.size[0] * self.size[1]
 
     def bench_command(self) -> str:

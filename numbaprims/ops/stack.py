@@ -14,7 +14,7 @@ from numbaprims.ops._stack_problem import StackProblem as StackProblem
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import stack as reference
 from numbaprims.shapes import element_strides
-from numbaprims.stacks.operations import Operation, Size, Step, Window, parse, sizes_of, steps_of
+from numbaprims.stacks.operations import Operation, Size, Step, parse, sizes_of, steps_of
 
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -62,8 +62,8 @@ def stack(
         x: (N, C, H, W); float64, float32, float16 or bfloat16, the last two computed in float32 from the first
             operation to the last.
         operations: of `numbaprims.stacks.operations`: `Pointwise`, `Window`, or their texts.
-        parameters: (C, numbers), the parameters of all operations in their order; in the type that is computed in,
-            float32 beside halves.
+        parameters: (C, numbers), the parameters of all operations in their order, those of a window "depthwise" being
+            its weights, row after row; in the type that is computed in, float32 beside halves.
         added: an array for each operation "add", of the shape that it is added to; at most four.
         layout: "NCHW", or "NHWC" for channels behind the other dimensions.
         most: steps of a sequence, at most; 0 for any number. A sequence ends where its results go to memory.
@@ -109,7 +109,7 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     size = tuple(problem.size)
     words: dict[str, Any] = {"layout": layout}
     words["added"] = [make(each) for each in added_sizes(operations, size)]
-    numbers = sum(each.numbers for each in operations if not isinstance(each, Window))
+    numbers = sum(each.numbers for each in operations)
     accumulate = DTYPES[problem.dtype].accumulate
     parameters = [examples.array((problem.c, numbers), accumulate, low=0.5)] if numbers else []
     if problem.direction == "forward":

@@ -32,6 +32,17 @@ def _pool(window: Window, size: Size) -> _Pool:
     return _Pool(window.op, size, window.out_size(size), *window[1:6], window.count_include_pad)
 
 
+def _depthwise(window: Window, x: np.ndarray, weights: Sequence[np.ndarray]) -> np.ndarray:
+    """A sum with weights, an element of the window after the other; padding is 0."""
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(window.before, window.after, strict=True)])
+    (h, w), (s0, s1), (d0, d1) = window.out_size(x.shape[2:]), window.stride, window.dilation
+    taps = np.ndindex(*window.kernel)
+    return sum(
+        (p * padded[:, :, i * d0 :: s0, j * d1 :: s1][:, :, :h, :w] for (i, j), p in zip(taps, weights, strict=True)),
+        np.zeros((*x.shape[:2], h, w)),
+    )
+
+
 #: Element-wise operations that are no activation: of x, the parameters and what is added.
 _FORMULAS: dict[str, Any] = {
     "batch_norm": lambda x, p, a: (x - p[0]) * p[1] + p[2],
@@ -68,11 +79,11 @@ def walk(
     """(operation, its result) of one after another; `parameters` is (c, numbers)."""
     at, more = 0, iter(added)
     for each in operations:
+        p = [] if parameters is None else [parameters[:, at + k, None, None] for k in range(each.numbers)]
+        at += each.numbers
         if isinstance(each, Window):
-            x = pooling.forward(_pool(each, x.shape[2:]), x)[0]
+            x = _depthwise(each, x, p) if each.op == "depthwise" else pooling.forward(_pool(each, x.shape[2:]), x)[0]
         else:
-            p = [] if parameters is None else [parameters[:, at + k, None, None] for k in range(each.numbers)]
-            at += each.numbers
             if each.kind in _FORMULAS:
                 x = _FORMULAS[each.kind](x, p, next(more) if each.kind == "add" else None)
             else:
@@ -120,7 +131,7 @@ def stack_backward(
         taken.append(y)
     ends = []
     for each in operations:
-        at += 0 if isinstance(each, Window) else each.numbers
+        at += each.numbers
         ends.append(at)
     found, arrived = dict[int, np.ndarray](), list[np.ndarray]()
     for each, x, end in zip(reversed(operations), reversed(taken[:-1]), reversed(ends), strict=True):

@@ -40,10 +40,11 @@ class Pointwise(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Pooling over height and width."""
+    """Pooling over height and width, or a depthwise convolution (a correlation, as `numbaprims.conv`)."""
 
     op: str
-    """"max" or "avg"."""
+    """"max", "avg", or "depthwise": a sum with a weight for each channel and element, rows after one another, which
+    stand among the parameters."""
     kernel: Size
     stride: Size
     before: Size = (0, 0)
@@ -59,6 +60,11 @@ class Window(NamedTuple):
         pairs = (self.kernel, self.stride, self.before, self.after, self.dilation)
         words = (self.op, *(f"{h}x{w}" for h, w in pairs), int(self.ceil), int(self.count_include_pad))
         return "/".join(map(str, words))
+
+    @property
+    def numbers(self) -> int:
+        """Parameters of a channel: the weights of a depthwise convolution."""
+        return self.kernel[0] * self.kernel[1] if self.op == "depthwise" else 0
 
     @property
     def extents(self) -> Size:
@@ -126,7 +132,7 @@ class Step(NamedTuple):
     @property
     def numbers(self) -> int:
         """Parameters of a channel."""
-        return sum(each.numbers for each in self.operations if isinstance(each, Pointwise))
+        return sum(each.numbers for each in self.operations)
 
     @property
     def arrays(self) -> int:

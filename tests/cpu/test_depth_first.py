@@ -27,13 +27,16 @@ def problem(shape, operations, **words) -> StackProblem:
 
 @st.composite
 def windows(draw):
-    kernel = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    op = draw(st.sampled_from(["max", "avg", "max", "avg", "depthwise"]))
+    most = 3 if op == "depthwise" else 5  # a kernel of 25 weights compiles for seconds
+    kernel = draw(st.integers(1, most)), draw(st.integers(1, most))
     dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     half = [((k - 1) * d + 1) // 2 for k, d in zip(kernel, dilation, strict=True)]
     pads = [(draw(st.integers(0, h)), draw(st.integers(0, h))) for h in half]
     stride = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    op = draw(st.sampled_from(["max", "avg"]))
     before, after = zip(*pads, strict=True)
+    if op == "depthwise":
+        return Window(op, kernel, stride, before, after, dilation)
     return Window(op, kernel, stride, before, after, dilation, draw(st.booleans()), draw(st.booleans()))
 
 
@@ -61,7 +64,7 @@ def test_drawn_stacks_are_their_definition(drawn, layout, limit, most):
     x = rng.standard_normal((2, 3, h, w)).astype(np.float32)
     if layout == "NHWC":
         x = np.ascontiguousarray(np.moveaxis(x, 1, -1))
-    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    numbers = sum(each.numbers for each in operations)
     values = rng.random((3, numbers)).astype(np.float32) + np.float32(0.5) if numbers else None
     y = numbaprims.stack(x, operations, values, layout=layout, limit=limit, most=most)
     with numbaprims.config(device="reference"):
@@ -128,6 +131,15 @@ def test_equal_blocks_share_their_kernels():
 
     kernels = blocks[:, STAGE.slot("kernel")]
     assert len(kernels) == 40 and len(set(kernels[1:-1])) == 1 and len(set(kernels)) == 3
+
+
+def test_few_blocks_of_channels_are_cut_over_rows():
+    """Workers that have neighbouring blocks would write the same lines."""
+    two = dataclasses.replace(target.current(), cores_logical=2)
+    p = problem((1, 48, 112, 112), [POOL, NORM, RELU] * 2)
+    assert [each.tiles % 2 for each in planner.sequences(p, two, channels=16)] == [0]
+    many = problem((16, 48, 112, 112), [POOL, NORM, RELU] * 2)
+    assert [each.tiles for each in planner.sequences(many, two, channels=16)] == [1]
 
 
 def test_few_planes_are_cut_for_all_workers():

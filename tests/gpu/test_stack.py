@@ -62,7 +62,7 @@ def draw(rng, operations, dtype, shape, layout="channels_first", special=False, 
     if special:
         values = np.where(rng.random(shape) < 0.1, np.nan, np.where(rng.random(shape) < 0.3, -np.inf, values))
     x = from_float64(values, dtype)
-    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    numbers = sum(each.numbers for each in operations)
     accumulate = DTYPES[dtype].accumulate
     parameters = from_float64(rng.uniform(0.3, 1.5, (c, numbers)), accumulate) if numbers else None
     added = [from_float64(rng.standard_normal((n, c, *size)), dtype) for size in added_sizes(operations, (h, w))]
@@ -115,6 +115,12 @@ CASES = {
     "large mean alone": ((window("avg", 6, 2, 2, count_include_pad=False),), "f32", (1, 2, 17, 15), {}),
     "a step each": (BLOCK * 3, "bf16", (1, 2, 9, 9), {"most": 1}),
     "two steps each": (BLOCK * 5, "f16", (1, 2, 9, 9), {"most": 2}),
+    "depthwise": ((RELU, window("depthwise", 3, 1, 1), BIAS, RELU, window("depthwise", 3, 2, 1), NORM), "f32",
+                  (2, 3, 14, 17), {}),
+    "depthwise last": ((window("depthwise", 3, 1, 2, dilation=2), GELU, window("max", 2, 2)), "f16", (2, 5, 11, 13),
+                       {"layout": "channels_last"}),
+    "depthwise large": ((SCALE, window("depthwise", (7, 5), 1, (3, 2)), BIAS, ADD), "bf16", (1, 3, 12, 15),
+                        {"layout": "strided"}),
     "one place": (BLOCK * 2, "f32", (2, 3, 1, 1), {}),
     "a column": (BLOCK * 2, "f32", (2, 1, 37, 1), {}),
     "uneven padding": ((window("max", 3, 2, 0, 1), window("avg", 3, 2, (1, 0), (0, 1)), NORM), "f32",
@@ -266,8 +272,10 @@ def draw_steps(rng, deepest=40):
             continue
         kernel, stride, dilation = (tuple(map(int, rng.integers(1, most, 2))) for most in (5, 3, 3))
         before, after = (tuple(int(rng.integers(0, (k + 1) // 2)) for k in kernel) for _ in range(2))
-        each = window("avg" if rng.random() < 0.5 else "max", kernel, stride, before, after, dilation)
-        each = each._replace(ceil=bool(rng.integers(2)), count_include_pad=bool(rng.integers(2)))
+        op = str(rng.choice(["avg", "max", "depthwise"]))
+        each = window(op, kernel, stride, before, after, dilation)
+        if op != "depthwise":
+            each = each._replace(ceil=bool(rng.integers(2)), count_include_pad=bool(rng.integers(2)))
         if all(s >= extent for s, extent in zip(size, each.extents, strict=True)):
             operations.append(each)
             size = each.out_size(size)

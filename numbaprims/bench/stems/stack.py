@@ -18,11 +18,12 @@ from numbaprims.bench.operands import Operand, on_host
 from numbaprims.bench.stems import shared, stack_gradient
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops import stack as primitive
+from numbaprims.ops import conv_plan, stack as primitive
 from numbaprims.reference import stack as reference
 from numbaprims.stacks.operations import Operation, Pointwise, Size, Window, parse
 
 _NORM, _RELU = Pointwise("batch_norm", 3), Pointwise("relu")
+_DEPTHWISE = Window("depthwise", (3, 3), (1, 1), (1, 1), (1, 1))
 _HALVED = Window("max", (3, 3), (2, 2), (1, 1), (1, 1))
 #: Layers of a block, by kind; any others as their texts joined by "+".
 KINDS: dict[str, tuple[Operation, ...]] = {
@@ -31,6 +32,8 @@ KINDS: dict[str, tuple[Operation, ...]] = {
     "norm_relu_pool": (_NORM, _RELU, _HALVED),
     "relu_pool": (_RELU, Window("max", (3, 3), (2, 2), ceil=True)),
     "avg": (_NORM, _RELU, Window("avg", (2, 2), (2, 2))),
+    "depthwise": (_DEPTHWISE, _NORM, _RELU),
+    "depthwise_pool": (_DEPTHWISE, _RELU, Window("avg", (2, 2), (2, 2))),
 }
 DIMENSIONS = ("n", "c", "h", "w", "blocks")
 EPS = 1e-5
@@ -91,7 +94,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     form = _Form(case)
     reads = {"dy": draw(form.shape(form.out()))} if form.backward else {}
     reads["x"] = draw(form.shape(form.size))
-    numbers = sum(each.numbers for each in form.operations if isinstance(each, Pointwise))
+    numbers = sum(each.numbers for each in form.operations)
     if numbers:
         reads["parameters"] = Operand.of(draw((form.c, numbers), 0.5, 1.5).values(), form.accumulate)
     for k, size in enumerate(primitive.added_sizes(form.operations, form.size)):
@@ -131,10 +134,9 @@ def _numbers(p: Ours, form: _Form) -> list[tuple[Operation, np.ndarray]]:
     """The operations, each with its parameters (numbers, c)."""
     found, at = [], 0
     for each in form.operations:
-        count = each.numbers if isinstance(each, Pointwise) else 0
-        rows = [p.reads["parameters"].storage[:, at + k] for k in range(count)]
+        rows = [p.reads["parameters"].storage[:, at + k] for k in range(each.numbers)]
         found.append((each, aligned(np.array(rows)) if rows else np.empty((0, form.c))))
-        at += count
+        at += each.numbers
     return found
 
 
@@ -168,7 +170,12 @@ def _module(torch: Any, p: Ours, form: _Form) -> Any:
             if each.before != each.after or each.op == "avg" and each.dilation != (1, 1):
                 return None
             sizes = {"stride": each.stride, "padding": each.before, "ceil_mode": each.ceil}
-            if each.op == "max":
+            if each.op == "depthwise":
+                del sizes["ceil_mode"]
+                more = {"dilation": each.dilation, "groups": form.c, "bias": False}
+                found.append(nn.Conv2d(form.c, form.c, each.kernel, **sizes, **more))
+                found[-1].weight.data = torch.from_numpy(_weight(each, numbers))
+            elif each.op == "max":
                 found.append(nn.MaxPool2d(each.kernel, dilation=each.dilation, **sizes))
             else:
                 found.append(nn.AvgPool2d(each.kernel, count_include_pad=each.count_include_pad, **sizes))
@@ -182,6 +189,11 @@ def _module(torch: Any, p: Ours, form: _Form) -> Any:
         else:
             return None
     return found.to(p.reads["x"].torch.device).eval().requires_grad_(False)
+
+
+def _weight(window: Window, numbers: np.ndarray) -> np.ndarray:
+    """The weight of a convolution (c, 1, rows, columns) from (rows x columns, c)."""
+    return aligned(numbers.T.reshape(-1, 1, *window.kernel))
 
 
 def _statistics(norm: Any) -> tuple[Any, ...]:
@@ -210,9 +222,14 @@ def _onnxruntime(p: Ours, form: _Form, threads: int) -> dict[str, Contender]:
     for k, (each, numbers) in enumerate(_numbers(p, form)):
         inputs, words = [f"t{k}" if k else "x"], dict[str, Any]()
         if isinstance(each, Window):
-            operator = {"max": "MaxPool", "avg": "AveragePool"}[each.op]
-            words = {"kernel_shape": each.kernel, "strides": each.stride, "pads": (*each.before, *each.after),
-                     "ceil_mode": int(each.ceil)}  # fmt: skip
+            operator = {"max": "MaxPool", "avg": "AveragePool", "depthwise": "Conv"}[each.op]
+            words = {"kernel_shape": each.kernel, "strides": each.stride, "pads": (*each.before, *each.after)}
+            if each.op == "depthwise":
+                constants[f"weight{k}"] = _weight(each, numbers)
+                words |= {"dilations": each.dilation, "group": form.c}
+                nodes.append(Node(operator, [*inputs, f"weight{k}"], f"t{k + 1}", words))
+                continue
+            words["ceil_mode"] = int(each.ceil)
             if each.op == "avg" and each.dilation != (1, 1):  # of a later version of ONNX
                 return {}
             words |= (
@@ -256,14 +273,19 @@ def _layers(p: Ours, form: _Form) -> dict[str, Contender]:
         if isinstance(each, Window):
             if each.before != each.after:
                 return {}
-            size = each.out_size(size)
+            before, size = size, each.out_size(size)
         if isinstance(each, Window) or y is first:
             pair = buffers.setdefault(size, [Operand.empty(form.shape(size), form.dtype) for _ in range(2)])
             out = next(buffer.ours for buffer in pair if buffer.ours is not y)
         else:
             out = y
         words: dict[str, Any] = {"out": out}
-        if isinstance(each, Window):
+        if isinstance(each, Window) and each.op == "depthwise":
+            words = {"stride": each.stride, "padding": each.before, "dilation": each.dilation,
+                     "layout": form.layout, "groups": form.c}  # fmt: skip
+            plan = conv_plan.plan(form.shape(before), Operand.of(_weight(each, numbers), form.dtype).ours, **words)
+            calls.append(partial(plan, y, out=out))
+        elif isinstance(each, Window):
             words |= {"stride": each.stride, "padding": each.before, "dilation": each.dilation,
                       "ceil_mode": each.ceil, "layout": form.layout}  # fmt: skip
             words |= {"count_include_pad": each.count_include_pad} if each.op == "avg" else {}

@@ -9,7 +9,8 @@ from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
 from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, insert_lane, least, number, splat_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.stack.emit import Form, Rows
+from numbaprims.cpu.stack.emit import MOST_WEIGHTS, Form, Rows
+from numbaprims.formulas.value import mad
 
 #: Taps of a row or column that are written out.
 MOST_TAPS = 12
@@ -25,12 +26,30 @@ class Channels(Rows):
         self.first, self.last = -self.P, (self.K - 1) * self.D - self.P
         #: Lanes of the image's own pixels that there are.
         self.mask = first_lanes_value(builder, self.word("left"), self.W) if form.partial else None
-        self.numbers = [self._number(k) for k in range(self.stage.numbers)]
         window = self.stage.window
         #: Whether taps are walked in loops.
-        self.is_large = window is not None and max(*window.kernel, (self.last - self.first) // 2) > MOST_TAPS
+        self.is_large = window is not None and (
+            max(*window.kernel, (self.last - self.first) // 2) > MOST_TAPS or window.numbers > MOST_WEIGHTS
+        )
+        first = window.numbers if window is not None and self.is_large else 0
+        # those of a loop are loaded there; channels that are neighbours are one load, others W of 9 cycles each
+        step, count = self.word("parameters_channel"), range(first, self.stage.numbers)
+        numbers = [self.empty] * len(count)
+        if count:
+            near, far = (
+                builder.icmp_signed("==", step.value, number(1)),
+                builder.icmp_signed("!=", step.value, number(1)),
+            )
+            numbers = once(builder, near, numbers, lambda _: [self._neighbours(k) for k in count], "near")
+            numbers = once(builder, far, numbers, lambda _: [self._number(k) for k in count], "far")
+        self.numbers = [self.empty] * first + numbers
 
-    def _number(self, k: int) -> Value:
+    def _neighbours(self, k: int) -> Value:
+        """A parameter of channels whose parameters lie side by side."""
+        pointer, at = self.pointer("parameters", self.form.compute), self.word("parameters_step") * k
+        return Value(self.b, load_wide_value(self.b, pointer, at.value, self.form.compute, self.W, self.mask))
+
+    def _number(self, k: Value | int) -> Value:
         """A parameter of each channel."""
         b, pointer = self.b, self.pointer("parameters", self.form.compute)
         channel, step, left = self.word("parameters_channel"), self.word("parameters_step"), self.word("left")
@@ -60,8 +79,8 @@ class Channels(Rows):
         at = j * (self.word("out_pixel") if own else self.W)
         store_narrow_value(self.b, pointer, at.value, value.value, self.result, self.mask if own else None)
 
-    def along(self, vectors: Sequence[Value]) -> Value:
-        return self.join([vectors[t * self.D - self.P - self.first] for t in range(self.K)])
+    def tap(self, vectors: Sequence[Value], t: int) -> Value:
+        return vectors[t * self.D - self.P - self.first]
 
     # ---------------------------------------------------------------- windows of many taps
 
@@ -95,8 +114,14 @@ class Channels(Rows):
                 t, total = state
                 v = j * self.S - self.P + t * self.D
                 inside = v.new(self.b.icmp_unsigned("<", v.value, self.width.value))
-                found = once(self.b, inside, [total], lambda s: [self.join([s[0], self.load(row, v, True)])], "tap")
-                return [t + 1, *found]
+
+                def tap(state: list[Any]) -> list[Any]:
+                    x = self.load(row, v, True)
+                    if not self.weighs:
+                        return [self.join([state[0], x])]
+                    return [mad(x, self._number(k * self.K + t), state[0])]
+
+                return [t + 1, *once(self.b, inside, [total], tap, "tap")]
 
             return [k + 1, *repeat(self.b, r.like(self.K), [r.like(0), total], across, "across")[1:]]
 

@@ -34,6 +34,8 @@ from numbaprims.formulas.value import at_most, mad, select
 
 #: Vectors that are carried along rows, at most: about half of the registers.
 MOST_CARRIED = 16
+#: Elements of a depthwise window whose weights are written out.
+MOST_WEIGHTS = 49
 
 
 #: Element-wise operations that are no activation.
@@ -107,6 +109,7 @@ class Rows:
         self.width, self.out_width = self.word("width"), self.word("out_width")
         window = self.stage.window
         self.takes_maxima = window is not None and window.op == "max"
+        self.weighs = window is not None and window.op == "depthwise"
         #: Whether the next stage takes maxima of these results, and has to know of NaN.
         self.watches = not form.result and form.pad != 0.0
         self.ordered = False
@@ -137,8 +140,8 @@ class Rows:
         """Write vector j of a row of results."""
         raise ValueError("a walk says how")
 
-    def along(self, vectors: Sequence[Value]) -> Value:
-        """What vectors `first` ... `last` give."""
+    def tap(self, vectors: Sequence[Value], t: int) -> Value:
+        """Of vectors `first` ... `last`, the element in column t of each window."""
         raise ValueError("a walk says how")
 
     def share_of_column(self, shares: Any, at: Value) -> Value:
@@ -164,10 +167,32 @@ class Rows:
 
         return functools.reduce(both, vectors)
 
+    def along(self, vectors: Sequence[Sequence[Value]], R: int) -> list[Value]:
+        """What the windows of R rows give, of what `down` gives for vectors `first` ... `last`."""
+        window = self.stage.window
+        if window is None:
+            return list(vectors[0])
+        lines = zip(*vectors, strict=True)
+        if not self.weighs:
+            return [self.join([self.tap(line, t) for t in range(self.K)]) for line in lines]
+        # a column of elements in registers, a weight for all rows of results; two sums of each hide the latency
+        found: list[dict[int, Value]] = [{} for _ in range(R)]
+        columns = dict(zip(self.reads(R), lines, strict=True))
+        for t in range(self.K):
+            column = {q: self.tap(line, t) for q, line in columns.items()}
+            for k in range(window.kernel[0]):
+                weight, part = self.numbers[k * self.K + t], k % 2 * (window.numbers > 9)
+                for r, parts in enumerate(found):
+                    x = column[r * window.stride[0] + k * window.dilation[0]]
+                    parts[part] = mad(x, weight, parts[part]) if part in parts else x * weight
+        return [functools.reduce(lambda a, b: a + b, parts.values()) for parts in found]
+
     def down(self, rows: dict[int, Any], R: int, v: Value, whole: bool) -> list[Value]:
-        """Vector v of what the rows of each result's windows give together."""
+        """Vector v of what the rows of each result's windows give together; with weights, of each row."""
         read = {q: self.load(pointer, v, whole) for q, pointer in rows.items()}
         window = self.stage.window
+        if self.weighs:
+            return list(read.values())
         if window is None:
             return [read[r] for r in range(R)]
         S, D, K = window.stride[0], window.dilation[0], window.kernel[0]
@@ -188,7 +213,8 @@ class Rows:
     def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
         """The same where the row may end before or within the vector."""
         inside = self.b.icmp_unsigned("<", (v * self.span).value, self.width.value)
-        return once(self.b, inside, [self.empty] * R, lambda state: self.down(rows, R, v, True), "inside")
+        state, whole = [self.empty] * self.lines(R), self.span == 1 or not self.form.source
+        return once(self.b, inside, state, lambda state: self.down(rows, R, v, whole), "inside")
 
     # ---------------------------------------------------------------- what is done to results
 
@@ -199,7 +225,7 @@ class Rows:
             shares = self.pointer("shares", self.form.compute)
             of_row = Value(b, splat_value(b, b.load(element_at(b, shares, r)), self.W))
             value = value * (self.share_of_column(shares, self.word("out_height") + j * self.span) * of_row)
-        numbers, added = iter(self.numbers), iter(("added", "added_next"))
+        numbers, added = iter(self.numbers[window.numbers if window else 0 :]), iter(("added", "added_next"))
         for each in self.stage.after:
             more = None
             if each.kind == "add":
@@ -237,43 +263,40 @@ class Rows:
     def rows(self, r: Value, R: int, begin: Value, seen: list[Any]) -> list[Any]:
         """Rows r ... r + R - 1 of the results, of which `begin` is the first of this band."""
         b, W, window = self.b, self.span, self.stage.window
-        S, D, K, P = (
-            (window.stride[0], window.dilation[0], window.kernel[0], window.before[0]) if window else (1, 1, 1, 0)
-        )
-        reads = sorted({q * S + k * D for q in range(R) for k in range(K)})
-        rows = {q: self.row(r * S + (q - P)) for q in reads}
+        S, P = (window.stride[0], window.before[0]) if window else (1, 0)
+        rows = {q: self.row(r * S + (q - P)) for q in self.reads(R)}
         outs = [
             self.at(self.word("out") + (r + k - begin) * self.word("out_pitch"), self.result) for k in range(R)
         ]  # fmt: skip
 
         def put(j: Value, vectors: Sequence[Sequence[Value]], whole: bool, seen: list[Any]) -> list[Any]:
-            found = []
+            found, values = [], self.along(vectors, R)
             for k in range(R):
-                value = vectors[k][0] if window is None else self.along(vectors[k])
-                found.append(self.finish(value, r + k, j, whole))
+                found.append(self.finish(values[k], r + k, j, whole))
                 self.store(outs[k], j, found[-1], whole)
             return [self.watch(each, found) for each in seen]
 
         zero = r.like(0)
         if self.span > 1 and self.form.partial:
             only = self.down(rows, R, zero, not self.form.source)
-            vectors = [[only[k] if v == 0 else self.empty for v in range(self.first, self.last + 1)] for k in range(R)]
+            vectors = [only if v == 0 else [self.empty] * len(only) for v in range(self.first, self.last + 1)]
             return put(zero, vectors, False, seen)
-        ahead = max(self.last + 1 - self.S, self.first)  # carried: vectors first ... ahead - 1, from vector j S on
+        ahead = self.ahead(R)  # carried: vectors first ... ahead - 1, from vector j S on
+        lines = self.lines(R)
         carried = [
-            [self.empty] * R if v < 0 else self.vectors(rows, R, r.like(v)) for v in range(self.first, ahead)
+            [self.empty] * lines if v < 0 else self.vectors(rows, R, r.like(v)) for v in range(self.first, ahead)
         ]  # fmt: skip
-        places = len(carried) * R
+        places = len(carried) * lines
 
         def step(state: list[Any], whole: bool) -> list[Any]:
             keep_rolled_value(b)
             j, before, seen = state[0], state[1 : 1 + places], state[1 + places :]
-            kept = [before[i * R : (i + 1) * R] for i in range(len(carried))]
+            kept = [before[i * lines : (i + 1) * lines] for i in range(len(carried))]
             ahead_of = [j * self.S + v for v in range(ahead, self.last + 1)]
             new = [self.down(rows, R, v, True) if whole else self.vectors(rows, R, v) for v in ahead_of]
             every = [*kept, *new]
-            seen = put(j, [[each[k] for each in every] for k in range(R)], whole, seen)
-            return [j + 1, *(value for each in every[self.S :] for value in each), *seen]
+            seen = put(j, every, whole, seen)
+            return [j + 1, *(value for each in every[self.S :][: len(carried)] for value in each), *seen]
 
         # vectors of the row that can be read whole, and of the results that can be written so
         readable = self.width // W if self.form.source else (self.width + (W - 1)) // W
@@ -286,9 +309,29 @@ class Rows:
         state = repeat(b, count - state[0], state, lambda state: step(state, True), "columns")
         return repeat(b, total - state[0], state, lambda state: step(state, False), "rest")[1 + places :]
 
+    def reads(self, R: int) -> list[int]:
+        """The rows that the windows of R rows of results have, from the first one's on."""
+        window = self.stage.window
+        if window is None:
+            return list(range(R))
+        return sorted(
+            {r * window.stride[0] + k * window.dilation[0] for r in range(R) for k in range(window.kernel[0])}
+        )
+
+    def lines(self, R: int) -> int:
+        """Of a vector, what is kept for R rows of results: of each one's windows, or the rows that they read."""
+        return len(self.reads(R)) if self.weighs else R
+
+    def ahead(self, R: int) -> int:
+        """The first vector that is read anew for each vector of results: all, where registers do not hold them."""
+        carried = max(self.last + 1 - self.S - self.first, 0)
+        return self.first + (0 if self.weighs and carried * self.lines(R) > MOST_CARRIED else carried)
+
     def together(self) -> int:
         """Rows that are computed together, those of AVX2 in half as many registers."""
         carried = self.last + 1 - self.S - self.first
+        if self.weighs:
+            return 4 if target.current().isa in ("avx512", "neon") else 2
         return max(1, min(4 if target.current().isa in ("avx512", "neon") else 2, MOST_CARRIED // max(1, carried)))
 
     def band(self, lo: Value, hi: Value) -> None:

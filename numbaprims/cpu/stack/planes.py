@@ -47,7 +47,9 @@ class Planes(Rows):
 
     def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
         # what lies behind the end of an image's row is another row
-        return self.down(rows, R, v, False) if self.form.source else super().vectors(rows, R, v)
+        if self.form.source and not self.weighs:
+            return self.down(rows, R, v, False)
+        return super().vectors(rows, R, v)
 
     def load_added(self, row: Any, j: Value, name: str, whole: bool) -> Value:
         return self._read(row, j, self.form.added, None if whole else self._mask(self.out_width, j))
@@ -61,12 +63,9 @@ class Planes(Rows):
             value, mask = select(Value(self.b, mask), value, self.form.pad), None
         store_narrow_value(self.b, pointer, (j * self.W).value, value.value, self.result, mask)
 
-    def along(self, vectors: Sequence[Value]) -> Value:
-        taps = []
-        for t in range(self.K):
-            lanes = [lane * self.S + t * self.D - self.P - self.first * self.W for lane in range(self.W)]
-            taps.append(Value(self.b, self._pick([vector.value for vector in vectors], lanes)))
-        return self.join(taps)
+    def tap(self, vectors: Sequence[Value], t: int) -> Value:
+        lanes = [lane * self.S + t * self.D - self.P - self.first * self.W for lane in range(self.W)]
+        return Value(self.b, self._pick([vector.value for vector in vectors], lanes))
 
     def _pick(self, vectors: Sequence[Any], lanes: list[int]) -> Any:
         """The lanes of several vectors, counted through."""

@@ -81,7 +81,7 @@ class Sequence(NamedTuple):
         for band in self.bands():
             total += CALL * band.number * len(self.stages)
             for d, (stage, rows, past) in enumerate(zip(self.stages, band.computed, band.past, strict=True)):
-                total += rows * (ROW + self.vectors(self.sizes[d + 1][1]) * cycles_of(stage))
+                total += rows * (ROW + self.vectors(self.sizes[d + 1][1]) * cycles_of(stage, self.pixels))
                 total += KEEP * band.number * past * -(-self.sizes[d][1] * self.elements * self.itemsize // LINE)
         return total
 
@@ -95,14 +95,27 @@ class Sequence(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def cycles_of(stage: Stage) -> float:
-    """Of a vector of a stage's results, where loads come from the first-level cache."""
+def cycles_of(stage: Stage, pixels: bool) -> float:
+    """Of a vector of a stage's results, channels of one place or a part of a row, where loads come from the first-level
+    cache."""
     window, total = stage.window, 2.0
-    if window is not None:
+    if window is not None and window.op == "depthwise":
+        if pixels:
+            total += 1.6 * window.numbers
+        else:
+            # multiply-adds, and shuffles of each row, which four windows share; registers do not hold more than 3 x 3
+            (high, wide), (down, across) = window.kernel, window.stride
+            shuffles = (wide - (across == 1)) * (3 * down + high) / 4 * min(2, across)
+            total += window.numbers + shuffles * (1 if window.numbers <= 9 else 2 + across)
+    elif window is not None:
         each = 2.0 if window.op == "max" else 1.0
         total += (each + 1.0) * window.kernel[0] + (each + 1.0) * window.kernel[1]
     for operation in stage.after:
-        total += OPERATIONS.get(operation.kind, CHEAP) / 2
+        if window is not None and window.op == "depthwise":
+            # the pipes wait for multiply-adds, and registers are taken (GELU: 12 cycles alone, 24 behind 7 x 7)
+            total += OPERATIONS.get(operation.kind, 1.0)
+        else:
+            total += OPERATIONS.get(operation.kind, CHEAP) / 2
     return total
 
 
@@ -186,10 +199,14 @@ def _best(made: Callable[[int, int], Sequence], problem: Any, target: Any) -> Se
     fitting = [each for each in candidates if each.bytes() <= limit] or candidates[:1]
     best = min(fitting, key=lambda each: seconds(each, planes, target))
     workers = max(1, target.cores_logical)
-    if planes >= workers or problem.limit < 0:
+    # blocks of channels are neighbours in memory: workers that have one each would write the same lines
+    near = whole.pixels and 1 < planes <= 4 * workers
+    if (planes >= workers and not near) or problem.limit < 0:
         return best
     # too few planes for all workers: rows of a plane are cut, at the cost of computing what windows share twice
     cut = [made(min(best.rows, -(-first // k)), -(-height // k)) for k in range(1, 4 * workers + 1) if k <= height]
+    if near:
+        cut = [each for each in cut if each.tiles % workers == 0] or cut
     fitting = [each for each in cut if each.bytes() <= limit] or [best]
     return min(fitting, key=lambda each: seconds(each, planes, target) / min(workers, planes * each.tiles))
 

@@ -40,7 +40,7 @@ class Stage(NamedTuple):
     @property
     def numbers(self) -> int:
         """Parameters of a channel."""
-        return sum(each.numbers for each in self.after)
+        return sum(each.numbers for each in self.after) + (self.window.numbers if self.window else 0)
 
     @property
     def added(self) -> int:

@@ -109,7 +109,7 @@ def make_walk() -> RangeKernel:
             store_word(block, OUT, buffer if k % 2 == 0 else swapped)
         end = blocks + BLOCK * (depth - 1)
         for tile in range(lo, hi):
-            plane, patch = divmod(tile, args.patches)
+            patch, plane = divmod(tile, args.planes)
             n, c = divmod(plane, args.blocks)
             first = patch * args.rows
             begin_tile(blocks, depth, first, min(first + args.rows, load_word(end, OUT_HEIGHT)))

@@ -237,15 +237,17 @@ class _Pass:
         return element_pointer(self.context, self.builder, *self.shared, types.int32, index)
 
     # -------------------------------------------------------- operations
-    def numbers(self, operations: Sequence[Pointwise], at: int) -> list[list[Value]]:
-        """The parameters of this channel, from the one numbered `at` of this pass on."""
+    def parameters(self, at: Any, count: int) -> list[Value]:
+        """So many of this channel, from the one numbered `at` of this pass on."""
         b = self.builder
         row, step = self.strides(I32(2))[:2]
-        first = b.zext(b.add(self.field(self.at, table.PARAMETER), I32(at)), I64)
+        first = b.zext(b.add(self.field(self.at, table.PARAMETER), at), I64)
         start = b.add(b.mul(b.zext(self.channel, I64), row), b.mul(first, step))
-        every = iter(
-            numbers_at(self.context, b, self.pointers[2], start, step, sum(each.numbers for each in operations))
-        )
+        return numbers_at(self.context, b, self.pointers[2], start, step, count)
+
+    def numbers(self, operations: Sequence[Pointwise], at: int) -> list[list[Value]]:
+        """The parameters of this channel, from the one numbered `at` of this pass on."""
+        every = iter(self.parameters(I32(at), sum(each.numbers for each in operations)))
         return [[next(every) for _ in range(each.numbers)] for each in operations]
 
     def further(self, operations: Sequence[Pointwise], number: int) -> list[_Array]:
@@ -279,7 +281,7 @@ class _Pass:
         strip = kind.strip
         rows = self.buffer(window) if kind.source == "buffer" else self.memory(before, window)
         count, adds = sum(each.numbers for each in before), sum(each.kind == "add" for each in before)
-        follow = self.chain(after, count, adds)
+        follow = self.chain(after, count + window.numbers, adds)
         out = self.array(self.pointers[0], I32(1))
         strips = b.udiv(b.add(b.sub(high.high, high.low), I32(strip - 1)), I32(strip))
         items = b.mul(b.mul(strips, wide.held), I32(self.group))
@@ -287,6 +289,7 @@ class _Pass:
         single = b.icmp_signed("==", wide.held, I32(1))
 
         start, pitch = self.start(self.at), b.mul(wide.held, I32(self.group))
+        weights = self.weights(window, count, is_unrolled(kind.parts, kind.source == "stream"))
 
         def keep(v: Value, y: Any, x: Any, index: Any) -> None:
             """Into the buffer, and in the place of padding what the next window disregards."""
@@ -314,7 +317,7 @@ class _Pass:
             with b.if_then(b.icmp_signed("<", x, wide.high)):
                 found = []
                 x_in = _least_unsigned(b, x, b.sub(wide.size, I32(1)))
-                for r, v in enumerate(self.windows(kind, rows, y, x)):
+                for r, v in enumerate(self.windows(kind, rows, y, x, weights)):
                     y_in = _least_unsigned(b, b.add(y, I32(r)), b.sub(high.size, I32(1)))
                     found.append(follow(v, y_in, x_in))
                 # rows before the strip, its own but the first, the columns before x
@@ -379,14 +382,20 @@ class _Pass:
 
     def nothing(self, window: Window) -> Value:
         """What changes no result of a window."""
-        return Value(self.builder, self.floats(0.0 if window.op == "avg" else float("-inf")))
+        return Value(self.builder, self.floats(float("-inf") if window.op == "max" else 0.0))
 
-    def windows(self, kind: Kind, rows: Rows, y: Any, x: Any) -> list[Value]:
+    def weights(self, window: Window, at: int, unrolled: bool) -> Callable[[Any], Value]:
+        """Of a depthwise window, by an element's number; loaded once where all are written out."""
+        if unrolled:
+            return self.parameters(I32(at), window.numbers).__getitem__
+        return lambda k: self.parameters(self.builder.add(k, I32(at)), 1)[0]
+
+    def windows(self, kind: Kind, rows: Rows, y: Any, x: Any, weights: Callable[[Any], Value]) -> list[Value]:
         """The results of a strip of windows one below the other, the first of them at (y, x).
 
         A row of a window is summed before it is added to the window's sum, as `gpu/windows` does."""
         b, window, source, strip = self.builder, kind.parts.window, kind.source, kind.strip
-        average = window.op == "avg"
+        average, weighs = window.op == "avg", window.op == "depthwise"
         (k0, k1), (s0, s1), (b0, b1), (d0, d1) = window.kernel, window.stride, window.before, window.dilation
         top, left = (b.sub(b.mul(i, I32(s)), I32(padding)) for i, s, padding in ((y, s0, b0), (x, s1, b1)))
         row = rows(left)
@@ -399,6 +408,13 @@ class _Pass:
             sums: list[Any] = [None] * strip
             for down in rows_of(window, strip):
                 tap = row(b.add(top, I32(down)))
+                if weighs:
+                    taps = [tap(I32(k * d1)) for k in range(k1)]
+                    for r in range(strip):
+                        k, rest = divmod(down - r * s0, d0)
+                        for t, v in enumerate(taps if 0 <= k < k0 and not rest else ()):
+                            sums[r] = mad(v, weights(k * k1 + t), sums[r] or self.nothing(window))
+                    continue
                 line = functools.reduce(join, [tap(I32(k * d1)) for k in range(k1)])
                 for r in range(strip):
                     if down - r * s0 in range(0, k0 * d0, d0):
@@ -411,9 +427,13 @@ class _Pass:
             found = [self.nothing(window)]
             with _loop(b, I32(0), I32(k0 * d0), I32(d0), found) as down_:
                 tap, line_ = row(b.add(top, down_)), [self.nothing(window)]
-                with _loop(b, I32(0), I32(k1 * d1), I32(d1), line_) as across:
-                    line_[0] = join(line_[0], tap(across))
-                found[0] = join(found[0], line_[0])
+                with _loop(b, I32(0), I32(k1 * d1), I32(d1), found if weighs else line_) as across:
+                    if weighs:
+                        at = b.add(b.mul(b.udiv(down_, I32(d0)), I32(k1)), b.udiv(across, I32(d1)))
+                        found[0] = mad(tap(across), weights(at), found[0])
+                    else:
+                        line_[0] = join(line_[0], tap(across))
+                found[0] = found[0] if weighs else join(found[0], line_[0])
         if average:
             columns = self.taps(window, 1, left, source)
             for r in range(strip):

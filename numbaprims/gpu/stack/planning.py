@@ -52,7 +52,8 @@ def parts_of(step: Step) -> Parts:
 def is_unrolled(parts: Parts, alone: bool) -> bool:
     """Whether the taps of a step's windows are written out; `alone`: it reads memory, and every tap does what precedes
     the window."""
-    return parts.window.kernel[0] * parts.window.kernel[1] <= (9 if alone and parts.before else 25)
+    most = 9 if parts.window.numbers or (alone and parts.before) else 25  # weights wait in registers, too
+    return parts.window.kernel[0] * parts.window.kernel[1] <= most
 
 
 def rows_of(window: Window, strip: int) -> list[int]:
@@ -188,7 +189,7 @@ def _step_costs(parts: Parts, alone: bool, rows: int) -> tuple[int, float]:
     of 3 x 3, batch norm and ReLU from a buffer, twice that from memory, where every tap asks whether it is inside."""
     strip = strip_of(parts, alone, rows)
     loads = len(rows_of(parts.window, strip)) * parts.window.kernel[1] / strip
-    issued = 18.0 + 3.0 * loads + (35.0 if parts.window.op == "avg" else 0.0) + _clocks(parts.after)
+    issued = 18.0 + 3.0 * loads + (35.0 if parts.window.op == "avg" else parts.window.numbers) + _clocks(parts.after)
     if alone:
         issued += loads * (9.0 + _clocks(parts.before))
     return strip, max(issued / 128, (loads + 1) / 32)

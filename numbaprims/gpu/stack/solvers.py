@@ -128,7 +128,7 @@ class _Program:
             parameters += sum(each.numbers for each in skipped)
             added += sum(each.kind == "add" for each in skipped)
             follower = following[number] if len(texts) > 1 else None
-            zeros = follower is not None and follower.window.op == "avg"
+            zeros = follower is not None and follower.window.op != "max"
             entries.append(table.Entry(kinds.index(text), zeros, parameters, added, region))
         down, across = sequence.patches
         n, c, group, patches = self.problem.n, self.problem.c, self.room.group, down * across

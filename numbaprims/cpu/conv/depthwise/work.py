@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS
 from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.conv.depthwise import pixels as of_pixels, rows as of_rows
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
@@ -89,6 +90,13 @@ def far_time(problem: Any, target: Any) -> float:
     return float(size * (FAR_L3 / rates.l3 if size <= target.l3 else FAR_MEMORY / rates.memory))
 
 
+def end_time(problem: Any, target: Any) -> float:
+    """The activation's pass over a result that is in the cache."""
+    p, kind = problem, problem.activation.kind
+    each = 0.0 if kind == "identity" else OPERATIONS.get(kind, CHEAP) / 2 + 2.0
+    return float(target.rates.cycles(each * p.n * p.k * p.pixels / lanes(p.accumulate, target.vector_bytes)))
+
+
 def rows_tile(problem: Any, target: Any) -> tuple[int, int, int]:
     """Rows and lanes of a tile, and how many rows (of phases, for the data gradient) there are."""
     p = problem
@@ -110,7 +118,8 @@ def rows_time(problem: Any, target: Any) -> float:
     # even and odd columns are sorted or mixed in registers
     line = (ROW + ROW_TAP * p.taps) * (1.5 if SW == 2 else 1.0)
     each = PLANE + round_up(rows, RT) * ceil_div(columns, W) * line
-    return float(1.67 * target.rates.call + target.rates.vectors(p.n * p.k * each) + far_time(p, target))
+    ends = far_time(p, target) + end_time(p, target)
+    return float(1.67 * target.rates.call + target.rates.vectors(p.n * p.k * each) + ends)
 
 
 def rows_program(problem: Any, target: Any, parallel: bool) -> Program:
@@ -155,7 +164,8 @@ def pixels_time(problem: Any, target: Any) -> float:
     vectors = p.n * ceil_div(p.k, vector(p, target, p.k)) * round_up(rows, RT) * round_up(columns, QT)
     pack = 0.0 if p.prepared or p.direction == "weight" else p.k * p.taps * 1.23
     rates = target.rates
-    return float(2.5 * rates.call + rates.vectors(vectors * each) + rates.cycles(pack) + far_time(p, target))
+    ends = far_time(p, target) + end_time(p, target)
+    return float(2.5 * rates.call + rates.vectors(vectors * each) + rates.cycles(pack) + ends)
 
 
 def packed_bytes(problem: Any, target: Any) -> int:
