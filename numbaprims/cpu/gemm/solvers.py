@@ -28,6 +28,8 @@ SIGN_BITS = -0x7F7F7F80  # 0x80808080 as int32: XOR of four signed bytes with it
 HEIGHTS = (12, 10, 8, 14)
 # Of a product with fewer operations no blocks are cut for other threads.
 FEW_FLOPS = 2e6
+# The part of its multiply-adds that `direct` reaches with 16 registers and fewer columns than a tile has.
+NARROW = 0.5
 # A row tile of few rows reads B from the second-level cache at this part of its rate, at best.
 READ_B = 0.55
 
@@ -323,11 +325,14 @@ class Direct(Solver):
         wide = target.isa in ("avx512", "neon")
         nc = block_columns(problem, 96, 1024, 2 * W)
         if self._packs_b(problem):
-            mr = best_of(problem, (8, 10, 9)) if wide else 4
             nv = 1 if problem.n <= W else 2
+            # four sums do not hide the latency of a multiply-add
+            mr = best_of(problem, (8, 10, 9)) if wide else 8 if nv == 1 else 4
             mc = (480 if problem.m > 1920 or problem.flops() <= FEW_FLOPS else 120) // mr * mr
             return {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
         if not wide:
+            if problem.n <= W:
+                return {"mr": 8, "nv": 1, "kc": 768, "mc": 192, "nc": nc, "packed_a": 0}
             # 6 rows share the vectors of B that are read from its rows: 16 % more than 4 where no more rows are padded
             mr = 6 if padding(problem.m, 6) <= 1.13 * padding(problem.m, 4) else 4
             if problem.n <= 2 * W:  # A is read once: the longer its pieces, the better
@@ -378,6 +383,8 @@ class Direct(Solver):
         # half as wide vectors load twice as often, from a copy of A without jumps
         near = 0.98 if config["packed_a"] else 0.86
         efficiency = (0.78 if aliased else 0.94) if target.isa in ("avx512", "neon") else (0.72 if aliased else near)
+        if target.isa not in ("avx512", "neon") and problem.n < 2 * W:
+            efficiency *= NARROW  # four to eight sums of one vector do not hide the latency of a multiply-add
         if panels:
             efficiency += 0.04  # a panel of B is read where it was just written
         tiles = problem.batch * ceil_div(problem.m, mr) if problem.m <= 6 else 0
