@@ -39,7 +39,7 @@ from numbaprims.dtypes import DTYPES
 
 # Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
 ROWS = {1: 8, 2: 8, 4: 6, 8: 3}
-# The same of 16 registers: 3 x 8 kept 40 of its 91 operands on the stack, and 128 x 10 x 256 took 20.5 us, by 4 x 3 8.8.
+# The same of 16 registers: by 3 x 8, 40 operands of 91 on the stack, 128 x 10 x 256 took 20.5 us, by 4 x 3 8.8.
 ROWS_OF_16 = {1: 8, 2: 6, 3: 4}
 FEW = 16
 

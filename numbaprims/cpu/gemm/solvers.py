@@ -18,7 +18,7 @@ from numbaprims.cpu.gemm.variants import variants
 from numbaprims.cpu.gemm.vnni import make_multiply_vnni, make_pack_groups
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.simd.dot import dot_feature
+from numbaprims.cpu.simd.dot import byte_kind, dot_feature
 from numbaprims.cpu.solver import Config, Solver, run
 from numbaprims.dtypes import DTYPES
 
@@ -144,12 +144,13 @@ class Panels(Solver):
                 "multiply": make_multiply(acc, MR, NV, W).address,
             }
         group = self.panels(problem, target)[1]
-        signed, exact = problem.a_dtype == "i8", kind == "u8s8"
-        feature = dot_feature("u8s8", W)
-        flip = SIGN_BITS if signed else 0
+        exact, flip, feature = kind == "u8s8", 0, dot_feature("u8s8", W)
+        if exact:
+            kind, flip = byte_kind(problem.a_dtype == "i8", W)
+        signs = SIGN_BITS if flip else 0
         return {
-            "flip": 128 if signed else 0,
-            "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
+            "flip": flip,
+            "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, signs, False, feature).address,
             "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, exact, feature).address,
             "multiply": make_multiply_vnni(kind, MR, NV, W, group, exact).address,
         }
