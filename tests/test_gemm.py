@@ -153,15 +153,36 @@ def test_int8_extremes(pair):
 @pytest.mark.parametrize(
     ("cpu", "kind", "group", "opcode"),
     [("znver5", "u8s8", 4, "vpdpbusd"), ("znver5", "bf16", 2, "vdpbf16ps"), ("cascadelake", "u8s8", 4, "vpdpbusd"),
-     ("sapphirerapids", "bf16", 2, "vdpbf16ps")],
+     ("sapphirerapids", "bf16", 2, "vdpbf16ps"), ("arrowlake", "s8s8", 4, "vpdpbssd"),
+     ("sierraforest", "s8s8", 4, "vpdpbssd")],
 )  # fmt: skip
 def test_dot_instructions_are_in_the_inner_loop(cpu, kind, group, opcode):
     """int8 and bf16 are not widened to float32 where the CPU multiplies them itself."""
     from numbaprims.cpu.gemm.vnni import make_multiply_vnni
 
-    text = kernel_assembly(cpu, make_multiply_vnni, kind, 14, 2, 16, group, False)
-    assert text.count(opcode) >= 4 * 28, "four steps of 28 sums"
+    MR, W = (6, 8) if kind == "s8s8" else (14, 16)
+    text = kernel_assembly(cpu, make_multiply_vnni, kind, MR, 2, W, group, False)
+    assert text.count(opcode) >= 4 * 2 * MR, "four steps of all sums"
     assert "vfmadd" not in text
+
+
+@pytest.mark.parametrize(("dtype", "added"), [(np.int8, 0), (np.uint8, -128)])
+def test_signed_dot_products_have_the_same_bits(dtype, added, monkeypatch):
+    """What a CPU runs that multiplies signed bytes (AVX-VNNI-INT8, ARM's sdot), here in the portable form."""
+    from numbaprims.cpu.gemm import dots, solvers
+    from numbaprims.cpu.simd.tiles import dot, dot_columns
+
+    rng = np.random.default_rng(5)
+    low = np.iinfo(dtype).min
+    a, b = rng.integers(low, low + 256, (2, 70)).astype(dtype), rng.integers(-128, 128, (70, 45)).astype(np.int8)
+    a[0], b[:, 0] = low, -128
+    for module in (solvers, dots):
+        monkeypatch.setattr(module, "byte_kind", lambda signed, lanes: ("s8s8", added))
+    for module in (dot, dot_columns):
+        monkeypatch.setattr(module, "dot_feature", lambda kind, lanes: "portable")
+    with forced("dots"):
+        assert (numbaprims.gemm(a, b) == a.astype(np.int64) @ b).all()
+    assert (numbaprims.gemm.plan(b)(a) == a.astype(np.int64) @ b).all()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -23,7 +23,8 @@ from numbaprims.dtypes import DTYPES
 # kc, mc, nc: sizes of a block, k_blocks ... how many there are; group: columns of an nc block that one tile takes.
 # k_group: how many neighbours in k one element of a panel holds (2 for bf16 pairs, 4 for int8 quadruples, else 1).
 # k_extra: elements of k by which a panel of B is longer, for what it holds behind its groups.
-# flip: 128 where A is signed and dot products take unsigned bytes; p0 is the zero point of A where those are exact.
+# flip: what is added to bytes of A that are signed where dot products take unsigned ones, or the other way round; p0
+# is the zero point of A where those are exact.
 # factors: one for each column of a result that is requantised, which alpha and beta (its zero point) end otherwise.
 # packed: the whole of B, packed by a plan; k block after k block, each with all panels of n.
 # shared_bytes, worker_bytes, a_bytes, b_bytes, sums_at: the workspace, in bytes.

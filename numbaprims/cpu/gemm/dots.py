@@ -30,7 +30,7 @@ from numbaprims.cpu.simd import (
     tile_reduce_store,
     tile_store,
 )
-from numbaprims.cpu.simd.dot import dot_feature
+from numbaprims.cpu.simd.dot import byte_kind, dot_feature
 from numbaprims.cpu.simd.tiles.dot_columns import tile_dot_columns, tile_inner_dot
 from numbaprims.cpu.solver import Config, Solver
 
@@ -47,7 +47,7 @@ INTERLEAVE = 8
 
 
 @helper
-def multiply_strip(args, j, columns, room, MR, W, summed):  # type: ignore[no-untyped-def]
+def multiply_strip(args, j, columns, room, MR, W, summed, kind):  # type: ignore[no-untyped-def]
     """All rows of A with 4 W columns of B, of which `columns` are there."""
     step = args.total_step
     groups = (args.k + 3) // 4
@@ -56,7 +56,7 @@ def multiply_strip(args, j, columns, room, MR, W, summed):  # type: ignore[no-un
         rows = min(MR, args.rows - i)
         total = advance(args.total, i * step + j)
         a, ahead = advance(args.a, i * groups), max(8 * W, AHEAD // args.k)
-        tile = tile_dot_columns(a, b, args.b_step, columns, args.k, args.shift, ahead, MR, W, summed)
+        tile = tile_dot_columns(a, b, args.b_step, columns, args.k, args.shift, ahead, MR, W, summed, kind)
         if rows == MR and columns == 4 * W:
             if not args.first:
                 tile = tile_add(tile_load(total, step, MR, 4, W), tile)
@@ -67,11 +67,11 @@ def multiply_strip(args, j, columns, room, MR, W, summed):  # type: ignore[no-un
 
 
 @functools.cache
-def make_multiply_columns(MR: int, W: int) -> RangeKernel:
+def make_multiply_columns(MR: int, W: int, kind: str) -> RangeKernel:
     """Multiply packed groups of A with rows of B where they lie."""
     types = MULTIPLY.types(a="i32", b="i8", total="i32")
 
-    @range_kernel("gemm_multiply_columns", types, spec=(MR, W))
+    @range_kernel("gemm_multiply_columns", types, spec=(MR, W, kind))
     def gemm_multiply_columns(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         room = stack_tile("i32", MR, 4, W)
         # of a wide block whose rows begin alike, strips begin where lines do: 1 x 4096 x 1024 took 0.39, not 0.25 ms
@@ -82,11 +82,11 @@ def make_multiply_columns(MR: int, W: int) -> RangeKernel:
             if j == 0 and args.b_step % (4 * W) == 0 and args.columns >= 32 * W:
                 columns = 4 * W - off
             if columns < 4 * W:
-                multiply_strip(args, j, columns, room, MR, W, 1)
+                multiply_strip(args, j, columns, room, MR, W, 1, kind)
             elif args.shift == 0:
-                multiply_strip(args, j, 4 * W, room, MR, W, 0)
+                multiply_strip(args, j, 4 * W, room, MR, W, 0, kind)
             else:
-                multiply_strip(args, j, 4 * W, room, MR, W, 1)
+                multiply_strip(args, j, 4 * W, room, MR, W, 1, kind)
             j += columns
 
     return gemm_multiply_columns
@@ -174,8 +174,7 @@ class Dots(Solver):
         W, MR = lanes("i32", target.vector_bytes), int(config["mr"])
         offsets = batch_offsets(problem)
         in_out = keeps_sums_in_out(problem)
-        signed = problem.a_dtype == "i8"
-        flip = SIGN_BITS if signed else 0
+        kind, flip = byte_kind(problem.a_dtype == "i8", W)
         if self._along(problem):
             # one block of k, so that the step between rows of B is not needed
             own = {
@@ -183,11 +182,11 @@ class Dots(Solver):
                 "b_rs": problem.strides.b[1],
             }
         else:
-            pack = make_pack_groups(problem.a_dtype, MR, W, 4, flip, False, dot_feature("u8s8", W))
-            own = {"multiply": make_multiply_columns(MR, W).address, "pack_a": pack.address}
+            pack = make_pack_groups(problem.a_dtype, MR, W, 4, SIGN_BITS if flip else 0, False, dot_feature("u8s8", W))
+            own = {"multiply": make_multiply_columns(MR, W, kind).address, "pack_a": pack.address}
         finish = finish_kernel(problem, bias_dtype(problem), W).address if problem.ends or not in_out else 0
         ints = common_ints(problem, offsets, activation_address(problem, target)) | {
-            "flip": 128 if signed else 0, "k_group": 4, "finish": finish, "sums_in_out": int(in_out),
+            "flip": flip, "k_group": 4, "finish": finish, "sums_in_out": int(in_out),
         } | own | self._blocks(problem, target, config)  # fmt: skip
         tiles = problem.batch * ints["n_blocks"]
         return Program.of(

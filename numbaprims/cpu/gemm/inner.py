@@ -20,6 +20,7 @@ from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, commo
 from numbaprims.cpu.gemm.blocked import finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.long import in_parts
+from numbaprims.cpu.gemv.blocks import read_rate
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import (
@@ -38,8 +39,9 @@ from numbaprims.dtypes import DTYPES
 
 # Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
 ROWS = {1: 8, 2: 8, 4: 6, 8: 3}
+# The same of 16 registers: by 3 x 8, 40 operands of 91 on the stack, 128 x 10 x 256 took 20.5 us, by 4 x 3 8.8.
+ROWS_OF_16 = {1: 8, 2: 6, 3: 4}
 FEW = 16
-STREAM = 5 / 6  # of the rate of memory, at which the many rows are read
 
 
 @functools.cache
@@ -130,27 +132,36 @@ class Inner(Solver):
         x_is_a = problem.strides.a[1] == 1 and problem.n <= FEW
         return (True, problem.m, problem.n) if x_is_a else (False, problem.n, problem.m)
 
+    @staticmethod
+    def _tile(few: int, target: Any) -> tuple[int, int, float]:
+        """Rows and columns of a tile, and cycles of one of its multiply-adds: wide ones wait for their loads, and
+        several side by side each read the many rows (2048x10x784: 0.49 ms)."""
+        if target.isa in ("avx512", "neon"):
+            C = next((c for c in ROWS if c >= few), 8)
+            return ROWS[C], C, 1.0 if few <= 4 else 1.4
+        C = min(few, max(ROWS_OF_16))
+        return ROWS_OF_16[C], C, 0.6
+
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         _, many, few = self._few(problem)
-        C = next((c for c in ROWS if c >= few), 8)
+        R, C, _ = self._tile(few, target)
         # an eighth of the rows, but blocks of no less than 0.2 million operations: opening one costs 0.1 us
         rows = max(cost.ceil_div(many, 8), cost.ceil_div(100_000, max(few * problem.k, 1)))
-        yield {"r": ROWS[C], "c": C, "mc": max(ROWS[C], min(96, cost.round_up(rows, ROWS[C])))}
+        yield {"r": R, "c": C, "mc": max(R, min(96 // R * R, cost.round_up(rows, R)))}
 
     def estimate(self, problem: Any, target: Any) -> float:
         _, many, few = self._few(problem)
-        C = next((c for c in ROWS if c >= few), 8)
-        R = ROWS[C]
+        R, C, wait = self._tile(few, target)
         W = lanes(problem.accumulate, target.vector_bytes)
         tiles = problem.batch * cost.ceil_div(many, R) * cost.ceil_div(few, C)
         vectors = cost.ceil_div(problem.k, W)
-        # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions; the
-        # wider tiles wait for their loads, and several side by side each read the many rows (2048x10x784: 0.49 ms)
+        # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions
         rates = target.rates
-        each = tiles / cost.REACHED * (1.0 if few <= 4 else 1.4)
+        each = tiles / cost.REACHED * wait
         seconds = rates.vectors(each * vectors * max(R * C, R + C)) + rates.cycles(each * 2 * R * C)
         y_copy = problem.batch * few * problem.k * 4.1 if self._copies(problem) else 0.0
-        stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize / (STREAM * rates.memory)
+        stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize
+        stream /= read_rate(stream, target)
         return float(4 / 3 * rates.call + max(seconds, stream) + rates.cycles(y_copy))
 
     def _copies(self, problem: Any) -> bool:

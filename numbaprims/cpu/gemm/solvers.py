@@ -18,7 +18,7 @@ from numbaprims.cpu.gemm.variants import variants
 from numbaprims.cpu.gemm.vnni import make_multiply_vnni, make_pack_groups
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.simd.dot import dot_feature
+from numbaprims.cpu.simd.dot import byte_kind, dot_feature
 from numbaprims.cpu.solver import Config, Solver, run
 from numbaprims.dtypes import DTYPES
 
@@ -28,6 +28,8 @@ SIGN_BITS = -0x7F7F7F80  # 0x80808080 as int32: XOR of four signed bytes with it
 HEIGHTS = (12, 10, 8, 14)
 # Of a product with fewer operations no blocks are cut for other threads.
 FEW_FLOPS = 2e6
+# The part of its multiply-adds that `direct` reaches with 16 registers and fewer columns than a tile has.
+NARROW = 0.5
 # A row tile of few rows reads B from the second-level cache at this part of its rate, at best.
 READ_B = 0.55
 
@@ -142,12 +144,13 @@ class Panels(Solver):
                 "multiply": make_multiply(acc, MR, NV, W).address,
             }
         group = self.panels(problem, target)[1]
-        signed, exact = problem.a_dtype == "i8", kind == "u8s8"
-        feature = dot_feature("u8s8", W)
-        flip = SIGN_BITS if signed else 0
+        exact, flip, feature = kind == "u8s8", 0, dot_feature("u8s8", W)
+        if exact:
+            kind, flip = byte_kind(problem.a_dtype == "i8", W)
+        signs = SIGN_BITS if flip else 0
         return {
-            "flip": 128 if signed else 0,
-            "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, flip, False, feature).address,
+            "flip": flip,
+            "pack_a": make_pack_groups(problem.a_dtype, MR, W, group, signs, False, feature).address,
             "pack_b": make_pack_groups(problem.b_dtype, NV * W, W, group, 0, exact, feature).address,
             "multiply": make_multiply_vnni(kind, MR, NV, W, group, exact).address,
         }
@@ -323,11 +326,14 @@ class Direct(Solver):
         wide = target.isa in ("avx512", "neon")
         nc = block_columns(problem, 96, 1024, 2 * W)
         if self._packs_b(problem):
-            mr = best_of(problem, (8, 10, 9)) if wide else 4
             nv = 1 if problem.n <= W else 2
+            # four sums do not hide the latency of a multiply-add
+            mr = best_of(problem, (8, 10, 9)) if wide else 8 if nv == 1 else 4
             mc = (480 if problem.m > 1920 or problem.flops() <= FEW_FLOPS else 120) // mr * mr
             return {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
         if not wide:
+            if problem.n <= W:
+                return {"mr": 8, "nv": 1, "kc": 768, "mc": 192, "nc": nc, "packed_a": 0}
             # 6 rows share the vectors of B that are read from its rows: 16 % more than 4 where no more rows are padded
             mr = 6 if padding(problem.m, 6) <= 1.13 * padding(problem.m, 4) else 4
             if problem.n <= 2 * W:  # A is read once: the longer its pieces, the better
@@ -378,6 +384,8 @@ class Direct(Solver):
         # half as wide vectors load twice as often, from a copy of A without jumps
         near = 0.98 if config["packed_a"] else 0.86
         efficiency = (0.78 if aliased else 0.94) if target.isa in ("avx512", "neon") else (0.72 if aliased else near)
+        if target.isa not in ("avx512", "neon") and problem.n < 2 * W:
+            efficiency *= NARROW  # four to eight sums of one vector do not hide the latency of a multiply-add
         if panels:
             efficiency += 0.04  # a panel of B is read where it was just written
         tiles = problem.batch * ceil_div(problem.m, mr) if problem.m <= 6 else 0

@@ -3,8 +3,9 @@
 A group holds the G = 4 bytes (or 2 bf16) of neighbouring k; vpdpbusd multiplies and adds 4 x 16 of them in one
 instruction, vdpbf16ps 2 x 16.  Bound: G times the operations of float32 where the instruction runs at its rate.
 
-vpdpbusd takes unsigned times signed bytes.  A signed A is packed with 128 added (its bytes XOR 0x80), and A may have a
-zero point: each panel of B ends in its columns' sums, of which the tile takes these two times off again.
+vpdpbusd takes unsigned times signed bytes: a signed A is packed with 128 added (its bytes XOR 0x80), but where the CPU
+takes both as signed (`byte_kind`).  A may have a zero point, too.
+Each panel of B ends in its columns' sums, of which the tile takes these two times off again.
 """
 
 from __future__ import annotations

@@ -59,12 +59,17 @@ def pieces(total: int, most: int, multiple: int = 1) -> tuple[int, int]:
     return length, max(1, -(-total // length))
 
 
-def bytes_a_second(problem: Any, target: Any) -> float:
-    """How fast one core reads A: from its second-level cache, the third-level cache or memory."""
-    size, rates = problem.bytes_moved(), target.rates
+def read_rate(size: float, target: Any) -> float:
+    """Bytes a second that one core reads of so many: from its second-level cache, the third-level cache or memory."""
+    rates = target.rates
     if size <= target.l2:
         return float(0.7 * rates.l2)
     return float(0.838 * rates.l3 if size <= target.l3 else 0.6875 * rates.memory)
+
+
+def bytes_a_second(problem: Any, target: Any) -> float:
+    """How fast one core reads A."""
+    return read_rate(problem.bytes_moved(), target)
 
 
 class Blocked(Solver, abc.ABC):

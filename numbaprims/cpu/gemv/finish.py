@@ -11,7 +11,7 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     fma,
-    load_first,
+    load,
     load_scalar,
     load_wide_first,
     load_wide_scalar,
@@ -19,6 +19,7 @@ from numbaprims.cpu.simd import (
     scalar,
     splat,
     stack_array,
+    store,
     store_first,
     store_narrow_first,
     store_narrow_scalar,
@@ -36,12 +37,12 @@ def packed_x(args, dtype):  # type: ignore[no-untyped-def]
 
 @helper
 def finish(args, sums, i, count, W, acc):  # type: ignore[no-untyped-def]
-    """out[i : i + count] = alpha sums + beta y, y and out side by side."""
+    """out[i : i + count] = alpha sums + beta y, y and out side by side; whole vectors of sums are read."""
     alpha = splat(scalar(args.alpha, acc), W)
     beta = splat(scalar(args.beta, acc), W)
     for j in range(0, count, W):
         left = min(count - j, W)
-        value = load_first(sums, j, left, W) * alpha
+        value = load(sums, j, W) * alpha
         if args.has_y:
             value = fma(load_wide_first(args.y, args.y_start + i + j, left, W), beta, value)
         store_narrow_first(args.out, args.out_start + i + j, left, value)
@@ -54,7 +55,7 @@ def deliver(args, sums, chunk, i, count, W, acc):  # type: ignore[no-untyped-def
         partial = advance(args.workspace, chunk * args.m + i)
         for j in range(0, count, W):
             left = min(count - j, W)
-            store_first(partial, j, left, load_first(sums, j, left, W))
+            store_first(partial, j, left, load(sums, j, W))
     else:
         finish(args, sums, i, count, W, acc)
 
@@ -84,7 +85,7 @@ def make_combine(dtype: str, W: int) -> RangeKernel:
         alpha, beta = scalar(args.alpha, acc), scalar(args.beta, acc)
         for i in range(lo * W, min(hi * W, args.m), W):
             count = min(args.m - i, W)
-            store_first(room, 0, count, add_parts(args.workspace, args.m, args.chunks, i, count, W, acc))
+            store(room, 0, add_parts(args.workspace, args.m, args.chunks, i, count, W, acc))
             if args.out_step == 1 and args.y_step == 1:
                 finish(args, room, i, count, W, acc)
             else:

@@ -15,6 +15,7 @@ from numbaprims.cpu.gemv.blocks import (
     pieces,
 )
 from numbaprims.cpu.gemv.columns import (
+    LONG_PANEL_BYTES,
     NARROW_VECTORS,
     PANEL_BYTES,
     make_narrow,
@@ -61,10 +62,13 @@ class RegisterBlock(Blocked):
         if m <= NARROW_VECTORS * W:
             length, chunks = pieces(n, max(PANEL_LENGTH, TILE_BYTES // (m * size)), 4)
             return Cut(make_narrow(problem.dtype, W), m, 1, length, chunks)
-        most = PANEL_BYTES // DTYPES[accumulate(problem.dtype)].itemsize
+        size_of_sum = DTYPES[accumulate(problem.dtype)].itemsize
+        long = m * size_of_sum > LONG_PANEL_BYTES
+        most = (LONG_PANEL_BYTES if long else PANEL_BYTES) // size_of_sum
         if n <= 2 * PANEL_LENGTH and problem.bytes_moved() >= PARALLEL_BYTES:
             most = max(most // 2, min(most, -(-m // 4)))  # one chunk or two: several threads need several blocks
         tile, blocks = pieces(m, most, 2 * W)
         tile += W  # the first block begins up to W - 1 elements before out
-        length, chunks = pieces(n, max(PANEL_LENGTH, TILE_BYTES // (tile * size)), 8)
-        return Cut(make_panel(problem.dtype, W, 4), tile, blocks, length, chunks)
+        each = TILE_BYTES if problem.bytes_moved() >= PARALLEL_BYTES else PARALLEL_BYTES
+        length, chunks = pieces(n, max(PANEL_LENGTH, each // (tile * size)), 8)
+        return Cut(make_panel(problem.dtype, W, 8 if long else 4), tile, blocks, length, chunks)

@@ -19,6 +19,7 @@ from numbaprims.cpu.simd.emit import (
     llvm_vector,
     load_value,
     number,
+    store_first_value,
     store_value,
     suffix,
 )
@@ -311,8 +312,7 @@ def store_narrow_first(typingctx, p, i, count, v):  # type: ignore[no-untyped-de
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        mask = first_lanes_value(builder, args[2], v.n)
-        store_narrow_value(builder, args[0], args[1], args[3], p.elem, mask)
+        store_first_value(builder, *args[:3], narrow_value(builder, args[3], p.elem))
         return context.get_dummy_value()
 
     return types.void(p, types.int64, types.int64, v), codegen

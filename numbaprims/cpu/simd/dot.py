@@ -56,6 +56,22 @@ def dot_feature(kind: str, lanes: int) -> str:
     return "portable"
 
 
+def byte_kind(signed: bool, lanes: int) -> tuple[str, int]:
+    """How bytes are multiplied with signed ones here, "s8s8" or "u8s8", and what is added to the first for it.
+
+    AVX-VNNI takes unsigned bytes, ARM without I8MM signed ones, AVX-VNNI-INT8 both.
+    """
+    native = dot_feature("s8s8", lanes) in ("vnni_int8", "sdot")
+    if signed:
+        return ("s8s8", 0) if native else ("u8s8", 128)
+    return ("s8s8", -128) if native and dot_feature("u8s8", lanes) == "portable" else ("u8s8", 0)
+
+
+def dot_value(kind: str) -> Any:
+    """What emits the products of a kind."""
+    return {"u8s8": dot_u8s8_value, "s8s8": dot_s8s8_value, "bf16": dot_bf16_value}[kind]
+
+
 def _constant(element: Any, lanes: int, number: int) -> Any:
     return ir.Constant(ir.VectorType(element, lanes), [number] * lanes)
 

@@ -71,6 +71,11 @@ def keep_rolled(typingctx):  # type: ignore[no-untyped-def]
     return types.void(), codegen
 
 
+def unknown_value(builder: Any, value: Any) -> Any:
+    """As `unknown`, of an integer or a pointer."""
+    return builder.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], False)
+
+
 @intrinsic
 def unknown(typingctx, n):  # type: ignore[no-untyped-def]
     """An integer, which no compiler knows to be the same every time around a loop; it is no instruction.

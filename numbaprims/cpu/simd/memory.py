@@ -12,8 +12,8 @@ from numbaprims.cpu.simd.emit import (
     first_lanes_value,
     load_value,
     masked_load_value,
-    masked_store_value,
     prefetch_value,
+    store_first_value,
     store_value,
 )
 from numbaprims.cpu.simd.types import Pointer, Vec, llvm_element, scalar_type, stack_block
@@ -73,8 +73,7 @@ def store_first(typingctx, p, i, count, v):  # type: ignore[no-untyped-def]
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        mask = first_lanes_value(builder, args[2], v.n)
-        masked_store_value(builder, args[0], args[1], mask, args[3])
+        store_first_value(builder, *args)
         return context.get_dummy_value()
 
     return types.void(p, types.int64, types.int64, v), codegen

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.dot import dot_bf16_value, dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.dot import dot_feature, dot_value
 from numbaprims.cpu.simd.emit import I32, load_value, number, splat_value
 from numbaprims.cpu.simd.loops import keep_order, repeat
 from numbaprims.cpu.simd.types import Pointer, Vec
@@ -20,17 +20,18 @@ _UNROLL = 4  # the loop's own four instructions beside 28 multiplications; more 
 def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: ignore[no-untyped-def]
     """The tile of sums over g < k_groups of row i's group g times column j's, from packed panels.
 
-    A group is 32 bits: two bf16 (kind "bf16", f32 sums) or four bytes (kind "u8s8", i32 sums, A unsigned and
-    B signed).  Row i's group g is 32-bit word g * MR + i at a, column j's is word g * NV * W + j at b; both may
-    point to elements of any type.  The result is a UniTuple of MR * NV vectors, row by row.
+    A group is 32 bits: two bf16 (kind "bf16", f32 sums) or four bytes (i32 sums; A's are unsigned in "u8s8", signed in
+    "s8s8", and B's are signed).  Row i's group g is 32-bit word g * MR + i at a, column j's word g * NV * W + j at b;
+    both may point to elements of any type.  The result is a UniTuple of MR * NV vectors, row by row.
 
-    Signed times signed bytes: give A with 128 added (bytes XOR 0x80), take 128 * (the column's sum of B) off.
+    A that is signed where the CPU takes unsigned bytes (`byte_kind`): give it with 128 added (bytes XOR 0x80), take
+    128 * (the column's sum of B) off.
     """
     literals = (MR, NV, W, kind)
     if not all(isinstance(t, types.Literal) for t in literals):
         return None
     height, vectors, lanes, name = (t.literal_value for t in literals)
-    if not (isinstance(a, Pointer) and isinstance(b, Pointer)) or name not in ("bf16", "u8s8"):
+    if not (isinstance(a, Pointer) and isinstance(b, Pointer)) or name not in ("bf16", "u8s8", "s8s8"):
         return None
     result = types.UniTuple(Vec("f32" if name == "bf16" else "i32", lanes), height * vectors)
     feature = dot_feature(name, lanes)
@@ -38,7 +39,7 @@ def tile_multiply_dot(typingctx, a, b, k_groups, MR, NV, W, kind):  # type: igno
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
         group = ir.VectorType(ir.IntType(16), 2 * lanes) if name == "bf16" else ir.VectorType(ir.IntType(8), 4 * lanes)
-        dot = dot_bf16_value if name == "bf16" else dot_u8s8_value
+        dot = dot_value(name)
         a_start, b_start = (builder.bitcast(pointer, I32.as_pointer()) for pointer in args[:2])
 
         def update(sums: list[Any], a_at: Any, b_at: Any, u: int) -> list[Any]:

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from numbaprims.cpu.simd.dot import dot_feature, dot_u8s8_value
+from numbaprims.cpu.simd.dot import byte_kind, dot_feature, dot_value
 from numbaprims.cpu.simd.emit import I32, first_lanes_value, least, load_value, number, prefetch_value, splat_value
 from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.types import Pointer, Vec
@@ -33,23 +33,24 @@ def _interleaved(builder: Any, a: Any, b: Any, upper: bool, size: int) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def tile_dot_columns(typingctx, a, b, b_step, columns, k, shift, ahead, MR, W, summed):  # type: ignore[no-untyped-def]
+def tile_dot_columns(typingctx, a, b, b_step, columns, k, shift, ahead, MR, W, summed, kind):  # type: ignore[no-untyped-def]
     """The tile sum over p < k of (a[i, p] + shift) b[p * b_step + j], i < MR, j < 4 W, exact in int32.
 
-    a is a packed panel of unsigned bytes: row i's four of k from 4 g on are the 32-bit word g * MR + i.  b holds int8;
-    columns past `columns` are not read: give a literal 4 W where all are there.  `summed`: whether shift is read.
+    a is a packed panel of bytes, unsigned or signed as `kind` ("u8s8" or "s8s8") says: row i's four of k from 4 g on
+    are the 32-bit word g * MR + i.  b holds int8; columns past `columns` are not read: give
+    a literal 4 W where all are there.  `summed`: whether shift is read.
     Columns `ahead` of these are prefetched.
     The result is a UniTuple of 4 MR vectors, row by row.
     """
-    literals = (MR, W, summed)
+    literals = (MR, W, summed, kind)
     if not all(isinstance(t, types.Literal) for t in literals):
         return None
-    height, lanes, has_shift = (t.literal_value for t in literals)
+    height, lanes, has_shift, name = (t.literal_value for t in literals)
     if not all(isinstance(p, Pointer) for p in (a, b)) or b.elem != "i8":
         return None
     result = types.UniTuple(Vec("i32", lanes), _ROWS * height)
     whole = isinstance(columns, types.Literal) and columns.literal_value == _ROWS * lanes
-    feature = dot_feature("u8s8", lanes)
+    feature, dot = dot_feature(name, lanes), dot_value(name)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
@@ -80,11 +81,9 @@ def tile_dot_columns(typingctx, a, b, b_step, columns, k, shift, ahead, MR, W, s
                 word = builder.load(builder.gep(a_at, [number(i)]))
                 word.align = 4
                 av = builder.bitcast(splat_value(builder, word, lanes), bytes_)
-                out += [dot_u8s8_value(builder, sums[_ROWS * i + v], av, groups[v], feature) for v in range(_ROWS)]
+                out += [dot(builder, sums[_ROWS * i + v], av, groups[v], feature) for v in range(_ROWS)]
             if has_shift:
-                out += [
-                    dot_u8s8_value(builder, sums[_ROWS * height + v], one, groups[v], feature) for v in range(_ROWS)
-                ]
+                out += [dot(builder, sums[_ROWS * height + v], one, groups[v], feature) for v in range(_ROWS)]
             a_next = builder.gep(a_at, [number(height)])
             return [a_next, builder.gep(b_at, [builder.mul(number(_ROWS), step_v)]), *out]
 
@@ -112,15 +111,15 @@ def tile_dot_columns(typingctx, a, b, b_step, columns, k, shift, ahead, MR, W, s
                 out.append(_shuffled(builder, low, high, order))
         return context.make_tuple(builder, result, out)
 
-    return result(a, b, *(types.int64,) * 5, MR, W, summed), codegen
+    return result(a, b, *(types.int64,) * 5, MR, W, summed, kind), codegen
 
 
 @intrinsic(prefer_literal=True)
 def tile_inner_dot(typingctx, a, a_step, rows, b, b_step, columns, k, shift, R, C, W):  # type: ignore[no-untyped-def]
     """R C vectors whose lanes add up to the inner products of rows of bytes, exact in int32.
 
-    Vector i C + j: sum over p < k of (a[i a_step + p] + shift) b[j b_step + p], where a is unsigned, or signed bytes
-    with 128 added, and b signed.  Rows past `rows` (and `columns` of b) repeat the last one.
+    Vector i C + j: sum over p < k of (a[i a_step + p] + shift) b[j b_step + p], where b is signed, and so is a or not,
+    with what `byte_kind` adds to it.  Rows past `rows` (and `columns` of b) repeat the last one.
     """
     if not all(isinstance(t, types.Literal) for t in (R, C, W)):
         return None
@@ -128,7 +127,8 @@ def tile_inner_dot(typingctx, a, a_step, rows, b, b_step, columns, k, shift, R, 
     if not all(isinstance(p, Pointer) for p in (a, b)) or a.elem not in ("i8", "u8") or b.elem != "i8":
         return None
     result = types.UniTuple(Vec("i32", lanes), height * width)
-    feature = dot_feature("u8s8", lanes)
+    kind, added = byte_kind(a.elem == "i8", lanes)
+    feature, dot = dot_feature(kind, lanes), dot_value(kind)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         vector = context.get_value_type(result.dtype)
@@ -147,11 +147,11 @@ def tile_inner_dot(typingctx, a, a_step, rows, b, b_step, columns, k, shift, R, 
             bs = [load_value(builder, b_at, builder.add(row, at), bytes_, mask) for row in b_rows]
             for i, row in enumerate(a_rows):
                 x = load_value(builder, a_at, builder.add(row, at), bytes_, mask)
-                x = builder.xor(x, flip) if a.elem == "i8" else x
+                x = builder.xor(x, flip) if added else x
                 for j in range(width):
-                    sums[i * width + j] = dot_u8s8_value(builder, sums[i * width + j], x, bs[j], feature)
+                    sums[i * width + j] = dot(builder, sums[i * width + j], x, bs[j], feature)
             for j in range(width):
-                sums[height * width + j] = dot_u8s8_value(builder, sums[height * width + j], one, bs[j], feature)
+                sums[height * width + j] = dot(builder, sums[height * width + j], one, bs[j], feature)
             return [builder.add(at, number(bytes_.count)), *sums]
 
         state = [number(0), *[ir.Constant(vector, None)] * (height * width + width)]
