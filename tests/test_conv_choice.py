@@ -93,7 +93,7 @@ def test_shipped_times_are_of_solvers_and_configs_that_there_are(machine):
         for line in file.read_text(encoding="utf-8").splitlines()
     ]
     assert len(lines) > 100
-    for line in lines:
+    for line in (line for line in lines if line["stem"] == "conv"):
         solver = solvers[line["solver"]]
         assert line["version"] == solver.version
         assert solver.is_valid(problem_of_row({"fields": line["problem"]}), target, line["config"]), line

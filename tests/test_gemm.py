@@ -1,6 +1,7 @@
 """gemm, linear and plans: every solver that the registry lists, against the definition."""
 
 import pickle
+import re
 import threading
 from functools import partial
 
@@ -164,6 +165,17 @@ def test_dot_instructions_are_in_the_inner_loop(cpu, kind, group, opcode):
     text = kernel_assembly(cpu, make_multiply_vnni, kind, MR, 2, W, group, False)
     assert text.count(opcode) >= 4 * 2 * MR, "four steps of all sums"
     assert "vfmadd" not in text
+
+
+@pytest.mark.cpu
+def test_tiles_of_16_registers_stay_in_them():
+    """A strided A once put 32 operands of 48 multiply-adds on the stack."""
+    from numbaprims.cpu.gemm.multiply import make_direct
+
+    text = kernel_assembly("x86-64-v3", make_direct, "f32", "f32", "f32", 6, 2, 8, False, True)
+    block = max(re.split(r"^(?=\.LBB)", text, flags=re.MULTILINE), key=lambda part: part.count("vfmadd"))
+    assert block.count("vfmadd") == 4 * 12
+    assert not re.search(r"\(%rsp\).*%ymm|%ymm\d+, -?\d*\(%rsp\)", block), block
 
 
 @pytest.mark.parametrize(("dtype", "added"), [(np.int8, 0), (np.uint8, -128)])
