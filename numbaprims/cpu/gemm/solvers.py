@@ -330,8 +330,6 @@ class Direct(Solver):
             # four sums do not hide the latency of a multiply-add
             mr = best_of(problem, (8, 10, 9)) if wide else 8 if nv == 1 else 4
             mc = (480 if problem.m > 1920 or problem.flops() <= FEW_FLOPS else 120) // mr * mr
-            if problem.m > 1920:  # an even number of blocks: of 7, two threads did 4 and 3
-                mc = round_up(ceil_div(problem.m, round_up(ceil_div(problem.m, mc), 2)), mr)
             return {"mr": mr, "nv": nv, "kc": 1024, "mc": mc, "nc": nv * W, "packed_a": 0}
         if not wide:
             if problem.n <= W:
