@@ -62,8 +62,9 @@ def ours(case: Case, draw: Draw) -> Ours:
     if not case.get("backward"):
         out = shared.output(case, (n, h, rows, e))
         return Ours(
-            partial(numbaprims.attention, q, k, v, causal=causal, out=out.ours), reads, definition, part, terms, out
-        )
+            partial(numbaprims.attention, q, k, v, causal=causal, out=out.ours), reads, definition, part, terms, out,
+            bound="copy or fma",
+        )  # fmt: skip
     backward: Any = numbaprims.attention_backward
     train, dout = partial(numbaprims.attention_train, q, k, v, causal=causal), draw((n, h, rows, e), 1.0, 1.0).ours
 
@@ -75,7 +76,7 @@ def ours(case: Case, draw: Draw) -> Ours:
         lse = shared.output(case, (n, h, rows)).ours
         return backward(dout, q, k, v, dout, lse, causal=causal)
 
-    return Ours(both, reads, definition, part, terms + rows, posed=posed)
+    return Ours(both, reads, definition, part, terms + rows, posed=posed, bound="copy or fma")
 
 
 def workload(case: Case, threads: int) -> Workload:
