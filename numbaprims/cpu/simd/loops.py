@@ -98,10 +98,10 @@ def keep_order(builder: Any, values: Sequence[Any], tile: int) -> list[Any]:
 
     What computes the values comes before it, what uses them after.  It is left out where a tile of so many sums and
     operands leaves registers free.  LLVM's schedulers ask early for what a loop needs next, as the models of Intel's
-    CPUs have it do: with 31 of 32 registers taken that put sums on the stack.
+    CPUs have it do: with 31 of 32 registers taken that put sums on the stack.  Vectors of one lane have no such place.
     """
     isa = target.current().isa
-    if tile < (30 if isa in ("avx512", "neon") else 14):
+    if tile < (30 if isa in ("avx512", "neon") else 14) or values[0].type.count == 1:
         return list(values)
     register = "w" if isa == "neon" else "v" if isa == "avx512" else "x"
     kinds = [value.type for value in values]
