@@ -11,9 +11,9 @@ from numbaprims.cpu.jit import RangeKernel
 #: Bytes that a kernel may take of a thread's stack (docs/add-a-kernel.md).
 LARGEST = 32 << 10
 
-#: `sub rsp, number` on x86-64; `sub sp, sp, pages` on AArch64.
+#: `sub rsp, number` on x86-64; `sub sp, sp, pages` on AArch64, or into a register, to align what is in it.
 _X86 = re.compile(rb"\x48\x81\xec(....)", re.DOTALL)
-_ARM, _ARM_MASK = 0xD14003FF, 0xFFC003FF
+_ARM, _ARM_MASK = 0xD14003E0, 0xFFC003E0
 
 
 def frame_bytes(code: bytes) -> int:

@@ -10,7 +10,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu import target
-from numbaprims.cpu.simd.emit import I64, number, raw
+from numbaprims.cpu.simd.emit import I64, element_bits, number, raw
 from numbaprims.formulas.value import Value
 
 
@@ -98,13 +98,14 @@ def keep_order(builder: Any, values: Sequence[Any], tile: int) -> list[Any]:
 
     What computes the values comes before it, what uses them after.  It is left out where a tile of so many sums and
     operands leaves registers free.  LLVM's schedulers ask early for what a loop needs next, as the models of Intel's
-    CPUs have it do: with 31 of 32 registers taken that put sums on the stack.  Vectors of one lane have no such place.
+    CPUs have it do: with 31 of 32 registers taken that put sums on the stack.  Vectors of one lane, or
+    wider than a register, have no such place.
     """
-    isa = target.current().isa
-    if tile < (30 if isa in ("avx512", "neon") else 14) or values[0].type.count == 1:
+    isa, kinds = target.current().isa, [value.type for value in values]
+    bits, width = kinds[0].count * element_bits(kinds[0].element), 8 * target.current().vector_bytes
+    if tile < (30 if isa in ("avx512", "neon") else 14) or not 128 <= bits <= width:
         return list(values)
     register = "w" if isa == "neon" else "v" if isa == "avx512" else "x"
-    kinds = [value.type for value in values]
     constraints = [f"={register}"] * len(values) + [str(n) for n in range(len(values))] + ["~{memory}"]
     single = len(values) == 1
     function = ir.FunctionType(kinds[0] if single else ir.LiteralStructType(kinds), kinds)
