@@ -416,8 +416,7 @@ def _recurrent(cell: str, shape: tuple[int, int, int], call: dict[str, Any], dra
         return [rng.standard_normal((len(like.parts), batch, width)) for width in widths]
 
     def make(rng: np.random.Generator) -> Made:
-        # wider weights make errors grow from step to step: a gradient 38 times its inputs says little of its kernel
-        most = min(0.9, 3.0 / like.hidden_size**0.5)
+        most = min(0.9, 3.0 / like.hidden_size**0.5)  # of wider ones errors grow from step to step, to 38 times
         weights = [rng.uniform(-most, most, array.shape) for array in flat(like.parts)]
         return (rng.standard_normal(shape), *start(rng), *weights), call
 

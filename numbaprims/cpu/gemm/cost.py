@@ -16,9 +16,11 @@ REACHED = 37 / 41
 # Cycles an element of a packed panel takes (read, write, and the read of it by the first tile), on Zen 4 and 5 alike.
 PACK_ALONG, PACK_ACROSS, PACK_SCALAR = 0.287, 0.6, 6.15
 # How many times as long B takes from beyond the second-level cache as a loop that only moves its bytes: read in whole
-# rows by packing, or in pieces of a row by the tiles of a direct product, whose jumps no prefetcher follows.
-FAR_L3 = {"packed": 2.1, "direct": 2.8875}
-FAR_MEMORY = {"packed": 2.4, "direct": 3.0}
+# rows by packing, in pieces of a row that the tiles of a direct product prefetch, or in pieces of rows of bytes.
+FAR_L3 = {"packed": 2.1, "direct": 1.8, "bytes": 2.8875}
+FAR_MEMORY = {"packed": 2.4, "direct": 1.35, "bytes": 3.0}
+# The part of that which a direct product does not hide behind its multiply-adds.
+SHOWN = 0.1
 # Of sums written once for each tile, from registers, the part of the second-level cache's rate.
 WRITTEN = 0.2
 # Cycles that a tile takes to begin and end, and more where any is cut off.
@@ -89,13 +91,19 @@ def launch_time(target: Any, how: str) -> float:
     return float(LAUNCH[how] * target.rates.call)
 
 
+def in_memory(problem: Any, target: Any) -> bool:
+    """Whether B is read from memory itself."""
+    return bool(problem.k * problem.n * DTYPES[problem.b_dtype].itemsize > target.l3 // 2)
+
+
 def far_time(problem: Any, target: Any, how: str, passes: int = 1) -> float:
     """Reading B from beyond the second-level cache."""
     size = problem.k * problem.n * DTYPES[problem.b_dtype].itemsize
     if size <= target.l2 // 2:
         return 0.0
-    near, rates = size <= target.l3 // 2, target.rates
-    return float(problem.batch * passes * size * (FAR_L3[how] / rates.l3 if near else FAR_MEMORY[how] / rates.memory))
+    rates = target.rates
+    factor = FAR_MEMORY[how] / rates.memory if in_memory(problem, target) else FAR_L3[how] / rates.l3
+    return float(problem.batch * passes * size * factor)
 
 
 def span(order: list[tuple[float, float]], tiles: int) -> float:

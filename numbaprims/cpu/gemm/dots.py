@@ -167,7 +167,7 @@ class Dots(Solver):
         cycles = groups * ceil_div(problem.m, mr) * max(INTERLEAVE + 4 * mr, 12)
         rates = target.rates
         return float(
-            cost.launch_time(target, "direct") + rates.cycles(cycles) + cost.far_time(problem, target, "direct")
+            cost.launch_time(target, "direct") + rates.cycles(cycles) + cost.far_time(problem, target, "bytes")
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:

@@ -21,7 +21,7 @@ from numbaprims.cpu.conv.implicit.weights import make_pack_weights
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
-from numbaprims.cpu.gemm.multiply import make_direct, make_multiply
+from numbaprims.cpu.gemm.multiply import make_direct, make_multiply, rows_ahead
 from numbaprims.cpu.program import PER_WORKER, Phase, Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver, run
@@ -206,7 +206,7 @@ class Layout:
         stage = make_stage(in_dtype, acc, W).address
         if self.direct:
             b_dtype = in_dtype if self.direct == 1 else acc
-            multiply = make_direct(acc, b_dtype, acc, self.MR, self.NV, W, True, True)
+            multiply = make_direct(acc, b_dtype, acc, self.MR, self.NV, W, True, rows_ahead(self.mc, self.MR))
             return common | {"stage": stage, "multiply": multiply.address}
         return common | {
             "stage": stage, "gather": make_gather(acc, self.NV, W).address,

@@ -229,9 +229,17 @@ def tile_multiply_short(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, MR, 
     return _multiplied(a, b, columns, MR, NV, W, (short_pair, short_half))
 
 
-def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, pairs: Any = None) -> Any:
+@intrinsic(prefer_literal=True)
+def tile_multiply_ahead(typingctx, a, a_row, a_k, rows, b, b_k, columns, k, ahead, every, MR, NV, W):  # type: ignore[no-untyped-def]
+    """`tile_multiply` that prefetches `every` (1, 2 or 4) rows of NV vectors for each four of k, between steps: from
+    b + ahead on, b_k apart."""
+    return _multiplied(a, b, columns, MR, NV, W, every=every)
+
+
+def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, pairs: Any = None, every: Any = None) -> Any:
     """`pairs`: what reads two neighbouring vectors, and one that has no neighbour (None: as it lies)."""
     literal = _literals(MR, NV, W)
+    asked = every.literal_value if isinstance(every, types.IntegerLiteral) else 0
     if literal is None or not isinstance(a, Pointer) or not isinstance(b, Pointer):
         return None
     height, vectors, lanes = literal
@@ -279,26 +287,33 @@ def _multiplied(a: Any, b: Any, columns: Any, MR: Any, NV: Any, W: Any, pairs: A
             return out
 
         def loop(count: Any, steps: int, state: list[Any], name: str) -> list[Any]:
-            """`count` times `steps` updates of (address of a, address of b, sums)."""
+            """`count` times `steps` updates of (address of a, address of b, sums, what is prefetched)."""
 
             def step(at: list[Any]) -> list[Any]:
-                a_at, b_at, *sums = at
+                a_at, b_at, *sums = at[: 2 + height * vectors]
+                next_at = at[2 + height * vectors :]
                 for u in range(steps):
                     sums = update(sums, a_at, b_at, u)
+                    if next_at and u % (4 // asked) == 0:
+                        for v in range(vectors):
+                            # of vectors that lie across two lines the second: the first came with what lies before;
+                            # into the second-level cache: the first holds what is multiplied now
+                            prefetch_value(builder, next_at[0], number((v + 1) * lanes - 1), 2, False)
+                        next_at = [builder.gep(next_at[0], [b_k_v])]
                 a_next = builder.gep(a_at, [builder.mul(number(steps), a_k_v)])
-                return [a_next, builder.gep(b_at, [builder.mul(number(steps), b_k_v)]), *sums]
+                return [a_next, builder.gep(b_at, [builder.mul(number(steps), b_k_v)]), *sums, *next_at]
 
             return repeat(builder, count, state, step, name)
 
         sums = [ir.Constant(vector, None)] * (height * vectors)
-        state = loop(builder.sdiv(k_value, number(4)), 4, [a_start, b_start, *sums], "k4")
-        _, _, *sums = loop(builder.srem(k_value, number(4)), 1, state, "k1")
+        ahead = [builder.gep(b_start, [args[8]])] if asked else []
+        state = loop(builder.sdiv(k_value, number(4)), 4, [a_start, b_start, *sums, *ahead], "k4")
+        _, _, *sums = loop(builder.srem(k_value, number(4)), 1, state[: 2 + height * vectors], "k1")
         return context.make_tuple(builder, result, sums)
 
     i64 = types.int64
-    if whole:
-        return result(a, i64, i64, i64, b, i64, columns, i64, MR, NV, W), codegen
-    return result(a, i64, i64, i64, b, i64, i64, i64, MR, NV, W), codegen
+    more = (i64, every) if asked else ()
+    return result(a, i64, i64, i64, b, i64, columns if whole else i64, i64, *more, MR, NV, W), codegen
 
 
 def _pair(builder: Any, p: Any, at: Any, lanes: int) -> list[Any]:
