@@ -87,13 +87,13 @@ def test_forced_algorithms_are_named():
     with pytest.raises(ValueError, match="no solver 'fastest'"), forced("fastest"):
         numbaprims.gemm(a, a)
     with pytest.raises(ValueError, match="was asked for"), forced("inner"):
-        numbaprims.gemm(np.ones((50, 50), np.float32), np.ones((50, 50), np.float32))
+        numbaprims.gemm(np.ones((100, 100), np.float32), np.ones((100, 100), np.float32))
 
 
 @pytest.mark.cpu
 def test_explain_says_why_without_running():
-    a, b = np.ones((50, 50), np.float32), np.ones((50, 50), np.float32)
-    out = np.full((50, 50), 7, np.float32)
+    a, b = np.ones((100, 100), np.float32), np.ones((100, 100), np.float32)
+    out = np.full((100, 100), 7, np.float32)
     table = numbaprims.explain("gemm", a, b, out=out)
     assert (out == 7).all()
     assert {row.solver for row in table} == set(SOLVERS)

@@ -1,8 +1,8 @@
 """Products with few columns (or few rows), as inner products along k.
 
-With n <= 8 columns a vector across them would be half empty, and packing the m x k elements of A would cost more than
-the product.  Here vectors run along k: R rows of A times C columns of B are R * C sums in registers, A is read once,
-front to back, unpacked.  Bound: the bytes of A, or m n k / 16 multiply-adds of a vector.
+Of few columns a vector across them would be half empty, and packing the m x k elements of A would cost as much as the
+product.  Here vectors run along k: R rows of A times C columns of B are R * C sums in registers, A is read where it
+lies, and the next R rows are asked for.  Bound: the bytes of A, or m n k / 16 multiply-adds of a vector.
 
 "x" is the matrix with many rows, "y" the one with few; a product with few rows is the same with A and B exchanged.
 """
@@ -37,11 +37,15 @@ from numbaprims.cpu.simd import (
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 
-# Columns of a tile -> its rows: R * C sums and R + C operands in 32 registers.
-ROWS = {1: 8, 2: 8, 4: 6, 8: 3}
+# Columns of a tile -> its rows: R * C sums, R rows of x and one of y in 32 registers.
+ROWS = {1: 8, 2: 8, 3: 7, 4: 6, 5: 4, 6: 4, 7: 3, 8: 3}
 # The same of 16 registers: by 3 x 8, 40 operands of 91 on the stack, 128 x 10 x 256 took 20.5 us, by 4 x 3 8.8.
 ROWS_OF_16 = {1: 8, 2: 6, 3: 4}
-FEW = 16
+# Up to so many of the few rows: of 64 by 1024 x 1024 `direct` took 1.37 ms on a Zen 4 and this 1.29, by AVX2 the latter
+# took 1.1 times as long with 32.
+FEW, FEW_OF_16 = 64, 16
+# Cycles of the tree of additions that a sum ends in.
+SUM = 5.0
 
 
 @functools.cache
@@ -114,55 +118,56 @@ class Inner(Solver):
     """Inner products along k, for few columns or few rows."""
 
     name = "inner"
+    version = 2  # other tiles
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.accumulate not in ("f32", "f64"):
             return "it sums in float32 or float64 only"
         if problem.k == 0:
             return "k is 0"
-        if problem.strides.a[1] == 1 and problem.n <= FEW:
+        most = FEW if target.isa in ("avx512", "neon") else FEW_OF_16
+        x_is_a, _, few = self._few(problem)
+        if few <= most and (problem.strides.a[1] if x_is_a else problem.strides.b[0]) == 1:
             return None
-        if problem.strides.b[0] == 1 and problem.m <= FEW:
-            return None
-        return f"neither A lies by rows with n <= {FEW}, nor B by columns with m <= {FEW}"
+        return f"neither A lies by rows with n <= {most}, nor B by columns with m <= {most}"
 
     @staticmethod
     def _few(problem: Any) -> tuple[bool, int, int]:
         """Whether x is A, then how many rows x and y have."""
-        x_is_a = problem.strides.a[1] == 1 and problem.n <= FEW
-        return (True, problem.m, problem.n) if x_is_a else (False, problem.n, problem.m)
+        turned = problem.strides.b[0] == 1 and (problem.m < problem.n or problem.strides.a[1] != 1)
+        return (False, problem.n, problem.m) if turned else (True, problem.m, problem.n)
 
     @staticmethod
-    def _tile(few: int, target: Any) -> tuple[int, int, float]:
-        """Rows and columns of a tile, and cycles of one of its multiply-adds: wide ones wait for their loads, and
-        several side by side each read the many rows (2048x10x784: 0.49 ms)."""
-        if target.isa in ("avx512", "neon"):
-            C = next((c for c in ROWS if c >= few), 8)
-            return ROWS[C], C, 1.0 if few <= 4 else 1.4
-        C = min(few, max(ROWS_OF_16))
-        return ROWS_OF_16[C], C, 0.6
+    def _tile(few: int, target: Any) -> tuple[int, int]:
+        """Rows and columns of a tile: the widest of those that pad the few the least, of 3 columns and more."""
+        rows = ROWS if target.isa in ("avx512", "neon") else ROWS_OF_16
+        C = min((C for C in rows if C >= min(few, 3)), key=lambda C: (cost.round_up(few, C), -C))
+        return rows[C], C
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         _, many, few = self._few(problem)
-        R, C, _ = self._tile(few, target)
+        R, C = self._tile(few, target)
         # an eighth of the rows, but blocks of no less than 0.2 million operations: opening one costs 0.1 us
         rows = max(cost.ceil_div(many, 8), cost.ceil_div(100_000, max(few * problem.k, 1)))
         yield {"r": R, "c": C, "mc": max(R, min(96 // R * R, cost.round_up(rows, R)))}
 
     def estimate(self, problem: Any, target: Any) -> float:
         _, many, few = self._few(problem)
-        R, C, wait = self._tile(few, target)
+        R, C = self._tile(few, target)
         W = lanes(problem.accumulate, target.vector_bytes)
         tiles = problem.batch * cost.ceil_div(many, R) * cost.ceil_div(few, C)
-        vectors = cost.ceil_div(problem.k, W)
         # a vector step costs R * C multiply-adds or R + C loads, each sum ends in a tree of log2 W additions
-        rates = target.rates
-        each = tiles / cost.REACHED * wait
-        seconds = rates.vectors(each * vectors * max(R * C, R + C)) + rates.cycles(each * 2 * R * C)
+        rates, steps = target.rates, tiles * cost.ceil_div(problem.k, W) * max(R * C, R + C)
+        seconds = 2.0 * steps * W / cost.peak(problem, target) + rates.cycles(SUM * tiles * R * C)
         y_copy = problem.batch * few * problem.k * 4.1 if self._copies(problem) else 0.0
-        stream = problem.batch * many * problem.k * DTYPES[problem.a_dtype].itemsize
-        stream /= read_rate(stream, target)
-        return float(4 / 3 * rates.call + max(seconds, stream) + rates.cycles(y_copy))
+        # x comes once, y for every R rows of x; what takes longest hides three quarters of the others
+        size = DTYPES[problem.a_dtype].itemsize * problem.k
+        x_bytes, y_bytes = many * size, few * size if few * size > target.l1d else 0
+        streams = problem.batch * x_bytes / read_rate(problem.batch * x_bytes, target)
+        again = problem.batch * cost.ceil_div(many, R) * y_bytes / read_rate(y_bytes, target)
+        longest = max(seconds, streams, again)
+        both = longest + 0.25 * (seconds + streams + again - longest)
+        return float(4 / 3 * rates.call + both + rates.cycles(y_copy))
 
     def _copies(self, problem: Any) -> bool:
         x_is_a, _, few = self._few(problem)

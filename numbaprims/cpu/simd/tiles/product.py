@@ -376,14 +376,26 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
                 out.append(widen_value(builder, value, elem))
             return out
 
+        # The fewer operands are held, the others come one by one.  LLVM else asks for all first, unrolls, and has every
+        # sum on the stack: 8x8457x2560 T took 7.7 ms instead of 4.0 (Zen 4)
         def update(sums: list[Any], p: Any, mask: Any) -> list[Any]:
-            xs = rows_at(x_at, x.elem, x_starts, p, mask)
-            ys = rows_at(y_at, y.elem, y_starts, p, mask)
-            return [
-                multiply_add_value(builder, xs[i], ys[j], sums[i * width + j])
-                for i in range(height)
-                for j in range(width)
-            ]
+            sides = [(x_at, x.elem, x_starts), (y_at, y.elem, y_starts)]
+            turned = width <= height  # y is held
+            held = rows_at(*sides[turned], p, mask)
+            new: dict[tuple[int, int], Any] = {}
+            pointer, elem, begins = sides[not turned]
+            for n, begin in enumerate(begins):
+                (one,) = rows_at(pointer, elem, [begin], p, mask)
+                places = [(n, m) if turned else (m, n) for m in range(len(held))]
+                row = [
+                    multiply_add_value(builder, one, other, sums[i * width + j])
+                    for other, (i, j) in zip(held, places, strict=True)
+                ]
+                new |= zip(places, keep_order(builder, row, height * width + height + width), strict=True)
+            for begin in x_starts if mask is None else ():
+                at = builder.add(builder.add(begin, p), builder.mul(x_step_v, number(height)))
+                prefetch_value(builder, x_at, builder.add(at, number(lanes - 1)), 2, False)
+            return [new[place] for place in sorted(new)]
 
         whole = builder.and_(k_value, number(-lanes))
         zero = ir.Constant(vector, None)
