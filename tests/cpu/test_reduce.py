@@ -280,6 +280,25 @@ def test_what_lies_across_is_finished_along(name, dtype, monkeypatch):
             assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("dtype", ("f32", "bf16"))
+@pytest.mark.parametrize("name", ("total", "batch_norm_train_running", "batch_norm_backward"))
+def test_sums_of_all_rows_side_by_side(name, dtype, monkeypatch):
+    """What no cache holds is walked in the order of memory: whole blocks of rows, and lanes that are left."""
+    machine = dataclasses.replace(target.current(), l2=0, l3=0)
+    monkeypatch.setattr(target, "current", lambda: machine)
+    for shape, axes, memory in (((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps")):
+        of = case(name, shape, axes, dtype, memory)
+        program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
+        kernels = [phase.kernel.name for run in program.runs for phase in run.phases]
+        assert any("sweep" in kernel for kernel in kernels) and not any("part" in kernel for kernel in kernels[:-1])
+        check(of, ["split_across"])
+    x = np.random.default_rng(0).standard_normal((150, 71)).astype(np.float32)
+    x[70, 3] = np.nan
+    with numbaprims.config(algorithm={"reduce": "split_across"}):
+        assert (numbaprims.reduce(x, "argmax", axis=0) == np.argmax(x, axis=0)).all()
+        np.testing.assert_array_equal(numbaprims.reduce(x, "max", axis=0), np.max(x, axis=0))
+
+
 def test_nothing():
     """No rows, and sums of no elements."""
     for shape, sums in (((0, 5), []), ((4, 0), [0.0] * 4)):

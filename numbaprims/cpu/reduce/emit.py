@@ -46,8 +46,8 @@ class Emitter(Memory):
         #: The emitters of rows side by side, of which this one emits the loops.
         self.team: list[Emitter] = [self]
 
-    def enter_row(self, tile: Any) -> None:
-        super().enter_row(tile)
+    def enter_row(self, tile: Any, block: Any = None) -> None:
+        super().enter_row(tile, block)
         self.uniforms, self.wide, self.resident = {}, {}, []
 
     # ---------------------------------------------------------------- values
@@ -191,7 +191,7 @@ class Emitter(Memory):
 
     def run_regions(self, p: int, region: Region, count: Value) -> list[list[list[Value]]]:
         """The same of each row of the team."""
-        walks = [each._walk(p, region, count) for each in self.team]
+        walks = [each.walk(p, region, count) for each in self.team]
 
         def split(state: list[Any]) -> list[list[Any]]:
             left = iter(state)
@@ -220,11 +220,16 @@ class Emitter(Memory):
             self.resident = found
         return found
 
-    def _walk(self, p: int, region: Region, count: Value) -> Walk:
+    def anchors(self, p: int, region: Region) -> list[Value | None]:
+        """Of each reduction of pass p that takes one."""
+        reductions = self.graph.passes[p].reductions
+        return [self.anchor(node, p, region) if node.op == "moments" else None for node in reductions]
+
+    def walk(self, p: int, region: Region, count: Value, anchors: Sequence[Value | None] | None = None) -> Walk:
         """What pass p does with the places of a region."""
         reductions = self.graph.passes[p].reductions
         self.prepare(p)
-        anchors = [self.anchor(node, p, region) if node.op == "moments" else None for node in reductions]
+        anchors = self.anchors(p, region) if anchors is None else anchors
         wide = [
             self.splat(self.first(anchor), self.vector) if anchor is not None and self.along else anchor
             for anchor in anchors
@@ -269,7 +274,7 @@ class Emitter(Memory):
 
         return repeat(self.b, region.segments, [region.segment, *state], one, "segment")[1:]
 
-    def _some(self, step: Callable[..., list[Any]], count: int) -> Callable[[list[Any]], list[Any]]:
+    def some(self, step: Callable[..., list[Any]], count: int) -> Callable[[list[Any]], list[Any]]:
         """`count` elements, or vectors along the row, side by side."""
         width, mask = (self.v.W, None) if self.along else (1, self.lane_mask)
 
@@ -283,10 +288,10 @@ class Emitter(Memory):
     def _elements(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """One element after the other, U at a time."""
         b, U = self.b, self.v.U
-        state = repeat(b, region.count // U, [region.inner, *state], self._some(step, U), "elements")
+        state = repeat(b, region.count // U, [region.inner, *state], self.some(step, U), "elements")
         if U > 1:
             left = region.inner + region.count - state[0]
-            state = repeat(b, left, state, self._some(step, 1), "element")
+            state = repeat(b, left, state, self.some(step, 1), "element")
         return state[1:]
 
     def _along(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
@@ -307,9 +312,9 @@ class Emitter(Memory):
         head = self.stores.head(p, region)
         if head is not None:
             state = once(b, head > 0, state, part(lambda _: head), "head")
-        state = repeat(b, (end - state[0]) // (U * W), state, self._some(step, U), "vectors", True)
+        state = repeat(b, (end - state[0]) // (U * W), state, self.some(step, U), "vectors", True)
         if U > 1:
-            state = repeat(b, (end - state[0]) // W, state, self._some(step, 1), "vector", True)
+            state = repeat(b, (end - state[0]) // W, state, self.some(step, 1), "vector", True)
         return once(b, state[0] < end, state, part(lambda i: end - i), "tail")[1:]
 
     def _in_registers(self, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:

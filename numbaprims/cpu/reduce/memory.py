@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -131,12 +132,14 @@ class Memory:
 
     # ---------------------------------------------------------------- where a row lies
 
-    def enter_row(self, tile: Value) -> None:
-        """Set the row, or the W neighbouring rows from the tile's first on."""
+    def enter_row(self, tile: Value, block: Value | None = None) -> None:
+        """Set the row, or the W neighbouring rows from the tile's first on: those of a block, where it is given."""
         first, dims = None, self.v.kept
         if self.across:
-            blocks = self.blocks()
-            first, tile = tile % blocks * self.v.W, tile // blocks
+            if block is None:
+                blocks = self.blocks()
+                block, tile = tile % blocks, tile // blocks
+            first = block * self.v.W
             dims -= 1
         index = self._indices(tile, dims, SIZES)
         self.pointers = []
@@ -161,6 +164,10 @@ class Memory:
     def blocks(self) -> Value:
         """Blocks of W rows side by side."""
         return (self.plan(LANES) + (self.v.W - 1)) // self.v.W
+
+    def row_blocks(self) -> Value:
+        """The same of all rows."""
+        return math.prod((self.plan(SIZES + dim) for dim in range(self.v.kept - 1)), start=self.blocks())
 
     def lanes_left(self, tile: Value) -> Value:
         """Rows from a tile's first on."""

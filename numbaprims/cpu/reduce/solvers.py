@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,10 +36,27 @@ SPLIT = 16384
 #: Rows of a chunk whose lines are walked side by side, as many streams as the core asks for by itself; twice as many
 #: where there is more to merge. Maxima of 8,192 columns of 4,096 floats: 6.3 ms with 8, 7.8 with 16, 13 with 1 (Zen 4).
 STREAMS = 8
-#: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down.
-PAGE, APART = 4096, 0.8
+#: Elements of a chunk of all rows side by side, at most: sums of a chunk are begun and ended once.
+SWEEP = 128
+#: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down, and where it
+#: could be swept.
+PAGE, APART, ASIDE = 4096, 0.8, 1.5
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
+
+
+def parts_of(problem: Any) -> list[int]:
+    """Of each reduction, by exponentials in one pass."""
+    return [PARTS[node.op] for node in graph_of(problem.formula, True).reductions]
+
+
+def sweeps(problem: Any, target: Any, W: int) -> bool:
+    """Whether the sums of all rows side by side are taken at once: they stay in a core's first cache, rows in none."""
+    side, runs = problem.kept[-1], len(problem.reduced)
+    sums = side * sum(parts_of(problem)) * DTYPES[problem.compute].itemsize
+    caches = problem.bytes_moved() > target.l3 / 4 and sums <= target.l1d / 2
+    # exponentials of one element at a time would be two
+    return caches and side > W and problem.n >= ROWS_ENOUGH and runs == 1 and not has_exponentials(problem.formula)
 
 
 class Rows(Reduce):
@@ -88,7 +106,10 @@ class Across(Reduce):
     def seconds(self, problem: Any, target: Any) -> float:
         moved, size = problem.bytes_moved(), DTYPES[problem.dtype].itemsize
         steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
-        apart = APART * moved / target.bandwidth(moved) if moved > target.l3 / 4 and max(steps) >= PAGE else 0.0
+        apart = APART if moved > target.l3 / 4 and max(steps) >= PAGE else 0.0
+        if sweeps(problem, target, self.vector(problem, target)[0]):
+            apart = ASIDE
+        apart *= moved / target.bandwidth(moved)
         return super().seconds(problem, target) + apart
 
     def cut(self, problem: Any, target: Any) -> Cut:
@@ -121,13 +142,18 @@ class _Split(Reduce):
     def phase_tiles(self, problem: Any, target: Any) -> int:
         return super().phase_tiles(problem, target) * self.cut(problem, target).chunks(problem)
 
+    def sweeps(self, problem: Any, target: Any) -> bool:
+        """Whether a chunk's sums are those of all rows side by side, and not of a block of them."""
+        return False
+
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if whole := self.whole(problem, target):
             return whole
         variant = self.variant(problem, target, config, "part")
         cut, rows = self.cut(problem, target), self.tiles(problem, variant.W)
         chunks = cut.chunks(problem)
-        phases = [(each, rows * (chunks if each.role == "part" else 1)) for each in phase_variants(variant)]
+        tiles = {"part": rows * chunks, "sweep": math.prod(problem.kept[:-1]) * chunks, "merge": rows}
+        phases = [(each, tiles[each.role]) for each in phase_variants(variant, self.sweeps(problem, target))]
         return self.run(problem, target, phases, cut, Scratch.of(variant, problem, rows, chunks))
 
 
@@ -145,12 +171,18 @@ class SplitAcross(_Split):
     """Long rows in chunks, neighbouring rows side by side."""
 
     name = "split_across"
+    version = 2  # other chunks
     lanes = "across"
 
+    def sweeps(self, problem: Any, target: Any) -> bool:
+        return sweeps(problem, target, self.vector(problem, target)[0])
+
     def cut(self, problem: Any, target: Any) -> Cut:
-        W, _ = self.vector(problem, target)
-        parts = max((PARTS[node.op] for node in graph_of(problem.formula, True).reductions), default=1)
-        return Cut.of(problem, max(min(parts, 2) * STREAMS, SPLIT // max(W, problem.kept[-1])), STREAMS)
+        if self.sweeps(problem, target):
+            return Cut.of(problem, max(16, min(SWEEP, problem.n // 64)), STREAMS)
+        parts = max(parts_of(problem), default=1)
+        at_once = max(self.vector(problem, target)[0], problem.kept[-1])
+        return Cut.of(problem, max(min(parts, 2) * STREAMS, SPLIT // at_once), STREAMS)
 
 
 class Blocks(Reduce):

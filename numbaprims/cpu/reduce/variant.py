@@ -67,7 +67,8 @@ class Variant(NamedTuple):
     ahead: int
     """Bytes ahead of the first reading that are asked for; 0: none."""
     role: str
-    """"rows": all passes over a row; "part": one pass over a chunk; "merge": the chunks of one pass."""
+    """"rows": all passes over a row; "part": one pass over a chunk; "sweep": one over those of all rows side by side;
+    "merge": the chunks of one pass."""
     at: int = 0
     """Which pass."""
     digest: str = ""
