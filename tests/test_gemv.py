@@ -1,5 +1,6 @@
 """gemv: every solver that the registry lists, against the definition."""
 
+import dataclasses
 import os
 import tracemalloc
 from functools import partial
@@ -31,6 +32,9 @@ from helpers import (
 from hypothesis import event, given, strategies as st
 
 import numbaprims
+from numbaprims.cpu import target
+from numbaprims.cpu.gemv.register_block import RegisterBlock
+from numbaprims.dispatch.explain import problem_of
 from numbaprims.ops import gemv as ops
 from numbaprims.reference import gemv as reference
 
@@ -68,6 +72,21 @@ def check_exact(solver, dtype, shapes):
 def test_exact(solver, dtype):
     """Integers whose sums are exact, plain and transposed: every solver, bit for bit."""
     check_exact(solver, dtype, SHAPES)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_from_memory(dtype, monkeypatch):
+    """What no cache holds comes row by row, or column by column, where these are short."""
+    machine = dataclasses.replace(target.current(), l3=0)
+    monkeypatch.setattr(target, "current", lambda: machine)
+    of = {}
+    for m, n in ((131, 261), (263, 130), (70, 9001)):
+        problem = problem_of("gemv", np.empty((m, n), np.float32), np.empty(n, np.float32))
+        kernel = RegisterBlock().cut(problem, machine, 16).kernel
+        of[n] = kernel.spec[2]
+    assert of == {261: 1, 130: 1, 9001: 4}
+    check_exact("register_block", dtype, ((131, 261), (263, 130), (70, 9001)))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -93,8 +93,28 @@ def add_four_edge(sums, columns, x, i, left, W):  # type: ignore[no-untyped-def]
 
 
 @helper
+def add_column(sums, a, x, count, first, W):  # type: ignore[no-untyped-def]
+    """sums[0 : count] += one column times one element of x; vectors are aligned from `first` on."""
+    v = splat(load_wide_scalar(x, 0), W)
+    if first:
+        store_first(sums, 0, first, fma(load_wide_first(a, 0, first, W), v, load_first(sums, 0, first, W)))
+    i = first
+    while i + UNROLL * W <= count:
+        for k in range(UNROLL):
+            store(sums, i + k * W, fma(load_wide(a, i + k * W, W), v, load(sums, i + k * W, W)))
+        i += UNROLL * W
+    while i < count:
+        left = min(count - i, W)
+        store_first(sums, i, left, fma(load_wide_first(a, i, left, W), v, load_first(sums, i, left, W)))
+        i += W
+
+
+@helper
 def add_group(sums, a, column, x, step, count, first, W, group):  # type: ignore[no-untyped-def]
     """sums[0 : count] += 4 or 8 columns times as many elements of x; vectors are aligned from `first` on."""
+    if group == 1:
+        add_column(sums, a, x, count, first, W)
+        return
     e, y = advance(a, (group - 4) * column), advance(x, (group - 4) * step)
     near = (a, advance(a, column), advance(a, 2 * column), advance(a, 3 * column))
     far = (e, advance(e, column), advance(e, 2 * column), advance(e, 3 * column))
@@ -171,10 +191,7 @@ def make_panel(dtype: str, W: int, group: int) -> RangeKernel:
                 sums = advance(room, past)  # as far past a boundary as a, so that both are aligned further on
                 first = min(-past % W, count)
                 clear(sums, count, W, acc)
-                if group == 1:
-                    add_by_one(sums, a, args.a_cs, x, args.x_step, 0, n, count, W)
-                else:
-                    add_by_groups(sums, a, args.a_cs, x, args.x_step, n, count, first, W, group)
+                add_by_groups(sums, a, args.a_cs, x, args.x_step, n, count, first, W, group)
                 deliver(args, sums, chunk, i, count, W, acc)
 
     return panel

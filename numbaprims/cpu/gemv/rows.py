@@ -26,8 +26,9 @@ from numbaprims.dtypes import DTYPES
 MOST_ROWS = 1024
 """Outputs of one tile at most; their sums lie on the stack."""
 PIECE_BYTES = 8192
-"""What is read of a row before the next rows: their part of x stays in the first-level cache, and four pages at a time
-are read to their ends. 128 x 8192 takes 44 us; by whole rows 52, by halves of this the same, by quarters 47.
+"""What is read of a row in the caches before the next rows: their part of x stays in the first-level cache, and four
+pages at a time are read to their ends. 128 x 8192 takes 44 us; by whole rows 52, by halves of this the same, by
+quarters 47.
 """
 UNROLL = 8
 """Pairs of vectors of a row that the loop over four rows takes at once. A loop that only reads four rows out of the
@@ -130,13 +131,13 @@ def dot_four(sums, a, row, x, n, size, W, acc):  # type: ignore[no-untyped-def]
 
 
 @functools.cache
-def make_rows(dtype: str, W: int, group: int) -> RangeKernel:
-    """Dot products of rows, `group` (1 or 4) at a time."""
+def make_rows(dtype: str, W: int, group: int, piece_bytes: int = PIECE_BYTES) -> RangeKernel:
+    """Dot products of rows, `group` (1 or 4) at a time, in pieces."""
     acc, size = accumulate(dtype), DTYPES[dtype].itemsize
-    piece = PIECE_BYTES // size
+    piece = piece_bytes // size
     types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
 
-    @range_kernel("gemv_rows", types, spec=(dtype, W, group))
+    @range_kernel("gemv_rows", types, spec=(dtype, W, group, piece_bytes))
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         room = stack_array(acc, MOST_ROWS)
         whole_x = packed_x(args, dtype)
