@@ -351,6 +351,30 @@ def test_windows_side_by_side(dtype, rng, monkeypatch):
         assert len(made) == before + 4
 
 
+@pytest.mark.parametrize("l3", (0, 1 << 40))
+@pytest.mark.parametrize("dtype", ("f32", "bf16", "f64"))
+def test_largest_of_windows_side_by_side(dtype, l3, rng, monkeypatch):
+    """From x and by places, past the caches and into them; rows of less than a vector, of odd ones, of lines."""
+    made = []
+    make_kernel = disjoint.make_maxima
+    monkeypatch.setattr(disjoint, "make_maxima", lambda *words: made.append(words) or make_kernel(*words))
+    cpu = dataclasses.replace(target.current(), l3=l3)
+    for size, kernel in (((4, 6), 2), ((6, 36), 2), ((9, 70), (3, 2)), ((4, 256), 2), ((34,), 2)):
+        p = make("max", size, kernel, dtype=dtype)
+        before = len(made)
+        for indices in ("", "i64"):
+            check_backward(dataclasses.replace(p, indices=indices), rng, "channels_first", SOLVERS, cpu)
+        assert len(made) == before + 2
+    x, dy = values(p, rng, (p.n, p.c, 34)), values(p, rng, (p.n, p.c, 17))
+    x[0, 0, 3], x[0, 1, 4:6] = from_float64(np.array([np.nan]), dtype)[0], from_float64(np.array([-np.inf]), dtype)[0]
+    back = dataclasses.replace(p, direction="backward")
+    found, want = (
+        run(solver, back, "channels_first", cpu=cpu, x=x, dy=dy)[0]
+        for solver in (next(s for s in SOLVERS if s.name == name) for name in ("planes", "naive"))
+    )
+    assert (found == want).all()
+
+
 def test_places_outside_of_a_plane_are_left_out(rng):
     p = dataclasses.replace(make("max", (4, 4), 2, indices="i64"), direction="backward")
     dy = np.ones((2, 3, 2, 2), np.float32)

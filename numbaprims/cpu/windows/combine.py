@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 from numbaprims.cpu.jit import helper
 from numbaprims.cpu.simd.arithmetic import sqrt_value
 from numbaprims.cpu.simd.convert import floats_value, load_wide, load_wide_first, store_narrow, store_narrow_first
-from numbaprims.cpu.simd.emit import constant, llvm_vector, load_value, number, splat_value
+from numbaprims.cpu.simd.emit import constant, counting, llvm_vector, load_value, number, splat_value
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
@@ -105,6 +105,21 @@ def first_of(typingctx, best, place, x, at, in_order):  # type: ignore[no-untype
         return context.make_tuple(builder, result, find(builder, *args[:4], ordered))
 
     return result(best, place, x, at, in_order), codegen
+
+
+@intrinsic
+def places_from(typingctx, places, first):  # type: ignore[no-untyped-def]
+    """Lane l: how far behind `first` + 2 l a place of a plane lies; -1 where it lies before it."""
+    vec, result = Vec("i64", places.n), Vec("i32", places.n)
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        wide = llvm_vector("i64", vec.n)
+        window = builder.shl(counting(wide), constant(wide, 1))
+        after = builder.sub(args[0], builder.add(splat_value(builder, args[1], vec.n), window))
+        inside = builder.icmp_unsigned("<=", after, constant(wide, 2**31 - 1))
+        return builder.trunc(builder.select(inside, after, constant(wide, -1)), llvm_vector("i32", vec.n))
+
+    return result(places, types.int64), codegen
 
 
 # ---------------------------------------------------------------- along a row

@@ -10,22 +10,32 @@ import functools
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
+    address_of,
     concat,
     interleave_high,
     interleave_low,
+    load_first,
     load_wide,
     load_wide_first,
+    narrow,
     pointer_from_address,
+    scalar,
+    select,
     splat,
     split_high,
     split_low,
     store_narrow,
     store_narrow_first,
+    store_stream,
+    stream_fence,
+    unweave,
+    weave,
+    zeros,
 )
 from numbaprims.cpu.simd.loops import keep_rolled
-from numbaprims.cpu.windows.arguments import ARGS, lowest
-from numbaprims.cpu.windows.combine import finish_of, fold_tiles
-from numbaprims.cpu.windows.planes import down
+from numbaprims.cpu.windows.arguments import ARGS, line_of, lowest
+from numbaprims.cpu.windows.combine import finish_of, first_of, fold_tiles, places_from
+from numbaprims.cpu.windows.planes import ask, down
 from numbaprims.dtypes import DTYPES
 
 
@@ -40,7 +50,7 @@ def make_forward(kind: str, dtype: str, W: int, SHORT: bool, KH: int) -> RangeKe
     """Kernel over planes, by windows of KH x 2; SHORT: half a vector holds the results of a row."""
     acc = DTYPES[dtype].accumulate
     SHARE, LOW = "f64" if acc == "f64" else "f32", lowest(kind, acc)
-    HALF, WIDE = W // 2, 2 * W
+    HALF, WIDE, LINE = W // 2, 2 * W, line_of(dtype)
     spec = (kind, dtype, W, SHORT, KH)
 
     @range_kernel("windows_disjoint", ARGS.types(out=dtype, x=dtype), spec=spec)
@@ -74,6 +84,8 @@ def make_forward(kind: str, dtype: str, W: int, SHORT: bool, KH: int) -> RangeKe
                         y = finish_of(kind, fold_tiles(kind, a, 2), split_low(share), power)
                         store_narrow_first(out, to, outs, y)
                 else:
+                    if args.asks:
+                        ask(x, at, 1, 0, line, LINE)
                     for j in range(0, outs, W):
                         keep_rolled()
                         i = at + 2 * j
@@ -127,3 +139,73 @@ def make_backward(dtype: str, W: int, SHORT: bool, KH: int) -> RangeKernel:
                             store_narrow_first(out, row + 2 * j, width - 2 * j, both)
 
     return windows_disjoint_backward
+
+
+@helper
+def _pair(x, i, few, W):  # type: ignore[no-untyped-def]
+    """Of `few` elements from i on, or 2 W, the even and the odd ones."""
+    if few >= 2 * W:
+        return unweave((load_wide(x, i, W), load_wide(x, i + W, W)))
+    return unweave((load_wide_first(x, i, min(few, W), W), load_wide_first(x, i + W, max(few - W, 0), W)))
+
+
+@helper
+def _put(out, i, few, v, streams, dtype, W):  # type: ignore[no-untyped-def]
+    """Write the first `few` lanes, or all."""
+    if few >= W:
+        if streams:
+            store_stream(out, i, narrow(v, dtype))
+        else:
+            store_narrow(out, i, v)
+    elif few > 0:
+        # of no lanes it would still close the line that is being put together: 36 ms instead of 8 (16x128x112x112)
+        store_narrow_first(out, i, few, v)
+
+
+@functools.cache
+def make_maxima(dtype: str, W: int, KH: int, INDEXED: bool, STREAMS: bool) -> RangeKernel:
+    """Kernel over planes of a maximum's gradient: dy where the largest of its window of KH x 2 is, else zero.
+
+    INDEXED: by its place; one outside of its window is left out.
+    """
+    acc, LINE = DTYPES[dtype].accumulate, line_of(dtype)
+    types = ARGS.types(out=dtype, x=dtype, dy=dtype, indices="i64")
+
+    @range_kernel("windows_disjoint_maxima", types, spec=(dtype, W, KH, INDEXED, STREAMS))
+    def windows_disjoint_maxima(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        nothing = zeros(acc, W)
+        width, outs, rows = args.size_w, args.outs_w, args.outs_h
+        line, size = KH * width, KH * width * rows
+        # lines of the caches that are written whole
+        streams = STREAMS and width % LINE == 0 and address_of(args.out) % 64 == 0
+        for plane in range(lo, hi):
+            for r in range(rows):
+                at, to = (plane * rows + r) * outs, plane * size + r * line
+                if args.asks and not INDEXED:
+                    ask(args.x, to, 1, 0, line, LINE)
+                for j in range(0, outs, W):
+                    keep_rolled()
+                    left, k, few = min(outs - j, W), to + 2 * j, width - 2 * j
+                    given = load_wide_first(args.dy, at + j, left, W)
+                    if INDEXED:
+                        place = places_from(load_first(args.indices, at + j, left, W), r * line + 2 * j)
+                    else:
+                        best, second = _pair(args.x, k, few, W)
+                        place = splat(scalar(0, "i32"), W)
+                        best, place = first_of(best, place, second, splat(scalar(1, "i32"), W), True)
+                        for h in range(1, KH):
+                            one, second = _pair(args.x, k + h * width, few, W)
+                            best, place = first_of(best, place, one, splat(scalar(2 * h, "i32"), W), True)
+                            best, place = first_of(best, place, second, splat(scalar(2 * h + 1, "i32"), W), True)
+                    for h in range(KH):
+                        step = h * width if INDEXED else 2 * h
+                        here = place == splat(scalar(step, "i32"), W)
+                        beside = place == splat(scalar(step + 1, "i32"), W)
+                        low, high = weave((select(here, given, nothing), select(beside, given, nothing)))
+                        i = k + h * width
+                        _put(args.out, i, few, low, streams, dtype, W)
+                        _put(args.out, i + W, few - W, high, streams, dtype, W)
+        if STREAMS:
+            stream_fence()
+
+    return windows_disjoint_maxima

@@ -23,6 +23,12 @@ MOST_TAPS, MOST_STRIDE = 32, 8
 # Rows of a window, or taps of a vector of channels, that are.
 MOST_UNROLLED = 16
 
+#: Bytes of a row whose lines are asked for, where windows share no rows; shorter ones are read in order as it is.
+ASKED = 384
+#: Bytes of a row of dx that leaves past the caches where x is read beside it: 16x64x224x224 14 ms and 23,
+#: 16x128x112x112 10.5 and 7.9 (Zen 4).
+STREAMED = 512
+
 
 def _program(
     problem: Any, target: Any, kernel: RangeKernel, tiles: int, work: float, worker: int = 0, **ints: int
@@ -30,8 +36,11 @@ def _program(
     """One phase; `work` is the seconds that one core takes."""
     common, keep = tables(problem)
     chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
+    long = problem.size[-1] * DTYPES[problem.dtype].itemsize >= ASKED
+    apart = not problem.adaptive and spatial(problem.kernel, 1)[1] <= spatial(problem.stride, 1)[1]
+    asks = int(long and apart and problem.bytes_moved() > target.l3 / 4)
     return Program.of(
-        ARGS, {**common, **ints, "each": worker}, [(kernel, tiles, chunk)], keep=keep,
+        ARGS, {**common, **ints, "each": worker, "asks": asks}, [(kernel, tiles, chunk)], keep=keep,
         worker=worker, parallel=work > WORTH * target.rates.wake,
     )  # fmt: skip
 
@@ -157,6 +166,12 @@ class Planes(_Windows):
         size = 8 if computed(p) == "f64" else 4
         images = p.n * p.c
         if back and p.op == "max":
+            if self.disjoint(p):
+                W = min(register, max(4, 1 << (p.out[-1] - 1).bit_length()))
+                long = bool(p.indices) or p.size[-1] * DTYPES[p.dtype].itemsize >= STREAMED
+                high, streams = spatial(p.kernel, 1)[1], long and p.bytes_moved() > target.l3
+                kernel = disjoint.make_maxima(p.dtype, W, high, bool(p.indices), streams)
+                return _program(p, target, kernel, images * spatial(p.out, 1)[0], work)
             return self.places(problem, target) if p.indices else self.maxima(problem, target)
         # beyond the caches rows that overlap cannot be streamed: 16x64x224x224 took 30 ms, not 16 (Zen 4)
         if self.disjoint(p) and not (back and p.bytes_moved() > target.l3):
@@ -190,21 +205,23 @@ class Planes(_Windows):
         """Whether whole windows of two columns lie side by side, in planes that lie one behind the other."""
         p, back = problem, problem.direction == "backward"
         kernel, size, out = spatial(p.kernel, 1), spatial(p.size, 1), spatial(p.out, 1)
-        if p.adaptive or p.indices or (back and p.op == "lp") or p.kernel != p.stride or any(p.before):
+        if p.adaptive or (back and p.op == "lp") or (p.indices and not back) or p.kernel != p.stride or any(p.before):
             return False
         if kernel[0] != 1 or kernel[1] > MOST_UNROLLED or kernel[2] != 2 or {*p.dilation} != {1}:
             return False
         left = [length - k * o for length, k, o in zip(size, kernel, out, strict=True)]
         if any(left) if back else min(left) < 0 or left[0]:
             return False
-        inputs, outputs = p.strides[0 if back else 2], p.strides[3 if back else 0]
-        for steps, plane in ((inputs, math.prod(size)), (outputs, math.prod(out))):
-            if (p.c > 1 and steps[1] != plane) or (p.n > 1 and steps[0] != p.c * plane):
+        for index, steps in enumerate(p.strides):
+            plane = math.prod(size if index == 2 or (index == 0 and back) else out)
+            if steps and ((p.c > 1 and steps[1] != plane) or (p.n > 1 and steps[0] != p.c * plane)):
                 return False
         return True
 
     def finds(self, problem: Any, target: Any) -> bool:
         p = problem
+        if self.disjoint(p):
+            return True
         return len(p.size) < 3 and not p.adaptive and {*p.stride, *p.dilation} == {1} and max(p.kernel) <= maxima.MOST
 
     def maxima(self, problem: Any, target: Any) -> Program:
