@@ -78,7 +78,7 @@ def test_exact(solver, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_from_memory(dtype, monkeypatch):
     """What no cache holds comes row by row, or column by column, where these are short."""
-    machine = dataclasses.replace(target.current(), l3=0)
+    machine = dataclasses.replace(target.current(), l2=0, l3=0)
     monkeypatch.setattr(target, "current", lambda: machine)
     of = {}
     for m, n in ((131, 261), (263, 130), (70, 9001)):
