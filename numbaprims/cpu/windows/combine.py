@@ -115,9 +115,7 @@ def places_from(typingctx, places, first):  # type: ignore[no-untyped-def]
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         wide = llvm_vector("i64", vec.n)
         window = builder.shl(counting(wide), constant(wide, 1))
-        after = builder.sub(args[0], builder.add(splat_value(builder, args[1], vec.n), window))
-        inside = builder.icmp_unsigned("<=", after, constant(wide, 2**31 - 1))
-        return builder.trunc(builder.select(inside, after, constant(wide, -1)), llvm_vector("i32", vec.n))
+        return short_places(builder, builder.sub(args[0], builder.add(splat_value(builder, args[1], vec.n), window)))
 
     return result(places, types.int64), codegen
 
