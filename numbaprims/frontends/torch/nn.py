@@ -65,19 +65,6 @@ from numbaprims.frontends.torch.nn_resizing import (
 from numbaprims.frontends.torch.places import Embedding as Embedding
 from numbaprims.frontends.torch.products import linear
 
-__all__ = [
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CELU",
-    "CTCLoss", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "CrossEntropyLoss", "Dropout", "ELU", "Embedding", "GELU", "GLU", "GRU", "GRUCell", "GroupNorm", "Hardshrink",
-    "Hardsigmoid", "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LPPool1d",
-    "LPPool2d", "LPPool3d", "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "LocalResponseNorm", "LogSigmoid",
-    "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Mish", "NLLLoss", "PReLU", "RMSNorm", "RNN", "RNNCell",
-    "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softplus", "Softshrink", "Softsign", "Tanh",
-    "Tanhshrink",
-    "Threshold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "replace",
-]  # fmt: skip
-
 
 class Linear(Activated, torch.nn.Linear):
     """`torch.nn.Linear` by `numbaprims.linear`; `activation` is applied in the same pass.
@@ -197,7 +184,11 @@ class Dropout(torch.nn.Dropout):
 
 # ---------------------------------------------------------------- a whole model
 
-_OURS = {getattr(torch.nn, name): globals()[name] for name in __all__ if name != "replace"}
+_OURS = {
+    getattr(torch.nn, ours.__name__): ours
+    for ours in list(globals().values())
+    if isinstance(ours, type) and hasattr(torch.nn, ours.__name__)
+}
 
 
 def replace(module: Any) -> Any:
@@ -221,3 +212,6 @@ def replace(module: Any) -> Any:
     for each in module.modules():
         each.__class__ = _OURS.get(type(each), type(each))
     return module
+
+
+__all__ = [*(kind.__name__ for kind in _OURS), "replace"]
