@@ -10,6 +10,8 @@ import pytest
 
 import numbaprims
 from numbaprims import stems
+from numbaprims.bench import runner
+from numbaprims.bench.cases import OURS, Case
 from numbaprims.dispatch import examples
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.formulas.reductions import FORMULAS
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.cpu
 @pytest.fixture
 def unit(monkeypatch):
     """The module that the page's blocks make, as if they stood in the files that they name."""
-    formula, tables, ops, use = BLOCKS
+    formula, tables, ops, use, *_ = BLOCKS
     exec(compile(formula, "formula", "exec"), {"__name__": "numbaprims.formulas.reductions"})
     exec(compile(tables, "stems", "exec"), {})
     module = types.ModuleType("numbaprims.ops.unit")
@@ -52,3 +54,16 @@ def test_the_page_makes_a_primitive(unit, tmp_path, monkeypatch):
         numbaprims.unit_rows(np.ones((2, 2), np.int32))
     with pytest.raises(ValueError, match="a dimension at least"):
         numbaprims.unit_rows(np.array(1.0))
+
+
+def test_its_gradient_in_torch_and_its_benchmark(unit):
+    torch = pytest.importorskip("torch")
+    front, bench = {}, {}
+    exec(compile(BLOCKS[4], "frontends/torch/unit.py", "exec"), front)
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(front["unit_rows"], (x,)) and torch.autograd.gradgradcheck(front["unit_rows"], (x,))
+    exec(compile(BLOCKS[5], "bench/stems/unit.py", "exec"), bench)
+    case = Case("unit", "given", (("m", 33), ("n", 77)), "f32", (("kind", "rows"),))
+    work = bench["workload"](case, 1)
+    assert set(work.contenders) == {OURS, "torch"} and runner.check_contenders(work) == {} and work.solver() == "rows"
+    assert work.bytes == 2 * 4 * 33 * 77

@@ -15,13 +15,8 @@ from numbaprims.dispatch.problem import Problem
 
 def problem_of_case(case: Case) -> Problem:
     """What our call of the case poses."""
-    if case.stem not in ("gemm", "gemv", "ger", "activation", "conv"):
-        found: Problem = stem_module(case.stem).ours(case, blank(case)).problem()
-        return found
-    name, args, kwargs = {
-        "gemm": _gemm, "gemv": _gemv, "ger": _ger, "activation": _activation, "conv": _conv,
-    }[case.stem](case)  # fmt: skip
-    return problem_of(name, *args, **kwargs)
+    found: Problem = stem_module(case.stem).ours(case, blank(case)).problem()
+    return found
 
 
 def suites_named(word: str) -> Iterator[tuple[str, str]]:
@@ -42,50 +37,6 @@ def cases_of(options: Any) -> list[Case]:
 
 def _empty(shape: tuple[int, ...], dtype: str) -> Any:
     return Operand.empty(shape, dtype).ours
-
-
-def _gemm(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    m, n, k = case["m"], case["n"], case["k"]
-    dtype = DTYPES[case.dtype]
-    lead = (case["batch"],) if case.get("batch", 1) > 1 else ()
-    words: dict[str, Any] = {"trans_a": case.get("trans_a", False), "trans_b": case.get("trans_b", False)}
-    if case.get("bias"):
-        words["bias"] = _empty((n,), "i32" if dtype == "i8" else dtype)
-    words["activation"] = case.get("activation")
-    a = _empty((*lead, *((k, m) if words["trans_a"] else (m, k))), dtype)
-    return "gemm", (a, _empty((*lead, *((n, k) if words["trans_b"] else (k, n))), dtype)), words
-
-
-def _gemv(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    m, n, dtype, trans = case["m"], case["n"], DTYPES[case.dtype], case.get("trans", False)
-    return "gemv", (_empty((m, n), dtype), _empty((m if trans else n,), dtype)), {"trans": trans}
-
-
-def _ger(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    m, n, dtype = case["m"], case["n"], DTYPES[case.dtype]
-    a = _empty((m, n), dtype)
-    return "ger", (_empty((m,), dtype), _empty((n,), dtype)), {"a": a, "out": a}  # in place, as it is timed
-
-
-def _activation(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    from numbaprims.bench.stems.activation import PARAMETERS, SPECIAL
-
-    dtype, count = DTYPES[case.dtype], case["n"]
-    kind, fixed = SPECIAL.get(case["kind"], (case["kind"], {}))
-    words = {**PARAMETERS.get(kind, {}), **fixed}
-    if kind == "prelu":
-        words["weight"] = _empty((1,), dtype)
-    x = _empty((count,), dtype)
-    if not case.get("backward"):
-        return "activation", (x, kind), words
-    return "activation_backward", (_empty((count // 2 if kind == "glu" else count,), dtype), x, x, kind), words
-
-
-def _conv(case: Case) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    from numbaprims.bench.stems.conv_operands import Operands, Ours
-
-    ours = Ours(Operands(case))
-    return ours.function.__name__, ours.arguments, ours.words
 
 
 def convolution(

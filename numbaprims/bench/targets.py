@@ -8,6 +8,7 @@ from statistics import geometric_mean
 from typing import Any
 
 Record = dict[str, Any]
+Metric = Callable[[Record], float | None]
 
 EXP_LIKE = ("exp", "tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "elu")
 CHEAP = ("relu", "abs", "clip", "leaky_relu")
@@ -26,7 +27,7 @@ class Target:
 
     stem: str
     name: str
-    metric: Callable[[Record], float | None]
+    metric: Metric
     reduce: str
     floor: float | None
     aim: float | None
@@ -65,82 +66,85 @@ def _speedup(record: Record, *names: str) -> float | None:
     return min(found) if found else None
 
 
+def _over(which: Callable[[Record], bool], *names: str) -> Metric:
+    """Over the best of the rivals named, or of all."""
+    return lambda record: _speedup(record, *(names or record.get("rivals", {}))) if which(record) else None
+
+
+def _of(which: Callable[[Record], bool]) -> Metric:
+    """Percent of the roof."""
+    return lambda record: record["roof"]["percent"] if which(record) and "roof" in record else None
+
+
+def _f32(record: Record) -> bool:
+    return bool(record["dtype"] == "f32")
+
+
+def _plain(record: Record, *switches: str) -> bool:
+    """f32, and none of these switches."""
+    return _f32(record) and not {*switches} & record["switches"].keys()
+
+
+# ---------------------------------------------------------------- products
+
+
 def _is_square(record: Record) -> bool:
     return record["suite"] == "square" and 256 <= record["sizes"]["n"] <= 4096 and not record["switches"]
 
 
-def _percent(record: Record) -> float | None:
-    return record["roof"]["percent"] if "roof" in record else None
-
-
 def _square_f32(record: Record) -> bool:
-    return record["dtype"] == "f32" and _is_square(record)
+    return _f32(record) and _is_square(record)
 
 
-def _square_percent(record: Record) -> float | None:
-    return _percent(record) if _square_f32(record) else None
+def _odd(record: Record) -> bool:
+    return record["suite"] in ("skinny", "deepbench") and _f32(record)
 
 
-def _square_over(name: str) -> Callable[[Record], float | None]:
-    return lambda record: _speedup(record, name) if _square_f32(record) else None
-
-
-def _odd_over(*names: str) -> Callable[[Record], float | None]:
-    def metric(record: Record) -> float | None:
-        odd = record["suite"] in ("skinny", "deepbench") and record["dtype"] == "f32"
-        return _speedup(record, *names) if odd else None
-
-    return metric
-
-
-def _plan_over(*names: str) -> Callable[[Record], float | None]:
+def _plan_over(*names: str) -> Metric:
     """The speed-up of our plan, whose B is packed beforehand, over the best of the rivals."""
-    plain = _odd_over(*names)
 
     def metric(record: Record) -> float | None:
-        speedup, plan = plain(record), _speedup(record, "numbaprims plan")
+        speedup, plan = _over(_odd, *names)(record), _speedup(record, "numbaprims plan")
         return None if speedup is None or plan is None else speedup / plan
 
     return metric
 
 
-def _over_own_f32(dtype: str) -> Callable[[Record], float | None]:
-    return lambda record: (
-        _speedup(record, "numbaprims f32") if record["dtype"] == dtype and _is_square(record) else None
-    )
+def _square_of(dtype: str) -> Callable[[Record], bool]:
+    return lambda record: record["dtype"] == dtype and _is_square(record)
 
 
 def _paper_f32(record: Record) -> bool:
-    return record["suite"] in ("square", "wide128", "wide256") and record["dtype"] == "f32"
-
-
-def _vector_speedup(record: Record) -> float | None:
-    return _speedup(record, "numpy", "torch") if _paper_f32(record) else None
+    return record["suite"] in ("square", "wide128", "wide256") and _f32(record)
 
 
 def _vector_read_percent(record: Record) -> float | None:
     """Of the bandwidth of reading as many bytes, for matrices that no cache of the machine holds."""
     if not _paper_f32(record) or record["bytes"] < 2 * record["caches"]["l3"]:
         return None
-    return record.get("percent_of_read", _percent(record))
+    return record.get("percent_of_read", _of(_f32)(record))
+
+
+# ---------------------------------------------------------------- activations
 
 
 def _kind(record: Record) -> str:
     return str(record["switches"].get("kind", ""))
 
 
-def _activation(kinds: tuple[str, ...], least: int) -> Callable[[Record], float | None]:
-    def metric(record: Record) -> float | None:
-        inside = least <= record["sizes"]["n"] <= 1 << 20 and record["dtype"] == "f32"
-        plain = "backward" not in record["switches"] and record["suite"] == "small"
-        return _speedup(record, "torch") if inside and plain and _kind(record) in kinds else None
+def _activation(kinds: tuple[str, ...], least: int) -> Metric:
+    def inside(record: Record) -> bool:
+        small = record["suite"] == "small" and least <= record["sizes"]["n"] <= 1 << 20
+        return small and _plain(record, "backward") and _kind(record) in kinds
 
-    return metric
+    return _over(inside, "torch")
 
 
-def _activation_percent(record: Record) -> float | None:
-    large = record["sizes"]["n"] >= LARGE_ACTIVATION and record["dtype"] == "f32"
-    return _percent(record) if large and "backward" not in record["switches"] else None
+def _large_activation(record: Record) -> bool:
+    return record["sizes"]["n"] >= LARGE_ACTIVATION and _plain(record, "backward")
+
+
+# ---------------------------------------------------------------- convolutions
 
 
 def _layer(record: Record) -> dict[str, Any]:
@@ -183,25 +187,24 @@ def _is_first(record: Record) -> bool:
     return record["suite"] == "first" and _plain_forward(record)
 
 
-def _conv_over(which: Callable[[Record], bool], *names: str, dtype: str = "f32") -> Callable[[Record], float | None]:
-    return lambda record: _speedup(record, *names) if record["dtype"] == dtype and which(record) else None
+def _conv_over(which: Callable[[Record], bool], *names: str, dtype: str = "f32") -> Metric:
+    return _over(lambda record: record["dtype"] == dtype and which(record), *names)
 
 
-def _gradient_over(direction: str, *names: str) -> Callable[[Record], float | None]:
-    def metric(record: Record) -> float | None:
-        inside = record["suite"] in _JUDGED and "layout" not in record["switches"]
-        inside = inside and _layer(record)["direction"] == direction
-        return _speedup(record, *names) if inside and record["dtype"] == "f32" else None
+def _gradient_over(direction: str, *names: str) -> Metric:
+    def inside(record: Record) -> bool:
+        judged = record["suite"] in _JUDGED and _plain(record, "layout")
+        return judged and _layer(record)["direction"] == direction
 
-    return metric
+    return _over(inside, *names)
 
 
-def _depthwise_percent(record: Record) -> float | None:
-    return _percent(record) if _is_depthwise(record) and record["dtype"] == "f32" else None
+def _depthwise_f32(record: Record) -> bool:
+    return _is_depthwise(record) and _f32(record)
 
 
 def _depthwise_copy_percent(record: Record) -> float | None:
-    return None if _depthwise_percent(record) is None else record["roof"]["percents"]["copy"]
+    return record["roof"]["percents"]["copy"] if _depthwise_f32(record) and "roof" in record else None
 
 
 def _cold(record: Record) -> float | None:
@@ -212,80 +215,74 @@ def _regret(record: Record) -> float | None:
     return record["regret"]["percent"] if "regret" in record else None
 
 
+# ---------------------------------------------------------------- the others
+
 # Suites that no goal is about.
 _ASIDE = ("given", "quick")
 
 
-def _kinds_over(*kinds: str, backward: bool = False) -> Callable[[Record], float | None]:
+def _kinds_over(*kinds: str, backward: bool = False) -> Metric:
     """Over the best rival of each case: of layers that memory bounds every library's best form counts."""
 
-    def metric(record: Record) -> float | None:
-        inside = record["dtype"] == "f32" and record["suite"] not in _ASIDE and _kind(record) in kinds
-        inside = inside and ("backward" in record["switches"]) == backward
-        return _speedup(record, *record.get("rivals", {})) if inside else None
+    def inside(record: Record) -> bool:
+        judged = _f32(record) and record["suite"] not in _ASIDE and _kind(record) in kinds
+        return judged and ("backward" in record["switches"]) == backward
 
-    return metric
-
-
-def _any_over(record: Record) -> float | None:
-    return _kinds_over(_kind(record), backward="backward" in record["switches"])(record)
+    return _over(inside)
 
 
-def _rnn_over(*, backward: bool = False, lengths: bool = False) -> Callable[[Record], float | None]:
+_any_over = _over(lambda record: _f32(record) and record["suite"] not in _ASIDE)
+
+
+def _rnn_over(*, backward: bool = False, lengths: bool = False) -> Metric:
     def metric(record: Record) -> float | None:
         switches = record["switches"]
         if ("backward" in switches, "lengths" in switches) != (backward, lengths) or record["suite"] in _ASIDE:
             return None
         others = (name for name in record.get("rivals", {}) if not name.startswith("numbaprims"))
-        return _speedup(record, *others) if record["dtype"] == "f32" else None
+        return _speedup(record, *others) if _f32(record) else None
 
     return metric
 
 
-def _rnn_percent(record: Record, one: bool = False) -> float | None:
+def _rnn_percent(*, one: bool = False) -> Metric:
     """Of inference: of the multiply-adds' peak, with `one` sequence of that and of reading the weights in turn."""
-    sequences = record["sizes"]["n"]
-    large = (sequences == 1 if one else sequences >= 16) and record["sizes"]["h"] >= 512
-    plain = not {"backward", "lengths"} & record["switches"].keys()
-    return _percent(record) if large and plain and record["dtype"] == "f32" else None
+
+    def inside(record: Record) -> bool:
+        sequences = record["sizes"]["n"]
+        large = (sequences == 1 if one else sequences >= 16) and record["sizes"]["h"] >= 512
+        return large and _plain(record, "backward", "lengths")
+
+    return _of(inside)
 
 
-def _rnn_one(record: Record) -> float | None:
-    return _rnn_percent(record, one=True)
+def _attention_over(*, backward: bool = False, decode: bool = False) -> Metric:
+    def inside(record: Record) -> bool:
+        asked = (record["sizes"]["l"] == 1) == decode and ("backward" in record["switches"]) == backward
+        return asked and _f32(record)
+
+    return _over(inside, "torch")
 
 
-def _attention_over(*, backward: bool = False, decode: bool = False) -> Callable[[Record], float | None]:
-    def metric(record: Record) -> float | None:
-        switches = record["switches"]
-        inside = (record["sizes"]["l"] == 1) == decode and ("backward" in switches) == backward
-        return _speedup(record, "torch") if inside and record["dtype"] == "f32" else None
-
-    return metric
+def _many_queries(record: Record) -> bool:
+    return _plain(record, "backward") and record["sizes"]["l"] >= 128
 
 
-def _attention_percent(record: Record) -> float | None:
-    """Of the multiply-adds' peak, of many queries."""
-    plain = "backward" not in record["switches"] and record["dtype"] == "f32"
-    return _percent(record) if plain and record["sizes"]["l"] >= 128 else None
+def _figure10(record: Record) -> bool:
+    return _f32(record) and record["suite"] == "figure10"
 
 
-def _stack_over(*names: str) -> Callable[[Record], float | None]:
+def _stack_over(*names: str) -> Metric:
     """Over rivals on images of the same layout."""
 
     def metric(record: Record) -> float | None:
         last = " nhwc" if record["switches"].get("layout") == "NHWC" else ""
-        inside = record["dtype"] == "f32" and record["suite"] == "figure10"
-        return _speedup(record, *(name + last for name in names)) if inside else None
+        return _over(_figure10, *(name + last for name in names))(record)
 
     return metric
 
 
-def _own_layers(record: Record) -> float | None:
-    inside = record["dtype"] == "f32" and record["suite"] == "figure10"
-    return _speedup(record, "numbaprims layers") if inside else None
-
-
-def _field(name: str) -> Callable[[Record], float | None]:
+def _field(name: str) -> Metric:
     return lambda record: record.get(name)
 
 
@@ -298,53 +295,31 @@ _PADS = ("pad-constant", "pad-reflect", "pad-edge", "pad-wrap")
 _POOLS = ("max", "avg", "global_avg")
 
 TARGETS = (
-    Target("gemm", "f32, square 256-4096, of the FMA peak", _square_percent, "geomean", 82, 95, "%"),
-    Target("gemm", "f32, square 256-4096, over NumPy (OpenBLAS)", _square_over("numpy"), "geomean", 0.92, 1.05),
-    Target("gemm", "f32, square 256-4096, over torch.mm (MKL)", _square_over("torch"), "geomean", 2.0, 2.3),
-    Target("gemm", "f32, skinny and odd, over the best rival", _odd_over(*_ANY[:3]), "geomean", 1.1, 1.4),
-    Target("gemm", "f32, skinny and odd, over the best rival, worst", _odd_over(*_ANY[:3]), "worst", 0.8, 1.0),
-    Target("gemm", "the same, oneDNN's weights packed beforehand", _odd_over(*_ANY), "geomean", 1.1, 1.4),
+    Target("gemm", "f32, square 256-4096, of the FMA peak", _of(_square_f32), "geomean", 82, 95, "%"),
+    Target("gemm", "f32, square 256-4096, over NumPy (OpenBLAS)", _over(_square_f32, "numpy"), "geomean", 0.92, 1.05),
+    Target("gemm", "f32, square 256-4096, over torch.mm (MKL)", _over(_square_f32, "torch"), "geomean", 2.0, 2.3),
+    Target("gemm", "f32, skinny and odd, over the best rival", _over(_odd, *_ANY[:3]), "geomean", 1.1, 1.4),
+    Target("gemm", "f32, skinny and odd, over the best rival, worst", _over(_odd, *_ANY[:3]), "worst", 0.8, 1.0),
+    Target("gemm", "the same, oneDNN's weights packed beforehand", _over(_odd, *_ANY), "geomean", 1.1, 1.4),
     Target("gemm", "the same, our weights in a plan as well", _plan_over(*_ANY), "geomean", 1.1, 1.4),
-    Target("gemm", "bf16, square 256-4096, over our own f32", _over_own_f32("bf16"), "geomean", 1.3, 1.7),
-    Target("gemm", "int8, square 256-4096, over our own f32", _over_own_f32("int8"), "geomean", 1.8, 3.0),
-    Target("gemv", "f32, gemv and gemv^T, over the better of NumPy and torch", _vector_speedup, "geomean", 1.2, 2),
+    Target("gemm", "bf16, square 256-4096, over our own f32", _over(_square_of("bf16"), _OWN), "geomean", 1.3, 1.7),
+    Target("gemm", "int8, square 256-4096, over our own f32", _over(_square_of("int8"), _OWN), "geomean", 1.8, 3.0),
     Target(
         "gemv",
-        "f32, larger than the caches, of the read bandwidth",
-        _vector_read_percent,
+        "f32, gemv and gemv^T, over the better of NumPy and torch",
+        _over(_paper_f32, "numpy", "torch"),
         "geomean",
-        85,
-        95,
-        "%",
+        1.2,
+        2,
     ),
-    Target("ger", "f32, over the better of NumPy and torch", _vector_speedup, "geomean", 1.2, 2),
-    Target(
-        "ger",
-        "f32, larger than the caches, of the read bandwidth",
-        _vector_read_percent,
-        "geomean",
-        85,
-        95,
-        "%",
-    ),
-    Target(
-        "activation",
-        "f32, exp-like, 16 Ki to 1 Mi, over torch",
-        _activation(EXP_LIKE, 1 << 14),
-        "geomean",
-        3,
-        5,
-    ),
+    Target("gemv", "f32, larger than the caches, of the read bandwidth", _vector_read_percent, "geomean", 85, 95, "%"),
+    Target("ger", "f32, over the better of NumPy and torch", _over(_paper_f32, "numpy", "torch"), "geomean", 1.2, 2),
+    Target("ger", "f32, larger than the caches, of the read bandwidth", _vector_read_percent, "geomean", 85, 95, "%"),
+    Target("activation", "f32, exp-like, 16 Ki to 1 Mi, over torch", _activation(EXP_LIKE, 1 << 14), "geomean", 3, 5),
     Target("activation", "f32, cheap, 64 Ki to 1 Mi, over torch", _activation(CHEAP, 1 << 16), "geomean", 1, 1.3),
-    Target("activation", "f32, every kind, 64 Mi, of the best copy", _activation_percent, "geomean", 85, 95, "%"),
+    Target("activation", "f32, every kind, 64 Mi, of the best copy", _of(_large_activation), "geomean", 85, 95, "%"),
     Target(
-        "activation",
-        "f32, every kind, 64 Mi, of the best copy, worst",
-        _activation_percent,
-        "worst",
-        85,
-        95,
-        "%",
+        "activation", "f32, every kind, 64 Mi, of the best copy, worst", _of(_large_activation), "worst", 85, 95, "%"
     ),
     Target("conv", "f32, ResNet-50 and VGG-16, over torch NCHW", _conv_over(_is_dense, "torch"), "geomean", 1.3, 2),
     Target("conv", "f32, ResNet-50 and VGG-16, over the best rival", _conv_over(_is_dense, *_CONV), "geomean", 1, 1.5),
@@ -353,7 +328,7 @@ TARGETS = (
     Target("conv", "f32, 1x1, over the best rival", _conv_over(_is_1x1, *_CONV), "geomean", 1, 1.3),
     Target("conv", "f32, depthwise 3x3, 5x5, over torch NCHW", _conv_over(_is_depthwise, "torch"), "geomean", 1.5, 3),
     Target("conv", "f32, depthwise 3x3, 5x5, of the best copy", _depthwise_copy_percent, "geomean", None, 80, "%"),
-    Target("conv", "the same, of the copy or the FMA peak", _depthwise_percent, "geomean", None, 80, "%"),
+    Target("conv", "the same, of the copy or the FMA peak", _of(_depthwise_f32), "geomean", None, 80, "%"),
     Target("conv", "f32, first layers, over the best rival", _conv_over(_is_first, *_CONV), "geomean", 1, 1.3),
     Target("conv", "f32, data gradient, over torch", _gradient_over("data", *_CONV[:2]), "geomean", 1, 1.5),
     Target("conv", "f32, weight gradient, over torch", _gradient_over("weight", *_CONV[:2]), "geomean", 1, 1.5),
@@ -401,17 +376,17 @@ TARGETS = (
     Target("pooling", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("stack", "f32, figure 10, over torch of the layout", _stack_over("torch"), "geomean", 30, 60),
     Target("stack", "f32, figure 10, over inductor of the layout", _stack_over("inductor"), "geomean", 6, 12),
-    Target("stack", "f32, figure 10, over our own layers", _own_layers, "geomean", 3, 6),
+    Target("stack", "f32, figure 10, over our own layers", _over(_figure10, "numbaprims layers"), "geomean", 3, 6),
     Target("stack", "f32, over the best rival, worst", _any_over, "worst", 1, None),
     Target("random", "f32, dropout, over torch", _kinds_over("dropout"), "geomean", 3, 6),
     Target("random", "f32, random numbers, over the better rival", _kinds_over("uniform", "normal"), "geomean", 1.5, 3),
     Target("rnn", "f32, inference, over the better rival", _rnn_over(), "geomean", 1.2, 1.6),
     Target("rnn", "f32, inference, over the better rival, worst", _rnn_over(), "worst", 0.9, 1.1),
-    Target("rnn", "f32, batch 16 and 64, H 512 and more, of the peak", _rnn_percent, "geomean", 78, 90, "%"),
+    Target("rnn", "f32, batch 16 and 64, H 512 and more, of the peak", _rnn_percent(), "geomean", 78, 90, "%"),
     Target(
         "rnn",
         "f32, one sequence, H 512 and more, of both roofs in turn",
-        _rnn_one,
+        _rnn_percent(one=True),
         "geomean",
         70,
         90,
@@ -423,7 +398,7 @@ TARGETS = (
     Target("attention", "f32, one query, over torch", _attention_over(decode=True), "geomean", 1.0, 1.4),
     Target("attention", "f32, training, over torch", _attention_over(backward=True), "geomean", 0.9, 1.2),
     Target("attention", "f32, inference, over the better rival, worst", _any_over, "worst", 0.9, 1.1),
-    Target("attention", "f32, 128 queries and more, of the peak", _attention_percent, "geomean", 60, 80, "%"),
+    Target("attention", "f32, 128 queries and more, of the peak", _of(_many_queries), "geomean", 60, 80, "%"),
     Target("rope", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
     Target("rope", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("scan", "f32, over the better rival", _any_over, "geomean", 1.3, 2),
@@ -439,35 +414,26 @@ TARGETS = (
 )
 
 
-def _gemm_over_torch(dtype: str) -> Callable[[Record], float | None]:
-    return lambda record: _speedup(record, "torch") if record["dtype"] == dtype and _is_square(record) else None
+def _judged(record: Record) -> bool:
+    return record["suite"] in _JUDGED and _plain(record, "layout")
 
 
-def _over_the_best(record: Record) -> float | None:
-    return _speedup(record, "torch", "cupy") if record["dtype"] == "f32" else None
-
-
-def _over_cudnn(record: Record) -> float | None:
-    judged = record["suite"] in _JUDGED and "layout" not in record["switches"] and record["dtype"] == "f32"
-    return _speedup(record, "torch", "torch nhwc") if judged else None
-
-
-def _large_percent(record: Record) -> float | None:
-    """Of the driver's copy, where neither the launch nor the second-level cache decides."""
-    return _percent(record) if record["dtype"] == "f32" and record["bytes"] >= 1 << 28 else None
+def _large(record: Record) -> bool:
+    """Where neither the launch nor the second-level cache decides."""
+    return _f32(record) and record["bytes"] >= 1 << 28
 
 
 # On a GPU torch's products are cuBLAS.
 GPU_TARGETS = (
-    Target("gemm", "f32, square 256-4096, over cuBLAS", _gemm_over_torch("f32"), "geomean", 0.7, 0.95),
-    Target("gemm", "bf16, square 256-4096, over cuBLAS", _gemm_over_torch("bf16"), "geomean", 0.6, 0.85),
-    Target("conv", "f32, every direction, over cuDNN", _over_cudnn, "geomean", 0.6, 0.9),
-    Target("gemv", "f32, gemv and gemv^T, over the best rival", _over_the_best, "geomean", 1.0, 1.3),
-    Target("ger", "f32, over the best rival", _over_the_best, "geomean", 1.0, 1.3),
-    Target("gemv", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),
-    Target("ger", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),
-    Target("activation", "f32, from 256 MiB, of the measured copy", _large_percent, "geomean", 85, 95, "%"),
-    Target("activation", "f32, every kind, over the best rival", _over_the_best, "geomean", 0.95, 1.05),
+    Target("gemm", "f32, square 256-4096, over cuBLAS", _over(_square_of("f32"), "torch"), "geomean", 0.7, 0.95),
+    Target("gemm", "bf16, square 256-4096, over cuBLAS", _over(_square_of("bf16"), "torch"), "geomean", 0.6, 0.85),
+    Target("conv", "f32, every direction, over cuDNN", _over(_judged, "torch", "torch nhwc"), "geomean", 0.6, 0.9),
+    Target("gemv", "f32, gemv and gemv^T, over the best rival", _over(_f32, "torch", "cupy"), "geomean", 1.0, 1.3),
+    Target("ger", "f32, over the best rival", _over(_f32, "torch", "cupy"), "geomean", 1.0, 1.3),
+    Target("gemv", "f32, from 256 MiB, of the measured copy", _of(_large), "geomean", 85, 95, "%"),
+    Target("ger", "f32, from 256 MiB, of the measured copy", _of(_large), "geomean", 85, 95, "%"),
+    Target("activation", "f32, from 256 MiB, of the measured copy", _of(_large), "geomean", 85, 95, "%"),
+    Target("activation", "f32, every kind, over the best rival", _over(_f32, "torch", "cupy"), "geomean", 0.95, 1.05),
 )
 
 

@@ -18,7 +18,7 @@ from numbaprims.bench import rivals
 from numbaprims.bench.cases import Case, load_suites
 from numbaprims.bench.operands import spoil
 from numbaprims.bench.session import schedule
-from numbaprims.bench.stems import conv, conv_operands, conv_suites
+from numbaprims.bench.stems import conv, conv_operands, conv_suites, shared
 from numbaprims.bench.stems.conv_solvers import solver_times
 from numbaprims.bench.stems.conv_suites import Layer
 from numbaprims.bench.table import seconds
@@ -85,7 +85,8 @@ def measure(options: Namespace, document: dict[str, Any]) -> Iterator[None]:
 def _entry(panel: str, direction: str, layer: Layer, options: Namespace) -> dict[str, Any]:
     sizes = tuple((name, getattr(layer, name)) for name in conv.DIMENSIONS)
     switches = (("padding", conv_suites.text(layer.padding)), ("direction", direction))
-    operands = conv_operands.Operands(Case("conv", "figure 6", sizes, "f32", switches))
+    case = Case("conv", "figure 6", sizes, "f32", switches)
+    operands = conv_operands.Operands(case, shared.drawn(case))
     ours, check = conv_operands.Ours(operands), operands.check()
     entry: dict[str, Any] = {"panel": panel, "label": label(layer), "flops": layer.flops}
     names, refused = [], {}

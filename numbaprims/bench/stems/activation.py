@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import (
-    DTYPES,
-    EPS,
-    OURS,
-    Case,
-    Contender,
-    Workload,
-    disagreement,
-    generator,
-    select,
-)
-from numbaprims.bench.operands import Operand, chosen_solver
+import numbaprims
+from numbaprims.bench.cases import Case, Contender, select
+from numbaprims.bench.operands import Operand
+from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.activation_rivals import numexpr_call, numpy_call, torch_backward, torch_call
+from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.ops.activation_kinds import ALIASES, DOMAINS, KINDS
 from numbaprims.reference import activation as reference
 
@@ -53,31 +46,10 @@ def cases(options: Namespace) -> list[Case]:
     ]
 
 
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case."""
-    arrays = 4 if case.get("backward") else 2
-    return float(arrays * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 2))
-
-
-def _draw(kind: str, count: int, rng: np.random.Generator, dtype: str) -> Operand:
-    # Finite results everywhere; both sides of every kink.
-    values = rng.random(count, np.float32)
-    # one log of a negative number makes torch's log and sqrt ten times slower (they take a slow path for NaN)
-    low, high = DOMAINS.get(kind, (-4.0, 4.0))
-    return Operand.of(values * (high - low) + low, dtype)
-
-
-def workload(case: Case, threads: int) -> Workload:
-    """y = kind(x), or dx from dy with `backward`."""
-    kind, dtype, count = case["kind"], DTYPES[case.dtype], case["n"]
-    kind, fixed = SPECIAL.get(kind, (kind, {}))
-    parameters = {**PARAMETERS.get(kind, {}), **fixed}
-    rng = generator(case)
-    x = _draw(kind, count, rng, dtype)
-    if kind == "prelu":
-        parameters["weight"] = Operand.of(np.array([0.25], np.float32), dtype).ours
-    make = _backward if case.get("backward") else _forward
-    return make(kind, dtype, x, parameters, rng)
+def _parts(case: Case) -> tuple[str, dict[str, Any]]:
+    """The kind and its parameters."""
+    kind, fixed = SPECIAL.get(case["kind"], (case["kind"], {}))
+    return kind, {**PARAMETERS.get(kind, {}), **fixed}
 
 
 def _sample(count: int) -> np.ndarray | slice:
@@ -88,85 +60,72 @@ def _sample(count: int) -> np.ndarray | slice:
     return np.unique(np.concatenate([ends, np.arange(0, count, 997), count - 1 - ends]))
 
 
-def _check(expected: Callable[[Any], np.ndarray], count: int, dtype: str) -> Callable[[np.ndarray], str | None]:
-    def check(got: np.ndarray) -> str | None:
-        if not np.isfinite(got).all():
-            return f"{int((~np.isfinite(got)).sum())} of {got.size} elements are not finite"
-        take = _sample(count)
-        want = expected(take)
-        # Far above the few ULP of a good kernel and far below what a wrong formula gives.
-        bound = 16 * max(EPS[dtype], 2.0**-24 if dtype != "f64" else 0) * float(np.abs(want).max())
-        return disagreement(got[take], want, bound)
+def ours(case: Case, draw: Draw) -> Ours:
+    """y = kind(x), or dx from dy with `backward`."""
+    (kind, parameters), count = _parts(case), case["n"]
+    half = count // 2 if kind == "glu" else count
+    # Finite results everywhere; both sides of every kink. One log of a negative number makes torch's log and sqrt ten
+    # times slower (they take a slow path for NaN).
+    x = draw((count,), *DOMAINS.get(kind, (-4.0, 4.0)))
+    if kind == "prelu":
+        parameters["weight"] = Operand.of(np.array([0.25], np.float32), x.dtype).ours
+    if not case.get("backward"):
+        out, take = shared.output(case, (half,)), _sample(half)
 
-    return check
+        def defined(values: list[np.ndarray]) -> Any:
+            parts = [each[take] for each in np.split(values[0], 2 if kind == "glu" else 1)]
+            return reference.activation(np.concatenate(parts), kind, **parameters)
 
+        call = partial(numbaprims.activation, x.ours, kind, **parameters, out=out.ours)
+        return Ours(call, {"x": x}, defined, lambda got: got[take], 0, out)
+    reads = {"dy": draw((half,)), "x": x, "y": draw((half,))}
+    out, take = shared.output(case, (count,)), _sample(count)
 
-def _forward(kind: str, dtype: str, x: Operand, parameters: dict[str, Any], rng: Any) -> Workload:
-    import numbaprims
+    def gradient(values: list[np.ndarray]) -> Any:
+        dy, x, _ = values
+        if kind != "glu":
+            got = reference.activation_backward(dy[take], x[take], kind, **parameters)
+            return got[0] if kind == "prelu" else got
+        at = np.arange(count)[take]
+        both = reference.activation_backward(dy[at % half], x.reshape(2, half)[:, at % half], kind, axis=0)
+        return np.where(at < half, both[0], both[1])
 
-    count = x.storage.size
-    y = Operand.empty((count // 2 if kind == "glu" else count,), dtype)
-    ours, out = x.ours, y.ours
-
-    def expected(take: Any) -> np.ndarray:
-        if kind == "glu":
-            first, second = np.split(x.values(), 2)
-            return reference.activation(np.concatenate([first[take], second[take]]), kind)
-        return reference.activation(x.values()[take], kind, **parameters)
-
-    contenders = {OURS: Contender(lambda: numbaprims.activation(ours, kind, **parameters, out=out), y.values)}
-    call = torch_call(kind, x, y, parameters)
-    if call is not None:
-        contenders["torch"] = Contender(call, y.values)
-    if dtype in ("f32", "f64"):
-        call = numpy_call(kind, x.storage, y.storage, parameters)
-        if call is not None:
-            contenders["numpy"] = Contender(call, y.values)
-        call = numexpr_call(kind, x.storage, y.storage, parameters)
-        if call is not None:
-            contenders["numexpr"] = Contender(call, y.values)
-    return Workload(
-        contenders,
-        _check(expected, y.storage.size, dtype),
-        flops=float(count),
-        bytes=float(x.storage.nbytes + y.storage.nbytes),
-        bound="copy",
-        solver=lambda: chosen_solver(numbaprims.activation, ours, kind, **parameters, out=out),
-        output=y.storage,
-    )
+    dy, x, y = reads.values()
+    call = partial(numbaprims.activation_backward, dy.ours, x.ours, y.ours, kind, **parameters, out=out.ours)
+    return Ours(call, reads, gradient, lambda got: got[take], 0, out)
 
 
-def _backward(kind: str, dtype: str, x: Operand, parameters: dict[str, Any], rng: Any) -> Workload:
-    import numbaprims
+def _with_result(case: Case, draw: Draw) -> Ours:
+    """With the y that a gradient may read."""
+    p = ours(case, draw)
+    if "y" in p.reads:
+        kind, parameters = _parts(case)
+        parameters |= {"weight": 0.25} if kind == "prelu" else {}
+        values = reference.activation(p.reads["x"].values(), kind, **parameters).astype(np.float32)
+        p.reads["y"].set(Operand.of(values, p.reads["y"].dtype).storage)
+    return p
 
-    count = x.storage.size
-    half = count // 2
-    dy = Operand.of(rng.random(half if kind == "glu" else count, np.float32) * 2 - 1, dtype)
-    y = Operand.of(reference.activation(x.values(), kind, **parameters).astype(np.float32), dtype)
-    dx = Operand.empty((count,), dtype)
-    words = {**parameters, "out": dx.ours}
-    ours = (dy.ours, x.ours, y.ours)
 
-    def expected(take: Any) -> np.ndarray:
-        if kind == "glu":
-            at = np.arange(count)[take]
-            pairs = x.values().reshape(2, half)[:, at % half]
-            both = reference.activation_backward(dy.values()[at % half], pairs, kind, axis=0)
-            return np.where(at < half, both[0], both[1])
-        got = reference.activation_backward(dy.values()[take], x.values()[take], kind, **parameters)
-        return got[0] if kind == "prelu" else got
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
+    (kind, parameters), out = _parts(case), p.out
+    assert out is not None
+    if case.get("backward"):
+        call = torch_backward(kind, p.reads["dy"], p.reads["x"], p.reads["y"], out, parameters)
+    else:
+        call = torch_call(kind, p.reads["x"], out, parameters)
+    return {} if call is None else {"torch": Contender(call, out.values)}
 
-    contenders = {OURS: Contender(lambda: numbaprims.activation_backward(*ours, kind, **words), dx.values)}
-    call = torch_backward(kind, dy, x, y, dx, parameters)
-    if call is not None:
-        contenders["torch"] = Contender(call, dx.values)
-    read = 1.5 if kind == "glu" else 2 if KINDS[kind].reads else 1
-    return Workload(
-        contenders,
-        _check(expected, count, dtype),
-        flops=2.0 * count,
-        bytes=float((read + 1) * dx.storage.nbytes),
-        bound="copy",
-        solver=lambda: chosen_solver(numbaprims.activation_backward, *ours, kind, **words),
-        output=dx.storage,
-    )
+
+def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
+    (kind, parameters), out = _parts(case), p.out
+    if case.get("backward") or out is None:
+        return {}
+    calls = {
+        "numpy": numpy_call(kind, p.reads["x"].storage, out.storage, parameters),
+        "numexpr": numexpr_call(kind, p.reads["x"].storage, out.storage, parameters),
+    }
+    return {name: Contender(call, out.values) for name, call in calls.items() if call is not None}
+
+
+memory = shared.memory(lambda c: (4 if c.get("backward") else 2) * c["n"])
+workload = shared.workload(_with_result, torch=_torch, numpy=_numpy)

@@ -15,13 +15,15 @@ Call = Callable[[], Any]
 #: Kinds that torch and NumPy have under the same name.
 _SAME_NAME = (
     "exp2", "expm1", "log1p", "erf", "reciprocal", "rsqrt", "sign", "floor", "ceil", "sin", "cos", "tan", "asin",
-    "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log2", "log10", "erfc", "neg",
+    "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log2", "log10", "erfc", "neg", "abs", "exp", "log",
+    "sqrt", "square", "tanh", "sigmoid", "round",
 )  # fmt: skip
 #: NumPy's ufuncs.
 _UFUNCS = {
-    **{kind: kind for kind in _SAME_NAME if kind not in ("erf", "erfc", "rsqrt", "neg")},
+    **{kind: kind for kind in _SAME_NAME if kind not in ("erf", "erfc", "rsqrt", "sigmoid")},
     **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "neg": "negative",
+    "round": "rint",
 }
 
 # Expressions of numexpr. Constants are variables of the array's dtype: literals would make it use float64.
@@ -49,6 +51,16 @@ NUMEXPR = {
     "square": "x*x",
     "threshold": "where(x > threshold, x, value)",
 }
+
+
+def chain(*calls: Call) -> Call:
+    """One call after another."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
 
 
 def numexpr_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, Any]) -> Call | None:
@@ -79,31 +91,20 @@ def numpy_call(kind: str, x: np.ndarray, y: np.ndarray, parameters: dict[str, An
     """NumPy's ufuncs, in place where there are several; None for kinds that it has no exp-like part for."""
 
     def steps(*calls: tuple[Any, ...]) -> Call:
-        def run() -> None:
-            for ufunc, *operands in calls:
-                ufunc(*operands, out=y)
-
-        return run
+        return chain(*(partial(ufunc, *operands, out=y) for ufunc, *operands in calls))
 
     zero, one = x.dtype.type(0), x.dtype.type(1)
     table: dict[str, Callable[[], Call]] = {
         "identity": lambda: lambda: np.copyto(y, x),
         "relu": lambda: lambda: np.maximum(x, zero, out=y),
-        "abs": lambda: lambda: np.abs(x, out=y),
         "clip": lambda: lambda: np.clip(x, parameters["min"], parameters["max"], out=y),
         "clipped_relu": lambda: lambda: np.clip(x, zero, x.dtype.type(6), out=y),
         "hard_tanh": lambda: lambda: np.clip(x, -one, one, out=y),
         "sigmoid": lambda: steps((np.negative, x), (np.exp, y), (np.add, y, one), (np.reciprocal, y)),
-        "tanh": lambda: lambda: np.tanh(x, out=y),
         "silu": lambda: steps((np.negative, x), (np.exp, y), (np.add, y, one), (np.divide, x, y)),
         "softplus": lambda: steps((np.exp, x), (np.log1p, y)),
         "softsign": lambda: steps((np.abs, x), (np.add, y, one), (np.divide, x, y)),
         "mish": lambda: steps((np.exp, x), (np.log1p, y), (np.tanh, y), (np.multiply, y, x)),
-        "exp": lambda: lambda: np.exp(x, out=y),
-        "log": lambda: lambda: np.log(x, out=y),
-        "sqrt": lambda: lambda: np.sqrt(x, out=y),
-        "square": lambda: lambda: np.square(x, out=y),
-        "round": lambda: lambda: np.rint(x, out=y),
     }
     if kind in _UFUNCS:
         return partial(getattr(np, _UFUNCS[kind]), x, out=y)
@@ -117,13 +118,6 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         return None
     t, out, nn = x.torch, y.torch, torch._C._nn
 
-    def chain(*calls: Call) -> Call:
-        def run() -> None:
-            for call in calls:
-                call()
-
-        return run
-
     p, approximate = parameters, parameters.get("approximate", "none")
     table: dict[str, Call] = {
         "identity": lambda: out.copy_(t),
@@ -133,11 +127,8 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "elu": lambda: nn.elu(t, 1.0, out=out),
         "selu": lambda: nn.elu(t, 1.6732632423543772, 1.0507009873554805, out=out),
         "celu": lambda: nn.elu(t, 1.0, out=out),
-        "sigmoid": lambda: torch.sigmoid(t, out=out),
-        "tanh": lambda: torch.tanh(t, out=out),
         "softplus": lambda: nn.softplus(t, 1.0, 20.0, out=out),
         "softsign": chain(lambda: torch.abs(t, out=out), lambda: out.add_(1), lambda: torch.div(t, out, out=out)),
-        "abs": lambda: torch.abs(t, out=out),
         "power": chain(
             lambda: torch.mul(t, p["beta"], out=out),
             lambda: out.add_(p["alpha"]),
@@ -149,13 +140,10 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "hard_sigmoid": lambda: nn.hardsigmoid(t, out=out),
         "hard_swish": lambda: nn.hardswish(t, out=out),
         "hard_tanh": lambda: nn.hardtanh(t, -1.0, 1.0, out=out),
-        "exp": lambda: torch.exp(t, out=out),
-        "log": lambda: torch.log(t, out=out),
-        "sqrt": lambda: torch.sqrt(t, out=out),
-        "square": lambda: torch.square(t, out=out),
-        "round": lambda: torch.round(t, out=out),
         "clip": lambda: torch.clamp(t, p["min"], p["max"], out=out),
-        "threshold": lambda: torch.threshold(t, p["threshold"], p["value"]),
+        # its Python binding has no `out=`
+        "threshold": partial(torch.ops.aten.threshold.out, t, p.get("threshold"), p.get("value"), out=out),
+        "prelu": lambda: nn.leaky_relu(t, 0.25, out=out),
         "glu": lambda: nn.glu(t, -1, out=out),
         "log_sigmoid": lambda: torch.ops.aten.log_sigmoid.out(t, out=out),
         "shrink": lambda: torch.ops.aten.hardshrink.out(t, 0.5, out=out),
@@ -163,12 +151,6 @@ def torch_call(kind: str, x: Operand, y: Operand, parameters: dict[str, Any]) ->
         "soft_shrink": lambda: nn.softshrink(t, 0.5, out=out),
         **{kind: partial(getattr(torch, kind), t, out=out) for kind in _SAME_NAME},
     }
-    if kind == "threshold":  # its Python binding has no `out=`
-        threshold = torch.ops.aten.threshold.out
-        return lambda: threshold(t, p["threshold"], p["value"], out=out)
-    if kind == "prelu":
-        slope = float(p["weight"][0])
-        return lambda: nn.leaky_relu(t, slope, out=out)
     return table.get(kind)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload
+import numbaprims
+from numbaprims.bench.cases import Case, Contender
 from numbaprims.bench.onnx_model import Node
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
@@ -16,30 +18,16 @@ from numbaprims.ops._attention_problem import default_scale
 from numbaprims.reference import attention as reference
 
 KINDS = ("full", "causal")
-SIZES = ("n", "h", "g", "l", "s", "e")
+SIZES = ("n", "h", "g", "l", "s", "e")  # batches, heads of q, of k and v, queries, keys, features
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: n batches of h heads, g of them of k and v; l queries, s keys, e features."""
-    more = (("backward", True),) if options.backward else ()
-    return [
-        Case("attention", suite, tuple((name, row[name]) for name in SIZES), dtype, (("kind", kind), *more))
-        for suite, dtype, kind, row in shared.rows(options, "attention", [SIZES], KINDS)
-        # nobody trains by one query
-        if suite != "decode" or not more
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands, results and gradients, and of torch's copies of grouped keys."""
-    rows = case["h"] * (case["l"] + case["s"]) + case["g"] * case["s"]
-    return float(4 * 8 * case["n"] * rows * case["e"])
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    # nobody trains by one query
+    return None if options.backward and row["suite"] == "decode" else shared.switched(options, "backward")
 
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; of training the gradient of v is what is looked at."""
-    import numbaprims
-
     n, h, g, rows, keys, e = (case[name] for name in SIZES)
     causal = case["kind"] == "causal"
     reads = {"q": draw((n, h, rows, e)), "k": draw((n, g, keys, e)), "v": draw((n, g, keys, e))}
@@ -79,16 +67,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(both, reads, definition, part, terms + rows, posed=posed, bound="copy or fma")
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     q, k, v = (each.torch for each in p.reads.values())
     attend = torch.nn.functional.scaled_dot_product_attention
     words = {"is_causal": case["kind"] == "causal", "enable_gqa": case["h"] != case["g"]}
@@ -109,8 +88,13 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    if case.dtype != "f32" or case.get("backward"):
-        return {}
     q, k, v = (each.storage for each in p.reads.values())
     node = Node("Attention", ("x", "k", "v"), "y", {"is_causal": int(case["kind"] == "causal")})
     return shared.onnxruntime([node], q, q.shape, threads, constants={"k": k, "v": v})
+
+
+cases = shared.cases("attention", [SIZES], KINDS, _switches)
+memory = shared.memory(
+    lambda c: 8 * c["n"] * c["e"] * (c["h"] * (c["l"] + c["s"]) + c["g"] * c["s"])  # torch copies grouped keys
+)
+workload = shared.workload(ours, torch=_torch, onnxruntime=_onnxruntime)

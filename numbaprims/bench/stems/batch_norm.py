@@ -3,13 +3,13 @@ onnxruntime and NumPy."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload, aligned
-from numbaprims.bench.operands import on_host
+import numbaprims
+from numbaprims.bench.cases import Case, Contender, aligned
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import batch_norm as reference
@@ -19,24 +19,8 @@ DIMENSIONS = ("n", "c", "h", "w")
 EPS, MOMENTUM = 1e-5, 0.1
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select; x is of the layout of --layout."""
-    layout = (("layout", "NHWC"),) if options.layout == "NHWC" else ()
-    return [
-        Case("batch_norm", suite, tuple((name, row[name]) for name in DIMENSIONS), dtype, (("kind", kind), *layout))
-        for suite, dtype, kind, row in shared.rows(options, "batch_norm", [DIMENSIONS], KINDS)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, in two layouts, and of the rivals' results."""
-    return float(8 * case["n"] * case["c"] * case["h"] * case["w"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
-
-
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; training gives running statistics too."""
-    import numbaprims
-
     kind, layout = case["kind"], case.get("layout", "NCHW")
     n, c, h, w = (case[name] for name in DIMENSIONS)
     last = layout == "NHWC"
@@ -64,16 +48,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call, reads, definition, lambda values: values[:, take], terms, out, last=last)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _folded(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     aten, kind, found = torch.ops.aten, case["kind"], {}
     tensors = [
         each.torch.movedim(-1, 1) if p.last and each.storage.ndim == 4 else each.torch for each in p.reads.values()
@@ -98,7 +73,7 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
 
 def _folded(case: Case, p: Ours) -> dict[str, Contender]:
     """NumPy: a factor and a summand for each channel, in place."""
-    if not on_host() or case.dtype not in ("f32", "f64") or case["kind"] != "inference":
+    if case["kind"] != "inference":
         return {}
     x, *parameters = (each.storage for each in p.reads.values())
     scale, shift, mean, var = (each if p.last else each[:, None, None] for each in parameters)
@@ -113,9 +88,14 @@ def _folded(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    if case.dtype != "f32" or case["kind"] != "inference":
+    if case["kind"] != "inference":
         return {}
     x, *parameters = (each.storage for each in p.reads.values())
     x = aligned(shared.channels_first(x, p.last))
     constants = dict(zip("sbmv", parameters, strict=True))
     return shared.onnxruntime("BatchNormalization", x, x.shape, threads, constants=constants)
+
+
+cases = shared.cases("batch_norm", [DIMENSIONS], KINDS, "layout")
+memory = shared.memory(lambda c: 8 * c["n"] * c["c"] * c["h"] * c["w"])
+workload = shared.workload(ours, torch=_torch, numpy=_folded, onnxruntime=_onnxruntime)

@@ -17,7 +17,7 @@ from numbaprims.bench.cases import (
     parse_shape,
     select,
 )
-from numbaprims.bench.stems import conv_suites
+from numbaprims.bench.stems import conv_suites, shared
 from numbaprims.bench.stems.conv_operands import Operands, Ours, elements, layer_of
 from numbaprims.bench.stems.conv_rivals import all_rivals
 from numbaprims.bench.stems.conv_solvers import regret
@@ -101,41 +101,40 @@ def _case(suite: str, layer: Layer, dtype: str, direction: str, options: Namespa
 def memory(case: Case) -> float:
     """Bytes of the operands of a case; x is there in two layouts, results once for each rival."""
     x, w, y = elements(layer_of(case))
-    return float((3 * x + 4 * w + 6 * y) * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+    return shared.memory(lambda case: 3 * x + 4 * w + 6 * y)(case)
+
+
+def ours(case: Case, draw: shared.Draw) -> shared.Ours:
+    """Our plain call."""
+    p = Operands(case, draw)
+    return shared.Ours(Ours(p).call(), {}, out=p.out)
 
 
 def workload(case: Case, threads: int) -> Workload:
     """Our plan forward, our call for gradients, and every rival."""
-    p = Operands(case)
-    ours, check = Ours(p), p.check()
-    contenders = {OURS: Contender(ours.plan(), p.result)}
+    p = Operands(case, shared.drawn(case))
+    calls = Ours(p)
+    contenders = all_rivals(p, threads)
     if p.direction == "forward":
-        contenders["numbaprims call"] = Contender(ours.call(), p.result)
-    contenders |= all_rivals(p, threads)
+        contenders = {"numbaprims call": Contender(calls.call(), p.result), **contenders}
     if case.dtype in ("bf16", "f16", "int8"):
-        contenders["numbaprims f32"] = _ours_f32(case)
-    sizes = {"x": p.x.storage.nbytes, "w": p.w.storage.nbytes, "y": p.y.storage.nbytes}
+        # the same layer in our own float32, which the narrow types are compared with
+        wide = replace(case, dtype="f32")
+        own = Operands(wide, shared.drawn(wide))
+        contenders["numbaprims f32"] = Contender(Ours(own).plan(), own.result, check=own.check())
     # 9 or 25 products for each element of a depthwise convolution: memory bounds it; in a cache, or with 25, arithmetic
-    bound = "copy or fma" if p.layer.is_depthwise else "fma"
-    more: dict[str, Callable[[], Any]] = {"cold": lambda: cold(ours), "regret": lambda: regret(ours)}
-    if p.direction == "bias":
-        bound, more = "read", {}
+    bound = "read" if p.direction == "bias" else "copy or fma" if p.layer.is_depthwise else "fma"
+    sizes = {"x": p.x.storage.nbytes, "w": p.w.storage.nbytes, "y": p.y.storage.nbytes}
     return Workload(
-        contenders,
-        check,
+        {OURS: Contender(calls.plan(), p.result), **contenders},
+        p.check(),
         flops=float(p.y.storage.size if p.direction == "bias" else p.layer.flops),
         bytes=float(sum(sizes[name] for name in p.read) + p.out.storage.nbytes),
         bound=bound,
-        solver=ours.solver,
+        solver=calls.solver,
         output=p.out.storage,
-        more=more,
+        more={} if p.direction == "bias" else {"cold": lambda: cold(calls), "regret": lambda: regret(calls)},
     )
-
-
-def _ours_f32(case: Case) -> Contender:
-    """The same layer in our own float32, which the narrow types are compared with."""
-    p = Operands(replace(case, dtype="f32"))
-    return Contender(Ours(p).plan(), p.result, check=p.check())
 
 
 def cold(ours: Ours) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from numbaprims.bench.cases import disagreement, sum_bound
+from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.conv_suites import Layer
 from numbaprims.reference import conv as reference
 
@@ -117,4 +118,4 @@ def _part(layer: Layer, direction: str) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def _spread(count: int, affordable: float) -> np.ndarray:
     """Some of `count` indices, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, int(min(_CHANNELS, max(2, affordable)))).astype(int))
+    return shared.spread(count, int(min(_CHANNELS, max(2, affordable))))

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import DTYPES, Case, aligned, generator
+import numbaprims
+from numbaprims.bench.cases import DTYPES, Case, aligned
 from numbaprims.bench.operands import Operand, chosen_solver
 from numbaprims.bench.stems import conv_suites
 from numbaprims.bench.stems.conv_check import Check
 from numbaprims.bench.stems.conv_suites import Layer
+from numbaprims.bench.stems.shared import Draw
 from numbaprims.reference.activation import activation as apply_activation
 
 
@@ -39,26 +41,19 @@ class Operands:
     `read` names the two that are read, in the order of our call; `out` is what ours writes, in `layout`.
     """
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Case, draw: Draw):
         self.layer, self.dtype = layer_of(case), DTYPES[case.dtype]
         self.direction: str = case.get("direction", "forward")
         self.layout: str = case.get("layout", "NCHW")
         self.activation: str | None = case.get("activation")
-        layer, rng = self.layer, generator(case)
-
-        def draw(*shape: int) -> Operand:
-            if self.dtype == "i8":
-                return Operand.of(rng.integers(-128, 128, shape, np.int8), "i8")
-            # In [-1, 1): no rare large value decides what the error bound is.
-            return Operand.of(rng.random(shape, np.float32) * 2 - 1, self.dtype)
-
-        self.x = draw(layer.n, layer.c, *layer.image)
-        self.w = draw(layer.k, layer.c // layer.groups, *layer.kernel)
+        layer = self.layer
+        self.x = draw((layer.n, layer.c, *layer.image))
+        self.w = draw((layer.k, layer.c // layer.groups, *layer.kernel))
         shapes = {
             "x": self.x.storage.shape, "w": self.w.storage.shape, "y": (layer.n, *layer.output), "b": (layer.k,)
         }  # fmt: skip
-        self.y = draw(*shapes["y"]) if self.direction != "forward" else self.x
-        self.bias = draw(layer.k) if case.get("bias") else None
+        self.y = draw(shapes["y"]) if self.direction != "forward" else self.x
+        self.bias = draw((layer.k,)) if case.get("bias") else None
         self.read, written = {
             "forward": ("xw", "y"), "data": ("yw", "x"), "weight": ("yx", "w"), "bias": ("y", "b")
         }[self.direction]  # fmt: skip
@@ -120,8 +115,6 @@ class Ours:
     """Our calls of a case: the plain one, and forward the plan that a layer with fixed weights runs."""
 
     def __init__(self, p: Operands) -> None:
-        import numbaprims
-
         layer, words, self.out = p.layer, p.keywords(), p.out.ours
         sizes: list[Any] = []
         if p.direction == "data":
@@ -151,8 +144,6 @@ class Ours:
         """The call with its weights prepared; a gradient has none, and is the plain call."""
         if self._direction != "forward":
             return self.call(algorithm)
-        import numbaprims
-
         x, weight = self.arguments
         plan = numbaprims.conv.plan(x.shape, weight, **self.words, algorithm=algorithm)  # type: ignore[attr-defined]
         self._plans[algorithm], out = plan, self.out
@@ -168,8 +159,6 @@ class Ours:
 
     def candidates(self) -> list[str]:
         """Every solver that does not refuse the plain call; the naive one, which may take seconds, if it is alone."""
-        import numbaprims
-
         rows = numbaprims.explain(self.function, *self.arguments, **self.words, out=self.out)
         names = [row.solver for row in rows if row.refusal is None]
         return [name for name in names if name != "naive"] or names

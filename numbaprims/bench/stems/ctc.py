@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload
+import numbaprims
+from numbaprims.bench.cases import Case, Contender
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import ctc as reference, softmax
@@ -18,24 +18,8 @@ KINDS = ("loss", "greedy", "beam")
 RANGE, HELD = 6.0, 2
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: t steps of n sequences of s labels, c classes."""
-    more = (("backward", True),) if options.backward else ()
-    return [
-        Case("ctc", suite, tuple((name, row[name]) for name in "tncs"), dtype, (("kind", kind), *more))
-        for suite, dtype, kind, row in shared.rows(options, "ctc", [("t", "n", "c", "s")], KINDS)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, of its gradient and the rivals'."""
-    return 16.0 * case["t"] * case["n"] * (case["c"] + 2 * case["s"])
-
-
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; with its gradient, that of the scores in front of a log_softmax, as torch gives it."""
-    import numbaprims
-
     t, n, c, s = (case[name] for name in "tncs")
     x = draw((t, n, c), -RANGE, 0.0)
     x.set(softmax.log_softmax(x.values().astype(np.float64), 2))
@@ -80,16 +64,9 @@ def _scores(case: Case, x: np.ndarray) -> np.ndarray:
     return np.array([[reference.beams(y, 0, 16)[0][1]] for y in rows])
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and torch's."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """It decodes nothing."""
-    torch = shared.torch_module()
-    if torch is None or case["kind"] != "loss" or case.dtype in ("f16", "bf16"):
+    if case["kind"] != "loss" or case.dtype in ("f16", "bf16"):
         return {}
     x, targets = p.reads["x"].torch, p.reads["targets"].torch
     lengths = [torch.full((case["n"],), case[name], dtype=torch.int64) for name in "ts"]
@@ -105,3 +82,9 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
         return given.grad
 
     return {"torch": shared.returned(torch, training)}
+
+
+# t steps of n sequences of s labels, c classes
+cases = shared.cases("ctc", [("t", "n", "c", "s")], KINDS, "backward")
+memory = shared.memory(lambda c: 4 * c["t"] * c["n"] * (c["c"] + 2 * c["s"]))
+workload = shared.workload(ours, torch=_torch)

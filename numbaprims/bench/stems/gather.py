@@ -4,15 +4,15 @@ and onnxruntime."""
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload, aligned
+import numbaprims
+from numbaprims.bench.cases import Case, Contender, aligned
 from numbaprims.bench.onnx_model import Node
-from numbaprims.bench.operands import on_host
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.ops._gather_problem import MODES
@@ -25,33 +25,14 @@ KINDS = (*(f"pad-{mode}" for mode in MODES), "gather", "one_hot", "split")
 _TORCH = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select."""
-    found = []
-    for suite, dtype, kind, row in shared.rows(options, "gather", [IMAGE, ROWS], KINDS):
-        names = IMAGE if kind.startswith("pad") else ROWS
-        backward = bool(options.backward) and kind not in ("one_hot", "split")
-        if all(name in row for name in names) and not (kind == "one_hot" and options.backward):
-            more = (("backward", True),) * backward
-            found.append(
-                Case("gather", suite, tuple((name, row[name]) for name in names), dtype, (("kind", kind), *more))
-            )
-    return found
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case and of the rivals' results."""
-    if case["kind"].startswith("pad"):
-        n, c, h, w, p = (case[name] for name in IMAGE)
-        return float(6 * n * c * (h + 2 * p) * (w + 2 * p) * {"f64": 8, "f32": 4}.get(case.dtype, 4))
-    n, m, j, i = (case[name] for name in ROWS)
-    return float(6 * n * (m + j) * i * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    if kind.startswith("pad") != ("p" in row) or (kind == "one_hot" and options.backward):
+        return None
+    return () if kind == "split" else shared.switched(options, "backward")
 
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call."""
-    import numbaprims
-
     kind, backward = str(case["kind"]), case.get("backward", False)
     if kind.startswith("pad"):
         n, c, h, w, p = (case[name] for name in IMAGE)
@@ -109,17 +90,8 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(function, {"x": x, "indices": indices}, taken, lambda v: v, j, out)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _numpy(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """The fastest of its functions; of a gradient what autograd runs."""
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
     kind, backward = str(case["kind"]), case.get("backward", False)
     if kind.startswith("pad"):
         width, mode = [case["p"]] * 4, _TORCH[kind[4:]]
@@ -128,7 +100,7 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
         pad = partial(torch.nn.functional.pad, pad=width, mode=mode)
         if backward:
             x = torch.zeros(p.out.torch.shape, dtype=p.out.torch.dtype, requires_grad=True)  # type: ignore[union-attr]
-            return {"torch": shared.returned(torch, partial(_gradient, torch, pad(x), x, p.reads["x"].torch))}
+            return {"torch": shared.gradient(torch, pad(x), x, p.reads["x"].torch)}
         return {"torch": shared.returned(torch, partial(pad, p.reads["x"].torch))}
     if kind == "split":
         x = p.reads["x"].torch
@@ -142,33 +114,23 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
     x = p.reads["x"].torch
     if backward:
         leaf = torch.zeros(p.out.torch.shape, dtype=x.dtype, requires_grad=True)  # type: ignore[union-attr]
-        forms = {
-            "select": shared.returned(torch, partial(_gradient, torch, torch.index_select(leaf, 1, indices), leaf, x))
-        }
+        forms = {"select": shared.gradient(torch, torch.index_select(leaf, 1, indices), leaf, x)}
         if case["n"] == 1:
             table = leaf.detach()[0].clone().requires_grad_()
             y = torch.nn.functional.embedding(indices, table)
-            forms["embedding"] = shared.returned(torch, lambda: _gradient(torch, y, table, x[0])[None])
+            forms["embedding"] = shared.gradient(torch, y, table, x[0])
         return {"torch": shared.fastest(forms)}
     out = shared.nan_like(torch, p.out.torch)  # type: ignore[union-attr]
     return {"torch": shared.written(torch, partial(torch.index_select, x, 1, indices, out=out), out)}
 
 
-def _gradient(torch: Any, y: Any, x: Any, dy: Any) -> Any:
-    return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
-
-
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
-    if not on_host() or case.get("backward") or case.dtype not in ("f32", "f64"):
+    kind = str(case["kind"])
+    if case.get("backward"):
         return {}
-    kind, latest = str(case["kind"]), list[Any]([None])
     if kind.startswith("pad"):
         x, width = p.reads["x"].storage, ((0, 0), (0, 0), *((case["p"], case["p"]),) * 2)
-
-        def pad() -> None:
-            latest[0] = np.pad(x, width, mode=kind[4:])  # type: ignore[call-overload]
-
-        return {"numpy": Contender(pad, lambda: np.asarray(latest[0]))}
+        return {"numpy": shared.returned(np, partial(np.pad, x, width, mode=kind[4:]))}
     if kind != "gather":
         return {}
     y = np.empty(p.out.storage.shape, p.out.storage.dtype)  # type: ignore[union-attr]
@@ -178,7 +140,7 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     kind = str(case["kind"])
-    if case.dtype != "f32" or case.get("backward") or not on_host() or kind in ("one_hot", "split"):
+    if kind in ("one_hot", "split"):
         return {}
     x, shape = aligned(p.reads["x"].storage), p.out.storage.shape  # type: ignore[union-attr]
     if kind == "gather":
@@ -187,3 +149,15 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     pads = {"pads": np.array([0, 0, *[case["p"]] * 2] * 2, np.int64)}
     node = Node("Pad", ("x", "pads"), "y", {"mode": kind[4:]})
     return shared.onnxruntime([node], x, shape, threads, constants=pads)
+
+
+def _elements(case: Case) -> float:
+    if case["kind"].startswith("pad"):
+        n, c, h, w, p = (case[name] for name in IMAGE)
+        return 6 * n * c * (h + 2 * p) * (w + 2 * p)
+    n, m, j, i = (case[name] for name in ROWS)
+    return 6 * n * (m + j) * i
+
+
+cases, memory = shared.cases("gather", [IMAGE, ROWS], KINDS, _switches), shared.memory(_elements)
+workload = shared.workload(ours, torch=_torch, numpy=_numpy, onnxruntime=_onnxruntime)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import product as pairs
 from typing import Any
 
 import numpy as np
 
+import numbaprims
 from numbaprims.bench import rivals
 from numbaprims.bench.cases import (
     DTYPES,
-    OURS,
     Case,
     Contender,
     Workload,
     disagreement,
-    generator,
+    parse_shape,
     select,
     sum_bound,
 )
-from numbaprims.bench.operands import Operand, chosen_solver, on_host
-from numbaprims.bench.stems.shared import fastest
+from numbaprims.bench.operands import Operand, on_host
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours, fastest
 from numbaprims.reference.activation import activation
 
 DIMENSIONS = ("m", "n", "k")
@@ -36,59 +39,32 @@ def cases(options: Namespace) -> list[Case]:
     for dtype, batch in pairs(options.dtype, options.batch or [1]):
         extra = ((("batch", batch),) if batch > 1 else ()) + epilogue
         for name, suite in select("gemm", options.shapes, DIMENSIONS):
-            if name == "given":
-                stored = "nn"
-                groups = [(stored, [suite])]
-            else:
-                groups = [
-                    (
-                        stored,
-                        [tuple(zip(DIMENSIONS, map(int, text.split("x")), strict=True)) for text in suite[stored]],
-                    )
-                    for stored in ("nn", "tn", "nt")
-                    if stored in suite
-                ]
-            for stored, shapes in groups:
-                transposed = tuple(
-                    (switch, True)
-                    for switch, on in (
-                        ("trans_a", stored == "tn" or options.trans_a),
-                        ("trans_b", stored == "nt" or options.trans_b),
-                    )
-                    if on
-                )
+            by_storage = {"nn": [suite]} if name == "given" else {
+                stored: [parse_shape(text, DIMENSIONS) for text in suite[stored]]
+                for stored in ("nn", "tn", "nt") if stored in suite
+            }  # fmt: skip
+            for stored, shapes in by_storage.items():
+                on = {"trans_a": stored == "tn" or options.trans_a, "trans_b": stored == "nt" or options.trans_b}
+                transposed = tuple((switch, True) for switch in on if on[switch])
                 found += [Case("gemm", name, sizes, dtype, (*transposed, *extra)) for sizes in shapes]
     return found
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, before they are allocated."""
-    m, n, k = (case[name] for name in DIMENSIONS)
-    size = {"f64": 8, "f32": 4}.get(case.dtype, 2)
-    return float(case.get("batch", 1) * (m * k + k * n + m * n) * size)
 
 
 class _Problem:
     """Operands of a case; `a` and `b` as they are stored, `left` and `right` as they are multiplied."""
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Case, draw: Draw):
         self.case, self.dtype = case, DTYPES[case.dtype]
         m, n, k = (case[name] for name in DIMENSIONS)
         lead = (case["batch"],) if case.get("batch") else ()
         self.trans_a, self.trans_b = case.get("trans_a", False), case.get("trans_b", False)
         self.activation: str | None = case.get("activation")
-        rng = generator(case)
-
-        def draw(*shape: int) -> Operand:
-            if self.dtype == "i8":
-                return Operand.of(rng.integers(-128, 128, shape, np.int8), "i8")
-            # In [-1, 1): no rare large value decides what the error bound is.
-            return Operand.of(rng.random(shape, np.float32) * 2 - 1, self.dtype)
-
-        self.a = draw(*lead, *((k, m) if self.trans_a else (m, k)))
-        self.b = draw(*lead, *((n, k) if self.trans_b else (k, n)))
+        self.a = draw((*lead, *((k, m) if self.trans_a else (m, k))))
+        self.b = draw((*lead, *((n, k) if self.trans_b else (k, n))))
         self.out = Operand.empty((*lead, m, n), "i32" if self.dtype == "i8" else self.dtype)
-        self.bias = draw(n) if case.get("bias") else None
+        self.bias = draw((n,)) if case.get("bias") else None
+        if self.bias is not None and self.dtype == "i8":
+            self.bias = Operand.of(self.bias.values(), "i32")
         self.m, self.n, self.k = m, n, k
 
     def logical(self, a: Any, b: Any) -> tuple[Any, Any]:
@@ -109,8 +85,7 @@ class _Problem:
         left, right = self.logical(self.a.values(), self.b.values())
         bias = None if self.bias is None else self.bias.values().astype(np.float64)
         # 24 whole rows and 24 whole columns touch every tile row, tile column and edge of a blocked product.
-        rows = np.unique(np.linspace(0, self.m - 1, 24).astype(int))
-        columns = np.unique(np.linspace(0, self.n - 1, 24).astype(int))
+        rows, columns = shared.spread(self.m, 24), shared.spread(self.n, 24)
         if got.dtype.kind == "f" and not np.isfinite(got).all():
             return f"{int((~np.isfinite(got)).sum())} of {got.size} elements are not finite"
         for take_rows, take_columns in ((rows, slice(None)), (slice(None), columns)):
@@ -139,48 +114,36 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return total
 
 
+def _product_of(p: _Problem) -> Ours:
+    call = partial(numbaprims.gemm, p.a.ours, p.b.ours, out=p.out.ours, **p.keywords())
+    return Ours(call, {"a": p.a, "b": p.b}, out=p.out, checked=p.check, bound="fma")
+
+
+def ours(case: Case, draw: Draw) -> Ours:
+    """Our call."""
+    return _product_of(_Problem(case, draw))
+
+
 def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival that has the type and the epilogue."""
-    import numbaprims
-
-    p = _Problem(case)
-    a, b, out, words = p.a.ours, p.b.ours, p.out.ours, p.keywords()
-    contenders = {OURS: Contender(lambda: numbaprims.gemm(a, b, out=out, **words), p.out.values)}
-    contenders |= _numpy(p) | _torch(p) | _onednn(p) | _cupy(p) | _plan(p)
+    p = _Problem(case, shared.drawn(case))
+    others = _numpy(p) | _torch(p) | _onednn(p) | _cupy(p) | _plan(p)
     if case.dtype in ("bf16", "f16", "int8"):
-        contenders["numbaprims f32"] = _ours_f32(case)
-    batch = case.get("batch", 1)
-    size = p.a.storage.nbytes + p.b.storage.nbytes + p.out.storage.nbytes
-    return Workload(
-        contenders,
-        p.check,
-        flops=2.0 * batch * p.m * p.n * p.k,
-        bytes=float(size),
-        bound="fma",
-        solver=lambda: chosen_solver(numbaprims.gemm, a, b, out=out, **words),
-        output=p.out.storage,
-    )
+        # the same product in our own float32, which the narrow types are compared with
+        wide = replace(case, dtype="f32")
+        own = ours(wide, shared.drawn(wide))
+        others["numbaprims f32"] = replace(own.contender(), check=own.checked)
+    return _product_of(p).workload(case, others)
 
 
 def _plan(p: _Problem) -> dict[str, Contender]:
     """Our product with B packed once, which is what a layer with fixed weights runs."""
-    import numbaprims
-
     if p.b.storage.ndim != 2:
         return {}
     words = {name: value for name, value in p.keywords().items() if name != "trans_a"}
     plan = numbaprims.gemm.plan(p.b.ours, **words)  # type: ignore[attr-defined]
     a, out = p.logical(p.a.ours, p.b.ours)[0], p.out.ours
     return {"numbaprims plan": Contender(lambda: plan(a, out=out), p.out.values)}
-
-
-def _ours_f32(case: Case) -> Contender:
-    """The same product in our own float32, which the narrow types are compared with."""
-    import numbaprims
-
-    p = _Problem(Case(case.stem, case.suite, case.sizes, "f32", case.switches))
-    a, b, out, words = p.a.ours, p.b.ours, p.out.ours, p.keywords()
-    return Contender(lambda: numbaprims.gemm(a, b, out=out, **words), p.out.values, check=p.check)
 
 
 def _numpy(p: _Problem) -> dict[str, Contender]:
@@ -252,16 +215,9 @@ def _onednn(p: _Problem) -> dict[str, Contender]:
     weight = right.t()
     bias = None if p.bias is None else p.bias.torch
     attribute = _ONEDNN_ATTRIBUTES[p.activation]
-    latest: list[Any] = [None]
 
     def contender(w: Any, form: str) -> Contender:
-        def call() -> None:
-            latest[0] = linear(left, w, bias, attribute, [], "")
-
-        def result() -> np.ndarray:
-            return latest[0].float().numpy()
-
-        return Contender(call, result, form=form)
+        return shared.returned(torch, partial(linear, left, w, bias, attribute, [], ""), form)
 
     forms = {
         "weight as given": contender(weight, "weight as given"),
@@ -275,3 +231,6 @@ def _onednn(p: _Problem) -> dict[str, Contender]:
     if reorder is not None:
         found["onednn packed"] = contender(reorder(weight.contiguous(), p.m), "weight reordered beforehand")
     return found
+
+
+memory = shared.memory(lambda c: c.get("batch", 1) * (c["m"] * c["k"] + c["k"] * c["n"] + c["m"] * c["n"]))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+import numbaprims
 from numbaprims.bench import rivals
 from numbaprims.bench.cases import (
-    DTYPES,
-    OURS,
     Case,
     Contender,
     Workload,
     disagreement,
-    generator,
     parse_shape,
     select,
     sum_bound,
 )
-from numbaprims.bench.operands import Operand, chosen_solver, on_host
+from numbaprims.bench.operands import Operand, on_host
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours
 
 DIMENSIONS = ("m", "n")
 
@@ -40,39 +41,29 @@ def cases(options: Namespace) -> list[Case]:
     return found
 
 
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case."""
-    return float(case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 2))
+def ours(case: Case, draw: Draw) -> Ours:
+    """y = A x, or y = A^T x with `trans`; A is M x N and C-ordered."""
+    m, n, trans = case["m"], case["n"], case.get("trans", False)
+    reads = {"a": draw((m, n)), "x": draw((m if trans else n,))}
+    out = shared.output(case, (n if trans else m,))
+
+    def check(got: np.ndarray) -> str | None:
+        matrix, x = (shared.exact(each.values()) for each in reads.values())
+        want = (matrix.T if trans else matrix) @ x
+        return disagreement(got, want, sum_bound(float(np.abs(want).max()), len(x), out.dtype))
+
+    call = partial(numbaprims.gemv, *(each.ours for each in reads.values()), trans=trans, out=out.ours)
+    return Ours(call, reads, out=out, checked=check, bound="read")
 
 
 def workload(case: Case, threads: int) -> Workload:
-    """y = A x, or y = A^T x with `trans`; A is M x N and C-ordered."""
-    import numbaprims
+    """Our call and every rival."""
+    p = ours(case, shared.drawn(case))
+    assert p.out is not None
+    return p.workload(case, _rivals(p.reads["a"], p.reads["x"], p.out, case.get("trans", False)))
 
-    dtype, trans = DTYPES[case.dtype], case.get("trans", False)
-    m, n = case["m"], case["n"]
-    rng = generator(case)
-    a = Operand.of(rng.random((m, n), np.float32) * 2 - 1, dtype)
-    x = Operand.of(rng.random(m if trans else n, np.float32) * 2 - 1, dtype)
-    y = Operand.empty((n if trans else m,), dtype)
-    ours = (a.ours, x.ours, y.ours)
 
-    def check(got: np.ndarray) -> str | None:
-        matrix = a.values().astype(np.float64)
-        want = (matrix.T if trans else matrix) @ x.values().astype(np.float64)
-        return disagreement(got, want, sum_bound(float(np.abs(want).max()), m if trans else n, dtype))
-
-    contenders = {OURS: Contender(lambda: numbaprims.gemv(ours[0], ours[1], trans=trans, out=ours[2]), y.values)}
-    contenders |= _rivals(a, x, y, trans)
-    return Workload(
-        contenders,
-        check,
-        flops=2.0 * m * n,
-        bytes=float(a.storage.nbytes + x.storage.nbytes + y.storage.nbytes),
-        bound="read",
-        solver=lambda: chosen_solver(numbaprims.gemv, ours[0], ours[1], trans=trans, out=ours[2]),
-        output=y.storage,
-    )
+memory = shared.memory(lambda c: c["m"] * c["n"])
 
 
 def _rivals(a: Operand, x: Operand, y: Operand, trans: bool) -> dict[str, Contender]:

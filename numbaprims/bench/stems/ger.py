@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+import numbaprims
 from numbaprims.bench import rivals
 from numbaprims.bench.cases import (
-    DTYPES,
     EPS,
-    OURS,
     Case,
     Contender,
     Workload,
     disagreement,
-    generator,
     parse_shape,
     select,
 )
-from numbaprims.bench.operands import Operand, chosen_solver, on_host
+from numbaprims.bench.operands import Operand, on_host
+from numbaprims.bench.stems import shared
+from numbaprims.bench.stems.shared import Draw, Ours
 
 DIMENSIONS = ("m", "n")
 
@@ -35,54 +36,39 @@ def cases(options: Namespace) -> list[Case]:
     ]
 
 
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, the copy for the check included."""
-    return float(2 * case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 2))
+def ours(case: Case, draw: Draw) -> Ours:
+    """A = x y^T + A in place, as BLAS and training do it."""
+    m, n = case["m"], case["n"]
+    start = draw((m, n))
+    a = Operand(start.storage.copy(), start.dtype)
+    # Small: thousands of updates of the same matrix stay far from overflow.
+    x, y = draw((m,), -(2.0**-10), 2.0**-10), draw((n,), -(2.0**-4), 2.0**-4)
+
+    def check(got: np.ndarray) -> str | None:
+        rows, columns = shared.spread(m, 24), shared.spread(n, 24)
+        vx, vy = shared.exact(x.values()), shared.exact(y.values())
+        for take_rows, take_columns in ((rows, slice(None)), (slice(None), columns)):
+            before = shared.exact(start.values()[take_rows][:, take_columns])
+            want = before + vx[take_rows][:, None] * vy[take_columns]
+            wrong = disagreement(got[take_rows][:, take_columns], want, 2 * EPS[a.dtype] * float(np.abs(want).max()))
+            if wrong:
+                return wrong
+        return "nothing was added" if np.array_equal(got, start.values()) else None
+
+    call = partial(numbaprims.ger, x.ours, y.ours, a=a.ours, out=a.ours)
+    return Ours(
+        call, {"a": a, "x": x, "y": y}, out=a, checked=check, reset=lambda: a.set(start.storage), bound="update"
+    )
 
 
 def workload(case: Case, threads: int) -> Workload:
-    """A = x y^T + A in place, as BLAS and training do it."""
-    import numbaprims
+    """Our call and every rival."""
+    p = ours(case, shared.drawn(case))
+    assert p.reset is not None
+    return p.workload(case, _rivals(p.reads["a"], p.reads["x"], p.reads["y"], p.reset))
 
-    dtype = DTYPES[case.dtype]
-    m, n = case["m"], case["n"]
-    rng = generator(case)
-    start = Operand.of(rng.random((m, n), np.float32) * 2 - 1, dtype)
-    a = Operand(start.storage.copy(), dtype)
-    # Small: thousands of updates of the same matrix stay far from overflow.
-    x = Operand.of((rng.random(m, np.float32) * 2 - 1) * 2**-10, dtype)
-    y = Operand.of((rng.random(n, np.float32) * 2 - 1) * 2**-4, dtype)
-    ours = (x.ours, y.ours, a.ours)
 
-    def check(got: np.ndarray) -> str | None:
-        rows = np.unique(np.linspace(0, m - 1, 24).astype(int))
-        columns = np.unique(np.linspace(0, n - 1, 24).astype(int))
-        vx, vy = x.values().astype(np.float64), y.values().astype(np.float64)
-        for take_rows, take_columns in ((rows, slice(None)), (slice(None), columns)):
-            before = start.values()[take_rows][:, take_columns].astype(np.float64)
-            want = before + vx[take_rows][:, None] * vy[take_columns]
-            wrong = disagreement(got[take_rows][:, take_columns], want, 2 * EPS[dtype] * float(np.abs(want).max()))
-            if wrong:
-                return wrong
-        if np.array_equal(got, start.values()):
-            return "nothing was added"
-        return None
-
-    def reset() -> None:
-        a.set(start.storage)
-
-    contenders = {
-        OURS: Contender(lambda: numbaprims.ger(ours[0], ours[1], a=ours[2], out=ours[2]), a.values, reset),
-        **_rivals(a, x, y, reset),
-    }
-    return Workload(
-        contenders,
-        check,
-        flops=2.0 * m * n,
-        bytes=float(2 * a.storage.nbytes + x.storage.nbytes + y.storage.nbytes),
-        bound="update",
-        solver=lambda: chosen_solver(numbaprims.ger, ours[0], ours[1], a=ours[2], out=ours[2]),
-    )
+memory = shared.memory(lambda c: 2 * c["m"] * c["n"])  # with the copy for the check
 
 
 def _rivals(a: Operand, x: Operand, y: Operand, reset: Callable[[], None]) -> dict[str, Contender]:

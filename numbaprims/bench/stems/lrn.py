@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload, aligned
+from numbaprims.bench.cases import Case, Contender, aligned
 from numbaprims.bench.onnx_model import Node
-from numbaprims.bench.operands import on_host
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.ops.lrn import MODES, lrn, lrn_backward
@@ -19,20 +17,6 @@ from numbaprims.reference import lrn as reference
 
 DIMENSIONS = ("n", "c", "h", "w", "s")
 WORDS = {"alpha": 1e-2, "beta": 0.75, "k": 2.0}
-
-
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select; s is the window."""
-    more = (("layout", "NHWC"),) * (options.layout == "NHWC") + (("backward", True),) * bool(options.backward)
-    return [
-        Case("lrn", suite, tuple((name, row[name]) for name in DIMENSIONS), dtype, (("kind", kind), *more))
-        for suite, dtype, kind, row in shared.rows(options, "lrn", [DIMENSIONS], MODES)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, in two layouts, and of what the rivals make."""
-    return float(16 * case["n"] * case["c"] * case["h"] * case["w"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
 
 
 def ours(case: Case, draw: Draw) -> Ours:
@@ -62,16 +46,9 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call, reads, definition, part, size ** len(axes), out, last=last)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """Its function, and of a gradient what autograd runs behind it."""
-    torch = shared.torch_module()
-    if torch is None or case["kind"] != MODES[0]:
+    if case["kind"] != MODES[0]:
         return {}
     found: dict[str, Contender] = {}
     tensors = [each.torch.movedim(-1, 1) if p.last else each.torch for each in p.reads.values()]
@@ -81,17 +58,18 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
             found[name] = shared.returned(torch, partial(call, given[0]))
             continue
         dy, x = given[0], given[1].clone().requires_grad_()
-        found[name] = shared.returned(torch, partial(_gradient, torch, call(x), x, dy))
+        found[name] = shared.gradient(torch, call(x), x, dy)
     return found
 
 
-def _gradient(torch: Any, y: Any, x: Any, dy: Any) -> Any:
-    return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
-
-
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    if case.dtype != "f32" or case.get("backward") or case["kind"] != MODES[0] or case["s"] % 2 == 0 or not on_host():
+    if case["kind"] != MODES[0] or case["s"] % 2 == 0:
         return {}
     x = aligned(shared.channels_first(p.reads["x"].storage, p.last))
     words = {"size": case["s"], "alpha": WORDS["alpha"], "beta": WORDS["beta"], "bias": WORDS["k"]}
     return shared.onnxruntime([Node("LRN", ("x",), "y", words)], x, x.shape, threads)
+
+
+cases = shared.cases("lrn", [DIMENSIONS], MODES, "layout backward")
+memory = shared.memory(lambda c: 16 * c["n"] * c["c"] * c["h"] * c["w"])
+workload = shared.workload(ours, torch=_torch, onnxruntime=_onnxruntime)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload, aligned
+import numbaprims
+from numbaprims.bench.cases import Case, Contender, aligned
 from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
@@ -22,33 +25,16 @@ FORMS: tuple[tuple[str, ...], ...] = (("m", "n"), ("n", "c", "h", "w"))
 EPS = 1e-5
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select; images are of the layout of --layout."""
-    found = []
-    for suite, dtype, kind, row in shared.rows(options, "norm", FORMS, KINDS):
-        form = FORMS[kind in IMAGES]
-        if ("m" in row) == (kind in ROWS):
-            switches: tuple[tuple[str, Any], ...] = (
-                ("kind", kind),
-                *((("backward", True),) if options.backward else ()),
-            )
-            if kind == "group":
-                switches += (("groups", row.get("g", options.groups)),)
-            if kind in IMAGES and options.layout == "NHWC":
-                switches += (("layout", "NHWC"),)
-            found.append(Case("norm", suite, tuple((name, row[name]) for name in form), dtype, switches))
-    return found
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, in two layouts, and of the rivals' results."""
-    return float(8 * np.prod([size for _, size in case.sizes]) * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    if ("m" in row) != (kind in ROWS):
+        return None
+    groups = (("groups", row.get("g", options.groups)),) if kind == "group" else ()
+    layout = shared.switched(options, "layout") if kind in IMAGES else ()
+    return (*shared.switched(options, "backward"), *groups, *layout)
 
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; a gradient takes the statistics of x, for rivals that compute them."""
-    import numbaprims
-
     kind, backward, last = case["kind"], case.get("backward", False), case.get("layout") == "NHWC"
     words: dict[str, Any] = {}
     if kind in ROWS:
@@ -107,17 +93,8 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call, reads, definition, part, int(np.prod(first[1:])), out, last=last, posed=posed)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """ATen's kernels; without one of a gradient, what autograd runs."""
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
     kind, backward = case["kind"], case.get("backward", False)
     t = {name: each.torch for name, each in p.reads.items()}
     if kind in ROWS:
@@ -135,7 +112,7 @@ def _torch_rows(torch: Any, kind: str, backward: bool, n: int, t: dict[str, Any]
     saved: Any
     if kind == "rms":
         call = partial(functional.rms_norm, t["x"], (n,), t["weight"], EPS)
-        return shared.returned(torch, _gradient(torch, call, t) if backward else call)
+        return _composed(torch, call, t)
     if backward:
         saved = t["mean"], t["inv_std"], t["weight"], t["bias"]
         return shared.returned(
@@ -153,7 +130,7 @@ def _torch_images(torch: Any, case: Case, t: dict[str, Any]) -> Contender:
     given: Any
     if case["kind"] == "instance":
         call = partial(functional.instance_norm, t["x"], weight=t["weight"], bias=t["bias"], eps=EPS)
-        return shared.returned(torch, _gradient(torch, call, t) if case.get("backward") else call)
+        return _composed(torch, call, t)
     if not case.get("backward"):
         given = t["x"], case["groups"], t["weight"], t["bias"], EPS
         return shared.returned(torch, partial(functional.group_norm, *given))
@@ -161,18 +138,24 @@ def _torch_images(torch: Any, case: Case, t: dict[str, Any]) -> Contender:
     return shared.returned(torch, partial(torch.ops.aten.native_group_norm_backward, *given))
 
 
-def _gradient(torch: Any, forward: Any, t: dict[str, Any]) -> Any:
-    """Of a composed forward pass, by its recorded graph."""
+def _composed(torch: Any, forward: Any, t: dict[str, Any]) -> Contender:
+    """A function that is composed of others, or its gradient."""
+    if "dy" not in t:
+        return shared.returned(torch, forward)
     leaves = [t[name].requires_grad_() for name in ("x", "weight", "bias") if name in t]
-    y = forward()
-    return partial(torch.autograd.grad, y, leaves, t["dy"], retain_graph=True)
+    return shared.gradient(torch, forward(), leaves, t["dy"])
 
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     kind = case["kind"]
     operator = {"layer": "LayerNormalization", "instance": "InstanceNormalization"}.get(kind)
-    if case.dtype != "f32" or operator is None or case.get("backward"):
+    if operator is None:
         return {}
     x = aligned(shared.channels_first(p.reads["x"].storage, p.last))
     constants = {name: p.reads[name].storage for name in ("weight", "bias")}
     return shared.onnxruntime(operator, x, x.shape, threads, constants=constants, attributes={})
+
+
+cases = shared.cases("norm", FORMS, KINDS, _switches)
+memory = shared.memory(lambda case: 8 * math.prod(size for _, size in case.sizes))
+workload = shared.workload(ours, torch=_torch, onnxruntime=_onnxruntime)

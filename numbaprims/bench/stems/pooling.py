@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload, aligned
+from numbaprims.bench.cases import Case, Contender, aligned
 from numbaprims.bench.operands import on_host
 from numbaprims.bench.stems import conv_suites, shared
 from numbaprims.bench.stems.shared import Draw, Ours
@@ -20,32 +20,20 @@ from numbaprims.reference import pooling as reference
 
 WINDOWS = ("max", "avg", "lp")
 KINDS = (*WINDOWS, "global_max", "global_avg", "adaptive_max", "adaptive_avg")
+#: r x s is the window, of adaptive kinds the output, of global ones unused
 DIMENSIONS, VOLUME = ("n", "c", "h", "w", "r", "s"), ("n", "c", "d", "h", "w", "z", "r", "s")
 # what a window without the option has
 _STEPS = {"stride": 1, "padding": 0, "dilation": 1}
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select; r x s is the window, of adaptive kinds the output, of global ones unused."""
-    found = []
-    for suite, dtype, kind, row in shared.rows(options, "pooling", (DIMENSIONS, VOLUME), KINDS):
-        names = VOLUME if "d" in row else DIMENSIONS
-        switches: list[tuple[str, Any]] = [("kind", kind)]
-        if kind in WINDOWS:
-            for name, plain in _STEPS.items():
-                steps = conv_suites.steps(row.get(name, getattr(options, name)), len(names) // 2 - 1, name)
-                switches += [(name, conv_suites.text(steps))] if set(steps) != {plain} else []
-            switches += [("ceil", True)] if options.ceil or row.get("ceil") else []
-        switches += [("layout", "NHWC")] if options.layout == "NHWC" else []
-        switches += [("backward", True)] if options.backward else []
-        found.append(Case("pooling", suite, tuple((name, row[name]) for name in names), dtype, tuple(switches)))
-    return found
-
-
-def memory(case: Case) -> float:
-    """Bytes of x in two layouts and of results; a gradient has as many elements."""
-    size = math.prod(case.get(name, 1) for name in "ncdhw")
-    return float(6 * size * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    found: list[tuple[str, Any]] = []
+    if kind in WINDOWS:
+        for name, plain in _STEPS.items():
+            steps = conv_suites.steps(row.get(name, getattr(options, name)), 3 if "d" in row else 2, name)
+            found += [(name, conv_suites.text(steps))] if set(steps) != {plain} else []
+        found += shared.switched(options, "ceil", row)
+    return (*found, *shared.switched(options, "layout backward"))
 
 
 class _Form:
@@ -106,19 +94,9 @@ def ours(case: Case, draw: Draw) -> Ours:
     return made(back, reads, *(each.ours for each in reads.values()))
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p, form = ours(case, shared.drawn(case)), _Form(case)
-    if "places" in p.reads:
-        x = p.reads["x"].ours
-        places = pooling.max_pool(x, *form.more, **form.words, return_indices=True)[1]
-        p.reads["places"].set(places.to_host() if hasattr(places, "to_host") else np.asarray(places))
-    return p.workload(case, _torch(case, p, form) | _onnxruntime(case, p, form, threads))
-
-
-def _torch(case: Case, p: Ours, form: _Form) -> dict[str, Contender]:
-    torch = shared.torch_module()
-    if torch is None or form.rank == 1 or case.dtype == "int8":
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
+    form = _Form(case)
+    if form.rank == 1 or case.dtype == "int8":
         return {}
     tensors = [each.torch.movedim(-1, 1) if p.last else each.torch for each in p.reads.values()]
     function: Callable[..., Any] = _gradient if form.backward else _forward
@@ -163,11 +141,12 @@ def _gradient(torch: Any, form: _Form, dy: Any, x: Any, *more: Any) -> dict[str,
     return {}
 
 
-def _onnxruntime(case: Case, p: Ours, form: _Form, threads: int) -> dict[str, Contender]:
+def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     names = {"max": "MaxPool", "avg": "AveragePool", "global_avg": "GlobalAveragePool", "global_max": "GlobalMaxPool"}
+    form = _Form(case)
     operator = names.get(form.kind)
     # dilated averages are of a later version of ONNX
-    if operator is None or case.dtype != "f32" or form.backward or form.kind == "avg" and form.dilated:
+    if operator is None or form.kind == "avg" and form.dilated:
         return {}
     x, problem = aligned(shared.channels_first(p.reads["x"].storage, p.last)), p.problem()
     stride, padding, dilation = form.steps.values()
@@ -177,3 +156,18 @@ def _onnxruntime(case: Case, p: Ours, form: _Form, threads: int) -> dict[str, Co
         words |= {"count_include_pad": 1} if form.kind == "avg" else {"dilations": dilation}
     out: tuple[int, ...] = problem.out  # type: ignore[attr-defined]
     return shared.onnxruntime(operator, x, (form.n, form.c, *out), threads, attributes=words)
+
+
+def _with_places(case: Case, draw: Draw) -> Ours:
+    p, form = ours(case, draw), _Form(case)
+    if "places" in p.reads:
+        x = p.reads["x"].ours
+        places = pooling.max_pool(x, *form.more, **form.words, return_indices=True)[1]
+        p.reads["places"].set(places.to_host() if hasattr(places, "to_host") else np.asarray(places))
+    return p
+
+
+cases = shared.cases("pooling", (DIMENSIONS, VOLUME), KINDS, _switches)
+# x in two layouts and results; a gradient has as many elements
+memory = shared.memory(lambda case: 6 * math.prod(case.get(name, 1) for name in "ncdhw"))
+workload = shared.workload(_with_places, torch=_torch, onnxruntime=_onnxruntime)

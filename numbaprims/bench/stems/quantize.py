@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload
+import numbaprims
+from numbaprims.bench.cases import Case, Contender
 from numbaprims.bench.onnx_model import MICROSOFT, Node
 from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import shared
@@ -24,23 +24,8 @@ _SCALE = np.float32(0.02)
 _ZERO = 100
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: m channels of n pixels."""
-    return [
-        Case("quantize", suite, (("m", row["m"]), ("n", row["n"])), dtype, (("kind", kind),))
-        for suite, dtype, kind, row in shared.rows(options, "quantize", [("m", "n")], KINDS)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case and of the rivals' results."""
-    return 24.0 * case["m"] * case["n"]
-
-
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call, into an array of its own."""
-    import numbaprims
-
     kind, m, n = case["kind"], case["m"], case["n"]
     zero, quarter = np.uint8(_ZERO), np.float32(0.25)
     whole: Callable[[np.ndarray], np.ndarray] = lambda values: values  # noqa: E731
@@ -119,12 +104,6 @@ def _maxima(x: np.ndarray, side: int) -> np.ndarray:
     return np.max(taps, axis=0)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _onnxruntime(case, p, threads))
-
-
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     kind, m, n = case["kind"], case["m"], case["n"]
     zero, quarter = np.uint8(_ZERO), np.float32(0.25)
@@ -160,3 +139,8 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
         nodes, shape = [Node("QLinearMatMul", order, "y", {})], (len(x), n)
     constants = {name: np.asarray(value) for name, value in own.items()}
     return shared.onnxruntime(nodes, x, shape, threads, constants=constants, dtype=dtype)
+
+
+cases = shared.cases("quantize", [("m", "n")], KINDS)  # m channels of n pixels
+memory = shared.memory(lambda c: 6 * c["m"] * c["n"])
+workload = shared.workload(ours, onnxruntime=_onnxruntime)

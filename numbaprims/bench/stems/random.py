@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload
-from numbaprims.bench.operands import on_host
+import numbaprims
+from numbaprims.bench.cases import Case, Contender
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import random as reference
@@ -23,23 +22,8 @@ SEED, P = 7, 0.5
 CHECKED = 1 << 18
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: n elements."""
-    return [
-        Case("random", suite, (("n", row["n"]),), dtype, (("kind", kind),))
-        for suite, dtype, kind, row in shared.rows(options, "random", [("n",)], KINDS)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of x, our result and torch's."""
-    return float(3 * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
-
-
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call, into an array."""
-    import numbaprims
-
     kind, n = case["kind"], case["n"]
     out, some = shared.output(case, (n,)), (min(n, CHECKED),)
     if kind == "dropout":
@@ -57,12 +41,6 @@ def ours(case: Case, draw: Draw) -> Ours:
 
 def _first(values: np.ndarray) -> np.ndarray:
     return values[:CHECKED]
-
-
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _numpy(case, p))
 
 
 def _check(case: Case, p: Ours) -> Callable[[np.ndarray], str | None]:
@@ -85,11 +63,9 @@ def _check(case: Case, p: Ours) -> Callable[[np.ndarray], str | None]:
     return check
 
 
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """`dropout`, which returns a new tensor, and the generators that fill one."""
-    torch = shared.torch_module()
-    if torch is None or p.out is None:
-        return {}
+    assert p.out is not None
     if case["kind"] == "dropout":
         made = shared.returned(torch, partial(torch.nn.functional.dropout, p.reads["x"].torch, P))
     else:
@@ -99,9 +75,14 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
-    if not on_host() or case.dtype not in ("f32", "f64") or case["kind"] == "dropout":
+    if case["kind"] == "dropout":
         return {}
     assert p.out is not None
     rng, y = np.random.default_rng(SEED), np.full_like(p.out.storage, np.nan)
     draw = rng.random if case["kind"] == "uniform" else rng.standard_normal
     return {"numpy": Contender(lambda: draw(out=y, dtype=y.dtype), lambda: y, check=_check(case, p))}
+
+
+cases = shared.cases("random", [("n",)], KINDS)
+memory = shared.memory(lambda c: 3 * c["n"])
+workload = shared.workload(ours, torch=_torch, numpy=_numpy)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import DTYPES, Case, Contender, Workload
-from numbaprims.bench.operands import Operand, on_host
+import numbaprims
+from numbaprims.bench.cases import DTYPES, Case, Contender
+from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.ops.reduce import REDUCTIONS
@@ -20,24 +20,8 @@ from numbaprims.reference import reduce as reference
 KINDS = tuple(REDUCTIONS)
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: m rows of n elements, with `across` the columns of an n x m array."""
-    return [
-        Case("reduce", suite, (("m", row["m"]), ("n", row["n"])), dtype,
-             (("kind", kind), *((("across", True),) if options.across or row.get("across") else ())))
-        for suite, dtype, kind, row in shared.rows(options, "reduce", [("m", "n")], KINDS)
-    ]  # fmt: skip
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case and of what rivals make."""
-    return float(3 * case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
-
-
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call."""
-    import numbaprims
-
     op, m, n = case["kind"], case["m"], case["n"]
     axis = 0 if case.get("across") else 1
     # products of numbers near 1, whose logarithms are 0 on the mean, stay finite; within 1 / n of it the roundings of
@@ -53,16 +37,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     )  # fmt: skip
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _numpy(case, p))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     op, axis, x = case["kind"], 0 if case.get("across") else 1, p.reads["x"].torch
     norm = torch.linalg.vector_norm
     call: Callable[[], Any] = {
@@ -76,18 +51,17 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
-    if not on_host() or case.dtype not in ("f32", "f64"):
-        return {}
     op, axis, x = case["kind"], 0 if case.get("across") else 1, p.reads["x"].storage
-    latest: list[Any] = [None]
     function: Callable[..., Any] = {
         "amax": lambda x, axis: np.linalg.norm(x, np.inf, axis), "norm1": lambda x, axis: np.linalg.norm(x, 1, axis),
         "norm2": lambda x, axis: np.linalg.norm(x, None, axis),
         "sum_square": lambda x, axis: np.square(x).sum(axis), "log_sum": lambda x, axis: np.log(x.sum(axis)),
         "logsumexp": lambda x, axis: np.log(np.exp(x - x.max(axis, keepdims=True)).sum(axis)) + x.max(axis),
     }.get(op) or getattr(np, op)  # fmt: skip
+    return {"numpy": shared.returned(np, lambda: function(x, axis))}
 
-    def call() -> None:
-        latest[0] = function(x, axis)
 
-    return {"numpy": Contender(call, lambda: np.asarray(latest[0]))}
+# m rows of n elements, with `across` the columns of an n x m array
+cases = shared.cases("reduce", [("m", "n")], KINDS, "across")
+memory = shared.memory(lambda c: 3 * c["m"] * c["n"])
+workload = shared.workload(ours, torch=_torch, numpy=_numpy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -10,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload, aligned
+from numbaprims.bench.cases import Case, Contender, aligned
 from numbaprims.bench.onnx_model import Node
-from numbaprims.bench.operands import on_host
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.ops._resize_problem import MODES
@@ -23,25 +21,10 @@ DIMENSIONS = ("n", "c", "d", "h", "w", "z", "r", "s")
 _TORCH = {("linear", 1): "bilinear", ("linear", 0): "trilinear", ("cubic", 1): "bicubic"}
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select."""
-    more = (("layout", "NHWC"),) * (options.layout == "NHWC") + (("backward", True),) * bool(options.backward)
-    return [
-        Case("resize", suite, tuple((name, row[name]) for name in DIMENSIONS), dtype, (("kind", kind), *more))
-        for suite, dtype, kind, row in shared.rows(options, "resize", [DIMENSIONS], MODES)
-    ]
-
-
 def _pixels(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of the source and of the result; volumes of one plane are planes."""
     source, result = (tuple(case[name] for name in names) for names in ("dhw", "zrs"))
     return (source[1:], result[1:]) if source[0] == result[0] == 1 else (source, result)
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case, in two layouts, and of what the rivals make."""
-    counts = (case["d"] * case["h"] * case["w"], case["z"] * case["r"] * case["s"])
-    return float(8 * case["n"] * case["c"] * sum(counts) * {"f64": 8, "f32": 4}.get(case.dtype, 4))
 
 
 def ours(case: Case, draw: Draw) -> Ours:
@@ -72,17 +55,11 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call, reads, definition, part, 16, out, last=last)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """Its function, and of a gradient what autograd runs behind it."""
-    torch, (source, result) = shared.torch_module(), _pixels(case)
+    source, result = _pixels(case)
     mode = _TORCH.get((case["kind"], 3 - len(result)), case["kind"].replace("_", "-"))
-    if torch is None or (case["kind"] == "cubic" and len(result) == 3):
+    if case["kind"] == "cubic" and len(result) == 3:
         return {}
     found: dict[str, Contender] = {}
     (read,) = p.reads.values()
@@ -96,19 +73,13 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
         x = torch.empty((*given.shape[:2], *source), dtype=given.dtype).fill_(1)
         x = x.contiguous(memory_format=form) if name.endswith("nhwc") else x
         x.requires_grad_()
-        found[name] = shared.returned(torch, partial(_gradient, torch, call(x), x, given))
+        found[name] = shared.gradient(torch, call(x), x, given)
     return found
 
 
-def _gradient(torch: Any, y: Any, x: Any, dy: Any) -> Any:
-    return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
-
-
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    source, result = _pixels(case)
-    if case.dtype != "f32" or case.get("backward") or case["kind"] == "nearest_exact" or not on_host():
-        return {}
-    if case["kind"] == "cubic" and len(result) == 3:
+    result = _pixels(case)[1]
+    if case["kind"] == "nearest_exact" or (case["kind"] == "cubic" and len(result) == 3):
         return {}
     x = aligned(shared.channels_first(p.reads["x"].storage, p.last))
     place, words = "half_pixel", {"mode": case["kind"]}
@@ -118,3 +89,8 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     sizes = np.array([*x.shape[:2], *result], np.int64)
     node = Node("Resize", ("x", "", "", "sizes"), "y", words)
     return shared.onnxruntime([node], x, (*x.shape[:2], *result), threads, constants={"sizes": sizes})
+
+
+cases = shared.cases("resize", [DIMENSIONS], MODES, "layout backward")
+memory = shared.memory(lambda c: 8 * c["n"] * c["c"] * (c["d"] * c["h"] * c["w"] + c["z"] * c["r"] * c["s"]))
+workload = shared.workload(ours, torch=_torch, onnxruntime=_onnxruntime)

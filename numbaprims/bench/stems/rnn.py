@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+import numbaprims
 from numbaprims.bench.cases import Case, Contender, Workload
 from numbaprims.bench.onnx_model import Node
 from numbaprims.bench.operands import on_host
@@ -21,31 +22,25 @@ KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 GATES = {"lstm": 4, "gru": 3}
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: t steps of n sequences, i inputs, h hidden units.
-
-    --steps-at-most, --n and --h take some rows of a suite.
-    """
-    more = tuple((name, True) for name in ("backward",) if getattr(options, name, False))
-    found = []
-    for suite, dtype, kind, row in shared.rows(options, "rnn", [("t", "n", "i", "h")], KINDS):
-        if row["t"] > (options.steps_at_most or row["t"]) or any(
-            row[name] != (getattr(options, name) or row[name]) for name in "nh"
-        ):
-            continue
-        forms = {name: getattr(options, name, None) or row.get(name) for name in ("layers", "directions", "lengths")}
-        switches = tuple((name, value) for name, value in forms.items() if value is True or (value or 1) > 1)
-        sizes = tuple((name, row[name]) for name in "tnih")
-        found.append(Case("rnn", suite, sizes, dtype, (("kind", kind), *switches, *more)))
-    return found
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    """--steps-at-most, --n and --h take some rows of a suite."""
+    taken = all(getattr(options, name) in (None, row[name]) for name in "nh")
+    if not taken or row["t"] > (options.steps_at_most or row["t"]):
+        return None
+    forms = shared.switched(options, "layers directions lengths", row)
+    return (*(each for each in forms if each[1] is True or each[1] > 1), *shared.switched(options, "backward"))
 
 
-def memory(case: Case) -> float:
-    """Bytes of the operands, of what training keeps, and of the rivals' copies."""
+def _elements(case: Case) -> float:
+    """Of the operands, of what training keeps, and of the rivals' copies."""
     rows, gates = case["t"] * case["n"], GATES.get(case["kind"], 1)
     parts = case.get("layers", 1) * case.get("directions", 1)
     each = gates * case["h"] * (case["i"] + case["h"]) * 4 + rows * case["h"] * (2 * gates + 6)
-    return float(8 * parts * each + 32 * rows * (case["i"] + case["h"]))
+    return float(2 * parts * each + 8 * rows * (case["i"] + case["h"]))
+
+
+# t steps of n sequences, i inputs, h hidden units
+cases, memory = shared.cases("rnn", [("t", "n", "i", "h")], KINDS, _switches), shared.memory(_elements)
 
 
 class Network:
@@ -79,8 +74,6 @@ def ours(case: Case, draw: Draw) -> Ours:
 
 
 def _ours(net: Network) -> Ours:
-    import numbaprims
-
     case, name = net.case, net.function
     take = shared.spread(case["n"], 4)
     reads = {"x": net.x}
@@ -148,18 +141,11 @@ def _parts(net: Network) -> Iterator[tuple[float, float]]:
 
 def _call(net: Network) -> dict[str, Contender]:
     """Our call, which packs its weights each time."""
-    import numbaprims
-
     if net.case.get("backward"):
         return {}
     words = {} if net.lengths is None else {"lengths": net.lengths}
     call = partial(getattr(numbaprims, net.function), net.x.ours, net.weights, **words)
-    latest: list[Any] = []
-
-    def run() -> None:
-        latest[:] = [call()[0]]
-
-    return {"numbaprims call": Contender(run, lambda: np.asarray(latest[0]))}
+    return {"numbaprims call": shared.returned(np, lambda: call()[0])}
 
 
 def _torch(net: Network) -> dict[str, Contender]:

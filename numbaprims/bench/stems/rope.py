@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload
+import numbaprims
+from numbaprims.bench.cases import Case, Contender
 from numbaprims.bench.onnx_model import Node
 from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import shared
@@ -16,27 +16,11 @@ from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import rope as reference
 
 KINDS = ("halves", "interleaved")
-SIZES = ("n", "h", "l", "e")
-
-
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: n batches of h heads, l rows of e elements."""
-    more = (("backward", True),) if options.backward else ()
-    return [
-        Case("rope", suite, tuple((name, row[name]) for name in SIZES), dtype, (("kind", kind), *more))
-        for suite, dtype, kind, row in shared.rows(options, "rope", [SIZES], KINDS)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case and of what rivals make."""
-    return float(6 * 8 * case["n"] * case["h"] * case["l"] * case["e"])
+SIZES = ("n", "h", "l", "e")  # batches, heads, rows, elements
 
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call."""
-    import numbaprims
-
     n, h, rows, e = (case[name] for name in SIZES)
     backward, pairs = bool(case.get("backward")), case["kind"] == "interleaved"
     angles = reference.angles(rows, e - e % 2, 10000.0)
@@ -54,18 +38,9 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call, reads, definition, lambda values: values[:, take], 4, out)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """`x * cos + rotate_half(x) * sin` of halves, a product of complex numbers of pairs; a gradient is the same with
     another sign."""
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
     x, cos, sin = (each.torch for each in p.reads.values())
     sin, half = -sin if case.get("backward") else sin, case["e"] // 2
     if case["kind"] == "interleaved":
@@ -89,8 +64,6 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    if case.dtype != "f32" or case.get("backward"):
-        return {}
     x, *tables = (each.storage for each in p.reads.values())
     given = {
         name: np.ascontiguousarray(np.broadcast_to(table, (case["n"], *table.shape)))
@@ -98,3 +71,8 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     }
     node = Node("RotaryEmbedding", ("x", "cos", "sin"), "y", {"interleaved": int(case["kind"] == "interleaved")})
     return shared.onnxruntime([node], x, x.shape, threads, constants=given)
+
+
+cases = shared.cases("rope", [SIZES], KINDS, "backward")
+memory = shared.memory(lambda c: 12 * c["n"] * c["h"] * c["l"] * c["e"])
+workload = shared.workload(ours, torch=_torch, onnxruntime=_onnxruntime)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import types
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+import numbaprims
 from numbaprims.bench import rivals
 from numbaprims.bench.cases import (
     DTYPES,
@@ -35,6 +38,8 @@ from numbaprims.tuning.timing import Schedule, measure
 # ---------------------------------------------------------------- cases
 
 Draw = Callable[..., Operand]
+Switches = tuple[tuple[str, Any], ...]
+Found = dict[str, Contender]
 
 
 def rows(
@@ -62,6 +67,43 @@ def rows(
                     yield name, dtype, kind, {**row, "n": n}
 
 
+def switched(options: Namespace, names: str, row: Mapping[str, Any] = types.MappingProxyType({})) -> Switches:
+    """The switches of these names that are on, by the options or by a row."""
+    given = {name: getattr(options, name) or row.get(name) for name in names.split()}
+    return tuple((name, value) for name, value in given.items() if value and value != "NCHW")
+
+
+def cases(
+    stem: str, forms: Sequence[tuple[str, ...]], kinds: Sequence[str],
+    switches: str | Callable[[Namespace, str, Mapping[str, Any]], Switches | None] = "",
+) -> Callable[[Namespace], list[Case]]:  # fmt: skip
+    """The function `cases` of a stem: (options) -> those that they select.
+
+    The sizes of a case are those of the form that its row has. Its `switches` are options by their names, in this
+    order, or what (options, kind, row with its suite) gives, None for no case.
+    """
+
+    def chosen(options: Namespace) -> list[Case]:
+        found = []
+        for suite, dtype, kind, row in rows(options, stem, forms, kinds):
+            form = max((form for form in forms if all(name in row for name in form)), key=len)
+            if isinstance(switches, str):
+                more: Switches | None = switched(options, switches, row)
+            else:
+                more = switches(options, kind, {**row, "suite": suite})
+            if more is not None:
+                sizes = tuple((name, row[name]) for name in form)
+                found.append(Case(stem, suite, sizes, dtype, (("kind", kind), *more)))
+        return found
+
+    return chosen
+
+
+def memory(elements: Callable[[Case], float]) -> Callable[[Case], float]:
+    """The function `memory` of a stem: bytes of the operands of a case, of results and of what rivals make of them."""
+    return lambda case: float(elements(case) * (8 if case.dtype == "f64" else 4))
+
+
 def drawn(case: Case) -> Draw:
     """What draws the operands of a case: `draw(shape, low, high)`, whole numbers where a dtype of them is named."""
     rng = generator(case)
@@ -69,6 +111,8 @@ def drawn(case: Case) -> Draw:
     def draw(shape: tuple[int, ...], low: float = -1.0, high: float = 1.0, dtype: str | None = None) -> Operand:
         if dtype is not None:
             return Operand(aligned(rng.integers(int(low), int(high), shape)), dtype)
+        if case.dtype == "int8":
+            return Operand.of(rng.integers(-128, 128, shape, np.int8), "i8")
         values = np.asarray(rng.random(shape, np.float32))
         return Operand.of(values * np.float32(high - low) + np.float32(low), DTYPES[case.dtype])
 
@@ -112,20 +156,23 @@ class Ours:
     reads        its operands, by name
     definition   from their values what it gives in float64: the part of it that `part` takes of a result
     terms        how many terms a sum has
+    checked      in the place of these three its own check of a result
+    reset        puts the operands back, for a call that accumulates into `out`
     posed        a call of which the problem is posed first, where `call` launches something smaller before it
     last         the result has its channels last
     """
 
     call: Callable[[], Any]
     reads: dict[str, Operand]
-    definition: Callable[[list[np.ndarray]], Any]
-    part: Callable[[np.ndarray], np.ndarray]
-    terms: int
+    definition: Callable[[list[np.ndarray]], Any] = lambda values: None
+    part: Callable[[np.ndarray], np.ndarray] = lambda values: values
+    terms: int = 1
     out: Operand | None = None
+    checked: Callable[[np.ndarray], str | None] | None = None
+    reset: Callable[[], None] | None = None
     posed: Callable[[], Any] | None = None
     last: bool = False
     bound: str = "copy"
-    latest: list[Any] = field(default_factory=list)
 
     def problem(self) -> Problem:
         """Of its largest launch."""
@@ -139,26 +186,21 @@ class Ours:
         """What is timed."""
         if self.out is not None:
             out = self.out
-            return Contender(self.call, lambda: channels_first(out.values(), self.last))
+            return Contender(self.call, lambda: channels_first(out.values(), self.last), self.reset)
 
-        def call() -> None:
-            self.latest[:] = [self.call()]
-
-        return Contender(call, lambda: np.asarray(self.latest[0]))
+        return returned(np, self.call)
 
     def workload(self, case: Case, others: dict[str, Contender]) -> Workload:
         """Ours and the rivals; bytes are those that the problem has to move."""
-        import numbaprims
-
         problem, device = self.problem(), "cpu" if on_host() else "cuda"
         return Workload(
             {OURS: self.contender(), **others},
-            self.check(DTYPES[case.dtype]),
+            self.checked or self.check(DTYPES[case.dtype]),
             flops=problem.flops(),
             bytes=problem.bytes_moved(),
             bound=self.bound,
             solver=lambda: str(numbaprims.explain(problem, device=device).chosen.solver),
-            output=None if self.out is None else self.out.storage,
+            output=None if self.out is None or self.reset else self.out.storage,
         )
 
     def check(self, dtype: str) -> Callable[[np.ndarray], str | None]:
@@ -176,6 +218,29 @@ class Ours:
             return disagreement(self.part(got), known[0], (16 + math.sqrt(self.terms)) * eps * largest)
 
         return check
+
+
+def workload(
+    ours: Callable[[Case, Draw], Ours], *, torch: Callable[[Any, Case, Ours], Found] | None = None,
+    numpy: Callable[[Case, Ours], Found] | None = None,
+    onnxruntime: Callable[[Case, Ours, int], Found] | None = None,
+) -> Callable[[Case, int], Workload]:  # fmt: skip
+    """The function `workload` of a stem: our call, and the rivals that are there.
+
+    Of NumPy those of its own types; of onnxruntime those of float32, and no gradients.
+    """
+
+    def made(case: Case, threads: int) -> Workload:
+        p, found, module = ours(case, drawn(case)), Found(), torch_module()
+        if torch is not None and module is not None:
+            found |= torch(module, case, p)
+        if numpy is not None and on_host() and case.dtype in ("f32", "f64"):
+            found |= numpy(case, p)
+        if onnxruntime is not None and on_host() and case.dtype == "f32" and not case.get("backward"):
+            found |= onnxruntime(case, p, threads)
+        return p.workload(case, found)
+
+    return made
 
 
 # ---------------------------------------------------------------- torch
@@ -208,9 +273,16 @@ def written(torch: Any, function: Callable[[], Any], out: Any) -> Contender:
     return Contender(function, lambda: array(torch, out))
 
 
+def gradient(torch: Any, y: Any, x: Any, dy: Any) -> Contender:
+    """What autograd runs behind y, by its recorded graph, for x or several of them."""
+    return returned(torch, partial(torch.autograd.grad, y, x, dy, retain_graph=True))
+
+
 def array(torch: Any, tensor: Any) -> np.ndarray:
-    """A tensor, or the first of several, as an array."""
+    """A tensor, or the first of several, as an array; of NumPy's functions (`torch` is NumPy) an array is one."""
     tensor = tensor[0] if isinstance(tensor, tuple) else tensor
+    if torch is np:
+        return np.asarray(tensor)
     if tensor.is_mkldnn:
         tensor = tensor.to_dense()
     wide = tensor.dtype in (torch.bfloat16, torch.float16)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import Case, Contender, Workload
-from numbaprims.bench.operands import on_host
+import numbaprims
+from numbaprims.bench.cases import Case, Contender
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import softmax as reference
@@ -19,24 +18,8 @@ LOSSES = ("cross_entropy", "nll_loss")
 KINDS = ("softmax", "log_softmax", "hardmax", *LOSSES)
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: m rows of n elements, with `across` the columns of an n x m array."""
-    backward = (("backward", True),) if options.backward else ()
-    return [
-        Case("softmax", suite, (("m", row["m"]), ("n", row["n"])), dtype,
-             (("kind", kind), *backward, *((("across", True),) if options.across or row.get("across") else ())))
-        for suite, dtype, kind, row in shared.rows(options, "softmax", [("m", "n")], KINDS)
-    ]  # fmt: skip
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case and of the rivals' results."""
-    return float(6 * case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
-
-
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; classes are along axis 1, behind which `across` has the rows."""
-    import numbaprims
     from numbaprims.ops import _cross_entropy as losses
 
     kind, m, n = case["kind"], case["m"], case["n"]
@@ -85,16 +68,9 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call_of("mean"), reads, gradient, part, n, out, posed=call_of("sum"))
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _numpy(case, p) | _onnxruntime(case, p, threads))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     """Kernels of torch that write into a given output; a loss is returned, and its gradient takes saved logarithms."""
-    torch = shared.torch_module()
-    if torch is None or case["kind"] == "hardmax":
+    if case["kind"] == "hardmax":
         return {}
     aten, kind, x = torch.ops.aten, case["kind"], p.reads["x"].torch
     if kind in LOSSES and not case.get("backward"):
@@ -129,12 +105,7 @@ def _torch_loss_gradient(torch: Any, p: Ours, out: Any, of_scores: bool) -> Call
 
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
     """ufuncs in place."""
-    if (
-        not on_host()
-        or case.dtype not in ("f32", "f64")
-        or case["kind"] in (*LOSSES, "hardmax")
-        or case.get("backward")
-    ):
+    if case["kind"] in (*LOSSES, "hardmax") or case.get("backward"):
         return {}
     x, y = p.reads["x"].storage, np.full_like(p.reads["x"].storage, np.nan)
 
@@ -151,8 +122,14 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    if case.dtype != "f32" or case["kind"] in LOSSES or case.get("backward"):
+    if case["kind"] in LOSSES:
         return {}
     x = p.reads["x"].storage
     operator = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "hardmax": "Hardmax"}[case["kind"]]
     return shared.onnxruntime(operator, x, x.shape, threads, attributes={"axis": 1})
+
+
+# m rows of n elements, with `across` the columns of an n x m array
+cases = shared.cases("softmax", [("m", "n")], KINDS, "backward across")
+memory = shared.memory(lambda c: 6 * c["m"] * c["n"])
+workload = shared.workload(ours, torch=_torch, numpy=_numpy, onnxruntime=_onnxruntime)

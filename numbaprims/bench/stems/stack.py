@@ -60,9 +60,8 @@ def cases(options: Namespace) -> list[Case]:
     return found
 
 
-def memory(case: Case) -> float:
-    """Bytes of x in two layouts, of results and of what the rivals keep between two layers."""
-    return float(8 * math.prod(case[name] for name in "nchw") * {"f64": 8, "f32": 4}.get(case.dtype, 4))
+# x in two layouts, results and what the rivals keep between two layers
+memory = shared.memory(lambda case: 8 * math.prod(case[name] for name in "nchw"))
 
 
 class _Form:

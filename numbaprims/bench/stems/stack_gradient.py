@@ -26,7 +26,7 @@ def of_module(torch: Any, module: Any, dy: Any, x: Any) -> Contender:
     x = x.detach().requires_grad_()
     parameters = list(module.requires_grad_().parameters())
     y = module(x)
-    return shared.returned(torch, lambda: torch.autograd.grad(y, [x, *parameters], dy, retain_graph=True))
+    return shared.gradient(torch, y, [x, *parameters], dy)
 
 
 def _pool(x: Any, each: Window, layout: str) -> tuple[Any, Callable[[Any], Any]]:
@@ -66,11 +66,11 @@ def of_layers(dy: Any, x: Any, numbers: Numbers, layout: str) -> Contender | Non
         else:
             return None
         calls.append(back)
-    latest: list[Any] = [None]
 
-    def call() -> None:
-        latest[0] = dy
+    def call() -> Any:
+        g = dy
         for back in reversed(calls):
-            latest[0] = back(latest[0])
+            g = back(g)
+        return shared.channels_first(g, layout == "NHWC")
 
-    return Contender(call, lambda: shared.channels_first(latest[0], layout == "NHWC"))
+    return shared.returned(np, call)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from numbaprims.bench.cases import DTYPES, Case, Contender, Workload
-from numbaprims.bench.operands import Operand, on_host
+import numbaprims
+from numbaprims.bench.cases import DTYPES, Case, Contender
+from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.ops.tensor import BINARY
@@ -34,19 +34,6 @@ KINDS = (
 )  # fmt: skip
 
 
-def cases(options: Namespace) -> list[Case]:
-    """The cases that the options select: m rows of n elements."""
-    return [
-        Case("tensor", suite, (("m", row["m"]), ("n", row["n"])), dtype, (("kind", kind),))
-        for suite, dtype, kind, row in shared.rows(options, "tensor", [("m", "n")], KINDS)
-    ]
-
-
-def memory(case: Case) -> float:
-    """Bytes of the operands of a case and of the rivals' results."""
-    return float(6 * case["m"] * case["n"] * {"f64": 8, "f32": 4}.get(case.dtype, 4))
-
-
 def _parts(case: Case) -> tuple[str, list[str]]:
     """The operation, and the kinds of its operands."""
     op, _, lies = str(case["kind"]).partition("-")
@@ -56,8 +43,6 @@ def _parts(case: Case) -> tuple[str, list[str]]:
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call, into an array of its own."""
-    import numbaprims
-
     (op, kinds), m, n = _parts(case), case["m"], case["n"]
     shapes = {"row": (m, n), "along": (n,), "one": (m, 1)}
     reads = {name: draw(shapes[kind], 0.5, 2.0) for name, kind in zip("abc", kinds, strict=False)}
@@ -93,16 +78,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     return Ours(call, reads, definition, lambda values: values[take], 1 << 26 if op == "cast" else 1, out)
 
 
-def workload(case: Case, threads: int) -> Workload:
-    """Our call and every rival."""
-    p = ours(case, shared.drawn(case))
-    return p.workload(case, _torch(case, p) | _numpy(case, p))
-
-
-def _torch(case: Case, p: Ours) -> dict[str, Contender]:
-    torch = shared.torch_module()
-    if torch is None:
-        return {}
+def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     op, given = _parts(case)[0], [each.torch for each in p.reads.values()]
     if case["kind"].endswith("-turned"):
         given[0] = given[0].T
@@ -119,8 +95,6 @@ def _torch(case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
-    if not on_host() or case.dtype not in ("f32", "f64"):
-        return {}
     op = _parts(case)[0]
     given: list[Any] = [each.storage for each in p.reads.values()]
     if case["kind"].endswith("-turned"):
@@ -141,3 +115,8 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
         "fill": lambda: partial(y.fill, 0.75),
     }.get(op, lambda: partial(getattr(np, _NUMPY.get(op, op)), *given, out=y))()
     return {"numpy": Contender(call, lambda: y)}
+
+
+cases = shared.cases("tensor", [("m", "n")], KINDS)
+memory = shared.memory(lambda c: 6 * c["m"] * c["n"])
+workload = shared.workload(ours, torch=_torch, numpy=_numpy)

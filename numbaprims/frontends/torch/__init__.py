@@ -8,75 +8,18 @@ functions. `nbt.nn` has modules in the place of those of `torch.nn`. Where nothi
 
 from __future__ import annotations
 
+from typing import Any
+
 try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError("numbaprims.frontends.torch needs torch: pip install 'numbaprims[torch]'") from error
 
+import numbaprims
 import numbaprims.frontends.torch.nn as nn
 import numbaprims.frontends.torch.seconds  # noqa: F401 - fills the table of second derivatives
-from numbaprims.frontends.torch.activations import (
-    abs as abs,
-    acos as acos,
-    acosh as acosh,
-    activation as activation,
-    asin as asin,
-    asinh as asinh,
-    atan as atan,
-    atanh as atanh,
-    ceil as ceil,
-    celu as celu,
-    clip as clip,
-    clipped_relu as clipped_relu,
-    cos as cos,
-    cosh as cosh,
-    elu as elu,
-    erf as erf,
-    erfc as erfc,
-    exp as exp,
-    exp2 as exp2,
-    expm1 as expm1,
-    floor as floor,
-    gelu as gelu,
-    glu as glu,
-    hard_shrink as hard_shrink,
-    hard_sigmoid as hard_sigmoid,
-    hard_swish as hard_swish,
-    hard_tanh as hard_tanh,
-    identity as identity,
-    leaky_relu as leaky_relu,
-    log as log,
-    log1p as log1p,
-    log2 as log2,
-    log10 as log10,
-    log_sigmoid as log_sigmoid,
-    mish as mish,
-    neg as neg,
-    power as power,
-    prelu as prelu,
-    reciprocal as reciprocal,
-    relu as relu,
-    relu6 as relu6,
-    round as round,
-    rsqrt as rsqrt,
-    selu as selu,
-    shrink as shrink,
-    sigmoid as sigmoid,
-    sign as sign,
-    silu as silu,
-    sin as sin,
-    sinh as sinh,
-    soft_shrink as soft_shrink,
-    softplus as softplus,
-    softsign as softsign,
-    sqrt as sqrt,
-    square as square,
-    swish as swish,
-    tan as tan,
-    tanh as tanh,
-    tanh_shrink as tanh_shrink,
-    threshold as threshold,
-)
+from numbaprims.frontends.torch import activations
+from numbaprims.frontends.torch.activations import activation as activation, prelu as prelu
 from numbaprims.frontends.torch.attention import attention as attention
 from numbaprims.frontends.torch.convolutions import (
     conv as conv,
@@ -139,20 +82,17 @@ from numbaprims.frontends.torch.tensors import (
     where as where,
 )
 
+
+def __getattr__(name: str) -> Any:
+    """The activations."""
+    if name in activations.NAMES:
+        return getattr(activations, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *activations.NAMES})
+
+
 # Without abs and round, as in numbaprims.
-__all__ = [
-    "nn", "acos", "acosh", "activation", "adaptive_avg_pool", "adaptive_max_pool", "asin", "asinh", "atan", "atanh",
-    "attention", "avg_pool", "batch_norm", "batch_norm_train", "binary", "cast", "ceil", "celu", "clip",
-    "clipped_relu", "conv", "conv_backward_bias", "conv_backward_data", "conv_backward_weight", "conv_transpose",
-    "conv_transpose_backward_data", "conv_transpose_backward_weight", "cos", "cosh", "ctc_loss", "cumprod", "cumsum",
-    "dropout",
-    "elu", "embedding", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fuse", "gather", "gelu", "gemm", "gemv",
-    "ger", "global_avg_pool", "global_max_pool", "glu", "group_norm", "group_norm_train", "gru", "gru_train",
-    "hard_shrink", "hard_sigmoid", "hard_swish", "hard_tanh", "identity", "instance_norm", "instance_norm_train",
-    "layer_norm", "layer_norm_train", "leaky_relu", "linear", "log", "log10", "log1p", "log2", "log_sigmoid",
-    "log_softmax", "lp_pool", "lrn", "lstm", "lstm_train", "max_pool", "mish", "neg", "nll_loss", "pad", "power",
-    "prelu", "reciprocal", "reduce", "relu", "relu6", "resize", "rms_norm", "rms_norm_train", "rnn", "rnn_train",
-    "rope", "rsqrt", "scale", "selu", "shrink", "sigmoid", "sign", "silu", "sin", "sinh", "soft_shrink", "softmax",
-    "softmax_cross_entropy", "softplus", "softsign", "sqrt", "square", "swish", "tan", "tanh", "tanh_shrink",
-    "threshold", "topk", "where",
-]  # fmt: skip
+__all__ = ["nn", *(name for name in __dir__() if name in numbaprims.__all__ and not name.startswith("_"))]

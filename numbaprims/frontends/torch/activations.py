@@ -10,6 +10,7 @@ import torch
 
 import numbaprims
 from numbaprims.frontends.torch.recording import (
+    Multilinear,
     Recorded,
     differentiable,
     product,
@@ -20,6 +21,7 @@ from numbaprims.frontends.torch.recording import (
     written,
 )
 from numbaprims.ops.activation_kinds import resolve
+from numbaprims.stems import KINDS as NAMES
 
 #: By kind, its second derivative, of functions of this module (seconds.py).
 SECONDS: dict[str, Callable[..., Any]] = {}
@@ -131,53 +133,35 @@ class PreluGradientFunction(Recorded):
         )
 
 
-class GluFunction(Recorded):
-    """a sigmoid(b), a and b the halves of x."""
-
-    @staticmethod
-    def forward(x: Any, axis: int) -> Any:
-        return numbaprims.glu(x, axis)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, ctx.axis = inputs
-        ctx.save_for_backward(x)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        if recorded(dy, x):
-            return GluGradientFunction.apply(dy, x, ctx.axis), None
-        return numbaprims.glu_backward(dy, x, ctx.axis), None
+def _towards_glu(g: Any, x: Any, *, shape: Any, axis: int) -> Any:
+    (a, b), (ga, gb) = x.chunk(2, axis), g.chunk(2, axis)
+    s = activation(b, "sigmoid")
+    return product(ga, s) + gradient(product(gb, a), s, "sigmoid", {})
 
 
-class GluGradientFunction(Recorded):
-    """dx of glu."""
+def _through_glu(g: Any, dy: Any, x: Any, *, shape: Any, axis: int) -> Any:
+    (a, b), (ga, gb) = x.chunk(2, axis), g.chunk(2, axis)
+    s = activation(b, "sigmoid")
 
-    @staticmethod
-    def forward(dy: Any, x: Any, axis: int) -> Any:
-        return numbaprims.glu_backward(dy, x, axis)
+    def slope(z: Any) -> Any:
+        """z sigmoid'(b)."""
+        return gradient(z, s, "sigmoid", {})
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        dy, x, ctx.axis = inputs
-        ctx.save_for_backward(dy, x)
+    # sigmoid''(b) = sigmoid'(b) (1 - 2 s), which is the second derivative by s, times sigmoid'
+    both = product(product(gb, dy), a)
+    toward_b = slope(product(ga, dy)) + slope(SECONDS["sigmoid"](both, s))
+    return torch.cat([slope(product(gb, dy)), toward_b], axis)
 
-    @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
-        dy, x = ctx.saved_tensors
-        (a, b), (ga, gb) = x.chunk(2, ctx.axis), g.chunk(2, ctx.axis)
-        s = sigmoid(b)
 
-        def slope(z: Any) -> Any:
-            """z sigmoid'(b)."""
-            return gradient(z, s, "sigmoid", {})
-
-        # sigmoid''(b) = sigmoid'(b) (1 - 2 s), which is the second derivative by s, times sigmoid'
-        both = product(product(gb, dy), a)
-        toward_b = slope(product(ga, dy)) + slope(SECONDS["sigmoid"](both, s))
-        toward_dy = product(ga, s) + slope(product(gb, a))
-        return toward_dy, torch.cat([slope(product(gb, dy)), toward_b], ctx.axis), None
+_GLU_GRADIENT = Multilinear(
+    "dy x", lambda dy, x, *, axis: numbaprims.glu_backward(dy, x, axis),
+    {"dy": ("x", _towards_glu), "x": ("dy x", _through_glu)},
+)  # fmt: skip
+# a sigmoid(b), a and b the halves of x
+_GLU = Multilinear(
+    "x", lambda x, *, axis: numbaprims.glu(x, axis),
+    {"x": ("x", lambda g, x, *, shape, axis: _GLU_GRADIENT.apply({"axis": axis}, g, x))},
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- the public functions
@@ -191,7 +175,7 @@ def activation(x: Any, kind: str, *, out: Any = None, **parameters: Any) -> Any:
         return written(numbaprims.activation(x, kind, out=out, **parameters), out)
     refuse_out(out)
     if kind == "glu":
-        return GluFunction.apply(x, resolve(kind, parameters)[1]["axis"])
+        return _GLU.apply({"axis": resolve(kind, parameters)[1]["axis"]}, x)
     return ActivationFunction.apply(x, kind, parameters)
 
 
@@ -226,61 +210,8 @@ def _wrapped(kind: str) -> Callable[..., Any]:
     return function
 
 
-abs = _wrapped("abs")
-acos = _wrapped("acos")
-acosh = _wrapped("acosh")
-asin = _wrapped("asin")
-asinh = _wrapped("asinh")
-atan = _wrapped("atan")
-atanh = _wrapped("atanh")
-ceil = _wrapped("ceil")
-celu = _wrapped("celu")
-clip = _wrapped("clip")
-clipped_relu = _wrapped("clipped_relu")
-cos = _wrapped("cos")
-cosh = _wrapped("cosh")
-elu = _wrapped("elu")
-erf = _wrapped("erf")
-erfc = _wrapped("erfc")
-exp = _wrapped("exp")
-exp2 = _wrapped("exp2")
-expm1 = _wrapped("expm1")
-floor = _wrapped("floor")
-gelu = _wrapped("gelu")
-glu = _wrapped("glu")
-hard_shrink = _wrapped("hard_shrink")
-hard_sigmoid = _wrapped("hard_sigmoid")
-hard_swish = _wrapped("hard_swish")
-hard_tanh = _wrapped("hard_tanh")
-identity = _wrapped("identity")
-leaky_relu = _wrapped("leaky_relu")
-log = _wrapped("log")
-log10 = _wrapped("log10")
-log1p = _wrapped("log1p")
-log2 = _wrapped("log2")
-log_sigmoid = _wrapped("log_sigmoid")
-mish = _wrapped("mish")
-neg = _wrapped("neg")
-power = _wrapped("power")
-reciprocal = _wrapped("reciprocal")
-relu = _wrapped("relu")
-relu6 = _wrapped("relu6")
-round = _wrapped("round")
-rsqrt = _wrapped("rsqrt")
-selu = _wrapped("selu")
-shrink = _wrapped("shrink")
-sigmoid = _wrapped("sigmoid")
-sign = _wrapped("sign")
-silu = _wrapped("silu")
-sin = _wrapped("sin")
-sinh = _wrapped("sinh")
-soft_shrink = _wrapped("soft_shrink")
-softplus = _wrapped("softplus")
-softsign = _wrapped("softsign")
-sqrt = _wrapped("sqrt")
-square = _wrapped("square")
-swish = _wrapped("swish")
-tan = _wrapped("tan")
-tanh = _wrapped("tanh")
-tanh_shrink = _wrapped("tanh_shrink")
-threshold = _wrapped("threshold")
+def __getattr__(name: str) -> Any:
+    """The function of a kind, at its first use."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, _wrapped(name))

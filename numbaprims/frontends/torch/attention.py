@@ -6,18 +6,13 @@ from typing import Any
 
 import torch
 
-import numbaprims
 from numbaprims.frontends.torch.normalisation import softmax
 from numbaprims.frontends.torch.products import gemm
-from numbaprims.frontends.torch.rules import Rule, through, wrapped
+from numbaprims.frontends.torch.rules import Rule, by_name, through, wrapped
 from numbaprims.ops._attention_problem import default_scale
 
 
-def _backward(dout: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, **words: Any) -> Any:
-    return numbaprims.attention_backward(dout, q, k, v, out, lse, mask=mask, **words)
-
-
-def _composed(q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, *, causal: bool, scale: float | None) -> Any:
+def _composed(q: Any, k: Any, v: Any, mask: Any, y: Any, lse: Any, *, causal: bool, scale: float | None) -> Any:
     """The matrix of scores as a whole: for second derivatives, and for the gradient of a mask."""
     share = q.shape[-3] // k.shape[-3]
     k, v = (x.repeat_interleave(share, -3) for x in (k, v))
@@ -30,10 +25,9 @@ def _composed(q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, *, causal: 
     return gemm(softmax(s.masked_fill(closed, 0.0)).masked_fill(closed, 0.0), v)
 
 
-def _forward(q: Any, k: Any, v: Any, mask: Any, **words: Any) -> Any:
-    return numbaprims.attention_train(q, k, v, mask=mask, **words)
-
-
 attention = wrapped(
-    Rule("attention", "q k v mask", "out lse", "q k v mask out lse", _backward, through(_composed), 3, _forward)
+    Rule(
+        "attention", "q k v mask", "y lse", "q k v mask y lse", through(_composed), covers=3,
+        forward=by_name("attention_train", "q k v mask"),
+    )
 )  # fmt: skip

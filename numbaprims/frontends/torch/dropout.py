@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numbaprims.frontends.torch.rules import adjoint, wrapped
 
-import numbaprims
-from numbaprims.frontends.torch.rules import Rule, RuleFunction, wrapped
-
-
-def _backward(dy: Any, **others: Any) -> Any:
-    return numbaprims.dropout_backward(dy, **others)
-
-
-def _again(dy: Any, **others: Any) -> Any:
-    return RuleFunction.apply(_RULE, others, dy)
-
-
-_RULE = Rule("dropout", "x", "y", "", _backward, _again)
-dropout = wrapped(_RULE)
+dropout = wrapped(adjoint("dropout", "x"))

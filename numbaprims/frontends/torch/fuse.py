@@ -10,23 +10,14 @@ import torch
 
 import numbaprims
 from numbaprims.frontends.torch.fuse_training import Trained
+from numbaprims.frontends.torch.nn import ACTIVATIONS
 from numbaprims.frontends.torch.recording import differentiable, recorded
 from numbaprims.fusion import layers
 from numbaprims.fusion.stack_plan import FusedNetwork
 
 nn = torch.nn
 
-#: Modules that are an activation by the names of their own attributes.
-_ACTIVATIONS = {
-    nn.ReLU: ("relu", ""), nn.ReLU6: ("relu6", ""), nn.LeakyReLU: ("leaky_relu", "negative_slope"),
-    nn.ELU: ("elu", "alpha"), nn.SELU: ("selu", ""), nn.CELU: ("celu", "alpha"), nn.GELU: ("gelu", "approximate"),
-    nn.SiLU: ("silu", ""), nn.Mish: ("mish", ""), nn.Sigmoid: ("sigmoid", ""), nn.Tanh: ("tanh", ""),
-    nn.Softplus: ("softplus", "beta threshold"), nn.Softsign: ("softsign", ""), nn.Hardsigmoid: ("hard_sigmoid", ""),
-    nn.Hardswish: ("hard_swish", ""), nn.Hardtanh: ("hard_tanh", "min_val max_val"),
-    nn.Threshold: ("threshold", "threshold value"), nn.LogSigmoid: ("log_sigmoid", ""),
-    nn.Hardshrink: ("hard_shrink", "lambd"), nn.Softshrink: ("soft_shrink", "lambd"),
-    nn.Tanhshrink: ("tanh_shrink", ""),
-}  # fmt: skip
+_ACTIVATIONS = {kind: row for kind, row in ACTIVATIONS.items() if row[0] not in ("glu", "prelu")}
 _UNCHANGED = (
     nn.Identity,
     nn.Dropout,
@@ -105,7 +96,7 @@ def _layer(module: Any, ndim: int) -> Any:
         return layers.Dropout()
     if kind in _ACTIVATIONS:
         name, words = _ACTIVATIONS[kind]
-        return layers.Activation(name, **{word: getattr(module, word) for word in words.split()})
+        return layers.Activation(name, **{word: getattr(module, word) for word in words})
     # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
     if kind in _MODULES and (rank is None or ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and ndim == 2)):
         return _MODULES[kind](module)

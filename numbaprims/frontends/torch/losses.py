@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-import numbaprims
 from numbaprims.frontends.torch.rules import EVERYWHERE, Rule, through, wrapped
 from numbaprims.ops._ctc_pose import table_of
 
@@ -39,12 +38,10 @@ def _composed(
     return loss if reduction == "none" else loss.sum()
 
 
-def _backward(dy: Any, log_probs: Any, **words: Any) -> Any:
-    return numbaprims.ctc_loss_backward(dy, log_probs, **words)
-
-
 ctc_loss = wrapped(
-    Rule("ctc_loss", "log_probs", "loss", "log_probs", _backward, through(_composed), float32=EVERYWHERE)
+    Rule(
+        "ctc_loss", "log_probs", "loss", "log_probs", through(_composed), float32=EVERYWHERE
+    )
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from numbaprims.frontends.torch import normalisation as f, norms
+from numbaprims.frontends.torch.modules import Activated, batched, by_rank
 
 _functional: Any = torch.nn.functional
 #: Frames between torch's warning of an implicit dimension and the caller of a module.
@@ -71,12 +72,16 @@ def _of_batch(loss: Any, module: Any, x: Any, target: Any, **words: Any) -> Any:
     return y[0] if y.ndim else y
 
 
-class _BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    """What the batch normalisations share; `activation` is applied in the same pass."""
-
-    def __init__(self, *args: Any, activation: Any = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.activation = activation
+class _BatchNorm(Activated, torch.nn.modules.batchnorm._BatchNorm):
+    """
+    Example:
+        >>> import torch
+        >>> layer = BatchNorm2d(3)
+        >>> layer(torch.randn(2, 3, 4, 4)).shape, int(layer.num_batches_tracked)
+        (torch.Size([2, 3, 4, 4]), 1)
+        >>> bool((BatchNorm2d(3, activation="relu")(torch.randn(2, 3, 4, 4)) >= 0).all())
+        True
+    """
 
     def forward(self, input: Any) -> Any:
         self._check_input_dim(input)
@@ -89,7 +94,7 @@ class _BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         like = input if running[0] is None else running[0]
         scale = torch.ones(input.shape[1], dtype=like.dtype, device=like.device) if self.weight is None else self.weight
         shift = torch.zeros_like(scale) if self.bias is None else self.bias
-        words: dict[str, Any] = {"eps": self.eps, "activation": getattr(self, "activation", None)}
+        words: dict[str, Any] = {"eps": self.eps, "activation": self.activation}
         if not self.training and running[0] is not None:
             return f.batch_norm(input, scale, shift, *running, **words)
         _functional._verify_batch_size(list(input.shape))
@@ -101,25 +106,7 @@ class _BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return y
 
 
-class BatchNorm1d(_BatchNorm, torch.nn.BatchNorm1d):
-    """`torch.nn.BatchNorm1d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`."""
-
-
-class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):
-    """`torch.nn.BatchNorm2d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`.
-
-    Example:
-        >>> import torch
-        >>> layer = BatchNorm2d(3)
-        >>> layer(torch.randn(2, 3, 4, 4)).shape, int(layer.num_batches_tracked)
-        (torch.Size([2, 3, 4, 4]), 1)
-        >>> bool((BatchNorm2d(3, activation="relu")(torch.randn(2, 3, 4, 4)) >= 0).all())
-        True
-    """
-
-
-class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):
-    """`torch.nn.BatchNorm3d` by `numbaprims.batch_norm` and `numbaprims.batch_norm_train`."""
+BatchNorm1d, BatchNorm2d, BatchNorm3d = by_rank("BatchNorm", "batch_norm` and `numbaprims.batch_norm_train", _BatchNorm)
 
 
 # ---------------------------------------------------------------- by the statistics of each sample
@@ -157,26 +144,15 @@ class GroupNorm(torch.nn.GroupNorm):
 
 
 class _InstanceNorm(torch.nn.modules.instancenorm._InstanceNorm):
-    """What the instance normalisations share; those that track running statistics compute by torch."""
+    """By torch where it tracks running statistics."""
 
     def forward(self, input: Any) -> Any:
         if self.track_running_stats or input.ndim < self._get_no_batch_dim():
             return super().forward(input)
         self._check_input_dim(input)
-        single = input.ndim == self._get_no_batch_dim()
-        x = input[None] if single else input
-        _functional._verify_spatial_size(x.shape)
-        y = norms.instance_norm(x, self.weight, self.bias, eps=self.eps)
-        return y[0] if single else y
+        rank = self._get_no_batch_dim() - 1
+        _functional._verify_spatial_size(input.shape if input.ndim > rank + 1 else (1, *input.shape))
+        return batched(norms.instance_norm, input, rank, self.weight, self.bias, eps=self.eps)
 
 
-class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
-    """`torch.nn.InstanceNorm1d` by `numbaprims.instance_norm`."""
-
-
-class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
-    """`torch.nn.InstanceNorm2d` by `numbaprims.instance_norm`."""
-
-
-class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):
-    """`torch.nn.InstanceNorm3d` by `numbaprims.instance_norm`."""
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_rank("InstanceNorm", "instance_norm", _InstanceNorm)

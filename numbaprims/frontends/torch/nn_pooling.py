@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from numbaprims.frontends.torch import pooling as f
+from numbaprims.frontends.torch.modules import batched, by_rank
 
 _POOLING = torch.nn.modules.pooling
-
-
-def _batched(pool: Callable[..., Any], x: Any, rank: int, *args: Any, **words: Any) -> Any:
-    """Of a batch, or of one sample."""
-    if x.ndim != rank + 1:
-        return pool(x, *args, **words)
-    found = pool(x[None], *args, **words)
-    return tuple(y[0] for y in found) if isinstance(found, tuple) else found[0]
 
 
 def _window(module: Any, *names: str) -> dict[str, Any]:
@@ -32,59 +24,36 @@ def _rank(module: Any) -> int:
 class _MaxPool(_POOLING._MaxPoolNd):
     def forward(self, input: Any) -> Any:
         words = _window(self, "padding", "dilation", "return_indices")
-        return _batched(f.max_pool, input, _rank(self), **words)
+        return batched(f.max_pool, input, _rank(self), **words)
 
 
-class MaxPool1d(_MaxPool, torch.nn.MaxPool1d):
-    """`torch.nn.MaxPool1d` by `numbaprims.max_pool`."""
-
-
-class MaxPool2d(_MaxPool, torch.nn.MaxPool2d):
-    """`torch.nn.MaxPool2d` by `numbaprims.max_pool`."""
-
-
-class MaxPool3d(_MaxPool, torch.nn.MaxPool3d):
-    """`torch.nn.MaxPool3d` by `numbaprims.max_pool`."""
+MaxPool1d, MaxPool2d, MaxPool3d = by_rank("MaxPool", "max_pool", _MaxPool)
 
 
 class _AvgPool(_POOLING._AvgPoolNd):
+    """By torch with a `divisor_override`."""
+
     def forward(self, input: Any) -> Any:
         if getattr(self, "divisor_override", None) is not None:
             return super().forward(input)
         words = _window(self, "padding", "count_include_pad")
-        return _batched(f.avg_pool, input, _rank(self), **words)
+        return batched(f.avg_pool, input, _rank(self), **words)
 
 
-class AvgPool1d(_AvgPool, torch.nn.AvgPool1d):
-    """`torch.nn.AvgPool1d` by `numbaprims.avg_pool`."""
-
-
-class AvgPool2d(_AvgPool, torch.nn.AvgPool2d):
-    """`torch.nn.AvgPool2d` by `numbaprims.avg_pool`; by torch with a `divisor_override`."""
-
-
-class AvgPool3d(_AvgPool, torch.nn.AvgPool3d):
-    """`torch.nn.AvgPool3d` by `numbaprims.avg_pool`; by torch with a `divisor_override`."""
+AvgPool1d, AvgPool2d, AvgPool3d = by_rank("AvgPool", "avg_pool", _AvgPool)
 
 
 class _LPPool(_POOLING._LPPoolNd):
+    """By torch with ceil_mode, or a norm that is not even."""
+
     def forward(self, input: Any) -> Any:
         if self.norm_type % 2 or self.ceil_mode:
             # torch's is no norm then: it adds up signed powers, and takes windows over the border for whole ones
             return super().forward(input)
-        return _batched(f.lp_pool, input, _rank(self), p=float(self.norm_type), **_window(self))
+        return batched(f.lp_pool, input, _rank(self), p=float(self.norm_type), **_window(self))
 
 
-class LPPool1d(_LPPool, torch.nn.LPPool1d):
-    """`torch.nn.LPPool1d` by `numbaprims.lp_pool`; by torch with ceil_mode, or a norm that is not even."""
-
-
-class LPPool2d(_LPPool, torch.nn.LPPool2d):
-    """`torch.nn.LPPool2d` by `numbaprims.lp_pool`; by torch with ceil_mode, or a norm that is not even."""
-
-
-class LPPool3d(_LPPool, torch.nn.LPPool3d):
-    """`torch.nn.LPPool3d` by `numbaprims.lp_pool`; by torch with ceil_mode, or a norm that is not even."""
+LPPool1d, LPPool2d, LPPool3d = by_rank("LPPool", "lp_pool", _LPPool)
 
 
 def _sizes(module: Any, input: Any) -> tuple[int, ...]:
@@ -97,33 +66,19 @@ def _sizes(module: Any, input: Any) -> tuple[int, ...]:
 class _AdaptiveMaxPool(_POOLING._AdaptiveMaxPoolNd):
     def forward(self, input: Any) -> Any:
         size, rank = _sizes(self, input), _rank(self)
-        return _batched(f.adaptive_max_pool, input, rank, size, return_indices=self.return_indices)
+        return batched(f.adaptive_max_pool, input, rank, size, return_indices=self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool, torch.nn.AdaptiveMaxPool1d):
-    """`torch.nn.AdaptiveMaxPool1d` by `numbaprims.adaptive_max_pool`."""
-
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool, torch.nn.AdaptiveMaxPool2d):
-    """`torch.nn.AdaptiveMaxPool2d` by `numbaprims.adaptive_max_pool`."""
-
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool, torch.nn.AdaptiveMaxPool3d):
-    """`torch.nn.AdaptiveMaxPool3d` by `numbaprims.adaptive_max_pool`."""
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_rank(
+    "AdaptiveMaxPool", "adaptive_max_pool", _AdaptiveMaxPool
+)
 
 
 class _AdaptiveAvgPool(_POOLING._AdaptiveAvgPoolNd):
     def forward(self, input: Any) -> Any:
-        return _batched(f.adaptive_avg_pool, input, _rank(self), _sizes(self, input))
+        return batched(f.adaptive_avg_pool, input, _rank(self), _sizes(self, input))
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool, torch.nn.AdaptiveAvgPool1d):
-    """`torch.nn.AdaptiveAvgPool1d` by `numbaprims.adaptive_avg_pool`."""
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool, torch.nn.AdaptiveAvgPool2d):
-    """`torch.nn.AdaptiveAvgPool2d` by `numbaprims.adaptive_avg_pool`."""
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool, torch.nn.AdaptiveAvgPool3d):
-    """`torch.nn.AdaptiveAvgPool3d` by `numbaprims.adaptive_avg_pool`."""
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_rank(
+    "AdaptiveAvgPool", "adaptive_avg_pool", _AdaptiveAvgPool
+)

@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from numbaprims.frontends.torch import recurrent as f
+from numbaprims.frontends.torch.modules import twin
 from numbaprims.recurrent.parts import RnnPart, ending
 from numbaprims.recurrent.weights import RnnWeights
 
@@ -47,7 +48,13 @@ def _run(x: Any, weights: RnnWeights, states: Any, **words: Any) -> tuple[Any, A
 
 
 class _Recurrent(torch.nn.RNNBase):
-    """What networks share."""
+    """
+    Example:
+        >>> import torch
+        >>> y, (h_n, c_n) = LSTM(3, 4, num_layers=2)(torch.ones(5, 1, 3))
+        >>> y.shape, h_n.shape
+        (torch.Size([5, 1, 4]), torch.Size([2, 1, 4]))
+    """
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         own: Any = self
@@ -89,27 +96,11 @@ class _Recurrent(torch.nn.RNNBase):
         return y, (tuple(last) if lstm else last[0])
 
 
-class LSTM(_Recurrent, torch.nn.LSTM):
-    """`torch.nn.LSTM` by `numbaprims.lstm`.
-
-    Example:
-        >>> import torch
-        >>> y, (h_n, c_n) = LSTM(3, 4, num_layers=2)(torch.ones(5, 1, 3))
-        >>> y.shape, h_n.shape
-        (torch.Size([5, 1, 4]), torch.Size([2, 1, 4]))
-    """
-
-
-class GRU(_Recurrent, torch.nn.GRU):
-    """`torch.nn.GRU` by `numbaprims.gru`."""
-
-
-class RNN(_Recurrent, torch.nn.RNN):
-    """`torch.nn.RNN` by `numbaprims.rnn`."""
+LSTM, GRU, RNN = (twin(name, name.lower(), _Recurrent) for name in ("LSTM", "GRU", "RNN"))
 
 
 class _Cell(torch.nn.modules.rnn.RNNCellBase):
-    """What cells share: a network of one step."""
+    """A network of one step."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         lstm = isinstance(self, torch.nn.LSTMCell)
@@ -125,13 +116,4 @@ class _Cell(torch.nn.modules.rnn.RNNCellBase):
         return tuple(last) if lstm else last[0]
 
 
-class LSTMCell(_Cell, torch.nn.LSTMCell):
-    """`torch.nn.LSTMCell` by `numbaprims.lstm`."""
-
-
-class GRUCell(_Cell, torch.nn.GRUCell):
-    """`torch.nn.GRUCell` by `numbaprims.gru`."""
-
-
-class RNNCell(_Cell, torch.nn.RNNCell):
-    """`torch.nn.RNNCell` by `numbaprims.rnn`."""
+LSTMCell, GRUCell, RNNCell = (twin(f"{name}Cell", name.lower(), _Cell) for name in ("LSTM", "GRU", "RNN"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from numbaprims.frontends.torch.modules import twin
 from numbaprims.frontends.torch.resizing import resize
 
 _MODES = {"nearest-exact": "nearest_exact", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
@@ -13,6 +14,8 @@ _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
 class _Upsample(torch.nn.Upsample):
+    """By torch in the mode "area"."""
+
     def forward(self, input: Any) -> Any:
         rank = _RANKS.get(self.mode, input.ndim - 2)
         floating = input.is_floating_point() or (input.dtype == torch.uint8 and self.mode != "bicubic")
@@ -27,13 +30,6 @@ class _Upsample(torch.nn.Upsample):
         return resize(input, size, scale=scale, **words)
 
 
-class Upsample(_Upsample):
-    """`torch.nn.Upsample` by `numbaprims.resize`; by torch in the mode "area"."""
-
-
-class UpsamplingNearest2d(_Upsample, torch.nn.UpsamplingNearest2d):
-    """`torch.nn.UpsamplingNearest2d` by `numbaprims.resize`."""
-
-
-class UpsamplingBilinear2d(_Upsample, torch.nn.UpsamplingBilinear2d):
-    """`torch.nn.UpsamplingBilinear2d` by `numbaprims.resize`."""
+Upsample, UpsamplingNearest2d, UpsamplingBilinear2d = (
+    twin(name, "resize", _Upsample) for name in ("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d")
+)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-import numbaprims
 from numbaprims.frontends.torch import activations
 from numbaprims.frontends.torch.recording import (
     of_dtype,
@@ -30,14 +29,12 @@ def _sums(z: Any, axis: int) -> Any:
 softmax = wrapped(
     Rule(
         "softmax", "x", "y", "y", float32=ON_GPUS,
-        backward=lambda dy, y, axis: numbaprims.softmax_backward(dy, y, axis=axis),
         again=lambda dy, y, axis: product(y, dy - _sums(product(dy, y), axis)),
     )
 )  # fmt: skip
 log_softmax = wrapped(
     Rule(
         "log_softmax", "x", "y", "y", float32=ON_GPUS,
-        backward=lambda dy, y, axis: numbaprims.log_softmax_backward(dy, y, axis=axis),
         again=lambda dy, y, axis: dy - product(activations.exp(y), _sums(dy, axis)),
     )
 )  # fmt: skip
@@ -90,7 +87,7 @@ def _loss(name: str, formula: str, saved: str, composed: Any) -> Any:
     inputs = "x target weight"
     return wrapped(
         Rule(
-            name, inputs, f"loss {saved}", f"{inputs} {saved}", backward, through(composed), forward=forward,
+            name, inputs, f"loss {saved}", f"{inputs} {saved}", through(composed), backward, forward=forward,
             float32=EVERYWHERE,
         )
     )  # fmt: skip
@@ -134,18 +131,12 @@ def _backward_fixed(dy: Any, x: Any, scale: Any, shift: Any, mean: Any, var: Any
     return _batch_norm.batch_norm_backward_fixed(dy, x, scale, mean, var, **words)
 
 
-def _backward_train(
-    dy: Any, x: Any, scale: Any, shift: Any, mean: Any, inv_std: Any, *, eps: float, momentum: float, **words: Any
-) -> Any:
-    return numbaprims.batch_norm_backward(dy, x, scale, mean, inv_std, shift, **words)
-
-
 _FIXED = "x scale shift mean var"
-batch_norm = wrapped(Rule("batch_norm", _FIXED, "y", _FIXED, _backward_fixed, through(_composed_fixed), covers=3))
+batch_norm = wrapped(Rule("batch_norm", _FIXED, "y", _FIXED, through(_composed_fixed), _backward_fixed, covers=3))
 batch_norm_train = wrapped(
     Rule(
-        "batch_norm_train", "x scale shift running_mean running_var", "y mean inv_std", "x scale shift mean inv_std",
-        _backward_train, through(_composed_train), covers=3, activates=True,
+        "batch_norm_train", "x scale shift running_mean running_var", "y saved_mean saved_inv_std",
+        "x scale shift saved_mean saved_inv_std", through(_composed_train), covers=3, activates=True,
     )
 )  # fmt: skip
 
@@ -168,6 +159,4 @@ def _composed_lrn(
     return y.movedim(1, -1) if last else y
 
 
-lrn = wrapped(
-    Rule("lrn", "x", "y", "x", numbaprims.lrn_backward, lambda dy, x, **others: through(_composed_lrn)(dy, x, **others))
-)
+lrn = wrapped(Rule("lrn", "x", "y", "x", through(_composed_lrn)))

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-import numbaprims
 from numbaprims.frontends.torch import activations
 from numbaprims.frontends.torch.recording import of_dtype, recorded, sum_to
-from numbaprims.frontends.torch.rules import ON_GPUS, Rule, through, wrapped
+from numbaprims.frontends.torch.rules import ON_GPUS, Rule, by_name, through, wrapped
 from numbaprims.shapes import channels_last
 
 # ---------------------------------------------------------------- in functions with gradients
@@ -55,52 +54,22 @@ def _composed_channels(
 # ---------------------------------------------------------------- the rules
 
 
-def _of_given(gradient: Callable[[Any], tuple[Any, ...]], weight: Any, bias: Any) -> tuple[Any, ...]:
+def _backward(name: str, saves: str) -> Callable[..., Any]:
     """A gradient by a weight, which is ones for the gradient of a bias alone; None for what was not given."""
-    dx, dweight, dbias = gradient(torch.ones_like(bias) if weight is None and bias is not None else weight)
-    return dx, None if weight is None else dweight, None if bias is None else dbias
+    gradient = by_name(f"{name}_backward", f"dy {saves}")
+
+    def backward(dy: Any, x: Any, weight: Any, bias: Any, *saved: Any, **others: Any) -> Any:
+        ones = torch.ones_like(bias) if weight is None and bias is not None else weight
+        dx, dweight, dbias = gradient(dy, x, ones, bias, *saved, **others)
+        return dx, None if weight is None else dweight, None if bias is None else dbias
+
+    return backward
 
 
-def _trained(name: str) -> Callable[..., Any]:
-    """(y, what the gradient takes); a residual was added by the caller."""
-
-    def forward(x: Any, *parameters: Any, **words: Any) -> Any:
-        number = (words.pop("groups"),) if "groups" in words else ()
-        return getattr(numbaprims, f"{name}_train")(x, *number, *parameters, **words)
-
-    return forward
-
-
-def _backward_rows(
-    dy: Any, x: Any, weight: Any, bias: Any, mean: Any, inv_std: Any, *, normalized_dims: int, activation: Any,
-    eps: float, residual: Any,
-) -> Any:  # fmt: skip
-    words = {"normalized_dims": normalized_dims, "activation": activation}
-    function = numbaprims.layer_norm_backward
-    return _of_given(lambda weight: function(dy, x, weight, mean, inv_std, bias, **words), weight, bias)
-
-
-def _backward_rms(
-    dy: Any, x: Any, weight: Any, inv_rms: Any, *, normalized_dims: int, activation: Any, eps: float, residual: Any
-) -> Any:
-    return numbaprims.rms_norm_backward(dy, x, weight, inv_rms, normalized_dims=normalized_dims, activation=activation)
-
-
-def _backward_channels(
-    dy: Any, x: Any, weight: Any, bias: Any, mean: Any, inv_std: Any, *, layout: str, activation: Any, eps: float,
-    groups: int | None = None,
-) -> Any:  # fmt: skip
-    words = {"layout": layout, "activation": activation}
-    if groups is None:
-        function: Any = functools.partial(numbaprims.instance_norm_backward, dy, x)
-    else:
-        function = functools.partial(numbaprims.group_norm_backward, dy, x, groups)
-    return _of_given(lambda weight: function(weight, mean, inv_std, bias, **words), weight, bias)
-
-
-def _rule(name: str, train: bool, backward: Any, composed: Any) -> Any:
+def _rule(name: str, train: bool, composed: Any) -> Any:
     rms = name == "rms_norm"
-    inputs, saved = ("x weight", "inv_rms") if rms else ("x weight bias", "mean inv_std")
+    inputs, saved = ("x weight", "saved_inv_rms") if rms else ("x weight bias", "saved_mean saved_inv_std")
+    saves = f"{inputs} {saved}"
 
     def again(*given: Any, **words: Any) -> Any:
         arrays = given[: 2 if rms else 3]
@@ -108,8 +77,9 @@ def _rule(name: str, train: bool, backward: Any, composed: Any) -> Any:
 
     return wrapped(
         Rule(
-            f"{name}_train" if train else name, inputs, f"y {saved}", f"{inputs} {saved}", backward, through(again),
-            covers=2 if rms else 3, forward=None if train else _trained(name), float32=ON_GPUS, activates=True,
+            f"{name}_train" if train else name, inputs, f"y {saved}", saves, through(again),
+            None if rms else _backward(name, saves), covers=2 if rms else 3, float32=ON_GPUS, activates=True,
+            forward=None if train else by_name(f"{name}_train", inputs),
         )
     )  # fmt: skip
 
@@ -129,15 +99,7 @@ def _with_residual(function: Any) -> Any:
 
 
 _composed_rms = functools.partial(_composed_rows, centred=False)
-layer_norm, layer_norm_train = (
-    _with_residual(_rule("layer_norm", train, _backward_rows, _composed_rows)) for train in (False, True)
-)
-rms_norm, rms_norm_train = (
-    _with_residual(_rule("rms_norm", train, _backward_rms, _composed_rms)) for train in (False, True)
-)
-group_norm, group_norm_train = (
-    _rule("group_norm", train, _backward_channels, _composed_channels) for train in (False, True)
-)
-instance_norm, instance_norm_train = (
-    _rule("instance_norm", train, _backward_channels, _composed_channels) for train in (False, True)
-)
+layer_norm, layer_norm_train = (_with_residual(_rule("layer_norm", train, _composed_rows)) for train in (False, True))
+rms_norm, rms_norm_train = (_with_residual(_rule("rms_norm", train, _composed_rms)) for train in (False, True))
+group_norm, group_norm_train = (_rule("group_norm", train, _composed_channels) for train in (False, True))
+instance_norm, instance_norm_train = (_rule("instance_norm", train, _composed_channels) for train in (False, True))

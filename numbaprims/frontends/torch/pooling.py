@@ -14,7 +14,7 @@ import torch
 import numbaprims
 from numbaprims.frontends.torch import activations
 from numbaprims.frontends.torch.recording import differentiable, product
-from numbaprims.frontends.torch.rules import Rule, RuleFunction, through, wide, wrapped
+from numbaprims.frontends.torch.rules import Rule, adjoint, through, wide, wrapped
 from numbaprims.shapes import channels_last
 
 
@@ -23,19 +23,12 @@ def _sizes(x: Any, layout: str, **others: Any) -> dict[str, Any]:
     return {"size": tuple(x.shape[1:-1] if channels_last(layout, x.ndim - 2) else x.shape[2:])}
 
 
-def _without(others: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {key: value for key, value in others.items() if key not in names}
-
-
 # ---------------------------------------------------------------- maxima
 
 
 def _max_rule(name: str) -> Rule:
     """Of a maximum. Its gradient looks for the places again: to keep them costs 10 to 60 % more, and x, which most
     often is the result of an activation, is kept for that."""
-
-    def backward(dy: Any, x: Any, **others: Any) -> Any:
-        return getattr(numbaprims, f"{name}_backward")(dy, x, **_without(others, "output_size", "return_indices"))
 
     def again(dy: Any, x: Any, *, layout: str, **others: Any) -> Any:
         find = numbaprims.max_pool if name == "max_pool" else numbaprims.adaptive_max_pool
@@ -47,30 +40,7 @@ def _max_rule(name: str) -> Rule:
         dx = torch.zeros_like(x).flatten(2).scatter_add(2, indices.flatten(2), dy.flatten(2)).unflatten(2, x.shape[2:])
         return dx.movedim(1, -1) if last else dx
 
-    return Rule(name, "x", "y indices", "x", backward, again)
-
-
-# ---------------------------------------------------------------- averages
-
-
-def _avg_rule(name: str) -> Rule:
-    """Of an average; another rule is that of its adjoint."""
-
-    def forward(x: Any, **others: Any) -> Any:
-        return getattr(numbaprims, name)(x, **_without(others, "size"))
-
-    def adjoint(dy: Any, **others: Any) -> Any:
-        return getattr(numbaprims, f"{name}_backward")(dy, **_without(others, "output_size"))
-
-    def adjoint_again(g: Any, **others: Any) -> Any:
-        return RuleFunction.apply(rule, others, g)
-
-    def again(dy: Any, **others: Any) -> Any:
-        return RuleFunction.apply(back, others, dy)
-
-    back = Rule(f"{name}_backward", "dy", "dx", "", forward, adjoint_again, forward=adjoint)
-    rule = Rule(name, "x", "y", "", adjoint, again, forward=forward, also=_sizes)
-    return rule
+    return Rule(name, "x", "y indices", "x", again)
 
 
 # ---------------------------------------------------------------- norms
@@ -82,10 +52,6 @@ def _composed_norm(x: Any, y: Any, *, p: float, **window: Any) -> Any:
     counted = numbaprims.lp_pool(ones, p=1.0, **window) / numbaprims.avg_pool(ones, **window)
     sums = product(avg_pool(activations.power(activations.abs(x), 0.0, 1.0, p), **window), counted)
     return activations.power(sums, 0.0, 1.0, 1.0 / p)
-
-
-def _norm_backward(dy: Any, x: Any, y: Any, **others: Any) -> Any:
-    return numbaprims.lp_pool_backward(dy, x, y, **others)
 
 
 # ---------------------------------------------------------------- the public functions
@@ -115,10 +81,10 @@ def _lies_last(x: Any, layout: Any) -> bool:
     return x.stride(1) == 1 and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
 
 
-max_pool = in_order_of_x(_max_rule("max_pool"))
-adaptive_max_pool = in_order_of_x(_max_rule("adaptive_max_pool"))
-global_max_pool = in_order_of_x(_max_rule("global_max_pool"))
-avg_pool = in_order_of_x(_avg_rule("avg_pool"))
-adaptive_avg_pool = in_order_of_x(_avg_rule("adaptive_avg_pool"))
-global_avg_pool = in_order_of_x(_avg_rule("global_avg_pool"))
-lp_pool = in_order_of_x(Rule("lp_pool", "x", "y", "x y", _norm_backward, through(_composed_norm)))
+max_pool, adaptive_max_pool, global_max_pool = (
+    in_order_of_x(_max_rule(f"{kind}max_pool")) for kind in ("", "adaptive_", "global_")
+)
+avg_pool, adaptive_avg_pool, global_avg_pool = (
+    in_order_of_x(adjoint(f"{kind}avg_pool", "x", also=_sizes)) for kind in ("", "adaptive_", "global_")
+)
+lp_pool = in_order_of_x(Rule("lp_pool", "x", "y", "x y", through(_composed_norm)))

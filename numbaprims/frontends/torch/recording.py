@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import sys
@@ -116,80 +117,105 @@ def of_dtype(x: Any, dtype: torch.dtype) -> Any:
     return x if x.dtype == dtype else x.to(dtype)
 
 
-# ---------------------------------------------------------------- sums, and products of elements
+# ---------------------------------------------------------------- functions that differentiate into one another
 
 
-class _SumTo(Recorded):
-    """The sums over what broadcasting had repeated."""
+@dataclasses.dataclass(eq=False)
+class Multilinear:
+    """A function whose gradients are functions with gradients again: any order of them exists."""
+
+    inputs: str
+    """The arguments that are tensors, by name; the others are given to all functions here as keywords."""
+    forward: Callable[..., Any]
+    gradients: dict[str, tuple[str, Callable[..., Any]]]
+    """Input -> the names of the inputs that its gradient reads, and (g, *those, shape=its own, **others) -> gradient,
+    by functions with gradients."""
+    bend: Callable[..., Any] | None = None
+    """(dy, y, *activation) -> g, for an activation among the others whose gradient reads the result."""
+
+    def __post_init__(self) -> None:
+        self.names = tuple(self.inputs.split())
+        self.reads = {name: tuple(read.split()) for name, (read, _) in self.gradients.items()}
+
+    def apply(self, others: dict[str, Any], *inputs: Any) -> Any:
+        """Call it, with gradients where they are recorded."""
+        if not recorded(*inputs) and not _transformed():
+            return self.forward(*inputs, **others)
+        return _MultilinearFunction.apply(self, others, *inputs)
+
+
+class _MultilinearFunction(Recorded):
+    """A function by its row; of its inputs those are kept that a gradient which is wanted reads."""
 
     @staticmethod
-    def forward(x: Any, shape: tuple[int, ...], factor: float) -> Any:
-        lead = x.ndim - len(shape)
-        gone = [i for i in range(x.ndim) if i < lead or (shape[i - lead] == 1 and x.shape[i] != 1)]
-        kept = [i for i in range(x.ndim) if i not in gone]
-        if not x.numel():
-            return x.new_zeros(shape)
-        ones = x.new_ones(math.prod(x.shape[i] for i in gone))
-        first = gone == list(range(len(gone)))
-        order = (gone + kept) if first else (kept + gone)
-        matrix = x.permute(order).reshape((len(ones), -1) if first else (-1, len(ones)))
-        return numbaprims.gemv(matrix, ones, trans=first, alpha=factor).reshape(shape)
+    def forward(row: Multilinear, others: dict[str, Any], *inputs: Any) -> Any:
+        return row.forward(*inputs, **others)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.shape, ctx.factor = inputs[0].shape, inputs[2]
+        ctx.row, ctx.others, *given = inputs
+        row, needs, act = ctx.row, ctx.needs_input_grad[2:], ctx.others.get("activation")
+        ctx.like = [(x.shape, x.dtype) if need else None for x, need in zip(given, needs, strict=True)]
+        read = {each for name, need in zip(row.names, needs, strict=True) if need for each in row.reads[name]}
+        y = output if act is not None and reads(act[0]) == "y" else None
+        ctx.save_for_backward(*[x if name in read else None for name, x in zip(row.names, given, strict=True)], y)
 
     @staticmethod
     def backward(ctx: Any, dy: Any) -> Any:
-        return scaled(dy, ctx.factor).expand(ctx.shape), None, None
+        row, others, (*saved, y) = ctx.row, ctx.others, ctx.saved_tensors
+        known, act = dict(zip(row.names, saved, strict=True)), others.get("activation")
+        g = dy if act is None else row.bend(dy, y, *act)
+        of = {g.dtype: g}  # in the dtype of an input, where `out_dtype` is another
+        found: list[Any] = [None, None]
+        for name, like in zip(row.names, ctx.like, strict=True):
+            if like is None:
+                found.append(None)
+                continue
+            shape, dtype = like
+            if dtype not in of:
+                of[dtype] = g.to(dtype)
+            each = [known[name] for name in row.reads[name]]
+            found.append(row.gradients[name][1](of[dtype], *each, shape=shape, **others))
+        return tuple(found)
+
+
+def _sums(x: Any, *, to: tuple[int, ...], factor: float) -> Any:
+    lead = x.ndim - len(to)
+    gone = [i for i in range(x.ndim) if i < lead or (to[i - lead] == 1 and x.shape[i] != 1)]
+    kept = [i for i in range(x.ndim) if i not in gone]
+    if not x.numel():
+        return x.new_zeros(to)
+    ones = x.new_ones(math.prod(x.shape[i] for i in gone))
+    first = gone == list(range(len(gone)))
+    order = (gone + kept) if first else (kept + gone)
+    matrix = x.permute(order).reshape((len(ones), -1) if first else (-1, len(ones)))
+    return numbaprims.gemv(matrix, ones, trans=first, alpha=factor).reshape(to)
+
+
+_SUM_TO = Multilinear("x", _sums, {"x": ("", lambda g, *, shape, to, factor: scaled(g, factor).expand(shape))})
+# the elements of one times those of the other: what exp's gradient computes
+_PRODUCT = Multilinear("a b", lambda a, b: numbaprims.exp_backward(a, b), {
+    "a": ("b", lambda g, b, *, shape: product(g, b)), "b": ("a", lambda g, a, *, shape: product(g, a)),
+})  # fmt: skip
+# an outer product of one row
+_SCALED = Multilinear(
+    "x", lambda x, *, factor: numbaprims.ger(x.new_ones(1), x.reshape(-1), alpha=factor).reshape(x.shape),
+    {"x": ("", lambda g, *, shape, factor: scaled(g, factor))},
+)  # fmt: skip
 
 
 def sum_to(x: Any, shape: Sequence[int], factor: float = 1.0) -> Any:
     """`factor` times the sums of x over the dimensions along which an array of `shape` was repeated."""
     if tuple(x.shape) == tuple(shape):
         return scaled(x, factor)
-    return _SumTo.apply(x, tuple(shape), factor)
-
-
-class _Product(Recorded):
-    """The elements of a times those of b: what exp's gradient computes."""
-
-    @staticmethod
-    def forward(a: Any, b: Any) -> Any:
-        return numbaprims.exp_backward(a, b)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        a, b = ctx.saved_tensors
-        need_a, need_b = ctx.needs_input_grad
-        return product(dy, b) if need_a else None, product(dy, a) if need_b else None
+    return _SUM_TO.apply({"to": tuple(shape), "factor": factor}, x)
 
 
 def product(a: Any, b: Any) -> Any:
     """The elements of a times those of b, of one shape."""
-    return _Product.apply(a, b)
-
-
-class _Scaled(Recorded):
-    """factor * x, as an outer product of one row."""
-
-    @staticmethod
-    def forward(x: Any, factor: float) -> Any:
-        return numbaprims.ger(x.new_ones(1), x.reshape(-1), alpha=factor).reshape(x.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.factor = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        return scaled(dy, ctx.factor), None
+    return _PRODUCT.apply({}, a, b)
 
 
 def scaled(x: Any, factor: float) -> Any:
     """factor * x."""
-    return x if factor == 1.0 else _Scaled.apply(x, float(factor))
+    return x if factor == 1.0 else _SCALED.apply({"factor": float(factor)}, x)

@@ -8,28 +8,9 @@ import torch
 
 import numbaprims
 from numbaprims.frontends.torch.recording import differentiable, recorded
-from numbaprims.frontends.torch.rules import Rule, RuleFunction, wrapped
+from numbaprims.frontends.torch.rules import adjoint, wrapped
 
-
-def _back(dy: Any, cos: Any, sin: Any, positions: Any, **words: Any) -> Any:
-    return numbaprims.rope_backward(dy, cos, sin, positions=positions, **words)
-
-
-def _forth(dy: Any, cos: Any, sin: Any, positions: Any, **words: Any) -> Any:
-    return numbaprims.rope(dy, cos, sin, positions=positions, **words)
-
-
-def _back_again(dy: Any, *saved: Any, **words: Any) -> Any:
-    return RuleFunction.apply(_BACK, words, dy, *saved)
-
-
-def _forth_again(dy: Any, *saved: Any, **words: Any) -> Any:
-    return RuleFunction.apply(_RULE, words, dy, *saved)
-
-
-_RULE = Rule("rope", "x cos sin positions", "y", "cos sin positions", _back, _back_again)
-_BACK = Rule("rope_backward", "dy cos sin positions", "dx", "cos sin positions", _forth, _forth_again)
-_rope = wrapped(_RULE)
+_rope = wrapped(adjoint("rope", "x cos sin positions"))
 
 
 def _composed(

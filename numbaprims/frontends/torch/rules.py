@@ -16,8 +16,11 @@ import torch
 import numbaprims
 from numbaprims.frontends.torch import activations
 from numbaprims.frontends.torch.recording import (
+    Multilinear,
     Recorded,
+    autocast,
     differentiable,
+    reads,
     recorded,
     refuse_out,
     split_activation,
@@ -28,7 +31,7 @@ from numbaprims.frontends.torch.recording import (
 EVERYWHERE, ON_GPUS, NOWHERE = ("cpu", "cuda"), ("cuda",), ()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Rule:
     """A public function and its gradients."""
 
@@ -39,10 +42,10 @@ class Rule:
     """What `forward` gives: the first has gradients, the others may be kept for them."""
     saves: str
     """Which of both `backward` and `again` take behind dy."""
-    backward: Callable[..., Any]
-    """(dy, *saved, **others) -> the gradient of the first input, or those of the first inputs."""
     again: Callable[..., Any]
-    """The same in functions with gradients, for every input that has any."""
+    """(dy, *saved, **others) -> the gradient of every input that has any, in functions with gradients."""
+    backward: Callable[..., Any] | None = None
+    """The same of the first input, or the first inputs; None for `<name>_backward` by the names of its arguments."""
     covers: int = 1
     """The inputs that `backward` gives a gradient for, the first ones."""
     forward: Callable[..., Any] | None = None
@@ -54,15 +57,28 @@ class Rule:
     also: Callable[..., dict[str, Any]] | None = None
     """(*inputs, **others) -> more keywords for the functions of the rule, so that inputs need not be kept."""
 
+    def __post_init__(self) -> None:
+        self.compute = self.forward or by_name(self.name, self.inputs)
+        self.gradient = self.backward or by_name(f"{self.name.removesuffix('_train')}_backward", f"dy {self.saves}")
+
+
+def by_name(name: str, tensors: str) -> Callable[..., Any]:
+    """(*tensors, **others) -> the public function of those that it has arguments for; the first goes by its place."""
+    takes, names = inspect.signature(getattr(numbaprims, name)).parameters, tensors.split()[1:]
+
+    def call(first: Any, *rest: Any, **others: Any) -> Any:
+        given = {**dict(zip(names, rest, strict=True)), **others}
+        return getattr(numbaprims, name)(first, **{key: value for key, value in given.items() if key in takes})
+
+    return call
+
 
 class RuleFunction(Recorded):
     """A function by its rule."""
 
     @staticmethod
     def forward(rule: Rule, others: dict[str, Any], *inputs: Any) -> Any:
-        if rule.forward is not None:
-            return rule.forward(*inputs, **others)
-        return getattr(numbaprims, rule.name)(**dict(zip(rule.inputs.split(), inputs, strict=True)), **others)
+        return rule.compute(*inputs, **others)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -80,7 +96,7 @@ class RuleFunction(Recorded):
         if dy is None:  # zeros, which nobody has made
             return (None,) * (2 + ctx.count)
         composed = recorded(dy, *ctx.saved_tensors) or any(ctx.needs_input_grad[2 + rule.covers :])
-        found = (rule.again if composed else rule.backward)(dy, *ctx.saved_tensors, **ctx.others)
+        found = (rule.again if composed else rule.gradient)(dy, *ctx.saved_tensors, **ctx.others)
         found = found if isinstance(found, tuple) else (found,)
         return None, None, *found[: ctx.count], *[None] * (ctx.count - len(found))
 
@@ -102,8 +118,7 @@ def through(forward: Callable[..., Any]) -> Callable[..., Any]:
 def wrapped(rule: Rule) -> Callable[..., Any]:
     """The public function of a rule, with gradients."""
     original = getattr(numbaprims, rule.name)
-    signature = inspect.signature(original)
-    names = rule.inputs.split()
+    bound, names = binding(original), rule.inputs.split()
 
     @differentiable(original)
     def function(*args: Any, **words: Any) -> Any:
@@ -112,18 +127,101 @@ def wrapped(rule: Rule) -> Callable[..., Any]:
             words = {name: wide(x, rule.float32) for name, x in words.items()}
         if not recorded(*args, *words.values()):
             return written(getattr(numbaprims, rule.name)(*args, **words), words.get("out"))
-        bound = signature.bind(*args, **words)
-        bound.apply_defaults()
-        refuse_out(bound.arguments.pop("out", None))
-        act = split_activation(bound.arguments.pop("activation", None))
+        others = bound(args, words)
+        refuse_out(others.pop("out", None))
+        act = split_activation(others.pop("activation", None))
         if rule.activates:
-            bound.arguments["activation"], act = act, None
-        tensors = [bound.arguments.pop(name) for name in names]
-        others = bound.arguments if rule.also is None else bound.arguments | rule.also(*tensors, **bound.arguments)
+            others["activation"], act = act, None
+        tensors = [others.pop(name) for name in names]
+        others |= {} if rule.also is None else rule.also(*tensors, **others)
         found = RuleFunction.apply(rule, others, *tensors)
         if isinstance(found, tuple) and rule.forward is not None:
             found = found[0]  # the public function gives no more
         return found if act is None else activations.activation(found, act[0], **act[1])
+
+    return function
+
+
+def adjoint(
+    name: str, inputs: str, *, linear: Callable[..., Any] | None = None, backward: Callable[..., Any] | None = None,
+    also: Callable[..., dict[str, Any]] | None = None,
+) -> Rule:  # fmt: skip
+    """The rule of a function that is linear in its first input, so that the gradient of its gradient is itself.
+
+    `linear` is what of it gradients see, where it is more.
+    """
+    _, _, kept = inputs.partition(" ")
+    compute = by_name(name, inputs)
+    linear, backward = linear or compute, backward or by_name(f"{name}_backward", f"dy {kept}")
+
+    def rule(forward: Callable[..., Any], gradient: Callable[..., Any], again: str) -> Rule:
+        def applied(g: Any, *saved: Any, **others: Any) -> Any:
+            return RuleFunction.apply(rules[again], others, g, *saved)
+
+        return Rule(name, inputs, "y", kept, applied, gradient, forward=forward, also=also)
+
+    rules = {"forward": rule(linear, backward, "backward"), "backward": rule(backward, linear, "forward")}
+    return rule(compute, backward, "backward")
+
+
+def binding(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
+    """(args, words) -> all arguments of a call by name: what inspect's `bind` gives in 8 us."""
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    names = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+
+    def bound(args: tuple[Any, ...], words: dict[str, Any]) -> dict[str, Any]:
+        found = {**defaults, **dict(zip(names, args, strict=False)), **words}
+        if len(args) > len(names) or len(found) != len(parameters) or not words.keys().isdisjoint(names[: len(args)]):
+            signature.bind(*args, **words)  # raises
+        return found
+
+    return bound
+
+
+def multilinear(
+    name: str, inputs: str, *, cast: bool = True, also: Callable[..., dict[str, Any]] | None = None,
+    **gradients: tuple[str, Callable[..., Any]],
+) -> Callable[..., Any]:  # fmt: skip
+    """A public function by its gradients, as `Multilinear` has them; beta multiplies the last input.
+
+    `cast`: whether autocast does; `also`: (all arguments) -> those that change where gradients are recorded.
+    """
+    original = getattr(numbaprims, name)
+    bound, names = binding(original), inputs.split()
+    factors = [each for each in ("alpha", "beta") if each in inspect.signature(original).parameters]
+    row = Multilinear(
+        inputs, lambda *given, **others: getattr(numbaprims, name)(**dict(zip(names, given, strict=True)), **others),
+        gradients, activations.gradient,
+    )  # fmt: skip
+
+    @differentiable(original)
+    def function(*args: Any, **words: Any) -> Any:
+        casts = cast and (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+        if not casts and not recorded(*args, *words.values()):
+            return written(getattr(numbaprims, name)(*args, **words), words.get("out"))
+        given = bound(args, words)
+        for factor in factors:
+            given[factor] = float(given[factor])
+        if given.get("beta") == 0.0:
+            given[names[-1]] = None
+        if casts:
+            # what beta multiplies has the dtype of the result
+            these = names[:-1] if given.get("out_dtype") is not None else names
+            given |= zip(these, autocast(*(given[each] for each in these)), strict=True)
+        if not recorded(*[given[each] for each in names]):
+            return written(getattr(numbaprims, name)(**given), given.get("out"))
+        refuse_out(given.pop("out", None))
+        act = split_activation(given.pop("activation", None))
+        given |= {} if also is None else also(**given)
+        tensors = [given.pop(each) for each in names]
+        if act is None:
+            return row.apply(given, *tensors)
+        if reads(act[0]) != "x":
+            return row.apply(given | {"activation": act}, *tensors)
+        # its gradient reads the sums, which the fused product does not keep
+        return activations.activation(row.apply(given, *tensors), act[0], **act[1])
 
     return function
 

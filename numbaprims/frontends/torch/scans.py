@@ -8,23 +8,11 @@ from typing import Any
 import torch
 
 import numbaprims
-from numbaprims.frontends.torch.rules import Rule, RuleFunction, through, wrapped
+from numbaprims.frontends.torch.rules import Rule, adjoint, through, wrapped
 
-
-def _turned(words: dict[str, Any]) -> dict[str, Any]:
-    return {**words, "reverse": not words["reverse"]}
-
-
-def _backward(dy: Any, **words: Any) -> Any:
-    return numbaprims.cumsum(dy, **_turned(words))
-
-
-def _again(dy: Any, **words: Any) -> Any:
-    return RuleFunction.apply(_RULE, _turned(words), dy)
-
-
-_RULE = Rule("cumsum", "x", "y", "", _backward, _again)
-cumsum = wrapped(_RULE)
+cumsum = wrapped(
+    adjoint("cumsum", "x", backward=lambda dy, *, reverse, **words: numbaprims.cumsum(dy, reverse=not reverse, **words))
+)
 
 
 def _products(x: Any, *, axis: int, exclusive: bool, reverse: bool) -> Any:

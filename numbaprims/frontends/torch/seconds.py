@@ -24,45 +24,17 @@ def _between(m: Any, x: Any, low: float = -math.inf, high: float = math.inf) -> 
     return f.gradient(m, x, "clip", {"min": low, "max": high})
 
 
-def _sigmoid(m: Any, y: Any) -> Any:
-    return product(m, _line(y, 1.0, -2.0))
+def _twice(kind: str, factor: float) -> Any:
+    """Of a slope whose own is a multiple of its square."""
 
+    def second(m: Any, s: Any) -> Any:
+        return scaled(f.gradient(f.gradient(m, s, kind, {}), s, kind, {}), factor)
 
-def _tanh(m: Any, y: Any) -> Any:
-    return scaled(product(m, y), -2.0)
-
-
-def _exp(m: Any, y: Any) -> Any:
-    return m
-
-
-def _sqrt(m: Any, y: Any) -> Any:
-    # 1/(2y) differentiates to -1/(2y^2), which is -2 times its own square
-    return scaled(f.gradient(f.gradient(m, y, "sqrt", {}), y, "sqrt", {}), -2.0)
-
-
-def _log(m: Any, x: Any) -> Any:
-    return scaled(f.gradient(f.gradient(m, x, "log", {}), x, "log", {}), -1.0)
-
-
-def _exp2(m: Any, y: Any) -> Any:
-    return scaled(m, math.log(2.0))
-
-
-def _log1p(m: Any, x: Any) -> Any:
-    return scaled(f.gradient(f.gradient(m, x, "log1p", {}), x, "log1p", {}), -1.0)
-
-
-def _erf(m: Any, x: Any) -> Any:
-    return scaled(product(f.gradient(m, x, "erf", {}), x), -2.0)
-
-
-def _erfc(m: Any, x: Any) -> Any:
-    return scaled(product(f.gradient(m, x, "erfc", {}), x), -2.0)
+    return second
 
 
 def _of_square(kind: str, times: int, factor: float) -> Any:
-    """Of a slope that is 1 + x**2 or 1 - x**2 or x**2 - 1 to a power: factor x slope**times."""
+    """Of a slope of which x**2 is the variable: factor x slope**times."""
 
     def second(m: Any, x: Any) -> Any:
         for _ in range(times):
@@ -72,45 +44,14 @@ def _of_square(kind: str, times: int, factor: float) -> Any:
     return second
 
 
-def _logarithm(kind: str, base: float) -> Any:
-    def second(m: Any, x: Any) -> Any:
-        return scaled(f.gradient(f.gradient(m, x, kind, {}), x, kind, {}), -math.log(base))
-
-    return second
-
-
-def _log_sigmoid(m: Any, x: Any) -> Any:
-    return scaled(f.gradient(m, f.sigmoid(f.neg(x)), "sigmoid", {}), -1.0)
-
-
 def _tanh_shrink(m: Any, x: Any) -> Any:
     t = f.tanh(x)
     return scaled(product(m, t - product(f.square(t), t)), 2.0)
 
 
-def _reciprocal(m: Any, y: Any) -> Any:
-    return scaled(product(m, y), -2.0)
-
-
-def _rsqrt(m: Any, y: Any) -> Any:
-    return scaled(product(m, f.square(y)), -1.5)
-
-
-def _square(m: Any, x: Any) -> Any:
-    return scaled(m, 2.0)
-
-
 def _power(m: Any, x: Any, alpha: float, beta: float, gamma: float) -> Any:
     lower = {"alpha": alpha, "beta": beta, "gamma": gamma - 1.0}
     return scaled(f.gradient(m, x, "power", lower), beta * gamma)
-
-
-def _elu(m: Any, x: Any, alpha: float) -> Any:
-    return _between(f.gradient(m, x, "elu", {"alpha": alpha}), x, high=0.0)
-
-
-def _selu(m: Any, x: Any) -> Any:
-    return _between(f.gradient(m, x, "selu", {}), x, high=0.0)
 
 
 def _celu(m: Any, x: Any, alpha: float) -> Any:
@@ -154,20 +95,31 @@ def _mish(m: Any, x: Any) -> Any:
     return product(f.gradient(m, t, "tanh", {}), scaled(s, 2.0) + bend)
 
 
-def _hard_swish(m: Any, x: Any) -> Any:
-    return scaled(_between(m, x, -3.0, 3.0), 1.0 / 3.0)
+def _left(kind: str, factor: Any = lambda **parameters: 1.0) -> Any:
+    """Of exponentials for negative x, beside a line."""
+
+    def second(m: Any, x: Any, **parameters: float) -> Any:
+        return scaled(_between(f.gradient(m, x, kind, parameters), x, high=0.0), factor(**parameters))
+
+    return second
 
 
 f.SECONDS.update({
-    "sigmoid": _sigmoid, "tanh": _tanh, "exp": _exp, "sqrt": _sqrt, "log": _log, "square": _square, "power": _power,
-    "elu": _elu, "selu": _selu, "celu": _celu, "softplus": _softplus, "softsign": _softsign, "silu": _silu,
-    "gelu": _gelu, "mish": _mish, "hard_swish": _hard_swish, "exp2": _exp2, "expm1": _exp, "log1p": _log1p,
-    "erf": _erf, "reciprocal": _reciprocal, "rsqrt": _rsqrt, "erfc": _erfc, "log_sigmoid": _log_sigmoid,
-    "tanh_shrink": _tanh_shrink,
+    "sigmoid": lambda m, y: product(m, _line(y, 1.0, -2.0)), "tanh": lambda m, y: scaled(product(m, y), -2.0),
+    "exp": lambda m, y: m, "exp2": lambda m, y: scaled(m, math.log(2.0)), "expm1": lambda m, y: m,
+    # 1/(2y) differentiates to -1/(2y^2), which is -2 times its own square
+    "sqrt": _twice("sqrt", -2.0), "log": _twice("log", -1.0), "log1p": _twice("log1p", -1.0),
+    "log2": _twice("log2", -math.log(2.0)), "log10": _twice("log10", -math.log(10.0)),
+    "square": lambda m, x: scaled(m, 2.0), "reciprocal": lambda m, y: scaled(product(m, y), -2.0),
+    "rsqrt": lambda m, y: scaled(product(m, f.square(y)), -1.5), "power": _power,
+    "elu": _left("elu"), "selu": _left("selu"), "celu": _left("celu", lambda alpha: 1.0 / alpha),
+    "softplus": _softplus, "softsign": _softsign, "silu": _silu, "gelu": _gelu, "mish": _mish,
+    "hard_swish": lambda m, x: scaled(_between(m, x, -3.0, 3.0), 1.0 / 3.0),
+    "log_sigmoid": lambda m, x: scaled(f.gradient(m, f.sigmoid(f.neg(x)), "sigmoid", {}), -1.0),
+    "tanh_shrink": _tanh_shrink, "erf": _of_square("erf", 1, -2.0), "erfc": _of_square("erfc", 1, -2.0),
     "sin": lambda m, x: f.gradient(m, x, "cos", {}), "cos": lambda m, x: scaled(f.gradient(m, x, "sin", {}), -1.0),
     "tan": lambda m, y: scaled(product(m, y), 2.0), "sinh": lambda m, x: f.gradient(m, x, "cosh", {}),
     "cosh": lambda m, x: f.gradient(m, x, "sinh", {}), "asin": _of_square("asin", 3, 1.0),
     "acos": _of_square("acos", 3, 1.0), "atan": _of_square("atan", 2, -2.0), "asinh": _of_square("asinh", 3, -1.0),
-    "acosh": _of_square("acosh", 3, -1.0), "atanh": _of_square("atanh", 2, 2.0), "log2": _logarithm("log2", 2.0),
-    "log10": _logarithm("log10", 10.0),
+    "acosh": _of_square("acosh", 3, -1.0), "atanh": _of_square("atanh", 2, 2.0),
 })  # fmt: skip
