@@ -30,8 +30,8 @@ from numbaprims.stems import ENGINES
 STEMS = cases.STEMS
 #: Solvers that a stem has no problem for: norms have no exponentials, what is summed up is no copy.
 UNUSED = {
-    "activation": ("channel_sums",), "batch_norm": ("online", "turn", "lookup"),
-    "softmax": ("blocks", "turn", "lookup"),
+    "activation": ("channel_sums",), "batch_norm": ("online", "turn", "lookup"), "softmax": ("blocks", "turn", "lookup"),
+    **({} if has_module("ml_dtypes") else {"conv": ("weight_gemm_amx",), "attention": ("flash_amx",)}),
     "norm": ("online", "blocks", "turn", "lookup"), "reduce": ("online", "blocks", "turn", "lookup"),
     "tensor": ("online", "across", "split_across", "lookup"), "quantize": ("online", "turn"),
 }  # fmt: skip

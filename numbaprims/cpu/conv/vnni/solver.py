@@ -25,6 +25,7 @@ from numbaprims.cpu.conv.weight_gradient.solver import box
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.gemm.pieces import WORDS
 from numbaprims.cpu.gemm.solvers import SIGN_BITS, SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
@@ -45,8 +46,8 @@ class ImplicitGemmVnni(Solver):
     whole: ClassVar[int] = 1
     """Groups of a panel of weights are a multiple of so many; where more than one, a kernel gathers pixels too."""
 
-    pieces: ClassVar[int] = 1
-    """Into how many a number is cut."""
+    block: ClassVar[int] = 1
+    """Words that so many groups are when they are packed: in pieces more, of float32 in pairs fewer."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem
@@ -71,8 +72,12 @@ class ImplicitGemmVnni(Solver):
         nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
         yield {"mr": ROWS[nv] if wide else 4, "nv": nv, "pixels": 400}
 
-    @staticmethod
-    def _kind(problem: Any) -> tuple[str, int]:
+    @property
+    def pieces(self) -> int:
+        """Into how many a number is cut."""
+        return max(1, self.block // WORDS)
+
+    def _kind(self, problem: Any) -> tuple[str, int]:
         """The dot instruction, and how many channels a group has."""
         return ("u8s8", 4) if problem.accumulate == "i32" else ("bf16", 2)
 
@@ -148,7 +153,8 @@ class ImplicitGemmVnni(Solver):
         weights = np.asarray(s.w[2:], np.int64) @ np.indices(p.kernel).reshape(3, -1)
         panels = ceil_div(p.group_k, nr)
         groups = round_up(words * p.taps, self.whole)
-        panel_words = (groups * self.pieces + (1 if group == 4 else 0)) * nr
+        groups = groups // self.whole * self.block
+        panel_words = (groups + (1 if group == 4 else 0)) * nr
         # enough tiles for the threads of a machine, as long as a copy serves enough filters
         tiles = counts[0] * counts[1] * counts[2] * p.groups
         k_blocks = max(1, min(ceil_div(8, tiles), panels if p.taps > 1 else panels // 4))
@@ -162,7 +168,7 @@ class ImplicitGemmVnni(Solver):
         transposed_step = round_up(pixels, W) + (W if round_up(pixels, W) % 256 == 0 else 0)
         channels_last = s.y[1] == 1 or p.k == 1
         gathered_at = round_up(transposed_at + (0 if channels_last else nr * transposed_step * 4 + SLACK), 64)
-        gathered = 4 * groups * self.pieces * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
+        gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
             "plain": int(bool((weights == np.arange(p.taps)).all())), "shifts": int(shifts.ctypes.data),
@@ -186,15 +192,18 @@ class ImplicitGemmVnni(Solver):
         group = self._kind(p)[1]
         ints, packed, keep = self._cut(p, target, config)
         feature = dot_feature("u8s8", W)
+        # float32 is copied as it lies
+        x_dtype, w_dtype = ("i32" if dtype == "f32" else dtype for dtype in (p.x_dtype, p.w_dtype))
+        pack = make_pack_weights(w_dtype, ints["nr"], group, feature, W, self.whole, self.pieces)
         ints |= {
-            "pack": make_pack_weights(p.w_dtype, ints["nr"], group, feature, W, self.whole, self.pieces).address,
+            "pack": pack.address,
             "shared_bytes": 0 if p.prepared else round_up(packed + SLACK, 64), "packed_bytes": packed,
         }  # fmt: skip
         panels = p.groups * ints["panels"]
         phases = [(make_pack_drive(), panels, ceil_div(panels, 8))]
         if not only_pack:
             ints |= {
-                "stage": make_stage(p.x_dtype, group, SIGN_BITS if ints["offset"] else 0, W).address,
+                "stage": make_stage(x_dtype, group, SIGN_BITS if ints["offset"] else 0, W).address,
                 "transpose": 0 if ints["channels_last"] else make_transpose(acc, W).address,
             } | self.kernels(p, target, config)  # fmt: skip
             if p.requantized:
