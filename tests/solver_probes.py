@@ -78,6 +78,9 @@ for _call in CALLS:
     if _words.get("reduction", "mean") == "mean":  # what it is without being said
         FORMULAS.setdefault(_call.function, (_args, _words))
     PROBES.setdefault(STEM_OF[_call.function], []).append((_call.function, _args, _words))
+PROBES["attention"] += [
+    ("attention", (caller_array(np.ones((1, 2, 8, 16)), dtype),) * 3, {}) for dtype in NUMPY_FLOATS[3:]
+]
 
 #: Arguments that each function of conv takes.
 CONV_ARGUMENTS = {

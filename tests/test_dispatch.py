@@ -29,9 +29,10 @@ from numbaprims.stems import ENGINES
 
 STEMS = cases.STEMS
 #: Solvers that a stem has no problem for: norms have no exponentials, what is summed up is no copy.
+OF_BF16 = {"conv": ("weight_gemm_amx",), "attention": ("flash_amx",)}
 UNUSED = {
-    "activation": ("channel_sums",), "batch_norm": ("online", "turn", "lookup"), "softmax": ("blocks", "turn", "lookup"),
-    **({} if has_module("ml_dtypes") else {"conv": ("weight_gemm_amx",), "attention": ("flash_amx",)}),
+    "activation": ("channel_sums",), "batch_norm": ("online", "turn", "lookup"),
+    "softmax": ("blocks", "turn", "lookup"), **({} if has_module("ml_dtypes") else OF_BF16),
     "norm": ("online", "blocks", "turn", "lookup"), "reduce": ("online", "blocks", "turn", "lookup"),
     "tensor": ("online", "across", "split_across", "lookup"), "quantize": ("online", "turn"),
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """AMX's tiles: what an instruction rounds to, bit for bit, wherever the tests run; the instructions of a named CPU."""
 
 import ctypes
+import re
 from unittest import mock
 
 import numpy as np
@@ -10,6 +11,7 @@ from helpers import forced, from_float64, in_library, to_float64
 
 import numbaprims
 from numbaprims.cpu import target
+from numbaprims.cpu.attention.kernels import make_forward
 from numbaprims.cpu.conv.vnni import amx as vnni
 from numbaprims.cpu.conv.weight_gradient import amx as weight
 from numbaprims.cpu.gemm.amx import BLOCK, EDGE, make_multiply_tiles, make_pack_pieces, make_pack_rows
@@ -194,11 +196,52 @@ def test_gradients_of_weights_with_what_has_no_pieces(kind, rng):
     np.testing.assert_allclose(got, expected, rtol=2.0**-9 if kind == "x4" else 2.0**-13, atol=0.02)
 
 
-def configured(text):
-    """The function that configures tiles and gives them back, without what Numba wraps around it."""
-    function = text.partition("\ncfunc.")[0]
-    assert "ldtilecfg" in function and "tilerelease" in function
-    return function
+@pytest.mark.skipif(not target.current().has_fma, reason="needs fused multiply-adds")
+@pytest.mark.parametrize(("rows", "keys", "width", "values"), [(70, 100, 40, 33), (5, 300, 64, 17), (33, 7, 3, 64)])
+def test_attention(rows, keys, width, values, rng):
+    """Scores as the instruction rounds them, exponentials as bf16 in the second product and as they are in sums."""
+    q, k, v = (
+        from_float64(rng.standard_normal(shape), "bf16") for shape in ((rows, width), (keys, width), (keys, values))
+    )
+    scores = definition("bf16", q, k.T, np.zeros((rows, keys), np.float32)) * np.float32(width**-0.5)
+    scores, values_of = scores.astype(np.float64), to_float64(v, "bf16")
+    exact = np.exp(scores - scores.max(1, keepdims=True))
+    wanted = np.zeros((rows, values))
+    for at in range(0, keys, 128):  # a block's are those above the maximum so far
+        most = scores[:, : at + 128].max(1, keepdims=True)
+        (e,) = cut(np.exp(scores[:, at : at + 128] - most), 1)
+        wanted += e.astype(np.float64) @ values_of[at : at + 128] * np.exp(most - scores.max(1, keepdims=True))
+    wanted /= exact.sum(1, keepdims=True)
+    with forced("attention", "flash_amx"):
+        out, lse = numbaprims.attention_train(
+            *(in_library(x[None, None], "bf16") for x in (q, k, v)), scale=width**-0.5
+        )
+    np.testing.assert_allclose(lse[0, 0], np.log(exact.sum(1)) + scores.max(1), rtol=1e-6, atol=1e-6)
+    # an exponential off by 1e-7 may round to another bf16: 2^-8 of one weight
+    off = np.abs(to_float64(out)[0, 0] - wanted)
+    assert (off <= 2.0**-8 * np.abs(wanted) + 2e-5).mean() > 0.99 and off.max() < 2.0**-7 * np.abs(wanted).max()
+    plain = exact @ values_of / exact.sum(1, keepdims=True)
+    assert np.abs(plain - wanted).max() > 1e-4, "the weights of this test are not rounded"
+
+
+def between(text):
+    """What may run from the configuration of tiles until they are given back, along every jump."""
+    lines = [line.partition("#")[0].strip() for line in text.partition("\ncfunc.")[0].splitlines()]
+    labels = {line[:-1]: at for at, line in enumerate(lines) if line.endswith(":")}
+    (start,) = (at for at, line in enumerate(lines) if line.startswith("ldtilecfg"))
+    ways, seen = [start + 1], set()
+    while ways:
+        at = ways.pop()
+        while at not in seen and not lines[at].startswith("tilerelease"):
+            seen.add(at)
+            if lines[at].startswith("j"):
+                ways.append(labels[lines[at].split()[1]])
+            if lines[at].startswith("jmp"):
+                break
+            at += 1
+    found = [lines[at] for at in sorted(seen)]
+    assert sum("%tmm" in line for line in found) >= 16 and not any(line.startswith("ret") for line in found)
+    return found
 
 
 @pytest.mark.parametrize("factory", FACTORIES, ids=lambda each: each.__module__.split(".", 2)[2])
@@ -216,7 +259,7 @@ def test_assembly(kind, opcode, factory):
     assert len(found) >= 1 + (factory is make_multiply_tiles)
     assert text.count("ldtilecfg") == 1
     assert text.count("tilerelease") >= 1
-    assert "call" not in configured(text)
+    assert not any("call" in line for line in between(text))
 
 
 @pytest.mark.parametrize("factory", FACTORIES, ids=lambda each: each.__module__.split(".", 2)[2])
@@ -228,7 +271,19 @@ def test_assembly_of_pieces(kind, loads, factory):
     products = 4 * len(pieces(kind))
     runs = [body[at : at + products + loads] for at in range(len(body))]
     assert any(r.count("tdpbf16ps") == products and r[0] == "tileloaddt1" and "tilestored" not in r for r in runs)
-    assert "call" not in configured(text)
+    assert not any("call" in line for line in between(text))
+
+
+@pytest.mark.parametrize("mask", ["", "bool"])
+def test_assembly_of_attention(mask):
+    """Both products in one configuration, exponentials between them: no vector of them on the stack, and no call."""
+    args = ("bf16", "f32", mask, EDGE, EDGE, 2, 16, "bf16", "amx")
+    lines = between(kernel_assembly("sapphirerapids", make_forward, *args))
+    body = [line.split()[0] for line in lines if "%tmm" in line]
+    step = ["tileloaddt1", "tileloadd", "tdpbf16ps", "tileloadd", "tdpbf16ps", "tileloaddt1", "tdpbf16ps", "tdpbf16ps"]
+    assert sum(body[at : at + len(step)] == step for at in range(len(body))) >= 2
+    assert not any("call" in line for line in lines)
+    assert not any(re.match(r"vmov\w+\s+%zmm\d+, .*\(%r[sb]p\)", line) for line in lines)
 
 
 def test_names_of_cpus():
