@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from numbaprims.cpu.conv.vnni.gradient import forward_phases
 from numbaprims.cpu.conv.vnni.kernels import MULTIPLY
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
 from numbaprims.cpu.gemm.amx import (
@@ -150,8 +151,8 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
     whole = block = WORDS
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
-        if problem.direction != "forward":
-            return f"it computes results, not direction {problem.direction}"
+        if problem.direction not in ("forward", "data"):
+            return f"it computes results and gradients by data, not direction {problem.direction}"
         refused = refusal(self._tiles(problem), target)
         if refused or problem.accumulate != "i32":
             return refused
@@ -167,7 +168,8 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         group = self._kind(problem)[1]
-        each = 4 * self.block * ceil_div(ceil_div(problem.group_c, group) * problem.taps, self.whole)
+        p = problem if problem.direction == "forward" else forward_phases(problem)[0].problem
+        each = 4 * self.block * max(1, ceil_div(ceil_div(p.group_c, group) * p.taps, self.whole))
         pixels = max(EDGE, min(400, int(ROOM * target.l2) // each // EDGE * EDGE))
         yield {"mr": EDGE, "nv": EDGE // lanes("i32", target.vector_bytes), "pixels": pixels}
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from numbaprims.cpu.conv.arguments import bias_dtype, geometry_table
 from numbaprims.cpu.conv.vnni.driver import DOT, make_drive, make_pack_drive
+from numbaprims.cpu.conv.vnni.gradient import forward_phases, joined
 from numbaprims.cpu.conv.vnni.kernels import (
     make_multiply,
     make_pack_weights,
@@ -51,8 +52,8 @@ class ImplicitGemmVnni(Solver):
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem
-        if p.direction != "forward":
-            return f"it computes results, not direction {p.direction}"
+        if p.direction not in ("forward", "data"):
+            return f"it computes results and gradients by data, not direction {p.direction}"
         if p.accumulate != "i32":
             if p.in_dtype != "bf16":
                 return "it takes int8, uint8 x int8 and bfloat16"
@@ -67,8 +68,9 @@ class ImplicitGemmVnni(Solver):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         W = lanes("i32", target.vector_bytes)
+        filters = problem.group_k if problem.direction == "forward" else problem.group_c
         wide = target.isa in ("avx512", "neon")
-        vectors = ceil_div(problem.group_k, W)
+        vectors = ceil_div(filters, W)
         nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
         yield {"mr": ROWS[nv] if wide else 4, "nv": nv, "pixels": 400}
 
@@ -98,6 +100,8 @@ class ImplicitGemmVnni(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
+        if p.direction == "data":
+            return sum(self.estimate(phase.problem, target) for phase in forward_phases(p))
         config = next(iter(self.configs(p, target)))
         group = self._kind(p)[1]
         nr = int(config["nv"]) * lanes("i32", target.vector_bytes)
@@ -175,7 +179,8 @@ class ImplicitGemmVnni(Solver):
             "runs": len(shifts), "run": row * words, "taps": p.taps, "words": words, "has_c": int(p.has_c),
             "has_bias": int(p.bias), "bias_step": s.bias, "in_size": DTYPES[p.x_dtype].itemsize,
             "out_size": DTYPES[p.y_dtype].itemsize, "mr": int(config["mr"]), "nr": nr, "panels": panels,
-            "panel_words": panel_words, "box_n": size[0], "box_o": size[1], "box_p": size[2],
+            "panel_words": panel_words, "w_group": p.group_k * s.w[0],
+            "box_n": size[0], "box_o": size[1], "box_p": size[2],
             "chunks_o": counts[1], "chunks_p": counts[2], "k_panels": k_panels,
             "k_blocks": ceil_div(panels, k_panels), "step_d": step[0], "step_h": step[1], "step_w": step[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2], "merge_x": int(merge_x), "merge": merge,
@@ -186,11 +191,15 @@ class ImplicitGemmVnni(Solver):
         }  # fmt: skip
         return ints, 4 * p.groups * panels * panel_words, (table, weights, shifts)
 
-    def _program(self, problem: Any, target: Any, config: Config, only_pack: bool) -> tuple[Program, dict[str, int]]:
+    def _program(
+        self, problem: Any, target: Any, config: Config, only_pack: bool, w_group: int | None = None
+    ) -> tuple[Program, dict[str, int]]:
         p, acc = problem, problem.accumulate
         W = lanes("i32", target.vector_bytes)
         group = self._kind(p)[1]
         ints, packed, keep = self._cut(p, target, config)
+        if w_group is not None:
+            ints["w_group"] = w_group
         feature = dot_feature("u8s8", W)
         # float32 is copied as it lies
         x_dtype, w_dtype = ("i32" if dtype == "f32" else dtype for dtype in (p.x_dtype, p.w_dtype))
@@ -227,6 +236,8 @@ class ImplicitGemmVnni(Solver):
         return program, ints
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        if problem.direction == "data":
+            return max(self.workspace(phase.problem, target, config) for phase in forward_phases(problem))
         ints, packed, _ = self._cut(problem, target, config)
         return ints["worker_bytes"] + (0 if problem.prepared else packed + SLACK)
 
@@ -238,4 +249,10 @@ class ImplicitGemmVnni(Solver):
         return packed
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        return self._program(problem, target, config, only_pack=False)[0]
+        if problem.direction == "forward":
+            return self._program(problem, target, config, only_pack=False)[0]
+        programs = [
+            self._program(phase.problem, target, config, only_pack=False, w_group=phase.w_group)[0]
+            for phase in forward_phases(problem)
+        ]
+        return joined(problem, programs)
