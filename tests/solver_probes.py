@@ -81,6 +81,8 @@ for _call in CALLS:
 PROBES["attention"] += [
     ("attention", (caller_array(np.ones((1, 2, 8, 16)), dtype),) * 3, {}) for dtype in NUMPY_FLOATS[3:]
 ]
+#: Solvers that take no other type than bf16, where NumPy has none.
+OF_BF16 = {} if "bf16" in NUMPY_FLOATS else {"conv": ("weight_gemm_amx",), "attention": ("flash_amx",)}
 
 #: Arguments that each function of conv takes.
 CONV_ARGUMENTS = {

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.conv.implicit.passes import passes
 from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.dtypes import DTYPES
-from numbaprims.ops._conv_problem import ConvProblem, ConvStrides
 
 
 class Phase(NamedTuple):
     """A forward convolution, and at which elements of the gradient, of the weights and of c it begins."""
 
-    problem: ConvProblem
+    problem: Any
     w_group: int
     """Elements from the weights of a group to those of the next."""
     out: int
@@ -40,7 +39,8 @@ def forward_phases(problem: Any) -> list[Phase]:
             p, direction="forward", c=0 if none else p.k, k=p.c, x_size=p.y_size, y_size=walk.grid,
             kernel=(1, 1, 1) if none else walk.taps, stride=(1, 1, 1), dilation=tuple(-gap for gap in walk.dilation),
             padding=tuple(padding), x_dtype=p.y_dtype, y_dtype=p.x_dtype, x_order=p.y_order, y_order=p.x_order,
-            w_order="strided", strides=ConvStrides(walk.x, (k, c, -z, -r, -s), walk.y, walk.c, p.strides.bias),
+            w_order=p.w_order if p.stride == (1, 1, 1) else "strided",
+            strides=p.strides._replace(x=walk.x, w=(k, c, -z, -r, -s), y=walk.y, c=walk.c),
         )  # fmt: skip
         end = sum(step * tap for step, tap in zip(walk.w[2:], last, strict=True))
         found.append(Phase(forward, walk.w_group, walk.y_base, 0 if none else walk.w_base + end, walk.c_base))

@@ -49,7 +49,7 @@ from numbaprims.cpu.simd.tiles.dot_rows import tile_dot_rows
 STAGE = Arguments(arrays=("out", "source"), ints=("columns", "channels", "words", "c_step", "w_step"))
 
 # One panel of NR filters: panels[(tap * words + group) * NR + filter], then (for bytes) the sums of the filters.
-# places: address of int64, where taps lie; plain: 1 where these are 0, 1, 2, ...
+# places: address of int64, where taps lie; plain: 1 where these are 0, 1, 2, ..., and -1 where they are 0, -1, -2, ...
 WEIGHTS = Arguments(
     arrays=("panels", "source"),
     ints=("filters", "channels", "words", "taps", "places", "plain", "k_step", "c_step"),
@@ -159,16 +159,23 @@ def make_pack_weights(
                 if filters <= 0:
                     for t in range(taps):
                         store(args.panels, (t * words + g) * NR + v, zeros("i32", W))
+                elif args.k_step == 1:
+                    for t in range(taps):
+                        place = load_word(args.places, t) + g * GROUP * args.c_step + v
+                        value = load_group_columns(advance(args.source, place), args.c_step, valid, filters, W)
+                        store(args.panels, (t * words + g) * NR + v, value)
                 elif args.plain and taps > 1:
                     for t0 in range(0, taps, W):
                         count = min(W, taps - t0)
+                        first = t0 if args.plain > 0 else 1 - t0 - count
                         for j in range(filters):
-                            at = (v + j) * args.k_step + g * GROUP * args.c_step + t0
+                            at = (v + j) * args.k_step + g * GROUP * args.c_step + first
                             value = load_group_columns(advance(args.source, at), args.c_step, valid, count, W)
                             store(room, j * W, value)
                         store_rows(square, W, transpose(load_rows(room, W, W, W)))
                         for t in range(count):
-                            store(args.panels, ((t0 + t) * words + g) * NR + v, load(square, t * W, W))
+                            row = t if args.plain > 0 else count - 1 - t
+                            store(args.panels, ((t0 + t) * words + g) * NR + v, load(square, row * W, W))
                 else:
                     for t in range(taps):
                         place = load_word(args.places, t) + g * GROUP * args.c_step

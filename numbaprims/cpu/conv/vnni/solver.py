@@ -115,7 +115,7 @@ class ImplicitGemmVnni(Solver):
         near = p.x_order == "channels_last" and p.group_c % group == 0 and p.groups == 1
         cycles += places * p.groups * words * (0.41 if near else 1.435 if p.strides.x[4] == 1 else 16.4)
         if not p.prepared:
-            plain = p.taps > 1 and p.w_order == "planes"
+            plain = p.taps > 1 and p.w_order == "planes" or p.strides.w[0] == 1
             cycles += filters * words * p.taps * (2.46 if plain else 12.3)
         return float(seconds + rates.cycles(cycles))
 
@@ -155,6 +155,7 @@ class ImplicitGemmVnni(Solver):
             ], np.int64,
         )  # fmt: skip
         weights = np.asarray(s.w[2:], np.int64) @ np.indices(p.kernel).reshape(3, -1)
+        plain = next((sign for sign in (1, -1) if (sign * weights == np.arange(p.taps)).all()), 0)
         panels = ceil_div(p.group_k, nr)
         groups = round_up(words * p.taps, self.whole)
         groups = groups // self.whole * self.block
@@ -175,7 +176,7 @@ class ImplicitGemmVnni(Solver):
         gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
-            "plain": int(bool((weights == np.arange(p.taps)).all())), "shifts": int(shifts.ctypes.data),
+            "plain": plain, "shifts": int(shifts.ctypes.data),
             "runs": len(shifts), "run": row * words, "taps": p.taps, "words": words, "has_c": int(p.has_c),
             "has_bias": int(p.bias), "bias_step": s.bias, "in_size": DTYPES[p.x_dtype].itemsize,
             "out_size": DTYPES[p.y_dtype].itemsize, "mr": int(config["mr"]), "nr": nr, "panels": panels,
