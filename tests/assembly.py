@@ -5,14 +5,18 @@ Nothing that is compiled here runs.
 
 import functools
 import os
+import re
 import subprocess
 import sys
 from unittest import mock
 
 import pytest
 from llvmlite import binding as llvm, ir
+from numba.core.ccallback import CFunc
 
+from numbaprims import kernel_cache
 from numbaprims.cpu import target
+from numbaprims.cpu.compiler import KernelCompiler
 
 X86 = "x86_64-unknown-linux-gnu"
 ARM = "aarch64-unknown-linux-gnu"
@@ -74,3 +78,22 @@ def instructions(function, cpu, features=""):
     text = machine.emit_assembly(llvm.parse_assembly(str(function.module)))
     lines = (line.strip() for line in text.splitlines() if line.startswith("\t"))
     return [line for line in lines if not line.startswith(".")]
+
+
+def arm_assembly(kernel, cpu):
+    """What a range kernel of scalars becomes for an Arm CPU: its LLVM code, optimised for that one as Numba would."""
+    sig = kernel._signature()
+    fresh = CFunc(kernel.function, (sig.args, sig.return_type), {}, dict(kernel.options), KernelCompiler)
+    with kernel_cache.compiler_lock():
+        text = str(fresh._compile_uncached().library.get_llvm_str())
+    text = re.sub(r"target (triple|datalayout) = .*", "", text)
+    # the only operation that is x86's own
+    text = text.replace("call void @llvm.x86.sse2.pause()", "call void @llvm.aarch64.hint(i32 1)")
+    text = text.replace("declare void @llvm.x86.sse2.pause()", "declare void @llvm.aarch64.hint(i32)")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(f'target triple = "{ARM}"\n{text}')
+    machine = llvm.Target.from_triple(ARM).create_target_machine(cpu=cpu, opt=3)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_assembly(module).partition("\ncfunc.")[0]

@@ -3,6 +3,7 @@ public function."""
 
 import numpy as np
 from contract import CALLS, made
+from helpers import NUMPY_FLOATS, caller_array
 
 import numbaprims
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
@@ -41,6 +42,10 @@ PROBES = {
         ("conv_backward_data", (ones(1, 64, 28, 28), ones(64, 32, 3, 3), (1, 32, 28, 28)), {"padding": 1}),
         ("conv_backward_weight", (ones(1, 64, 28, 28), ones(1, 32, 28, 28), (64, 32, 3, 3)), {"padding": 1}),
         ("conv_backward_weight", (ones(1, 16, 28, 28), ones(1, 16, 30, 30), (16, 1, 3, 3)), {"groups": 16}),
+        *(
+            ("conv_backward_weight", (caller_array(np.ones((1, 8, 9, 9)), dtype),) * 2 + ((8, 8, 1, 1),), {})
+            for dtype in NUMPY_FLOATS[2:]
+        ),
         ("conv_backward_bias", (ones(2, 8, 9, 9),), {}),
     ],
 }  # fmt: skip
@@ -73,6 +78,11 @@ for _call in CALLS:
     if _words.get("reduction", "mean") == "mean":  # what it is without being said
         FORMULAS.setdefault(_call.function, (_args, _words))
     PROBES.setdefault(STEM_OF[_call.function], []).append((_call.function, _args, _words))
+PROBES["attention"] += [
+    ("attention", (caller_array(np.ones((1, 2, 8, 16)), dtype),) * 3, {}) for dtype in NUMPY_FLOATS[3:]
+]
+#: Solvers that take no other type than bf16, where NumPy has none.
+OF_BF16 = {} if "bf16" in NUMPY_FLOATS else {"conv": ("weight_gemm_amx",), "attention": ("flash_amx",)}
 
 #: Arguments that each function of conv takes.
 CONV_ARGUMENTS = {

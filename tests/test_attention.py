@@ -10,7 +10,7 @@ from helpers import FLOATS, caller_array, has_module, printed_with_threads, to_f
 import numbaprims
 
 TOLERANCE = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 2e-2}
-SOLVERS = ("flash", "decode", "naive")
+SOLVERS = ("flash", "flash_amx", "decode", "naive")
 
 
 def masks(rng, kind, batch, heads, rows, keys):
@@ -43,6 +43,7 @@ def check(rng, sizes, dtype="f32", mask="", causal=False, algorithm="", layout=l
         found = [numbaprims.attention(q, k, v, **words)]
         if algorithm != "decode":
             found += numbaprims.attention_train(q, k, v, **words)
+        if algorithm not in ("decode", "flash_amx"):
             found += numbaprims.attention_backward(dout, q, k, v, out, lse, **words)
     for at, (have, want) in enumerate(zip(found, wanted, strict=False)):
         have, want = to_float64(have), to_float64(want)
@@ -78,6 +79,17 @@ def test_types(rng, dtype):
         pytest.skip("NumPy has no bfloat16")
     check(rng, (2, 4, 2, 37, 70, 20, 33), dtype, "float", True)
     check(rng, (2, 4, 2, 1, 300, 20, 33), dtype, "float", algorithm="decode")
+
+
+@pytest.mark.skipif(not has_module("ml_dtypes"), reason="NumPy has no bfloat16")
+@pytest.mark.parametrize("mask", ["", "bool", "padding", "float"])
+def test_tiles(rng, mask):
+    """Blocks, edges and masks as those of vectors; heads behind and columns, whose packing is another."""
+    for sizes in SIZES:
+        for causal in (False, True):
+            check(rng, sizes, "bf16", mask, causal, "flash_amx")
+    for layout in ("heads behind", "columns", "apart"):
+        check(rng, (2, 4, 2, 37, 300, 20, 33), "bf16", mask, True, "flash_amx", LAYOUTS[layout])
 
 
 @pytest.mark.parametrize("queries", [(1, 1), (1, 4), (3, 2), (5, 3)], ids=str)
@@ -136,13 +148,17 @@ def test_nothing_to_attend_to(rng):
 
 
 def test_bits_do_not_depend_on_threads():
-    script = """
+    script = f"""
 import hashlib, numpy as np, numbaprims
 rng = np.random.default_rng(0)
 q, k, v = (rng.standard_normal((2, h, 333, 40), np.float32) for h in (4, 2, 2))
 out, lse = numbaprims.attention_train(q, k, v, causal=True)
 found = [out, lse, *numbaprims.attention_backward(q, q, k, v, out, lse, causal=True),
          numbaprims.attention(q[:, :, :1], *(np.tile(x, (1, 1, 6, 1)) for x in (k, v)))]
+if {has_module("ml_dtypes")}:
+    import ml_dtypes
+    with numbaprims.config(algorithm="attention:flash_amx"):
+        found += numbaprims.attention_train(*(x.astype(ml_dtypes.bfloat16) for x in (q, k, v)), causal=True)
 print(hashlib.sha256(b"".join(np.ascontiguousarray(y).tobytes() for y in found)).hexdigest())
 """
     assert len(printed_with_threads(script)) == 1

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from helpers import FLOATS, has_module, in_library, input_layouts, lay_out, out_layouts, sizes
 from hypothesis import given, strategies as st
-from solver_probes import FUNCTIONS, NO_PROBLEM, PROBES, arguments, keywords
+from solver_probes import FUNCTIONS, NO_PROBLEM, OF_BF16, PROBES, arguments, keywords
 
 import numbaprims
 from numbaprims.bench import cases, command
@@ -31,7 +31,7 @@ STEMS = cases.STEMS
 #: Solvers that a stem has no problem for: norms have no exponentials, what is summed up is no copy.
 UNUSED = {
     "activation": ("channel_sums",), "batch_norm": ("online", "turn", "lookup"),
-    "softmax": ("blocks", "turn", "lookup"),
+    "softmax": ("blocks", "turn", "lookup"), **OF_BF16,
     "norm": ("online", "blocks", "turn", "lookup"), "reduce": ("online", "blocks", "turn", "lookup"),
     "tensor": ("online", "across", "split_across", "lookup"), "quantize": ("online", "turn"),
 }  # fmt: skip

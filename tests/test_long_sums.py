@@ -84,6 +84,10 @@ def test_plans_and_compiled_code_give_the_same_bits(short, rng):
     assert np.array_equal(*found)
 
 
+#: Solvers of gradients of weights by tiles, and what they multiply.
+TILES = {f"weight_gemm_amx{end}": kind for end, kind in (("", "bf16"), ("_x4", "x4"), ("_x3", "x3"), ("_x6", "x6"))}
+
+
 @pytest.mark.parametrize("direction", ["weight", "bias"])
 @pytest.mark.parametrize("solver", solver_names("conv"))
 def test_gradients_in_parts(solver, direction, short, rng):
@@ -117,17 +121,21 @@ def test_gradients_in_parts(solver, direction, short, rng):
             continue
         c = rng.integers(-3, 4, w_shape).astype(np.float32)
         ending = {"alpha": 0.5, "beta": -2.0, "c": c}
-        if refusal("conv_backward_weight", solver, dy, x, w_shape, **more, **ending):
-            continue
+        dtype = {"bf16": "bf16", "x4": "f16"}.get(TILES.get(solver, ""), "f32")
+        dy, x, ending["c"] = (caller_array(v.astype(np.float64), dtype) for v in (dy, x, c))
+        with numbaprims.config(accuracy="fast"):
+            if refused("conv", solver, dy, x, w_shape, function="conv_backward_weight", **more, **ending):
+                continue
         want = 0.5 * case.expected("weight", dy.astype(np.float64), x.astype(np.float64)) - 2.0 * c
         found = []
         for threads in (1, 3):
-            with numbaprims.config(algorithm={"conv": solver}, threads=threads):
-                found.append(numbaprims.conv_backward_weight(dy, x, w_shape, **more, **ending))
-        assert np.abs(found[0] - want).max() <= 2e-5 * np.abs(want).max(), (solver, shape)
+            with numbaprims.config(algorithm={"conv": solver}, threads=threads, accuracy="fast"):
+                found.append(to_float64(numbaprims.conv_backward_weight(dy, x, w_shape, **more, **ending)))
+        eps = {"f32": 2e-5, "f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
+        assert np.abs(found[0] - want).max() <= eps * np.abs(want).max(), (solver, shape)
         assert np.array_equal(*found)
         taken += 1
-    if solver == "naive":
+    if solver == "naive" or solver in TILES and direction == "weight":
         assert taken == 7
 
 

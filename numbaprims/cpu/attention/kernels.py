@@ -13,11 +13,15 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.attention.arguments import FORWARD
+from numbaprims.cpu.gemm.amx import add_floats, portable_form
 from numbaprims.cpu.gemm.blocked import pack
+from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, WORDS, store_pairs
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
     advance,
+    amx_close,
+    amx_open,
     cast_pointer,
     first_lanes,
     load,
@@ -113,13 +117,34 @@ def turned_rows(out, row, col, o, inverse, rows, values, room, C, NR, W):  # typ
                     store_narrow_scalar(out, r * row + (e + c) * col, load_scalar(room, r * W + c))
 
 
+@helper
+def pair_keys(s, at, keys, W):  # type: ignore[no-untyped-def]
+    """Rows of words of two keys in the place of those of numbers, zeros behind the last: what tiles multiply."""
+    words = cast_pointer(s, "i32")
+    for g in range((keys + EDGE - 1) // EDGE * WORDS):
+        x, y = zeros("f32", W), zeros("f32", W)
+        if 2 * g < keys:
+            x = load(s, 2 * g * EDGE + at, W)
+        if 2 * g + 1 < keys:
+            y = load(s, (2 * g + 1) * EDGE + at, W)
+        store_pairs(words, g * EDGE + at, W, x, y, 1, W)
+
+
 @functools.cache
-def make_forward(dtype: str, C: str, mask: str, MR: int, MV: int, NV: int, W: int) -> RangeKernel:
-    """Blocks lo ... hi - 1 of the query rows of all heads; tiles are MR keys, or MV values, by NV vectors."""
+def make_forward(
+    dtype: str, C: str, mask: str, MR: int, MV: int, NV: int, W: int, kind: str = "", feature: str = ""
+) -> RangeKernel:
+    """Blocks lo ... hi - 1 of the query rows of all heads; tiles are MR keys, or MV values, by NV vectors.
+
+    Of a `kind` the products are those of AMX's tiles, of 32 keys or values by 32 queries: scores are scaled as float32,
+    and exponentials rounded to bf16 for the second product, not for their sum.
+    """
     NR, MASK = NV * W, mask
+    tiles, amx, form = kind != "", feature == "amx", portable_form(kind)
+    spec = (dtype, C, MASK, MR, MV, NV, W, kind, feature)
     types = FORWARD.types(out=dtype, lse=C, q=dtype, k=dtype, v=dtype, mask=dtype if mask == "float" else "u8", room=C)
 
-    @range_kernel("attention_forward", types, spec=(dtype, C, MASK, MR, MV, NV, W))
+    @range_kernel("attention_forward", types, spec=spec, contract=not tiles)
     def attention_forward(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         width, values, keys = args.width, args.values, args.keys
         room = advance(args.room, worker * args.room_size)
@@ -130,6 +155,11 @@ def make_forward(dtype: str, C: str, mask: str, MR: int, MV: int, NV: int, W: in
         bools = cast_pointer(masked, "i32")
         turn = stack_tile(C, W, 1, W)
         high = (values + MV - 1) // MV * MV
+        steps = (width + EDGE - 1) // EDGE
+        q_tiles, k_tiles, v_tiles, s_tiles = (
+            cast_pointer(queries, "i32"), cast_pointer(k_panels, "i32"), cast_pointer(v_panels, "i32"),
+            cast_pointer(s, "i32"),
+        )  # fmt: skip
         never, none = splat(scalar(NEVER, C), W), zeros(C, W)
         factor = splat(scalar(args.scale, C), W)
         for tile in range(lo, hi):
@@ -143,8 +173,9 @@ def make_forward(dtype: str, C: str, mask: str, MR: int, MV: int, NV: int, W: in
             k, v = advance(args.k, load_word(place, 3)), advance(args.v, load_word(place, 4))
             mask_at = address_of(args.mask) + (load_word(place, 5) + q0 * args.mask_row) * args.mask_size
             pack(args.pack_q, address_of(queries), address_of(q), width, rows, args.q_row, args.q_col, 0, panels)
-            for p in range(0, panels * width * NR, W):
-                store(queries, p, load(queries, p, W) * factor)
+            if not tiles:
+                for p in range(0, panels * width * NR, W):
+                    store(queries, p, load(queries, p, W) * factor)
             for p in range(0, panels * high * NR, W):
                 store(sums, p, none)
             for p in range(0, panels * NR, W):
@@ -169,18 +200,31 @@ def make_forward(dtype: str, C: str, mask: str, MR: int, MV: int, NV: int, W: in
                     if args.causal != 0:
                         have = min(block, ahead + NR)
                     if have > 0:
-                        panel, o = advance(queries, j * NR * width), advance(sums, j * NR * high)
-                        for i in range(0, have, MR):
-                            product = tile_multiply(
-                                advance(k_panels, i * width), 1, MR, MR, panel, NR, NR, width, MR, NV, W
-                            )
-                            tile_store(advance(s, i * NR), NR, product, MR, NV, W)
+                        o = advance(sums, j * NR * high)
                         if MASK != "":
                             source = mask_at + (j * NR * args.mask_row + k0 * args.mask_col) * args.mask_size
                             pack(
                                 args.pack_mask, address_of(masked), source, have, min(NR, rows - j * NR),
                                 args.mask_row, args.mask_col, 0, 1,
                             )  # fmt: skip
+                        if amx:
+                            amx_open()
+                        for i in range(0, have, MR):
+                            scores = advance(s, i * NR)
+                            if tiles:
+                                add_floats(
+                                    scores, NR, advance(k_tiles, i // EDGE * steps * BLOCK),
+                                    advance(q_tiles, j * steps * BLOCK), steps, 1, min(EDGE, have - i), NR, i // EDGE,
+                                    kind, amx, form, W,
+                                )  # fmt: skip
+                                for p in range(0, min(EDGE, have - i) * NR, W):
+                                    store(scores, p, load(scores, p, W) * factor)
+                            else:
+                                product = tile_multiply(
+                                    advance(k_panels, i * width), 1, MR, MR, advance(queries, j * NR * width), NR, NR,
+                                    width, MR, NV, W,
+                                )  # fmt: skip
+                                tile_store(scores, NR, product, MR, NV, W)
                         for at in range(0, NR, W):
                             if MASK != "":
                                 masked_scores(s, at, masked, bools, have, NR, W, MASK)
@@ -192,10 +236,23 @@ def make_forward(dtype: str, C: str, mask: str, MR: int, MV: int, NV: int, W: in
                             store(total_of, j * NR + at, total)
                             for e in range(values):
                                 store(o, e * NR + at, load(o, e * NR + at, W) * less)
+                            if tiles:
+                                pair_keys(s, at, have, W)
                         for i in range(0, values, MV):
-                            product = tile_multiply(advance(v_panels, i * block), 1, MV, MV, s, NR, NR, have, MV, NV, W)
                             there = advance(o, i * NR)
-                            tile_store(there, NR, tile_add(tile_load(there, NR, MV, NV, W), product), MV, NV, W)
+                            if tiles:
+                                add_floats(
+                                    there, NR, advance(v_tiles, i // EDGE * ((block + EDGE - 1) // EDGE) * BLOCK),
+                                    s_tiles, (have + EDGE - 1) // EDGE, 0, min(EDGE, values - i), NR, i // EDGE,
+                                    kind, amx, form, W,
+                                )  # fmt: skip
+                            else:
+                                product = tile_multiply(
+                                    advance(v_panels, i * block), 1, MV, MV, s, NR, NR, have, MV, NV, W
+                                )
+                                tile_store(there, NR, tile_add(tile_load(there, NR, MV, NV, W), product), MV, NV, W)
+                        if amx:
+                            amx_close()
             out = advance(args.out, load_word(place, 0) + q0 * args.out_row)
             for at in range(0, rows, W):
                 total, most = load(total_of, at, W), load(most_of, at, W)

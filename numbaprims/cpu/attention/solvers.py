@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from numbaprims.cpu.attention.arguments import BACKWARD, DECODE, FORWARD, NARROW
 from numbaprims.cpu.attention.decode import BLOCK, make_decode, make_join
 from numbaprims.cpu.attention.gradient import make_backward, make_narrow
 from numbaprims.cpu.attention.kernels import make_forward
+from numbaprims.cpu.gemm.amx import make_pack_rows, no_tiles, peak, refusal
 from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.gemm.pieces import EDGE, WORDS
+from numbaprims.cpu.gemm.vnni import make_pack_groups
 from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array, scratch
 from numbaprims.cpu.rnn.tiles import best_height
-from numbaprims.cpu.simd import FLOAT_SLOT, lanes
+from numbaprims.cpu.simd import FLOAT_SLOT, amx_feature, lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._attention_problem import AttentionProblem
@@ -44,19 +47,35 @@ class Room:
 class Sizes:
     """Tiles and blocks of a problem."""
 
-    def __init__(self, p: AttentionProblem, target: Any, config: Config, W: int) -> None:
-        self.compute = DTYPES[p.dtype].accumulate
+    def __init__(self, p: AttentionProblem, target: Any, config: Config, W: int, kind: str = "") -> None:
+        self.compute, self.kind = DTYPES[p.dtype].accumulate, kind
         self.item, self.W = DTYPES[self.compute].itemsize, W
-        self.NR = TWO * W
+        self.NV = EDGE // W if kind else TWO
+        self.NR = self.NV * W
         self.key_block = min(int(config["keys"]), p.keys)
         # few heights, so that few sizes of a call want kernels of their own
         self.MR = best_height(TWO, KEYS[0], target)
         heights = (self.MR, max(1, self.MR * 2 // 3))
         self.MV = min(heights, key=lambda each: _up(p.values, each) * (1.0 + 0.02 * (self.MR - each)))
         self.MQ = best_height(TWO, self.NR, target)
+        if kind:
+            self.MR = self.MV = EDGE
         blocks = -(-p.rows // (int(config["panels"]) * self.NR))
         self.block = _up(-(-p.rows // blocks), self.NR)
         self.blocks = -(-p.rows // self.block)
+
+    def panels(self, rows: int, depth: int) -> int:
+        """Elements of packed rows: of tiles half as many words, of whole tiles."""
+        return _up(rows, EDGE) * _up(depth, EDGE) // 2 if self.kind else rows * depth
+
+    def packs(self, dtype: str) -> dict[str, int]:
+        """Addresses of the packing kernels."""
+        if self.kind:
+            rows = make_pack_rows(dtype, self.W).address
+            groups = make_pack_groups(dtype, EDGE, self.W, 2, 0, False, "portable", WORDS).address
+            return {"pack_q": groups, "pack_k": rows, "pack_v": rows}
+        widths = {"pack_q": self.NR, "pack_k": self.MR, "pack_v": self.MV}
+        return {name: make_pack(dtype, self.compute, width, self.W).address for name, width in widths.items()}
 
     def mask_ints(self, p: AttentionProblem) -> dict[str, int]:
         if not p.mask:
@@ -73,6 +92,8 @@ class Flash(Solver):
     """Blocks of queries by blocks of keys, with an online softmax between the two products."""
 
     name = "flash"
+    kind: ClassVar[str] = ""
+    """What tiles multiply, or nothing."""
 
     def lanes(self, problem: Any, target: Any) -> int:
         return lanes(DTYPES[problem.dtype].accumulate, target.vector_bytes)
@@ -93,12 +114,12 @@ class Flash(Solver):
         return float(target.rates.call + target.rates.cycles(cycles))
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        p, z = problem, Sizes(problem, target, config, self.lanes(problem, target))
+        p, z = problem, Sizes(problem, target, config, self.lanes(problem, target), self.kind)
         room = (_backward_room if p.way == "backward" else _forward_room)(p, z)
         return (room.size + (sum(_sums(p, z).values()) if p.way == "backward" else 0)) * z.item
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        sizes = Sizes(problem, target, config, self.lanes(problem, target))
+        sizes = Sizes(problem, target, config, self.lanes(problem, target), self.kind)
         return _backward(problem, sizes) if problem.way == "backward" else _forward(problem, sizes)
 
 
@@ -107,9 +128,7 @@ def _common(p: AttentionProblem, z: Sizes, places: Any, room: Room) -> dict[str,
     ints = {
         "rows": p.rows, "keys": p.keys, "width": p.width, "values": p.values, "causal": int(p.causal),
         "block": z.block, "key_block": z.key_block, "room_size": room.size, "lse_row": p.lies("lse")[0],
-        "places": int(places.ctypes.data), **room.places, **z.mask_ints(p),
-        "pack_q": make_pack(p.dtype, z.compute, z.NR, z.W).address,
-        "pack_k": make_pack(p.dtype, z.compute, z.MR, z.W).address,
+        "places": int(places.ctypes.data), **room.places, **z.mask_ints(p), **z.packs(p.dtype),
     }  # fmt: skip
     for name in ("out", "q", "k", "v"):
         ints[f"{name}_row"], ints[f"{name}_col"] = p.lies(name)
@@ -123,12 +142,12 @@ def _binds(p: AttentionProblem) -> dict[str, Bind]:
 
 def _forward_room(p: AttentionProblem, z: Sizes) -> Room:
     high, room = _up(p.values, z.MV), Room(z.item)
-    room.add("q", z.block * p.width)
+    room.add("q", z.panels(z.block, p.width))
     room.add("o", z.block * (high + z.W))
     room.add("most", z.block)
     room.add("sum", z.block)
-    room.add("k", _up(z.key_block, z.MR) * p.width)
-    room.add("v", high * z.key_block)
+    room.add("k", z.panels(_up(z.key_block, z.MR), p.width))
+    room.add("v", z.panels(high, z.key_block))
     room.add("s", _up(z.key_block, z.MR) * z.NR)
     room.add("mask", z.key_block * z.NR if p.mask else 0)
     return room
@@ -136,9 +155,9 @@ def _forward_room(p: AttentionProblem, z: Sizes) -> Room:
 
 def _forward(p: AttentionProblem, z: Sizes) -> Program:
     places, room = p.places(), _forward_room(p, z)
-    pack_v = make_pack(p.dtype, z.compute, z.MV, z.W).address
-    ints = _common(p, z, places, room) | {"blocks": z.blocks, "pack_v": pack_v}
-    kernel = make_forward(p.dtype, z.compute, p.mask, z.MR, z.MV, TWO, z.W)
+    ints = _common(p, z, places, room) | {"blocks": z.blocks}
+    feature = amx_feature(z.kind) if z.kind else ""
+    kernel = make_forward(p.dtype, z.compute, p.mask, z.MR, z.MV, z.NV, z.W, z.kind, feature)
     phase = Phase(kernel, p.batch * p.heads * z.blocks, 1, p.causal)
     return Program(
         (Run((phase,), (Block(FORWARD, ints, _binds(p)),)),), worker=room.size * z.item, keep=(places,),
@@ -253,6 +272,43 @@ class Decode(Solver):
         )  # fmt: skip
 
 
+class FlashAmx(Flash):
+    """bf16 by AMX's tiles, forward: half of its time are exponentials."""
+
+    name = "flash_amx"
+    kind = "bf16"
+
+    def why_not_asked(self, problem: Any, target: Any) -> str | None:
+        if problem.dtype != self.kind:
+            return f"it multiplies {self.kind} only"
+        if problem.way == "backward":
+            return "it computes no gradients"
+        return refusal(self.kind, target)
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return self.why_not_asked(problem, target) or no_tiles(self.kind)
+
+    def configs(self, problem: Any, target: Any) -> Iterable[Config]:
+        # by more keys a block the sums are rescaled less often
+        for keys in KEYS[1:] + KEYS[:1]:
+            for panels in (6, 3, 12):
+                yield {"keys": keys, "panels": panels}
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        p, W = problem, self.lanes(problem, target)
+        heads, wide, deep = p.batch * p.heads, _up(p.width, EDGE), _up(p.values, EDGE)
+        pairs = heads * p.pairs * _up(p.rows, EDGE) / p.rows
+        # as `flash`, and a score is scaled and rounded
+        cycles = pairs / W * 16.0 * 1.2 / target.rates.fma
+        blocks = -(-p.rows // (6 * EDGE))
+        cycles += 10.0 / W * heads * blocks * p.keys * (p.width + p.values)
+        # sums of 32 queries are rescaled and passed through tiles for each block of keys
+        cycles += heads * -(-p.rows // EDGE) * -(-p.keys // KEYS[1]) * (2 * EDGE // W * deep + 200.0)
+        return float(
+            target.rates.call + target.rates.cycles(cycles) + 2.0 * pairs * (wide + deep) / peak(self.kind, target)
+        )
+
+
 class Naive(Flash):
     """A query after the other."""
 
@@ -262,4 +318,4 @@ class Naive(Flash):
         return 1
 
 
-SOLVERS = (Flash(), Decode(), Naive())
+SOLVERS = (Flash(), FlashAmx(), Decode(), Naive())

@@ -8,9 +8,15 @@ from numbaprims.cpu.conv.fft import Fft, FftWeight
 from numbaprims.cpu.conv.im2col.solver import Im2col
 from numbaprims.cpu.conv.implicit.solvers import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
-from numbaprims.cpu.conv.vnni.amx import ImplicitGemmAmx, ImplicitGemmAmxX4
+from numbaprims.cpu.conv.vnni.amx import ImplicitGemmAmx, ImplicitGemmAmxX3, ImplicitGemmAmxX4, ImplicitGemmAmxX6
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
 from numbaprims.cpu.conv.warm import warm_specs as warm_specs
+from numbaprims.cpu.conv.weight_gradient.amx import (
+    WeightGemmAmx,
+    WeightGemmAmxX3,
+    WeightGemmAmxX4,
+    WeightGemmAmxX6,
+)
 from numbaprims.cpu.conv.weight_gradient.columns import Im2colWeight
 from numbaprims.cpu.conv.weight_gradient.solver import WeightGemm
 from numbaprims.cpu.conv.winograd import (
@@ -31,8 +37,14 @@ SOLVERS = (
     Im2col(),
     ImplicitGemmAmx(),
     ImplicitGemmAmxX4(),
+    ImplicitGemmAmxX3(),
+    ImplicitGemmAmxX6(),
     ImplicitGemmVnni(),
     WeightGemm(),
+    WeightGemmAmx(),
+    WeightGemmAmxX4(),
+    WeightGemmAmxX3(),
+    WeightGemmAmxX6(),
     Im2colWeight(),
     Sums(),
     Winograd4(),

@@ -100,7 +100,7 @@ def _sum(problem: Any) -> Any:
 
 def _able(solver: Solver, problem: Any, target: Any) -> Solver:
     """The solver, or the best one for a part that it does not take."""
-    if solver.why_not(problem, target) is None:
+    if solver.why_not_asked(problem, target) is None:
         return solver
     others = [other for other in SOLVERS if other.why_not(problem, target) is None]
     return min(others, key=lambda other: other.estimate(problem, target))

@@ -212,13 +212,47 @@ def add_sums(total, step, sums, shift, rows, W):  # type: ignore[no-untyped-def]
             store(total, r * step + v, load(total, r * step + v, W) + x)
 
 
+@helper
+def fetch_part(room, total, step, rows, columns, W):  # type: ignore[no-untyped-def]
+    """The rows and columns that there are, into the room of a tile."""
+    for r in range(rows):
+        for v in range(0, columns, W):
+            store(room, r * EDGE + v, load_first(total, r * step + v, min(columns - v, W), W))
+
+
+@helper
+def add_floats(total, step, a, b, steps, first, rows, columns, turn, kind, tiles, form, W):  # type: ignore[no-untyped-def]
+    """`rows` x `columns` float32 sums (+)= A B, by either form; there is room for 32 x 32."""
+    if tiles:
+        by_tiles(total, step, a, b, steps, first, rows, columns, turn, kind)
+    else:
+        by_vectors_floats(total, step, a, b, steps, first, rows, columns, form, W)
+
+
+@helper
+def add_product(place, step, room, a, b, steps, first, rows, columns, turn, kind, tiles, split, form, W):  # type: ignore[no-untyped-def]
+    """`rows` x `columns` float32 sums (+)= A B.
+
+    Of numbers in pieces (`split`) the sums of a block of k are made apart: where they hold infinity or NaN, which have
+    no pieces, they are made again from the numbers themselves.
+    """
+    whole = rows == EDGE and columns == EDGE and not split
+    begin = 1 if split else first
+    total = place if whole else room
+    total_step = step if whole else EDGE
+    if not whole and not begin:
+        fetch_part(room, place, step, rows, columns, W)
+    add_floats(total, total_step, a, b, steps, begin, rows, columns, turn, kind, tiles, form, W)
+    if split:
+        if not_finite(room, rows, columns, W):
+            by_values(room, a, b, steps, rows, columns, form[1], W)
+    if not whole:
+        keep_part(room, place, step, rows, columns, first if split else 1, EDGE, W)
+
+
 @functools.cache
 def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
-    """Multiply panels of 32 rows and 32 columns: the counterpart of `make_multiply`.
-
-    Of numbers in pieces the sums of a block of k are made apart: where they hold infinity or NaN, which have no
-    pieces, they are made again from the numbers themselves.
-    """
+    """Multiply panels of 32 rows and 32 columns: the counterpart of `make_multiply`."""
     # what is false is not compiled
     tiles, floats = feature == "amx", kind not in BYTE_KINDS
     acc = "f32" if floats else "i32"
@@ -242,28 +276,25 @@ def make_multiply_tiles(kind: str, feature: str, W: int) -> RangeKernel:
                 a = advance(args.a, i // EDGE * steps * size * BLOCK)
                 rows = min(EDGE, args.rows - i)
                 place = advance(args.total, i * args.total_step + q * EDGE)
-                whole = rows == EDGE and columns == EDGE and not split
-                first = 1 if split else args.first
-                total = place if whole else room
-                step = args.total_step if whole else EDGE
-                if not whole and not first:
-                    for r in range(rows):
-                        for v in range(0, columns, W):
-                            left = min(columns - v, W)
-                            store(room, r * EDGE + v, load_first(place, r * args.total_step + v, left, W))
-                if tiles:
-                    by_tiles(total, step, a, b, steps, first, rows, columns, i // EDGE, kind)
-                elif floats:
-                    by_vectors_floats(total, step, a, b, steps, first, rows, columns, form, W)
+                if floats:
+                    add_product(
+                        place, args.total_step, room, a, b, steps, args.first, rows, columns, i // EDGE,
+                        kind, tiles, split, form, W,
+                    )  # fmt: skip
                 else:
-                    by_vectors_bytes(total, step, a, b, steps, first, rows, columns, W, flip, dot)
-                if not floats and args.shift != 0:
-                    add_sums(total, step, cast_pointer(advance(b, steps * BLOCK), acc), args.shift, rows, W)
-                if split:
-                    if not_finite(room, rows, columns, W):
-                        by_values(room, a, b, steps, rows, columns, size, W)
-                if not whole:
-                    keep_part(room, place, args.total_step, rows, columns, args.first if split else 1, EDGE, W)
+                    whole = rows == EDGE and columns == EDGE
+                    total = place if whole else room
+                    step = args.total_step if whole else EDGE
+                    if not whole and not args.first:
+                        fetch_part(room, place, args.total_step, rows, columns, W)
+                    if tiles:
+                        by_tiles(total, step, a, b, steps, args.first, rows, columns, i // EDGE, kind)
+                    else:
+                        by_vectors_bytes(total, step, a, b, steps, args.first, rows, columns, W, flip, dot)
+                    if args.shift != 0:
+                        add_sums(total, step, cast_pointer(advance(b, steps * BLOCK), acc), args.shift, rows, W)
+                    if not whole:
+                        keep_part(room, place, args.total_step, rows, columns, 1, EDGE, W)
         if tiles:
             amx_close()
 
@@ -292,6 +323,22 @@ def no_tiles(kind: str | None) -> str | None:
         f"this CPU has no tiles (AMX) with {PRODUCTS[kind][0]}, or the system does not grant them: by vectors, asked "
         "for by name, it is slow"
     )
+
+
+def peak(kind: str, target: Any) -> float:
+    """Operations a second that products reach, of numbers in pieces those of whole numbers."""
+    if amx_feature(kind) == "amx":
+        whole = REACHED * OPERATIONS.get(kind, OPERATIONS["bf16"]) * target.rates.clock
+    else:
+        whole = PORTABLE * target.rates.flops(lanes("f32", target.vector_bytes))
+    return float(whole / len(pieces(kind)))
+
+
+def in_pieces(allowed: tuple[str, ...]) -> str | None:
+    """Why float32 is not cut into pieces: what `config(accuracy=)` would have to be."""
+    if settings.current().accuracy in allowed:
+        return None
+    return f"it cuts float32 into pieces of bf16; config(accuracy={allowed[-1]!r}) allows that"
 
 
 def plan_kind(problem: Any) -> str | None:
@@ -352,19 +399,15 @@ class Amx(Blocked):
     def estimate(self, problem: Any, target: Any) -> float:
         kind = str(self.kind(problem))
         rates = target.rates
-        if amx_feature(kind) == "amx":
-            peak = REACHED * OPERATIONS.get(kind, OPERATIONS["bf16"]) * rates.clock
-        else:
-            peak = PORTABLE * rates.flops(target.vector_bytes // 4)
         config = next(iter(self.configs(problem, target)))
         per, count = _panels(kind)[1], piece_count(kind)
         steps = problem.batch * ceil_div(problem.k, int(config["kc"]) * per) * ceil_div(problem.n, int(config["nc"]))
         sizes = round_up(problem.m, WORDS), round_up(problem.n, WORDS), round_up(problem.k, per)
-        padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2] * len(pieces(kind))
+        padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2]
         return float(
             cost.launch_time(target, "blocked")
             + 2 * steps * rates.phase
-            + padded / peak
+            + padded / peak(kind, target)
             + cost.pack_time(target, problem.b_order, count * problem.batch * problem.k * problem.n, "row")
             + cost.pack_time(target, problem.a_order, count * problem.batch * problem.k * problem.m, "row")
             + cost.far_time(problem, target, "packed")
@@ -398,9 +441,7 @@ class AmxX6(Amx):
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if self.kind(problem) is None:
             return "it multiplies float32 only"
-        if settings.current().accuracy not in self.allowed:
-            return f"it cuts float32 into pieces of bf16; config(accuracy={self.allowed[-1]!r}) allows that"
-        return super().why_not_asked(problem, target)
+        return in_pieces(self.allowed) or super().why_not_asked(problem, target)
 
 
 class AmxX3(AmxX6):

@@ -28,12 +28,13 @@ from numbaprims.cpu.simd import (
     load_wide_rows,
     load_wide_scalar,
     load_words,
-    narrow,
     scalar,
     select,
     splat,
     stack_tile,
     store,
+    store_first,
+    store_narrow_first,
     store_rows,
     store_scalar,
     transpose,
@@ -110,11 +111,22 @@ def _pair(even, odd, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def halves_in_pieces(words, W):  # type: ignore[no-untyped-def]
-    """Words of two float16 as those of their first and of their second pieces."""
-    x, y = of_f16(words, W), of_f16(words >> 16, W)
-    even, odd = _piece(x, W), _piece(y, W)
-    return _pair(even, odd, W), _pair(_rest(x, even, W), _rest(y, odd, W), W)
+def store_pairs(blocks, at, count, x, y, PIECES, W):  # type: ignore[no-untyped-def]
+    """Words of a piece of x and one of y, `count` of them from `at` on, in a block for each piece."""
+    for p in range(PIECES):
+        even, odd = _piece(x, W), _piece(y, W)
+        store_first(blocks, p * BLOCK + at, count, _pair(even, odd, W))
+        x, y = _rest(x, even, W), _rest(y, odd, W)
+
+
+@helper
+def store_pieces(blocks, at, count, x, PIECES, W):  # type: ignore[no-untyped-def]
+    """Pieces of neighbours of x, from half word `at` on."""
+    halves = cast_pointer(blocks, "bf16")
+    for p in range(PIECES):
+        piece = _piece(x, W)
+        store_narrow_first(halves, p * 2 * BLOCK + at, count, piece)
+        x = _rest(x, piece, W)
 
 
 @functools.cache
@@ -144,25 +156,15 @@ def make_pack_pieces(dtype: str, side: str, PIECES: int, W: int) -> RangeKernel:
             k = min(args.k - t * EDGE, EDGE)
             if rows:
                 _fill(room, source, width_step, k_step, width, k, W)
-                halves = cast_pointer(panel, "bf16")
                 for i in range(0, width * EDGE, W):
-                    x = load(room, i, W)
-                    for p in range(PIECES):
-                        piece = _piece(x, W)
-                        store(halves, p * 2 * BLOCK + i, narrow(piece, "bf16"))
-                        x = _rest(x, piece, W)
+                    store_pieces(panel, i, W, load(room, i, W), PIECES, W)
             else:
                 _fill(room, source, k_step, width_step, k, width, W)
                 for g in range(WORDS):
                     for v in range(0, EDGE, W):
                         x = load(room, 2 * g * EDGE + v, W)
                         y = load(room, 2 * g * EDGE + EDGE + v, W)
-                        for p in range(PIECES):
-                            even = _piece(x, W)
-                            odd = _piece(y, W)
-                            store(panel, p * BLOCK + g * EDGE + v, _pair(even, odd, W))
-                            x = _rest(x, even, W)
-                            y = _rest(y, odd, W)
+                        store_pairs(panel, g * EDGE + v, W, x, y, PIECES, W)
 
     return gemm_pack_pieces
 

@@ -9,35 +9,37 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
+from numbaprims.cpu.conv.vnni.gradient import forward_phases
 from numbaprims.cpu.conv.vnni.kernels import MULTIPLY
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
 from numbaprims.cpu.gemm.amx import (
     BLOCK,
     BYTE_KINDS,
     EDGE,
-    OPERATIONS,
-    PORTABLE,
-    REACHED,
     WORDS,
+    AmxX3,
     add_sums,
     by_tiles,
     by_vectors_bytes,
     by_vectors_floats,
+    in_pieces,
     no_tiles,
+    peak,
     portable_form,
     refusal,
 )
-from numbaprims.cpu.gemm.cost import ceil_div, round_up
-from numbaprims.cpu.gemm.pieces import by_values, halves_in_pieces, not_finite
+from numbaprims.cpu.gemm.cost import ceil_div
+from numbaprims.cpu.gemm.pieces import by_values, not_finite, of_f16, store_pairs, store_pieces
 from numbaprims.cpu.gemm.solvers import SIGN_BITS
-from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
     amx_close,
     amx_feature,
     amx_open,
+    bitcast,
     cast_pointer,
     dot_feature,
     lanes,
@@ -46,25 +48,43 @@ from numbaprims.cpu.simd import (
     store_first,
     zeros,
 )
-from numbaprims.cpu.simd.tiles.amx import piece_count, pieces
+from numbaprims.cpu.simd.tiles.amx import piece_count
 from numbaprims.cpu.solver import Config
 
 #: The part of the second-level cache that gathered groups may take.
 ROOM = 0.5
 
 
+def whole_of(kind: str) -> int:
+    """Words of the copy that a step of 32 or 64 of k takes."""
+    return 2 * WORDS if kind in ("x3", "x6") else WORDS
+
+
+@helper
+def _put(blocks, place, count, words, pieces, halves, W):  # type: ignore[no-untyped-def]
+    """`count` words of the copy as groups, from `place` of a step on."""
+    if pieces == 1:
+        store_first(blocks, place, count, words)
+    elif halves:
+        store_pairs(blocks, place, count, of_f16(words, W), of_f16(words >> 16, W), pieces, W)
+    else:
+        store_pieces(blocks, place, count, bitcast(words, "f32"), pieces, W)
+
+
 @functools.cache
-def make_gather(pieces: int, W: int) -> RangeKernel:
+def make_gather(kind: str, W: int) -> RangeKernel:
     """total = blocks of 32 pixels' groups: word (g / 16) * 512 + pixel * 16 + g % 16, zeros behind the last g.
 
-    Two `pieces`: a block of the first pieces of float16, and one of the second.
+    Of numbers in pieces a block for each; of float32 the copy holds one number a word, of the others a group.
     """
-    block_words, split = pieces * BLOCK, pieces == 2
+    pieces, whole, halves = piece_count(kind), whole_of(kind), kind == "x4"
+    block_words, split = pieces * BLOCK, pieces > 1
+    spec = (kind if split else "", W)
 
-    @range_kernel("conv_tiles_gather", MULTIPLY.types(a="i32", b="i32", total="i32"), spec=(pieces, W), contract=False)
+    @range_kernel("conv_tiles_gather", MULTIPLY.types(a="i32", b="i32", total="i32"), spec=spec, contract=False)
     def conv_tiles_gather(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         run = args.run
-        steps = (args.runs * run + WORDS - 1) // WORDS
+        steps = (args.runs * run + whole - 1) // whole
         for i in range(args.pixels):
             block = advance(args.total, i // EDGE * steps * block_words + i % EDGE * WORDS)
             source = advance(args.a, load_word(args.places, i))
@@ -73,21 +93,15 @@ def make_gather(pieces: int, W: int) -> RangeKernel:
                 window = advance(source, load_word(args.shifts, t))
                 j = 0
                 while j < run:
-                    place = at % WORDS
-                    count = min(min(WORDS - place, W), run - j)
+                    place = at % whole
+                    count = min(min(whole - place, W), run - j)
                     words = load_first(window, j, count, W)
-                    target = advance(block, at // WORDS * block_words + place)
-                    if split:
-                        words, second = halves_in_pieces(words, W)
-                        store_first(target, BLOCK, count, second)
-                    store_first(target, 0, count, words)
+                    _put(advance(block, at // whole * block_words), place, count, words, pieces, halves, W)
                     j += count
                     at += count
-            while at < steps * WORDS:
-                count = min(steps * WORDS - at, W)
-                for p in range(pieces):
-                    target = advance(block, at // WORDS * block_words + p * BLOCK)
-                    store_first(target, at % WORDS, count, zeros("i32", W))
+            while at < steps * whole:
+                count = min(steps * whole - at, W)
+                _put(advance(block, at // whole * block_words), at % whole, count, zeros("i32", W), pieces, halves, W)
                 at += count
 
     return conv_tiles_gather
@@ -99,13 +113,13 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
     tiles, floats = feature == "amx", kind not in BYTE_KINDS
     acc, form = "f32" if floats else "i32", portable_form(kind)
     dot, flip = dot_feature("u8s8", W), SIGN_BITS if kind == "s8s8" else 0
-    size = piece_count(kind)
+    size, whole = piece_count(kind), whole_of(kind)
     split = size > 1
     spec = (kind, feature, W, dot)
 
     @range_kernel("conv_tiles_multiply", MULTIPLY.types(a="i32", b="i32", total=acc), spec=spec, contract=False)
     def conv_tiles_multiply(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        steps = (args.runs * args.run + WORDS - 1) // WORDS
+        steps = (args.runs * args.run + whole - 1) // whole
         if tiles:
             amx_open()
         for i in range(0, args.pixels, EDGE):
@@ -134,11 +148,11 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
     """Windows gathered for tiles."""
 
     name = "implicit_gemm_amx"
-    whole = WORDS
+    whole = block = WORDS
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
-        if problem.direction != "forward":
-            return f"it computes results, not direction {problem.direction}"
+        if problem.direction not in ("forward", "data"):
+            return f"it computes results and gradients by data, not direction {problem.direction}"
         refused = refusal(self._tiles(problem), target)
         if refused or problem.accumulate != "i32":
             return refused
@@ -154,17 +168,13 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         group = self._kind(problem)[1]
-        each = 4 * self.pieces * round_up(ceil_div(problem.group_c, group) * problem.taps, WORDS)
+        p = problem if problem.direction == "forward" else forward_phases(problem)[0].problem
+        each = 4 * self.block * max(1, ceil_div(ceil_div(p.group_c, group) * p.taps, self.whole))
         pixels = max(EDGE, min(400, int(ROOM * target.l2) // each // EDGE * EDGE))
         yield {"mr": EDGE, "nv": EDGE // lanes("i32", target.vector_bytes), "pixels": pixels}
 
     def peak(self, problem: Any, target: Any) -> float:
-        kind = str(self._tiles(problem))
-        if amx_feature(kind) == "amx":
-            whole = REACHED * OPERATIONS.get(kind, OPERATIONS["bf16"]) * target.rates.clock
-        else:
-            whole = PORTABLE * target.rates.flops(lanes("i32", target.vector_bytes))
-        return float(whole / len(pieces(kind)))
+        return peak(str(self._tiles(problem)), target)
 
     def offset(self, problem: Any) -> int:
         return 0
@@ -173,7 +183,7 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
         W = lanes("i32", target.vector_bytes)
         kind = str(self._tiles(problem))
         return {
-            "gather": make_gather(self.pieces, W).address,
+            "gather": make_gather(kind, W).address,
             "multiply": make_multiply(kind, amx_feature(kind), W).address,
         }
 
@@ -182,7 +192,7 @@ class ImplicitGemmAmxX4(ImplicitGemmAmx):
     """float16 as two pieces of bf16, and all four products: exact, as float32 holds them."""
 
     name = "implicit_gemm_amx_x4"
-    pieces = 2
+    block = 2 * WORDS
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if self._tiles(problem) is None:
@@ -191,3 +201,32 @@ class ImplicitGemmAmxX4(ImplicitGemmAmx):
 
     def _tiles(self, problem: Any) -> str | None:
         return "x4" if problem.in_dtype == "f16" else None
+
+
+class ImplicitGemmAmxX6(ImplicitGemmAmx):
+    """float32 as three pieces of bf16, and the six products that reach its last bit."""
+
+    name = "implicit_gemm_amx_x6"
+    whole, block = 2 * WORDS, 3 * WORDS
+    allowed: ClassVar[tuple[str, ...]] = ("fast", "close")
+    """The settings of accuracy under which it may run."""
+
+    def why_not_asked(self, problem: Any, target: Any) -> str | None:
+        if self._tiles(problem) is None:
+            return "it multiplies float32 only"
+        return super().why_not_asked(problem, target) or in_pieces(self.allowed)
+
+    def _tiles(self, problem: Any) -> str | None:
+        return self.name[-2:] if problem.in_dtype == "f32" else None
+
+    def _kind(self, problem: Any) -> tuple[str, int]:
+        return "", 1
+
+
+class ImplicitGemmAmxX3(ImplicitGemmAmxX6):
+    """float32 as two pieces, and three products: 15 bits of each term at least."""
+
+    name = "implicit_gemm_amx_x3"
+    block = 2 * WORDS
+    amplification = AmxX3.amplification
+    allowed = ("fast",)

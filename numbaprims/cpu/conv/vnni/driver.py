@@ -30,7 +30,8 @@ from numbaprims.cpu.simd import (
 # words: groups of channels of a place of the copy; step_*: by how many places two neighbours in y are apart; box_d,
 # box_h, box_w: places of the copy; merge_x: 1 where rows of x follow one another without a gap in source and copy;
 # merge: how many of (lines, planes) of y (and c) follow one another without a gap.
-# panels: of one group; panel_words: of one panel.  last: 1 where filters are neighbours in y.
+# panels: of one group; panel_words: of one panel; last: 1 where filters are neighbours in y.
+# w_group: elements from the weights of a group to those of the next.
 # gather: 0, or the kernel that writes the groups of all pixels' windows to gathered_at, for tiles of rows.
 # offset: what the copy adds to its bytes; weights: where taps lie in a filter.
 DOT = Arguments(
@@ -39,7 +40,7 @@ DOT = Arguments(
     ints=(
         "geometry", "weights", "plain", "shifts", "runs", "run", "taps", "words",
         "stage", "pack", "multiply", "finish", "transpose", "requantize", "activation", "has_c", "has_bias",
-        "bias_step", "in_size", "out_size", "mr", "nr", "panels", "panel_words",
+        "bias_step", "in_size", "out_size", "mr", "nr", "panels", "panel_words", "w_group",
         "box_n", "box_o", "box_p", "chunks_o", "chunks_p", "k_panels", "k_blocks",
         "step_d", "step_h", "step_w", "box_d", "box_h", "box_w", "merge_x", "merge", "channels_last", "offset",
         "shared_bytes", "worker_bytes", "places_at", "sums_at", "transposed_at", "transposed_step",
@@ -74,9 +75,9 @@ def make_pack_drive() -> RangeKernel:
         store_word(block, W_INTS + 7, load_word(g, WS + 1))
         for panel in range(lo, hi):
             group, q = divmod(panel, args.panels)
-            first = group * load_word(g, GROUP_K) + q * args.nr
+            first = group * args.w_group + q * args.nr * load_word(g, WS)
             store_word(block, 0, target + 4 * args.panel_words * panel)
-            store_word(block, 1, address_of(args.second) + args.in_size * first * load_word(g, WS))
+            store_word(block, 1, address_of(args.second) + args.in_size * first)
             store_word(block, W_INTS, min(args.nr, load_word(g, GROUP_K) - q * args.nr))
             call_range(args.pack, block, 0, 0, 1)
 
@@ -102,7 +103,7 @@ def copy_x(args, block, copy, first_c, n0, o0, p0, nn, on, pn):  # type: ignore[
     pad = load_word(g, PAD + 2)
     d0 = o0 * load_word(g, STRIDE) - load_word(g, PAD)
     h0 = p0 * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
-    begin = min((pad + src_w - 1) // src_w, args.box_w)
+    begin = max(min((pad + src_w - 1) // src_w, args.box_w), 0)
     end = max(min((x_w - 1 + pad) // src_w + 1, args.box_w), begin)
     depth = (on - args.box_o) * args.step_d + args.box_d
     height = (pn - args.box_p) * args.step_h + args.box_h

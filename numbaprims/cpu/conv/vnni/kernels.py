@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.gemm.finish import load_steps, requantized
-from numbaprims.cpu.gemm.pieces import halves_in_pieces
+from numbaprims.cpu.gemm.pieces import BLOCK, WORDS, of_f16, store_pairs
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
@@ -49,7 +49,7 @@ from numbaprims.cpu.simd.tiles.dot_rows import tile_dot_rows
 STAGE = Arguments(arrays=("out", "source"), ints=("columns", "channels", "words", "c_step", "w_step"))
 
 # One panel of NR filters: panels[(tap * words + group) * NR + filter], then (for bytes) the sums of the filters.
-# places: address of int64, where taps lie; plain: 1 where these are 0, 1, 2, ...
+# places: address of int64, where taps lie; plain: 1 where these are 0, 1, 2, ..., and -1 where they are 0, -1, -2, ...
 WEIGHTS = Arguments(
     arrays=("panels", "source"),
     ints=("filters", "channels", "words", "taps", "places", "plain", "k_step", "c_step"),
@@ -138,16 +138,20 @@ def make_pack_weights(
 ) -> RangeKernel:
     """Pack one panel; where the taps of a channel are neighbours, a square of filters and taps at a time.
 
-    Zeros follow until its groups are a multiple of `whole`.  Two `pieces`: of each block of `whole` groups of float16
-    the first pieces, and then the second.
+    Zeros follow until its groups are a multiple of `whole`.  More `pieces`: of each `whole` groups of float16 or
+    float32 a block of words of two first pieces, then of second ones and so on.
     """
-    BITS, block = 32 // GROUP, whole * NR
+    BITS, HALVES = 32 // GROUP, dtype == "f16"
+    rows, VECTORS = (whole, NR // W) if pieces > 1 else (1, 1)
     spec = (dtype, NR, GROUP, feature, W, whole, pieces)
 
     @range_kernel("conv_vnni_weights", WEIGHTS.types(panels="i32", source=dtype), spec=spec)
     def conv_vnni_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         channels, words, taps = args.channels, args.words, args.taps
-        room = stack_tile("i32", W, 1, W)
+        room, square = stack_tile("i32", W, 1, W), stack_tile("i32", W, 1, W)
+        # lanes of filters there are not hold zeros: sums of pieces are looked at, whether they are finite
+        for j in range(W):
+            store(room, j * W, zeros("i32", W))
         for v in range(0, NR, W):
             filters = min(W, args.filters - v)
             for g in range(words):
@@ -155,20 +159,28 @@ def make_pack_weights(
                 if filters <= 0:
                     for t in range(taps):
                         store(args.panels, (t * words + g) * NR + v, zeros("i32", W))
+                elif args.k_step == 1:
+                    for t in range(taps):
+                        place = load_word(args.places, t) + g * GROUP * args.c_step + v
+                        value = load_group_columns(advance(args.source, place), args.c_step, valid, filters, W)
+                        store(args.panels, (t * words + g) * NR + v, value)
                 elif args.plain and taps > 1:
                     for t0 in range(0, taps, W):
                         count = min(W, taps - t0)
+                        first = t0 if args.plain > 0 else 1 - t0 - count
                         for j in range(filters):
-                            at = (v + j) * args.k_step + g * GROUP * args.c_step + t0
+                            at = (v + j) * args.k_step + g * GROUP * args.c_step + first
                             value = load_group_columns(advance(args.source, at), args.c_step, valid, count, W)
                             store(room, j * W, value)
-                        store_rows(room, W, transpose(load_rows(room, W, W, W)))
+                        store_rows(square, W, transpose(load_rows(room, W, W, W)))
                         for t in range(count):
-                            store(args.panels, ((t0 + t) * words + g) * NR + v, load(room, t * W, W))
+                            row = t if args.plain > 0 else count - 1 - t
+                            store(args.panels, ((t0 + t) * words + g) * NR + v, load(square, row * W, W))
                 else:
                     for t in range(taps):
                         place = load_word(args.places, t) + g * GROUP * args.c_step
                         target = (t * words + g) * NR + v
+                        store(args.panels, target, zeros("i32", W))
                         for j in range(filters):
                             word = group_of(args.source, (v + j) * args.k_step + place, args.c_step, valid, BITS, 0)
                             store_scalar(args.panels, target + j, word)
@@ -181,13 +193,21 @@ def make_pack_weights(
                 for i in range(taps * words):
                     total = dot_u8s8(total, one, bitcast(load_words(args.panels, i * NR + v, W), "i8"), feature)
                 store(args.panels, behind * NR + v, total)
-        if pieces == 2:
-            last = (taps * words + whole - 1) // whole - 1
-            for t in range(last, -1, -1):
-                for i in range(0, block, W):
-                    first, second = halves_in_pieces(load(args.panels, t * block + i, W), W)
-                    store(args.panels, 2 * t * block + i, first)
-                    store(args.panels, (2 * t + 1) * block + i, second)
+        if pieces > 1:
+            block = stack_tile("i32", rows, VECTORS, W)
+            for t in range((taps * words + whole - 1) // whole - 1, -1, -1):
+                for i in range(0, whole * NR, W):
+                    store(block, i, load(args.panels, t * whole * NR + i, W))
+                target = advance(args.panels, t * pieces * BLOCK)
+                for i in range(0, WORDS * NR, W):
+                    if HALVES:
+                        both = load(block, i, W)
+                        x, y = of_f16(both, W), of_f16(both >> 16, W)
+                    else:
+                        # rows 2 g and 2 g + 1
+                        at = i + i // NR * NR
+                        x, y = bitcast(load(block, at, W), "f32"), bitcast(load(block, at + NR, W), "f32")
+                    store_pairs(target, i, W, x, y, pieces, W)
 
     return conv_vnni_weights
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from numbaprims.cpu.conv.arguments import bias_dtype, geometry_table
 from numbaprims.cpu.conv.vnni.driver import DOT, make_drive, make_pack_drive
+from numbaprims.cpu.conv.vnni.gradient import forward_phases, joined
 from numbaprims.cpu.conv.vnni.kernels import (
     make_multiply,
     make_pack_weights,
@@ -25,6 +26,7 @@ from numbaprims.cpu.conv.weight_gradient.solver import box
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
+from numbaprims.cpu.gemm.pieces import WORDS
 from numbaprims.cpu.gemm.solvers import SIGN_BITS, SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
@@ -45,13 +47,13 @@ class ImplicitGemmVnni(Solver):
     whole: ClassVar[int] = 1
     """Groups of a panel of weights are a multiple of so many; where more than one, a kernel gathers pixels too."""
 
-    pieces: ClassVar[int] = 1
-    """Into how many a number is cut."""
+    block: ClassVar[int] = 1
+    """Words that so many groups are when they are packed: in pieces more, of float32 in pairs fewer."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         p = problem
-        if p.direction != "forward":
-            return f"it computes results, not direction {p.direction}"
+        if p.direction not in ("forward", "data"):
+            return f"it computes results and gradients by data, not direction {p.direction}"
         if p.accumulate != "i32":
             if p.in_dtype != "bf16":
                 return "it takes int8, uint8 x int8 and bfloat16"
@@ -66,13 +68,18 @@ class ImplicitGemmVnni(Solver):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         W = lanes("i32", target.vector_bytes)
+        filters = problem.group_k if problem.direction == "forward" else problem.group_c
         wide = target.isa in ("avx512", "neon")
-        vectors = ceil_div(problem.group_k, W)
+        vectors = ceil_div(filters, W)
         nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
         yield {"mr": ROWS[nv] if wide else 4, "nv": nv, "pixels": 400}
 
-    @staticmethod
-    def _kind(problem: Any) -> tuple[str, int]:
+    @property
+    def pieces(self) -> int:
+        """Into how many a number is cut."""
+        return max(1, self.block // WORDS)
+
+    def _kind(self, problem: Any) -> tuple[str, int]:
         """The dot instruction, and how many channels a group has."""
         return ("u8s8", 4) if problem.accumulate == "i32" else ("bf16", 2)
 
@@ -93,6 +100,8 @@ class ImplicitGemmVnni(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
+        if p.direction == "data":
+            return sum(self.estimate(phase.problem, target) for phase in forward_phases(p))
         config = next(iter(self.configs(p, target)))
         group = self._kind(p)[1]
         nr = int(config["nv"]) * lanes("i32", target.vector_bytes)
@@ -106,7 +115,7 @@ class ImplicitGemmVnni(Solver):
         near = p.x_order == "channels_last" and p.group_c % group == 0 and p.groups == 1
         cycles += places * p.groups * words * (0.41 if near else 1.435 if p.strides.x[4] == 1 else 16.4)
         if not p.prepared:
-            plain = p.taps > 1 and p.w_order == "planes"
+            plain = p.taps > 1 and p.w_order == "planes" or p.strides.w[0] == 1
             cycles += filters * words * p.taps * (2.46 if plain else 12.3)
         return float(seconds + rates.cycles(cycles))
 
@@ -146,9 +155,11 @@ class ImplicitGemmVnni(Solver):
             ], np.int64,
         )  # fmt: skip
         weights = np.asarray(s.w[2:], np.int64) @ np.indices(p.kernel).reshape(3, -1)
+        plain = next((sign for sign in (1, -1) if (sign * weights == np.arange(p.taps)).all()), 0)
         panels = ceil_div(p.group_k, nr)
         groups = round_up(words * p.taps, self.whole)
-        panel_words = (groups * self.pieces + (1 if group == 4 else 0)) * nr
+        groups = groups // self.whole * self.block
+        panel_words = (groups + (1 if group == 4 else 0)) * nr
         # enough tiles for the threads of a machine, as long as a copy serves enough filters
         tiles = counts[0] * counts[1] * counts[2] * p.groups
         k_blocks = max(1, min(ceil_div(8, tiles), panels if p.taps > 1 else panels // 4))
@@ -162,14 +173,15 @@ class ImplicitGemmVnni(Solver):
         transposed_step = round_up(pixels, W) + (W if round_up(pixels, W) % 256 == 0 else 0)
         channels_last = s.y[1] == 1 or p.k == 1
         gathered_at = round_up(transposed_at + (0 if channels_last else nr * transposed_step * 4 + SLACK), 64)
-        gathered = 4 * groups * self.pieces * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
+        gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
-            "plain": int(bool((weights == np.arange(p.taps)).all())), "shifts": int(shifts.ctypes.data),
+            "plain": plain, "shifts": int(shifts.ctypes.data),
             "runs": len(shifts), "run": row * words, "taps": p.taps, "words": words, "has_c": int(p.has_c),
             "has_bias": int(p.bias), "bias_step": s.bias, "in_size": DTYPES[p.x_dtype].itemsize,
             "out_size": DTYPES[p.y_dtype].itemsize, "mr": int(config["mr"]), "nr": nr, "panels": panels,
-            "panel_words": panel_words, "box_n": size[0], "box_o": size[1], "box_p": size[2],
+            "panel_words": panel_words, "w_group": p.group_k * s.w[0],
+            "box_n": size[0], "box_o": size[1], "box_p": size[2],
             "chunks_o": counts[1], "chunks_p": counts[2], "k_panels": k_panels,
             "k_blocks": ceil_div(panels, k_panels), "step_d": step[0], "step_h": step[1], "step_w": step[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2], "merge_x": int(merge_x), "merge": merge,
@@ -180,21 +192,28 @@ class ImplicitGemmVnni(Solver):
         }  # fmt: skip
         return ints, 4 * p.groups * panels * panel_words, (table, weights, shifts)
 
-    def _program(self, problem: Any, target: Any, config: Config, only_pack: bool) -> tuple[Program, dict[str, int]]:
+    def _program(
+        self, problem: Any, target: Any, config: Config, only_pack: bool, w_group: int | None = None
+    ) -> tuple[Program, dict[str, int]]:
         p, acc = problem, problem.accumulate
         W = lanes("i32", target.vector_bytes)
         group = self._kind(p)[1]
         ints, packed, keep = self._cut(p, target, config)
+        if w_group is not None:
+            ints["w_group"] = w_group
         feature = dot_feature("u8s8", W)
+        # float32 is copied as it lies
+        x_dtype, w_dtype = ("i32" if dtype == "f32" else dtype for dtype in (p.x_dtype, p.w_dtype))
+        pack = make_pack_weights(w_dtype, ints["nr"], group, feature, W, self.whole, self.pieces)
         ints |= {
-            "pack": make_pack_weights(p.w_dtype, ints["nr"], group, feature, W, self.whole, self.pieces).address,
+            "pack": pack.address,
             "shared_bytes": 0 if p.prepared else round_up(packed + SLACK, 64), "packed_bytes": packed,
         }  # fmt: skip
         panels = p.groups * ints["panels"]
         phases = [(make_pack_drive(), panels, ceil_div(panels, 8))]
         if not only_pack:
             ints |= {
-                "stage": make_stage(p.x_dtype, group, SIGN_BITS if ints["offset"] else 0, W).address,
+                "stage": make_stage(x_dtype, group, SIGN_BITS if ints["offset"] else 0, W).address,
                 "transpose": 0 if ints["channels_last"] else make_transpose(acc, W).address,
             } | self.kernels(p, target, config)  # fmt: skip
             if p.requantized:
@@ -218,6 +237,8 @@ class ImplicitGemmVnni(Solver):
         return program, ints
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        if problem.direction == "data":
+            return max(self.workspace(phase.problem, target, config) for phase in forward_phases(problem))
         ints, packed, _ = self._cut(problem, target, config)
         return ints["worker_bytes"] + (0 if problem.prepared else packed + SLACK)
 
@@ -229,4 +250,10 @@ class ImplicitGemmVnni(Solver):
         return packed
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        return self._program(problem, target, config, only_pack=False)[0]
+        if problem.direction == "forward":
+            return self._program(problem, target, config, only_pack=False)[0]
+        programs = [
+            self._program(phase.problem, target, config, only_pack=False, w_group=phase.w_group)[0]
+            for phase in forward_phases(problem)
+        ]
+        return joined(problem, programs)

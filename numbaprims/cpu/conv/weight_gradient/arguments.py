@@ -6,11 +6,15 @@ from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.simd.arguments import Arguments
 
 # Panels lo ... hi - 1 of dy (a) with one panel of x (b): total[k, tap, c] (first: =, else +=), c < columns.
-# pixels: how many; table: addresses of int64, where each pixel lies in b; shifts: by how much each tap moves it.
+# pixels: how many; table: addresses of int64, where each pixel lies in b; shifts: by how much each tap moves it; room:
+# address of what tiles multiply of b.
 MULTIPLY = Arguments(
     arrays=("a", "b", "total", "table", "shifts"),
-    ints=("rows", "columns", "pixels", "taps", "first", "k_step", "tap_step"),
+    ints=("rows", "columns", "pixels", "taps", "first", "k_step", "tap_step", "room"),
 )
+
+# Panels lo ... hi - 1 of dy, packed pixel by pixel, as blocks of 32 filters by 32 pixels that tiles multiply.
+TURN = Arguments(arrays=("tiles", "source"), ints=("pixels",))
 
 # The patches of lines lo ... hi - 1 (p) of one plane: out[pixel * width + ...], `channels` channels from source on.
 # run: elements of x that lie side by side and belong to one row of the window: S, or S * C with channels last.
@@ -26,6 +30,7 @@ PATCHES = Arguments(
 # merge_x: 1 where rows of x follow one another without a gap in source and copy; merge_y: 1 where lines of y do, 2
 # where planes do.
 # patches: address of the kernel that gathers them, 0 where panels of channels are packed; width, run, unit: of patches.
+# turn: 0, or the kernel that makes tiles of the packed dy at tiles_at, behind which room_at is room for those of x.
 # end: address of END_WORDS; fused: 1 where a tile ends its own sums, a panel of channels at a time.
 DRIVE = Arguments(
     arrays=ARGS.arrays,
@@ -37,7 +42,7 @@ DRIVE = Arguments(
         "step_d", "step_h", "step_w", "src_d", "src_h", "src_w", "box_d", "box_h", "box_w", "merge_x", "merge_y",
         "width", "run", "unit", "columns",
         "y_at", "table_at", "worker_bytes", "shared_bytes", "sums_in_out", "k_step", "tap_step", "slice_step",
-        "end", "fused", "sums_at",
+        "end", "fused", "sums_at", "turn", "tiles_at", "room_at",
     ),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.arguments import WORD
-from numbaprims.cpu.conv.weight_gradient.arguments import DRIVE, END, END_WORDS, MULTIPLY, PATCHES
+from numbaprims.cpu.conv.weight_gradient.arguments import DRIVE, END, END_WORDS, MULTIPLY, PATCHES, TURN
 from numbaprims.cpu.gemm.blocked import pack
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -26,7 +26,7 @@ from numbaprims.cpu.simd import (
 N, GROUPS, GROUP_C, GROUP_K = (WORD[name] for name in ("n", "groups", "group_c", "group_k"))
 X_SIZE, Y_SIZE, STRIDE, PAD = WORD["x_d"], WORD["y_d"], WORD["stride_d"], WORD["pad_d"]
 XS, YS = WORD["xs_n"], WORD["ys_n"]
-M_INTS = MULTIPLY.slot("rows")
+M_INTS, TURN_INTS = MULTIPLY.slot("rows"), TURN.slot("pixels")
 P_INTS = PATCHES.slot("geometry")
 E_FLOATS, E_INTS = END.slot("alpha"), END.slot("words")
 WORD_OF = {name: index for index, name in enumerate(END_WORDS)}
@@ -213,12 +213,16 @@ def make_drive() -> RangeKernel:
         table = scratch + args.table_at
         group_c, group_k = load_word(g, GROUP_C), load_word(g, GROUP_K)
         block = stack_words(80)
-        store_word(block, 0, panels_y)
+        store_word(block, 0, scratch + args.tiles_at if args.turn else panels_y)
         store_word(block, 3, table)
         store_word(block, 4, args.shifts)
         store_word(block, M_INTS + 3, args.taps)
         store_word(block, M_INTS + 5, args.k_step)
         store_word(block, M_INTS + 6, args.tap_step)
+        store_word(block, M_INTS + 7, scratch + args.room_at)
+        turned = stack_words(80)
+        store_word(turned, 0, scratch + args.tiles_at)
+        store_word(turned, 1, panels_y)
         for tile in range(lo, hi):
             rest, cb = divmod(tile, args.c_blocks)
             rest, kb = divmod(rest, args.k_blocks)
@@ -244,6 +248,9 @@ def make_drive() -> RangeKernel:
                 pn = min(args.box_p, load_word(g, Y_SIZE + 1) - p0)
                 fill_table(args, table, nn, on, pn)
                 pack_y(args, panels_y, first_k, filters, n0, o0, p0, nn, on, pn)
+                if args.turn:
+                    store_word(turned, TURN_INTS, nn * on * pn * load_word(g, Y_SIZE + 2))
+                    call_range(args.turn, turned, 0, 0, (filters + args.mr - 1) // args.mr)
                 first_c = group * group_c + c0
                 if args.patches:
                     gather_patches(args, scratch, first_c, channels, n0, o0, p0, nn, on, pn)

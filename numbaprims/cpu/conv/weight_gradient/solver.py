@@ -9,7 +9,7 @@ are added in order: the same bits for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from numbaprims.cpu.conv.weight_gradient.kernels import make_end, make_multiply,
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.pack import make_pack
+from numbaprims.cpu.gemm.pieces import EDGE
 from numbaprims.cpu.gemm.solvers import SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
@@ -43,11 +44,6 @@ def height(problem: Any, target: Any) -> int:
     return next(mr for mr in HEIGHTS if round_up(problem.group_k, mr) <= 1.01 * least)
 
 
-def panel_columns(channels: int, W: int) -> int:
-    """Channels that tiles work on: whole vectors."""
-    return round_up(channels, W)
-
-
 def gather_lanes(run: int, W: int) -> int:
     """Lanes of the vectors that copy rows of a window: no more than a row takes, which would reach into more lines."""
     return next((lanes for lanes in (2, 4, 8, 16) if lanes >= run and lanes < W), W)
@@ -58,8 +54,8 @@ def uses_patches(problem: Any, W: int) -> bool:
 
     Gathering costs a copy of each row of a window for each pixel; 3 channels of 7 x 7 fill 147 lanes of 160 then.
     """
-    by_channels = panel_columns(problem.group_c, W) * problem.taps
-    together = panel_columns(problem.group_c * problem.taps, W)
+    by_channels = round_up(problem.group_c, W) * problem.taps
+    together = round_up(problem.group_c * problem.taps, W)
     return bool(together < 0.6 * by_channels)
 
 
@@ -82,12 +78,14 @@ class Cut:
     def __init__(self, problem: Any, target: Any, config: Config) -> None:
         p = problem
         W = lanes(p.accumulate, target.vector_bytes)
-        self.mr, self.nr = int(config["mr"]), 2 * W
+        self.mr, self.nr = int(config["mr"]), int(config.get("nr", 2 * W))
+        # what is multiplied of a panel of few channels: a vector, or a tile
+        self.least = int(config.get("nr", W))
         self.box = box(p, int(config["pixels"]))
         counts = [ceil_div(size, part) for size, part in zip((p.n, *p.y_size[:2]), self.box, strict=True)]
         self.chunks_o, self.chunks_p = counts[1], counts[2]
         self.chunks = counts[0] * counts[1] * counts[2]
-        self.patches = uses_patches(p, W)
+        self.patches = uses_patches(p, self.least)
         most_k = round_up(256, self.mr)
         self.k_block = min(most_k, round_up(ceil_div(p.group_k, ceil_div(p.group_k, most_k)), self.mr))
         self.c_block = p.group_c if self.patches else min(round_up(p.group_c, self.nr), 512)
@@ -116,6 +114,8 @@ class WeightGemm(Solver):
     """Packed pixels: filters times channels for each tap, or times the patches of few channels."""
 
     name = "weight_gemm"
+    tile_bytes: ClassVar[int] = 0
+    """Of 32 pixels of a panel, where they are copied once more for tiles."""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.direction != "weight":
@@ -125,15 +125,23 @@ class WeightGemm(Solver):
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         yield {"mr": height(problem, target), "pixels": 400}
 
+    def peak(self, problem: Any, target: Any) -> float:
+        """Operations a second that its products reach."""
+        return 0.88 * cost.peak(problem, target)
+
+    def kernels(self, problem: Any, target: Any, cut: Cut) -> dict[str, int]:
+        """Addresses of the kernels of products."""
+        W = lanes(problem.accumulate, target.vector_bytes)
+        return {"multiply": make_multiply(problem.accumulate, cut.mr, 2, W).address}
+
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
         cut = Cut(p, target, next(iter(self.configs(p, target))))
-        W = lanes(p.accumulate, target.vector_bytes)
-        columns = panel_columns(p.group_c * p.taps, W) if cut.patches else panel_columns(p.group_c, W) * p.taps
+        columns = round_up(p.group_c * p.taps, cut.least) if cut.patches else round_up(p.group_c, cut.least) * p.taps
         all_pixels = p.n * p.pixels
         padded = 2.0 * all_pixels * p.groups * round_up(p.group_k, cut.mr) * columns
         rates = target.rates
-        seconds = cost.launch_time(target, "private") + padded / (cost.peak(p, target) * 0.88)
+        seconds = cost.launch_time(target, "private") + padded / self.peak(p, target)
         order = "column" if p.y_order == "channels_last" else "row"
         seconds += cost.pack_time(target, order, all_pixels * p.k * ceil_div(p.group_c, cut.c_block), "column")
         if cut.patches:
@@ -204,6 +212,11 @@ class WeightGemm(Solver):
         if fused:
             k_step, tap_step, c_step, slice_step = taps * nr, nr, 1, 0
         sums_bytes = round_up(cut.k_block * k_step * size, 64) if fused else 0
+        table_at = x_bytes + y_bytes
+        sums_at = table_at + round_up(pixels * 8, 64)
+        tiles_at = sums_at + sums_bytes
+        room = ceil_div(pixels, EDGE) * self.tile_bytes
+        room_at = tiles_at + ceil_div(cut.k_block, mr) * room
         joined = way == 0 and c_step != 1
         if joined:
             places = np.zeros((2, 1), np.int64)
@@ -221,7 +234,7 @@ class WeightGemm(Solver):
             "geometry": int(table.ctypes.data), "taps": len(shifts), "shifts": int(shifts.ctypes.data),
             "patches": make_patches(p.x_dtype, acc, gather_lanes(run, W)).address if whole else 0,
             "pack_x": make_pack(p.x_dtype, acc, nr, W).address, "pack_y": make_pack(p.y_dtype, acc, mr, W).address,
-            "multiply": make_multiply(acc, mr, 2, W).address, "in_size": DTYPES[p.x_dtype].itemsize, "sum_size": size,
+            "in_size": DTYPES[p.x_dtype].itemsize, "sum_size": size,
             "mr": mr, "nr": nr, "box_n": cut.box[0], "box_o": cut.box[1], "box_p": cut.box[2],
             "chunks_o": cut.chunks_o, "chunks_p": cut.chunks_p, "chunks": cut.chunks,
             "slice_chunks": cut.slice_chunks, "k_block": cut.k_block, "k_blocks": ceil_div(p.group_k, cut.k_block),
@@ -231,13 +244,12 @@ class WeightGemm(Solver):
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2],
             "merge_x": int(merge_x), "merge_y": 2 if planes else int(lines),
             "width": width, "unit": unit, "run": run,
-            "columns": channels * taps, "y_at": x_bytes, "table_at": x_bytes + y_bytes,
-            "sums_at": x_bytes + y_bytes + round_up(pixels * 8, 64), "fused": int(fused),
-            "worker_bytes": x_bytes + y_bytes + round_up(pixels * 8, 64) + sums_bytes, "shared_bytes": shared,
+            "columns": channels * taps, "y_at": x_bytes, "table_at": table_at, "sums_at": sums_at, "fused": int(fused),
+            "tiles_at": tiles_at, "room_at": room_at, "worker_bytes": room_at + room, "shared_bytes": shared,
             "sums_in_out": int(in_out), "k_step": s.w[0] if in_out else k_step,
             "tap_step": int(places[0, 1] - places[0, 0]) if in_out and len(shifts) > 1 else tap_step,
             "slice_step": slice_step, "end": int(words.ctypes.data),
-        }  # fmt: skip
+        } | self.kernels(p, target, cut)  # fmt: skip
         return ints, shared, (table, shifts, words, places)
 
     @staticmethod
