@@ -131,6 +131,7 @@ from numbaprims.cpu.simd.memory import (
     store_scalar,
 )
 from numbaprims.cpu.simd.permute import can_permute, splice, take
+from numbaprims.cpu.simd.records import Record, copy_fields, record, record_at, stack_record
 from numbaprims.cpu.simd.tiles.amx import amx_close, amx_feature, amx_multiply, amx_open
 from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 from numbaprims.cpu.simd.tiles.product import (
@@ -172,15 +173,15 @@ from numbaprims.cpu.simd.types import (
 )
 
 __all__ = [
-    "ArgsType",
-    "Arguments",
     "ELEMENTS",
     "FLOAT_SLOT",
     "INT_SLOT",
     "SHORT_SCALE",
-    "short_able",
+    "ArgsType",
+    "Arguments",
     "Mask",
     "Pointer",
+    "Record",
     "Vec",
     "abs_",
     "address_of",
@@ -195,14 +196,15 @@ __all__ = [
     "as_floats",
     "atomic_add_word",
     "bitcast",
-    "broadcast_load",
     "block_of",
+    "broadcast_load",
     "call_range",
     "can_permute",
     "cast_pointer",
     "ceil",
     "compute_element",
     "concat",
+    "copy_fields",
     "copysign",
     "dot_bf16",
     "dot_feature",
@@ -257,6 +259,8 @@ __all__ = [
     "pointer_from_address",
     "prefetch",
     "prefetch_write",
+    "record",
+    "record_at",
     "reduce_add",
     "reduce_max",
     "reduce_max_number",
@@ -268,6 +272,7 @@ __all__ = [
     "scalar",
     "scalar_type",
     "select",
+    "short_able",
     "shuffle",
     "sigmoid",
     "some_vectors",
@@ -277,6 +282,7 @@ __all__ = [
     "split_low",
     "sqrt",
     "stack_array",
+    "stack_record",
     "stack_tile",
     "stack_words",
     "store",
@@ -305,11 +311,11 @@ __all__ = [
     "tile_multiply_dot",
     "tile_multiply_more",
     "tile_multiply_pairs",
-    "tile_multiply_short",
     "tile_multiply_rows",
+    "tile_multiply_short",
+    "tile_prefetch",
     "tile_reduce_store",
     "tile_scale",
-    "tile_prefetch",
     "tile_store",
     "tile_zeros",
     "to_float",
