@@ -131,7 +131,7 @@ from numbaprims.cpu.simd.memory import (
     store_scalar,
 )
 from numbaprims.cpu.simd.permute import can_permute, splice, take
-from numbaprims.cpu.simd.records import Record, copy_fields, record, record_at, stack_record
+from numbaprims.cpu.simd.records import Record, copy_fields, copy_record, record, record_at, stack_record
 from numbaprims.cpu.simd.tiles.amx import amx_close, amx_feature, amx_multiply, amx_open
 from numbaprims.cpu.simd.tiles.dot import tile_multiply_dot
 from numbaprims.cpu.simd.tiles.product import (
@@ -205,6 +205,7 @@ __all__ = [
     "compute_element",
     "concat",
     "copy_fields",
+    "copy_record",
     "copysign",
     "dot_bf16",
     "dot_feature",

@@ -151,6 +151,24 @@ def stack_record(typingctx, layout):  # type: ignore[no-untyped-def]
     return layout.record(layout), codegen
 
 
+@intrinsic
+def copy_record(typingctx, target, source):  # type: ignore[no-untyped-def]
+    """All words of a record into another of its kind."""
+    if not isinstance(target, RecordType) or source != target:
+        return None
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        eight = ir.VectorType(I64, 8).as_pointer()
+        for at in range(0, target.words, 8):  # memcpy would go word by word
+            kind = eight if at + 8 <= target.words else I64.as_pointer()
+            for word in range(at, min(at + 8, target.words), 8 if kind is eight else 1):
+                to, of = (builder.inttoptr(builder.add(value, number(8 * word)), kind) for value in values)
+                builder.store(builder.load(of, align=8), to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(target, source), codegen
+
+
 @intrinsic(prefer_literal=True)
 def copy_fields(typingctx, target, source, names):  # type: ignore[no-untyped-def]
     """target.name = source.name for each of the names, a literal string; arrays as their addresses."""
