@@ -38,7 +38,7 @@ from numbaprims.cpu.program_words import (
     WHOLE,
 )
 from numbaprims.cpu.regions import Regions
-from numbaprims.cpu.simd.arguments import FLOAT_SLOT, INT_SLOT, Arguments
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, INT_SLOT, SCRATCH as WORKSPACE, Arguments
 
 
 class Phase(NamedTuple):
@@ -126,10 +126,11 @@ class Program:
         *,
         steps: int = 1,
         regions: Regions | None = None,
+        binds: Mapping[str, Bind] | None = None,
         **more: Any,
     ) -> Program:
-        """One run whose phases have their arguments in common: the call's arrays and floats, these integers, and the
-        places of regions."""
+        """One run whose phases have their arguments in common: the call's arrays and floats, or what is bound, these
+        integers, and the places of regions."""
         if regions is not None:
             for have, named, who in (
                 (regions.shared, args.shared, "workers share"),
@@ -139,7 +140,8 @@ class Program:
                     raise ValueError(f"{unknown} are no regions that {who}; those are {named}")
             ints = dict(ints) | regions.places
             more |= {"shared": regions.shared_bytes, "worker": regions.own_bytes}
-        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints),), steps),), **more)
+            binds = binds and {**binds, WORKSPACE: Bind(SCRATCH)}
+        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints, binds),), steps),), **more)
 
     def __post_init__(self) -> None:
         words = self._assemble()

@@ -22,7 +22,7 @@ class Solver(_solver.Solver, abc.ABC):
         """Compile or load the kernels; the program takes the problem's arrays, outputs first."""
 
     def regions(self, problem: Any, target: Any, config: Config) -> Regions:
-        """What its program keeps in scratch memory, by name; compiles nothing."""
+        """Bytes of what its program keeps in scratch memory, by name."""
         return Regions()
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:

@@ -286,6 +286,16 @@ def float_bits(typingctx, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def float_of(typingctx, bits):  # type: ignore[no-untyped-def]
+    """The float64 of some bits."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return builder.bitcast(values[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
 def atomic_add_word(typingctx, address, value):  # type: ignore[no-untyped-def]
     """Add to the int64 at an address; gives what was there before."""
 

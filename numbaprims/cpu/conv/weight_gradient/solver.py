@@ -29,6 +29,8 @@ from numbaprims.dtypes import DTYPES
 
 # MR of a tile with 32 registers of 64 bytes, the best first.
 HEIGHTS = (12, 13, 14, 10, 8)
+APART = 64
+"""Elements: the sums of slices begin at multiples of them."""
 TILES = 16
 """Tiles there should be: enough for the threads of a machine to end together."""
 LEAST_FLOPS = 2e7
@@ -194,7 +196,7 @@ class WeightGemm(Solver):
                 for z in range(p.kernel[0]) for r in range(p.kernel[1]) for t in range(p.kernel[2])
             ] if not whole else [0], np.int64,
         )  # fmt: skip
-        slice_step = round_up(p.k * k_step, 64)
+        slice_step = round_up(p.k * k_step, APART)
         x_bytes = pixels * width * size if whole else cut.box[0] * boxes[0] * boxes[1] * boxes[2] * nr * size
         # one box, and nothing to add to it: its sums end where they are, in the second-level cache
         fused = cut.chunks == 1 and not in_out and not whole
