@@ -297,6 +297,54 @@ def test_no_file_past_500_lines():
     assert {name: lines for name, lines in long.items() if lines > 500} == {}
 
 
+# Who reads and writes words by number: what runs programs and known calls, and the walk of a stack, whose words are its
+# own; a line that two threads of the roofline share.
+BY_NUMBER = {"interpreter", "drivers", "known", "call_entry", "roofline", "stack.walk", "stack.tiles"}
+# Folders whose solvers name what lies in scratch memory, less those that bind one region of it as an array.
+NAMED = ("gemm", "gemv", "ger", "conv", "windows", "topk", "resize")
+
+
+def is_number(node: ast.AST) -> bool:
+    """Whether an expression is a number that is written out, a constant of the module, or sums of them."""
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Name) and node.id.isupper())
+
+
+def calls_of(path: Path, name: str) -> Iterator[ast.Call]:
+    for node in nodes(path):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            yield node
+
+
+def test_blocks_of_kernels_are_filled_by_name():
+    """`store_word` is for lists of words: a slot with a name is a record's (cpu/simd/records.py)."""
+    kept = {f"numbaprims.cpu.{name}" for name in BY_NUMBER}
+    wrong = [
+        where(path, call.lineno)
+        for path in sorted((PACKAGE / "cpu").rglob("*.py"))
+        if name_of(path) not in kept and PACKAGE / "cpu" / "simd" not in path.parents
+        for call in calls_of(path, "store_word")
+        if is_number(call.args[1])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_adds_up_places_in_scratch_memory():
+    """Regions have names, and their program places them (cpu/regions.py)."""
+    wrong = []
+    for folder in NAMED:
+        for path in sorted((PACKAGE / "cpu" / folder).rglob("*.py")):
+            lines = [call.lineno for call in calls_of(path, "round_up") if ast.unparse(call.args[1]) in ("64", "LINE")]
+            for node in nodes(path):
+                if isinstance(node, ast.Attribute) and node.attr in ("workspace", "worker_bytes", "shared_bytes"):
+                    lines += [node.lineno] if ast.unparse(node.value) == "args" else []
+                if isinstance(node, ast.BinOp) and ast.unparse(node).endswith("// 64) * 64"):
+                    lines.append(node.lineno)
+            wrong += [where(path, line) for line in lines]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_top_modules_do_not_share_names_with_public_functions():
     # `import numbaprims.gemm` would otherwise replace the function by a module.
     top = {path.stem for path in PACKAGE.glob("*.py")} | {path.name for path in PACKAGE.iterdir() if path.is_dir()}

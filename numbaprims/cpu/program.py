@@ -37,7 +37,8 @@ from numbaprims.cpu.program_words import (
     TOGETHER,
     WHOLE,
 )
-from numbaprims.cpu.simd.arguments import FLOAT_SLOT, INT_SLOT, Arguments
+from numbaprims.cpu.regions import Regions
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, INT_SLOT, SCRATCH as WORKSPACE, Arguments
 
 
 class Phase(NamedTuple):
@@ -124,10 +125,23 @@ class Program:
         phases: Iterable[Phase | tuple[RangeKernel, int, int]],
         *,
         steps: int = 1,
+        regions: Regions | None = None,
+        binds: Mapping[str, Bind] | None = None,
         **more: Any,
     ) -> Program:
-        """One run whose phases have their arguments in common: the call's arrays and floats, and these integers."""
-        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints),), steps),), **more)
+        """One run whose phases have their arguments in common: the call's arrays and floats, or what is bound, these
+        integers, and the places of regions."""
+        if regions is not None:
+            for have, named, who in (
+                (regions.shared, args.shared, "workers share"),
+                (regions.own, args.own, "one has"),
+            ):
+                if unknown := sorted(set(have) - set(named)):
+                    raise ValueError(f"{unknown} are no regions that {who}; those are {named}")
+            ints = dict(ints) | regions.places
+            more |= {"shared": regions.shared_bytes, "worker": regions.own_bytes}
+            binds = binds and {**binds, WORKSPACE: Bind(SCRATCH)}
+        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints, binds),), steps),), **more)
 
     def __post_init__(self) -> None:
         words = self._assemble()
@@ -225,11 +239,18 @@ def _chunks(phase: Phase) -> int:
     return 1 if phase.chunk == PER_WORKER else -(-phase.tiles // max(1, phase.chunk))
 
 
+class Region(NamedTuple):
+    """Bytes into a region that joined programs share."""
+
+    name: str
+    offset: int = 0
+
+
 class Part(NamedTuple):
     """A program as a part of another: what its arrays and floats are there."""
 
     program: Program
-    arrays: Sequence[Bind | int | None]
+    arrays: Sequence[Bind | Region | int | None]
     """Of its arrays, in order; None for one that it does not have, a number for one that always lies at that address,
     which steps do not move."""
     floats: Sequence[int | float]
@@ -246,15 +267,22 @@ def array(number: int, offset: int = 0) -> Bind:
     return Bind(number if number < ARRAYS else FURTHER + number - ARRAYS, offset)
 
 
-def join(parts: Iterable[Part], *, shared: int = 0, parallel: bool = True, keep: tuple[Any, ...] = ()) -> Program:
+def join(
+    parts: Iterable[Part],
+    *,
+    shared: int | Mapping[str, int] = 0,
+    parallel: bool = True,
+    keep: tuple[Any, ...] = (),
+) -> Program:
     """One program that runs others, one after another.
 
-    `shared` bytes at the start of its scratch memory are for what they hand on; their own scratch memory lies behind,
-    all in the same place.
+    `shared` bytes at the start of its scratch memory are for what they hand on, or regions by name; their own scratch
+    memory lies behind, all in the same place.
     """
     runs: list[Run] = []
-    parts = list(parts)
-    shared = -(-shared // 64) * 64
+    regions = Regions({"shared": shared} if isinstance(shared, int) else shared)
+    places, shared = regions.places, regions.shared_bytes
+    parts = [part._replace(arrays=[_placed(each, places) for each in part.arrays]) for part in parts]
     for part in parts:
         for run in part.program.runs:
             blocks = tuple(_bound(block, part, shared) for block in run.blocks)
@@ -269,14 +297,17 @@ def join(parts: Iterable[Part], *, shared: int = 0, parallel: bool = True, keep:
     )
 
 
+def _placed(array: Bind | Region | int | None, places: Mapping[str, int]) -> Bind | int | None:
+    return scratch(places[array.name] + array.offset) if isinstance(array, Region) else array
+
+
 def _bound(block: Block, part: Part, own: int) -> Block:
     """A block whose words of the part's call are words of the joined one."""
     binds: dict[str, Bind] = {}
     fixed: dict[str, int | float] = dict(block.fixed)
     given = block.binds
     if given is None:
-        slots = ((name, block.args.slot(name)) for name in (*block.args.arrays, *block.args.floats))
-        given = {name: Bind(slot) for name, slot in slots if slot < WHOLE}
+        given = {name: Bind(slot) for name, slot in block.args.slots.items() if slot < WHOLE}
     for name, bind in given.items():
         word = bind.word
         if word == SCRATCH:
@@ -293,6 +324,6 @@ def _bound(block: Block, part: Part, own: int) -> Block:
             target = part.arrays[number] if number < len(part.arrays) else None
             if isinstance(target, int):
                 fixed[name] = target + bind.offset
-            elif target is not None:
+            elif isinstance(target, Bind):
                 binds[name] = Bind(target.word, target.offset + bind.offset, target.stride + bind.stride)
     return Block(block.args, fixed, binds)

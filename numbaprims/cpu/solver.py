@@ -7,10 +7,11 @@ from typing import Any
 
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.program import Program
+from numbaprims.cpu.regions import Regions
 from numbaprims.dispatch import solver as _solver
 from numbaprims.dispatch.solver import Config, Launcher
 
-__all__ = ["Config", "Program", "Solver", "run"]
+__all__ = ["Config", "Program", "Regions", "Solver", "run"]
 
 
 class Solver(_solver.Solver, abc.ABC):
@@ -19,6 +20,13 @@ class Solver(_solver.Solver, abc.ABC):
     @abc.abstractmethod
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         """Compile or load the kernels; the program takes the problem's arrays, outputs first."""
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        """Bytes of what its program keeps in scratch memory, by name."""
+        return Regions()
+
+    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+        return self.regions(problem, target, config).nbytes
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         return make_launcher(self.program(problem, target, config))

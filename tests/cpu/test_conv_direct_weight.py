@@ -192,7 +192,7 @@ def test_slices_cover_all_bands():
         )  # fmt: skip
         assert form.band * (form.bands - 1) + form.last == form.out_size[1] and form.last > 0
         assert (form.slices - 1) * form.slice_bands < form.all_bands <= form.slices * form.slice_bands
-    assert form.shared > 0
+    assert form.regions.shared_bytes > 0
 
 
 def test_refusals():

@@ -15,7 +15,7 @@ from numbaprims.cpu.conv.implicit.channels_last import MULTIPLY_ROWS, make_multi
 from numbaprims.cpu.conv.implicit.gather import GATHER, STAGE, make_gather, make_stage
 from numbaprims.cpu.conv.implicit.passes import _phases, flat, passes
 from numbaprims.cpu.conv.implicit.solvers import Gemm1x1, ImplicitGemm, Layout, lay_out
-from numbaprims.cpu.conv.implicit.tiles import AT
+from numbaprims.cpu.conv.implicit.tiles import PASS
 from numbaprims.cpu.conv.implicit.transpose import TRANSPOSE, make_stage_channels_last, make_transpose
 from numbaprims.cpu.conv.implicit.weights import WEIGHTS, make_pack_weights
 from numbaprims.ops.conv import PROBLEMS as POSES
@@ -338,4 +338,4 @@ def test_data_gradient_with_a_stride_has_a_pass_for_each_phase():
     cpu = target.current()
     layout = lay_out(Layout, problem, cpu, next(iter(ImplicitGemm().configs(problem, cpu))))
     # columns of odd number meet no tap of a kernel one wide
-    assert sorted(layout.rows()[:, AT["window"]]) == [0, 0, 1, 2]
+    assert sorted(layout.table[:, PASS.slot("window")]) == [0, 0, 1, 2]

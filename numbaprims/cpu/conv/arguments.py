@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.simd.arguments import Arguments
+from numbaprims.cpu.simd.records import Record
 from numbaprims.dtypes import DTYPES
 
 # out = act(alpha sums + beta c + bias[channel]).  first, second: x and w forward, dy and w for the data gradient, dy
@@ -15,14 +16,14 @@ from numbaprims.dtypes import DTYPES
 # x_zero: what the padding of integers holds.
 # geometry: address of the int64 words of `geometry_table`.
 ARGS = Arguments(
-    arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
+    arrays=("out", "first", "second", "c", "bias", "packed", "extra"),
     floats=("alpha", "beta", "p0", "p1", "p2", "x_zero"),
     ints=("geometry", "activation", "has_c", "has_bias", "bias_step", "tiles"),
 )
 
 # Names of the table's words, in their order: sizes, then strides in elements.  group_c and group_k are channels of x
 # and y in one group; triples are depth, height, width.
-GEOMETRY = (
+GEOMETRY = Record(
     "n", "c", "k", "groups", "group_c", "group_k",
     "x_d", "x_h", "x_w", "k_d", "k_h", "k_w", "y_d", "y_h", "y_w",
     "stride_d", "stride_h", "stride_w", "dilation_d", "dilation_h", "dilation_w", "pad_d", "pad_h", "pad_w",
@@ -31,7 +32,6 @@ GEOMETRY = (
     "ys_n", "ys_k", "ys_d", "ys_h", "ys_w",
     "cs_n", "cs_k", "cs_d", "cs_h", "cs_w",
 )  # fmt: skip
-WORD = {name: index for index, name in enumerate(GEOMETRY)}
 
 
 def geometry_table(problem: Any) -> np.ndarray:
@@ -42,7 +42,7 @@ def geometry_table(problem: Any) -> np.ndarray:
         *p.x_size, *p.kernel, *p.y_size, *p.stride, *p.dilation, *p.padding,
         *s.x, *s.w, *s.y, *s.c,
     )  # fmt: skip
-    assert len(words) == len(GEOMETRY)
+    assert len(words) == GEOMETRY.words
     return np.array(words, np.int64)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from numbaprims.cpu import parts
 from numbaprims.cpu.gemm.long import end_sum
-from numbaprims.cpu.program import Part, Program, array, join, scratch
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.program import Part, Program, Region, array, join
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 
@@ -123,7 +123,8 @@ def in_parts(cls: type[Solver]) -> type[Solver]:
         for part, _, _ in _cut(_as_part(problem)):
             solver = _able(self, part, target)
             bytes_.append(solver.workspace(part, target, default_config(solver, part, target)))
-        return max(bytes_, default=0) + len(bytes_) * _elements(problem) * DTYPES[problem.accumulate].itemsize
+        parts = len(bytes_) * _elements(problem) * DTYPES[problem.accumulate].itemsize
+        return Regions({"parts": parts}).nbytes + max(bytes_, default=0)
 
     @functools.wraps(program)
     def in_parts(self: Any, problem: Any, target: Any, config: Config) -> Program:
@@ -139,11 +140,11 @@ def in_parts(cls: type[Solver]) -> type[Solver]:
                 made[key] = solver.program(part, target, default_config(solver, part, target))
             first = array(1, y * DTYPES[problem.y_dtype].itemsize)
             second = array(2, x * DTYPES[problem.x_dtype].itemsize)
-            steps.append(Part(made[key], [scratch(len(steps) * step), first, second], [1.0]))
+            steps.append(Part(made[key], [Region("parts", len(steps) * step), first, second], [1.0]))
         count = len(steps)
         end = end_sum(_sum(problem), target, count)
-        steps.append(Part(end, [array(0), None, None, array(3), None, scratch()], range(5)))
-        return join(steps, shared=count * step)
+        steps.append(Part(end, [array(0), None, None, array(3), None, Region("parts")], range(5)))
+        return join(steps, shared={"parts": count * step})
 
     cls.workspace, cls.program = workspace_of, in_parts  # type: ignore[method-assign]
     return cls

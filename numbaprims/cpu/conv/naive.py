@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv.arguments import ARGS, WORD, bias_dtype, geometry_table
+from numbaprims.cpu.conv.arguments import ARGS, GEOMETRY, bias_dtype, geometry_table
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -16,18 +16,13 @@ from numbaprims.cpu.simd import (
     advance,
     load_scalar,
     load_wide_scalar,
-    load_word,
+    record,
     scalar,
     stack_array,
     store_narrow_scalar,
     store_scalar,
 )
 from numbaprims.cpu.solver import Config, Solver
-
-N, C, K, GROUP_C, GROUP_K = (WORD[name] for name in ("n", "c", "k", "group_c", "group_k"))
-X_SIZE, KERNEL, Y_SIZE = WORD["x_d"], WORD["k_d"], WORD["y_d"]
-STRIDE, DILATION, PAD = WORD["stride_d"], WORD["dilation_d"], WORD["pad_d"]
-XS, WS, YS, CS = WORD["xs_n"], WORD["ws_k"], WORD["ys_n"], WORD["cs_n"]
 
 
 @helper
@@ -53,57 +48,57 @@ def make_forward(x: str, w: str, out: str, bias: str, acc: str, zeros: bool, req
 
     @range_kernel("conv_naive_forward", types, spec=(x, w, out, bias, acc, zeros, requantized))
     def naive_forward(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
+        g = record(GEOMETRY, args.geometry)
         room = stack_array(acc, 8)  # one element, in the form that an activation's kernel takes
-        y_d, y_h = load_word(g, Y_SIZE), load_word(g, Y_SIZE + 1)
+        y_d, y_h = g.y_d, g.y_h
         x_zero = scalar(args.x_zero, acc)
         for row in range(lo, hi):
             rest, p = divmod(row, y_h)
             rest, o = divmod(rest, y_d)
-            n, k = divmod(rest, load_word(g, K))
-            group = k // load_word(g, GROUP_K)
+            n, k = divmod(rest, g.k)
+            group = k // g.group_k
             w_zero = scalar(0, acc)
             if zeros:
-                w_zero = scalar(load_scalar(args.extra, load_word(g, K) + k), acc)
-            first_c = group * load_word(g, GROUP_C)
-            d0 = o * load_word(g, STRIDE) - load_word(g, PAD)
-            h0 = p * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
-            x = advance(args.first, n * load_word(g, XS) + first_c * load_word(g, XS + 1))
-            w = advance(args.second, k * load_word(g, WS))
-            at = n * load_word(g, YS) + k * load_word(g, YS + 1) + o * load_word(g, YS + 2) + p * load_word(g, YS + 3)
-            c_at = n * load_word(g, CS) + k * load_word(g, CS + 1) + o * load_word(g, CS + 2) + p * load_word(g, CS + 3)
-            for q in range(load_word(g, Y_SIZE + 2)):
-                w0 = q * load_word(g, STRIDE + 2) - load_word(g, PAD + 2)
+                w_zero = scalar(load_scalar(args.extra, g.k + k), acc)
+            first_c = group * g.group_c
+            d0 = o * g.stride_d - g.pad_d
+            h0 = p * g.stride_h - g.pad_h
+            x = advance(args.first, n * g.xs_n + first_c * g.xs_c)
+            w = advance(args.second, k * g.ws_k)
+            at = n * g.ys_n + k * g.ys_k + o * g.ys_d + p * g.ys_h
+            c_at = n * g.cs_n + k * g.cs_k + o * g.cs_d + p * g.cs_h
+            for q in range(g.y_w):
+                w0 = q * g.stride_w - g.pad_w
                 total = scalar(0, acc)
-                for c in range(load_word(g, GROUP_C)):
-                    for z in range(load_word(g, KERNEL)):
-                        d = d0 + z * load_word(g, DILATION)
-                        if d < 0 or d >= load_word(g, X_SIZE):
+                for c in range(g.group_c):
+                    for z in range(g.k_d):
+                        d = d0 + z * g.dilation_d
+                        if d < 0 or d >= g.x_d:
                             continue
-                        for r in range(load_word(g, KERNEL + 1)):
-                            h = h0 + r * load_word(g, DILATION + 1)
-                            if h < 0 or h >= load_word(g, X_SIZE + 1):
+                        for r in range(g.k_h):
+                            h = h0 + r * g.dilation_h
+                            if h < 0 or h >= g.x_h:
                                 continue
-                            x_at = c * load_word(g, XS + 1) + d * load_word(g, XS + 2) + h * load_word(g, XS + 3)
-                            w_at = c * load_word(g, WS + 1) + z * load_word(g, WS + 2) + r * load_word(g, WS + 3)
-                            for s in range(load_word(g, KERNEL + 2)):
-                                v = w0 + s * load_word(g, DILATION + 2)
-                                if v < 0 or v >= load_word(g, X_SIZE + 2):
+                            x_at = c * g.xs_c + d * g.xs_d + h * g.xs_h
+                            w_at = c * g.ws_c + z * g.ws_d + r * g.ws_h
+                            for s in range(g.k_w):
+                                v = w0 + s * g.dilation_w
+                                if v < 0 or v >= g.x_w:
                                     continue
-                                left = scalar(load_wide_scalar(x, x_at + v * load_word(g, XS + 4)), acc)
-                                right = scalar(load_wide_scalar(w, w_at + s * load_word(g, WS + 4)), acc)
+                                left = scalar(load_wide_scalar(x, x_at + v * g.xs_w), acc)
+                                right = scalar(load_wide_scalar(w, w_at + s * g.ws_w), acc)
                                 if zeros:
                                     left = scalar(left - x_zero, acc)
                                     right = scalar(right - w_zero, acc)
                                 total = scalar(total + left * right, acc)
-                total = end_element(args, room, total, k, c_at + q * load_word(g, CS + 4), acc)
+                total = end_element(args, room, total, k, c_at + q * g.cs_w, acc)
                 if requantized:
                     scaled = np.rint(scalar(total, "f32") * load_scalar(args.extra, k))
-                    scaled = scaled + load_scalar(args.extra, 2 * load_word(g, K) + k)
+                    scaled = scaled + load_scalar(args.extra, 2 * g.k + k)
                     scaled = min(max(scaled, scalar(lowest, "f32")), scalar(highest, "f32"))
-                    store_narrow_scalar(args.out, at + q * load_word(g, YS + 4), scalar(scaled, "i32"))
+                    store_narrow_scalar(args.out, at + q * g.ys_w, scalar(scaled, "i32"))
                 else:
-                    store_narrow_scalar(args.out, at + q * load_word(g, YS + 4), total)
+                    store_narrow_scalar(args.out, at + q * g.ys_w, total)
 
     return naive_forward
 
@@ -115,44 +110,42 @@ def make_data(dtype: str, out: str, acc: str) -> RangeKernel:
 
     @range_kernel("conv_naive_data", types, spec=(dtype, out, acc))
     def naive_data(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
+        g = record(GEOMETRY, args.geometry)
         room = stack_array(acc, 8)
-        x_d, x_h = load_word(g, X_SIZE), load_word(g, X_SIZE + 1)
+        x_d, x_h = g.x_d, g.x_h
         for row in range(lo, hi):
             rest, h = divmod(row, x_h)
             rest, d = divmod(rest, x_d)
-            n, c = divmod(rest, load_word(g, C))
-            group, own_c = divmod(c, load_word(g, GROUP_C))
-            first_k = group * load_word(g, GROUP_K)
-            y = advance(args.first, n * load_word(g, YS) + first_k * load_word(g, YS + 1))
-            w = advance(args.second, first_k * load_word(g, WS) + own_c * load_word(g, WS + 1))
-            at = n * load_word(g, XS) + c * load_word(g, XS + 1) + d * load_word(g, XS + 2) + h * load_word(g, XS + 3)
-            c_at = n * load_word(g, CS) + c * load_word(g, CS + 1) + d * load_word(g, CS + 2) + h * load_word(g, CS + 3)
-            for v in range(load_word(g, X_SIZE + 2)):
+            n, c = divmod(rest, g.c)
+            group, own_c = divmod(c, g.group_c)
+            first_k = group * g.group_k
+            y = advance(args.first, n * g.ys_n + first_k * g.ys_k)
+            w = advance(args.second, first_k * g.ws_k + own_c * g.ws_c)
+            at = n * g.xs_n + c * g.xs_c + d * g.xs_d + h * g.xs_h
+            c_at = n * g.cs_n + c * g.cs_k + d * g.cs_d + h * g.cs_h
+            for v in range(g.x_w):
                 total = scalar(0, acc)
-                for k in range(load_word(g, GROUP_K)):
-                    for z in range(load_word(g, KERNEL)):
-                        o, rest = divmod(d + load_word(g, PAD) - z * load_word(g, DILATION), load_word(g, STRIDE))
-                        if rest != 0 or o < 0 or o >= load_word(g, Y_SIZE):
+                for k in range(g.group_k):
+                    for z in range(g.k_d):
+                        o, rest = divmod(d + g.pad_d - z * g.dilation_d, g.stride_d)
+                        if rest != 0 or o < 0 or o >= g.y_d:
                             continue
-                        for r in range(load_word(g, KERNEL + 1)):
-                            up = h + load_word(g, PAD + 1) - r * load_word(g, DILATION + 1)
-                            p, rest = divmod(up, load_word(g, STRIDE + 1))
-                            if rest != 0 or p < 0 or p >= load_word(g, Y_SIZE + 1):
+                        for r in range(g.k_h):
+                            up = h + g.pad_h - r * g.dilation_h
+                            p, rest = divmod(up, g.stride_h)
+                            if rest != 0 or p < 0 or p >= g.y_h:
                                 continue
-                            y_at = k * load_word(g, YS + 1) + o * load_word(g, YS + 2) + p * load_word(g, YS + 3)
-                            w_at = k * load_word(g, WS) + z * load_word(g, WS + 2) + r * load_word(g, WS + 3)
-                            for s in range(load_word(g, KERNEL + 2)):
-                                left = v + load_word(g, PAD + 2) - s * load_word(g, DILATION + 2)
-                                q, rest = divmod(left, load_word(g, STRIDE + 2))
-                                if rest != 0 or q < 0 or q >= load_word(g, Y_SIZE + 2):
+                            y_at = k * g.ys_k + o * g.ys_d + p * g.ys_h
+                            w_at = k * g.ws_k + z * g.ws_d + r * g.ws_h
+                            for s in range(g.k_w):
+                                left = v + g.pad_w - s * g.dilation_w
+                                q, rest = divmod(left, g.stride_w)
+                                if rest != 0 or q < 0 or q >= g.y_w:
                                     continue
-                                value = load_wide_scalar(y, y_at + q * load_word(g, YS + 4))
-                                total = scalar(
-                                    total + value * load_wide_scalar(w, w_at + s * load_word(g, WS + 4)), acc
-                                )
-                total = end_element(args, room, total, c, c_at + v * load_word(g, CS + 4), acc)
-                store_narrow_scalar(args.out, at + v * load_word(g, XS + 4), total)
+                                value = load_wide_scalar(y, y_at + q * g.ys_w)
+                                total = scalar(total + value * load_wide_scalar(w, w_at + s * g.ws_w), acc)
+                total = end_element(args, room, total, c, c_at + v * g.cs_w, acc)
+                store_narrow_scalar(args.out, at + v * g.xs_w, total)
 
     return naive_data
 
@@ -164,54 +157,38 @@ def make_weight(dtype: str, out: str, acc: str) -> RangeKernel:
 
     @range_kernel("conv_naive_weight", types, spec=(dtype, out, acc))
     def naive_weight(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
+        g = record(GEOMETRY, args.geometry)
         room = stack_array(acc, 8)
         for row in range(lo, hi):
-            rest, r = divmod(row, load_word(g, KERNEL + 1))
-            rest, z = divmod(rest, load_word(g, KERNEL))
-            k, own_c = divmod(rest, load_word(g, GROUP_C))
-            c = k // load_word(g, GROUP_K) * load_word(g, GROUP_C) + own_c
-            x = advance(args.second, c * load_word(g, XS + 1))
-            y = advance(args.first, k * load_word(g, YS + 1))
-            at = (
-                k * load_word(g, WS)
-                + own_c * load_word(g, WS + 1)
-                + z * load_word(g, WS + 2)
-                + r * load_word(g, WS + 3)
-            )
-            c_at = (
-                k * load_word(g, CS)
-                + own_c * load_word(g, CS + 1)
-                + z * load_word(g, CS + 2)
-                + r * load_word(g, CS + 3)
-            )
-            for s in range(load_word(g, KERNEL + 2)):
+            rest, r = divmod(row, g.k_h)
+            rest, z = divmod(rest, g.k_d)
+            k, own_c = divmod(rest, g.group_c)
+            c = k // g.group_k * g.group_c + own_c
+            x = advance(args.second, c * g.xs_c)
+            y = advance(args.first, k * g.ys_k)
+            at = k * g.ws_k + own_c * g.ws_c + z * g.ws_d + r * g.ws_h
+            c_at = k * g.cs_n + own_c * g.cs_k + z * g.cs_d + r * g.cs_h
+            for s in range(g.k_w):
                 total = scalar(0, acc)
-                for n in range(load_word(g, N)):
-                    for o in range(load_word(g, Y_SIZE)):
-                        d = o * load_word(g, STRIDE) - load_word(g, PAD) + z * load_word(g, DILATION)
-                        if d < 0 or d >= load_word(g, X_SIZE):
+                for n in range(g.n):
+                    for o in range(g.y_d):
+                        d = o * g.stride_d - g.pad_d + z * g.dilation_d
+                        if d < 0 or d >= g.x_d:
                             continue
-                        for p in range(load_word(g, Y_SIZE + 1)):
-                            h = p * load_word(g, STRIDE + 1) - load_word(g, PAD + 1) + r * load_word(g, DILATION + 1)
-                            if h < 0 or h >= load_word(g, X_SIZE + 1):
+                        for p in range(g.y_h):
+                            h = p * g.stride_h - g.pad_h + r * g.dilation_h
+                            if h < 0 or h >= g.x_h:
                                 continue
-                            x_at = n * load_word(g, XS) + d * load_word(g, XS + 2) + h * load_word(g, XS + 3)
-                            y_at = n * load_word(g, YS) + o * load_word(g, YS + 2) + p * load_word(g, YS + 3)
-                            for q in range(load_word(g, Y_SIZE + 2)):
-                                v = (
-                                    q * load_word(g, STRIDE + 2)
-                                    - load_word(g, PAD + 2)
-                                    + s * load_word(g, DILATION + 2)
-                                )
-                                if v < 0 or v >= load_word(g, X_SIZE + 2):
+                            x_at = n * g.xs_n + d * g.xs_d + h * g.xs_h
+                            y_at = n * g.ys_n + o * g.ys_d + p * g.ys_h
+                            for q in range(g.y_w):
+                                v = q * g.stride_w - g.pad_w + s * g.dilation_w
+                                if v < 0 or v >= g.x_w:
                                     continue
-                                value = load_wide_scalar(x, x_at + v * load_word(g, XS + 4))
-                                total = scalar(
-                                    total + value * load_wide_scalar(y, y_at + q * load_word(g, YS + 4)), acc
-                                )
-                total = end_element(args, room, total, 0, c_at + s * load_word(g, CS + 4), acc)
-                store_narrow_scalar(args.out, at + s * load_word(g, WS + 4), total)
+                                value = load_wide_scalar(x, x_at + v * g.xs_w)
+                                total = scalar(total + value * load_wide_scalar(y, y_at + q * g.ys_w), acc)
+                total = end_element(args, room, total, 0, c_at + s * g.cs_w, acc)
+                store_narrow_scalar(args.out, at + s * g.ws_w, total)
 
     return naive_weight
 
@@ -223,24 +200,19 @@ def make_bias(dtype: str, out: str, acc: str) -> RangeKernel:
 
     @range_kernel("conv_naive_bias", types, spec=(dtype, out, acc))
     def naive_bias(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
+        g = record(GEOMETRY, args.geometry)
         for k in range(lo, hi):
             total = scalar(0, acc)
-            for n in range(load_word(g, N)):
-                for o in range(load_word(g, Y_SIZE)):
+            for n in range(g.n):
+                for o in range(g.y_d):
                     # a row's sum by itself: sums of as many terms as there are pixels lose half of their digits
-                    for p in range(load_word(g, Y_SIZE + 1)):
-                        at = (
-                            n * load_word(g, YS)
-                            + k * load_word(g, YS + 1)
-                            + o * load_word(g, YS + 2)
-                            + p * load_word(g, YS + 3)
-                        )
+                    for p in range(g.y_h):
+                        at = n * g.ys_n + k * g.ys_k + o * g.ys_d + p * g.ys_h
                         row = scalar(0, acc)
-                        for q in range(load_word(g, Y_SIZE + 2)):
-                            row = scalar(row + load_wide_scalar(args.first, at + q * load_word(g, YS + 4)), acc)
+                        for q in range(g.y_w):
+                            row = scalar(row + load_wide_scalar(args.first, at + q * g.ys_w), acc)
                         total = scalar(total + row, acc)
-            store_narrow_scalar(args.out, k * load_word(g, WS), total)
+            store_narrow_scalar(args.out, k * g.ws_k, total)
 
     return naive_bias
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.simd.arguments import Arguments
+from numbaprims.cpu.simd.records import Record
 from numbaprims.dtypes import DTYPES
 
 # A whole product: out = act(alpha a b + beta c + bias).  Strides count elements: <matrix>_rs between rows, _cs
 # between columns; <matrix>_size is an element in bytes.
-# offsets: address of int64[batch][4], where each product begins in a, b, out, c.
+# offsets: address of a row of OFFSETS for each product.
 # pack_a, pack_b, multiply, finish: addresses of kernels; finish is 0 where nothing is left to do after the sums.
 # sums_in_out: 1 where sums are kept in out itself, 0 where they need the workspace.
 # kc, mc, nc: sizes of a block, k_blocks ... how many there are; group: columns of an nc block that one tile takes.
@@ -27,9 +28,8 @@ from numbaprims.dtypes import DTYPES
 # is the zero point of A where those are exact.
 # factors: one for each column of a result that is requantised, which alpha and beta (its zero point) end otherwise.
 # packed: the whole of B, packed by a plan; k block after k block, each with all panels of n.
-# shared_bytes, worker_bytes, a_bytes, b_bytes, sums_at: the workspace, in bytes.
 ARGS = Arguments(
-    arrays=("out", "a", "b", "c", "bias", "packed", "factors", "workspace"),
+    arrays=("out", "a", "b", "c", "bias", "packed", "factors"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "m", "n", "k", "batch",
@@ -38,10 +38,15 @@ ARGS = Arguments(
         "offsets", "activation", "pack_a", "pack_b", "multiply", "finish", "sums_in_out",
         "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "k_group", "k_extra", "flip",
         "mr", "nr",
-        "shared_bytes", "worker_bytes", "a_bytes", "b_bytes", "sums_at",
     ),
 )  # fmt: skip
+# Packed blocks, and sums that out cannot hold: B packed for all workers, or everything by each for itself.
+SHARED = ARGS.with_regions(shared=("packed_b", "sums"), own=("packed_a",))
+PRIVATE = ARGS.with_regions(own=("packed_a", "packed_b", "sums"))
 BYTES = ARGS.types()  # every array as bytes: for the drivers, which only compute addresses
+
+# The elements at which a product's matrices begin.
+OFFSETS = Record("a", "b", "out", "c")
 
 # Panels lo ... hi - 1 of a block: WIDTH rows of A (or columns of B) each, `width` of them in all.
 PACK = Arguments(arrays=("panels", "source"), ints=("k", "width", "width_step", "k_step"))

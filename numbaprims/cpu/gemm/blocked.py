@@ -10,34 +10,28 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.gemm.arguments import BYTES, FINISH, MULTIPLY, PACK
+from numbaprims.cpu.gemm.arguments import BYTES, FINISH, MULTIPLY, OFFSETS, PACK, PRIVATE, SHARED
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.simd import (
-    address_of,
-    call_range,
-    float_bits,
-    load_word,
-    stack_words,
-    store_word,
-)
-
-P_K, P_WIDTH, P_WIDTH_STEP, P_K_STEP = (PACK.slot(name) for name in PACK.ints)
-M_ROWS, M_COLUMNS, M_K, M_FIRST, M_STEP, M_A, M_A_K, M_B, M_SHIFT = (MULTIPLY.slot(name) for name in MULTIPLY.ints)
-F_ALPHA = FINISH.slot("alpha")
-F_INTS = FINISH.slot("columns")
+from numbaprims.cpu.simd import address_of, call_range, copy_fields, record_at, stack_record
 
 
 @helper
 def pack(kernel, panels, source, k, width, width_step, k_step, lo, hi):  # type: ignore[no-untyped-def]
     """Run a pack kernel on panels lo ... hi - 1."""
-    block = stack_words(80)
-    store_word(block, 0, panels)
-    store_word(block, 1, source)
-    store_word(block, P_K, k)
-    store_word(block, P_WIDTH, width)
-    store_word(block, P_WIDTH_STEP, width_step)
-    store_word(block, P_K_STEP, k_step)
+    block = stack_record(PACK)
+    block.panels = panels
+    block.source = source
+    block.k = k
+    block.width = width
+    block.width_step = width_step
+    block.k_step = k_step
     call_range(kernel, block, 0, lo, hi)
+
+
+@helper
+def begins(args, product):  # type: ignore[no-untyped-def]
+    """The elements at which a product's matrices begin."""
+    return record_at(OFFSETS, args.offsets, product)
 
 
 @helper
@@ -49,47 +43,34 @@ def shift_of(args):  # type: ignore[no-untyped-def]
 @helper
 def multiply(args, a, b, total, step, rows, columns, k, first):  # type: ignore[no-untyped-def]
     """Run the multiply kernel on a packed block of A and one of B."""
-    block = stack_words(80)
-    store_word(block, 0, a)
-    store_word(block, 1, b)
-    store_word(block, 2, total)
-    store_word(block, M_ROWS, rows)
-    store_word(block, M_COLUMNS, columns)
-    store_word(block, M_K, k)
-    store_word(block, M_FIRST, first)
-    store_word(block, M_STEP, step)
+    block = stack_record(MULTIPLY)
+    block.a = a
+    block.b = b
+    block.total = total
+    block.rows = rows
+    block.columns = columns
+    block.k = k
+    block.first = first
+    block.total_step = step
     if args.k_group >= 4:
-        store_word(block, M_SHIFT, shift_of(args))
+        block.shift = shift_of(args)
     call_range(args.multiply, block, 0, 0, (columns + args.nr - 1) // args.nr)
 
 
 @helper
 def finish(args, out, total, step, c, i, j, rows, columns):  # type: ignore[no-untyped-def]
     """Run the finish kernel on a block of complete sums."""
-    block = stack_words(80)
-    store_word(block, 0, out)
-    store_word(block, 1, total)
-    store_word(block, 2, c)
-    store_word(block, 3, address_of(args.bias))
-    store_word(block, 4, address_of(args.factors))
-    store_word(block, F_ALPHA, float_bits(args.alpha))
-    store_word(block, F_ALPHA + 1, float_bits(args.beta))
-    store_word(block, F_ALPHA + 2, float_bits(args.p0))
-    store_word(block, F_ALPHA + 3, float_bits(args.p1))
-    store_word(block, F_ALPHA + 4, float_bits(args.p2))
-    store_word(block, F_INTS, columns)
-    store_word(block, F_INTS + 1, step)
-    store_word(block, F_INTS + 2, args.out_rs)
-    store_word(block, F_INTS + 3, args.out_cs)
-    store_word(block, F_INTS + 4, args.c_rs)
-    store_word(block, F_INTS + 5, args.c_cs)
-    store_word(block, F_INTS + 6, args.has_c)
-    store_word(block, F_INTS + 7, args.bias_step)
-    store_word(block, F_INTS + 8, args.bias_axis)
-    store_word(block, F_INTS + 9, i)
-    store_word(block, F_INTS + 10, j)
-    store_word(block, F_INTS + 11, args.activation)
-    store_word(block, F_INTS + 12, args.sums_in_out)
+    block = stack_record(FINISH)
+    block.out = out
+    block.total = total
+    block.c = c
+    copy_fields(block, args, "bias factors alpha beta p0 p1 p2 out_rs out_cs c_rs c_cs has_c bias_step bias_axis")
+    block.columns = columns
+    block.total_step = step
+    block.i = i
+    block.j = j
+    block.activation = args.activation
+    block.in_place = args.sums_in_out
     call_range(args.finish, block, 0, 0, rows)
 
 
@@ -97,28 +78,18 @@ def finish(args, out, total, step, c, i, j, rows, columns):  # type: ignore[no-u
 def make_pack_b() -> RangeKernel:
     """Phase 1 of a step: panels of its block of B, into the shared workspace."""
 
-    @range_kernel("gemm_pack_b", BYTES, spec=())
+    @range_kernel("gemm_pack_b", SHARED.types(), spec=())
     def gemm_pack_b(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         product, block = divmod(args.step, args.n_blocks * args.k_blocks)
         jb, pb = divmod(block, args.k_blocks)
         p0 = pb * args.kc
         j0 = jb * args.nc
-        start = load_word(args.offsets, 4 * product + 1) + p0 * args.b_rs + j0 * args.b_cs
+        start = begins(args, product).b + p0 * args.b_rs + j0 * args.b_cs
         width = min(args.nc, args.n - j0)
         panels = (width + args.nr - 1) // args.nr
         source = address_of(args.b) + args.b_size * start
         k = min(args.kc, args.k - p0)
-        pack(
-            args.pack_b,
-            address_of(args.workspace),
-            source,
-            k,
-            width,
-            args.b_cs,
-            args.b_rs,
-            lo,
-            min(hi, panels),
-        )
+        pack(args.pack_b, address_of(args.packed_b), source, k, width, args.b_cs, args.b_rs, lo, min(hi, panels))
 
     return gemm_pack_b
 
@@ -127,15 +98,14 @@ def make_pack_b() -> RangeKernel:
 def make_shared() -> RangeKernel:
     """Phase 2 of a step: blocks of rows times groups of columns of the step's packed B."""
 
-    @range_kernel("gemm_shared", BYTES, spec=())
+    @range_kernel("gemm_shared", SHARED.types(), spec=())
     def gemm_shared(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         product, block = divmod(args.step, args.n_blocks * args.k_blocks)
         jb, pb = divmod(block, args.k_blocks)
         p0 = pb * args.kc
         k = min(args.kc, args.k - p0)
         padded = (k + args.k_group - 1) // args.k_group * args.k_group + args.k_extra
-        workspace = address_of(args.workspace)
-        packed_a = workspace + args.shared_bytes + worker * args.worker_bytes
+        packed_a = address_of(args.packed_a[worker])
         packed_block = -1
         for tile in range(lo, hi):
             ib, group = divmod(tile, args.groups)
@@ -145,34 +115,25 @@ def make_shared() -> RangeKernel:
             columns = min(min(args.group, (jb + 1) * args.nc - j0), args.n - j0)
             if columns > 0:
                 if ib != packed_block:
-                    start = load_word(args.offsets, 4 * product) + i0 * args.a_rs + p0 * args.a_cs
+                    start = begins(args, product).a + i0 * args.a_rs + p0 * args.a_cs
                     source = address_of(args.a) + args.a_size * start
                     panels = (rows + args.mr - 1) // args.mr
                     pack(args.pack_a, packed_a, source, k, rows, args.a_rs, args.a_cs, 0, panels)
                     packed_block = ib
-                start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
+                start = begins(args, product).out + i0 * args.out_rs + j0 * args.out_cs
                 out = address_of(args.out) + args.out_size * start
                 if args.sums_in_out:
                     total = out
                     step = args.out_rs
                 else:
                     step = args.n
-                    total = workspace + args.sums_at + args.sum_size * ((product * args.m + i0) * step + j0)
-                right = workspace + group * args.group * padded * args.panel_size
+                    total = address_of(args.sums) + args.sum_size * ((product * args.m + i0) * step + j0)
+                right = address_of(args.packed_b) + group * args.group * padded * args.panel_size
                 multiply(args, packed_a, right, total, step, rows, columns, k, 1 if pb == 0 else 0)
                 if pb == args.k_blocks - 1 and args.finish:
-                    start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
-                    finish(
-                        args,
-                        out,
-                        total,
-                        step,
-                        address_of(args.c) + args.c_size * start,
-                        i0,
-                        j0,
-                        rows,
-                        columns,
-                    )
+                    start = begins(args, product).c + i0 * args.c_rs + j0 * args.c_cs
+                    c = address_of(args.c) + args.c_size * start
+                    finish(args, out, total, step, c, i0, j0, rows, columns)
 
     return gemm_shared
 
@@ -186,9 +147,9 @@ def open_block(args, tile):  # type: ignore[no-untyped-def]
     j0 = jb * args.nc
     rows = min(args.mc, args.m - i0)
     columns = min(args.nc, args.n - j0)
-    a = address_of(args.a) + args.a_size * (load_word(args.offsets, 4 * product) + i0 * args.a_rs)
-    b = address_of(args.b) + args.b_size * (load_word(args.offsets, 4 * product + 1) + j0 * args.b_cs)
-    start = load_word(args.offsets, 4 * product + 2) + i0 * args.out_rs + j0 * args.out_cs
+    a = address_of(args.a) + args.a_size * (begins(args, product).a + i0 * args.a_rs)
+    b = address_of(args.b) + args.b_size * (begins(args, product).b + j0 * args.b_cs)
+    start = begins(args, product).out + i0 * args.out_rs + j0 * args.out_cs
     out = address_of(args.out) + args.out_size * start
     return product, i0, j0, rows, columns, a, b, out
 
@@ -197,17 +158,17 @@ def open_block(args, tile):  # type: ignore[no-untyped-def]
 def make_private() -> RangeKernel:
     """Blocks (product, rows, columns) of out, each with the whole of k; every worker packs for itself."""
 
-    @range_kernel("gemm_private", BYTES, spec=())
+    @range_kernel("gemm_private", PRIVATE.types(), spec=())
     def gemm_private(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        packed_a = address_of(args.workspace) + worker * args.worker_bytes
-        packed_b = packed_a + args.a_bytes
+        packed_a = address_of(args.packed_a[worker])
+        packed_b = address_of(args.packed_b[worker])
         for tile in range(lo, hi):
             product, i0, j0, rows, columns, a, b, out = open_block(args, tile)
             if args.sums_in_out:
                 total = out
                 step = args.out_rs
             else:
-                total = packed_b + args.b_bytes
+                total = address_of(args.sums[worker])
                 step = args.nc
             for p0 in range(0, args.k, args.kc):
                 k = min(args.kc, args.k - p0)
@@ -227,7 +188,7 @@ def make_private() -> RangeKernel:
                     pack(args.pack_b, packed_b, source, k, columns, args.b_cs, args.b_rs, 0, panels)
                 multiply(args, packed_a, right, total, step, rows, columns, k, 1 if p0 == 0 else 0)
             if args.finish:
-                start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
+                start = begins(args, product).c + i0 * args.c_rs + j0 * args.c_cs
                 finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_private
@@ -240,27 +201,28 @@ def make_direct_driver() -> RangeKernel:
     kc rows of B are read side by side, so kc is no more than the streams that prefetchers and the first TLB follow.
     """
 
-    @range_kernel("gemm_direct_driver", BYTES, spec=())
+    @range_kernel("gemm_direct_driver", PRIVATE.types(), spec=())
     def gemm_direct_driver(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        packed_a = address_of(args.workspace) + worker * args.worker_bytes
-        block_args = stack_words(80)
+        packed_a = address_of(args.packed_a[worker])
+        packed_b = address_of(args.packed_b[worker])
+        block = stack_record(MULTIPLY)
         for tile in range(lo, hi):
             product, i0, j0, rows, columns, a, b, out = open_block(args, tile)
             if args.sums_in_out:
                 total = out
                 step = args.out_rs
             else:
-                total = packed_a + args.a_bytes + args.b_bytes
+                total = address_of(args.sums[worker])
                 step = args.nc
-            store_word(block_args, 2, total)
-            store_word(block_args, M_ROWS, rows)
-            store_word(block_args, M_COLUMNS, columns)
-            store_word(block_args, M_STEP, step)
-            store_word(block_args, M_A, args.a_rs)
-            store_word(block_args, M_A_K, args.a_cs)
-            store_word(block_args, M_B, args.nr if args.pack_b else args.b_rs)
+            block.total = total
+            block.rows = rows
+            block.columns = columns
+            block.total_step = step
+            block.a_step = args.a_rs
+            block.a_k_step = args.a_cs
+            block.b_step = args.nr if args.pack_b else args.b_rs
             if args.k_group >= 4:
-                store_word(block_args, M_SHIFT, shift_of(args))
+                block.shift = shift_of(args)
             for p0 in range(0, args.k, args.kc):
                 k = min(args.kc, args.k - p0)
                 source = a + args.a_size * p0 * args.a_cs
@@ -270,15 +232,15 @@ def make_direct_driver() -> RangeKernel:
                     source = packed_a
                 right = b + args.b_size * p0 * args.b_rs
                 if args.pack_b:
-                    pack(args.pack_b, packed_a + args.a_bytes, right, k, columns, args.b_cs, args.b_rs, 0, 1)
-                    right = packed_a + args.a_bytes
-                store_word(block_args, 0, source)
-                store_word(block_args, 1, right)
-                store_word(block_args, M_K, k)
-                store_word(block_args, M_FIRST, 1 if p0 == 0 else 0)
-                call_range(args.multiply, block_args, 0, 0, 1)
+                    pack(args.pack_b, packed_b, right, k, columns, args.b_cs, args.b_rs, 0, 1)
+                    right = packed_b
+                block.a = source
+                block.b = right
+                block.k = k
+                block.first = 1 if p0 == 0 else 0
+                call_range(args.multiply, block, 0, 0, 1)
             if args.finish:
-                start = load_word(args.offsets, 4 * product + 3) + i0 * args.c_rs + j0 * args.c_cs
+                start = begins(args, product).c + i0 * args.c_rs + j0 * args.c_cs
                 finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
 
     return gemm_direct_driver

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims.cpu.gemm import blocked, cost
-from numbaprims.cpu.gemm.arguments import ARGS, MULTIPLY, batch_offsets, bias_dtype, common_ints
+from numbaprims.cpu.gemm.arguments import MULTIPLY, PRIVATE, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, finish_kernel
 from numbaprims.cpu.gemm.multiply import keep_part
@@ -32,7 +32,7 @@ from numbaprims.cpu.simd import (
 )
 from numbaprims.cpu.simd.dot import byte_kind, dot_feature
 from numbaprims.cpu.simd.tiles.dot_columns import tile_dot_columns, tile_inner_dot
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 
 MOST = 24
 """Rows at most: of 32 a packed panel is read often enough."""
@@ -150,15 +150,15 @@ class Dots(Solver):
     def _blocks(problem: Any, target: Any, config: Config) -> dict[str, int]:
         MR, nc, kc = (int(config[name]) for name in ("mr", "nc", "kc"))
         kc = round_up(kc, 4)
-        a_bytes = 0 if Dots._along(problem) else round_up(round_up(problem.m, MR) * kc + SLACK, 64)
         return {
             "mr": MR, "nr": 4 * lanes("i32", target.vector_bytes), "kc": kc, "mc": problem.m, "nc": nc, "m_blocks": 1,
-            "n_blocks": ceil_div(problem.n, nc), "a_bytes": a_bytes, "b_bytes": 0,
-            "worker_bytes": a_bytes + sum_bytes(problem, problem.m * nc),
+            "n_blocks": ceil_div(problem.n, nc),
         }  # fmt: skip
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return self._blocks(problem, target, config)["worker_bytes"]
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        blocks = self._blocks(problem, target, config)
+        packed = 0 if self._along(problem) else round_up(problem.m, blocks["mr"]) * blocks["kc"] + SLACK
+        return Regions(own={"packed_a": packed, "sums": sum_bytes(problem, problem.m * blocks["nc"])})
 
     def estimate(self, problem: Any, target: Any) -> float:
         config = next(iter(self.configs(problem, target)))
@@ -190,6 +190,6 @@ class Dots(Solver):
         } | own | self._blocks(problem, target, config)  # fmt: skip
         tiles = problem.batch * ints["n_blocks"]
         return Program.of(
-            ARGS, ints, [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,),
-            parallel=cost.worth_threads(problem, target), worker=ints["worker_bytes"],
+            PRIVATE, ints, [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,),
+            parallel=cost.worth_threads(problem, target), regions=self.regions(problem, target, config),
         )  # fmt: skip

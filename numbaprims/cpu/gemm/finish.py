@@ -11,13 +11,11 @@ from typing import Any
 
 from numbaprims.cpu.gemm.arguments import FINISH
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.pointwise.form import ARGS as RUN
 from numbaprims.cpu.simd import (
-    FLOAT_SLOT,
-    INT_SLOT,
     address_of,
     advance,
     call_range,
-    float_bits,
     load_first,
     load_scalar,
     load_wide_first,
@@ -29,12 +27,11 @@ from numbaprims.cpu.simd import (
     scalar,
     splat,
     stack_array,
-    stack_words,
+    stack_record,
     store_first,
     store_narrow_first,
     store_narrow_scalar,
     store_scalar,
-    store_word,
     to_float,
     to_int,
 )
@@ -55,14 +52,14 @@ def activation_address(problem: Any, target: Any) -> int:
 @helper
 def activate_in_place(args, row, n):  # type: ignore[no-untyped-def]
     """Run the activation's range kernel over n consecutive computed elements, in place."""
-    block = stack_words(80)
-    store_word(block, 0, address_of(row))
-    store_word(block, 1, address_of(row))
-    store_word(block, FLOAT_SLOT, float_bits(args.p0))
-    store_word(block, FLOAT_SLOT + 1, float_bits(args.p1))
-    store_word(block, FLOAT_SLOT + 2, float_bits(args.p2))
-    store_word(block, INT_SLOT, n)
-    store_word(block, INT_SLOT + 1, n)
+    block = stack_record(RUN)
+    block.a0 = address_of(row)
+    block.a1 = address_of(row)
+    block.f0 = args.p0
+    block.f1 = args.p1
+    block.f2 = args.p2
+    block.n = n
+    block.tile = n
     call_range(args.activation, block, 0, 0, 1)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.gemm import cost
-from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
-from numbaprims.cpu.gemm.blocked import finish
+from numbaprims.cpu.gemm.arguments import ARGS as PRODUCT, batch_offsets, bias_dtype, common_ints
+from numbaprims.cpu.gemm.blocked import begins, finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.gemv.blocks import read_rate
@@ -28,15 +28,15 @@ from numbaprims.cpu.simd import (
     advance,
     lanes,
     load_wide_scalar,
-    load_word,
     pointer_from_address,
     store_scalar,
     tile_inner,
     tile_reduce_store,
 )
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
+ARGS = PRODUCT.with_regions(own=("y_copy", "sums"))
 # Columns of a tile -> its rows: R * C sums, R rows of x and one of y in 32 registers.
 ROWS = {1: 8, 2: 8, 3: 7, 4: 6, 5: 4, 6: 4, 7: 3, 8: 3}
 # The same of 16 registers: by 3 x 8, 40 operands of 91 on the stack, 128 x 10 x 256 took 20.5 us, by 4 x 3 8.8.
@@ -54,7 +54,7 @@ def make_inner(
 ) -> RangeKernel:
     """Blocks of `mc` rows of x, all of y; y is first copied so that its rows have unit stride (`k_group` = 1) or read
     where it lies (`k_group` = 0)."""
-    types = ARGS.types(out=out, a=dtype, b=dtype, c=out, bias=bias)
+    types = ARGS.types(out=out, a=dtype, b=dtype, c=out, bias=bias, y_copy=acc, sums=acc)
 
     @range_kernel("gemm_inner", types, spec=(dtype, out, bias, acc, size, R, C, W, x_is_a))
     def gemm_inner(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -63,15 +63,15 @@ def make_inner(
         x_step = args.a_rs if x_is_a else args.b_cs
         y_step = args.b_cs if x_is_a else args.a_rs
         y_k_step = args.b_rs if x_is_a else args.a_cs
-        scratch = address_of(args.workspace) + worker * args.worker_bytes
+        y_copy = args.y_copy[worker]
         copied = -1
         for tile in range(lo, hi):
             product, block = divmod(tile, args.m_blocks)
             i0 = block * args.mc
             rows = min(args.mc, many - i0)
-            x = advance(args.a if x_is_a else args.b, load_word(args.offsets, 4 * product + (0 if x_is_a else 1)))
-            y = advance(args.b if x_is_a else args.a, load_word(args.offsets, 4 * product + (1 if x_is_a else 0)))
-            y_copy = pointer_from_address(scratch, acc)
+            begin = begins(args, product)
+            x = advance(args.a, begin.a) if x_is_a else advance(args.b, begin.b)
+            y = advance(args.b, begin.b) if x_is_a else advance(args.a, begin.a)
             if args.k_group and copied != product:
                 for j in range(few):
                     for p in range(args.k):
@@ -79,13 +79,13 @@ def make_inner(
                 copied = product
             row0 = i0 if x_is_a else 0
             column0 = 0 if x_is_a else i0
-            at = load_word(args.offsets, 4 * product + 2) + row0 * args.out_rs + column0 * args.out_cs
+            at = begin.out + row0 * args.out_rs + column0 * args.out_cs
             out_address = address_of(args.out) + args.out_size * at
             if args.sums_in_out:
                 total = pointer_from_address(out_address, acc)
                 total_step = args.out_rs
             else:
-                total = pointer_from_address(scratch + args.b_bytes, acc)
+                total = args.sums[worker]
                 total_step = few if x_is_a else args.mc
             x_total = total_step if x_is_a else 1
             y_total = 1 if x_is_a else total_step
@@ -104,7 +104,7 @@ def make_inner(
                         sums = tile_inner(left, x_step, there, right_there, y_step, width, args.k, R, C, W)
                         tile_reduce_store(target, x_total, there, y_total, width, sums, R, C)
             if args.finish:
-                start = load_word(args.offsets, 4 * product + 3) + row0 * args.c_rs + column0 * args.c_cs
+                start = begin.c + row0 * args.c_rs + column0 * args.c_cs
                 finish(
                     args, out_address, address_of(total), total_step, address_of(args.c) + args.c_size * start,
                     row0, column0, rows if x_is_a else few, few if x_is_a else rows,
@@ -174,16 +174,13 @@ class Inner(Solver):
         unit = problem.strides.b[0] if x_is_a else problem.strides.a[1]
         return unit != 1
 
-    def _bytes(self, problem: Any, config: Config) -> tuple[int, int]:
-        """Scratch memory of y's copy, and of sums that out cannot hold."""
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        """y's copy, and sums that out cannot hold."""
         size = DTYPES[problem.accumulate].itemsize
         few = self._few(problem)[2]
         in_out = problem.out_dtype == problem.accumulate and problem.strides.out[1] == 1 and not problem.has_c
-        y_bytes = cost.round_up(few * problem.k * size, 64) if self._copies(problem) else 0
-        return y_bytes, 0 if in_out else cost.round_up(int(config["mc"]) * few * size, 64)
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return sum(self._bytes(problem, config))
+        y_bytes = few * problem.k * size if self._copies(problem) else 0
+        return Regions(own={"y_copy": y_bytes, "sums": 0 if in_out else int(config["mc"]) * few * size})
 
     def program(self, problem: Any, target: Any, config: Config, column: int = 0) -> Program:
         """`column`: where the problem's columns begin in B, C and out (the bias begins with them)."""
@@ -197,14 +194,12 @@ class Inner(Solver):
         offsets = batch_offsets(problem)
         steps = problem.strides
         offsets += np.array([0, steps.b[1], steps.out[1], steps.c[1]]) * column
-        y_bytes, sum_bytes = self._bytes(problem, config)
         finish_address = 0
         if problem.ends or not in_out:
             finish_address = make_finish(acc, problem.out_dtype, bias_dtype(problem), W).address
         ints = common_ints(problem, offsets, activation_address(problem, target)) | {
             "mc": mc, "m_blocks": cost.ceil_div(many, mc), "k_group": int(copies), "sums_in_out": int(in_out),
-            "finish": finish_address, "b_bytes": y_bytes,
-            "worker_bytes": y_bytes + sum_bytes,
+            "finish": finish_address,
         }  # fmt: skip
         kernel = make_inner(
             problem.a_dtype, problem.out_dtype, bias_dtype(problem), acc, size, int(config["r"]), int(config["c"]), W,
@@ -212,5 +207,6 @@ class Inner(Solver):
         )  # fmt: skip
         phases = [(kernel, problem.batch * ints["m_blocks"], 1)]
         return Program.of(
-            ARGS, ints, phases, keep=(offsets,), parallel=problem.flops() > 1e6, worker=ints["worker_bytes"]
-        )
+            ARGS, ints, phases, keep=(offsets,), parallel=problem.flops() > 1e6,
+            regions=self.regions(problem, target, config),
+        )  # fmt: skip

@@ -15,13 +15,13 @@ from typing import Any
 
 from numbaprims.cpu import parts
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
-from numbaprims.cpu.gemm.blocked import finish
+from numbaprims.cpu.gemm.blocked import begins, finish
 from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.parts import add_parts
-from numbaprims.cpu.program import Part, Program, array, join, scratch
-from numbaprims.cpu.simd import address_of, lanes, load_word, pointer_from_address, store_first
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.program import Part, Program, Region, array, join
+from numbaprims.cpu.simd import address_of, lanes, pointer_from_address, store_first
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
 
@@ -46,8 +46,8 @@ def make_add_parts(acc: str, W: int) -> RangeKernel:
             for j in range(0, args.n, W):
                 left = min(args.n - j, W)
                 store_first(total, j, left, add_parts(total, step, args.k_blocks, j, left, W, acc))
-            out = load_word(args.offsets, 4 * product + 2) + i * args.out_rs
-            c = load_word(args.offsets, 4 * product + 3) + i * args.c_rs
+            out = begins(args, product).out + i * args.out_rs
+            c = begins(args, product).c + i * args.c_rs
             finish(
                 args, address_of(args.out) + args.out_size * out, address_of(total), args.n,
                 address_of(args.c) + args.c_size * c, i, 0, 1, args.n,
@@ -113,25 +113,26 @@ def in_parts(cls: type[Solver]) -> type[Solver]:
     def workspace_of(self: Any, problem: Any, target: Any, config: Config) -> int:
         if not is_long(problem):
             return room(self, problem, target, config)
-        return part_bytes(problem) + max(room(self, part, target, config) for part in _parts(problem))
+        inside = max(room(self, part, target, config) for part in _parts(problem))
+        return Regions(part_bytes(problem)).nbytes + inside
 
     @functools.wraps(program)
     def in_parts(self: Any, problem: Any, target: Any, config: Config, **more: Any) -> Program:
         if not is_long(problem):
             return program(self, problem, target, config, **more)
         steps = [
-            Part(program(self, part, target, config), [scratch(), array(1), array(2)], [1.0])
+            Part(program(self, part, target, config), [Region("parts"), array(1), array(2)], [1.0])
             for part in _parts(problem)
         ]
         end = end_sum(problem, target, -(-problem.k // parts.TERMS))
-        steps.append(Part(end, [array(0), None, None, array(3), array(4), scratch()], range(5)))
+        steps.append(Part(end, [array(0), None, None, array(3), array(4), Region("parts")], range(5)))
         return join(steps, shared=part_bytes(problem))
 
     cls.workspace, cls.program = workspace_of, in_parts  # type: ignore[method-assign]
     return cls
 
 
-def part_bytes(problem: Any) -> int:
+def part_bytes(problem: Any) -> dict[str, int]:
     """Scratch memory of all parts."""
     size = DTYPES[problem.accumulate].itemsize
-    return int(-(-problem.k // parts.TERMS) * problem.batch * problem.m * problem.n * size)
+    return {"parts": -(-problem.k // parts.TERMS) * problem.batch * problem.m * problem.n * size}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
+from numbaprims.cpu.gemm.blocked import begins
 from numbaprims.cpu.gemm.finish import activate_in_place, activation_address
 from numbaprims.cpu.gemm.long import in_parts
 from numbaprims.cpu.jit import RangeKernel, range_kernel
@@ -17,7 +18,6 @@ from numbaprims.cpu.simd import (
     advance,
     load_scalar,
     load_wide_scalar,
-    load_word,
     scalar,
     stack_array,
     store_narrow_scalar,
@@ -40,10 +40,11 @@ def make_naive(a: str, b: str, out: str, bias: str, acc: str) -> RangeKernel:
         for row in range(lo, hi):
             product = row // args.m
             i = row - product * args.m
-            a = advance(args.a, load_word(args.offsets, 4 * product) + i * args.a_rs)
-            b = advance(args.b, load_word(args.offsets, 4 * product + 1))
-            out = advance(args.out, load_word(args.offsets, 4 * product + 2) + i * args.out_rs)
-            c = advance(args.c, load_word(args.offsets, 4 * product + 3) + i * args.c_rs)
+            begin = begins(args, product)
+            a = advance(args.a, begin.a + i * args.a_rs)
+            b = advance(args.b, begin.b)
+            out = advance(args.out, begin.out + i * args.out_rs)
+            c = advance(args.c, begin.c + i * args.c_rs)
             for j in range(args.n):
                 total = scalar(0, acc)
                 for p in range(args.k):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.gemm import blocked, cost
-from numbaprims.cpu.gemm.arguments import ARGS, batch_offsets, bias_dtype, common_ints
+from numbaprims.cpu.gemm.arguments import ARGS, PRIVATE, SHARED, batch_offsets, bias_dtype, common_ints
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address, finish_kernel, make_finish
 from numbaprims.cpu.gemm.long import in_parts, is_long
@@ -19,7 +19,7 @@ from numbaprims.cpu.gemm.vnni import make_multiply_vnni, make_pack_groups
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import byte_kind, dot_feature
-from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.cpu.solver import Config, Regions, Solver, run
 from numbaprims.dtypes import DTYPES
 
 SLACK = 256  # bytes behind a packed block: panels may be written a vector past their end
@@ -83,7 +83,7 @@ def heights(target: Any) -> tuple[int, ...]:
 
 def sum_bytes(problem: Any, elements: int) -> int:
     """Bytes of sums that out cannot hold."""
-    return 0 if keeps_sums_in_out(problem) else round_up(elements * DTYPES[problem.accumulate].itemsize, 64)
+    return 0 if keeps_sums_in_out(problem) else elements * DTYPES[problem.accumulate].itemsize
 
 
 class Panels(Solver):
@@ -104,7 +104,7 @@ class Panels(Solver):
         return 4 // group, group, group if kind == "u8s8" else 0
 
     def _blocks(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
-        """Sizes of blocks, and the bytes of packed ones."""
+        """Sizes of blocks, and of elements of packed ones."""
         MR, NR = int(config["mr"]), int(config["nv"]) * lanes(problem.accumulate, target.vector_bytes)
         size, group, extra = self.panels(problem, target)
         # blocks of equal size, not full ones and a rest
@@ -114,24 +114,28 @@ class Panels(Solver):
         return {
             "mr": MR, "nr": NR, "kc": kc, "mc": mc, "nc": nc, "k_blocks": ceil_div(problem.k, kc),
             "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
-            "a_bytes": round_up(mc * kc * size + SLACK, 64),
-            "b_bytes": round_up(nc * (kc + extra) * size + SLACK, 64),
+            "k_group": group, "k_extra": extra, "panel_size": size,
         }  # fmt: skip
 
+    @staticmethod
+    def _packed(blocks: dict[str, int]) -> tuple[int, int]:
+        """Bytes of a block of A and of one of B."""
+        a, b = blocks["mc"] * blocks["kc"], blocks["nc"] * (blocks["kc"] + blocks["k_extra"])
+        return a * blocks["panel_size"] + SLACK, b * blocks["panel_size"] + SLACK
+
     def _ints(self, problem: Any, target: Any, config: Config, offsets: Any) -> dict[str, int]:
-        """Kernels, sizes of blocks and the bytes of packed ones."""
+        """Kernels and sizes of blocks."""
         acc = problem.accumulate
         W = lanes(acc, target.vector_bytes)
         in_out = keeps_sums_in_out(problem)
         finish = 0
         if problem.ends or not in_out:
             finish = finish_kernel(problem, bias_dtype(problem), W).address
-        size, group, extra = self.panels(problem, target)
         return (
             common_ints(problem, offsets, activation_address(problem, target))
             | self.kernels(problem, target, int(config["mr"]), int(config["nv"]), W)
             | self._blocks(problem, target, config)
-            | {"finish": finish, "sums_in_out": int(in_out), "k_group": group, "k_extra": extra, "panel_size": size}
+            | {"finish": finish, "sums_in_out": int(in_out)}
         )
 
     def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
@@ -172,9 +176,10 @@ class Blocked(Panels):
             {"mr": heights(target), "kc": (kc // 2, kc), "mc": (rows // 2, rows), "nc": (512, 1024, 2048)},
         )  # fmt: skip
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        blocks = self._blocks(problem, target, config)
-        return blocks["a_bytes"] + blocks["b_bytes"] + sum_bytes(problem, problem.batch * problem.m * problem.n)
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        a, b = self._packed(self._blocks(problem, target, config))
+        sums = sum_bytes(problem, problem.batch * problem.m * problem.n)
+        return Regions({"packed_b": b, "sums": sums}, {"packed_a": a})
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -196,17 +201,14 @@ class Blocked(Panels):
         groups = min(ceil_div(8, ints["m_blocks"]), panels)
         ints["group"] = ceil_div(panels, groups) * ints["nr"]
         ints["groups"] = groups = ceil_div(ints["nc"], ints["group"])
-        ints["sums_at"] = ints["b_bytes"]
-        ints["shared_bytes"] = ints["b_bytes"] + sum_bytes(problem, problem.batch * problem.m * problem.n)
-        ints["worker_bytes"] = ints["a_bytes"]
         phases = [
             (blocked.make_pack_b(), panels, ceil_div(panels, 8)),
             (blocked.make_shared(), ints["m_blocks"] * groups, 1),
         ]
         steps = problem.batch * ints["n_blocks"] * ints["k_blocks"]
         return Program.of(
-            ARGS, ints, phases, steps=steps, keep=(offsets,), parallel=cost.worth_threads(problem, target),
-            shared=ints["shared_bytes"], worker=ints["worker_bytes"],
+            SHARED, ints, phases, steps=steps, keep=(offsets,), parallel=cost.worth_threads(problem, target),
+            regions=self.regions(problem, target, config),
         )  # fmt: skip
 
 
@@ -227,9 +229,10 @@ class Private(Panels):
             {"mr": heights(target), "kc": (kc // 2, kc, 2 * kc), "mc": (96, 192), "nc": (nc, 2 * nc)},
         )  # fmt: skip
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
         blocks = self._blocks(problem, target, config)
-        return blocks["a_bytes"] + blocks["b_bytes"] + sum_bytes(problem, blocks["mc"] * blocks["nc"])
+        a, b = self._packed(blocks)
+        return Regions(own={"packed_a": a, "packed_b": b, "sums": sum_bytes(problem, blocks["mc"] * blocks["nc"])})
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -246,11 +249,10 @@ class Private(Panels):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         offsets = batch_offsets(problem)
         ints = self._ints(problem, target, config, offsets)
-        ints["worker_bytes"] = self.workspace(problem, target, config)
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         return Program.of(
-            ARGS, ints, [(blocked.make_private(), tiles, 1)], keep=(offsets,),
-            parallel=cost.worth_threads(problem, target), worker=ints["worker_bytes"],
+            PRIVATE, ints, [(blocked.make_private(), tiles, 1)], keep=(offsets,),
+            parallel=cost.worth_threads(problem, target), regions=self.regions(problem, target, config),
         )  # fmt: skip
 
 
@@ -359,22 +361,22 @@ class Direct(Solver):
         return {"mr": mr, "nv": 2, "kc": kc, "mc": 96 // mr * mr, "nc": nc, "packed_a": 0}
 
     def _blocks(self, problem: Any, target: Any, config: Config) -> dict[str, int]:
-        """Sizes of blocks, and the bytes of packed ones."""
-        size = DTYPES[problem.accumulate].itemsize
+        """Sizes of blocks."""
         MR, NR = int(config["mr"]), int(config["nv"]) * lanes(problem.accumulate, target.vector_bytes)
         mc = round_up(ceil_div(problem.m, ceil_div(problem.m, int(config["mc"]))), MR)
         nc = round_up(ceil_div(problem.n, ceil_div(problem.n, int(config["nc"]))), NR)
         kc = round_up(ceil_div(problem.k, ceil_div(problem.k, int(config["kc"]))), 4)
-        a_bytes = round_up(mc * kc * size + SLACK, 64) if config["packed_a"] else 0
-        b_bytes = round_up(nc * kc * size + SLACK, 64) if self._packs_b(problem) else 0
         return {
             "kc": kc, "mc": mc, "nc": nc, "m_blocks": ceil_div(problem.m, mc), "n_blocks": ceil_div(problem.n, nc),
-            "mr": MR, "nr": NR, "a_bytes": a_bytes, "b_bytes": b_bytes,
-            "worker_bytes": a_bytes + b_bytes + sum_bytes(problem, mc * nc),
+            "mr": MR, "nr": NR,
         }  # fmt: skip
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return self._blocks(problem, target, config)["worker_bytes"]
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        size, blocks = DTYPES[problem.accumulate].itemsize, self._blocks(problem, target, config)
+        mc, nc, kc = (blocks[name] for name in ("mc", "nc", "kc"))
+        a = mc * kc * size + SLACK if config["packed_a"] else 0
+        b = nc * kc * size + SLACK if self._packs_b(problem) else 0
+        return Regions(own={"packed_a": a, "packed_b": b, "sums": sum_bytes(problem, mc * nc)})
 
     def estimate(self, problem: Any, target: Any) -> float:
         W = lanes(problem.accumulate, target.vector_bytes)
@@ -428,6 +430,6 @@ class Direct(Solver):
         } | blocks  # fmt: skip
         tiles = problem.batch * ints["m_blocks"] * ints["n_blocks"]
         return Program.of(
-            ARGS, ints, [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,),
-            parallel=cost.worth_threads(problem, target), worker=ints["worker_bytes"],
+            PRIVATE, ints, [(blocked.make_direct_driver(), tiles, 1)], keep=(offsets,),
+            parallel=cost.worth_threads(problem, target), regions=self.regions(problem, target, config),
         )  # fmt: skip

@@ -9,16 +9,16 @@ from numbaprims.dtypes import DTYPES
 
 # out = alpha op(A) x + beta y, op(A) m x n. Starts, steps and strides count elements (a_rs between rows
 # of op(A)). The product is cut into `blocks` of `tile` outputs and `chunks` of `length` terms; tile t is
-# the block t % blocks of the chunk t // blocks. With `combine`, chunk c keeps its sums at
-# workspace[c * m]. Where x does not lie side by side it is packed behind them, `x_packed` bytes into the
-# workspace (-1: it is not packed).
+# the block t % blocks of the chunk t // blocks. With `combine`, chunk c keeps its sums at sums[c * m].
+# With `packs`, x, which does not lie side by side, is packed into packed_x.
 ARGS = Arguments(
-    arrays=("out", "a", "x", "y", "spare0", "spare1", "spare2", "workspace"),
+    arrays=("out", "a", "x", "y"),
     floats=("alpha", "beta"),
     ints=(
         "m", "n", "a_start", "a_rs", "a_cs", "x_start", "x_step", "y_start", "y_step", "out_start",
-        "out_step", "has_y", "x_packed", "tile", "blocks", "length", "chunks", "combine",
+        "out_step", "has_y", "packs", "tile", "blocks", "length", "chunks", "combine",
     ),
+    shared=("sums", "packed_x"),
 )  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def walk(problem: Any) -> dict[str, int]:
     ints = {
         "m": problem.m, "n": problem.n, "a_start": 0, "a_rs": s.a[0], "a_cs": s.a[1], "x_start": 0,
         "x_step": s.x, "y_start": 0, "y_step": s.y if problem.has_y else 1, "out_start": 0, "out_step": s.out,
-        "has_y": int(problem.has_y), "x_packed": -1,
+        "has_y": int(problem.has_y), "packs": 0,
     }  # fmt: skip
     if problem.order == "row" and s.a[1] == -1:
         last = problem.n - 1

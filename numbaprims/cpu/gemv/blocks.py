@@ -20,10 +20,9 @@ from numbaprims.cpu.gemv.finish import make_combine, make_pack
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
-ALIGN = 64
 TILE_BYTES = 262144
 """What a worker takes of A at a time, in about 3 us; 1 MiB is still cut in four."""
 PARALLEL_BYTES = 1 << 20
@@ -79,37 +78,31 @@ class Blocked(Solver, abc.ABC):
     def cut(self, problem: Any, target: Any, W: int) -> Cut:
         """Choose the kernel and the tiles."""
 
-    def _shared(self, problem: Any, cut: Cut) -> tuple[int, int]:
-        """Bytes of the chunks' sums, and of all that lies in the workspace."""
-        size = DTYPES[accumulate(problem.dtype)].itemsize
-        sums = cut.chunks * problem.m * size if combines(problem, cut) else 0
-        sums = -(-sums // ALIGN) * ALIGN
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        acc = accumulate(problem.dtype)
+        cut = self.cut(problem, target, lanes(acc, target.vector_bytes))
+        sums = cut.chunks * problem.m * DTYPES[acc].itemsize if combines(problem, cut) else 0
         packed = problem.n * DTYPES[problem.dtype].itemsize if packs_x(problem) else 0
-        return sums, sums + packed
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        W = lanes(accumulate(problem.dtype), target.vector_bytes)
-        return self._shared(problem, self.cut(problem, target, W))[1]
+        return Regions({"sums": sums, "packed_x": packed})
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         W = lanes(accumulate(problem.dtype), target.vector_bytes)
         cut = self.cut(problem, target, W)
-        sums, shared = self._shared(problem, cut)
         ints = walk(problem) | {
             "tile": cut.tile,
             "blocks": cut.blocks,
             "length": cut.length,
             "chunks": cut.chunks,
             "combine": int(combines(problem, cut)),
+            "packs": int(packs_x(problem)),
         }
         phases = [(cut.kernel, cut.blocks * cut.chunks, cut.taken)]
         if packs_x(problem):
-            ints["x_packed"] = sums
             phases.insert(0, (make_pack(problem.dtype), 1, 1))
         if combines(problem, cut):
             phases.append((make_combine(problem.dtype, W), -(-problem.m // W), COMBINE_ELEMENTS // W))
         parallel = problem.bytes_moved() >= PARALLEL_BYTES
-        return Program.of(ARGS, ints, phases, parallel=parallel, shared=shared)
+        return Program.of(ARGS, ints, phases, parallel=parallel, regions=self.regions(problem, target, config))
 
 
 def packs_x(problem: Any) -> bool:

@@ -171,7 +171,7 @@ def make_panel(dtype: str, W: int, group: int) -> RangeKernel:
     """A block of out in the first-level cache, `group` columns at a time: 1, 4 or 8."""
     acc, size = accumulate(dtype), DTYPES[dtype].itemsize
     room_for = (LONG_PANEL_BYTES if group == 8 else PANEL_BYTES) // DTYPES[acc].itemsize + 2 * W
-    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
+    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, sums=acc)
 
     @range_kernel("gemv_panel", types, spec=(dtype, W, group))
     def panel(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -201,7 +201,7 @@ def make_panel(dtype: str, W: int, group: int) -> RangeKernel:
 def make_narrow(dtype: str, W: int) -> RangeKernel:
     """A whole out of few elements, a vector at a time; four columns in four sums hide the latency of fma."""
     acc = accumulate(dtype)
-    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
+    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, sums=acc)
 
     @range_kernel("gemv_narrow", types, spec=(dtype, W))
     def narrow(args, worker, lo, hi):  # type: ignore[no-untyped-def]

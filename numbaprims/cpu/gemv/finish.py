@@ -8,14 +8,12 @@ from numbaprims.cpu.gemv.arguments import ARGS, accumulate
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.parts import add_parts
 from numbaprims.cpu.simd import (
-    address_of,
     advance,
     fma,
     load,
     load_scalar,
     load_wide_first,
     load_wide_scalar,
-    pointer_from_address,
     scalar,
     splat,
     stack_array,
@@ -28,10 +26,10 @@ from numbaprims.cpu.simd import (
 
 
 @helper
-def packed_x(args, dtype):  # type: ignore[no-untyped-def]
+def packed_x(args):  # type: ignore[no-untyped-def]
     """x, or its packed copy."""
-    if args.x_packed >= 0:
-        return pointer_from_address(address_of(args.workspace) + args.x_packed, dtype)
+    if args.packs:
+        return args.packed_x
     return advance(args.x, args.x_start)
 
 
@@ -52,7 +50,7 @@ def finish(args, sums, i, count, W, acc):  # type: ignore[no-untyped-def]
 def deliver(args, sums, chunk, i, count, W, acc):  # type: ignore[no-untyped-def]
     """Finish a chunk's sums for out[i : i + count] where that is all, else keep them for `make_combine`."""
     if args.combine:
-        partial = advance(args.workspace, chunk * args.m + i)
+        partial = advance(args.sums, chunk * args.m + i)
         for j in range(0, count, W):
             left = min(count - j, W)
             store_first(partial, j, left, load(sums, j, W))
@@ -64,12 +62,11 @@ def deliver(args, sums, chunk, i, count, W, acc):  # type: ignore[no-untyped-def
 def make_pack(dtype: str) -> RangeKernel:
     """Copy an x that does not lie side by side into the workspace; one tile."""
 
-    @range_kernel("gemv_pack", ARGS.types(x=dtype, workspace=accumulate(dtype)), spec=(dtype,))
+    @range_kernel("gemv_pack", ARGS.types(x=dtype, packed_x=dtype), spec=(dtype,))
     def pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        packed = pointer_from_address(address_of(args.workspace) + args.x_packed, dtype)
         x = advance(args.x, args.x_start)
         for j in range(args.n):
-            store_scalar(packed, j, load_scalar(x, j * args.x_step))
+            store_scalar(args.packed_x, j, load_scalar(x, j * args.x_step))
 
     return pack
 
@@ -79,13 +76,13 @@ def make_combine(dtype: str, W: int) -> RangeKernel:
     """Add the chunks' sums, scale and store, whatever the steps of y and out; tile = W outputs."""
     acc = accumulate(dtype)
 
-    @range_kernel("gemv_combine", ARGS.types(out=dtype, y=dtype, workspace=acc), spec=(dtype, W))
+    @range_kernel("gemv_combine", ARGS.types(out=dtype, y=dtype, sums=acc), spec=(dtype, W))
     def combine(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         room = stack_array(acc, W)
         alpha, beta = scalar(args.alpha, acc), scalar(args.beta, acc)
         for i in range(lo * W, min(hi * W, args.m), W):
             count = min(args.m - i, W)
-            store(room, 0, add_parts(args.workspace, args.m, args.chunks, i, count, W, acc))
+            store(room, 0, add_parts(args.sums, args.m, args.chunks, i, count, W, acc))
             if args.out_step == 1 and args.y_step == 1:
                 finish(args, room, i, count, W, acc)
             else:

@@ -21,7 +21,7 @@ TILE = 64
 def make_naive(dtype: str, terms: int) -> RangeKernel:
     """Rows of out, summed in parts of so many terms; tile = one row."""
     acc = accumulate(dtype)
-    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
+    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, sums=acc)
 
     @range_kernel("gemv_naive", types, spec=(dtype, terms))
     def naive(args, worker, lo, hi):  # type: ignore[no-untyped-def]

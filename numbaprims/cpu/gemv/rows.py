@@ -135,12 +135,12 @@ def make_rows(dtype: str, W: int, group: int, piece_bytes: int = PIECE_BYTES) ->
     """Dot products of rows, `group` (1 or 4) at a time, in pieces."""
     acc, size = accumulate(dtype), DTYPES[dtype].itemsize
     piece = piece_bytes // size
-    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
+    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, sums=acc, packed_x=dtype)
 
     @range_kernel("gemv_rows", types, spec=(dtype, W, group, piece_bytes))
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         room = stack_array(acc, MOST_ROWS)
-        whole_x = packed_x(args, dtype)
+        whole_x = packed_x(args)
         for tile in range(lo, hi):
             chunk = tile // args.blocks
             i = (tile - chunk * args.blocks) * args.tile

@@ -17,7 +17,7 @@ STRIDED_ROWS = 256
 def make_strided(dtype: str, W: int) -> RangeKernel:
     """Eight sums hide the latency of an addition; where rows lie close, their elements share cache lines."""
     acc = accumulate(dtype)
-    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, workspace=acc)
+    types = ARGS.types(out=dtype, a=dtype, x=dtype, y=dtype, sums=acc)
 
     @range_kernel("gemv_strided", types, spec=(dtype, W))
     def strided(args, worker, lo, hi):  # type: ignore[no-untyped-def]

@@ -8,15 +8,16 @@ from numbaprims.cpu.simd import Arguments
 
 # out = alpha x y^T + A, m x n, walked along contiguous rows wherever there are such. Starts, steps and strides count
 # elements (out_rs between rows, out_cs between columns). The matrix is cut into tiles of `height` rows and `width`
-# columns, `across` of them side by side. Where y does not lie side by side it is packed into the workspace
-# (y_packed 1). With in_place, A is out, and the array a may be missing.
+# columns, `across` of them side by side. Where y does not lie side by side it is packed into packed_y
+# (packs 1). With in_place, A is out, and the array a may be missing.
 ARGS = Arguments(
-    arrays=("out", "x", "y", "a", "spare0", "spare1", "spare2", "workspace"),
+    arrays=("out", "x", "y", "a"),
     floats=("alpha",),
     ints=(
         "m", "n", "out_start", "out_rs", "out_cs", "a_start", "a_rs", "a_cs", "x_start", "x_step", "y_start", "y_step",
-        "y_packed", "has_a", "in_place", "height", "width", "across",
+        "packs", "has_a", "in_place", "height", "width", "across",
     ),
+    shared=("packed_y",),
 )  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def walk(problem: Any) -> tuple[dict[str, int], bool]:
     swapped = problem.order == "column"
     ints = {
         "m": problem.m, "n": problem.n, "out_start": 0, "out_rs": s.out[0], "out_cs": s.out[1], "a_start": 0,
-        "a_rs": s.a[0], "a_cs": s.a[1], "x_start": 0, "x_step": s.x, "y_start": 0, "y_step": s.y, "y_packed": 0,
+        "a_rs": s.a[0], "a_cs": s.a[1], "x_start": 0, "x_step": s.x, "y_start": 0, "y_step": s.y, "packs": 0,
         "has_a": int(problem.has_a), "in_place": int(problem.in_place),
     }  # fmt: skip
     if swapped:

@@ -9,7 +9,6 @@ from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
     advance,
-    cast_pointer,
     fma,
     load_scalar,
     load_wide,
@@ -107,14 +106,14 @@ def make_rows(dtype: str, W: int, form: int, has_a: bool, stream: bool) -> Range
     cannot hold would only be fetched in order to be overwritten.
     """
     acc, size = DTYPES[dtype].accumulate, DTYPES[dtype].itemsize
-    types = ARGS.types(out=dtype, x=dtype, y=dtype, a=dtype)
+    types = ARGS.types(out=dtype, x=dtype, y=dtype, a=dtype, packed_y=dtype)
 
     @range_kernel("ger_rows", types, spec=(dtype, W, form, has_a, stream))
     def rows(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = scalar(args.alpha, acc)
         whole_y = advance(args.y, args.y_start)
-        if args.y_packed:
-            whole_y = cast_pointer(args.workspace, dtype)
+        if args.packs:
+            whole_y = args.packed_y
         whole_a = args.a
         if args.in_place:
             whole_a = args.out
@@ -165,11 +164,10 @@ def make_rows(dtype: str, W: int, form: int, has_a: bool, stream: bool) -> Range
 def make_pack(dtype: str) -> RangeKernel:
     """Copy a y that does not lie side by side into the workspace; one tile."""
 
-    @range_kernel("ger_pack", ARGS.types(y=dtype), spec=(dtype,))
+    @range_kernel("ger_pack", ARGS.types(y=dtype, packed_y=dtype), spec=(dtype,))
     def pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        packed = cast_pointer(args.workspace, dtype)
         y = advance(args.y, args.y_start)
         for j in range(args.n):
-            store_scalar(packed, j, load_scalar(y, j * args.y_step))
+            store_scalar(args.packed_y, j, load_scalar(y, j * args.y_step))
 
     return pack

@@ -17,7 +17,7 @@ from numbaprims.cpu.ger.rows import make_pack, make_rows
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Part, Program, array, join
 from numbaprims.cpu.simd import advance, lanes, load_wide_scalar, scalar, store_narrow_scalar
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
 Y_BYTES = 8192
@@ -62,17 +62,18 @@ class _Rows(Solver):
         down = -(-ints["m"] // ints["height"])
         kernel = make_rows(problem.dtype, W, form, problem.has_a, stream)
         phases = [(kernel, down * ints["across"], 1)]
-        shared = self.workspace(problem, target, {})
-        if shared:
-            ints["y_packed"] = 1
+        regions = self.regions(problem, target, {})
+        if regions.nbytes:
+            ints["packs"] = 1
             phases.insert(0, (make_pack(problem.dtype), 1, 1))
         parallel = problem.bytes_moved() >= PARALLEL_BYTES
-        program = Program.of(ARGS, ints, phases, parallel=parallel, shared=shared)
+        program = Program.of(ARGS, ints, phases, parallel=parallel, regions=regions)
         return _swap(program) if problem.order == "column" else program
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
         ints, _ = walk(problem)
-        return 0 if ints["y_step"] == 1 or ints["n"] <= 1 else ints["n"] * DTYPES[problem.dtype].itemsize
+        packs = ints["y_step"] != 1 and ints["n"] > 1
+        return Regions({"packed_y": ints["n"] * DTYPES[problem.dtype].itemsize if packs else 0})
 
 
 def _swap(program: Program) -> Program:

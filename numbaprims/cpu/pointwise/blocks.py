@@ -18,15 +18,17 @@ from numba.core import types
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.pointwise.form import ARGS, Form
 from numbaprims.cpu.simd import (
-    FLOAT_SLOT,
-    INT_SLOT,
     advance,
+    block_of,
     call_range,
+    copy_fields,
     load,
     load_scalar,
     load_wide_rows,
     load_word,
     pointer_from_address,
+    record,
+    stack_record,
     stack_words,
     store,
     store_narrow_rows,
@@ -42,8 +44,6 @@ from numbaprims.dtypes import DTYPES
 OPERANDS, LOOPS, TILE_A, TILE_B, HEAD = 0, 1, 2, 3, 4
 SLOT, IS_OUT, IN_PLACE, SIZE, OPERAND = 0, 1, 2, 3, 4
 
-PLAN, COMPUTE, FIRST = ARGS.slot("plan"), ARGS.slot("compute"), ARGS.slot("first")
-FLOATS = len(ARGS.floats)
 
 # Elements of a block that is gathered, and bytes of stack for those of all operands: five of float64 have 512 in each,
 # two of float32, the common case, use 8 KiB of the first-level cache.
@@ -200,7 +200,7 @@ def make_blocks(size: int, other: int, vector_bytes: int) -> RangeKernel:
 
     @range_kernel("pointwise_blocks", types.int64, spec=(size, other, vector_bytes, stack))
     def blocks(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        plan, compute = load_word(args, PLAN), load_word(args, COMPUTE)
+        plan, compute = record(ARGS, args).plan, record(ARGS, args).compute
         operands, loops = load_word(plan, OPERANDS), load_word(plan, LOOPS)
         tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
         first = plan + 8 * (HEAD + OPERAND * operands)
@@ -211,9 +211,8 @@ def make_blocks(size: int, other: int, vector_bytes: int) -> RangeKernel:
         addresses = stack_words(8)
         buffers = stack_words(words)
         buffer_bytes = stack // operands // 64 * 64
-        block = stack_words(80)
-        for k in range(FLOATS):
-            store_word(block, FLOAT_SLOT + k, load_word(args, FLOAT_SLOT + k))
+        block = stack_record(ARGS)
+        copy_fields(block, record(ARGS, args), "f0 f1 f2 f3 f4 f5")
         for tile in range(lo, hi):
             begin_b = (tile % blocks_b) * tile_b
             begin_a = (tile // blocks_b % blocks_a) * tile_a
@@ -245,10 +244,10 @@ def make_blocks(size: int, other: int, vector_bytes: int) -> RangeKernel:
                             source = pointer_from_address(address, elem)
                             _gather_vectors(pointer_from_address(buffer, elem), source, na, nb, sa, sb, T)
                     address = buffer
-                store_word(block, load_word(plan, operand + SLOT), address)
-            store_word(block, INT_SLOT, na * nb)
-            store_word(block, INT_SLOT + 1, na * nb)
-            store_word(block, FIRST, (tile // (blocks_b * blocks_a) * a + begin_a) * b + begin_b)
+                store_word(block_of(block), load_word(plan, operand + SLOT), address)
+            block.n = na * nb
+            block.tile = na * nb
+            block.first = (tile // (blocks_b * blocks_a) * a + begin_a) * b + begin_b
             call_range(compute, block, worker, 0, 1)
             for k in range(operands):
                 sa, sb = load_word(loop_a, 1 + k), load_word(loop_b, 1 + k)

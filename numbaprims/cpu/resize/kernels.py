@@ -18,7 +18,6 @@ from numbaprims.cpu.simd import (
     advance,
     as_computed,
     as_floats,
-    cast_pointer,
     fma,
     load,
     load_scalar,
@@ -40,14 +39,15 @@ from numbaprims.cpu.simd import (
 # `_n` ... `_w`: elements of each array from one index to the next.  deep, high, along: taps of a result along d, h and
 # w; depths, heights, index: tables of them, `rows` and `row_weights` those of d and then from `heights` on those of h.
 # Lines: `base` is where each of `blocks` vectors of the result begins to read; a worker's lines are `line` elements
-# apart, in `ring` * `rings` places, a row's is in `slots`; from bytes `factors`, `places` and `tags` on lists follow.
+# apart, in `ring` * `rings` places, a row's is in `slots`.
 ARGS = Arguments(
-    arrays=("out", "x", "scratch", "index", "weight", "base", "rows", "row_weights", "slots"),
+    arrays=("out", "x", "index", "weight", "base", "rows", "row_weights", "slots"),
     ints=(
         *(f"{name}_{d}" for name in ("out", "x") for d in "ncdhw"), "channels", "depth", "height", "width", "source",
-        "deep", "high", "along", "heights", "bands", "band", "blocks", "line", "ring", "rings", "each", "factors",
-        "places", "tags", "pixels", "pixel_factors", "x_height", "items",
+        "deep", "high", "along", "heights", "bands", "band", "blocks", "line", "ring", "rings", "x_height",
+        "items",
     ),
+    own=("lines", "factors", "places", "tags", "pixels", "pixel_factors"),
 )  # fmt: skip
 
 
@@ -188,16 +188,14 @@ def make_lines(
     item = 8 if dtype == "f64" else 4
     whole = "i64" if dtype == "f64" else "i32"
     types = ARGS.types(
-        out=dtype, x=dtype, scratch="u8", index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64"
-    )
+        out=dtype, x=dtype, index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64", lines=acc,
+        factors=acc, places="i64", tags="i64",
+    )  # fmt: skip
 
     @range_kernel("resize_lines", types, spec=(order, dtype, rows, taps, how, padded, W, past))
     def lines(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        own = advance(args.scratch, worker * args.each)
-        line = cast_pointer(own, acc)
-        factors = cast_pointer(advance(own, args.factors), acc)
-        places = cast_pointer(advance(own, args.places), "i64")
-        tags = cast_pointer(advance(own, args.tags), "i64")
+        line, factors = args.lines[worker], args.factors[worker]
+        places, tags = args.places[worker], args.tags[worker]
         along = taps if taps else args.along
         for tile in range(lo, hi):
             plane = tile // args.bands
@@ -298,8 +296,9 @@ def make_stairs(dtype: str, how: str, W: int) -> RangeKernel:
     acc = "f64" if dtype == "f64" else "f32"
     whole = "i64" if dtype == "f64" else "i32"
     types = ARGS.types(
-        out=dtype, x=dtype, scratch="u8", index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64"
-    )  # fmt: skip
+        out=dtype, x=dtype, index=whole, weight=acc, base="i64", rows="i64", row_weights=acc, slots="i64", lines=acc,
+        factors=acc, places="i64", tags="i64",
+    )  # fmt: skip  # fmt: skip
 
     @range_kernel("resize_stairs", types, spec=(dtype, how, W))
     def stairs(args, worker, lo, hi):  # type: ignore[no-untyped-def]

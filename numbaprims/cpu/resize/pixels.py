@@ -10,7 +10,6 @@ from numbaprims.cpu.simd import (
     advance,
     as_computed,
     as_floats,
-    cast_pointer,
     fma,
     load,
     load_first,
@@ -77,15 +76,14 @@ def make_walk(dtype: str, rows: int, W: int) -> RangeKernel:
     """
     acc = "f64" if dtype == "f64" else "f32"
     types = ARGS.types(
-        out=dtype, x=dtype, scratch="u8", index="i64", weight=acc, rows="i64", row_weights=acc, slots="i64"
+        out=dtype, x=dtype, index="i64", weight=acc, rows="i64", row_weights=acc, slots="i64", factors=acc,
+        places="i64", pixels="i64", pixel_factors=acc,
     )  # fmt: skip
     COUNT = rows
 
     @range_kernel("resize_walk", types, spec=(dtype, rows, W))
     def walk(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        own = advance(args.scratch, worker * args.each)
-        factors = cast_pointer(advance(own, args.factors), acc)
-        places = cast_pointer(advance(own, args.places), "i64")
+        factors, places = args.factors[worker], args.places[worker]
         for row in range(lo * args.band, min(hi * args.band, args.items * args.depth * args.height)):
             h = row % args.height
             d = row // args.height % args.depth
@@ -141,17 +139,15 @@ def make_pixels(dtype: str, W: int) -> RangeKernel:
     """Tiles of rows whose pixels are runs of channels; with W = 1 channels may lie any step apart."""
     acc = "f64" if dtype == "f64" else "f32"
     types = ARGS.types(
-        out=dtype, x=dtype, scratch="u8", index="i64", weight=acc, rows="i64", row_weights=acc, slots="i64"
+        out=dtype, x=dtype, index="i64", weight=acc, rows="i64", row_weights=acc, slots="i64", factors=acc,
+        places="i64", pixels="i64", pixel_factors=acc,
     )  # fmt: skip
     ANY = W == 1
 
     @range_kernel("resize_pixels", types, spec=(dtype, W))
     def pixels(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        own = advance(args.scratch, worker * args.each)
-        factors = cast_pointer(advance(own, args.factors), acc)
-        places = cast_pointer(advance(own, args.places), "i64")
-        pixels = cast_pointer(advance(own, args.pixels), "i64")
-        pixel_factors = cast_pointer(advance(own, args.pixel_factors), acc)
+        factors, places = args.factors[worker], args.places[worker]
+        pixels, pixel_factors = args.pixels[worker], args.pixel_factors[worker]
         step, to_step = args.x_c if ANY else 1, args.out_c if ANY else 1
         for row in range(lo * args.band, min(hi * args.band, args.items * args.depth * args.height)):
             h = row % args.height

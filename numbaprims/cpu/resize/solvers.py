@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Phase, Program, array
 from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_lines, make_stairs, make_sums, make_whole_lines
 from numbaprims.cpu.resize.pixels import make_copied_pixels, make_pixels, make_walk
 from numbaprims.cpu.simd import can_permute, lanes
-from numbaprims.cpu.solver import Solver
+from numbaprims.cpu.solver import Regions, Solver
 from numbaprims.dtypes import DTYPES
 
 LINE = 64
@@ -132,15 +132,6 @@ def _rows(tables: Any, acc: str) -> tuple[dict[str, int], list[Any]]:
     ints = {"deep": deep.shape[1], "high": high.shape[1], "heights": deep.size}
     arrays = {"rows": index, "row_weights": weights, "slots": slots}
     return ints | {name: int(each.ctypes.data) for name, each in arrays.items()}, list(arrays.values())
-
-
-def _places(start: int, **sizes: int) -> tuple[dict[str, int], int]:
-    """(where lists of so many bytes begin, the end), from `start` on."""
-    found = {}
-    for name, size in sizes.items():
-        found[name] = start
-        start += -(-size // LINE) * LINE
-    return found, start
 
 
 class Lines(Solver):
@@ -278,17 +269,17 @@ class Lines(Solver):
         ring = counted if order == "ring" else 1
         line = -(-(width if order == "ring" else source + 2 * W) // 16) * 16
         size = DTYPES[acc].itemsize
-        lists, each = _places(ring * line * size, factors=counted * size, places=8 * counted, tags=8 * ring)
+        own = {"lines": ring * line * size, "factors": counted * size, "places": 8 * counted, "tags": 8 * ring}
         planes, rows = p.planes // c, p.result[0] * height
         band = max(1, min(rows, -(-TILE_BYTES // (width * item))))
         bands = -(-rows // band)
         tiles = planes * bands
-        ints |= numbers | lists
+        ints |= numbers
         ints |= {
             "channels": p.size[1] // c, "depth": p.result[0], "height": height, "x_height": high,
             "width": width, "source": source, "along": index.shape[1], "bands": bands, "band": band,
             "blocks": table.places.shape[0], "line": line, "ring": tables[1][0].shape[1],
-            "rings": tables[0][0].shape[1], "each": each, "index": int(table.places.ctypes.data),
+            "rings": tables[0][0].shape[1], "index": int(table.places.ctypes.data),
             "weight": int(table.weight.ctypes.data),
             "base": int(table.base.ctypes.data),
         }  # fmt: skip
@@ -314,12 +305,11 @@ class Lines(Solver):
             else:
                 past = past and order == "ring" and full == 2 and p.dtype == acc and can_permute(elem, W)
                 kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W, past)
-        return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, table, runs))
+        return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, own, (*keep, table, runs))
 
-    def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], each: int, keep: Any) -> Program:
-        binds = {"out": array(0), "x": array(1), "scratch": Bind(SCRATCH)}
-        return Program(
-            (Run((phase,), (Block(ARGS, ints, binds),)),), worker=each, keep=keep,
+    def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], own: dict[str, int], keep: Any) -> Program:
+        return Program.of(
+            ARGS, ints, [phase], binds={"out": array(0), "x": array(1)}, regions=Regions(own=own), keep=keep,
             parallel=self.estimate(p, target) > WORTH * target.rates.wake,
         )  # fmt: skip
 
@@ -354,16 +344,14 @@ class Pixels(Lines):
         index, weight = tables[2][0], tables[2][1].astype(DTYPES[acc].storage)
         counted, taps = ints["deep"] * ints["high"], ints["deep"] * ints["high"] * index.shape[1]
         size = DTYPES[acc].itemsize
-        lists, each = _places(
-            0, factors=size * counted, places=8 * counted, pixel_factors=size * taps, pixels=8 * taps
-        )  # fmt: skip
+        own = {"factors": size * counted, "places": 8 * counted, "pixel_factors": size * taps, "pixels": 8 * taps}
         rows = p.size[0] * p.result[0] * p.result[1]
         band = max(1, min(rows, -(-TILE_BYTES // (p.result[2] * p.size[1] * item))))
         tiles = -(-rows // band)
-        ints |= _steps(p) | lists
+        ints |= _steps(p)
         ints |= {
             "channels": p.size[1], "depth": p.result[0], "height": p.result[1], "width": p.result[2],
-            "along": index.shape[1], "band": band, "items": p.size[0], "each": each,
+            "along": index.shape[1], "band": band, "items": p.size[0],
             "index": int(index.ctypes.data), "weight": int(weight.ctypes.data),
         }  # fmt: skip
         linear = index.shape[1] == 2 and not any((each[0] < 0).any() for each in tables)
@@ -373,7 +361,7 @@ class Pixels(Lines):
             kernel = make_walk(p.dtype, counted, W)
         else:
             kernel = make_pixels(p.dtype, W)
-        return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, each, (*keep, index, weight))
+        return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, own, (*keep, index, weight))
 
 
 class Naive(Pixels):

@@ -11,17 +11,16 @@ import functools
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.pointwise.form import ARGS as RUN
-from numbaprims.cpu.random.kernels import OUT, X
 from numbaprims.cpu.rnn.arguments import BACK, DROPOUT, NUMBERS, PACK, ROWS, STEP
 from numbaprims.cpu.rnn.cells import Form, end_rows
 from numbaprims.cpu.rnn.cells_backward import end_backward
 from numbaprims.cpu.simd import (
-    FLOAT_SLOT,
     SHORT_SCALE,
     abs_,
     address_of,
     advance,
     call_range,
+    float_of,
     load,
     load_first,
     load_wide,
@@ -32,19 +31,16 @@ from numbaprims.cpu.simd import (
     maximum,
     pack_short,
     pair_halves,
-    pointer_from_address,
     reduce_max,
     scalar,
     splat,
-    stack_words,
+    stack_record,
     store,
     store_first,
     store_narrow,
     store_narrow_first,
     store_narrow_rows,
     store_narrow_scalar,
-    store_scalar,
-    store_word,
     tile_add,
     tile_load,
     tile_multiply,
@@ -355,22 +351,21 @@ def make_rows(source: str, result: str, W: int) -> RangeKernel:
 def make_dropout(source: str, result: str) -> RangeKernel:
     """Rows lo ... hi - 1, by the kernel of the stem random at the argument `compute`."""
     types = DROPOUT.types(out=result, x=source, table="i64", random="i64")
-    n, tile, first = (RUN.slot(name) for name in ("n", "tile", "first"))
 
     @range_kernel("rnn_dropout", types, spec=(source, result))
     def rnn_dropout(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         width, table, compute = args.width, address_of(args.table), args.compute
         random = address_of(args.random)
-        run = stack_words(80)
-        store_scalar(pointer_from_address(run, "f64"), FLOAT_SLOT, args.p)
-        store_word(run, FLOAT_SLOT + 1, load_word(random, 0) + (load_word(random, 1) << 32))
-        store_word(run, FLOAT_SLOT + 2, load_word(random, 2) + (load_word(random, 3) << 32) + args.layer)
-        store_word(run, n, width)
-        store_word(run, tile, width)
+        run = stack_record(RUN)
+        run.f0 = args.p
+        run.f1 = float_of(load_word(random, 0) + (load_word(random, 1) << 32))
+        run.f2 = float_of(load_word(random, 2) + (load_word(random, 3) << 32) + args.layer)
+        run.n = width
+        run.tile = width
         for j in range(lo, hi):
-            store_word(run, OUT, address_of(advance(args.out, j * args.out_row)))
-            store_word(run, X, address_of(advance(args.x, j * args.x_row)))
-            store_word(run, first, (load_word(table, j) if table != 0 else j) * width)
+            run.a0 = address_of(advance(args.out, j * args.out_row))
+            run.a1 = address_of(advance(args.x, j * args.x_row))
+            run.first = (load_word(table, j) if table != 0 else j) * width
             call_range(compute, run, worker, 0, 1)
 
     return rnn_dropout

@@ -18,11 +18,10 @@ from numbaprims.cpu.simd import (
     block_of,
     call_range,
     load_word,
-    store_word,
+    record,
     tile_multiply,
     tile_store,
 )
-from numbaprims.cpu.simd.arguments import STEP_SLOT
 from numbaprims.cpu.simd.atomics import load_acquire, relax, store_release, yield_cpu
 from numbaprims.dtypes import DTYPES
 
@@ -68,8 +67,6 @@ def make_wave(compute: str) -> RangeKernel:
     """Tiles lo ... hi - 1."""
     SIZE = DTYPES[compute].itemsize
     NEXT, LINE = 8 * Block(STEP, {}, {}).words, APART
-    GROUPS, BATCH, REVERSE, OFFSETS = (STEP.slot(name) for name in ("groups", "n", "reverse", "offsets"))
-    G, G_ROW, TILE = (STEP.slot(name) for name in ("g", "g_row", "tile"))
 
     @range_kernel("rnn_wave", WAVE.types(), spec=(compute, STEP.words))
     def rnn_wave(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -86,37 +83,37 @@ def make_wave(compute: str) -> RangeKernel:
             part = diagonal - lane
             first = part * many
             behind = min(steps, first + many)
-            block = block_of(args) + args.blocks + lane * args.size
+            block = record(STEP, block_of(args) + args.blocks + lane * args.size)
+            then = record(STEP, block_of(block) + NEXT)
             ended = address_of(args.ended) + lane * LINE
             start = 0
             if args.layers == 0:
-                start = lane * load_word(block, GROUPS)
+                start = lane * block.groups
             else:
                 wait_until(ended, part)
                 if lane > 0:
                     wait_until(ended - LINE, part + 1)
                     early, late = first, behind
-                    if load_word(block, REVERSE) != 0:
+                    if block.reverse != 0:
                         early, late = steps - behind, steps - first
-                    offsets = load_word(block, OFFSETS)
+                    offsets = block.offsets
                     if offsets != 0:
                         early, late = load_word(offsets, early), load_word(offsets, late)
                     else:
-                        n = load_word(block, BATCH)
+                        n = block.n
                         early, late = early * n, late * n
-                    g = load_word(block, TILE) - early * load_word(block, G_ROW) * SIZE
-                    store_word(block, G, g)
+                    g = block.tile - early * block.g_row * SIZE
+                    block.g = g
                     if args.second != 0:
-                        store_word(block + NEXT, G, g)
+                        then.g = g
                     call_range(args.product, block, worker, early, late)
             for step in range(first, behind):
-                store_word(block, STEP_SLOT, step)
-                call_range(args.first, block, worker, start, start + load_word(block, GROUPS))
+                block.step = step
+                call_range(args.first, block, worker, start, start + block.groups)
                 if args.second != 0:
-                    then = block + NEXT
-                    store_word(then, STEP_SLOT, step)
-                    begin = start // max(1, load_word(block, GROUPS)) * load_word(then, GROUPS)
-                    call_range(args.second, then, worker, begin, begin + load_word(then, GROUPS))
+                    then.step = step
+                    begin = start // max(1, block.groups) * then.groups
+                    call_range(args.second, then, worker, begin, begin + then.groups)
             if args.layers != 0:
                 store_release(ended, part + 1)
 

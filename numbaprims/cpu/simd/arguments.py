@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.imputils import lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.core.imputils import lower_builtin, lower_getattr_generic
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
 from numba.extending import intrinsic, models, register_model
 
 from numbaprims.cpu.simd.emit import I64, argument, number
+from numbaprims.cpu.simd.records import Record, RecordType
 from numbaprims.cpu.simd.types import Pointer, llvm_element, stack_block
 
 ARRAY_SLOTS = 8
@@ -23,62 +25,108 @@ INT_SLOTS = 48
 STEP_SLOT = 64
 
 
-class Arguments:
+class Arguments(Record):
     """The names of a kernel's arguments: arrays in the slots from 0, floats (f64) from 8, ints from 16.
 
-    Arrays after the eighth and ints after the 48th have slots behind the step's.
+    Arrays after the eighth and ints after the 48th have slots behind the step's.  *Regions* of the scratch memory are
+    `shared` ones, which kernels read as arrays, and a worker's `own`, `args.name[worker]`; their program says where
+    they are (cpu/regions.py).  The eighth slot is then that of the scratch memory, and arrays have those before it.
     """
 
-    def __init__(self, arrays: tuple[str, ...], floats: tuple[str, ...] = (), ints: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        arrays: tuple[str, ...],
+        floats: tuple[str, ...] = (),
+        ints: tuple[str, ...] = (),
+        shared: tuple[str, ...] = (),
+        own: tuple[str, ...] = (),
+    ) -> None:
         if len(floats) > FLOAT_SLOTS:
             raise ValueError(f"{len(floats)} floats; a kernel takes at most {FLOAT_SLOTS}")
-        self.arrays, self.floats, self.ints = arrays, floats, ints
-        self._slots = _slots(arrays, floats, ints)
-        self.words = max(*self._slots.values(), STEP_SLOT) + 1
+        self.arrays, self.floats, self.ints, self.shared, self.own = arrays, floats, ints, shared, own
+        slots = _slots(arrays, floats, ints, shared, own)
+        self._place(slots, floats)
         #: Words up to the last of them but the step.
-        self.used = max((self._slots[name] + 1 for name in (*arrays, *ints)), default=0)
-        if len(self._slots) != len(arrays) + len(floats) + len(ints) + 1:
-            raise ValueError("argument names must differ from one another and from 'step'")
+        self.used = max((slot + 1 for name, slot in slots.items() if name not in (*floats, "step")), default=0)
+        names = (*arrays, *floats, *ints, *shared, *own)
+        if len(slots) != len(names) + 1 + (2 if shared or own else 0):
+            raise ValueError(f"argument names must differ from one another and from 'step', {SCRATCH!r} and {EACH!r}")
 
-    def slot(self, name: str) -> int:
-        """The slot of an argument."""
-        return self._slots[name]
+    def with_regions(self, shared: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> Arguments:
+        """The same arguments, and regions."""
+        return Arguments(self.arrays, self.floats, self.ints, shared, own)
 
     def of(self, values: Mapping[str, int]) -> dict[str, int]:
         """Their integers among the values of several kinds of arguments."""
         return {name: values[name] for name in self.ints if name in values}
 
     def types(self, **elements: str) -> ArgsType:
-        """The Numba type of a block whose arrays have these element types; others are bytes ("u8")."""
-        unknown = set(elements) - set(self.arrays)
+        """The Numba type of a block whose arrays and regions have these element types; others are bytes ("u8")."""
+        known = (*self.arrays, *self.shared, *self.own)
+        unknown = set(elements) - set(known)
         if unknown:
-            raise ValueError(f"{sorted(unknown)} are not arrays; those are {self.arrays}")
-        arrays = tuple((name, elements.get(name, "u8")) for name in self.arrays)
-        return ArgsType(arrays, self.floats, self.ints)
+            raise ValueError(f"{sorted(unknown)} are not arrays; those are {known}")
+        arrays, shared, own = (
+            tuple((name, elements.get(name, "u8")) for name in names) for names in (self.arrays, self.shared, self.own)
+        )
+        return ArgsType(arrays, self.floats, self.ints, shared, own)
 
 
 class ArgsType(types.Type):
     """The address of an argument block, with its names and element types."""
 
-    def __init__(self, arrays: tuple[tuple[str, str], ...], floats: tuple[str, ...], ints: tuple[str, ...]) -> None:
-        self.arrays, self.floats, self.ints = arrays, floats, ints
-        super().__init__(name=f"Args({arrays},{floats},{ints})")
+    def __init__(
+        self,
+        arrays: tuple[tuple[str, str], ...],
+        floats: tuple[str, ...],
+        ints: tuple[str, ...],
+        shared: tuple[tuple[str, str], ...] = (),
+        own: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        names = (tuple(name for name, _ in each) for each in (shared, own))
+        self.slots = _slots(tuple(name for name, _ in arrays), floats, ints, *names)
+        self.arrays, self.floats, self.shared, self.own = dict(arrays), floats, dict(shared), dict(own)
+        regions = f",{shared},{own}" if shared or own else ""
+        super().__init__(name=f"Args({arrays},{floats},{ints}{regions})")
 
-    def slot_and_type(self, name: str) -> tuple[int, Any] | None:
-        """Where an argument is kept, and the Numba type that reading it gives."""
-        slot = _slots(tuple(array for array, _ in self.arrays), self.floats, self.ints).get(name)
-        if slot is None:
+    def type_of(self, name: str) -> Any:
+        """The Numba type that reading an argument gives, or None."""
+        if name in self.own:
+            return Own(self.own[name], self.slots[name], self.slots[EACH])
+        elem = self.arrays.get(name) or self.shared.get(name)
+        if elem:
+            return Pointer(elem)
+        if name not in self.slots or name == SCRATCH:
             return None
-        elements = dict(self.arrays)
-        if name in elements:
-            return slot, Pointer(elements[name])
-        return slot, types.float64 if name in self.floats else types.int64
+        return types.float64 if name in self.floats else types.int64
+
+
+class Own(types.Type):
+    """A region that each worker has for itself, as `args.name`; `args.name[worker]` is the address of one."""
+
+    def __init__(self, elem: str, slot: int, each: int) -> None:
+        self.elem, self.slot, self.each = elem, slot, each
+        super().__init__(name=f"Own({elem},{slot},{each})")
+
+
+#: The argument that is the address of the scratch memory, and that of the bytes from one worker's part to the next's.
+SCRATCH, EACH = "workspace", "worker_bytes"
 
 
 @functools.cache
-def _slots(arrays: tuple[str, ...], floats: tuple[str, ...], ints: tuple[str, ...]) -> dict[str, int]:
+def _slots(
+    arrays: tuple[str, ...],
+    floats: tuple[str, ...],
+    ints: tuple[str, ...],
+    shared: tuple[str, ...] = (),
+    own: tuple[str, ...] = (),
+) -> dict[str, int]:
+    near = ARRAY_SLOTS
+    if shared or own:
+        near, ints = ARRAY_SLOTS - 1, (*ints, *shared, *own, EACH)
     behind = iter(range(STEP_SLOT + 1, STEP_SLOT + 1 + len(arrays) + len(ints)))
-    slots = {name: i if i < ARRAY_SLOTS else next(behind) for i, name in enumerate(arrays)}
+    slots = {name: i if i < near else next(behind) for i, name in enumerate(arrays)}
+    slots |= {SCRATCH: near} if near < ARRAY_SLOTS else {}
     slots |= {name: FLOAT_SLOT + i for i, name in enumerate(floats)}
     slots |= {name: INT_SLOT + i if i < INT_SLOTS else next(behind) for i, name in enumerate(ints)}
     return slots | {"step": STEP_SLOT}
@@ -95,15 +143,17 @@ class _ArgsAttribute(AttributeTemplate):
     key = ArgsType
 
     def generic_resolve(self, typ, attr):  # type: ignore[no-untyped-def]
-        found = typ.slot_and_type(attr)
-        return None if found is None else found[1]
+        return typ.type_of(attr)
 
 
 @lower_getattr_generic(ArgsType)
 def _lower_argument(context: Any, builder: Any, typ: ArgsType, value: Any, attr: str) -> Any:
-    found = typ.slot_and_type(attr)
-    assert found is not None
-    slot, result = found
+    result, slot = typ.type_of(attr), typ.slots[attr]
+    if isinstance(result, Own):
+        return value
+    if attr in typ.shared:
+        place = builder.add(argument(builder, value, ARRAY_SLOTS - 1), argument(builder, value, slot))
+        return builder.inttoptr(place, llvm_element(result.elem).as_pointer())
     if isinstance(result, Pointer):
         kind = llvm_element(result.elem).as_pointer()
     elif result is types.float64:
@@ -115,6 +165,32 @@ def _lower_argument(context: Any, builder: Any, typ: ArgsType, value: Any, attr:
     return argument(builder, value, slot, kind)
 
 
+@register_model(Own)
+class _OwnModel(models.PrimitiveModel):
+    """The address of the arguments."""
+
+    def __init__(self, dmm: Any, fe_type: Own) -> None:
+        super().__init__(dmm, fe_type, I64)
+
+
+@infer_global(operator.getitem)
+class _OwnOfWorker(AbstractTemplate):
+    def generic(self, args, kws):  # type: ignore[no-untyped-def]
+        region, worker = args
+        if isinstance(region, Own) and isinstance(worker, types.Integer):
+            return signature(Pointer(region.elem), region, types.int64)
+        return None
+
+
+@lower_builtin(operator.getitem, Own, types.Integer)
+def _lower_own(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    region, (args, worker) = signature.args[0], values
+    own = builder.mul(worker, argument(builder, args, region.each))
+    mine = builder.add(argument(builder, args, ARRAY_SLOTS - 1), own)
+    place = builder.add(mine, argument(builder, args, region.slot))
+    return builder.inttoptr(place, llvm_element(region.elem).as_pointer())
+
+
 def _word_pointer(builder: Any, address: Any, index: Any = None) -> Any:
     pointer = builder.inttoptr(address, I64.as_pointer())
     return pointer if index is None else builder.gep(pointer, [index])
@@ -122,14 +198,16 @@ def _word_pointer(builder: Any, address: Any, index: Any = None) -> Any:
 
 @intrinsic
 def call_range(typingctx, kernel, args, worker, lo, hi):  # type: ignore[no-untyped-def]
-    """Call the range kernel at an address: void(int64 args, int64 worker, int64 lo, int64 hi)."""
+    """Call the range kernel at an address: void(int64 args, int64 worker, int64 lo, int64 hi); `args` is an address, a
+    record or a kernel's own arguments."""
+    block = args if isinstance(args, (ArgsType, RecordType)) else types.int64
 
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
         function = ir.FunctionType(ir.VoidType(), [I64] * 4)
         builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 5), codegen
+    return types.void(types.int64, block, *[types.int64] * 3), codegen
 
 
 @intrinsic
@@ -166,8 +244,8 @@ def call_driver(typingctx, address, program, workers, handles, floats):  # type:
 
 @intrinsic
 def block_of(typingctx, args):  # type: ignore[no-untyped-def]
-    """The address of a kernel's arguments, to be passed on."""
-    if not isinstance(args, ArgsType):
+    """The address of a record or of a kernel's arguments, to be passed on."""
+    if not isinstance(args, (ArgsType, RecordType)):
         return None
 
     def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
@@ -205,6 +283,16 @@ def float_bits(typingctx, x):  # type: ignore[no-untyped-def]
         return builder.bitcast(values[0], I64)
 
     return types.int64(types.float64), codegen
+
+
+@intrinsic
+def float_of(typingctx, bits):  # type: ignore[no-untyped-def]
+    """The float64 of some bits."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        return builder.bitcast(values[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
 
 
 @intrinsic

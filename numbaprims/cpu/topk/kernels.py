@@ -17,7 +17,6 @@ from numbaprims.cpu.simd import (
     advance,
     any_lane,
     bitcast,
-    cast_pointer,
     is_nan,
     load_scalar,
     load_wide,
@@ -37,15 +36,15 @@ TOP = 11
 
 # A tile is `block` of `rows` rows; those of a block begin where `starts` (the address of int64[outer][3]) says, `_row`
 # elements apart; `_col`: from one element to the next.  Of rising rows the last `sample` elements are looked at
-# first, where that is not 0.  Of a worker, `each` bytes behind `room`: the list of k + 1 keys
-# and, `places` bytes behind its beginning, of their places; or of `n` keys and places twice, the second ones `other`
-# bytes behind the first, and at `counts` the histogram.
+# first, where that is not 0.  A worker's own: the list of k + 1 keys and that
+# of their places; or n keys and places twice, and the histogram.
 ARGS = Arguments(
-    arrays=("values", "indices", "x", "room"),
+    arrays=("values", "indices", "x"),
     ints=(
         "n", "k", "rows", "block", "blocks", "starts", *(f"{name}_{way}" for way in ("row", "col") for name in "vix"),
-        "each", "places", "other", "counts", "sample",
+        "sample",
     ),
+    own=("keys", "places", "other_keys", "other_places", "counts"),
 )  # fmt: skip
 
 
@@ -107,13 +106,12 @@ def make_insert(dtype: str, word: str, largest: bool, strided: bool, W: int) -> 
     """Tiles of rows, by a sorted list."""
     KEY, REAL, LARGEST, STRIDED = word, dtype[0] != "i", largest, strided
     SIGN, MOST = DTYPES[word].itemsize * 8 - 1, (1 << (DTYPES[word].itemsize * 8 - 1)) - 1
-    types = ARGS.types(values=dtype, indices="i64", x=dtype, room="u8")
+    types = ARGS.types(values=dtype, indices="i64", x=dtype, keys=word)
 
     @range_kernel("topk_insert", types, spec=(dtype, word, largest, strided, W))
     def topk_insert(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         n, k, x_col, x_row = args.n, args.k, args.x_col, args.x_row
-        room = advance(args.room, worker * args.each)
-        keys, places = cast_pointer(room, KEY), address_of(room) + args.places
+        keys, places = args.keys[worker], address_of(args.places[worker])
         lane = stack_array(KEY, W)
         for tile in range(lo, hi):
             outer = tile // args.blocks
@@ -175,14 +173,12 @@ def make_radix(dtype: str, word: str, largest: bool, strided: bool, W: int) -> R
     KEY, REAL, LARGEST, STRIDED = word, dtype[0] != "i", largest, strided
     SIGN, MOST = DTYPES[word].itemsize * 8 - 1, (1 << (DTYPES[word].itemsize * 8 - 1)) - 1
     BITS = SIGN + 1
-    types = ARGS.types(values=dtype, indices="i64", x=dtype, room="u8")
+    types = ARGS.types(values=dtype, indices="i64", x=dtype, keys=word, other_keys=word)
 
     @range_kernel("topk_radix", types, spec=(dtype, word, largest, strided, W))
     def topk_radix(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         n, k, x_col, x_row = args.n, args.k, args.x_col, args.x_row
-        room = advance(args.room, worker * args.each)
-        base = address_of(room)
-        counts = base + args.counts
+        counts = address_of(args.counts[worker])
         for tile in range(lo, hi):
             outer = tile // args.blocks
             first = (tile - outer * args.blocks) * args.block
@@ -191,8 +187,8 @@ def make_radix(dtype: str, word: str, largest: bool, strided: bool, W: int) -> R
                 values = advance(args.values, load_word(start, 0) + r * args.v_row)
                 indices = advance(args.indices, load_word(start, 1) + r * args.i_row)
                 x = advance(args.x, load_word(start, 2) + r * x_row)
-                keys, places = cast_pointer(room, KEY), base + args.places
-                other, others = cast_pointer(advance(room, args.other), KEY), base + args.other + args.places
+                keys, places = args.keys[worker], address_of(args.places[worker])
+                other, others = args.other_keys[worker], address_of(args.other_places[worker])
                 for i in range(0, n - W + 1, W):
                     store(other, i, keys_of(read(x, i, x_col, W, STRIDED), KEY, REAL, LARGEST, SIGN, MOST))
                 for i in range(n - n % W, n):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run
+from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.cpu.topk.kernels import ARGS, TOP, make_insert, make_radix
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._topk_problem import starts_of
@@ -20,10 +20,6 @@ LANES = 64
 """A multiple of the keys of a vector."""
 WORTH = 2.5
 """Times that it takes to wake workers: less work is left to the calling thread."""
-
-
-def _rounded(size: int) -> int:
-    return -(-size // 64) * 64
 
 
 class _Topk(Solver):
@@ -44,9 +40,9 @@ class _Topk(Solver):
         cycles = problem.rows * self.cycles(problem, self.lanes(problem, target))
         return float(target.rates.call + target.rates.cycles(cycles) + moved / target.bandwidth(moved))
 
-    def room(self, problem: Any) -> dict[str, int]:
-        """Where things lie in a worker's scratch memory, and what it takes."""
-        return {}
+    def sample(self, problem: Any) -> int:
+        """Elements that are looked at first of rising rows."""
+        return 0
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, starts = problem, starts_of(problem)
@@ -55,13 +51,12 @@ class _Topk(Solver):
         ints = {"n": p.n, "k": p.k, "rows": p.kept[-1], "block": block, "blocks": blocks, "starts": starts.ctypes.data}
         for name, (kept, step) in zip("vix", p.lies, strict=True):
             ints |= {f"{name}_row": kept[-1], f"{name}_col": step}
-        ints |= self.room(p)
+        ints["sample"] = self.sample(p)
         kernel = type(self).make(p.dtype, p.word, p.largest, p.layout != "rows", self.lanes(p, target))
-        binds = {name: Bind(at) for at, name in enumerate(ARGS.arrays[:3])} | {"room": Bind(SCRATCH)}
         tiles = blocks * len(starts)
         parallel = self.estimate(p, target) > WORTH * target.rates.wake
-        return Program(
-            (Run((Phase(kernel, tiles, max(1, tiles // CHUNKS)),), (Block(ARGS, ints, binds),)),), worker=ints["each"],
+        return Program.of(
+            ARGS, ints, [(kernel, tiles, max(1, tiles // CHUNKS))], regions=self.regions(p, target, config),
             parallel=parallel, keep=(starts,),
         )  # fmt: skip
 
@@ -78,12 +73,14 @@ class Insert(_Topk):
         hits = p.k * (1 + math.log(p.n / p.k))
         return 50 + p.n / W * (4 if p.layout == "rows" else 2 * W) + hits * (40 + 0.6 * p.k)
 
-    def room(self, problem: Any) -> dict[str, int]:
+    def sample(self, problem: Any) -> int:
         # of a rising row the k-th of the last ones is a bound that k elements pass, or few more
         vectors = -(-math.isqrt(problem.n * problem.k) // LANES)
-        sample = vectors * LANES if problem.n >= 4 * max(problem.k, 8) and vectors * LANES <= problem.n else 0
-        places = _rounded((problem.k + 1) * DTYPES[problem.word].itemsize)
-        return {"places": places, "each": places + _rounded(8 * (problem.k + 1)), "sample": sample}
+        return vectors * LANES if problem.n >= 4 * max(problem.k, 8) and vectors * LANES <= problem.n else 0
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        count = problem.k + 1
+        return Regions(own={"keys": count * DTYPES[problem.word].itemsize, "places": 8 * count})
 
 
 class Radix(_Topk):
@@ -97,10 +94,10 @@ class Radix(_Topk):
         chosen = min(p.n, p.k + p.n / 16)
         return 3000 + p.n * (5 if p.layout == "rows" else 7) + size * (700 + 5 * chosen)
 
-    def room(self, problem: Any) -> dict[str, int]:
-        places = _rounded((problem.n + 1) * DTYPES[problem.word].itemsize)
-        other = places + _rounded(8 * (problem.n + 1))
-        return {"places": places, "other": other, "counts": 2 * other, "each": 2 * other + (8 << TOP)}
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        keys, places = (problem.n + 1) * DTYPES[problem.word].itemsize, 8 * (problem.n + 1)
+        both = {"keys": keys, "places": places, "other_keys": keys, "other_places": places}
+        return Regions(own=both | {"counts": 8 << TOP})
 
 
 class Naive(Insert):

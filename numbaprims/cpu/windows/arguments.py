@@ -15,17 +15,17 @@ ARRAYS = ("out", "indices", "x", "dy", "y")
 # the addresses of the tables of `tables`.  shares: of every output, along d, then h, then w, an element's share of an
 # average in the type that is computed in, of integers how many they are; then 1.  power: address of p.  x_n, x_c, ...:
 # elements from image to image and so on, of each array.  blocks: of `block` channels, or `bands` of `band` rows of a
-# plane.  each: bytes of scratch memory of a worker; pitch: elements of a buffered row, or from one to the next; front:
+# plane.  pitch: elements of a buffered row, or from one to the next; front:
 # those in front of the first, of `cells` in all.  even: whether planes lie one after another over images too.  asks:
 # whether lines of rows are asked for in their order, before rows are read side by side.
 ARGS = Arguments(
-    arrays=(*ARRAYS, "a5", "a6", "workspace"),
+    arrays=ARRAYS,
     ints=(
         "c", *(word + d for word in ("size_", "outs_", "step_", "windows_", "around_") for d in DIMENSIONS),
         *(f"{name}_{d}" for name in ARRAYS for d in "nc" + DIMENSIONS),
-        "shares", "power", "blocks", "block", "bands", "band", "each", "pitch", "front", "cells", "even",
-        "asks",
+        "shares", "power", "blocks", "block", "bands", "band", "pitch", "front", "cells", "even", "asks",
     ),
+    own=("values", "places", "keys", "taps", "nowhere"),
 )  # fmt: skip
 FIRST, NUMBER, THIRD = range(3)
 """Words of an entry of a table."""

@@ -70,14 +70,14 @@ def make_sums(kind: str, dtype: str, W: int, SHORT: bool, KW: int, S: int, D: in
     """
     acc, MEAN = DTYPES[dtype].accumulate, kind == "avg"
     FRONT = margins(KW, S, D, BEFORE)[0]
-    types = ARGS.types(out=dtype, x=dtype, dy=dtype, y=dtype)
+    types = ARGS.types(out=dtype, x=dtype, dy=dtype, y=dtype, values=acc)
 
     @range_kernel("windows_sums", types, spec=(kind, dtype, W, SHORT, KW, S, D, BEFORE))
     def windows_sums(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         power = pointer_from_address(args.power, "f64")[0]
         shares = pointer_from_address(args.shares, acc)
         nothing = zeros(acc, W)
-        values = pointer_from_address(address_of(args.workspace) + worker * args.each, acc)
+        values = args.values[worker]
         width, outs, high = args.size_w, args.outs_w, args.size_h
         around_d, around_h = args.around_d, args.around_h
         if not SHORT:
@@ -143,11 +143,11 @@ def make_around(dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: i
     Where windows overlap, adding at the places one by one waits for the sum before: 3 cycles an element.
     """
     acc = DTYPES[dtype].accumulate
-    types = ARGS.types(out=dtype, dy=dtype, indices="i64")
+    types = ARGS.types(out=dtype, dy=dtype, indices="i64", values=acc)
 
     @range_kernel("windows_around", types, spec=(dtype, W, KH, KW, BEFORE_H, BEFORE_W))
     def windows_around(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        rows = pointer_from_address(address_of(args.workspace) + worker * args.each, acc)
+        rows = args.values[worker]
         nothing = zeros(acc, W)
         fill(rows, args.cells, nothing, W)
         width, apart, front = args.size_w, args.pitch, args.front
@@ -192,13 +192,13 @@ def make_places(dtype: str, W: int, streaming: bool) -> RangeKernel:
     """
     acc, itemsize = DTYPES[dtype].accumulate, DTYPES[dtype].itemsize
     DIRECT = acc == dtype and not streaming
-    types = ARGS.types(out=dtype, dy=dtype, indices="i64")
+    types = ARGS.types(out=dtype, dy=dtype, indices="i64", values=acc)
 
     @range_kernel("windows_places", types, spec=(dtype, W, streaming))
     def windows_places(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         size = args.size_d * args.size_h * args.size_w
         outputs = args.outs_d * args.outs_h * args.outs_w
-        buffer = pointer_from_address(address_of(args.workspace) + worker * args.each, acc)
+        buffer = args.values[worker]
         nothing = zeros(acc, W)
         whole = size - size % W
         if streaming:

@@ -17,7 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd import address_of, advance, pointer_from_address, zeros
+from numbaprims.cpu.simd import advance, cast_pointer, zeros
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
 from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, llvm_vector, load_value, store_value
 from numbaprims.cpu.simd.lanes import shuffle_value
@@ -211,15 +211,13 @@ def make_maxima(dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: i
     """Kernel over planes of dx of a maximum."""
     acc = DTYPES[dtype].accumulate
     KEY = "i64" if acc == "f64" else "i32"
-    types_ = ARGS.types(out=dtype, x=dtype, dy=dtype)
+    types_ = ARGS.types(out=dtype, x=dtype, dy=dtype, keys=KEY, taps=KEY, nowhere=dtype)
 
     @range_kernel("windows_maxima", types_, spec=(dtype, W, KH, KW, BEFORE_H, BEFORE_W))
     def windows_maxima(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        room = address_of(args.workspace) + worker * args.each
-        keys, taps = pointer_from_address(room, KEY), pointer_from_address(room + args.cells, KEY)
-        nowhere = pointer_from_address(room + 2 * args.cells, dtype)
+        keys, taps, nowhere = args.keys[worker], args.taps[worker], args.nowhere[worker]
         nothing = zeros(acc, W)
-        fill(pointer_from_address(room + 2 * args.cells, acc), args.pitch, nothing, W)
+        fill(cast_pointer(nowhere, acc), args.pitch, nothing, W)
         for plane in range(lo, hi):
             n, c = divmod(plane, args.c)
             out = advance(args.out, n * args.out_n + c * args.out_c)

@@ -11,7 +11,6 @@ import functools
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
-    address_of,
     advance,
     first_lanes,
     load,
@@ -113,7 +112,7 @@ def make_forward(
     """
     acc, LINE = DTYPES[dtype].accumulate, line_of(dtype)
     SHARE, LOW = "f64" if acc == "f64" else "f32", lowest(kind, acc)
-    types = ARGS.types(out=dtype, x=dtype, indices="i64")
+    types = ARGS.types(out=dtype, x=dtype, indices="i64", values=acc, places="i32")
     TILES, WIDE = not (SHORT or INDEXED) and S in (2, 4) and (KW, D, BEFORE) == (S, 1, 0), W * S
     spec = (kind, dtype, W, SHORT, KD, KH, KW, S, D, BEFORE, INDEXED, VALUES)
 
@@ -123,9 +122,7 @@ def make_forward(
         shares = pointer_from_address(args.shares, SHARE)
         columns = advance(shares, args.outs_d + args.outs_h)
         empty, nowhere = splat(scalar(LOW, acc), W), splat(scalar(NOWHERE, "i32"), W)
-        room = address_of(args.workspace) + worker * args.each
-        values = pointer_from_address(room, acc)
-        places = pointer_from_address(room + args.each // 2, "i32")
+        values, places = args.values[worker], args.places[worker]
         if not SHORT and not TILES:
             fill(values, args.pitch, empty, W)
             if INDEXED:

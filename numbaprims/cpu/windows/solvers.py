@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Part, Program, array, join, scratch
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.windows import channels, disjoint, gradients, maxima, planes, whole
@@ -31,17 +33,18 @@ STREAMED = 512
 
 
 def _program(
-    problem: Any, target: Any, kernel: RangeKernel, tiles: int, work: float, worker: int = 0, **ints: int
+    problem: Any, target: Any, kernel: RangeKernel, tiles: int, work: float, own: Mapping[str, int] | None = None,
+    **ints: int,
 ) -> Program:  # fmt: skip
-    """One phase; `work` is the seconds that one core takes."""
+    """One phase; `work` is the seconds that one core takes, `own` a worker's regions."""
     common, keep = tables(problem)
     chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
     long = problem.size[-1] * DTYPES[problem.dtype].itemsize >= ASKED
     apart = not problem.adaptive and spatial(problem.kernel, 1)[1] <= spatial(problem.stride, 1)[1]
     asks = int(long and apart and problem.bytes_moved() > target.l3 / 4)
     return Program.of(
-        ARGS, {**common, **ints, "each": worker, "asks": asks}, [(kernel, tiles, chunk)], keep=keep,
-        worker=worker, parallel=work > WORTH * target.rates.wake,
+        ARGS, {**common, **ints, "asks": asks}, [(kernel, tiles, chunk)], keep=keep, regions=Regions(own=own or {}),
+        parallel=work > WORTH * target.rates.wake,
     )  # fmt: skip
 
 
@@ -195,11 +198,12 @@ class Planes(_Windows):
             values = p.strides[0] is not None
             kernel = planes.make_forward(kind, p.dtype, W, short, *usual, *row, 2 if p.indices else 0, values)
         pitch = row[3] + (row[0] + 1) * row[2] + max(p.size[-1], p.out[-1] * row[1]) + 2 * W * (row[1] + 1)
-        room = 0 if short else 2 * -(-size * (pitch + W) // 64) * 64
+        room = 0 if short else size * (pitch + W)
+        own = {"values": room, "places": room}
         rows = math.prod((p.size if back else p.out)[:-1])
         band = -(-rows // min(rows, max(1, TILES // images)))
         bands = -(-rows // band)
-        return _program(p, target, kernel, images * bands, work, room, bands=bands, band=band, pitch=pitch)
+        return _program(p, target, kernel, images * bands, work, own, bands=bands, band=band, pitch=pitch)
 
     def disjoint(self, problem: Any) -> bool:
         """Whether whole windows of two columns lie side by side, in planes that lie one behind the other."""
@@ -231,8 +235,8 @@ class Planes(_Windows):
         pitch = -(-max(p.size[-1], p.out[-1]) // W) * W
         ring = maxima.ROWS * pitch * (8 if computed(p) == "f64" else 4)
         kernel = maxima.make_maxima(p.dtype, W, high, wide, above, ahead)
-        room = 2 * ring + -(-8 * (pitch + W) // 64) * 64
-        return _program(p, target, kernel, p.n * p.c, work, room, pitch=pitch, cells=ring)
+        own = {"keys": ring, "taps": ring, "nowhere": 8 * (pitch + W)}
+        return _program(p, target, kernel, p.n * p.c, work, own, pitch=pitch)
 
     def places(self, problem: Any, target: Any) -> Program:
         """The gradient of a maximum."""
@@ -247,12 +251,13 @@ class Planes(_Windows):
             if size * pitch * deep <= target.l2:
                 kernel = gradients.make_around(p.dtype, W, deep, wide, *p.before)
                 cells = pitch * deep
-                return _program(p, target, kernel, images, work, size * cells, pitch=pitch, front=front, cells=cells)
+                own = {"values": size * cells}
+                return _program(p, target, kernel, images, work, own, pitch=pitch, front=front, cells=cells)
         streaming = bool(p.bytes_moved() > target.l3 and size * plane <= target.l2)
         room = 0
         if streaming or DTYPES[p.dtype].itemsize != size:
-            room = -(-size * (plane + W) // 64) * 64
-        return _program(p, target, gradients.make_places(p.dtype, W, streaming), images, work, room)
+            room = size * (plane + W)
+        return _program(p, target, gradients.make_places(p.dtype, W, streaming), images, work, {"values": room})
 
 
 class Channels(_Windows):

@@ -35,17 +35,19 @@ from numbaprims.cpu.simd.tiles.pixels import pixel_end, pixel_gradient, pixel_wi
 
 # Names as in depthwise_rows.  in_column, out_column: from pixel to pixel.  panels: of W channels; blocks: of `block`
 # panels.  strips: of pixels of the result in which the sums of a weight's gradient are cut, `strip` rows each.
-# packed: the panels of weights of a plan; else they are packed at the start of the shared workspace by the kernel at
-# `pack`.  shared_bytes: what comes before the rows of sums of each worker.
+# packed: the panels of weights of a plan; else they are packed into `weights` by the kernel at `pack`.  waiting: rows
+# of sums.
 ARGS = Arguments(
-    arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
+    arrays=("out", "first", "second", "c", "bias", "packed", "extra"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "images", "channels", "in_h", "in_w", "out_h", "out_w", "row", "column", "first_row", "first_column",
         "in_n", "in_row", "in_column", "out_n", "out_row", "out_column", "c_n", "c_c", "c_row", "c_column",
         "w_k", "w_row", "w_column", "w_tap", "has_c", "has_bias", "bias_step", "activation", "zeros", "far",
-        "panels", "blocks", "block", "strips", "strip", "down", "pack", "shared_bytes", "worker_bytes",
+        "panels", "blocks", "block", "strips", "strip", "down", "pack",
     ),
+    shared=("weights", "sums"),
+    own=("waiting",),
 )  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def make_pack_weights(dtype: str, acc: str, TAPS: int, W: int) -> RangeKernel:
     def depthwise_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         target = address_of(args.packed)
         if target == 0:
-            target = address_of(args.workspace)
+            target = address_of(args.weights)
         pack(
             args.pack, target, address_of(args.second), TAPS, args.channels, args.w_k, args.w_tap, lo, hi
         )  # fmt: skip
@@ -92,7 +94,7 @@ def make_pixels(
     dtype: str, acc: str, RT: int, QT: int, R: int, S: int, SH: int, SW: int, W: int, C: int, SPLIT: int, SPREAD: int
 ) -> RangeKernel:
     """Kernel over groups of rows of the result's images; C, SPLIT and SPREAD as in depthwise_rows."""
-    types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype)
+    types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype, waiting=acc)
     HIGH, WIDE = (RT * SH, QT * SW) if SPREAD else (RT, QT)
     LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
     # input rows and columns that a tile is first to read, and how far from its first row the next tile's are
@@ -107,7 +109,7 @@ def make_pixels(
         beta = splat(scalar(args.beta, acc), W)
         panels = address_of(args.packed)
         if panels == 0:
-            panels = address_of(args.workspace)
+            panels = address_of(args.weights)
         weights = pointer_from_address(panels, acc)
         for tile in range(lo, hi):
             n, at = divmod(tile, args.down)
@@ -116,10 +118,9 @@ def make_pixels(
             c = advance(args.c, n * args.c_n)
             out = advance(args.out, n * args.out_n)
             if SPLIT:
-                room = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
                 step = args.out_w * args.channels
                 column_step = args.channels
-                total = advance(pointer_from_address(room, acc), -p * step)
+                total = advance(args.waiting[worker], -p * step)
             else:
                 total = out
                 step = args.out_row
@@ -165,7 +166,7 @@ def make_pixels(
 @functools.cache
 def make_gradient(dtype: str, acc: str, QT: int, R: int, S: int, SH: int, SW: int, W: int) -> RangeKernel:
     """Kernel over (strip of rows, block of panels): sums of each weight's gradient over a strip, into the workspace."""
-    types = ARGS.types(first=dtype, second=dtype, workspace=acc)
+    types = ARGS.types(first=dtype, second=dtype, sums=acc)
     TAPS = R * S
 
     @range_kernel("conv_depthwise_pixel_gradient", types, spec=(dtype, acc, QT, R, S, SH, SW, W))
@@ -176,7 +177,7 @@ def make_gradient(dtype: str, acc: str, QT: int, R: int, S: int, SH: int, SW: in
             strip, block = divmod(tile, args.blocks)
             first = block * args.block
             last = min(first + args.block, args.panels)
-            total = advance(args.workspace, strip * args.panels * (TAPS * W))
+            total = advance(args.sums, strip * args.panels * (TAPS * W))
             for panel in range(first, last):
                 tile_store(advance(total, panel * (TAPS * W)), W, tile_zeros(acc, TAPS, 1, W), TAPS, 1, W)
             for line in range(strip * args.strip, min((strip + 1) * args.strip, args.images * args.out_h)):
@@ -210,13 +211,13 @@ def make_gradient(dtype: str, acc: str, QT: int, R: int, S: int, SH: int, SW: in
 @functools.cache
 def make_sum_strips(dtype: str, acc: str, R: int, S: int, W: int) -> RangeKernel:
     """Kernel over panels: the strips' sums added in their order, alpha and beta c."""
-    types = ARGS.types(out=dtype, c=dtype, workspace=acc)
+    types = ARGS.types(out=dtype, c=dtype, sums=acc)
     TAPS = R * S
 
     @range_kernel("conv_depthwise_sum_strips", types, spec=(dtype, acc, R, S, W))
     def depthwise_sum_strips(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         for panel in range(lo, hi):
-            total = advance(args.workspace, panel * (TAPS * W))
+            total = advance(args.sums, panel * (TAPS * W))
             for r in range(R):
                 for s in range(S):
                     place = (r * S + s) * W

@@ -12,7 +12,6 @@ import functools
 from numbaprims.cpu.gemm.finish import activate_in_place
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
-    address_of,
     advance,
     load,
     load_first,
@@ -38,16 +37,17 @@ from numbaprims.cpu.simd.tiles.window import window_end, window_gradient, window
 # k reads channel k // multiplier of "in".  row, column: where the first window begins in x (forward and weights), or
 # what is added to an element of dx before it is divided by the stride.  first_row, first_column: where tiles begin, at
 # or before the first element.  zeros: address of a row of zeros.  far: whether the arrays lie beyond the caches.
-# worker_bytes: a plane of sums.
+# waiting: a plane of sums.
 ARGS = Arguments(
-    arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
+    arrays=("out", "first", "second", "c", "bias", "packed", "extra"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "images", "channels", "multiplier", "in_h", "in_w", "out_h", "out_w",
         "row", "column", "first_row", "first_column",
         "in_n", "in_c", "in_row", "out_n", "out_c", "out_row", "c_n", "c_c", "c_row", "c_column",
-        "w_k", "w_row", "w_column", "has_c", "has_bias", "bias_step", "activation", "zeros", "far", "worker_bytes",
+        "w_k", "w_row", "w_column", "has_c", "has_bias", "bias_step", "activation", "zeros", "far",
     ),
+    own=("waiting",),
 )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def make_rows(
     C: whether beta c is added.  SPLIT: sums wait in the workspace for the activation, because the result's type is
     narrower than theirs.  SPREAD: the data gradient, whose windows are spread over the result.
     """
-    types = ARGS.types(out=dtype, first=dtype, second=dtype, c=dtype, bias=dtype)
+    types = ARGS.types(out=dtype, first=dtype, second=dtype, c=dtype, bias=dtype, waiting=acc)
     HIGH, NV = (RT * SH, SW) if SPREAD else (RT, 1)
     LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
     X_LINES, OUT_LINES = (RT, RT * SH * SW) if SPREAD else (RT * SH * SW, RT)
@@ -108,7 +108,7 @@ def make_rows(
             c = advance(args.c, n * args.c_n + k * args.c_c)
             out = advance(args.out, n * args.out_n + k * args.out_c)
             if SPLIT:
-                total = pointer_from_address(address_of(args.workspace) + worker * args.worker_bytes, acc)
+                total = args.waiting[worker]
                 step = out_w
             else:
                 total = out

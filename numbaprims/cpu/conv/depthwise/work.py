@@ -13,6 +13,7 @@ from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.program import Program
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.simd import lanes
 
 SLACK = 256  # bytes behind panels, which may be written a vector past their end
@@ -56,7 +57,7 @@ def halves(target: Any, tiles: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(max(1, tile // 2) for tile in tiles))
 
 
-def common(problem: Any, target: Any, room: int, none: np.ndarray) -> dict[str, int]:
+def common(problem: Any, target: Any, none: np.ndarray) -> dict[str, int]:
     """The integers that both forms take."""
     p, s = problem, problem.strides
     in_size, out_size, in_steps, out_steps = sides(p)
@@ -73,7 +74,7 @@ def common(problem: Any, target: Any, room: int, none: np.ndarray) -> dict[str, 
         "w_k": s.w[0], "w_row": s.w[3], "w_column": s.w[4],
         "has_c": int(p.has_c), "has_bias": int(p.bias), "bias_step": s.bias,
         "activation": activation_address(p, target), "zeros": int(none.ctypes.data),
-        "far": int(p.bytes_moved() > max(target.l2, target.l3 // 4)), "worker_bytes": room,
+        "far": int(p.bytes_moved() > max(target.l2, target.l3 // 4)),
     }  # fmt: skip
 
 
@@ -128,9 +129,9 @@ def rows_program(problem: Any, target: Any, parallel: bool) -> Program:
     in_size, out_size = sides(p)[:2]
     (_, R, S), (_, SH, SW) = p.kernel, p.stride
     RT, W, _ = rows_tile(p, target)
-    room = round_up(out_size[1] * out_size[2] * itemsize(p.accumulate), 64) if waits(p) else 0
+    room = out_size[1] * out_size[2] * itemsize(p.accumulate) if waits(p) else 0
     none = np.zeros(in_size[2] * itemsize(p.in_dtype), np.uint8)
-    ints = of_rows.ARGS.of(common(p, target, room, none))
+    ints = of_rows.ARGS.of(common(p, target, none))
     if p.direction == "weight":
         kernel, count = of_rows.make_gradient(p.in_dtype, p.accumulate, RT, R, S, SH, SW, W), p.k
     else:
@@ -139,7 +140,9 @@ def rows_program(problem: Any, target: Any, parallel: bool) -> Program:
         )  # fmt: skip
         count = p.n * p.k
     phases = [(kernel, count, ceil_div(count, 32))]
-    return Program.of(of_rows.ARGS, ints, phases, keep=(none,), parallel=parallel, worker=room)
+    return Program.of(
+        of_rows.ARGS, ints, phases, keep=(none,), parallel=parallel, regions=Regions(own={"waiting": room})
+    )
 
 
 def pixels_tile(problem: Any, target: Any) -> tuple[int, int, int, int]:
@@ -185,9 +188,9 @@ def pixels_program(problem: Any, target: Any, parallel: bool, only_pack: bool = 
     size = itemsize(acc)
     room = out_size[2] * p.k * size * RT * (SH if spread else 1) if waits(p) else 0
     none = np.zeros(W * 8, np.uint8)
-    values = common(p, target, round_up(room, 64), none) | {
+    values = common(p, target, none) | {
         "panels": panels, "block": BLOCK, "blocks": ceil_div(panels, BLOCK), "down": ceil_div(rows, RT),
-        "pack": 0, "strip": 0, "strips": 0, "shared_bytes": 0,
+        "pack": 0, "strip": 0, "strips": 0,
     }  # fmt: skip
     values["w_tap"] = p.strides.w[4] if S > 1 else p.strides.w[3]
     if p.direction == "weight":
@@ -203,14 +206,14 @@ def pixels_program(problem: Any, target: Any, parallel: bool, only_pack: bool = 
             ),
             (of_pixels.make_sum_strips(p.out_dtype, acc, R, S, W), panels, ceil_div(panels, 4)),
         ]
-        shared = values["strips"] * panels * R * S * W * size
+        regions = Regions({"sums": values["strips"] * panels * R * S * W * size})
         return Program.of(
             of_pixels.ARGS,
             of_pixels.ARGS.of(values),
             phases,
             keep=(none,),
             parallel=parallel,
-            shared=shared,
+            regions=regions,
         )
     count = p.n * values["down"]
     values["pack"] = make_pack(p.in_dtype, acc, W, W).address
@@ -218,13 +221,12 @@ def pixels_program(problem: Any, target: Any, parallel: bool, only_pack: bool = 
         p.in_dtype, acc, RT, QT, R, S, SH, SW, W, int(p.has_c), int(room > 0), int(spread)
     )  # fmt: skip
     phases = [(kernel, count, ceil_div(count, 32))]
-    shared = 0
+    packed = 0
     if only_pack or not p.prepared:
         pack = (of_pixels.make_pack_weights(p.in_dtype, acc, R * S, W), panels, ceil_div(panels, 4))
         phases = [pack] if only_pack else [pack, *phases]
-        shared = round_up(packed_bytes(p, target), 64)
-    values["shared_bytes"] = shared
+        packed = packed_bytes(p, target)
     return Program.of(
-        of_pixels.ARGS, of_pixels.ARGS.of(values), phases, keep=(none,), parallel=parallel, shared=shared,
-        worker=values["worker_bytes"],
+        of_pixels.ARGS, of_pixels.ARGS.of(values), phases, keep=(none,), parallel=parallel,
+        regions=Regions({"weights": packed}, {"waiting": room}),
     )  # fmt: skip

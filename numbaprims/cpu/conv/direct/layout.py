@@ -15,6 +15,7 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
+from numbaprims.cpu.regions import Regions, whole_lines
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.tiles.taps import PLACE
 
@@ -33,9 +34,10 @@ class Form(abc.ABC):
     band: int
     bands: int
     least: int
-    copy_bytes: int
     taps: np.ndarray
-    room = 0
+    shared: dict[str, int]
+    own: dict[str, int]
+    """Bytes of regions of scratch memory."""
 
     def __init__(self, problem: Any, target: Any) -> None:
         p, s = problem, problem.strides
@@ -78,9 +80,14 @@ class Form(abc.ABC):
         self.block = ceil_div(self.panels, blocks) * width
         self.blocks = ceil_div(self.filters, self.block)
         panel = width * self.count + self.W
-        self.panel_bytes = round_up(self.panels * panel * self.size + SLACK, 64)
+        self.panel_bytes = whole_lines(self.panels * panel * self.size + SLACK)
         self.packed = p.groups * self.panel_bytes
-        self.shared = 0 if p.prepared else self.packed
+        self.shared = {"weights": 0 if p.prepared else self.packed}
+
+    @property
+    def regions(self) -> Regions:
+        """Of the scratch memory."""
+        return Regions(self.shared, self.own)
 
     def band_rows(self, band: int) -> int:
         """Input rows of so many rows of the result."""
@@ -169,7 +176,6 @@ class Form(abc.ABC):
             "taps": int(self.taps.ctypes.data), "count": self.count, "copy_rows": self.rows,
             "has_bias": int(p.bias), "bias_step": s.bias, "activation": activation_address(p, self.target),
             "pack": make_pack(p.w_dtype, self.acc, width, self.W).address, "panel_bytes": self.panel_bytes,
-            "shared_bytes": self.shared, "worker_bytes": self.copy_bytes + self.room, "copy_bytes": self.copy_bytes,
         } | more  # fmt: skip
         phases = [(kernel, p.n * p.groups * self.blocks * self.bands, 1)]
         if only_pack or not p.prepared:
@@ -178,8 +184,7 @@ class Form(abc.ABC):
             phases = [pack] if only_pack else [pack, *phases]
         return Program.of(
             of_planes.ARGS, values, phases, keep=(self.taps, self.w_taps, keep),
-            parallel=not only_pack and self.estimate() > 3.75 * self.rates.wake, shared=self.shared,
-            worker=self.copy_bytes + self.room,
+            parallel=not only_pack and self.estimate() > 3.75 * self.rates.wake, regions=self.regions,
         )  # fmt: skip
 
     @abc.abstractmethod
@@ -206,7 +211,7 @@ class Phases(Form):
         i, j = self.tap_h, self.tap_w
         taps = self.tap_c * self.copy_c + (i % self.SH * self.SW + j % self.SW) * self.copy_phase
         self.taps = (taps + i // self.SH * self.pitch + j // self.SW).astype(np.int64)
-        self.copy_bytes = round_up(self.depth * self.copy_c * self.size, 64)
+        self.own = {"copy": self.depth * self.copy_c * self.size}
 
 
 class Planes(Phases):
@@ -226,7 +231,7 @@ class Planes(Phases):
         self.lay_out_copy()
         self.places = np.concatenate([self._places(rows) for rows in (self.band, self.last)])
         waiting = self.block * self.tallest * self.out_size[2] if self.waits else 0
-        self.room = round_up((self.block + waiting) * self.size, 64)
+        self.own |= {"shifts": self.block * self.size, "waiting": waiting * self.size}
 
     def vectors(self, rows: int) -> int:
         """Vectors of pixels of so many rows of a band."""
@@ -320,9 +325,8 @@ class Pixels(Form):
         self.choose_bands()
         self.cut(self.NV * self.W)
         self.taps = ((self.tap_h * self.pitch + self.tap_w) * self.depth + self.tap_c).astype(np.int64)
-        self.copy_bytes = round_up(self.copied_bytes(self.tallest) + self.W * self.size, 64)
-        block = min(self.block, self.filters)
-        self.room = round_up(self.tallest * self.out_size[2] * block * self.size, 64) if self.waits else 0
+        waiting = self.tallest * self.out_size[2] * min(self.block, self.filters) if self.waits else 0
+        self.own = {"copy": self.copied_bytes(self.tallest) + self.W * self.size, "waiting": waiting * self.size}
 
     def copied_bytes(self, band: int) -> int:
         return int(self.band_rows(band) * self.pitch * self.depth * self.size)

@@ -89,7 +89,7 @@ def end_pixels(args, total, step, column_step, out, rows, width, SPLIT, W):  # t
 @functools.cache
 def make_pixels(dtype: str, acc: str, MP: int, NV: int, W: int, C: int, SPLIT: int) -> RangeKernel:
     """Kernel over (image, group, block of filters, band of rows); C and SPLIT as in direct_planes."""
-    types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype)
+    types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype, copy=acc, waiting=acc)
     NR = NV * W
 
     @range_kernel("conv_direct_pixels", types, spec=(dtype, acc, MP, NV, W, C, SPLIT))
@@ -97,11 +97,10 @@ def make_pixels(dtype: str, acc: str, MP: int, NV: int, W: int, C: int, SPLIT: i
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
         shifts = stack_array(acc, NR)
-        own = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        copy = pointer_from_address(own, acc)
+        copy = args.copy[worker]
         panels = address_of(args.packed)
         if panels == 0:
-            panels = address_of(args.workspace)
+            panels = address_of(args.weights)
         out_w, count = args.out_w, args.count
         pixel = args.stride_w * args.depth
         line = args.stride_h * args.pitch * args.depth
@@ -120,7 +119,7 @@ def make_pixels(dtype: str, acc: str, MP: int, NV: int, W: int, C: int, SPLIT: i
             out = advance(args.out, n * args.out_n + channel + first_p * args.out_row)
             c = advance(args.c, n * args.c_n + channel + first_p * args.c_row)
             if SPLIT:
-                total = pointer_from_address(own + args.copy_bytes, acc)
+                total = args.waiting[worker]
                 column_step = end - begin
                 step = out_w * column_step
             else:

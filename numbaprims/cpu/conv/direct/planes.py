@@ -38,7 +38,7 @@ from numbaprims.cpu.simd.tiles.taps import PLACE, grid_end, load_phases, load_ph
 # last band), then of each vector of its pixels: place in the grid, row, column, and lanes in that row.
 # panel_bytes: weights of all filters of a group, W elements behind each panel.
 ARGS = Arguments(
-    arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
+    arrays=("out", "first", "second", "c", "bias", "packed", "extra"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "groups", "depth", "filters", "blocks", "block", "bands", "band",
@@ -47,8 +47,9 @@ ARGS = Arguments(
         "c_n", "c_k", "c_row", "c_column", "w_group", "w_k", "w_step", "w_taps",
         "pitch", "copy_c", "copy_phase", "copy_rows", "taps", "places", "count",
         "has_bias", "bias_step", "activation", "pack", "panel_bytes",
-        "shared_bytes", "worker_bytes", "copy_bytes",
     ),
+    shared=("weights",),
+    own=("copy", "shifts", "waiting"),
 )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def make_pack_filters(dtype: str, acc: str, MR: int, W: int) -> RangeKernel:
     def direct_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         target = address_of(args.packed)
         if target == 0:
-            target = address_of(args.workspace)
+            target = address_of(args.weights)
         panels = (args.filters + MR - 1) // MR
         for tile in range(lo, hi):
             group, panel = divmod(tile, panels)
@@ -166,18 +167,16 @@ def make_planes(
     because the result's type is narrower than theirs.  CROSS: whether the last vector of a tile may go on in the next
     row.  STREAM: whether a result that begins a cache line is written past the caches, but for vectors behind tiles.
     """
-    types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype)
+    types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype, copy=acc, shifts=acc, waiting=acc)
 
     @range_kernel("conv_direct_planes", types, spec=(dtype, acc, MR, NV, W, SW, C, SPLIT, CROSS, STREAM))
     def direct_planes(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
-        own = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        copy = pointer_from_address(own, acc)
-        shifts = pointer_from_address(own + args.copy_bytes, acc)
+        copy, shifts = args.copy[worker], args.shifts[worker]
         panels = address_of(args.packed)
         if panels == 0:
-            panels = address_of(args.workspace)
+            panels = address_of(args.weights)
         out_w = args.out_w
         aligned = address_of(args.out) % 64 == 0
         for tile in range(lo, hi):
@@ -206,7 +205,7 @@ def make_planes(
             out = advance(args.out, n * args.out_n + channel * args.out_k + p * args.out_row)
             c = advance(args.c, n * args.c_n + channel * args.c_k + p * args.c_row)
             if SPLIT:
-                total = advance(shifts, args.block)
+                total = args.waiting[worker]
                 step = out_w
                 k_step = rows * out_w
             else:

@@ -11,7 +11,7 @@ from numbaprims.cpu.conv.direct.layout import Form, Pixels, Planes
 from numbaprims.cpu.conv.direct.weight_layout import Gradient
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.program import Program
-from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.cpu.solver import Config, Regions, Solver, run
 
 MOST_CHANNELS = 8
 """Of a group, for the weight's gradient: with more, vectors along the channels (weight_gemm) are full."""
@@ -64,9 +64,9 @@ class Direct(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         return layout_of(problem, target).estimate()
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        layout = layout_of(problem, target)
-        return layout.shared + layout.copy_bytes + layout.room
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        regions: Regions = layout_of(problem, target).regions
+        return regions
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         layout = layout_of(problem, target)

@@ -14,7 +14,6 @@ import functools
 from numbaprims.cpu.conv.direct.planes import copy_band, rows_of
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
-    address_of,
     advance,
     load,
     load_scalar,
@@ -23,7 +22,6 @@ from numbaprims.cpu.simd import (
     load_wide_scalar,
     load_word,
     multiply_add,
-    pointer_from_address,
     scalar,
     splat,
     store,
@@ -41,15 +39,17 @@ from numbaprims.cpu.simd.tiles.taps_gradient import PIXELS, load_wide_bits, tile
 # taps][filter][tap], the last two in whole vectors.  dense: whether panels of dy are read where they are.
 # places: address of int64 [2][count], where a tap lies in out and in c; side_by_side: whether they are neighbours.
 ARGS = Arguments(
-    arrays=("out", "first", "second", "c", "bias", "packed", "extra", "workspace"),
+    arrays=("out", "first", "second", "c", "bias", "packed", "extra"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
     ints=(
         "groups", "depth", "filters", "slices", "slice_bands", "all_bands", "bands", "band",
         "in_h", "in_w", "out_h", "out_w", "stride_h", "row", "column",
         "in_n", "in_c", "in_row", "out_n", "out_k", "out_row",
         "pitch", "copy_c", "copy_phase", "copy_rows", "taps", "tap_tiles", "count", "pixels", "sums_step",
-        "dense", "w_k", "c_k", "has_c", "places", "side_by_side", "shared_bytes", "worker_bytes", "copy_bytes",
+        "dense", "w_k", "c_k", "has_c", "places", "side_by_side",
     ),
+    shared=("sums",),
+    own=("copy", "panel"),
 )  # fmt: skip
 
 
@@ -77,20 +77,17 @@ def copy_filters(args, panel, y, filters, where, whole, vectors, MR, W, acc):  #
 @functools.cache
 def make_gradient(dtype: str, acc: str, MR: int, NT: int, W: int, SW: int) -> RangeKernel:
     """Kernel over (slice, group): MR filters by NT taps in registers.  SW: the horizontal stride."""
-    types = ARGS.types(first=dtype, second=dtype)
+    types = ARGS.types(first=dtype, second=dtype, sums=acc, copy=acc, panel=acc)
     ROOM = -(-MR * NT // W) * W
     SAME = int(dtype == acc)
 
     @range_kernel("conv_direct_gradient", types, spec=(dtype, acc, MR, NT, W, SW))
     def direct_gradient(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        own = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        copy = pointer_from_address(own, acc)
-        panel = pointer_from_address(own + args.copy_bytes, acc)
-        shared = pointer_from_address(address_of(args.workspace), acc)
+        copy, panel = args.copy[worker], args.panel[worker]
         gap = args.pitch - args.out_w
         for tile in range(lo, hi):
             part, group = divmod(tile, args.groups)
-            sums = advance(shared, tile * args.sums_step)
+            sums = advance(args.sums, tile * args.sums_step)
             for i in range(0, args.sums_step, W):
                 store(sums, i, zeros(acc, W))
             for unit in range(part * args.slice_bands, min((part + 1) * args.slice_bands, args.all_bands)):
@@ -128,14 +125,13 @@ def make_gradient(dtype: str, acc: str, MR: int, NT: int, W: int, SW: int) -> Ra
 @functools.cache
 def make_gradient_end(acc: str, out: str, MR: int, NT: int, W: int) -> RangeKernel:
     """Kernel over (group, filter): out = alpha * sum of the slices, in order, + beta * c."""
-    types = ARGS.types(out=out, c=out)
+    types = ARGS.types(out=out, c=out, sums=acc)
     ROOM = -(-MR * NT // W) * W
 
     @range_kernel("conv_direct_gradient_end", types, spec=(acc, out, MR, NT, W))
     def direct_gradient_end(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
-        shared = pointer_from_address(address_of(args.workspace), acc)
         for k in range(lo, hi):
             group, filter = divmod(k, args.filters)
             panel, i = divmod(filter, MR)
@@ -147,9 +143,9 @@ def make_gradient_end(acc: str, out: str, MR: int, NT: int, W: int) -> RangeKern
                 left = min(NT, args.count - t * NT)
                 if args.side_by_side:
                     for j in range(0, left, W):
-                        total = load(shared, at + j, W)
+                        total = load(args.sums, at + j, W)
                         for part in range(1, args.slices):
-                            total = total + load(shared, part * step + at + j, W)
+                            total = total + load(args.sums, part * step + at + j, W)
                         total = total * alpha
                         if args.has_c:
                             more = load_wide_first(c, t * NT + j, left - j, W)
@@ -157,9 +153,9 @@ def make_gradient_end(acc: str, out: str, MR: int, NT: int, W: int) -> RangeKern
                         store_narrow_first(out, t * NT + j, left - j, total)
                 else:
                     for j in range(left):
-                        total = load_scalar(shared, at + j)
+                        total = load_scalar(args.sums, at + j)
                         for part in range(1, args.slices):
-                            total = scalar(total + load_scalar(shared, part * step + at + j), acc)
+                            total = scalar(total + load_scalar(args.sums, part * step + at + j), acc)
                         total = scalar(total * scalar(args.alpha, acc), acc)
                         if args.has_c:
                             more = load_wide_scalar(c, load_word(args.places, args.count + t * NT + j))

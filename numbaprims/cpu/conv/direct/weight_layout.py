@@ -60,10 +60,9 @@ class Gradient(Phases):
         # the taps of the last tile that are not there repeat the last one
         self.taps = np.append(self.taps, np.repeat(self.taps[-1:], -self.count % self.NT))
         self.pixels = np.concatenate([self._pixels(height) for height in (self.band, self.last)])
-        panel = self.vectors(self.tallest) * self.MR * self.W * self.size
-        self.room = round_up(panel, 64)
+        self.own |= {"panel": self.vectors(self.tallest) * self.MR * self.W * self.size}
         # a vector behind the last sums is read
-        self.shared = round_up((self.slices * p.groups * self.sums_step + self.W) * self.size, 64)
+        self.shared = {"sums": (self.slices * p.groups * self.sums_step + self.W) * self.size}
 
     def vectors(self, rows: int) -> int:
         """Vectors of pixels of so many rows of a band."""
@@ -120,12 +119,11 @@ class Gradient(Phases):
             "dense": int(self.dense), "w_k": s.w[0], "c_k": s.c[0], "has_c": int(p.has_c),
             "places": int(places.ctypes.data),
             "side_by_side": int((used == np.arange(self.count)).all()),
-            "shared_bytes": self.shared, "worker_bytes": self.copy_bytes + self.room, "copy_bytes": self.copy_bytes,
         }  # fmt: skip
         kernel = weight.make_gradient(p.in_dtype, self.acc, self.MR, self.NT, self.W, self.SW)
         end = weight.make_gradient_end(self.acc, p.out_dtype, self.MR, self.NT, self.W)
         phases = [(kernel, self.slices * p.groups, 1), (end, p.k, max(8, ceil_div(p.k, 16)))]
         return Program.of(
             weight.ARGS, values, phases, keep=(self.taps, self.pixels, places),
-            parallel=self.estimate() > 3.75 * self.rates.wake, shared=self.shared, worker=self.copy_bytes + self.room,
+            parallel=self.estimate() > 3.75 * self.rates.wake, regions=self.regions,
         )  # fmt: skip

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.arguments import ARGS
-from numbaprims.cpu.conv.winograd.driver import own_part
-from numbaprims.cpu.conv.winograd.gradient import BACK, M_AT, PRODUCTS, M, open_step
+from numbaprims.cpu.conv.winograd.driver import BYTES
+from numbaprims.cpu.conv.winograd.gradient import open_step
 from numbaprims.cpu.conv.winograd.pixels import PLANES, STRIDED, store_row
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
@@ -17,15 +16,14 @@ from numbaprims.cpu.simd import (
     call_range,
     load,
     load_rows,
-    load_word,
     pointer_from_address,
     prefetch_write,
+    record,
     scalar,
     some_vectors,
     splat,
     store,
     store_rows,
-    store_word,
     straight_line,
     tile_add,
     tile_load,
@@ -33,16 +31,6 @@ from numbaprims.cpu.simd import (
     tile_store,
 )
 from numbaprims.dtypes import DTYPES
-
-X_CHANNELS, OUT_CHANNELS, PANELS, BLOCKS, POSITIONS, TAPS_H, TAPS_W = (
-    WORD[name] for name in ("x_channels", "out_channels", "panels", "blocks", "positions", "taps_h", "taps_w")
-)
-V_STEP, V_BLOCK, U_STEP, U_GROUP, M_PANEL, SUM_SIZE = (
-    WORD[name] for name in ("v_step", "v_block", "u_step", "u_group", "m_panel", "sum_size")
-)
-W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss"))
-C_SK, C_SC, C_SR, C_SS = (WORD[name] for name in ("c_sn", "c_sk", "c_sh", "c_sw"))
-BYTES = ARGS.types()
 
 
 @functools.cache
@@ -59,13 +47,13 @@ def make_correlate(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 
     @range_kernel("fft_correlate", types, spec=(acc, MR, NV, W))
     def fft_correlate(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
-        positions, panels, depth = load_word(t, POSITIONS), load_word(t, PANELS), 2 * args.count
-        v_step, u_step = load_word(t, V_STEP), load_word(t, U_STEP)
+        t = record(TABLE, args.table)
+        positions, panels, depth = t.positions, t.panels, 2 * args.count
+        v_step, u_step = t.v_step, t.u_step
         for square in range(lo, hi):
             cb, panel = divmod(square, panels)
-            a = advance(args.v, cb * load_word(t, V_BLOCK))
-            b = advance(args.u, panel * load_word(t, U_GROUP))
+            a = advance(args.v, cb * t.v_block)
+            b = advance(args.u, panel * t.u_group)
             for xi in range(positions):
                 v, u = advance(a, xi // 2 * v_step), advance(b, xi * u_step)
                 for i in range(0, W, MR):
@@ -99,12 +87,12 @@ def make_back(
         room=(FIELD + ROOM) * DTYPES[acc].itemsize,
     )
     def fft_back(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t = record(TABLE, args.table)
         field = pointer_from_address(args.room, acc)
         room = advance(field, FIELD)
-        taps_h, taps_w = load_word(t, TAPS_H), load_word(t, TAPS_W)
+        taps_h, taps_w = t.taps_h, t.taps_w
         taps = taps_h * taps_w
-        panels, x_channels, out_channels = load_word(t, PANELS), load_word(t, X_CHANNELS), load_word(t, OUT_CHANNELS)
+        panels, x_channels, out_channels = t.panels, t.x_channels, t.out_channels
         alpha = splat(scalar(args.alpha / (N * N), acc), W)  # the way back multiplies by N * N
         beta = splat(scalar(args.beta, acc), W)
         for pair in range(lo * NV * W, hi * NV * W):
@@ -115,12 +103,12 @@ def make_back(
             filters = min(W, out_channels - k0)
             if c < x_channels and filters > 0:
                 m = advance(args.m, (lane * NV + vector) * W)
-                target = advance(args.out, (args.out_channel + k0) * load_word(t, W_SK) + c * load_word(t, W_SC))
+                target = advance(args.out, (args.out_channel + k0) * t.w_sk + c * t.w_sc)
                 if DENSE:
                     # windows of one channel lie far apart: 128 x 28 x 28 by 7 x 7 took 1.56 ms without, 1.05 with
                     for k in range(filters):
                         for e in range(0, taps + W - 1, W):
-                            prefetch_write(target, k * load_word(t, W_SK) + min(e, taps - 1), 3)
+                            prefetch_write(target, k * t.w_sk + min(e, taps - 1), 3)
                 for slot in range(0, N, HALF):
                     column = advance(m, 2 * slot * STEP)
                     re = load_rows(column, 2 * STEP, HALF, W)
@@ -137,23 +125,23 @@ def make_back(
                     # what a row has past the window's last tap is overwritten by the next
                     line = straight_line(load_rows(advance(field, r * N * W), W, N, W), REAL)
                     store_rows(advance(room, r * taps_w * W), W, line)
-                start = (args.out_channel + k0) * load_word(t, C_SK) + c * load_word(t, C_SC)
+                start = (args.out_channel + k0) * t.c_sn + c * t.c_sk
                 for e in range(taps):
                     x = load(room, e * W, W) * alpha
                     if args.has_c:
                         r, s = divmod(e, taps_w)
-                        at = start + r * load_word(t, C_SR) + s * load_word(t, C_SS)
-                        x = x + load_steps(args.c, at, load_word(t, C_SK), filters, W, acc) * beta
+                        at = start + r * t.c_sh + s * t.c_sw
+                        x = x + load_steps(args.c, at, t.c_sn, filters, W, acc) * beta
                     store(room, e * W, x)
                 if args.activation != 0:
                     activate_in_place(args, room, taps * W)
                 if DENSE:
-                    store_row(target, load_word(t, W_SK), 1, room, taps, filters, PLANES, W)
+                    store_row(target, t.w_sk, 1, room, taps, filters, PLANES, W)
                 else:
                     for e in range(taps):
                         r, s = divmod(e, taps_w)
-                        place = advance(target, r * load_word(t, W_SR) + s * load_word(t, W_SS))
-                        store_row(place, load_word(t, W_SK), 0, advance(room, e * W), 1, filters, STRIDED, W)
+                        place = advance(target, r * t.w_sr + s * t.w_ss)
+                        store_row(place, t.w_sk, 0, advance(room, e * W), 1, filters, STRIDED, W)
 
     return fft_back
 
@@ -166,21 +154,17 @@ def make_square_phase() -> RangeKernel:
 
     @range_kernel("fft_square_phase", BYTES, spec=())
     def fft_square_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
+        t = record(TABLE, args.geometry)
         block = open_step(args, worker)
-        blocks = load_word(t, BLOCKS)
+        blocks = t.blocks
         for square in range(lo, hi):
             if blocks == 1:
-                m = own_part(args, worker) + load_word(t, M_AT)
+                m = address_of(args.m[worker])
             else:
-                m = (
-                    address_of(args.workspace)
-                    + load_word(t, M_AT)
-                    + square * load_word(t, M_PANEL) * load_word(t, SUM_SIZE)
-                )
-            store_word(block, M, m)
-            call_range(load_word(t, PRODUCTS), block, 0, square, square + 1)
+                m = address_of(args.all_m) + square * t.m_panel * t.sum_size
+            block.m = m
+            call_range(t.products, block, 0, square, square + 1)
             if args.step % blocks == blocks - 1:
-                call_range(load_word(t, BACK), block, 0, square, square + 1)
+                call_range(t.weights, block, 0, square, square + 1)
 
     return fft_square_phase

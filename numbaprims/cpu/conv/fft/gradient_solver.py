@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims import fourier
-from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.fft.gradient import make_back, make_correlate, make_square_phase
 from numbaprims.cpu.conv.fft.solvers import LEAST, NV, common_refusal, sizes
 from numbaprims.cpu.conv.fft.transform_in import make_input
@@ -14,12 +13,12 @@ from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.winograd import driver, gradient
 from numbaprims.cpu.conv.winograd.pixels import DENSE, make_read
 from numbaprims.cpu.conv.winograd.solvers import filter_order, form_of, launch_ints, table_and_pieces
-from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
+from numbaprims.cpu.conv.winograd.table import CALL, forward_pose, pose_words
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
 # Bytes of the spectra of one block of tiles: 2 to 10 MB took the same time, 20 a tenth to twice as much more.
@@ -127,7 +126,7 @@ class FftWeight(Solver):
                 "tiles": tiles, "block": rows, "blocks": ceil_div(tiles, rows), "rows": rows, "c_blocks": c_blocks,
                 "panels": panels, "vectors": NV, "positions": N * N, "v_step": v_step, "v_block": v_block,
                 "v_tile": 2 * W, "v_part": W, "in_h": N, "in_w": N, "u_step": u_step, "u_group": u_group,
-                "sum_size": DTYPES[acc].itemsize,
+                "m_panel": N * N * W * NR + 64 // DTYPES[acc].itemsize, "sum_size": DTYPES[acc].itemsize,
             }
         )  # fmt: skip
         mine = words | {
@@ -139,32 +138,24 @@ class FftWeight(Solver):
         return words, mine
 
     @staticmethod
-    def _places(words: dict[str, int], W: int) -> tuple[dict[str, int], int, int]:
-        """Where the spectra and the sums lie in the workspace; its shared bytes and those of a worker."""
-        size = words["sum_size"]
-        v, u, m = (
-            round_up(elements * size + 64, 64)
-            for elements in (
-                words["c_blocks"] * words["v_block"], words["panels"] * words["u_group"],
-                words["positions"] * W * words["vectors"] * W,
-            )
-        )  # fmt: skip
+    def _regions(words: dict[str, int]) -> Regions:
+        size, square = words["sum_size"], words["m_panel"] * words["sum_size"]
         mine = words["blocks"] == 1  # a worker keeps the sums of one square
-        squares = 0 if mine else words["c_blocks"] * words["panels"] * m
-        where, shared, worker = driver.worker_words(v + u + squares, words["room"], **({"m": m} if mine else {}))
-        return {"m_at": v + u, "m_panel": m // size} | where | {"v_at": 0, "u_at": v}, shared, worker
+        shared = {
+            "all_v": words["c_blocks"] * words["v_block"] * size + 64,
+            "all_u": words["panels"] * words["u_group"] * size + 64,
+            "all_m": 0 if mine else words["c_blocks"] * words["panels"] * square,
+        }
+        return Regions(shared, {"m": square if mine else 0, "room": words["room"]})
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        W = lanes(problem.accumulate, target.vector_bytes)
-        _, shared, worker = self._places(self._words(problem, target, config)[0], W)
-        return shared + worker
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return self._regions(self._words(problem, target, config)[0])
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         words, mine = self._words(problem, target, config)
         W = lanes(problem.accumulate, target.vector_bytes)
-        where, shared, worker = self._places(words, W)
         other, none = table_and_pieces(mine, ((0,), (0,)))
-        table, places = table_and_pieces(words | where | {"y_table": int(other.ctypes.data)}, ((0,), (0,)))
+        table, places = table_and_pieces(words | {"y_table": int(other.ctypes.data)}, ((0,), (0,)))
         phases = [
             (gradient.make_both_inputs(), words["c_blocks"] + ceil_div(words["out_channels"], W), 1),
             (make_square_phase(), words["c_blocks"] * words["panels"], 1),
@@ -172,6 +163,6 @@ class FftWeight(Solver):
         ints = launch_ints(table, problem, activation_address(problem, target))
         steps = words["groups"] * words["blocks"]
         return Program.of(
-            ARGS, ints, phases, steps=steps, keep=(table, places, other, none), parallel=worth_threads(problem, target),
-            shared=shared, worker=worker,
+            CALL, ints, phases, steps=steps, keep=(table, places, other, none), parallel=worth_threads(problem, target),
+            regions=self._regions(words),
         )  # fmt: skip

@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.winograd.products import ahead
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd import advance, load_word, tile_multiply_blocks, tile_store
-
-ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step", "m_step", "u_step"))
+from numbaprims.cpu.simd import advance, record, tile_multiply_blocks, tile_store
 
 
 @functools.cache
@@ -26,17 +24,17 @@ def make_products(acc: str, N: int, MR: int, NV: int, W: int) -> RangeKernel:
 
     @range_kernel("fft_products", types, spec=(acc, N, MR, NV, W, AHEAD))
     def fft_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
-        rows, c_blocks = load_word(t, ROWS), load_word(t, C_BLOCKS)
+        t = record(TABLE, args.table)
+        rows, c_blocks = t.rows, t.c_blocks
         for pair in range(lo // 2, hi // 2):
             real = pair == 0 or pair == HALF
             blocks = c_blocks if real else 2 * c_blocks
             for part in range(2):
-                v = advance(args.v, pair * load_word(t, V_STEP))
+                v = advance(args.v, pair * t.v_step)
                 if real:
                     v = advance(v, part * c_blocks * rows * W)
-                u = advance(args.u, (2 * pair + part) * load_word(t, U_STEP))
-                m = advance(args.m, (2 * pair + part) * load_word(t, M_STEP))
+                u = advance(args.u, (2 * pair + part) * t.u_step)
+                m = advance(args.m, (2 * pair + part) * t.m_step)
                 for i in range(0, rows, MR):
                     tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W, AHEAD)
                     tile_store(advance(m, i * NR), NR, tile, MR, NV, W)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from numbaprims import fourier, settings
-from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.fft.products import make_products
 from numbaprims.cpu.conv.fft.transform_in import make_input
 from numbaprims.cpu.conv.fft.transform_out import make_output
@@ -17,13 +16,13 @@ from numbaprims.cpu.conv.winograd import driver
 from numbaprims.cpu.conv.winograd.cost import filter_seconds
 from numbaprims.cpu.conv.winograd.pixels import make_read, make_write
 from numbaprims.cpu.conv.winograd.solvers import form_of, launch_ints
-from numbaprims.cpu.conv.winograd.table import TABLE, pose, pose_words
+from numbaprims.cpu.conv.winograd.table import CALL, TABLE, pose, pose_words
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.cpu.solver import Config, Regions, Solver, run
 from numbaprims.dtypes import DTYPES
 
 SIZES = (16, 32)
@@ -171,45 +170,45 @@ class Fft(Solver):
         )  # fmt: skip
 
     @staticmethod
-    def _places(problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int, int]:
-        """Where everything lies in the workspace; its shared bytes, a worker's, those of the filters' spectra."""
+    def _bytes(words: dict[str, int]) -> tuple[int, int, int]:
+        """Of one block's spectra, one panel of products, and all filters' spectra."""
         size, positions = words["sum_size"], words["positions"]
-        v, m, u = (
-            round_up(elements * size + 64, 64)
-            for elements in (
-                positions // 2 * words["v_step"], positions * words["m_step"], words["groups"] * words["u_group"]
-            )
-        )  # fmt: skip
-        return *driver.worker_words(0 if problem.prepared else u, words["room"], v=v, m=m), u
+        return (
+            positions // 2 * words["v_step"] * size + 64,
+            positions * words["m_step"] * size + 64,
+            words["groups"] * words["u_group"] * size + 64,
+        )
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        _, shared, worker, _ = self._places(problem, self._words(problem, target, config))
-        return shared + worker
+    def _regions(self, problem: Any, words: dict[str, int]) -> Regions:
+        v, m, u = self._bytes(words)
+        own = {"held": 8, "v": v, "m": m, "room": words["room"]}
+        return Regions({"filters": 0 if problem.prepared else u}, own)
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return self._regions(problem, self._words(problem, target, config))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         words = self._words(problem, target, config)
-        packed = np.empty(self._places(problem, words)[3] + 64, np.uint8)
+        packed = np.empty(self._bytes(words)[2] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        places, _, worker = driver.worker_words(0, words["weights_room"])
-        table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
+        table = TABLE.table({name: words.get(name, 0) for name in TABLE.slots})
         tiles = words["groups"] * words["panels"]
         ints, phases = launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)]
-        run(Program.of(ARGS, ints, phases, keep=(table,), worker=worker), packed, None, weights, None, None, packed)
+        regions = Regions(own={"room": words["weights_room"]})
+        run(Program.of(CALL, ints, phases, keep=(table,), regions=regions), packed, None, weights, None, None, packed)
         return packed
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         words = self._words(problem, target, config)
-        places, shared, worker, _ = self._places(problem, words)
-        table = np.array([(words | places).get(name, 0) for name in TABLE], np.int64)
+        table = TABLE.table({name: words.get(name, 0) for name in TABLE.slots})
         phases = [] if problem.prepared else [(driver.make_weight_phase(), words["groups"] * words["panels"], 1)]
         phases += driver.tile_phases(words)
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS,
+            CALL,
             ints,
             phases,
             keep=(table,),
             parallel=cost.worth_threads(problem, target),
-            shared=shared,
-            worker=worker,
+            regions=self._regions(problem, words),
         )

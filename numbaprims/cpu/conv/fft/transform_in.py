@@ -10,20 +10,7 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import (
-    AT,
-    AT_H,
-    BUFFER,
-    CHANNELS,
-    COLUMNS,
-    COUNT,
-    DOWN,
-    LEFT,
-    READ,
-    RIGHT,
-    STEP,
-)
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
@@ -31,24 +18,16 @@ from numbaprims.cpu.simd import (
     call_range,
     load,
     load_rows,
-    load_word,
     pointer_from_address,
+    record,
     some_vectors,
     stack_array,
     store,
     store_rows,
-    store_word,
     straight_line,
     zeros,
 )
 from numbaprims.dtypes import DTYPES
-
-V_STEP, V_BLOCK, V_TILE, V_PART, IN_H, IN_W = (
-    WORD[name] for name in ("v_step", "v_block", "v_tile", "v_part", "in_h", "in_w")
-)
-TILES_H, TILES_W, M_H, M_W = (WORD[name] for name in ("tiles_h", "tiles_w", "m_h", "m_w"))
-X_CHANNELS, X_H, X_W, PAD_H, PAD_W = (WORD[name] for name in ("x_channels", "x_h", "x_w", "pad_h", "pad_w"))
-X_SN, X_SC, X_SW = (WORD[name] for name in ("x_sn", "x_sc", "x_sw"))
 
 
 @helper
@@ -98,41 +77,41 @@ def make_input(acc: str, N: int, W: int, REAL: str, COMPLEX: str, NV: int = 1, T
         room=ROOM * DTYPES[acc].itemsize,
     )
     def fft_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t, block = args.table, block_of(args)
+        t, block = record(TABLE, args.table), record(BLOCK, block_of(args))
         room = pointer_from_address(args.room, acc)
         whole = stack_array(acc, COLUMN)
         zero = zeros(acc, W)
-        tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)
-        step = load_word(t, V_STEP)
-        part = load_word(t, V_PART)
-        store_word(block, BUFFER, args.room)
-        store_word(block, COUNT, load_word(t, IN_H))
-        store_word(block, STEP, N * W)
-        store_word(block, COLUMNS, N)
-        store_word(block, DOWN, 1)
+        tiles_w, tiles_h = t.tiles_w, t.tiles_h
+        step = t.v_step
+        part = t.v_part
+        block.buffer = args.room
+        block.rows = t.in_h
+        block.row_step = N * W
+        block.columns = N
+        block.down = 1
         for cb in range(lo, hi):
-            store_word(block, CHANNELS, min(W, load_word(t, X_CHANNELS) - cb * W))
+            block.channels = min(W, t.x_channels - cb * W)
             for index in range(args.count):
                 rest, tw = divmod(args.first + index, tiles_w)
                 n, th = divmod(rest, tiles_h)
-                h0 = th * load_word(t, M_H) - load_word(t, PAD_H)
-                w0 = tw * load_word(t, M_W) - load_word(t, PAD_W)
+                h0 = th * t.m_h - t.pad_h
+                w0 = tw * t.m_w - t.pad_w
                 left = max(0, min(N, -w0))
-                right = max(left, min(load_word(t, IN_W), load_word(t, X_W) - w0))
-                at = n * load_word(t, X_SN) + (args.x_channel + cb * W) * load_word(t, X_SC)
-                store_word(block, AT, at + w0 * load_word(t, X_SW))
-                store_word(block, AT_H, h0)
-                store_word(block, LEFT, left)
-                store_word(block, RIGHT, right)
-                call_range(load_word(t, READ), block, 0, 0, 1)
-                for i in range(load_word(t, IN_H)):
-                    if h0 + i >= 0 and h0 + i < load_word(t, X_H) and left < right:
+                right = max(left, min(t.in_w, t.x_w - w0))
+                at = n * t.x_sn + (args.x_channel + cb * W) * t.x_sc
+                block.at = at + w0 * t.x_sw
+                block.at_h = h0
+                block.left = left
+                block.right = right
+                call_range(t.read, block, 0, 0, 1)
+                for i in range(t.in_h):
+                    if h0 + i >= 0 and h0 + i < t.x_h and left < right:
                         row = advance(room, i * N * W)
                         store_rows(row, W, straight_line(load_rows(row, W, N, W), REAL))
-                for j in range(load_word(t, IN_H) * N, N * N):
+                for j in range(t.in_h * N, N * N):
                     store(room, j * W, zero)
                 panel, vector = divmod(cb, NV)
-                v = advance(args.v, panel * load_word(t, V_BLOCK) + vector * W + index * load_word(t, V_TILE))
+                v = advance(args.v, panel * t.v_block + vector * W + index * t.v_tile)
                 for slot in range(0, N, HALF):
                     column = straight_line(load_rows(advance(room, slot * W), N * W, N, W), REAL)
                     if TWICE:

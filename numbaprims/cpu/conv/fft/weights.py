@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.gemm.finish import load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
     load,
     load_rows,
-    load_word,
     pointer_from_address,
+    record,
     scalar,
     splat,
     stack_array,
@@ -22,12 +22,6 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.dtypes import DTYPES
-
-X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP = (
-    WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step")
-)
-TAPS_H, TAPS_W = WORD["taps_h"], WORD["taps_w"]
-W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss"))
 
 
 @helper
@@ -65,33 +59,33 @@ def make_weights(dtype: str, acc: str, N: int, NV: int, W: int, REAL: str, COMPL
 
     @range_kernel("fft_weights", types, spec=(dtype, acc, N, NV, W, REAL, COMPLEX), room=ROOM * DTYPES[acc].itemsize)
     def fft_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t = record(TABLE, args.table)
         rows = pointer_from_address(args.room, acc)
         column = stack_array(acc, COLUMN)
         zero = zeros(acc, W)
         scale = splat(scalar(1.0 / (N * N), acc), W)
-        u_step = load_word(t, U_STEP)
-        padded = load_word(t, C_BLOCKS) * W
+        u_step = t.u_step
+        padded = t.c_blocks * W
         for place in range(lo, hi):
             panel, vector = divmod(place, NV)
             k0 = place * W
-            filters = min(W, load_word(t, OUT_CHANNELS) - k0)
+            filters = min(W, t.out_channels - k0)
             u = advance(args.u, panel * N * N * u_step + vector * W)
             if filters <= 0:
                 # columns past the last channel: what they hold is never used, but it is multiplied
                 for row in range(N * N * 2 * padded):
                     store(u, row * NR, zero)
                 continue
-            for c in range(load_word(t, X_CHANNELS)):
+            for c in range(t.x_channels):
                 own = advance(u, c * NR)
                 for i in range(N * N):
                     store(rows, i * W, zero)
-                for r in range(load_word(t, TAPS_H)):
+                for r in range(t.taps_h):
                     row = advance(rows, r * N * W)
-                    for s in range(load_word(t, TAPS_W)):
-                        at = k0 * load_word(t, W_SK) + c * load_word(t, W_SC)
-                        at += r * load_word(t, W_SR) + s * load_word(t, W_SS)
-                        store(row, s * W, load_steps(args.w, at, load_word(t, W_SK), filters, W, acc))
+                    for s in range(t.taps_w):
+                        at = k0 * t.w_sk + c * t.w_sc
+                        at += r * t.w_sr + s * t.w_ss
+                        store(row, s * W, load_steps(args.w, at, t.w_sk, filters, W, acc))
                     store_rows(row, W, straight_line(load_rows(row, W, N, W), REAL))
                 for slot in range(0, N, HALF):
                     store_rows(column, W, straight_line(load_rows(advance(rows, slot * W), N * W, N, W), REAL))
@@ -103,7 +97,7 @@ def make_weights(dtype: str, acc: str, N: int, NV: int, W: int, REAL: str, COMPL
                     store_rows(column, W, straight_line(re + im, COMPLEX))
                     start = advance(own, 2 * N * slot * u_step)
                     store_spectrum(start, u_step, padded * NR, column, N, False, scale, zero, W)
-            for c in range(load_word(t, X_CHANNELS), padded):
+            for c in range(t.x_channels, padded):
                 for position in range(N * N):
                     store(u, position * u_step + c * NR, zero)
                     store(u, position * u_step + (padded + c) * NR, zero)

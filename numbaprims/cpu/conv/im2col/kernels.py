@@ -5,35 +5,32 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.implicit.gather import stage_row
-from numbaprims.cpu.conv.implicit.tiles import FINISH_AT, IMPLICIT, finish_constants
+from numbaprims.cpu.conv.implicit.tiles import IMPLICIT, finish_constants
+from numbaprims.cpu.gemm.arguments import FINISH
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
+    Record,
     address_of,
     advance,
     call_range,
     load,
     load_first,
     load_scalar,
-    load_word,
-    pointer_from_address,
-    stack_words,
+    record,
+    stack_record,
     store,
     store_first,
     store_scalar,
-    store_word,
     zeros,
 )
 
-# Words behind `columns`: where the matrix begins in the workspace (bytes), elements from row to row of it, and the
-# geometry; x: steps of the input (of its gradient), c: of the array that is added to it.
-COLUMN_WORDS = (
-    "at", "pitch", "channels", "z", "r", "s", "size_d", "size_h", "size_w", "grid_o", "grid_p", "grid_q",
+# The table at `columns`: elements from row to row of the matrix, and the geometry; x: steps of the input (of its
+# gradient), c: of the array that is added to it.
+COLUMNS = Record(
+    "pitch", "channels", "z", "r", "s", "size_d", "size_h", "size_w", "grid_o", "grid_p", "grid_q",
     "stride_d", "stride_h", "stride_w", "dilation_d", "dilation_h", "dilation_w", "pad_d", "pad_h", "pad_w",
     "x_n", "x_c", "x_d", "x_h", "x_w", "c_n", "c_c", "c_d", "c_h", "c_w",
 )  # fmt: skip
-KERNEL, SIZE, GRID, STRIDE, DILATION, PAD, X, C = (
-    COLUMN_WORDS.index(name) for name in ("z", "size_d", "grid_o", "stride_d", "dilation_d", "pad_d", "x_n", "c_n")
-)
 
 
 @functools.cache
@@ -44,38 +41,38 @@ def make_columns(dtype: str, acc: str, W: int) -> RangeKernel:
     """
     EVENS = " ".join(str(lane) for lane in range(0, 2 * W, 2))
 
-    @range_kernel("conv_columns", IMPLICIT.types(first=dtype), spec=(dtype, acc, W))
+    @range_kernel("conv_columns", IMPLICIT.types(first=dtype, matrix=acc), spec=(dtype, acc, W))
     def conv_columns(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.columns
-        pitch = load_word(g, 1)
-        columns = load_word(g, GRID + 2)
-        matrix = pointer_from_address(address_of(args.workspace) + load_word(g, 0), acc)
-        window = load_word(g, KERNEL) * load_word(g, KERNEL + 1) * load_word(g, KERNEL + 2)
-        step = load_word(g, STRIDE + 2)
+        g = record(COLUMNS, args.columns)
+        pitch = g.pitch
+        columns = g.grid_q
+        matrix = args.matrix
+        window = g.z * g.r * g.s
+        step = g.stride_w
         for tile in range(lo, hi):
-            n, c = divmod(tile, load_word(g, 2))
-            source = advance(args.first, n * load_word(g, X) + c * load_word(g, X + 1))
+            n, c = divmod(tile, g.channels)
+            source = advance(args.first, n * g.x_n + c * g.x_c)
             at = tile * window * pitch
-            for z in range(load_word(g, KERNEL)):
-                for r in range(load_word(g, KERNEL + 1)):
-                    for s in range(load_word(g, KERNEL + 2)):
-                        first = s * load_word(g, DILATION + 2) - load_word(g, PAD + 2)
+            for z in range(g.z):
+                for r in range(g.r):
+                    for s in range(g.s):
+                        first = s * g.dilation_w - g.pad_w
                         low = 0
                         if first < 0:
                             low = (step - 1 - first) // step
-                        high = min(columns, (load_word(g, SIZE + 2) - 1 - first) // step + 1)
+                        high = min(columns, (g.size_w - 1 - first) // step + 1)
                         place = at
-                        for o in range(load_word(g, GRID)):
-                            d = o * load_word(g, STRIDE) - load_word(g, PAD) + z * load_word(g, DILATION)
-                            for p in range(load_word(g, GRID + 1)):
-                                h = p * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
-                                h += r * load_word(g, DILATION + 1)
+                        for o in range(g.grid_o):
+                            d = o * g.stride_d - g.pad_d + z * g.dilation_d
+                            for p in range(g.grid_p):
+                                h = p * g.stride_h - g.pad_h
+                                h += r * g.dilation_h
                                 end = high
-                                if d < 0 or d >= load_word(g, SIZE) or h < 0 or h >= load_word(g, SIZE + 1):
+                                if d < 0 or d >= g.size_d or h < 0 or h >= g.size_h:
                                     end = 0
-                                start = d * load_word(g, X + 2) + h * load_word(g, X + 3) + first * load_word(g, X + 4)
+                                start = d * g.x_d + h * g.x_h + first * g.x_w
                                 stage_row(
-                                    matrix, place, source, start, step * load_word(g, X + 4), low, end, columns,
+                                    matrix, place, source, start, step * g.x_w, low, end, columns,
                                     W, EVENS, acc,
                                 )  # fmt: skip
                                 place += columns
@@ -91,51 +88,50 @@ def make_fold(acc: str, W: int) -> RangeKernel:
     Terms are added in the order of the taps, whoever computes the tile.
     """
 
-    @range_kernel("conv_fold", IMPLICIT.types(), spec=(acc, W))
+    @range_kernel("conv_fold", IMPLICIT.types(matrix=acc, row=acc), spec=(acc, W))
     def conv_fold(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.columns
-        pitch = load_word(g, 1)
-        matrix = pointer_from_address(address_of(args.workspace) + load_word(g, 0), acc)
-        mine = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        row = pointer_from_address(mine, acc)
-        lines = load_word(g, GRID + 1)
-        columns = load_word(g, GRID + 2)
-        width = load_word(g, SIZE + 2)
-        step = load_word(g, STRIDE + 2)
-        window = load_word(g, KERNEL) * load_word(g, KERNEL + 1) * load_word(g, KERNEL + 2)
-        block = stack_words(80)
+        g = record(COLUMNS, args.columns)
+        pitch = g.pitch
+        matrix = args.matrix
+        row = args.row[worker]
+        lines = g.grid_p
+        columns = g.grid_q
+        width = g.size_w
+        step = g.stride_w
+        window = g.z * g.r * g.s
+        block = stack_record(FINISH)
         finish_constants(args, block, 2 if args.has_bias else 0)
-        store_word(block, FINISH_AT, width)
-        store_word(block, FINISH_AT + 1, 0)
-        store_word(block, FINISH_AT + 2, 0)
-        store_word(block, FINISH_AT + 3, load_word(g, X + 4))
-        store_word(block, FINISH_AT + 4, 0)
-        store_word(block, FINISH_AT + 5, load_word(g, C + 4))
-        store_word(block, FINISH_AT + 10, 0)
-        store_word(block, FINISH_AT + 12, 0)
-        store_word(block, 1, mine)
+        block.columns = width
+        block.total_step = 0
+        block.out_rs = 0
+        block.out_cs = g.x_w
+        block.c_rs = 0
+        block.c_cs = g.c_w
+        block.j = 0
+        block.in_place = 0
+        block.total = address_of(row)
         for tile in range(lo, hi):
-            n, c = divmod(tile, load_word(g, 2))
-            store_word(block, FINISH_AT + 9, c)
-            for d in range(load_word(g, SIZE)):
-                for h in range(load_word(g, SIZE + 1)):
+            n, c = divmod(tile, g.channels)
+            block.i = c
+            for d in range(g.size_d):
+                for h in range(g.size_h):
                     for i in range(0, width, W):
                         store(row, i, zeros(acc, W))
                     t = tile * window
-                    for z in range(load_word(g, KERNEL)):
-                        o, off = divmod(d + load_word(g, PAD) - z * load_word(g, DILATION), load_word(g, STRIDE))
-                        skip = off != 0 or o < 0 or o >= load_word(g, GRID)
-                        for r in range(load_word(g, KERNEL + 1)):
-                            up = h + load_word(g, PAD + 1) - r * load_word(g, DILATION + 1)
-                            p, off = divmod(up, load_word(g, STRIDE + 1))
+                    for z in range(g.z):
+                        o, off = divmod(d + g.pad_d - z * g.dilation_d, g.stride_d)
+                        skip = off != 0 or o < 0 or o >= g.grid_o
+                        for r in range(g.r):
+                            up = h + g.pad_h - r * g.dilation_h
+                            p, off = divmod(up, g.stride_h)
                             if skip or off != 0 or p < 0 or p >= lines:
-                                t += load_word(g, KERNEL + 2)
+                                t += g.s
                                 continue
-                            for s in range(load_word(g, KERNEL + 2)):
+                            for s in range(g.s):
                                 source = advance(matrix, t * pitch + (o * lines + p) * columns)
                                 t += 1
                                 # column q falls on first + q * step
-                                first = s * load_word(g, DILATION + 2) - load_word(g, PAD + 2)
+                                first = s * g.dilation_w - g.pad_w
                                 low = 0
                                 if first < 0:
                                     low = (step - 1 - first) // step
@@ -153,12 +149,12 @@ def make_fold(acc: str, W: int) -> RangeKernel:
                                     for q in range(low, high):
                                         x = load_scalar(row, first + q * step) + load_scalar(source, q)
                                         store_scalar(row, first + q * step, x)
-                    at = n * load_word(g, X) + c * load_word(g, X + 1) + d * load_word(g, X + 2)
-                    at += h * load_word(g, X + 3)
-                    store_word(block, 0, address_of(args.out) + args.out_size * at)
-                    at = n * load_word(g, C) + c * load_word(g, C + 1) + d * load_word(g, C + 2)
-                    at += h * load_word(g, C + 3)
-                    store_word(block, 2, address_of(args.c) + args.out_size * at)
+                    at = n * g.x_n + c * g.x_c + d * g.x_d
+                    at += h * g.x_h
+                    block.out = address_of(args.out) + args.out_size * at
+                    at = n * g.c_n + c * g.c_c + d * g.c_d
+                    at += h * g.c_h
+                    block.c = address_of(args.c) + args.out_size * at
                     call_range(args.finish, block, 0, 0, 1)
 
     return conv_fold

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.arguments import bias_dtype
-from numbaprims.cpu.conv.im2col.kernels import COLUMN_WORDS, make_columns, make_fold
+from numbaprims.cpu.conv.im2col.kernels import COLUMNS, make_columns, make_fold
 from numbaprims.cpu.conv.implicit.passes import Pass, along
 from numbaprims.cpu.conv.implicit.planes import make_planes
 from numbaprims.cpu.conv.implicit.solvers import HEIGHTS, Layout, lay_out
-from numbaprims.cpu.conv.implicit.tiles import AT, make_pack_driver
+from numbaprims.cpu.conv.implicit.tiles import PASS, make_pack_driver
 from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.gemm.finish import make_finish
 from numbaprims.cpu.program import Phase, Program
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 
 SLACK = 1024
 
@@ -36,17 +36,16 @@ class ColumnLayout(Layout):
         self.pitch = round_up(p.pixels, 16) + 16
         super().__init__(problem, target, config)
         self.matrix_bytes = p.n * p.c * p.taps * self.pitch * self.size
-        self.matrix_at = self.shared
-        self.shared += round_up(self.matrix_bytes + SLACK, 64)
-        if not self.forward:
-            self.worker = max(self.worker, round_up(p.x_size[2] * self.size + SLACK, 64))
+        self.regions = Regions(
+            {**self.regions.shared, "matrix": self.matrix_bytes + SLACK},
+            {**self.regions.own, "row": 0 if self.forward else p.x_size[2] * self.size + SLACK},
+        )
         strides = p.strides
         words = (
-            self.matrix_at, self.pitch, p.c, *p.kernel, *p.x_size, *p.y_size, *p.stride, *p.dilation, *p.padding,
+            self.pitch, p.c, *p.kernel, *p.x_size, *p.y_size, *p.stride, *p.dilation, *p.padding,
             *strides.x, *strides.c,
         )  # fmt: skip
-        assert len(words) == len(COLUMN_WORDS)
-        self.words = np.array(words, np.int64)
+        self.words = COLUMNS.table(dict(zip(COLUMNS.slots, words, strict=True)))
 
     def _walks(self, problem: Any) -> list[Pass]:
         p, s = problem, problem.strides
@@ -77,12 +76,12 @@ class ColumnLayout(Layout):
     def _table(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         table, keep = super()._table()
         if self.forward:
-            table[AT["channel_step"]] = self.pitch
+            table[:, PASS.slot("channel_step")] = self.pitch
         return table, keep
 
     def kernels(self, target: Any) -> dict[str, int]:
         values = super().kernels(target)
-        values |= {"columns": int(self.words.ctypes.data), "moved_at": self.matrix_at}
+        values |= {"columns": int(self.words.ctypes.data)}
         if self.forward:
             return values | {"x_moved": 1}
         fold = make_finish(self.acc, self.problem.out_dtype, bias_dtype(self.problem), self.W).address
@@ -133,9 +132,8 @@ class Im2col(Solver):
                 seconds += rates.cycles(6.56 * layout.matrix_bytes / layout.size)
         return float(seconds)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        layout = lay_out(ColumnLayout, problem, target, config)
-        return layout.shared + layout.worker
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return lay_out(ColumnLayout, problem, target, config).regions
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return lay_out(ColumnLayout, problem, target, config).pack(target, weights)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.implicit.passes import Pass
-from numbaprims.cpu.conv.implicit.tiles import WORDS
 from numbaprims.cpu.gemm.cost import ceil_div, round_up, span
 from numbaprims.cpu.rates import CpuRates
 
@@ -318,7 +317,7 @@ def pitch(walk: Pass, size: int, lanes: int) -> int:
 
 def words(
     walk: Pass, blocks: Blocks, width: int, mc: int, panels: int, in_out: bool, has_c: bool, ends: bool, apart: int
-) -> tuple[list[int], tuple[np.ndarray, ...]]:
+) -> tuple[dict[str, int], tuple[np.ndarray, ...]]:
     """A pass's words of the table, and the arrays that they point to; `panels`: where its packed weights begin,
     `apart`: elements from pixel to pixel of its copy."""
     d, h, w = axes = blocks.axes(walk)
@@ -382,5 +381,4 @@ def words(
         (("c_n", "c_k", "c_o", "c_p", "c_q"), walk.c),
     ):
         values.update(zip(names, numbers, strict=True))
-    assert set(values) == set(WORDS)
-    return [values[name] for name in WORDS], (taps, w_taps)
+    return values, (taps, w_taps)

@@ -11,24 +11,9 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.conv.implicit.tiles import (
-    BY_ROWS,
     BYTES,
-    C_N,
-    CHANNELS,
-    DEPTH,
-    DIRECT,
-    GROUPS,
-    MERGE,
-    PITCH,
-    ROWS,
-    RUN_TAPS,
-    SUMS_IN_OUT,
-    SUMS_STEP,
-    TAPS,
-    TILES,
-    UNIT,
-    WINDOW,
-    Y_N,
+    HELD,
+    c_start,
     finish_tile,
     input_start,
     open_pass,
@@ -36,19 +21,23 @@ from numbaprims.cpu.conv.implicit.tiles import (
     panel_start,
     panels_of,
     stage_block,
-    start_of,
+    y_start,
 )
-from numbaprims.cpu.conv.implicit.transpose import TRANSPOSE_AT
+from numbaprims.cpu.conv.implicit.transpose import TRANSPOSE
 from numbaprims.cpu.gemm.multiply import keep_part
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
     advance,
+    block_of,
     call_range,
+    load_scalar,
     load_word,
+    record,
+    stack_record,
     stack_tile,
-    stack_words,
+    store_scalar,
     store_word,
     tile_add,
     tile_load,
@@ -69,7 +58,6 @@ MULTIPLY_ROWS = Arguments(
         "next",
     ),
 )  # fmt: skip
-ROWS_AT = MULTIPLY_ROWS.slot("pixels")
 
 
 @functools.cache
@@ -129,21 +117,20 @@ def make_open() -> RangeKernel:
 
     @range_kernel("conv_implicit_open", BYTES, spec=())
     def implicit_open(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        held = address_of(args.workspace) + args.shared_bytes + args.held_at
-        store_word(address_of(args.workspace) + args.parts_at, 0, hi)
+        store_scalar(args.workers, 0, hi)
         for each in range(lo, hi):
-            store_word(held + each * args.worker_bytes, 0, -1)
+            record(HELD, address_of(args.held[each])).table = -1
 
     return implicit_open
 
 
 @helper
-def block_of(args, t, tile, parts):  # type: ignore[no-untyped-def]
+def open_block(args, t, tile, parts):  # type: ignore[no-untyped-def]
     """Tile of a pass -> its block of pixels and group, and its block of rows; `parts` of these go one after another."""
     together = args.m_blocks // parts
-    part, copy = divmod(tile, load_word(t, TILES) // parts)
+    part, copy = divmod(tile, t.tiles // parts)
     copy, mb = divmod(copy, together)
-    if parts == 1 and copy // load_word(t, GROUPS) % 2:
+    if parts == 1 and copy // t.groups % 2:
         # neighbours end lines of the result that they share at different times
         mb = together - 1 - mb
     return copy, part * together + mb
@@ -155,28 +142,29 @@ def panels_behind(args, t, tile, parts, group, m0, c0, channels):  # type: ignor
 
     What lies behind in memory may be another worker's copy, whose lines it would have to fetch back.
     """
-    depth = load_word(t, DEPTH)
+    depth = t.depth
     here = panel_start(t, group, m0, c0, channels)
     after = c0 + channels
     if after < depth:
         first = m0 // args.mc * args.mc
-        return panel_start(t, group, first, after, min(load_word(t, CHANNELS), depth - after)) - here
-    if tile + 1 == load_word(t, TILES):
+        return panel_start(t, group, first, after, min(t.channels, depth - after)) - here
+    if tile + 1 == t.tiles:
         return 0
-    copy, mb = block_of(args, t, tile + 1, parts)
-    group = copy % load_word(t, GROUPS)
-    return panel_start(t, group, mb * args.mc, 0, min(load_word(t, CHANNELS), depth)) - here
+    copy, mb = open_block(args, t, tile + 1, parts)
+    group = copy % t.groups
+    return panel_start(t, group, mb * args.mc, 0, min(t.channels, depth)) - here
 
 
 @helper
-def transpose_runs(args, t, block, sums, step, channels, out, transposed_step, images, planes, lines, columns):  # type: ignore[no-untyped-def]
+def transpose_runs(args, t, sums, step, channels, out, transposed_step, images, planes, lines, columns):  # type: ignore[no-untyped-def]
     """A tile's sums, transposed: into `out`, rows transposed_step apart, or (0) run by run into the result."""
+    block = stack_record(TRANSPOSE)
     pixels = images * planes * lines * columns
     run = pixels
     y_step = transposed_step
     if transposed_step == 0:
-        y_step = load_word(t, Y_N + 1)
-        merge = load_word(t, MERGE)
+        y_step = t.y_k
+        merge = t.merge
         run = columns
         if merge >= 2:
             run *= lines
@@ -184,16 +172,16 @@ def transpose_runs(args, t, block, sums, step, channels, out, transposed_step, i
             run *= planes
         if merge >= 4:
             run *= images
-    store_word(block, TRANSPOSE_AT, run)
-    store_word(block, TRANSPOSE_AT + 1, channels)
-    store_word(block, TRANSPOSE_AT + 2, y_step)
-    store_word(block, TRANSPOSE_AT + 3, step)
+    block.rows = run
+    block.columns = channels
+    block.transposed_step = y_step
+    block.sums_step = step
     for first in range(0, pixels, run):
         rest, p = divmod(first // columns, lines)
         n, o = divmod(rest, planes)
-        at = n * load_word(t, Y_N) + o * load_word(t, Y_N + 2) + p * load_word(t, Y_N + 3)
-        store_word(block, 0, out + args.acc_size * at)
-        store_word(block, 1, sums + args.acc_size * first * step)
+        at = n * t.y_n + o * t.y_o + p * t.y_p
+        block.transposed = out + args.acc_size * at
+        block.sums = sums + args.acc_size * first * step
         call_range(args.transpose, block, 0, 0, 1)
 
 
@@ -208,63 +196,60 @@ def make_channels_last() -> RangeKernel:
 
     @range_kernel("conv_implicit_channels_last", BYTES, spec=())
     def implicit_channels_last(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        mine = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        stage_words = stack_words(80)
-        multiply_words = stack_words(80)
-        finish_words = stack_words(80)
+        places = address_of(args.panel[worker])
+        held = record(HELD, address_of(args.held[worker]))
+        product = stack_record(MULTIPLY_ROWS)
         for number in range(lo, hi):
-            t, copy = open_pass(args, number, TILES)
+            t, copy = open_pass(args, number)
             parts = 1
-            if load_word(t, BY_ROWS):
-                parts = load_word(address_of(args.workspace) + args.parts_at, 0)
+            if t.by_rows:
+                parts = load_scalar(args.workers, 0)
                 while args.m_blocks % parts:
                     parts -= 1
             tile = copy
-            copy, mb = block_of(args, t, tile, parts)
+            copy, mb = open_block(args, t, tile, parts)
             group, n0, o0, p0, q0, images, planes, lines, columns = open_tile(t, copy)
             pixels = images * planes * lines * columns
             m0 = mb * args.mc
-            rows = min(args.mc, load_word(t, ROWS) - m0)
-            row0 = group * load_word(t, ROWS) + m0
-            out = address_of(args.out) + args.out_size * start_of(t, Y_N, n0, row0, o0, p0, q0)
-            c = address_of(args.c) + args.out_size * start_of(t, C_N, n0, row0, o0, p0, q0)
-            in_out = load_word(t, SUMS_IN_OUT)
-            total = mine + args.sums_at
-            step = load_word(t, SUMS_STEP)
+            rows = min(args.mc, t.rows - m0)
+            row0 = group * t.rows + m0
+            out = address_of(args.out) + args.out_size * y_start(t, n0, row0, o0, p0, q0)
+            c = address_of(args.c) + args.out_size * c_start(t, n0, row0, o0, p0, q0)
+            in_out = t.sums_in_out
+            total = address_of(args.sums[worker])
+            step = t.sums_step
             if in_out and args.transpose == 0:
                 total = out
-                step = load_word(t, Y_N + 4)
+                step = t.y_q
             # where each pixel's window begins
             at = 0
             for n in range(images):
                 for o in range(planes):
                     for p in range(lines):
-                        place = n * load_word(t, UNIT) + o * load_word(t, UNIT + 1) + p * load_word(t, UNIT + 2)
+                        place = n * t.unit_n + o * t.unit_o + p * t.unit_p
                         for q in range(columns):
-                            store_word(mine, at, place + q * load_word(t, UNIT + 3))
+                            store_word(places, at, place + q * t.unit_q)
                             at += 1
-            window = load_word(t, WINDOW)
-            depth = load_word(t, DEPTH)
-            block = load_word(t, CHANNELS)
-            run_taps = load_word(t, RUN_TAPS)
-            unit = load_word(t, PITCH)
-            a = mine + args.staged_at
-            if load_word(t, DIRECT):
+            window = t.window
+            depth = t.depth
+            block = t.channels
+            run_taps = t.run_taps
+            unit = t.pitch
+            a = address_of(args.staged[worker])
+            if t.direct:
                 unit = 1
-            elif window > 0 and (
-                load_word(mine + args.held_at, 0) != t or load_word(mine + args.held_at, 1) != copy
-            ):  # fmt: skip
+            elif window > 0 and (held.table != block_of(t) or held.copy != copy):
                 # blocks of rows of the same pixels follow one another
-                store_word(mine + args.held_at, 0, t)
-                store_word(mine + args.held_at, 1, copy)
-                stage_block(args, t, stage_words, a, images, n0, o0, p0, q0, group * depth, depth)
-            store_word(multiply_words, ROWS_AT, pixels)
-            store_word(multiply_words, ROWS_AT + 4, step)
-            store_word(multiply_words, ROWS_AT + 5, mine)
-            store_word(multiply_words, ROWS_AT + 6, unit)
-            store_word(multiply_words, ROWS_AT + 7, load_word(t, TAPS))
-            store_word(multiply_words, ROWS_AT + 8, window)
-            store_word(multiply_words, ROWS_AT + 9, max(run_taps, 1))
+                held.table = block_of(t)
+                held.copy = copy
+                stage_block(args, t, a, images, n0, o0, p0, q0, group * depth, depth)
+            product.pixels = pixels
+            product.total_step = step
+            product.places = places
+            product.unit = unit
+            product.taps = t.taps
+            product.window = window
+            product.run_taps = max(run_taps, 1)
             once = args.transpose and block == depth
             transposed_step = 0
             if args.transpose and in_out == 0:
@@ -272,46 +257,46 @@ def make_channels_last() -> RangeKernel:
             for c0 in range(0, depth, block):
                 channels = min(block, depth - c0)
                 k = channels * window
-                if load_word(t, DIRECT):
+                if t.direct:
                     a = input_start(args, t, n0, group * depth + c0, o0, p0, q0)
-                store_word(multiply_words, 0, a)
-                store_word(multiply_words, ROWS_AT + 2, k)
-                store_word(multiply_words, ROWS_AT + 3, 1 if c0 == 0 else 0)
-                store_word(multiply_words, ROWS_AT + 10, channels * run_taps)
+                product.a = a
+                product.k = k
+                product.first = 1 if c0 == 0 else 0
+                product.run = channels * run_taps
                 a += args.acc_size * channels
                 for first in range(0, rows, args.width):
                     there = min(args.width, rows - first)
                     sums = total if once else total + args.acc_size * first
-                    b = panels_of(args, t, stage_words, mine, group, m0 + first, there, c0, channels)
+                    b = panels_of(args, t, worker, group, m0 + first, there, c0, channels)
                     soon = 0
                     if args.private == 0:
                         soon = args.width * k
                         if first + args.width >= rows:
                             soon = panels_behind(args, t, tile, parts, group, m0 + first, c0, channels)
-                    store_word(multiply_words, ROWS_AT + 11, soon)
-                    store_word(multiply_words, 1, b)
-                    store_word(multiply_words, 2, sums)
-                    store_word(multiply_words, ROWS_AT + 1, there)
-                    call_range(args.multiply, multiply_words, 0, 0, 1)
+                    product.next = soon
+                    product.b = b
+                    product.total = sums
+                    product.columns = there
+                    call_range(args.multiply, product, 0, 0, 1)
                     if c0 + channels < depth:
                         continue
-                    out_here = out + args.out_size * first * load_word(t, Y_N + 1)
+                    out_here = out + args.out_size * first * t.y_k
                     ends_step = step
                     if args.transpose:
                         ends = out_here
-                        ends_step = load_word(t, Y_N + 1)
+                        ends_step = t.y_k
                         if transposed_step > 0:
-                            ends = mine + args.transposed_at
+                            ends = address_of(args.transposed[worker])
                             ends_step = transposed_step
                         transpose_runs(
-                            args, t, stage_words, sums, step, there, ends, transposed_step,
+                            args, t, sums, step, there, ends, transposed_step,
                             images, planes, lines, columns,
                         )  # fmt: skip
                         sums = ends
-                    if args.finish and (in_out == 0 or load_word(t, MERGE) == 4):
+                    if args.finish and (in_out == 0 or t.merge == 4):
                         finish_tile(
-                            args, t, finish_words, args.transpose != 0, out_here, sums, ends_step,
-                            c + args.out_size * first * load_word(t, C_N + 1), row0 + first, there,
+                            args, t, args.transpose != 0, out_here, sums, ends_step,
+                            c + args.out_size * first * t.c_k, row0 + first, there,
                             images, planes, lines, columns,
                         )  # fmt: skip
 

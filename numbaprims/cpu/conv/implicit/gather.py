@@ -189,8 +189,8 @@ def make_gather(acc: str, NV: int, W: int) -> RangeKernel:
                         store(target, (c * window + t) * NR, value)
             elif runs <= 4:
                 if runs == 3:
-                    store_word(lane_of, 3, W)
-                    store_word(place_of, 3, first)
+                    store_word(lane_of, runs, W)
+                    store_word(place_of, runs, first)
                 one = load_word(place_of, 1) - first
                 two = load_word(place_of, 2) - first
                 three = load_word(place_of, 3) - first

@@ -15,7 +15,7 @@ from numbaprims.cpu.conv.implicit.channels_last import make_channels_last, make_
 from numbaprims.cpu.conv.implicit.gather import make_gather, make_stage
 from numbaprims.cpu.conv.implicit.passes import Pass, flat, inside, passes
 from numbaprims.cpu.conv.implicit.planes import make_planes
-from numbaprims.cpu.conv.implicit.tiles import AT, IMPLICIT, make_pack_driver
+from numbaprims.cpu.conv.implicit.tiles import HELD, IMPLICIT, PASS, make_pack_driver
 from numbaprims.cpu.conv.implicit.transpose import make_stage_channels_last, make_transpose
 from numbaprims.cpu.conv.implicit.weights import make_pack_weights
 from numbaprims.cpu.gemm import cost
@@ -24,7 +24,7 @@ from numbaprims.cpu.gemm.finish import activation_address, make_finish
 from numbaprims.cpu.gemm.multiply import make_direct, make_multiply, rows_ahead
 from numbaprims.cpu.program import PER_WORKER, Phase, Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.cpu.solver import Config, Regions, Solver, run
 from numbaprims.dtypes import DTYPES
 
 SLACK = 1024  # bytes behind a part of the workspace: vectors may reach past its end
@@ -87,7 +87,6 @@ class Layout:
         self.panel_bytes = sum(self._panels(walk) for walk in self.walks) * self.size
         tiles = max(math.prod(each.counts(walk)) for walk, each in zip(self.walks, self.blocks, strict=True))
         self.private = not problem.prepared and tiles <= PRIVATE
-        self.shared = 0 if problem.prepared or self.private else round_up(self.panel_bytes + SLACK, 64)
         each = list(zip(self.walks, self.blocks, strict=True))
         first = max(
             blocks.pixels() * 8 if self.channels_last else blocks.channels * walk.window * self.NR * self.size
@@ -101,26 +100,23 @@ class Layout:
             )
         sums = max(
             (
-                int(row[AT["sums_step"]]) * (blocks.pixels() if self.channels_last else self.mc)
-                for row, blocks in zip(self.rows(), self.blocks, strict=True)
-                if self.transposed or not row[AT["sums_in_out"]]
+                int(row[PASS.slot("sums_step")]) * (blocks.pixels() if self.channels_last else self.mc)
+                for row, blocks in zip(self.table, self.blocks, strict=True)
+                if self.transposed or not row[PASS.slot("sums_in_out")]
             ),
             default=0,
         )
-        self.staged_at = round_up(first + SLACK, 64)
-        self.sums_at = self.staged_at + round_up(staged * self.size + SLACK, 64)
-        self.transposed_at = self.sums_at + round_up(sums * self.size + SLACK, 64)
         transposed = max(self.width * round_up(blocks.pixels(), 16) for blocks in self.blocks) if self.transposed else 0
-        self.packed_at = self.transposed_at + round_up(transposed * self.size + SLACK, 64)
         packed = 0
         if self.private:
             rows = self.width if self.channels_last else self.mc
             packed = max(rows * blocks.channels * walk.window for walk, blocks in each)
-        # each worker notes which block of pixels its copy is of
-        self.held_at = self.packed_at + round_up(packed * self.size + SLACK, 64)
-        self.worker = self.held_at + 64
-        self.parts_at = self.shared
-        self.shared += 64
+        elements = {"staged": staged, "sums": sums, "transposed": transposed, "some_weights": packed}
+        self.regions = Regions(
+            {"weights": 0 if problem.prepared or self.private else self.panel_bytes + SLACK, "workers": 8},
+            {"panel": first + SLACK, "held": 8 * HELD.words}
+            | {name: count * self.size + SLACK for name, count in elements.items()},
+        )
 
     def _channels_last(self, problem: Any) -> bool:
         return channels_last(problem)
@@ -150,7 +146,7 @@ class Layout:
         return walk.groups * round_up(walk.rows, self.width) * walk.depth * walk.window
 
     def _table(self) -> tuple[np.ndarray, tuple[Any, ...]]:
-        rows: list[int] = []
+        rows: list[dict[str, int]] = []
         keep: list[Any] = []
         start = 0
         for walk, blocks in zip(self.walks, self.blocks, strict=True):
@@ -158,15 +154,11 @@ class Layout:
             row, arrays = words(
                 walk, blocks, self.width, self.mc, start, self.in_out, p.has_c, p.ends, pitch(walk, self.size, self.W)
             )
-            rows += row
+            rows.append(row)
             keep += arrays
             start += self._panels(walk)
-        table = np.array(rows, np.int64)
+        table = PASS.table(*rows)
         return table, (table, *keep)
-
-    def rows(self) -> np.ndarray:
-        """The table, a row for each pass."""
-        return self.table.reshape(len(self.walks), -1)
 
     def ints(self, kernels: dict[str, int]) -> dict[str, int]:
         """The integers of IMPLICIT."""
@@ -176,22 +168,19 @@ class Layout:
             "has_bias": int(p.bias), "bias_step": p.strides.bias, "in_size": DTYPES[self.in_dtype].itemsize,
             "w_size": DTYPES[p.w_dtype].itemsize, "out_size": DTYPES[p.out_dtype].itemsize, "acc_size": self.size,
             "width": self.width, "nr": self.NR, "mc": self.mc, "m_blocks": self.m_blocks,
-            "shared_bytes": self.shared, "worker_bytes": self.worker,
-            "staged_at": self.staged_at, "sums_at": self.sums_at, "transposed_at": self.transposed_at,
-            "packed_at": self.packed_at, "private": int(self.private), "held_at": self.held_at,
-            "parts_at": self.parts_at,
+            "private": int(self.private),
         }  # fmt: skip
 
     def count(self, name: str) -> int:
         """A word of the table, summed over the passes."""
-        return int(self.rows()[:, AT[name]].sum())
+        return int(self.table[:, PASS.slot(name)].sum())
 
     def kernels(self, target: Any) -> dict[str, int]:
         """Addresses of the kernels, by the types and the form of the sums."""
         p, acc, W = self.problem, self.acc, self.W
         in_dtype = self.in_dtype
         finish = 0
-        if p.ends or not self.rows()[:, AT["sums_in_out"]].all():
+        if p.ends or not self.table[:, PASS.slot("sums_in_out")].all():
             finish = make_finish(acc, p.out_dtype, bias_dtype(p), W).address
         common = {
             "pack": make_pack_weights(p.w_dtype, acc, W).address,
@@ -216,8 +205,8 @@ class Layout:
     def program(self, target: Any, phases: list[Phase], keep: tuple[Any, ...]) -> Program:
         """Phases whose arguments are those of IMPLICIT."""
         return Program.of(
-            IMPLICIT, self.ints(self.kernels(target)), phases, keep=keep, parallel=self.parallel, shared=self.shared,
-            worker=self.worker,
+            IMPLICIT, self.ints(self.kernels(target)), phases, keep=keep, parallel=self.parallel,
+            regions=self.regions,
         )  # fmt: skip
 
     def pack(self, target: Any, weights: Any) -> np.ndarray:
@@ -300,9 +289,8 @@ class ImplicitGemm(Solver):
         config = next(iter(self.configs(problem, target)))
         return float(START * target.rates.call + self._seconds(problem, target, config))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        layout = lay_out(Layout, problem, target, config)
-        return layout.shared + layout.worker
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return lay_out(Layout, problem, target, config).regions
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         return lay_out(Layout, problem, target, config).pack(target, weights)

@@ -134,7 +134,6 @@ def make_stage_channels_last(dtype: str, acc: str, W: int) -> RangeKernel:
 
 # transposed[column][row] = sums[row][column].
 TRANSPOSE = Arguments(arrays=("transposed", "sums"), ints=("rows", "columns", "transposed_step", "sums_step"))
-TRANSPOSE_AT = TRANSPOSE.slot("rows")
 
 
 @functools.cache

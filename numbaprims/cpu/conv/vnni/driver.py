@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.arguments import ARGS, WORD
+from numbaprims.cpu.conv.arguments import ARGS, GEOMETRY
 from numbaprims.cpu.conv.vnni.kernels import MULTIPLY, REQUANTIZE, STAGE, TRANSPOSE, WEIGHTS
 from numbaprims.cpu.gemm.arguments import FINISH
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
-    FLOAT_SLOT,
     Arguments,
     address_of,
     call_range,
-    float_bits,
-    load_word,
+    copy_fields,
     pointer_from_address,
+    record,
     scalar,
     splat,
-    stack_words,
+    stack_record,
     store_first,
     store_word,
 )
@@ -32,7 +31,7 @@ from numbaprims.cpu.simd import (
 # merge: how many of (lines, planes) of y (and c) follow one another without a gap.
 # panels: of one group; panel_words: of one panel; last: 1 where filters are neighbours in y.
 # w_group: elements from the weights of a group to those of the next.
-# gather: 0, or the kernel that writes the groups of all pixels' windows to gathered_at, for tiles of rows.
+# gather: 0, or the kernel that writes the groups of all pixels' windows, for tiles of rows.
 # offset: what the copy adds to its bytes; weights: where taps lie in a filter.
 DOT = Arguments(
     arrays=ARGS.arrays,
@@ -43,15 +42,12 @@ DOT = Arguments(
         "bias_step", "in_size", "out_size", "mr", "nr", "panels", "panel_words", "w_group",
         "box_n", "box_o", "box_p", "chunks_o", "chunks_p", "k_panels", "k_blocks",
         "step_d", "step_h", "step_w", "box_d", "box_h", "box_w", "merge_x", "merge", "channels_last", "offset",
-        "shared_bytes", "worker_bytes", "places_at", "sums_at", "transposed_at", "transposed_step",
-        "gather", "gathered_at",
+        "transposed_step", "gather",
     ),
+    shared=("weights_packed",),
+    own=("copy", "places", "sums", "transposed", "gathered"),
 )  # fmt: skip
 
-N, K, GROUPS, GROUP_C, GROUP_K = (WORD[name] for name in ("n", "k", "groups", "group_c", "group_k"))
-X_SIZE, Y_SIZE, STRIDE, PAD = WORD["x_d"], WORD["y_d"], WORD["stride_d"], WORD["pad_d"]
-XS, WS, YS, CS = WORD["xs_n"], WORD["ws_k"], WORD["ys_n"], WORD["cs_n"]
-S_INTS, W_INTS, M_INTS = STAGE.slot("columns"), WEIGHTS.slot("filters"), MULTIPLY.slot("pixels")
 R_INTS, T_INTS, F_INTS = REQUANTIZE.slot("columns"), TRANSPOSE.slot("rows"), FINISH.slot("columns")
 
 
@@ -61,24 +57,24 @@ def make_pack_drive() -> RangeKernel:
 
     @range_kernel("conv_vnni_pack", DOT.types(), spec=())
     def conv_vnni_pack(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
+        g = record(GEOMETRY, args.geometry)
         target = address_of(args.packed)
         if target == 0:
-            target = address_of(args.workspace)
-        block = stack_words(80)
-        store_word(block, W_INTS + 1, load_word(g, GROUP_C))
-        store_word(block, W_INTS + 2, args.words)
-        store_word(block, W_INTS + 3, args.taps)
-        store_word(block, W_INTS + 4, args.weights)
-        store_word(block, W_INTS + 5, args.plain)
-        store_word(block, W_INTS + 6, load_word(g, WS))
-        store_word(block, W_INTS + 7, load_word(g, WS + 1))
+            target = address_of(args.weights_packed)
+        block = stack_record(WEIGHTS)
+        block.channels = g.group_c
+        block.words = args.words
+        block.taps = args.taps
+        block.places = args.weights
+        block.plain = args.plain
+        block.k_step = g.ws_k
+        block.c_step = g.ws_c
         for panel in range(lo, hi):
             group, q = divmod(panel, args.panels)
-            first = group * args.w_group + q * args.nr * load_word(g, WS)
-            store_word(block, 0, target + 4 * args.panel_words * panel)
-            store_word(block, 1, address_of(args.second) + args.in_size * first)
-            store_word(block, W_INTS, min(args.nr, load_word(g, GROUP_K) - q * args.nr))
+            first = group * args.w_group + q * args.nr * g.ws_k
+            block.panels = target + 4 * args.panel_words * panel
+            block.source = address_of(args.second) + args.in_size * first
+            block.filters = min(args.nr, g.group_k - q * args.nr)
             call_range(args.pack, block, 0, 0, 1)
 
     return conv_vnni_pack
@@ -93,16 +89,17 @@ def fill_words(address, count, word):  # type: ignore[no-untyped-def]
 
 
 @helper
-def copy_x(args, block, copy, first_c, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
+def copy_x(args, copy, first_c, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
     """x under the windows of a box: for each place of the padded input, its channels in groups."""
-    g = args.geometry
+    block = stack_record(STAGE)
+    g = record(GEOMETRY, args.geometry)
     place = 4 * args.words  # bytes
-    src_d, src_h = load_word(g, STRIDE) // args.step_d, load_word(g, STRIDE + 1) // args.step_h
-    src_w = load_word(g, STRIDE + 2) // args.step_w
-    x_h, x_w = load_word(g, X_SIZE + 1), load_word(g, X_SIZE + 2)
-    pad = load_word(g, PAD + 2)
-    d0 = o0 * load_word(g, STRIDE) - load_word(g, PAD)
-    h0 = p0 * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
+    src_d, src_h = g.stride_d // args.step_d, g.stride_h // args.step_h
+    src_w = g.stride_w // args.step_w
+    x_h, x_w = g.x_h, g.x_w
+    pad = g.pad_w
+    d0 = o0 * g.stride_d - g.pad_d
+    h0 = p0 * g.stride_h - g.pad_h
     begin = max(min((pad + src_w - 1) // src_w, args.box_w), 0)
     end = max(min((x_w - 1 + pad) // src_w + 1, args.box_w), begin)
     depth = (on - args.box_o) * args.step_d + args.box_d
@@ -111,19 +108,19 @@ def copy_x(args, block, copy, first_c, n0, o0, p0, nn, on, pn):  # type: ignore[
     bottom = max(min((x_h - 1 - h0 + src_h) // src_h, height), top)
     zero = (int(args.x_zero) + args.offset) & 255
     word = zero * 0x01010101
-    store_word(block, S_INTS + 1, load_word(g, GROUP_C))
-    store_word(block, S_INTS + 2, args.words)
-    store_word(block, S_INTS + 3, load_word(g, XS + 1))
-    store_word(block, S_INTS + 4, load_word(g, XS + 4) * src_w)
+    block.channels = g.group_c
+    block.words = args.words
+    block.c_step = g.xs_c
+    block.w_step = g.xs_w * src_w
     for n in range(nn):
         for d in range(depth):
             at = copy + place * args.box_w * args.box_h * (n * args.box_d + d)
             from_d = d0 + d * src_d
-            if from_d < 0 or from_d >= load_word(g, X_SIZE) or bottom == top or end == begin:
+            if from_d < 0 or from_d >= g.x_d or bottom == top or end == begin:
                 fill_words(at, args.words * args.box_w * height, word)
             else:
-                start = (n0 + n) * load_word(g, XS) + first_c * load_word(g, XS + 1) + from_d * load_word(g, XS + 2)
-                start += (h0 + top * src_h) * load_word(g, XS + 3) + (begin * src_w - pad) * load_word(g, XS + 4)
+                start = (n0 + n) * g.xs_n + first_c * g.xs_c + from_d * g.xs_d
+                start += (h0 + top * src_h) * g.xs_h + (begin * src_w - pad) * g.xs_w
                 source = address_of(args.first) + args.in_size * start
                 fill_words(at, args.words * args.box_w * top, word)
                 fill_words(
@@ -131,16 +128,16 @@ def copy_x(args, block, copy, first_c, n0, o0, p0, nn, on, pn):  # type: ignore[
                 )  # fmt: skip
                 at += place * args.box_w * top
                 if args.merge_x:
-                    store_word(block, 0, at)
-                    store_word(block, 1, source)
-                    store_word(block, S_INTS, (bottom - top) * args.box_w)
+                    block.out = at
+                    block.source = source
+                    block.columns = (bottom - top) * args.box_w
                     call_range(args.stage, block, 0, 0, 1)
                 else:
-                    store_word(block, S_INTS, end - begin)
+                    block.columns = end - begin
                     for h in range(bottom - top):
                         fill_words(at, args.words * begin, word)
-                        store_word(block, 0, at + place * begin)
-                        store_word(block, 1, source + args.in_size * h * src_h * load_word(g, XS + 3))
+                        block.out = at + place * begin
+                        block.source = source + args.in_size * h * src_h * g.xs_h
                         call_range(args.stage, block, 0, 0, 1)
                         fill_words(at + place * end, args.words * (args.box_w - end), word)
                         at += place * args.box_w
@@ -149,7 +146,7 @@ def copy_x(args, block, copy, first_c, n0, o0, p0, nn, on, pn):  # type: ignore[
 @helper
 def fill_places(args, places, nn, on, pn):  # type: ignore[no-untyped-def]
     """Where each pixel's window begins in the copy, in words."""
-    columns = load_word(args.geometry, Y_SIZE + 2)
+    columns = record(GEOMETRY, args.geometry).y_w
     at = 0
     for n in range(nn):
         for o in range(on):
@@ -161,10 +158,10 @@ def fill_places(args, places, nn, on, pn):  # type: ignore[no-untyped-def]
 
 
 @helper
-def end_panel(args, block, sums, transposed, k, filters, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
+def end_panel(args, sums, transposed, k, filters, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
     """The end of the sums [pixel][filter] of one panel, in runs of pixels that lie a constant step apart."""
-    g = args.geometry
-    columns = load_word(g, Y_SIZE + 2)
+    g = record(GEOMETRY, args.geometry)
+    columns = g.y_w
     run = columns
     if args.merge >= 1:
         run *= pn
@@ -173,61 +170,55 @@ def end_panel(args, block, sums, transposed, k, filters, n0, o0, p0, nn, on, pn)
     pixels = nn * on * pn * columns
     total, step, along = sums, args.nr, args.nr
     if args.channels_last == 0:
-        store_word(block, 0, transposed)
-        store_word(block, 1, sums)
-        store_word(block, T_INTS, pixels)
-        store_word(block, T_INTS + 1, filters)
-        store_word(block, T_INTS + 2, args.transposed_step)
-        store_word(block, T_INTS + 3, args.nr)
-        call_range(args.transpose, block, 0, 0, 1)
+        turned = stack_record(TRANSPOSE)
+        turned.transposed = transposed
+        turned.source = sums
+        turned.rows = pixels
+        turned.columns = filters
+        turned.transposed_step = args.transposed_step
+        turned.source_step = args.nr
+        call_range(args.transpose, turned, 0, 0, 1)
         total, step, along = transposed, args.transposed_step, 1
     for first in range(0, pixels, run):
         rest, p = divmod(first // columns, pn)
         n, o = divmod(rest, on)
-        at = (n0 + n) * load_word(g, YS) + k * load_word(g, YS + 1) + (o0 + o) * load_word(g, YS + 2)
-        at += (p0 + p) * load_word(g, YS + 3)
-        store_word(block, 0, address_of(args.out) + args.out_size * at)
-        store_word(block, 1, total + 4 * first * along)
-        y_k, y_q = load_word(g, YS + 1), load_word(g, YS + 4)
+        at = (n0 + n) * g.ys_n + k * g.ys_k + (o0 + o) * g.ys_d + (p0 + p) * g.ys_h
+        out = address_of(args.out) + args.out_size * at
+        total_here = total + 4 * first * along
+        rows = run if args.channels_last else filters
         if args.requantize:
-            store_word(block, 2, address_of(args.bias))
-            store_word(block, 3, address_of(args.extra))
-            store_word(block, 4, address_of(args.extra) + 8 * load_word(g, K))
-            store_word(block, R_INTS, filters if args.channels_last else run)
-            store_word(block, R_INTS + 1, step)
-            store_word(block, R_INTS + 2, y_q if args.channels_last else y_k)
-            store_word(block, R_INTS + 3, y_k if args.channels_last else y_q)
-            store_word(block, R_INTS + 4, args.bias_step)
-            store_word(block, R_INTS + 5, args.has_bias)
-            store_word(block, R_INTS + 6, 1 if args.channels_last else 2)
-            store_word(block, R_INTS + 7, k)
-            store_word(block, R_INTS + 8, args.activation)
-            call_range(args.requantize, block, 0, 0, run if args.channels_last else filters)
+            block = stack_record(REQUANTIZE)
+            block.out = out
+            block.total = total_here
+            block.factor = address_of(args.extra)
+            block.zero = address_of(args.extra) + 8 * g.k
+            block.columns = filters if args.channels_last else run
+            block.total_step = step
+            block.out_rs = g.ys_w if args.channels_last else g.ys_k
+            block.out_cs = g.ys_k if args.channels_last else g.ys_w
+            block.axis = 1 if args.channels_last else 2
+            block.first = k
+            block.relu = args.activation
+            copy_fields(block, args, "bias bias_step has_bias")
+            call_range(args.requantize, block, 0, 0, rows)
         else:
-            at = (n0 + n) * load_word(g, CS) + k * load_word(g, CS + 1) + (o0 + o) * load_word(g, CS + 2)
-            at += (p0 + p) * load_word(g, CS + 3)
-            c_k, c_q = load_word(g, CS + 1), load_word(g, CS + 4)
-            store_word(block, 2, address_of(args.c) + args.out_size * at)
-            store_word(block, 3, address_of(args.bias))
-            store_word(block, FLOAT_SLOT, float_bits(args.alpha))
-            store_word(block, FLOAT_SLOT + 1, float_bits(args.beta))
-            store_word(block, FLOAT_SLOT + 2, float_bits(args.p0))
-            store_word(block, FLOAT_SLOT + 3, float_bits(args.p1))
-            store_word(block, FLOAT_SLOT + 4, float_bits(args.p2))
-            store_word(block, F_INTS, filters if args.channels_last else run)
-            store_word(block, F_INTS + 1, step)
-            store_word(block, F_INTS + 2, y_q if args.channels_last else y_k)
-            store_word(block, F_INTS + 3, y_k if args.channels_last else y_q)
-            store_word(block, F_INTS + 4, c_q if args.channels_last else c_k)
-            store_word(block, F_INTS + 5, c_k if args.channels_last else c_q)
-            store_word(block, F_INTS + 6, args.has_c)
-            store_word(block, F_INTS + 7, args.bias_step)
-            store_word(block, F_INTS + 8, (1 if args.channels_last else 2) if args.has_bias else 0)
-            store_word(block, F_INTS + 9, 0 if args.channels_last else k)
-            store_word(block, F_INTS + 10, k if args.channels_last else 0)
-            store_word(block, F_INTS + 11, args.activation)
-            store_word(block, F_INTS + 12, 0)
-            call_range(args.finish, block, 0, 0, run if args.channels_last else filters)
+            at = (n0 + n) * g.cs_n + k * g.cs_k + (o0 + o) * g.cs_d + (p0 + p) * g.cs_h
+            end = stack_record(FINISH)
+            end.out = out
+            end.total = total_here
+            end.c = address_of(args.c) + args.out_size * at
+            end.columns = filters if args.channels_last else run
+            end.total_step = step
+            end.out_rs = g.ys_w if args.channels_last else g.ys_k
+            end.out_cs = g.ys_k if args.channels_last else g.ys_w
+            end.c_rs = g.cs_w if args.channels_last else g.cs_k
+            end.c_cs = g.cs_k if args.channels_last else g.cs_w
+            end.bias_axis = (1 if args.channels_last else 2) if args.has_bias else 0
+            end.i = 0 if args.channels_last else k
+            end.j = k if args.channels_last else 0
+            end.in_place = 0
+            copy_fields(end, args, "bias alpha beta p0 p1 p2 has_c bias_step activation")
+            call_range(args.finish, end, 0, 0, rows)
 
 
 @functools.cache
@@ -236,46 +227,42 @@ def make_drive() -> RangeKernel:
 
     @range_kernel("conv_vnni_drive", DOT.types(), spec=())
     def conv_vnni_drive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
+        g = record(GEOMETRY, args.geometry)
         weights = address_of(args.packed)
         if weights == 0:
-            weights = address_of(args.workspace)
-        copy = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        places, sums, transposed = copy + args.places_at, copy + args.sums_at, copy + args.transposed_at
-        group_c, group_k = load_word(g, GROUP_C), load_word(g, GROUP_K)
-        stage_words = stack_words(80)
-        words = stack_words(80)
-        end_words = stack_words(80)
-        store_word(words, 0, copy)
-        store_word(words, 2, sums)
-        store_word(words, M_INTS + 1, places)
-        store_word(words, M_INTS + 2, args.shifts)
-        store_word(words, M_INTS + 3, args.runs)
-        store_word(words, M_INTS + 4, args.run)
-        store_word(words, M_INTS + 5, -(int(args.x_zero) + args.offset))
+            weights = address_of(args.weights_packed)
+        copy, places = address_of(args.copy[worker]), address_of(args.places[worker])
+        sums, transposed = address_of(args.sums[worker]), address_of(args.transposed[worker])
+        group_c, group_k = g.group_c, g.group_k
+        words = stack_record(MULTIPLY)
+        words.a = copy
+        words.total = sums
+        words.places = places
+        copy_fields(words, args, "shifts runs run")
+        words.shift = -(int(args.x_zero) + args.offset)
         for tile in range(lo, hi):
             rest, kb = divmod(tile, args.k_blocks)
-            rest, group = divmod(rest, load_word(g, GROUPS))
+            rest, group = divmod(rest, g.groups)
             rest, p0 = divmod(rest, args.chunks_p)
             n0, o0 = divmod(rest, args.chunks_o)
             n0, o0, p0 = n0 * args.box_n, o0 * args.box_o, p0 * args.box_p
-            nn = min(args.box_n, load_word(g, N) - n0)
-            on = min(args.box_o, load_word(g, Y_SIZE) - o0)
-            pn = min(args.box_p, load_word(g, Y_SIZE + 1) - p0)
+            nn = min(args.box_n, g.n - n0)
+            on = min(args.box_o, g.y_d - o0)
+            pn = min(args.box_p, g.y_h - p0)
             fill_places(args, places, nn, on, pn)
-            copy_x(args, stage_words, copy, group * group_c, n0, o0, p0, nn, on, pn)
-            store_word(words, M_INTS, nn * on * pn * load_word(g, Y_SIZE + 2))
+            copy_x(args, copy, group * group_c, n0, o0, p0, nn, on, pn)
+            words.pixels = nn * on * pn * g.y_w
             if args.gather:
-                store_word(words, 0, copy)
-                store_word(words, 2, copy + args.gathered_at)
+                words.a = copy
+                words.total = address_of(args.gathered[worker])
                 call_range(args.gather, words, 0, 0, 1)
-                store_word(words, 0, copy + args.gathered_at)
-                store_word(words, 2, sums)
+                words.a = address_of(args.gathered[worker])
+                words.total = sums
             for q in range(kb * args.k_panels, min((kb + 1) * args.k_panels, args.panels)):
-                store_word(words, 1, weights + 4 * args.panel_words * (group * args.panels + q))
+                words.b = weights + 4 * args.panel_words * (group * args.panels + q)
                 call_range(args.multiply, words, 0, 0, 1)
                 filters = min(args.nr, group_k - q * args.nr)
                 k = group * group_k + q * args.nr
-                end_panel(args, end_words, sums, transposed, k, filters, n0, o0, p0, nn, on, pn)
+                end_panel(args, sums, transposed, k, filters, n0, o0, p0, nn, on, pn)
 
     return conv_vnni_drive

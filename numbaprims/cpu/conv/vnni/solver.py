@@ -31,7 +31,7 @@ from numbaprims.cpu.gemm.solvers import SIGN_BITS, SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.simd.dot import dot_feature
-from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.cpu.solver import Config, Regions, Solver, run
 from numbaprims.dtypes import DTYPES
 
 # Vectors of filters of a tile -> its pixels, each of which needs a register for its address.
@@ -119,8 +119,8 @@ class ImplicitGemmVnni(Solver):
             cycles += filters * words * p.taps * (2.46 if plain else 12.3)
         return float(seconds + rates.cycles(cycles))
 
-    def _cut(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], int, tuple[Any, ...]]:
-        """The words of DOT without kernels, the bytes of packed weights, and what the words point to."""
+    def _cut(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], int, Regions, tuple[Any, ...]]:
+        """The words of DOT without kernels, the bytes of packed weights, its regions, and what the words point to."""
         p, s = problem, problem.strides
         W = lanes("i32", target.vector_bytes)
         group = self._kind(p)[1]
@@ -165,14 +165,10 @@ class ImplicitGemmVnni(Solver):
         k_blocks = max(1, min(ceil_div(8, tiles), panels if p.taps > 1 else panels // 4))
         k_panels = ceil_div(panels, k_blocks)
         table = geometry_table(p)
-        places_at = round_up(size[0] * boxes[0] * boxes[1] * boxes[2] * words * 4 + SLACK, 64)
-        sums_at = places_at + round_up(pixels * 8, 64)
         room = round_up(pixels, max(W, int(config["mr"]))) + max(W, int(config["mr"]))
-        transposed_at = sums_at + room * nr * 4
         # a step that is no multiple of 4 kB: rows of a square would share the sets of the first-level cache
         transposed_step = round_up(pixels, W) + (W if round_up(pixels, W) % 256 == 0 else 0)
         channels_last = s.y[1] == 1 or p.k == 1
-        gathered_at = round_up(transposed_at + (0 if channels_last else nr * transposed_step * 4 + SLACK), 64)
         gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
@@ -185,20 +181,25 @@ class ImplicitGemmVnni(Solver):
             "chunks_o": counts[1], "chunks_p": counts[2], "k_panels": k_panels,
             "k_blocks": ceil_div(panels, k_panels), "step_d": step[0], "step_h": step[1], "step_w": step[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2], "merge_x": int(merge_x), "merge": merge,
-            "channels_last": int(channels_last), "offset": self.offset(p), "gathered_at": gathered_at,
-            "places_at": places_at, "sums_at": sums_at, "transposed_at": transposed_at,
-            "transposed_step": transposed_step,
-            "worker_bytes": gathered_at + gathered,
+            "channels_last": int(channels_last), "offset": self.offset(p), "transposed_step": transposed_step,
         }  # fmt: skip
-        return ints, 4 * p.groups * panels * panel_words, (table, weights, shifts)
+        packed = 4 * p.groups * panels * panel_words + SLACK
+        own = {
+            "copy": size[0] * boxes[0] * boxes[1] * boxes[2] * words * 4 + SLACK,
+            "places": 8 * pixels,
+            "sums": room * nr * 4,
+            "transposed": 0 if channels_last else nr * transposed_step * 4 + SLACK,
+            "gathered": gathered,
+        }
+        return ints, packed, Regions({"weights_packed": 0 if p.prepared else packed}, own), (table, weights, shifts)
 
     def _program(
         self, problem: Any, target: Any, config: Config, only_pack: bool, w_group: int | None = None
-    ) -> tuple[Program, dict[str, int]]:
+    ) -> tuple[Program, int]:
         p, acc = problem, problem.accumulate
         W = lanes("i32", target.vector_bytes)
         group = self._kind(p)[1]
-        ints, packed, keep = self._cut(p, target, config)
+        ints, packed, regions, keep = self._cut(p, target, config)
         if w_group is not None:
             ints["w_group"] = w_group
         feature = dot_feature("u8s8", W)
@@ -207,7 +208,6 @@ class ImplicitGemmVnni(Solver):
         pack = make_pack_weights(w_dtype, ints["nr"], group, feature, W, self.whole, self.pieces)
         ints |= {
             "pack": pack.address,
-            "shared_bytes": 0 if p.prepared else round_up(packed + SLACK, 64), "packed_bytes": packed,
         }  # fmt: skip
         panels = p.groups * ints["panels"]
         phases = [(make_pack_drive(), panels, ceil_div(panels, 8))]
@@ -232,19 +232,21 @@ class ImplicitGemmVnni(Solver):
             phases.append((make_drive(), boxes * p.groups * ints["k_blocks"], 1))
         program = Program.of(
             DOT, DOT.of(ints), phases, keep=keep, parallel=not only_pack and cost.worth_threads(problem, target),
-            shared=ints["shared_bytes"], worker=round_up(ints["worker_bytes"], 64),
+            regions=regions,
         )  # fmt: skip
-        return program, ints
+        return program, packed
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
         if problem.direction == "data":
             return max(self.workspace(phase.problem, target, config) for phase in forward_phases(problem))
-        ints, packed, _ = self._cut(problem, target, config)
-        return ints["worker_bytes"] + (0 if problem.prepared else packed + SLACK)
+        return super().workspace(problem, target, config)
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return self._cut(problem, target, config)[2]
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        program, ints = self._program(problem, target, config, only_pack=True)
-        packed = np.zeros(ints["packed_bytes"] + SLACK + 64, np.uint8)
+        program, size = self._program(problem, target, config, only_pack=True)
+        packed = np.zeros(size + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
         run(program, packed, None, weights, None, None, packed)
         return packed

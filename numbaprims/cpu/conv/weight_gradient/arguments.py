@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.simd.arguments import Arguments
+from numbaprims.cpu.simd.records import Record
 
 # Panels lo ... hi - 1 of dy (a) with one panel of x (b): total[k, tap, c] (first: =, else +=), c < columns.
 # pixels: how many; table: addresses of int64, where each pixel lies in b; shifts: by how much each tap moves it; room:
@@ -30,8 +31,8 @@ PATCHES = Arguments(
 # merge_x: 1 where rows of x follow one another without a gap in source and copy; merge_y: 1 where lines of y do, 2
 # where planes do.
 # patches: address of the kernel that gathers them, 0 where panels of channels are packed; width, run, unit: of patches.
-# turn: 0, or the kernel that makes tiles of the packed dy at tiles_at, behind which room_at is room for those of x.
-# end: address of END_WORDS; fused: 1 where a tile ends its own sums, a panel of channels at a time.
+# turn: 0, or the kernel that makes tiles of the packed dy, behind which there is room for those of x.
+# end: address of ENDS; fused: 1 where a tile ends its own sums, a panel of channels at a time.
 DRIVE = Arguments(
     arrays=ARGS.arrays,
     floats=ARGS.floats,
@@ -41,15 +42,16 @@ DRIVE = Arguments(
         "k_block", "k_blocks", "c_block", "c_blocks",
         "step_d", "step_h", "step_w", "src_d", "src_h", "src_w", "box_d", "box_h", "box_w", "merge_x", "merge_y",
         "width", "run", "unit", "columns",
-        "y_at", "table_at", "worker_bytes", "shared_bytes", "sums_in_out", "k_step", "tap_step", "slice_step",
-        "end", "fused", "sums_at", "turn", "tiles_at", "room_at",
+        "sums_in_out", "k_step", "tap_step", "slice_step", "end", "fused", "turn",
     ),
+    shared=("sums",),
+    own=("packed_x", "packed_y", "places", "own_sums", "tiles", "tile_room"),
 )  # fmt: skip
 
-# Words of the table at DRIVE's `end`: steps from one filter, tap or channel to the next in the sums, from one filter or
+# The table at DRIVE's `end`: steps from one filter, tap or channel to the next in the sums, from one filter or
 # channel to the next in out and c; places: address of int64 [2][taps], where a tap lies in out and in c; way: see
 # make_end.  joined: the sums of all taps of a filter are one row, in the order of out.
-END_WORDS = (
+ENDS = Record(
     "kernel", "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "places", "out_k", "out_c", "c_k", "c_c",
     "has_c", "way", "joined", "out_size",
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.cpu.conv.arguments import ARGS, WORD, geometry_table
+from numbaprims.cpu.conv.arguments import ARGS, GEOMETRY, geometry_table
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.weight_gradient.arguments import PATCHES
 from numbaprims.cpu.conv.weight_gradient.kernels import make_patches
@@ -17,9 +17,9 @@ from numbaprims.cpu.conv.weight_gradient.solver import gather_lanes
 from numbaprims.cpu.gemm import SOLVERS as GEMM
 from numbaprims.cpu.gemm.cost import round_up, worth_threads
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.program import Part, Program, array, join, scratch
-from numbaprims.cpu.simd import Arguments, address_of, call_range, lanes, load_word, stack_words, store_word
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.program import Part, Program, Region, array, join
+from numbaprims.cpu.simd import Arguments, address_of, block_of, call_range, lanes, record, stack_record
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gemm_problem import GemmProblem, Strides
@@ -29,9 +29,6 @@ from numbaprims.ops.epilogue import IDENTITY
 COLUMNS = Arguments(
     arrays=ARGS.arrays, floats=ARGS.floats, ints=("geometry", "patches", "in_size", "out_size", "width", "run")
 )
-Y_SIZE, GROUP_C, XS = WORD["y_d"], WORD["group_c"], WORD["xs_n"]
-STRIDE, PAD = WORD["stride_d"], WORD["pad_d"]
-P_INTS = PATCHES.slot("geometry")
 
 
 @functools.cache
@@ -40,23 +37,23 @@ def make_columns() -> RangeKernel:
 
     @range_kernel("conv_weight_columns", COLUMNS.types(), spec=())
     def conv_weight_columns(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
-        lines, columns = load_word(g, Y_SIZE + 1), load_word(g, Y_SIZE + 2)
-        block = stack_words(80)
-        store_word(block, P_INTS, g)
-        store_word(block, P_INTS + 1, load_word(g, GROUP_C))
-        store_word(block, P_INTS + 2, args.run)
-        store_word(block, P_INTS + 3, 1)
-        store_word(block, P_INTS + 4, args.width)
-        store_word(block, P_INTS + 7, columns)
+        g = record(GEOMETRY, args.geometry)
+        lines, columns = g.y_h, g.y_w
+        block = stack_record(PATCHES)
+        block.geometry = block_of(g)
+        block.channels = g.group_c
+        block.run = args.run
+        block.unit = 1
+        block.width = args.width
+        block.columns = columns
         for line in range(lo, hi):
             rest, p = divmod(line, lines)
-            group, o = divmod(rest, load_word(g, Y_SIZE))
-            start = group * load_word(g, GROUP_C) * load_word(g, XS + 1)
-            store_word(block, 0, address_of(args.out) + args.out_size * line * columns * args.width)
-            store_word(block, 1, address_of(args.first) + args.in_size * start)
-            store_word(block, P_INTS + 5, o * load_word(g, STRIDE) - load_word(g, PAD))
-            store_word(block, P_INTS + 6, p)
+            group, o = divmod(rest, g.y_d)
+            start = group * g.group_c * g.xs_c
+            block.out = address_of(args.out) + args.out_size * line * columns * args.width
+            block.source = address_of(args.first) + args.in_size * start
+            block.d0 = o * g.stride_d - g.pad_d
+            block.p0 = p
             call_range(args.patches, block, 0, 0, 1)
 
     return conv_weight_columns
@@ -142,11 +139,12 @@ class Im2colWeight(Solver):
             product = self._product(problem, self._width(problem, target), has_c)
             solver = self._best(product, target)
             rooms.append(solver.workspace(product, target, default_config(solver, product, target)))
-        return self._matrix_bytes(problem, target) + max(rooms)
+        return self.regions(problem, target, config).nbytes + max(rooms)
 
-    def _matrix_bytes(self, problem: Any, target: Any) -> int:
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
         p = problem
-        return int(p.groups * p.pixels * self._width(p, target) * DTYPES[p.accumulate].itemsize) + 64
+        elements = p.groups * p.pixels * self._width(p, target)
+        return Regions({"matrix": elements * DTYPES[p.accumulate].itemsize + 64})
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
@@ -169,6 +167,8 @@ class Im2colWeight(Solver):
         for n in range(p.n):
             dy = array(1, n * p.strides.y[0] * DTYPES[p.y_dtype].itemsize)
             x = array(2, n * p.strides.x[0] * DTYPES[p.x_dtype].itemsize)
-            parts.append(Part(columns, [scratch(), x], []))
-            parts.append(Part(products[min(n, 1)], [array(0), dy, scratch(), array(0) if n else None], [1.0, 1.0]))
-        return join(parts, shared=self._matrix_bytes(p, target), parallel=worth_threads(p, target))
+            parts.append(Part(columns, [Region("matrix"), x], []))
+            parts.append(
+                Part(products[min(n, 1)], [array(0), dy, Region("matrix"), array(0) if n else None], [1.0, 1.0])
+            )
+        return join(parts, shared=self.regions(p, target, config).shared, parallel=worth_threads(p, target))

@@ -7,31 +7,20 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.arguments import WORD
-from numbaprims.cpu.conv.weight_gradient.arguments import DRIVE, END, END_WORDS, MULTIPLY, PATCHES, TURN
+from numbaprims.cpu.conv.arguments import GEOMETRY
+from numbaprims.cpu.conv.weight_gradient.arguments import DRIVE, END, ENDS, MULTIPLY, PATCHES, TURN
 from numbaprims.cpu.gemm.blocked import pack
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
+    block_of,
     call_range,
-    float_bits,
-    load_word,
     pointer_from_address,
-    stack_words,
+    record,
+    stack_record,
     store,
     store_word,
     zeros,
-)
-
-N, GROUPS, GROUP_C, GROUP_K = (WORD[name] for name in ("n", "groups", "group_c", "group_k"))
-X_SIZE, Y_SIZE, STRIDE, PAD = WORD["x_d"], WORD["y_d"], WORD["stride_d"], WORD["pad_d"]
-XS, YS = WORD["xs_n"], WORD["ys_n"]
-M_INTS, TURN_INTS = MULTIPLY.slot("rows"), TURN.slot("pixels")
-P_INTS = PATCHES.slot("geometry")
-E_FLOATS, E_INTS = END.slot("alpha"), END.slot("words")
-WORD_OF = {name: index for index, name in enumerate(END_WORDS)}
-E_KERNEL, E_OUT_K, E_OUT_C, E_C_K, E_C_C, E_SIZE, E_JOINED = (
-    WORD_OF[name] for name in ("kernel", "out_k", "out_c", "c_k", "c_c", "out_size", "joined")
 )
 
 
@@ -46,7 +35,7 @@ def fill_zeros(address, count):  # type: ignore[no-untyped-def]
 @helper
 def fill_table(args, table, nn, on, pn):  # type: ignore[no-untyped-def]
     """Where each pixel of a box lies in the packed x, in elements."""
-    columns = load_word(args.geometry, Y_SIZE + 2)
+    columns = record(GEOMETRY, args.geometry).y_w
     at = 0
     for n in range(nn):
         for o in range(on):
@@ -64,9 +53,9 @@ def fill_table(args, table, nn, on, pn):  # type: ignore[no-untyped-def]
 @helper
 def pack_y(args, panels, first_k, rows, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
     """dy of a box: for each MR filters, their values pixel by pixel."""
-    g = args.geometry
-    k_step = load_word(g, YS + 1)
-    columns = load_word(g, Y_SIZE + 2)
+    g = record(GEOMETRY, args.geometry)
+    k_step = g.ys_k
+    columns = g.y_w
     pixels = nn * on * pn * columns
     span = columns
     if args.merge_y >= 1:
@@ -75,16 +64,16 @@ def pack_y(args, panels, first_k, rows, n0, o0, p0, nn, on, pn):  # type: ignore
         span = on * pn * columns
     lines = span // columns
     count = (rows + args.mr - 1) // args.mr
-    start = first_k * k_step + n0 * load_word(g, YS) + o0 * load_word(g, YS + 2) + p0 * load_word(g, YS + 3)
+    start = first_k * k_step + n0 * g.ys_n + o0 * g.ys_d + p0 * g.ys_h
     source = address_of(args.first) + args.in_size * start
     if span == pixels:
-        pack(args.pack_y, panels, source, pixels, rows, k_step, load_word(g, YS + 4), 0, count)
+        pack(args.pack_y, panels, source, pixels, rows, k_step, g.ys_w, 0, count)
     else:
         for q in range(count):
             for at in range(0, pixels, span):
                 rest, p = divmod(at // span * lines, pn)
                 n, o = divmod(rest, on)
-                offset = n * load_word(g, YS) + o * load_word(g, YS + 2) + p * load_word(g, YS + 3)
+                offset = n * g.ys_n + o * g.ys_d + p * g.ys_h
                 pack(
                     args.pack_y,
                     panels + args.sum_size * args.mr * (q * pixels + at),
@@ -92,7 +81,7 @@ def pack_y(args, panels, first_k, rows, n0, o0, p0, nn, on, pn):  # type: ignore
                     span,
                     min(args.mr, rows - q * args.mr),
                     k_step,
-                    load_word(g, YS + 4),
+                    g.ys_w,
                     0,
                     1,
                 )
@@ -101,14 +90,14 @@ def pack_y(args, panels, first_k, rows, n0, o0, p0, nn, on, pn):  # type: ignore
 @helper
 def pack_x(args, panel, first_c, channels, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
     """x under the windows of a box: for each place of the padded input, NR channels side by side."""
-    g = args.geometry
+    g = record(GEOMETRY, args.geometry)
     place = args.nr * args.sum_size  # bytes
-    x_h, x_w = load_word(g, X_SIZE + 1), load_word(g, X_SIZE + 2)
-    step_h, step_w = load_word(g, XS + 3), load_word(g, XS + 4) * args.src_w
-    c_step = load_word(g, XS + 1)
-    d0 = o0 * load_word(g, STRIDE) - load_word(g, PAD)
-    h0 = p0 * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
-    pad = load_word(g, PAD + 2)
+    x_h, x_w = g.x_h, g.x_w
+    step_h, step_w = g.xs_h, g.xs_w * args.src_w
+    c_step = g.xs_c
+    d0 = o0 * g.stride_d - g.pad_d
+    h0 = p0 * g.stride_h - g.pad_h
+    pad = g.pad_w
     begin = min((pad + args.src_w - 1) // args.src_w, args.box_w)
     end = max(min((x_w - 1 + pad) // args.src_w + 1, args.box_w), begin)
     depth = (on - 1) * args.step_d + args.box_d - (args.box_o - 1) * args.step_d
@@ -120,11 +109,11 @@ def pack_x(args, panel, first_c, channels, n0, o0, p0, nn, on, pn):  # type: ign
         for d in range(depth):
             at = panel + place * args.box_w * args.box_h * (n * args.box_d + d)
             from_d = d0 + d * args.src_d
-            if from_d < 0 or from_d >= load_word(g, X_SIZE) or bottom == top or end == begin:
+            if from_d < 0 or from_d >= g.x_d or bottom == top or end == begin:
                 fill_zeros(at, place * args.box_w * height)
             else:
-                start = (n0 + n) * load_word(g, XS) + first_c * c_step + from_d * load_word(g, XS + 2)
-                start += (h0 + top * args.src_h) * step_h + begin * step_w - pad * load_word(g, XS + 4)
+                start = (n0 + n) * g.xs_n + first_c * c_step + from_d * g.xs_d
+                start += (h0 + top * args.src_h) * step_h + begin * step_w - pad * g.xs_w
                 source = address_of(args.second) + args.in_size * start
                 fill_zeros(at, place * args.box_w * top)
                 fill_zeros(at + place * args.box_w * bottom, place * args.box_w * (height - bottom))
@@ -152,39 +141,39 @@ def pack_x(args, panel, first_c, channels, n0, o0, p0, nn, on, pn):  # type: ign
 @helper
 def gather_patches(args, target, first_c, channels, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
     """The patches of a box, `width` elements a pixel."""
-    g = args.geometry
-    columns = load_word(g, Y_SIZE + 2)
-    block = stack_words(80)
-    store_word(block, P_INTS, g)
-    store_word(block, P_INTS + 1, channels if args.unit == 1 else 1)
-    store_word(block, P_INTS + 2, args.run)
-    store_word(block, P_INTS + 3, args.unit)
-    store_word(block, P_INTS + 4, args.width)
-    store_word(block, P_INTS + 6, p0)
-    store_word(block, P_INTS + 7, columns)
+    g = record(GEOMETRY, args.geometry)
+    columns = g.y_w
+    block = stack_record(PATCHES)
+    block.geometry = block_of(g)
+    block.channels = channels if args.unit == 1 else 1
+    block.run = args.run
+    block.unit = args.unit
+    block.width = args.width
+    block.p0 = p0
+    block.columns = columns
     for n in range(nn):
         for o in range(on):
-            start = (n0 + n) * load_word(g, XS) + first_c * load_word(g, XS + 1)
-            store_word(block, 0, target + args.sum_size * args.width * (n * on + o) * pn * columns)
-            store_word(block, 1, address_of(args.second) + args.in_size * start)
-            store_word(block, P_INTS + 5, (o0 + o) * load_word(g, STRIDE) - load_word(g, PAD))
+            start = (n0 + n) * g.xs_n + first_c * g.xs_c
+            block.out = target + args.sum_size * args.width * (n * on + o) * pn * columns
+            block.source = address_of(args.second) + args.in_size * start
+            block.d0 = (o0 + o) * g.stride_d - g.pad_d
             call_range(args.patches, block, 0, 0, pn)
 
 
 @helper
 def end_block(args, sums, k0, c0, channels, lo, hi):  # type: ignore[no-untyped-def]
     """Run the end kernel on filters k0 + lo ... and channels c0 ... of the result."""
-    e = args.end
-    block = stack_words(80)
-    size = load_word(e, E_SIZE)
-    store_word(block, 0, address_of(args.out) + size * (k0 * load_word(e, E_OUT_K) + c0 * load_word(e, E_OUT_C)))
-    store_word(block, 1, sums)
-    store_word(block, 2, address_of(args.c) + size * (k0 * load_word(e, E_C_K) + c0 * load_word(e, E_C_C)))
-    store_word(block, E_FLOATS, float_bits(args.alpha))
-    store_word(block, E_FLOATS + 1, float_bits(args.beta))
-    store_word(block, E_INTS, e)
-    store_word(block, E_INTS + 1, channels)
-    call_range(load_word(e, E_KERNEL), block, 0, lo, hi)
+    e = record(ENDS, args.end)
+    block = stack_record(END)
+    size = e.out_size
+    block.out = address_of(args.out) + size * (k0 * e.out_k + c0 * e.out_c)
+    block.sums = sums
+    block.c = address_of(args.c) + size * (k0 * e.c_k + c0 * e.c_c)
+    block.alpha = args.alpha
+    block.beta = args.beta
+    block.words = block_of(e)
+    block.channels = channels
+    call_range(e.kernel, block, 0, lo, hi)
 
 
 @functools.cache
@@ -193,10 +182,10 @@ def make_end_drive() -> RangeKernel:
 
     @range_kernel("conv_weight_end_drive", DRIVE.types(), spec=())
     def conv_weight_end_drive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        channels = load_word(args.geometry, GROUP_C)
-        if load_word(args.end, E_JOINED):
+        channels = record(GEOMETRY, args.geometry).group_c
+        if record(ENDS, args.end).joined:
             channels = args.columns
-        end_block(args, address_of(args.workspace), 0, 0, channels, lo, hi)
+        end_block(args, address_of(args.sums), 0, 0, channels, lo, hi)
 
     return conv_weight_end_drive
 
@@ -207,26 +196,25 @@ def make_drive() -> RangeKernel:
 
     @range_kernel("conv_weight_drive", DRIVE.types(), spec=())
     def conv_weight_drive(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
-        scratch = address_of(args.workspace) + args.shared_bytes + worker * args.worker_bytes
-        panels_y = scratch + args.y_at
-        table = scratch + args.table_at
-        group_c, group_k = load_word(g, GROUP_C), load_word(g, GROUP_K)
-        block = stack_words(80)
-        store_word(block, 0, scratch + args.tiles_at if args.turn else panels_y)
-        store_word(block, 3, table)
-        store_word(block, 4, args.shifts)
-        store_word(block, M_INTS + 3, args.taps)
-        store_word(block, M_INTS + 5, args.k_step)
-        store_word(block, M_INTS + 6, args.tap_step)
-        store_word(block, M_INTS + 7, scratch + args.room_at)
-        turned = stack_words(80)
-        store_word(turned, 0, scratch + args.tiles_at)
-        store_word(turned, 1, panels_y)
+        g = record(GEOMETRY, args.geometry)
+        packed_x, panels_y = address_of(args.packed_x[worker]), address_of(args.packed_y[worker])
+        table, tiles = address_of(args.places[worker]), address_of(args.tiles[worker])
+        group_c, group_k = g.group_c, g.group_k
+        block = stack_record(MULTIPLY)
+        block.a = tiles if args.turn else panels_y
+        block.table = table
+        block.shifts = args.shifts
+        block.taps = args.taps
+        block.k_step = args.k_step
+        block.tap_step = args.tap_step
+        block.room = address_of(args.tile_room[worker])
+        turned = stack_record(TURN)
+        turned.tiles = tiles
+        turned.source = panels_y
         for tile in range(lo, hi):
             rest, cb = divmod(tile, args.c_blocks)
             rest, kb = divmod(rest, args.k_blocks)
-            part, group = divmod(rest, load_word(g, GROUPS))
+            part, group = divmod(rest, g.groups)
             c0 = cb * args.c_block
             channels = min(args.c_block, group_c - c0)
             k0 = kb * args.k_block
@@ -234,38 +222,38 @@ def make_drive() -> RangeKernel:
             columns = args.columns if args.patches else channels
             first_k = group * group_k + k0
             if args.fused:
-                sums = scratch + args.sums_at
+                sums = address_of(args.own_sums[worker])
             else:
-                sums = address_of(args.out) if args.sums_in_out else address_of(args.workspace)
+                sums = address_of(args.out) if args.sums_in_out else address_of(args.sums)
                 sums += args.sum_size * (part * args.slice_step + first_k * args.k_step + c0)
-            store_word(block, M_INTS, filters)
+            block.rows = filters
             for chunk in range(part * args.slice_chunks, min((part + 1) * args.slice_chunks, args.chunks)):
                 rest, p0 = divmod(chunk, args.chunks_p)
                 n0, o0 = divmod(rest, args.chunks_o)
                 n0, o0, p0 = n0 * args.box_n, o0 * args.box_o, p0 * args.box_p
-                nn = min(args.box_n, load_word(g, N) - n0)
-                on = min(args.box_o, load_word(g, Y_SIZE) - o0)
-                pn = min(args.box_p, load_word(g, Y_SIZE + 1) - p0)
+                nn = min(args.box_n, g.n - n0)
+                on = min(args.box_o, g.y_d - o0)
+                pn = min(args.box_p, g.y_h - p0)
                 fill_table(args, table, nn, on, pn)
                 pack_y(args, panels_y, first_k, filters, n0, o0, p0, nn, on, pn)
                 if args.turn:
-                    store_word(turned, TURN_INTS, nn * on * pn * load_word(g, Y_SIZE + 2))
+                    turned.pixels = nn * on * pn * g.y_w
                     call_range(args.turn, turned, 0, 0, (filters + args.mr - 1) // args.mr)
                 first_c = group * group_c + c0
                 if args.patches:
-                    gather_patches(args, scratch, first_c, channels, n0, o0, p0, nn, on, pn)
-                store_word(block, M_INTS + 2, nn * on * pn * load_word(g, Y_SIZE + 2))
-                store_word(block, M_INTS + 4, 1 if chunk == part * args.slice_chunks else 0)
+                    gather_patches(args, packed_x, first_c, channels, n0, o0, p0, nn, on, pn)
+                block.pixels = nn * on * pn * g.y_w
+                block.first = 1 if chunk == part * args.slice_chunks else 0
                 for c in range(0, columns, args.nr):
-                    panel = scratch
+                    panel = packed_x
                     if args.patches:
                         panel += args.sum_size * c
                     width = min(args.nr, columns - c)
                     if not args.patches:
                         pack_x(args, panel, first_c + c, width, n0, o0, p0, nn, on, pn)
-                    store_word(block, 1, panel)
-                    store_word(block, 2, sums if args.fused else sums + args.sum_size * c)
-                    store_word(block, M_INTS + 1, width)
+                    block.b = panel
+                    block.total = sums if args.fused else sums + args.sum_size * c
+                    block.columns = width
                     call_range(args.multiply, block, 0, 0, (filters + args.mr - 1) // args.mr)
                     if args.fused:
                         end_block(args, sums, first_k, c0 + c, width, 0, filters)

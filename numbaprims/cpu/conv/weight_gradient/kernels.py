@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.arguments import WORD
-from numbaprims.cpu.conv.weight_gradient.arguments import END, END_WORDS, MULTIPLY, PATCHES
+from numbaprims.cpu.conv.arguments import GEOMETRY
+from numbaprims.cpu.conv.weight_gradient.arguments import END, ENDS, MULTIPLY, PATCHES
 from numbaprims.cpu.gemm.multiply import keep_part
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -22,6 +22,7 @@ from numbaprims.cpu.simd import (
     load_wide_scalar,
     load_word,
     multiply_add,
+    record,
     scalar,
     splat,
     stack_tile,
@@ -40,10 +41,6 @@ from numbaprims.cpu.simd import (
     zeros,
 )
 from numbaprims.cpu.simd.tiles.product_table import tile_multiply_table
-
-KERNEL, STRIDE, DILATION = WORD["k_d"], WORD["stride_d"], WORD["dilation_d"]
-X_SIZE, XS, PAD = WORD["x_d"], WORD["xs_n"], WORD["pad_d"]
-
 
 NEAR = 16
 
@@ -99,14 +96,14 @@ def make_patches(dtype: str, acc: str, W: int) -> RangeKernel:
 
     @range_kernel("conv_weight_patches", types, spec=(dtype, acc, W))
     def conv_weight_patches(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        g = args.geometry
-        taps_d, taps_h, taps_w = load_word(g, KERNEL), load_word(g, KERNEL + 1), load_word(g, KERNEL + 2)
-        gap_d, gap_h, gap_w = load_word(g, DILATION), load_word(g, DILATION + 1), load_word(g, DILATION + 2)
-        x_d, x_h, x_w = load_word(g, X_SIZE), load_word(g, X_SIZE + 1), load_word(g, X_SIZE + 2)
+        g = record(GEOMETRY, args.geometry)
+        taps_d, taps_h, taps_w = g.k_d, g.k_h, g.k_w
+        gap_d, gap_h, gap_w = g.dilation_d, g.dilation_h, g.dilation_w
+        x_d, x_h, x_w = g.x_d, g.x_h, g.x_w
         step_c, step_d, step_h, step_w = (
-            load_word(g, XS + 1), load_word(g, XS + 2), load_word(g, XS + 3), load_word(g, XS + 4)
+            g.xs_c, g.xs_d, g.xs_h, g.xs_w
         )  # fmt: skip
-        stride_w, pad_w = load_word(g, STRIDE + 2), load_word(g, PAD + 2)
+        stride_w, pad_w = g.stride_w, g.pad_w
         unit, run, width, columns = args.unit, args.run, args.width, args.columns
         channels, d0 = args.channels, args.d0
         straight = unit > 1 or (step_w == 1 and gap_w == 1)
@@ -117,7 +114,7 @@ def make_patches(dtype: str, acc: str, W: int) -> RangeKernel:
             begin = end
         q_step = stride_w * step_w
         for line in range(lo, hi):
-            h0 = (args.p0 + line) * load_word(g, STRIDE + 1) - load_word(g, PAD + 1)
+            h0 = (args.p0 + line) * g.stride_h - g.pad_h
             for q0 in range(0, columns, NEAR):
                 q1 = min(q0 + NEAR, columns)
                 inner0 = min(max(q0, begin), q1)
@@ -160,15 +157,6 @@ def make_patches(dtype: str, acc: str, W: int) -> RangeKernel:
     return conv_weight_patches
 
 
-WORD_OF = {name: index for index, name in enumerate(END_WORDS)}
-SLICES, SLICE_STEP, K_STEP, TAP_STEP, C_STEP, TAPS, PLACES, OUT_K, OUT_C, C_K, C_C, HAS_C, WAY = (
-    WORD_OF[name] for name in (
-        "slices", "slice_step", "k_step", "tap_step", "c_step", "taps", "places", "out_k", "out_c", "c_k", "c_c",
-        "has_c", "way",
-    )
-)  # fmt: skip
-
-
 @helper
 def sum_slices(sums, at, slices, slice_step, left, W):  # type: ignore[no-untyped-def]
     """The sum of all slices, from the first to the last."""
@@ -189,21 +177,21 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
 
     @range_kernel("conv_weight_end", types, spec=(acc, out, W))
     def conv_weight_end(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        e = args.words
+        e = record(ENDS, args.words)
         channels = args.channels
         room = stack_tile(acc, W, 1, W)
         alpha = splat(scalar(args.alpha, acc), W)
         beta = splat(scalar(args.beta, acc), W)
-        slices, slice_step, tap_step = load_word(e, SLICES), load_word(e, SLICE_STEP), load_word(e, TAP_STEP)
-        taps, places = load_word(e, TAPS), load_word(e, PLACES)
-        out_c, c_c, has_c = load_word(e, OUT_C), load_word(e, C_C), load_word(e, HAS_C)
+        slices, slice_step, tap_step = e.slices, e.slice_step, e.tap_step
+        taps, places = e.taps, e.places
+        out_c, c_c, has_c = e.out_c, e.c_c, e.has_c
         # rows of taps are written as whole vectors where the rows that follow then write over the end; c may be out
         joins = taps <= W and out_c == taps and not has_c
         for k in range(lo, hi):
-            sums = advance(args.sums, k * load_word(e, K_STEP))
-            out = advance(args.out, k * load_word(e, OUT_K))
-            c = advance(args.c, k * load_word(e, C_K))
-            if load_word(e, WAY) == 0:
+            sums = advance(args.sums, k * e.k_step)
+            out = advance(args.out, k * e.out_k)
+            c = advance(args.c, k * e.c_k)
+            if e.way == 0:
                 for tap in range(taps):
                     place = load_word(places, tap)
                     c_place = load_word(places, taps + tap)
@@ -213,7 +201,7 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
                         if has_c:
                             x = multiply_add(load_wide_first(c, c_place + v, left, W), beta, x)
                         store_narrow_first(out, place + v, left, x)
-            elif load_word(e, WAY) == 1:
+            elif e.way == 1:
                 for v in range(0, channels, W):
                     left = min(channels - v, W)
                     for t in range(0, taps, W):
@@ -234,7 +222,7 @@ def make_end(acc: str, out: str, W: int) -> RangeKernel:
             else:
                 for channel in range(channels):
                     for tap in range(taps):
-                        at = channel * load_word(e, C_STEP) + tap * tap_step
+                        at = channel * e.c_step + tap * tap_step
                         total = load_scalar(sums, at)
                         for part in range(1, slices):
                             total = scalar(total + load_scalar(sums, part * slice_step + at), acc)

@@ -15,7 +15,7 @@ import numpy as np
 
 from numbaprims.cpu.conv.arguments import geometry_table
 from numbaprims.cpu.conv.long import in_parts
-from numbaprims.cpu.conv.weight_gradient.arguments import DRIVE, END_WORDS
+from numbaprims.cpu.conv.weight_gradient.arguments import DRIVE, ENDS
 from numbaprims.cpu.conv.weight_gradient.driver import make_drive, make_end_drive
 from numbaprims.cpu.conv.weight_gradient.kernels import make_end, make_multiply, make_patches
 from numbaprims.cpu.gemm import cost
@@ -25,11 +25,13 @@ from numbaprims.cpu.gemm.pieces import EDGE
 from numbaprims.cpu.gemm.solvers import SLACK
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
 # MR of a tile with 32 registers of 64 bytes, the best first.
 HEIGHTS = (12, 13, 14, 10, 8)
+APART = 64
+"""Elements: the sums of slices begin at multiples of them."""
 TILES = 16
 """Tiles there should be: enough for the threads of a machine to end together."""
 LEAST_FLOPS = 2e7
@@ -159,12 +161,11 @@ class WeightGemm(Solver):
             seconds += rates.cycles(sums * (cut.slices * 0.41 + 1.23))
         return float(seconds)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        ints, sums = self._ints(problem, target, config)[:2]
-        return int(ints["worker_bytes"]) + sums
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return self._ints(problem, target, config)[1]
 
-    def _ints(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], int, tuple[Any, ...]]:
-        """The words of DRIVE, the bytes of the shared sums, and what the words point to."""
+    def _ints(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], Regions, tuple[Any, ...]]:
+        """The words of DRIVE, its regions, and what the words point to."""
         p, s, acc = problem, problem.strides, problem.accumulate
         cut = Cut(p, target, config)
         W = lanes(acc, target.vector_bytes)
@@ -203,20 +204,13 @@ class WeightGemm(Solver):
                 for z in range(p.kernel[0]) for r in range(p.kernel[1]) for t in range(p.kernel[2])
             ] if not whole else [0], np.int64,
         )  # fmt: skip
-        slice_step = round_up(p.k * k_step, 64)
+        slice_step = round_up(p.k * k_step, APART)
         x_bytes = pixels * width * size if whole else cut.box[0] * boxes[0] * boxes[1] * boxes[2] * nr * size
-        x_bytes = round_up(x_bytes + SLACK + nr * size, 64)
-        y_bytes = round_up(round_up(cut.k_block, mr) * pixels * size + SLACK, 64)
         # one box, and nothing to add to it: its sums end where they are, in the second-level cache
         fused = cut.chunks == 1 and not in_out and not whole
         if fused:
             k_step, tap_step, c_step, slice_step = taps * nr, nr, 1, 0
-        sums_bytes = round_up(cut.k_block * k_step * size, 64) if fused else 0
-        table_at = x_bytes + y_bytes
-        sums_at = table_at + round_up(pixels * 8, 64)
-        tiles_at = sums_at + sums_bytes
         room = ceil_div(pixels, EDGE) * self.tile_bytes
-        room_at = tiles_at + ceil_div(cut.k_block, mr) * room
         joined = way == 0 and c_step != 1
         if joined:
             places = np.zeros((2, 1), np.int64)
@@ -227,9 +221,19 @@ class WeightGemm(Solver):
             "c_k": s.c[0], "c_c": s.c[1], "has_c": int(p.has_c), "way": way, "joined": int(joined),
             "out_size": DTYPES[p.out_dtype].itemsize,
         }  # fmt: skip
-        words = np.array([end[name] for name in END_WORDS], np.int64)
+        words = ENDS.table(end)
         table = geometry_table(p)
-        shared = 0 if in_out or fused else round_up(cut.slices * slice_step * size, 64)
+        regions = Regions(
+            {"sums": 0 if in_out or fused else cut.slices * slice_step * size},
+            {
+                "packed_x": x_bytes + SLACK + nr * size,
+                "packed_y": round_up(cut.k_block, mr) * pixels * size + SLACK,
+                "places": 8 * pixels,
+                "own_sums": cut.k_block * k_step * size if fused else 0,
+                "tiles": ceil_div(cut.k_block, mr) * room,
+                "tile_room": room,
+            },
+        )
         ints = {
             "geometry": int(table.ctypes.data), "taps": len(shifts), "shifts": int(shifts.ctypes.data),
             "patches": make_patches(p.x_dtype, acc, gather_lanes(run, W)).address if whole else 0,
@@ -244,13 +248,12 @@ class WeightGemm(Solver):
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2],
             "merge_x": int(merge_x), "merge_y": 2 if planes else int(lines),
             "width": width, "unit": unit, "run": run,
-            "columns": channels * taps, "y_at": x_bytes, "table_at": table_at, "sums_at": sums_at, "fused": int(fused),
-            "tiles_at": tiles_at, "room_at": room_at, "worker_bytes": room_at + room, "shared_bytes": shared,
+            "columns": channels * taps, "fused": int(fused),
             "sums_in_out": int(in_out), "k_step": s.w[0] if in_out else k_step,
             "tap_step": int(places[0, 1] - places[0, 0]) if in_out and len(shifts) > 1 else tap_step,
             "slice_step": slice_step, "end": int(words.ctypes.data),
         } | self.kernels(p, target, cut)  # fmt: skip
-        return ints, shared, (table, shifts, words, places)
+        return ints, regions, (table, shifts, words, places)
 
     @staticmethod
     def _places(problem: Any, c_step: int) -> tuple[np.ndarray, int, bool]:
@@ -279,13 +282,12 @@ class WeightGemm(Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
-        ints, shared, keep = self._ints(p, target, config)
+        ints, regions, keep = self._ints(p, target, config)
         slices = ceil_div(ints["chunks"], ints["slice_chunks"])
         tiles = slices * p.groups * ints["k_blocks"] * ints["c_blocks"]
         phases = [(make_drive(), tiles, 1)]
         if not ints["sums_in_out"] and not ints["fused"]:
             phases.append((make_end_drive(), p.k, max(1, 4096 // (p.group_c * p.taps), ceil_div(p.k, 32))))
         return Program.of(
-            DRIVE, ints, phases, keep=keep, parallel=cost.worth_threads(p, target), shared=shared,
-            worker=ints["worker_bytes"],
+            DRIVE, ints, phases, keep=keep, parallel=cost.worth_threads(p, target), regions=regions,
         )  # fmt: skip

@@ -5,48 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from numbaprims.cpu.conv.arguments import ARGS
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.gemm.cost import round_up
+from numbaprims.cpu.conv.winograd.table import BLOCK, CALL, TABLE
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.program import PER_WORKER
 from numbaprims.cpu.simd import (
     address_of,
     call_range,
-    float_bits,
-    load_word,
-    stack_words,
-    store_word,
+    copy_fields,
+    load_scalar,
+    record,
+    stack_record,
+    store_scalar,
 )
 
-BYTES = ARGS.types()
-X, V, U, M, OUT, BIAS, C, FILTERS = (BLOCK.slot(name) for name in BLOCK.arrays)
-FLOATS, TABLE_AT, ROOM = BLOCK.slot("alpha"), BLOCK.slot("table"), BLOCK.slot("room")
-FIRST, COUNT, X_CHANNEL, OUT_CHANNEL, PANEL = (
-    BLOCK.slot(name) for name in ("first", "count", "x_channel", "out_channel", "panel")
-)
-GROUPS, X_CHANNELS, OUT_CHANNELS = WORD["groups"], WORD["x_channels"], WORD["out_channels"]
-TILES, TILE_BLOCK, PANELS, VECTORS, POSITIONS = (
-    WORD[name] for name in ("tiles", "block", "panels", "vectors", "positions")
-)
-C_BLOCKS, U_STEP, U_GROUP, SUM_SIZE = (WORD[name] for name in ("c_blocks", "u_step", "u_group", "sum_size"))
-INPUT, PRODUCTS, OUTPUT, WEIGHTS = (WORD[name] for name in ("input", "products", "output", "weights"))
-WORKER_AT, WORKER_BYTES, V_AT, M_AT, ROOM_AT = (
-    WORD[name] for name in ("worker_at", "worker_bytes", "v_at", "m_at", "room_at")
-)
-# A worker's part of the workspace begins with the number of the block that it holds, in a line of its own.
-OWN_WORDS = 8
-W_GROUP, W_START, W_SIZE = WORD["w_group"], WORD["w_start"], WORD["w_size"]
-
-
-def worker_words(shared: int, room: int, **parts: int) -> tuple[dict[str, int], int, int]:
-    """Places of parts of so many bytes for each worker (`v=` is at the table's v_at), behind them the kernels' `room`;
-    the bytes shared, and a worker's."""
-    places, at = {"worker_at": shared}, 8 * OWN_WORDS
-    for name, size in (parts | {"room": room}).items():
-        places[f"{name}_at"] = at
-        at += round_up(size, 64)
-    return places | {"worker_bytes": at}, shared, at
+BYTES = CALL.types(held="i64")
 
 
 def kernel_words(kernels: Mapping[str, RangeKernel], prepared: bool = False) -> dict[str, int]:
@@ -64,55 +36,37 @@ def tile_phases(words: dict[str, int]) -> list[tuple[RangeKernel, int, int]]:
 
 
 @helper
-def own_part(args, worker):  # type: ignore[no-untyped-def]
-    """Where a worker's part of the workspace begins."""
-    t = args.geometry
-    return address_of(args.workspace) + load_word(t, WORKER_AT) + worker * load_word(t, WORKER_BYTES)
-
-
-@helper
 def open_call(args, worker):  # type: ignore[no-untyped-def]
     """A block of arguments with what does not depend on the tiles."""
-    block = stack_words(80)
-    store_word(block, X, address_of(args.first))
-    store_word(block, OUT, address_of(args.out))
-    store_word(block, BIAS, address_of(args.bias))
-    store_word(block, C, address_of(args.c))
-    store_word(block, FLOATS, float_bits(args.alpha))
-    store_word(block, FLOATS + 1, float_bits(args.beta))
-    store_word(block, FLOATS + 2, float_bits(args.p0))
-    store_word(block, FLOATS + 3, float_bits(args.p1))
-    store_word(block, FLOATS + 4, float_bits(args.p2))
-    store_word(block, TABLE_AT, args.geometry)
-    store_word(block, ROOM, own_part(args, worker) + load_word(args.geometry, ROOM_AT))
-    store_word(block, PANEL + 1, args.activation)
-    store_word(block, PANEL + 2, args.has_c)
-    store_word(block, PANEL + 3, args.has_bias)
-    store_word(block, PANEL + 4, args.bias_step)
+    block = stack_record(BLOCK)
+    block.x = address_of(args.first)
+    block.table = args.geometry
+    block.room = address_of(args.room[worker])
+    copy_fields(block, args, "out bias c alpha beta p0 p1 p2 activation has_c has_bias bias_step")
     return block
 
 
 @helper
 def filters_at(args, group):  # type: ignore[no-untyped-def]
     """Where a group's transformed filters lie: in what a plan prepared, else at the workspace's beginning."""
-    t = args.geometry
+    t = record(TABLE, args.geometry)
     u = address_of(args.packed)
     if u == 0:
-        u = address_of(args.workspace)
-    return u + group * load_word(t, U_GROUP) * load_word(t, SUM_SIZE)
+        u = address_of(args.filters)
+    return u + group * t.u_group * t.sum_size
 
 
 @helper
 def open_tiles(args, block, tile):  # type: ignore[no-untyped-def]
     """Tile = group and block of tiles -> its words in the block of arguments; gives the group."""
-    t = args.geometry
-    size = load_word(t, TILE_BLOCK)
-    blocks = (load_word(t, TILES) + size - 1) // size
+    t = record(TABLE, args.geometry)
+    size = t.block
+    blocks = (t.tiles + size - 1) // size
     group, index = divmod(tile, blocks)
-    store_word(block, FIRST, index * size)
-    store_word(block, COUNT, min(size, load_word(t, TILES) - index * size))
-    store_word(block, X_CHANNEL, group * load_word(t, X_CHANNELS))
-    store_word(block, OUT_CHANNEL, group * load_word(t, OUT_CHANNELS))
+    block.first = index * size
+    block.count = min(size, t.tiles - index * size)
+    block.x_channel = group * t.x_channels
+    block.out_channel = group * t.out_channels
     return group
 
 
@@ -123,7 +77,7 @@ def make_open() -> RangeKernel:
     @range_kernel("winograd_open", BYTES, spec=())
     def winograd_open(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         for each in range(lo, hi):
-            store_word(own_part(args, each), 0, -1)
+            store_scalar(args.held[each], 0, -1)
 
     return winograd_open
 
@@ -139,23 +93,23 @@ def make_tiles() -> RangeKernel:
 
     @range_kernel("winograd_tiles", BYTES, spec=())
     def winograd_tiles(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
+        t = record(TABLE, args.geometry)
         block = open_call(args, worker)
-        own = own_part(args, worker)
-        store_word(block, V, own + load_word(t, V_AT))
-        store_word(block, M, own + load_word(t, M_AT))
-        panels = load_word(t, PANELS)
-        panel_bytes = load_word(t, POSITIONS) * load_word(t, U_STEP) * load_word(t, SUM_SIZE)
+        held = args.held[worker]
+        block.v = address_of(args.v[worker])
+        block.m = address_of(args.m[worker])
+        panels = t.panels
+        panel_bytes = t.positions * t.u_step * t.sum_size
         for tile in range(lo, hi):
             part, panel = divmod(tile, panels)
             group = open_tiles(args, block, part)
-            if load_word(own, 0) != part:
-                store_word(own, 0, part)
-                call_range(load_word(t, INPUT), block, 0, 0, load_word(t, C_BLOCKS))
-            store_word(block, PANEL, panel)
-            store_word(block, U, filters_at(args, group) + panel * panel_bytes)
-            call_range(load_word(t, PRODUCTS), block, 0, 0, load_word(t, POSITIONS))
-            call_range(load_word(t, OUTPUT), block, 0, 0, load_word(t, VECTORS))
+            if load_scalar(held, 0) != part:
+                store_scalar(held, 0, part)
+                call_range(t.input, block, 0, 0, t.c_blocks)
+            block.panel = panel
+            block.u = filters_at(args, group) + panel * panel_bytes
+            call_range(t.products, block, 0, 0, t.positions)
+            call_range(t.output, block, 0, 0, t.vectors)
 
     return winograd_tiles
 
@@ -166,15 +120,15 @@ def make_weight_phase() -> RangeKernel:
 
     @range_kernel("winograd_weight_phase", BYTES, spec=())
     def winograd_weight_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
+        t = record(TABLE, args.geometry)
         if args.step == 0:
             block = open_call(args, worker)
-            vectors = load_word(t, VECTORS)
+            vectors = t.vectors
             for tile in range(lo, hi):
-                group, panel = divmod(tile, load_word(t, PANELS))
-                start = group * load_word(t, W_GROUP) + load_word(t, W_START)
-                store_word(block, FILTERS, address_of(args.second) + start * load_word(t, W_SIZE))
-                store_word(block, U, filters_at(args, group))
-                call_range(load_word(t, WEIGHTS), block, 0, panel * vectors, (panel + 1) * vectors)
+                group, panel = divmod(tile, t.panels)
+                start = group * t.w_group + t.w_start
+                block.w = address_of(args.second) + start * t.w_size
+                block.u = filters_at(args, group)
+                call_range(t.weights, block, 0, panel * vectors, (panel + 1) * vectors)
 
     return winograd_weight_phase

@@ -9,58 +9,28 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd.driver import (
-    C_BLOCKS,
-    FILTERS,
-    INPUT,
-    M_AT,
-    OUTPUT,
-    PANEL,
-    PANELS,
-    POSITIONS,
-    PRODUCTS,
-    SUM_SIZE,
-    TABLE_AT,
-    U_STEP,
-    V_AT,
-    VECTORS,
-    W_GROUP,
-    W_SIZE,
-    W_START,
-    WEIGHTS,
-    X_CHANNELS,
-    M,
-    U,
-    V,
+    BYTES,
     open_call,
     open_tiles,
-    own_part,
 )
-from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
     advance,
+    block_of,
     call_range,
-    load_word,
-    stack_words,
-    store_word,
+    copy_record,
+    record,
+    stack_record,
     tile_load,
     tile_multiply_blocks,
     tile_multiply_more,
     tile_store,
 )
 
-BYTES = ARGS.types()
-MORE, THERE = BLOCK.slot("more"), BLOCK.slot("blocks")
-ROWS, BLOCKS, X_BLOCKS, V_STEP, M_STEP, U_AT = (
-    WORD[name] for name in ("rows", "blocks", "x_blocks", "v_step", "m_step", "u_at")
-)
-CHUNK, SOME_PANELS, M_PANEL, W_LANES, W_SC = (
-    WORD[name] for name in ("chunk", "some_panels", "m_panel", "lanes", "w_sc")
-)
-WORDS = len(TABLE)
+WORDS = TABLE.words
 
 
 @functools.cache
@@ -74,13 +44,13 @@ def make_chunk_products(acc: str, MR: int, NV: int, W: int, AHEAD: int) -> Range
 
     @range_kernel("winograd_chunk_products", types, spec=(acc, MR, NV, W, AHEAD))
     def winograd_chunk_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
-        rows, blocks = load_word(t, ROWS), args.blocks
+        t = record(TABLE, args.table)
+        rows, blocks = t.rows, args.blocks
         if args.more:
             for xi in range(lo, hi):
-                v = advance(args.v, xi * load_word(t, V_STEP))
-                u = advance(args.u, xi * load_word(t, U_STEP))
-                m = advance(args.m, xi * load_word(t, M_STEP))
+                v = advance(args.v, xi * t.v_step)
+                u = advance(args.u, xi * t.u_step)
+                m = advance(args.m, xi * t.m_step)
                 for i in range(0, args.count, MR):
                     at = advance(m, i * NR)
                     tile = tile_load(at, NR, MR, NV, W)
@@ -88,9 +58,9 @@ def make_chunk_products(acc: str, MR: int, NV: int, W: int, AHEAD: int) -> Range
                     tile_store(at, NR, tile, MR, NV, W)
         else:
             for xi in range(lo, hi):
-                v = advance(args.v, xi * load_word(t, V_STEP))
-                u = advance(args.u, xi * load_word(t, U_STEP))
-                m = advance(args.m, xi * load_word(t, M_STEP))
+                v = advance(args.v, xi * t.v_step)
+                u = advance(args.u, xi * t.u_step)
+                m = advance(args.m, xi * t.m_step)
                 for i in range(0, args.count, MR):
                     tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W, AHEAD)
                     tile_store(advance(m, i * NR), NR, tile, MR, NV, W)
@@ -104,19 +74,18 @@ def transform_filters(args, block, table, group, panel, c0, there, u):  # type: 
 
     `table` has room for a copy of the call's.
     """
-    t = args.geometry
-    for word in range(WORDS):
-        store_word(table, word, load_word(t, word))
-    store_word(table, C_BLOCKS, there)
-    store_word(table, X_BLOCKS, there)
-    store_word(table, X_CHANNELS, load_word(t, X_CHANNELS) - c0 * load_word(t, W_LANES))
-    start = group * load_word(t, W_GROUP) + load_word(t, W_START) + c0 * load_word(t, W_LANES) * load_word(t, W_SC)
-    store_word(block, TABLE_AT, table)
-    store_word(block, FILTERS, address_of(args.second) + start * load_word(t, W_SIZE))
-    store_word(block, U, u - panel * load_word(t, POSITIONS) * load_word(t, U_STEP) * load_word(t, SUM_SIZE))
-    vectors = load_word(t, VECTORS)
-    call_range(load_word(t, WEIGHTS), block, 0, panel * vectors, (panel + 1) * vectors)
-    store_word(block, TABLE_AT, t)
+    t = record(TABLE, args.geometry)
+    copy_record(table, t)
+    table.c_blocks = there
+    table.x_blocks = there
+    table.x_channels = t.x_channels - c0 * t.lanes
+    start = group * t.w_group + t.w_start + c0 * t.lanes * t.w_sc
+    block.table = block_of(table)
+    block.w = address_of(args.second) + start * t.w_size
+    block.u = u - panel * t.positions * t.u_step * t.sum_size
+    vectors = t.vectors
+    call_range(t.weights, block, 0, panel * vectors, (panel + 1) * vectors)
+    block.table = block_of(t)
 
 
 @functools.cache
@@ -129,12 +98,12 @@ def make_fused_weights() -> RangeKernel:
 
     @range_kernel("winograd_fused_weights", BYTES, spec=())
     def winograd_fused_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
+        t = record(TABLE, args.geometry)
         block = open_call(args, worker)
-        table = stack_words(WORDS)
-        chunk, c_blocks, panels = load_word(t, CHUNK), load_word(t, C_BLOCKS), load_word(t, PANELS)
+        table = stack_record(TABLE)
+        chunk, c_blocks, panels = t.chunk, t.c_blocks, t.panels
         chunks = (c_blocks + chunk - 1) // chunk
-        step = load_word(t, POSITIONS) * load_word(t, U_STEP) * load_word(t, SUM_SIZE)
+        step = t.positions * t.u_step * t.sum_size
         for tile in range(lo, hi):
             place, index = divmod(tile, chunks)
             group, panel = divmod(place, panels)
@@ -154,18 +123,17 @@ def make_fused() -> RangeKernel:
 
     @range_kernel("winograd_fused", BYTES, spec=())
     def winograd_fused(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
+        t = record(TABLE, args.geometry)
         block = open_call(args, worker)
-        table = stack_words(WORDS)
-        mine = own_part(args, worker)
-        v, m, own = mine + load_word(t, V_AT), mine + load_word(t, M_AT), mine + load_word(t, U_AT)
+        table = stack_record(TABLE)
+        v, m, own = address_of(args.v[worker]), address_of(args.m[worker]), address_of(args.u[worker])
         packed = address_of(args.packed)
-        size, positions, panels = load_word(t, SUM_SIZE), load_word(t, POSITIONS), load_word(t, PANELS)
-        some, c_blocks, blocks = load_word(t, SOME_PANELS), load_word(t, C_BLOCKS), load_word(t, BLOCKS)
-        chunk = load_word(t, CHUNK)
-        v_block = load_word(t, ROWS) * load_word(t, W_LANES) * size
-        m_panel = load_word(t, M_PANEL) * size
-        step = positions * load_word(t, U_STEP) * size
+        size, positions, panels = t.sum_size, t.positions, t.panels
+        some, c_blocks, blocks = t.some_panels, t.c_blocks, t.blocks
+        chunk = t.chunk
+        v_block = t.rows * t.lanes * size
+        m_panel = t.m_panel * size
+        step = positions * t.u_step * size
         parts, chunks = (panels + some - 1) // some, (c_blocks + chunk - 1) // chunk
         for tile in range(lo, hi):
             place, index = divmod(tile, blocks)
@@ -177,22 +145,22 @@ def make_fused() -> RangeKernel:
                 c0 = c * chunk
                 there = min(chunk, c_blocks - c0)
                 # the kernel counts from the first channel
-                store_word(block, V, v - c0 * v_block)
-                call_range(load_word(t, INPUT), block, 0, c0, c0 + there)
-                store_word(block, V, v)
-                store_word(block, THERE, there)
-                store_word(block, MORE, c)
+                block.v = v - c0 * v_block
+                call_range(t.input, block, 0, c0, c0 + there)
+                block.v = v
+                block.blocks = there
+                block.more = c
                 for panel in range(first, last):
                     if packed == 0:
                         transform_filters(args, block, table, group, panel, c0, there, own)
-                        store_word(block, U, own)
+                        block.u = own
                     else:
-                        store_word(block, U, packed + ((group * panels + panel) * chunks + c) * step)
-                    store_word(block, M, m + (panel - first) * m_panel)
-                    call_range(load_word(t, PRODUCTS), block, 0, 0, positions)
+                        block.u = packed + ((group * panels + panel) * chunks + c) * step
+                    block.m = m + (panel - first) * m_panel
+                    call_range(t.products, block, 0, 0, positions)
             for panel in range(first, last):
-                store_word(block, M, m + (panel - first) * m_panel)
-                store_word(block, PANEL, panel)
-                call_range(load_word(t, OUTPUT), block, 0, 0, load_word(t, VECTORS))
+                block.m = m + (panel - first) * m_panel
+                block.panel = panel
+                call_range(t.output, block, 0, 0, t.vectors)
 
     return winograd_fused

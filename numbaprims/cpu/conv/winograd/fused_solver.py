@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv.arguments import ARGS
-from numbaprims.cpu.conv.winograd import cost, driver
+from numbaprims.cpu.conv.winograd import cost
 from numbaprims.cpu.conv.winograd.fused import make_chunk_products, make_fused, make_fused_weights
 from numbaprims.cpu.conv.winograd.pieces import Axis, whole
 from numbaprims.cpu.conv.winograd.products import ahead
 from numbaprims.cpu.conv.winograd.solvers import R, Winograd, launch_ints, table_and_pieces, table_words
-from numbaprims.cpu.conv.winograd.table import Pose, pose
+from numbaprims.cpu.conv.winograd.table import CALL, Pose, pose
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, run
+from numbaprims.cpu.solver import Config, Regions, run
 from numbaprims.dtypes import DTYPES
 
 # Bytes of the result's channels whose sums a block keeps, and of the channels that are transformed at once: with what
@@ -104,13 +103,12 @@ class WinogradFused(Winograd):
         far = cost.far_time(target, x * q.groups, cost.result_bytes(q))
         return float(cost.LAUNCH * rates.call + q.groups * (products + rates.vectors(work) + filters) + far)
 
-    def _layout(self, problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int]:
+    def _regions(self, problem: Any, words: dict[str, int]) -> Regions:
         size, positions = words["sum_size"], words["positions"]
         filters = 0 if problem.prepared else positions * words["u_step"]
         sums = words["some_panels"] * words["m_panel"]
-        return driver.worker_words(
-            0, words["room"], v=positions * words["v_step"] * size, m=sums * size, u=filters * size
-        )
+        v = positions * words["v_step"] * size
+        return Regions(own={"v": v, "m": sums * size, "u": filters * size, "room": words["room"]})
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
         acc = problem.accumulate
@@ -138,28 +136,26 @@ class WinogradFused(Winograd):
         # what is asked for ahead of the last product may lie behind the end: that is no access
         packed = np.empty(tiles * words["positions"] * words["u_step"] * words["sum_size"] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        where, _, worker = driver.worker_words(0, words["weights_room"])
-        table, places = self._table(problem, words | where)
+        table, places = self._table(problem, words)
         program = Program.of(
-            ARGS, launch_ints(table, problem, 0), [(make_fused_weights(), tiles, 1)], keep=(table, places),
-            worker=worker,
+            CALL, launch_ints(table, problem, 0), [(make_fused_weights(), tiles, 1)], keep=(table, places),
+            regions=Regions(own={"room": words["weights_room"]}),
         )  # fmt: skip
         run(program, packed, None, weights, None, None, packed)
         return packed
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         words = self._words(pose(problem), target, problem, config)
-        where, _, worker = self._layout(problem, words)
-        table, places = self._table(problem, words | where)
+        table, places = self._table(problem, words)
         tiles = words["groups"] * ceil_div(words["panels"], words["some_panels"]) * words["blocks"]
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS,
+            CALL,
             ints,
             [(make_fused(), tiles, 1)],
             keep=(table, places),
             parallel=worth_threads(problem, target),
-            worker=worker,
+            regions=self._regions(problem, words),
         )
 
 

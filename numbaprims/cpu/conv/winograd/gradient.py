@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.arguments import ARGS
-from numbaprims.cpu.conv.winograd.driver import open_call
+from numbaprims.cpu.conv.winograd.driver import BYTES, open_call
 from numbaprims.cpu.conv.winograd.pixels import PLANES, STRIDED, store_row
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, Plane
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -19,17 +18,18 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     call_range,
+    copy_record,
     load,
     load_rows,
     load_word,
     pointer_from_address,
+    record,
     scalar,
     splat,
     stack_array,
-    stack_words,
+    stack_record,
     store,
     store_rows,
-    store_word,
     straight_line,
     tile_add,
     tile_load,
@@ -37,27 +37,6 @@ from numbaprims.cpu.simd import (
     tile_store,
 )
 from numbaprims.dtypes import DTYPES
-
-GROUPS, X_CHANNELS, OUT_CHANNELS, X_BLOCKS, C_BLOCKS, PANELS, PIECES, PIECES_W = (
-    WORD[name]
-    for name in (
-        "groups", "x_channels", "out_channels", "x_blocks", "c_blocks", "panels", "pieces", "pieces_w",
-    )
-)  # fmt: skip
-ROWS, V_STEP, M_STEP, U_STEP, TILES, TILE_BLOCK, BLOCKS = (
-    WORD[name] for name in ("rows", "v_step", "m_step", "u_step", "tiles", "block", "blocks")
-)
-W_SK, W_SC, W_SR, W_SS, W_GROUP, SUM_SIZE = (
-    WORD[name] for name in ("w_sk", "w_sc", "w_sr", "w_ss", "w_group", "sum_size")
-)
-C_SK, C_SC, C_SR, C_SS = (WORD[name] for name in ("c_sn", "c_sk", "c_sh", "c_sw"))
-X_INPUT, Y_INPUT, PRODUCTS, BACK = (WORD[name] for name in ("input", "output", "products", "weights"))
-Y_TABLE, V_AT, U_AT, M_AT = (WORD[name] for name in ("y_table", "v_at", "u_at", "m_at"))
-X, V, U, M, OUT = (BLOCK.slot(name) for name in ("x", "v", "u", "m", "out"))
-TABLE_AT, FIRST, COUNT, X_CHANNEL, OUT_CHANNEL = (
-    BLOCK.slot(name) for name in ("table", "first", "count", "x_channel", "out_channel")
-)
-BYTES = ARGS.types()
 
 
 @functools.cache
@@ -69,16 +48,16 @@ def make_correlate(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 
     @range_kernel("winograd_correlate", types, spec=(acc, MR, NV, W))
     def winograd_correlate(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
-        rows, panels, blocks = load_word(t, ROWS), load_word(t, PANELS), load_word(t, C_BLOCKS)
+        t = record(TABLE, args.table)
+        rows, panels, blocks = t.rows, t.panels, t.c_blocks
         for place in range(lo, hi):
             xi, cb = divmod(place, blocks)
-            v = advance(args.v, xi * load_word(t, V_STEP) + cb * rows * W)
-            u = advance(args.u, xi * load_word(t, U_STEP))
+            v = advance(args.v, xi * t.v_step + cb * rows * W)
+            u = advance(args.u, xi * t.u_step)
             for panel in range(panels):
                 b = advance(u, panel * rows * NR)
                 for i in range(0, W, MR):
-                    total = advance(args.m, xi * load_word(t, M_STEP) + (cb * W + i) * panels * NR + panel * NR)
+                    total = advance(args.m, xi * t.m_step + (cb * W + i) * panels * NR + panel * NR)
                     tile = tile_multiply(advance(v, i), 1, W, MR, b, NR, NR, args.count, MR, NV, W)
                     if args.first > 0:
                         tile = tile_add(tile_load(total, panels * NR, MR, NV, W), tile)
@@ -108,20 +87,20 @@ def make_back(
         room=ROOM * DTYPES[acc].itemsize,
     )
     def winograd_back(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t = record(TABLE, args.table)
         room = pointer_from_address(args.room, acc)
         half = stack_array(acc, HALF)
         own = stack_array(acc, OWN)
-        m_step, x_blocks, firsts = load_word(t, M_STEP), load_word(t, X_BLOCKS), load_word(t, PIECES)
-        columns = load_word(t, PANELS) * NR
-        pieces = load_word(t, C_BLOCKS) // x_blocks
+        m_step, x_blocks, firsts = t.m_step, t.x_blocks, t.pieces
+        columns = t.panels * NR
+        pieces = t.c_blocks // x_blocks
         for vector in range(lo, hi):
             k0 = vector * W
-            filters = min(W, load_word(t, OUT_CHANNELS) - k0)
+            filters = min(W, t.out_channels - k0)
             for xb in range(x_blocks):
-                channels = min(W, load_word(t, X_CHANNELS) - xb * W)
+                channels = min(W, t.x_channels - xb * W)
                 for p in range(pieces):
-                    piece_h, piece_w = divmod(p, load_word(t, PIECES_W))
+                    piece_h, piece_w = divmod(p, t.pieces_w)
                     r0, s0 = load_word(firsts, piece_h), load_word(firsts, piece_w + PLACES)
                     for c in range(channels):
                         m = advance(args.m, ((p * x_blocks + xb) * W + c) * columns + k0)
@@ -139,28 +118,26 @@ def make_back(
                 if COMBINED:
                     alpha = splat(scalar(args.alpha, acc), W)
                     beta = splat(scalar(args.beta, acc), W)
-                    start = (args.out_channel + k0) * load_word(t, C_SK) + xb * W * load_word(t, C_SC)
+                    start = (args.out_channel + k0) * t.c_sn + xb * W * t.c_sk
                     for e in range(channels * TAPS):
                         x = load(room, e * W, W) * alpha
                         if args.has_c:
                             c, tap = divmod(e, TAPS)
                             r, s = divmod(tap, S)
-                            at = start + c * load_word(t, C_SC) + r * load_word(t, C_SR) + s * load_word(t, C_SS)
-                            x = x + load_steps(args.c, at, load_word(t, C_SK), filters, W, acc) * beta
+                            at = start + c * t.c_sk + r * t.c_sh + s * t.c_sw
+                            x = x + load_steps(args.c, at, t.c_sn, filters, W, acc) * beta
                         store(room, e * W, x)
                 if args.activation != 0:
                     activate_in_place(args, room, channels * TAPS * W)
-                target = advance(args.out, (args.out_channel + k0) * load_word(t, W_SK) + xb * W * load_word(t, W_SC))
+                target = advance(args.out, (args.out_channel + k0) * t.w_sk + xb * W * t.w_sc)
                 if DENSE:
-                    store_row(target, load_word(t, W_SK), 1, room, channels * TAPS, filters, PLANES, W)
+                    store_row(target, t.w_sk, 1, room, channels * TAPS, filters, PLANES, W)
                 else:
                     for e in range(channels * TAPS):
                         c, tap = divmod(e, TAPS)
                         r, s = divmod(tap, S)
-                        at = c * load_word(t, W_SC) + r * load_word(t, W_SR) + s * load_word(t, W_SS)
-                        store_row(
-                            advance(target, at), load_word(t, W_SK), 0, advance(room, e * W), 1, filters, STRIDED, W
-                        )
+                        at = c * t.w_sc + r * t.w_sr + s * t.w_ss
+                        store_row(advance(target, at), t.w_sk, 0, advance(room, e * W), 1, filters, STRIDED, W)
 
     return winograd_back
 
@@ -168,19 +145,18 @@ def make_back(
 @helper
 def open_step(args, worker):  # type: ignore[no-untyped-def]
     """The words of a step: a group and a block of its tiles."""
-    t = args.geometry
+    t = record(TABLE, args.geometry)
     block = open_call(args, worker)
-    group, index = divmod(args.step, load_word(t, BLOCKS))
-    size = load_word(t, TILE_BLOCK)
-    base = address_of(args.workspace)
-    store_word(block, X, address_of(args.second))
-    store_word(block, V, base + load_word(t, V_AT))
-    store_word(block, U, base + load_word(t, U_AT))
-    store_word(block, M, base + load_word(t, M_AT))
-    store_word(block, FIRST, index * size)
-    store_word(block, COUNT, min(size, load_word(t, TILES) - index * size))
-    store_word(block, X_CHANNEL, group * load_word(t, X_CHANNELS))
-    store_word(block, OUT_CHANNEL, group * load_word(t, OUT_CHANNELS))
+    group, index = divmod(args.step, t.blocks)
+    size = t.block
+    block.x = address_of(args.second)
+    block.v = address_of(args.all_v)
+    block.u = address_of(args.all_u)
+    block.m = address_of(args.all_m)
+    block.first = index * size
+    block.count = min(size, t.tiles - index * size)
+    block.x_channel = group * t.x_channels
+    block.out_channel = group * t.out_channels
     return block
 
 
@@ -190,20 +166,19 @@ def make_both_inputs() -> RangeKernel:
 
     @range_kernel("winograd_both_inputs", BYTES, spec=())
     def winograd_both_inputs(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
+        t = record(TABLE, args.geometry)
         block = open_step(args, worker)
-        blocks = load_word(t, C_BLOCKS)
+        blocks = t.c_blocks
         if lo < blocks:
-            call_range(load_word(t, X_INPUT), block, 0, lo, min(hi, blocks))
+            call_range(t.input, block, 0, lo, min(hi, blocks))
         if hi > blocks:
-            other = stack_words(80)
-            for slot in range(80):
-                store_word(other, slot, load_word(block, slot))
-            store_word(other, X, address_of(args.first))
-            store_word(other, V, load_word(block, U))
-            store_word(other, TABLE_AT, load_word(t, Y_TABLE))
-            store_word(other, X_CHANNEL, load_word(block, OUT_CHANNEL))
-            call_range(load_word(t, Y_INPUT), other, 0, max(lo - blocks, 0), hi - blocks)
+            other = stack_record(BLOCK)
+            copy_record(other, block)
+            other.x = address_of(args.first)
+            other.v = block.u
+            other.table = t.y_table
+            other.x_channel = block.out_channel
+            call_range(t.output, other, 0, max(lo - blocks, 0), hi - blocks)
 
     return winograd_both_inputs
 
@@ -215,7 +190,7 @@ def make_correlate_phase() -> RangeKernel:
     @range_kernel("winograd_correlate_phase", BYTES, spec=())
     def winograd_correlate_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         block = open_step(args, worker)
-        call_range(load_word(args.geometry, PRODUCTS), block, 0, lo, hi)
+        call_range(record(TABLE, args.geometry).products, block, 0, lo, hi)
 
     return winograd_correlate_phase
 
@@ -226,10 +201,10 @@ def make_back_phase() -> RangeKernel:
 
     @range_kernel("winograd_back_phase", BYTES, spec=())
     def winograd_back_phase(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.geometry
-        blocks = load_word(t, BLOCKS)
+        t = record(TABLE, args.geometry)
+        blocks = t.blocks
         if args.step % blocks == blocks - 1:
             block = open_step(args, worker)
-            call_range(load_word(t, BACK), block, 0, lo, hi)
+            call_range(t.weights, block, 0, lo, hi)
 
     return winograd_back_phase

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cook_toom import filtering, program, transposed
-from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.conv.winograd import cost, driver, gradient
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
@@ -21,13 +20,13 @@ from numbaprims.cpu.conv.winograd.solvers import (
     launch_ints,
     table_and_pieces,
 )
-from numbaprims.cpu.conv.winograd.table import forward_pose, pose_words
+from numbaprims.cpu.conv.winograd.table import CALL, forward_pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import PLACES, make_input
 from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, worth_threads
 from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 
 NV = 2
@@ -150,27 +149,19 @@ class WinogradWeight(Solver):
         return words, mine
 
     @staticmethod
-    def _places(words: dict[str, int]) -> tuple[dict[str, int], int, int]:
-        """Where the transforms and the sums lie in the workspace; its shared bytes and those of a worker."""
-        at, found = 0, {}
-        for name, step in (("v_at", "v_step"), ("u_at", "u_step"), ("m_at", "m_step")):
-            found[name] = at
-            at += round_up(words["positions"] * words[step] * words["sum_size"] + 64, 64)
-        where, shared, worker = driver.worker_words(at, words["room"])
-        return found | where, shared, worker
+    def _regions(words: dict[str, int]) -> Regions:
+        each = {f"all_{name}": words["positions"] * words[f"{name}_step"] * words["sum_size"] + 64 for name in "vum"}
+        return Regions(each, {"room": words["room"]})
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        return sum(self._places(self._words(problem, target, config)[0])[1:])
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return self._regions(self._words(problem, target, config)[0])
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         q = forward_pose(problem)
         words, mine = self._words(problem, target, config)
-        where, shared, worker = self._places(words)
         other, zeros = table_and_pieces(mine, ((0,), (0,)))
         axes = self.axes(problem)
-        table, places = table_and_pieces(
-            words | where | {"y_table": int(other.ctypes.data)}, (axes[0].firsts, axes[1].firsts)
-        )
+        table, places = table_and_pieces(words | {"y_table": int(other.ctypes.data)}, (axes[0].firsts, axes[1].firsts))
         W = lanes(problem.accumulate, target.vector_bytes)
         y_blocks = ceil_div(q.out_channels, W)
         products = words["positions"] * words["c_blocks"]
@@ -182,6 +173,6 @@ class WinogradWeight(Solver):
         keep: tuple[np.ndarray, ...] = (table, places, other, zeros)
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS, ints, phases, steps=q.groups * words["blocks"], keep=keep, parallel=worth_threads(problem, target),
-            shared=shared, worker=worker,
+            CALL, ints, phases, steps=q.groups * words["blocks"], keep=keep, parallel=worth_threads(problem, target),
+            regions=self._regions(words),
         )  # fmt: skip

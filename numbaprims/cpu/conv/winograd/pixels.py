@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -19,10 +19,10 @@ from numbaprims.cpu.simd import (
     load_wide,
     load_wide_first,
     load_wide_rows,
-    load_word,
     multiply_add,
     pointer_from_address,
     prefetch_write,
+    record,
     scalar,
     splat,
     store,
@@ -39,10 +39,6 @@ PLANES, CHANNELS_LAST, STRIDED = 0, 1, 2  # how channels lie: in planes, behind 
 # How filters lie: the taps of a channel, and the channels of a filter, side by side; the taps do, reversed; neither.
 DENSE, REVERSED, ANY_ORDER = 0, 1, 2
 SHIFT, AHEAD, WRITE_ROWS = 0, 1, 2  # steps of a write
-X_H, X_SC, X_SH, X_SW = (WORD[name] for name in ("x_h", "x_sc", "x_sh", "x_sw"))
-COMBINED, O_SK, O_SH, O_SW = (WORD[name] for name in ("combined", "o_sk", "o_sh", "o_sw"))
-C_SK, C_SH, C_SW = (WORD[name] for name in ("c_sk", "c_sh", "c_sw"))
-TAPS_H, TAPS_W, W_SK, W_SC, W_SR, W_SS = (WORD[name] for name in ("taps_h", "taps_w", "w_sk", "w_sc", "w_sr", "w_ss"))
 
 
 @functools.cache
@@ -52,18 +48,18 @@ def make_read(dtype: str, acc: str, FORM: int, W: int) -> RangeKernel:
 
     @range_kernel("winograd_read", BLOCK.types(x=dtype), spec=(dtype, acc, FORM, W))
     def winograd_read(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t = record(TABLE, args.table)
         zero = zeros(acc, W)
-        step_c, step_w = load_word(t, X_SC), load_word(t, X_SW)
+        step_c, step_w = t.x_sc, t.x_sw
         left, right, channels = args.left, args.right, args.channels
         for i in range(args.rows):
             row = advance(pointer_from_address(args.buffer, acc), i * args.row_step)
             h = args.at_h + i * args.down
-            if h < 0 or h >= load_word(t, X_H):
+            if h < 0 or h >= t.x_h:
                 for j in range(args.columns):
                     store(row, j * W, zero)
             else:
-                x = advance(args.x, args.at + h * load_word(t, X_SH))
+                x = advance(args.x, args.at + h * t.x_sh)
                 for j in range(left):
                     store(row, j * W, zero)
                 if FORM == PLANES:
@@ -122,10 +118,10 @@ def make_write(acc: str, out: str, bias: str, FORM: int, W: int) -> RangeKernel:
 
     @range_kernel("winograd_write", types, spec=(acc, out, bias, FORM, W))
     def winograd_write(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t = record(TABLE, args.table)
         shifts = pointer_from_address(args.shifts, acc)
         channels, width = args.channels, args.columns
-        combined = load_word(t, COMBINED)
+        combined = t.combined
         if lo == SHIFT:
             shift = zeros(acc, W)
             if args.has_bias:
@@ -137,7 +133,7 @@ def make_write(acc: str, out: str, bias: str, FORM: int, W: int) -> RangeKernel:
                 for k in range(channels):
                     for i in range(args.rows):
                         for j in range(0, width, W):
-                            prefetch_write(args.out, args.at + k * load_word(t, O_SK) + i * load_word(t, O_SH) + j, 3)
+                            prefetch_write(args.out, args.at + k * t.o_sk + i * t.o_sh + j, 3)
         else:
             for i in range(args.rows):
                 row = advance(pointer_from_address(args.buffer, acc), i * args.row_step)
@@ -147,13 +143,13 @@ def make_write(acc: str, out: str, bias: str, FORM: int, W: int) -> RangeKernel:
                     for j in range(width):
                         x = multiply_add(load(row, j * W, W), alpha, shift)
                         if args.has_c:
-                            at = args.at_c + i * load_word(t, C_SH) + j * load_word(t, C_SW)
-                            x = multiply_add(load_steps(args.c, at, load_word(t, C_SK), channels, W, acc), beta, x)
+                            at = args.at_c + i * t.c_sh + j * t.c_sw
+                            x = multiply_add(load_steps(args.c, at, t.c_sk, channels, W, acc), beta, x)
                         store(row, j * W, x)
                 if args.activation != 0:
                     activate_in_place(args, row, width * W)
-                target = advance(args.out, args.at + i * load_word(t, O_SH))
-                store_row(target, load_word(t, O_SK), load_word(t, O_SW), row, width, channels, FORM, W)
+                target = advance(args.out, args.at + i * t.o_sh)
+                store_row(target, t.o_sk, t.o_sw, row, width, channels, FORM, W)
 
     return winograd_write
 
@@ -164,27 +160,27 @@ def make_read_weights(dtype: str, acc: str, ORDER: int, W: int) -> RangeKernel:
 
     @range_kernel("winograd_read_weights", BLOCK.types(w=dtype), spec=(dtype, acc, ORDER, W))
     def winograd_read_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
+        t = record(TABLE, args.table)
         given, w = pointer_from_address(args.buffer, acc), advance(args.w, args.at)
         filters, channels = args.rows, args.channels
-        R, S = load_word(t, TAPS_H), load_word(t, TAPS_W)
+        R, S = t.taps_h, t.taps_w
         taps = R * S
         if ORDER == DENSE:
             for e in range(0, channels * taps, W):
-                block = load_wide_rows(advance(w, e), load_word(t, W_SK), filters, min(W, channels * taps - e), W)
+                block = load_wide_rows(advance(w, e), t.w_sk, filters, min(W, channels * taps - e), W)
                 store_rows(advance(given, e * W), W, transpose(block))
         elif ORDER == REVERSED:
             for c in range(channels - 1, -1, -1):
-                last = advance(w, c * load_word(t, W_SC) - (taps - 1))
+                last = advance(w, c * t.w_sc - (taps - 1))
                 for e in range(0, taps, W):
-                    block = load_wide_rows(advance(last, e), load_word(t, W_SK), filters, min(W, taps - e), W)
+                    block = load_wide_rows(advance(last, e), t.w_sk, filters, min(W, taps - e), W)
                     store_rows(advance(given, ((c + 1) * taps - 1 - e) * W), -W, transpose(block))
         else:
             for c in range(channels):
                 for r in range(R):
                     for s in range(S):
-                        at = c * load_word(t, W_SC) + r * load_word(t, W_SR) + s * load_word(t, W_SS)
-                        value = load_steps(w, at, load_word(t, W_SK), filters, W, acc)
+                        at = c * t.w_sc + r * t.w_sr + s * t.w_ss
+                        value = load_steps(w, at, t.w_sk, filters, W, acc)
                         store(given, ((c * R + r) * S + s) * W, value)
 
     return winograd_read_weights

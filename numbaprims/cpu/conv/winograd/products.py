@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.simd import advance, load_word, tile_multiply_blocks, tile_store
+from numbaprims.cpu.simd import advance, record, tile_multiply_blocks, tile_store
 from numbaprims.dtypes import DTYPES
-
-ROWS, C_BLOCKS, V_STEP, M_STEP, U_STEP = (WORD[name] for name in ("rows", "c_blocks", "v_step", "m_step", "u_step"))
 
 
 def ahead(acc: str) -> int:
@@ -34,12 +32,12 @@ def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
 
     @range_kernel("winograd_products", types, spec=(acc, MR, NV, W, AHEAD))
     def winograd_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t = args.table
-        rows, blocks = load_word(t, ROWS), load_word(t, C_BLOCKS)
+        t = record(TABLE, args.table)
+        rows, blocks = t.rows, t.c_blocks
         for xi in range(lo, hi):
-            v = advance(args.v, xi * load_word(t, V_STEP))
-            u = advance(args.u, xi * load_word(t, U_STEP))
-            m = advance(args.m, xi * load_word(t, M_STEP))
+            v = advance(args.v, xi * t.v_step)
+            u = advance(args.u, xi * t.u_step)
+            m = advance(args.m, xi * t.m_step)
             for i in range(0, args.count, MR):
                 tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W, AHEAD)
                 tile_store(advance(m, i * NR), NR, tile, MR, NV, W)

@@ -9,7 +9,6 @@ import numpy as np
 
 from numbaprims import settings
 from numbaprims.cook_toom import Matrix, filtering, program
-from numbaprims.cpu.conv.arguments import ARGS
 from numbaprims.cpu.conv.winograd import cost, driver
 from numbaprims.cpu.conv.winograd.pieces import Axis, best_axis, whole
 from numbaprims.cpu.conv.winograd.pixels import (
@@ -24,7 +23,7 @@ from numbaprims.cpu.conv.winograd.pixels import (
     make_write,
 )
 from numbaprims.cpu.conv.winograd.products import make_products
-from numbaprims.cpu.conv.winograd.table import TABLE, Pose, pose, pose_words
+from numbaprims.cpu.conv.winograd.table import CALL, TABLE, Pose, pose, pose_words
 from numbaprims.cpu.conv.winograd.transform_in import LINE, PLACES, make_input
 from numbaprims.cpu.conv.winograd.transform_out import make_output
 from numbaprims.cpu.conv.winograd.weights import make_weights
@@ -33,7 +32,7 @@ from numbaprims.cpu.gemm.finish import activation_address
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver, run
+from numbaprims.cpu.solver import Config, Regions, Solver, run
 from numbaprims.dtypes import DTYPES
 
 R = 3
@@ -85,7 +84,7 @@ def table_and_pieces(words: dict[str, int], firsts: tuple[tuple[int, ...], ...])
     for row, taps in zip(places, firsts, strict=True):
         row[: len(taps)] = taps
     words = words | {"pieces": int(places.ctypes.data)}
-    return np.array([words.get(name, 0) for name in TABLE], np.int64), places
+    return TABLE.table({name: words.get(name, 0) for name in TABLE.slots}), places
 
 
 def launch_ints(table: np.ndarray, problem: Any, activation: int) -> dict[str, int]:
@@ -105,7 +104,7 @@ def table_words(
     products: RangeKernel,
     line: int = LINE,
 ) -> dict[str, int]:
-    """The table of a problem for blocks of (tiles, their rows in memory, vectors of a panel); places are left out."""
+    """The table of a problem for blocks of (tiles, their rows in memory, vectors of a panel)."""
     acc = problem.accumulate
     W = lanes(acc, target.vector_bytes)
     h, w = axes
@@ -213,7 +212,7 @@ class Winograd(Solver):
         return seconds * self.worth
 
     def _words(self, q: Pose, target: Any, problem: Any, config: Config) -> dict[str, int]:
-        """The table, less the places in the workspace."""
+        """The table."""
         mr, nv = int(config["mr"]), int(config["nv"])
         axes = self.axes(problem)
         block = min(int(config["tiles"]), cost.count_tiles(q, axes))
@@ -225,35 +224,31 @@ class Winograd(Solver):
         """Of one transformed block, one panel of products, and all transformed filters."""
         size = words["sum_size"]
         return tuple(
-            round_up(elements * size + 64, 64)
+            elements * size + 64
             for elements in (
                 words["positions"] * words["v_step"], words["positions"] * words["m_step"],
                 words["groups"] * words["u_group"],
             )
         )  # type: ignore[return-value]  # fmt: skip
 
-    def _layout(self, problem: Any, words: dict[str, int]) -> tuple[dict[str, int], int, int]:
-        """Where everything lies in the workspace, and its shared bytes and those of a worker."""
+    def _regions(self, problem: Any, words: dict[str, int]) -> Regions:
         v, m, u = self._bytes(words)
-        shared = 0 if problem.prepared else u
-        return driver.worker_words(shared, words["room"], v=v, m=m)
+        own = {"held": 8, "v": v, "m": m, "room": words["room"]}
+        return Regions({"filters": 0 if problem.prepared else u}, own)
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        words = self._words(pose(problem), target, problem, config)
-        _, shared, worker = self._layout(problem, words)
-        return shared + worker
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return self._regions(problem, self._words(pose(problem), target, problem, config))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         q = pose(problem)
         words = self._words(q, target, problem, config)
         packed = np.empty(self._bytes(words)[2] + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        where, _, worker = driver.worker_words(0, words["weights_room"])
-        table, places = self._table(problem, words | where)
+        table, places = self._table(problem, words)
         tiles = q.groups * words["panels"]
         program = Program.of(
-            ARGS, launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places),
-            worker=worker,
+            CALL, launch_ints(table, problem, 0), [(driver.make_weight_phase(), tiles, 1)], keep=(table, places),
+            regions=Regions(own={"room": words["weights_room"]}),
         )  # fmt: skip
         run(program, packed, None, weights, None, None, packed)
         return packed
@@ -265,19 +260,17 @@ class Winograd(Solver):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         q = pose(problem)
         words = self._words(q, target, problem, config)
-        where, shared, worker = self._layout(problem, words)
-        table, places = self._table(problem, words | where)
+        table, places = self._table(problem, words)
         phases = [] if problem.prepared else [(driver.make_weight_phase(), q.groups * words["panels"], 1)]
         phases += driver.tile_phases(words)
         ints = launch_ints(table, problem, activation_address(problem, target))
         return Program.of(
-            ARGS,
+            CALL,
             ints,
             phases,
             keep=(table, places),
             parallel=worth_threads(problem, target),
-            shared=shared,
-            worker=worker,
+            regions=self._regions(problem, words),
         )
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numbaprims.cpu.conv.arguments import bias_dtype
+from numbaprims.cpu.conv.arguments import ARGS, bias_dtype
 from numbaprims.cpu.simd.arguments import Arguments
+from numbaprims.cpu.simd.records import Record
 from numbaprims.dtypes import DTYPES
 
 # x: the input.  v: its transform, [n * n][c_blocks][rows][W].  u: transformed filters, [panels][n * n][channels][NR].
@@ -27,6 +28,10 @@ BLOCK = Arguments(
     ),
 )  # fmt: skip
 
+# A call.  Shared: transformed filters, or what a step of a weight gradient transforms, and its sums.  A worker's own:
+# the number of the block whose transform it holds, that, products of it, filters, and what kernels take (`room`).
+CALL = ARGS.with_regions(shared=("filters", "all_v", "all_u", "all_m"), own=("held", "v", "m", "u", "room"))
+
 # x_*, o_*, c_*, w_*: strides in elements; w_start: where tap (0, 0) lies, w_group: from one group's filters to the
 # next's.  tiles: of one image's height and width, and in all.  block: tiles of one block, rows: those in memory, a
 # multiple of MR.  v_step, m_step, u_step: elements from one position to the next, u_group from one group to the next.
@@ -36,20 +41,17 @@ BLOCK = Arguments(
 # y_table: address of the table of y's gradient as an input.  chunk: vectors of channels that are transformed at once,
 # some_panels: panels whose sums are kept at once, m_panel: elements from one of them to the next, lanes: of a vector.
 # v_block, v_tile, v_part: elements from one vector (or panel) of channels, tile and part of a spectrum to the next;
-# in_h, in_w: pixels of a tile that are read.  combined: whether alpha or c follow.  The kernels are addresses; *_bytes
-# and *_at are places in the workspace.
-TABLE = (
+# in_h, in_w: pixels of a tile that are read.  combined: whether alpha or c follow.  The kernels are addresses.
+TABLE = Record(
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
     "w_sk", "w_sc", "w_sr", "w_ss", "w_start", "w_group", "w_size", "tiles_h", "tiles_w", "tiles", "block",
     "blocks", "rows", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
     "u_group", "sum_size",
     "input", "products", "output", "weights", "read", "write", "read_weights", "combined",
-    "v_at", "worker_at", "worker_bytes", "m_at", "far", "m_h", "m_w",
-    "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table", "u_at",
-    "chunk", "some_panels", "m_panel", "lanes", "v_block", "v_tile", "v_part", "in_h", "in_w", "room_at",
+    "far", "m_h", "m_w", "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table",
+    "chunk", "some_panels", "m_panel", "lanes", "v_block", "v_tile", "v_part", "in_h", "in_w",
 )  # fmt: skip
-WORD = {name: index for index, name in enumerate(TABLE)}
 
 
 class Pose(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
     advance,
@@ -18,8 +18,8 @@ from numbaprims.cpu.simd import (
     load_rows,
     load_word,
     pointer_from_address,
+    record,
     store_rows,
-    store_word,
     straight_line,
 )
 from numbaprims.dtypes import DTYPES
@@ -27,16 +27,6 @@ from numbaprims.dtypes import DTYPES
 LINE = 64  # outputs along a line that the buffer holds: with 6 x 66 pixels of 64 bytes it takes 25 kB
 PLACES = 16  # words for the first taps along one axis
 Plane = tuple[int, int]
-READ, ROWS, V_STEP, X_BLOCKS, PIECES, PIECES_W = (
-    WORD[name] for name in ("read", "rows", "v_step", "x_blocks", "pieces", "pieces_w")
-)
-TILES_H, TILES_W = WORD["tiles_h"], WORD["tiles_w"]
-X_CHANNELS, X_W, PAD_H, PAD_W = (WORD[name] for name in ("x_channels", "x_w", "pad_h", "pad_w"))
-X_SN, X_SC, X_SW = (WORD[name] for name in ("x_sn", "x_sc", "x_sw"))
-BUFFER, COUNT, STEP, COLUMNS, CHANNELS, AT, AT_H, DOWN, LEFT, RIGHT = (
-    BLOCK.slot(name)
-    for name in ("buffer", "rows", "row_step", "columns", "channels", "at", "at_h", "down", "left", "right")
-)
 
 
 @functools.cache
@@ -63,21 +53,21 @@ def make_input(
         room=ROOM * DTYPES[acc].itemsize,
     )
     def winograd_input(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t, block = args.table, block_of(args)
+        t, block = record(TABLE, args.table), record(BLOCK, block_of(args))
         room = pointer_from_address(args.room, acc)
-        tiles_w, tiles_h = load_word(t, TILES_W), load_word(t, TILES_H)
-        v_step = load_word(t, V_STEP)
-        store_word(block, BUFFER, args.room)
-        store_word(block, COUNT, IH)
-        store_word(block, STEP, COLS * W)
-        store_word(block, DOWN, SH)
+        tiles_w, tiles_h = t.tiles_w, t.tiles_h
+        v_step = t.v_step
+        block.buffer = args.room
+        block.rows = IH
+        block.row_step = COLS * W
+        block.down = SH
         for cb in range(lo, hi):
-            piece, xb = divmod(cb, load_word(t, X_BLOCKS))
-            piece_h, piece_w = divmod(piece, load_word(t, PIECES_W))
-            firsts = load_word(t, PIECES)
-            off_h = load_word(firsts, piece_h) - load_word(t, PAD_H)
-            off_w = load_word(firsts, piece_w + PLACES) - load_word(t, PAD_W)
-            store_word(block, CHANNELS, min(W, load_word(t, X_CHANNELS) - xb * W))
+            piece, xb = divmod(cb, t.x_blocks)
+            piece_h, piece_w = divmod(piece, t.pieces_w)
+            firsts = t.pieces
+            off_h = load_word(firsts, piece_h) - t.pad_h
+            off_w = load_word(firsts, piece_w + PLACES) - t.pad_w
+            block.channels = min(W, t.x_channels - xb * W)
             done = 0
             while done < args.count:
                 rest, tw = divmod(args.first + done, tiles_w)
@@ -86,18 +76,18 @@ def make_input(
                 cols = ((tiles - 1) * MW + IW - 1) * SW + 1
                 w0 = tw * MW * SW + off_w
                 left = max(0, min(cols, -w0))
-                at = n * load_word(t, X_SN) + (args.x_channel + xb * W) * load_word(t, X_SC)
-                store_word(block, AT, at + w0 * load_word(t, X_SW))
-                store_word(block, AT_H, th * MH * SH + off_h)
-                store_word(block, COLUMNS, cols)
-                store_word(block, LEFT, left)
-                store_word(block, RIGHT, max(left, min(cols, load_word(t, X_W) - w0)))
-                call_range(load_word(t, READ), block, 0, 0, 1)
+                at = n * t.x_sn + (args.x_channel + xb * W) * t.x_sc
+                block.at = at + w0 * t.x_sw
+                block.at_h = th * MH * SH + off_h
+                block.columns = cols
+                block.left = left
+                block.right = max(left, min(cols, t.x_w - w0))
+                call_range(t.read, block, 0, 0, 1)
                 for j in range(0, cols, SW):
                     column = advance(room, j * W)
                     store_rows(column, COLS * W, straight_line(load_rows(column, COLS * W, IH, W), CODE_H))
                 panel, vector = divmod(cb, NV)
-                v = advance(args.v, (panel * load_word(t, ROWS) + done) * NV * W + vector * W)
+                v = advance(args.v, (panel * t.rows + done) * NV * W + vector * W)
                 for k in range(tiles):
                     for i in range(NH):
                         line = load_rows(advance(room, (i * COLS + k * MW * SW) * W), SW * W, IW, W)

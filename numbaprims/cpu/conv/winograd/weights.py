@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.conv.winograd.table import BLOCK, WORD
-from numbaprims.cpu.conv.winograd.transform_in import AT, BUFFER, CHANNELS, COUNT, PLACES, Plane
+from numbaprims.cpu.conv.winograd.table import BLOCK, TABLE
+from numbaprims.cpu.conv.winograd.transform_in import PLACES, Plane
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
@@ -16,19 +16,14 @@ from numbaprims.cpu.simd import (
     load_rows,
     load_word,
     pointer_from_address,
+    record,
     stack_array,
     store,
     store_rows,
-    store_word,
     straight_line,
     zeros,
 )
 from numbaprims.dtypes import DTYPES
-
-X_CHANNELS, OUT_CHANNELS, C_BLOCKS, U_STEP, X_BLOCKS, PIECES, PIECES_W = (
-    WORD[name] for name in ("x_channels", "out_channels", "c_blocks", "u_step", "x_blocks", "pieces", "pieces_w")
-)
-READ, W_SK, W_SC = WORD["read_weights"], WORD["w_sk"], WORD["w_sc"]
 
 
 @functools.cache
@@ -54,34 +49,34 @@ def make_weights(
         room=ROOM * DTYPES[acc].itemsize,
     )
     def winograd_weights(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        t, block = args.table, block_of(args)
+        t, block = record(TABLE, args.table), record(BLOCK, block_of(args))
         # what a reversed filter is short of whole vectors lies before its first tap
         given = advance(pointer_from_address(args.room, acc), W * W)
         own = stack_array(acc, OWN)
         half = stack_array(acc, HALF)
         zero = zeros(acc, W)
-        u_step, x_blocks, firsts = load_word(t, U_STEP), load_word(t, X_BLOCKS), load_word(t, PIECES)
-        pieces = load_word(t, C_BLOCKS) // x_blocks
+        u_step, x_blocks, firsts = t.u_step, t.x_blocks, t.pieces
+        pieces = t.c_blocks // x_blocks
         for place in range(lo, hi):
             panel, vector = divmod(place, NV)
             k0 = place * W
-            filters = min(W, load_word(t, OUT_CHANNELS) - k0)
+            filters = min(W, t.out_channels - k0)
             u = advance(args.u, panel * NH * NW * u_step + vector * W)
             if filters <= 0:
                 # columns past the last channel: what they hold is never used, but it is multiplied
                 for xi in range(NH * NW):
-                    for row in range(load_word(t, C_BLOCKS) * W):
+                    for row in range(t.c_blocks * W):
                         store(u, xi * u_step + row * NR, zero)
                 continue
             for xb in range(x_blocks):
-                channels = min(W, load_word(t, X_CHANNELS) - xb * W)
-                store_word(block, AT, k0 * load_word(t, W_SK) + xb * W * load_word(t, W_SC))
-                store_word(block, BUFFER, address_of(given))
-                store_word(block, COUNT, filters)
-                store_word(block, CHANNELS, channels)
-                call_range(load_word(t, READ), block, 0, 0, 1)
+                channels = min(W, t.x_channels - xb * W)
+                block.at = k0 * t.w_sk + xb * W * t.w_sc
+                block.buffer = address_of(given)
+                block.rows = filters
+                block.channels = channels
+                call_range(t.read_weights, block, 0, 0, 1)
                 for p in range(pieces):
-                    piece_h, piece_w = divmod(p, load_word(t, PIECES_W))
+                    piece_h, piece_w = divmod(p, t.pieces_w)
                     r0, s0 = load_word(firsts, piece_h), load_word(firsts, piece_w + PLACES)
                     target = advance(u, (p * x_blocks + xb) * W * NR)
                     for c in range(channels):
