@@ -252,7 +252,7 @@ def by_alignment(make: Callable[[bool], Callable[..., None]], nbytes: Mapping[in
     wide, needs = make(True), tuple(nbytes.items())
 
     def launch(*arrays, more=(), **floats):  # type: ignore[no-untyped-def]
-        given = (*arrays[:7], *more)
+        given = (*arrays[:7], *(None,) * (7 - len(arrays)), *more)
         whole = all(aligned(least, given[place]) for place, least in needs)
         (wide if whole else make(False))(*arrays, more=more, **floats)
 
