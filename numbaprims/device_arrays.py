@@ -88,7 +88,8 @@ class DeviceLibrary(Library):
         return self._view(self.allocate(shape, strides, dtype), shape, strides, dtype)
 
     def empty_like(self, storage: Any, dtype: str) -> tuple[Any, Any]:
-        strides = dense_strides(storage)
+        size = DTYPES[dtype].itemsize
+        strides = tuple(step // storage.itemsize * size for step in dense_strides(storage))
         return self._view(self.allocate(storage.shape, strides, dtype), storage.shape, strides, dtype)
 
     def wrap(self, storage: Any, dtype: str) -> Any:

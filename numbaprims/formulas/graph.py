@@ -329,6 +329,27 @@ class Graph:
         return max(1, each + sum(PARTS[node.op] for node in self.nodes if node.op in PARTS))
 
     @property
+    def is_map(self) -> bool:
+        """Whether each element of the results is a function of elements alone."""
+        return not self.reductions and not any(node.op in ("position", "length") for node in self.nodes)
+
+    def of_elements(self, function_of: Callable[[str], Callable[..., Any]], *operands: Any) -> tuple[Any, ...]:
+        """The results of a map over a machine's Values, which has functions by the names of nodes."""
+        known: dict[Node, Any] = dict(zip(self.inputs, operands, strict=True))
+
+        def value(node: Any) -> Any:
+            if not isinstance(node, Node):
+                return node
+            if node not in known:
+                constant = node.op == "constant"
+                known[node] = (
+                    operands[0].like(node.args[0]) if constant else function_of(node.op)(*map(value, node.args))
+                )
+            return known[node]
+
+        return tuple(value(node) for node in self.outputs)
+
+    @property
     def reductions(self) -> tuple[Node, ...]:
         """Pass by pass."""
         return tuple(node for each in self.passes for node in each.reductions)

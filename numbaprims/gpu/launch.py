@@ -243,3 +243,18 @@ def aligned(nbytes: int, *views: Any) -> bool:
         if view is not None:
             address |= view.pointer
     return not address & (nbytes - 1)
+
+
+def by_alignment(make: Callable[[bool], Callable[..., None]], nbytes: Mapping[int, int]) -> Callable[..., None]:
+    """The launcher `make(True)` where the arrays of a call, by their places, begin at multiples of so many bytes, else
+    `make(False)`."""
+    make = functools.cache(make)
+    wide, needs = make(True), tuple(nbytes.items())
+
+    def launch(*arrays, more=(), **floats):  # type: ignore[no-untyped-def]
+        given = (*arrays[:7], *(None,) * (7 - len(arrays)), *more)
+        whole = all(aligned(least, given[place]) for place, least in needs)
+        (wide if whole else make(False))(*arrays, more=more, **floats)
+
+    launch.program = wide.program  # type: ignore[attr-defined]
+    return launch

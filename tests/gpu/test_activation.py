@@ -14,7 +14,7 @@ import numbaprims
 from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
-from numbaprims.gpu.activation import dispatch, formulas, gradients
+from numbaprims.gpu.activation import formulas, gradients, kernels
 from numbaprims.gpu.memory import DeviceArray, to_device
 from numbaprims.gpu.reduce.solvers import CHUNK
 from numbaprims.ops._activation_problem import SPECIAL
@@ -112,7 +112,7 @@ def test_cheap_kinds_by_every_solver(gpu, solver, rng):
             check_both(x, "f32", kind, parameters, rng)
         ran += 1
     assert ran == (0 if solver == "channel_sums" else sum(kind in formulas.CHEAP for kind, _ in FIRST))
-    forward = {launched.entry for launched in gpu.launches if "forward" in launched.entry}
+    forward = {launched.entry for launched in gpu.launches if "backward" not in launched.entry}
     assert len(forward) <= 1, "the cheap kinds have more kernels than one"
 
 
@@ -172,24 +172,15 @@ def relaid(a, layout):
     return np.repeat(a, 2, axis=-1)[..., ::2] if layout == "sliced" else a
 
 
-def test_more_loops_and_elements_than_a_launch_takes(gpu, monkeypatch, rng):
-    """What a launch does not walk is walked by further ones, of the weight's gradient too."""
-    from numbaprims.gpu.activation import solvers
-
-    monkeypatch.setattr(solvers, "MOST", 512)
-    x = rng.standard_normal(1300).astype(np.float32)
-    np.testing.assert_array_equal(numbaprims.relu(to_device(x)).to_host(), np.maximum(x, 0))
-    assert len(gpu.launches) == 3
-    padded = rng.standard_normal((3, 300, 8)).astype(np.float32)
-    whole = to_device(padded)
-    np.testing.assert_array_equal(numbaprims.relu(whole[:, :, :4]).to_host(), np.maximum(padded[:, :, :4], 0))
-    assert len(gpu.launches) == 3 + 8  # 128 runs of 4 each
+def test_gradients_of_many_loops_and_long_rows(gpu, rng):
+    """Seven loops, none of which continues another; rows that are cut."""
     deep = rng.standard_normal((2, 4, 6, 4, 2, 6, 4)).astype(np.float32)
     cut = (slice(None, None, 2),) * 7
     given, values = to_device(deep)[cut], deep[cut]
-    dweight = numbaprims.prelu_backward(given, given, to_device(np.ones(2, np.float32)))[1].to_host()
-    want = reference.activation_backward(values, values, "prelu", weight=np.zeros(2))[1]
-    assert_near(dweight, want, "f32", 4, np.abs(values * values).sum())
+    dx, dweight = numbaprims.prelu_backward(given, given, to_device(np.zeros(2, np.float32)))
+    want_dx, want = reference.activation_backward(values, values, "prelu", weight=np.zeros(2))
+    assert_near(dx.to_host(), want_dx, "f32", 1)
+    assert_near(dweight.to_host(), want, "f32", 4, np.abs(values * values).sum())
     long = rng.standard_normal((1, 40, 7000)).astype(np.float32)[:, :3]
     for x in (long, np.moveaxis(np.ascontiguousarray(np.moveaxis(long, 1, -1)), -1, 1)):
         dweight = numbaprims.prelu_backward(to_device(x), to_device(x), to_device(np.ones(3, np.float32)))[1]
@@ -251,7 +242,7 @@ def test_in_place_and_misaligned(gpu, rng):
     assert numbaprims.silu(view, out=view) is view
     np.testing.assert_array_equal(view.to_host(), expected)
     assert flat.to_host()[0] == 0
-    assert [launched.entry[-1] for launched in gpu.launches] == ["4", "1"]
+    assert [launched.entry.split("_")[-3] for launched in gpu.launches] == ["4", "1"]
 
 
 def test_choice(gpu):
@@ -285,5 +276,5 @@ def test_every_kind_has_code():
     everything = set(KINDS) - {"glu"} | set(SPECIAL)
     assert set(formulas.FORWARD) == set(gradients.BACKWARD) == everything
     assert set(formulas.CHEAP) <= everything and set(gradients.CHEAP) <= everything
-    assert set(dispatch.OPERATIONS) == {"forward", "binary", "backward", "prelu_backward", "glu_backward"}
+    assert set(kernels.FORMULAS) >= {f"{kind}{way}" for kind in everything for way in ("", "_backward")}
     assert arrays.DTYPES.keys() >= set(DTYPES)

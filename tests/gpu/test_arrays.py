@@ -432,3 +432,12 @@ def test_views_answer_what_checks_ask(gpu):
 
 def test_settings_stay_as_they_were():
     assert settings.current().device is None
+
+
+def test_results_of_another_size_lie_as_their_operand(gpu):
+    """In the order of its memory, by strides of their own elements."""
+    x = to_device(np.arange(15, dtype=np.float16).reshape(3, 5)).T
+    for to in ("float64", "int8"):
+        y = numbaprims.cast(x, to)
+        assert y.strides == (y.dtype.itemsize, 5 * y.dtype.itemsize)
+        np.testing.assert_array_equal(y.to_host(), x.to_host())

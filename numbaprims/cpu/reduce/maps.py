@@ -13,7 +13,6 @@ from numbaprims.cpu.pointwise.form import ARGS, Form, Formula, Operand
 from numbaprims.cpu.reduce.sums import function_of
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.graph import Graph, Node
 from numbaprims.formulas.maps import BINARY, BITWISE, MAP
 from numbaprims.formulas.reductions import graph_of
 
@@ -23,34 +22,15 @@ class _Graphs(dict[str, Formula]):
 
     def __missing__(self, name: str) -> Formula:
         graph = graph_of(name.partition("@")[0])
-        return Formula(functools.partial(_evaluate, graph), [kind for _, kind in graph.operands].count("number"))
 
+        def function(*operands: Value) -> tuple[Value, ...]:
+            return graph.of_elements(functools.partial(function_of, kind=type(operands[0])), *operands)
 
-def _evaluate(graph: Graph, *operands: Value) -> tuple[Value, ...]:
-    known: dict[Node, Any] = dict(zip(graph.inputs, operands, strict=True))
-    some = operands[0]
-
-    def value(node: Any) -> Any:
-        if not isinstance(node, Node):
-            return node
-        if node not in known:
-            known[node] = (
-                some.like(node.args[0])
-                if node.op == "constant"
-                else function_of(node.op, type(some))(*map(value, node.args))
-            )
-        return known[node]
-
-    return tuple(value(node) for node in graph.outputs)
+        return Formula(function, [kind for _, kind in graph.operands].count("number"))
 
 
 _formulas: Mapping[str, Formula] = _Graphs()
 _emit = emitter(_formulas)
-
-
-def is_map(graph: Graph) -> bool:
-    """Whether each element of the results is a function of elements alone."""
-    return not graph.reductions and not any(node.op in ("position", "length") for node in graph.nodes)
 
 
 _EXACT = {f"{MAP}{name}" for name, each in BINARY.items() if each.exact}

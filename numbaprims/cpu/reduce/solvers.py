@@ -12,7 +12,7 @@ from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Block, Phase, Program, Run
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
-from numbaprims.cpu.reduce.maps import compute_of, form_of, is_map, make_map
+from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
 from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, PAST, SIDE_BY_SIDE, TABLE, WORTH, Reduce
 from numbaprims.cpu.reduce.turn import inner_of, kernel_of, lanes_of, plan_of as turn_plan, woven
 from numbaprims.cpu.reduce.variant import (
@@ -193,7 +193,7 @@ class Blocks(Reduce):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.formula.startswith(LOOKUP):
             return TABLE
-        if not is_map(graph_of(problem.formula)):
+        if not graph_of(problem.formula).is_map:
             return "the formula has sums, or counts elements"
         if len(problem.arrays) > 7 or not problem.inputs:
             return f"{len(problem.arrays)} arrays; it takes 2 to 7"

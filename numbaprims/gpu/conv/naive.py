@@ -11,7 +11,7 @@ from typing import Any
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
-from numbaprims.gpu.activation.dispatch import forward_of
+from numbaprims.gpu.activation.kernels import forward_of
 from numbaprims.gpu.conv.arguments import common_types, common_values, operand_dtypes
 from numbaprims.gpu.device.memory import advance, narrow, widen
 from numbaprims.gpu.gemm import cost
@@ -92,7 +92,7 @@ def make_end(first: str, out: str, activation: str, requantized: bool) -> Any:
             total = I32(total + bias[0])
         if code != 0:  # integers take no other activation than relu
             total = I32(max(total, I32(0)))
-        scaled = forward_of("round", F32(total) * factor, p0, p1, p2) + zero
+        scaled = forward_of("round", 0, F32(total) * factor, p0, p1, p2) + zero
         scaled = min(max(scaled, F32(LOWEST)), F32(HIGHEST))
         out_[at] = narrow(I32(scaled), out)
 

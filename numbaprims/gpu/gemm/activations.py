@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.gpu.activation.dispatch import SWITCH, compute, forward_of
 from numbaprims.gpu.activation.formulas import CHEAP
+from numbaprims.gpu.activation.kernels import SWITCH, forward_of
 from numbaprims.gpu.gemm.lists import TUPLES
 from numbaprims.gpu.jit import device_function, types
 
@@ -42,18 +42,12 @@ def make_activation(kind: str, acc: str, count: int) -> Any:
         return activate_integers
 
     as_tuple, fill = TUPLES[count]
-    if kind == SWITCH:
-
-        @device_function
-        def activate_cheap(code, x, p0, p1, p2):  # type: ignore[no-untyped-def]
-            if code != 0:
-                y = as_tuple(x)
-                fill(x, compute("forward", "switch", code, y, y, y, p0, p1, p2))
-
-        return activate_cheap
+    cheap = kind == SWITCH
 
     @device_function
     def activate(code, x, p0, p1, p2):  # type: ignore[no-untyped-def]
-        fill(x, forward_of(kind, as_tuple(x), p0, p1, p2))
+        # 0 is the identity
+        if not cheap or code != 0:
+            fill(x, forward_of(kind, code, as_tuple(x), p0, p1, p2))
 
     return activate

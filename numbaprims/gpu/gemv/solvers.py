@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from numbaprims.gpu import parts
 from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.gemv.arguments import THREADS, Cut, cut, walk
 from numbaprims.gpu.gemv.kernels import make_columns, make_combine, make_naive, make_row_block, make_rows
-from numbaprims.gpu.launch import Addresses, aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, by_alignment, make_launcher, step
 from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
@@ -70,7 +69,6 @@ class RegisterBlock(Solver):
         how = cut(problem)
         values = _values(problem, how)
 
-        @functools.cache
         def launcher(whole: bool) -> Launcher:
             if how.rows == 0:
                 kernel = make_columns(problem.dtype, how.lanes, whole)
@@ -85,14 +83,7 @@ class RegisterBlock(Solver):
 
         if not _wide(problem):
             return launcher(False)
-        wide, along = launcher(True), how.rows > 0
-
-        def launch(out, a, x, y=None, b=None, c=None, d=None, *numbers, **floats):  # type: ignore[no-untyped-def]
-            chosen = wide if aligned(16, a, x if along else None) else launcher(False)
-            chosen(out, a, x, y, None, None, None, *numbers, **floats)
-
-        launch.program = wide.program  # type: ignore[attr-defined]
-        return launch
+        return by_alignment(launcher, dict.fromkeys((1, 2) if how.rows > 0 else (1,), 16))
 
 
 def _wide(problem: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from numbaprims.gpu.device.packs import lanes
 from numbaprims.gpu.ger.arguments import walk
 from numbaprims.gpu.ger.kernels import ROWS, THREADS, make_naive, make_row_block, make_tile
 from numbaprims.gpu.jit import GpuKernel
-from numbaprims.gpu.launch import aligned, make_launcher, step
+from numbaprims.gpu.launch import by_alignment, make_launcher, step
 from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
@@ -65,7 +64,6 @@ class RegisterBlock(Solver):
         ints, swapped = walk(problem)
         width = _width(problem)
 
-        @functools.cache
         def launcher(V: int) -> Launcher:
             across_lanes = next(count for count in (4, 8, 16, 32) if count * V >= ints["n"] or count == 32)
             across = -(-ints["n"] // (across_lanes * V))
@@ -73,17 +71,10 @@ class RegisterBlock(Solver):
             kernel = make_tile(problem.dtype, across_lanes, V, problem.has_a)
             return _launcher(problem, kernel, down * across, across, ints, swapped)
 
-        narrow = launcher(1) if width == 1 else None
-        if narrow is not None:
-            return narrow
-        wide, row = launcher(width), 1 if swapped else 2
-
-        def launch(out, x, y, a=None, b=None, c=None, d=None, *numbers, **floats):  # type: ignore[no-untyped-def]
-            chosen = wide if aligned(16, out, (x, y)[row - 1], a) else launcher(1)
-            chosen(out, x, y, a, None, None, None, *numbers, **floats)
-
-        launch.program = wide.program  # type: ignore[attr-defined]
-        return launch
+        if width == 1:
+            return launcher(1)
+        row = 1 if swapped else 2
+        return by_alignment(lambda whole: launcher(width if whole else 1), dict.fromkeys((0, row, 3), 16))
 
 
 def _width(problem: Any) -> int:

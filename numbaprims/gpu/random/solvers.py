@@ -2,74 +2,63 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
 import struct
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.random import threshold
-from numbaprims.gpu.launch import Step, aligned, make_launcher, step
-from numbaprims.gpu.random.kernels import LOOPS, THREADS, lanes, make_contiguous, make_loops
+from numbaprims.gpu.pointwise.walk import LAUNCH, Array, seconds, walker, width
+from numbaprims.gpu.random.kernels import lanes, make_kernel
 from numbaprims.gpu.solver import Solver
 
-#: Elements of one launch, whole blocks: indices are 32 bits, and a thread's last step must not wrap around.
-MOST = 1 << 30
-LAUNCH = 3e-6
-BLOCKS = 8
-"""Blocks a multiprocessor: its 2048 threads."""
+
+def _arrays(problem: Any) -> list[Array]:
+    """The result, and x of a dropout."""
+    return [Array(k, problem.dtype, strides) for k, strides in enumerate(problem.strides)]
 
 
-def _step(problem: Any, target: Any, made: Any, threads: int, first: int, offsets: tuple[int, ...], fixed: Any) -> Step:
-    """A launch from the place `first` on, for arrays so many bytes further than they begin."""
+def _width(problem: Any) -> int:
+    """Elements of a pack, which are of one block: it begins at a multiple of them among all elements."""
+    arrays, inner = _arrays(problem), problem.loops[-1]
+    V = width(inner, arrays[:1], arrays[1:], lanes(problem.dtype))
+    return 1 if len(problem.loops) > 1 and inner % V else V
+
+
+def _words(stream: tuple[float, ...]) -> tuple[int, ...]:
+    """Of seed and offset, whose bits two floats hold."""
+    return struct.unpack("<4I", struct.pack("<2d", *stream[:2]))
+
+
+def _walk(problem: Any, target: Any, V: int) -> Launcher:
     kind, scale = problem.kind, problem.scale
-    out_at, x_at = offsets[0], offsets[-1]
 
-    def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
-        out = arrays[0].pointer + out_at
-        if kind == "dropout":
-            p, *stream = floats[:3]
-            least, factor = threshold(p)
-            x, numbers = arrays[1].pointer + x_at, (factor, 0.0)
-        else:
-            stream, least, x, numbers = floats[:2], 0, out, scale
-        words = struct.unpack("<4I", struct.pack("<2d", *stream))
-        return (out, x, first, *words, least, *numbers, *fixed)
+    def scalars(floats: tuple[float, ...]) -> tuple[Any, ...]:
+        if kind != "dropout":
+            return (*scale, *_words(floats), 0)
+        least, factor = threshold(floats[0])
+        return (factor, 0.0, *_words(floats[1:]), least)
 
-    grid = max(1, min(-(-threads // THREADS), BLOCKS * target.multiprocessors))
-    return step(made, grid, values)
+    arrays = _arrays(problem)
+    name, compute = f"{kind}:{problem.dtype}", DTYPES[problem.dtype].accumulate
+    return walker(make_kernel, name, compute, problem.loops, arrays[:1], arrays[1:], target, scalars, V)
 
 
 class Vector(Solver):
-    """Contiguous arrays in C order: the elements of a block a thread, at once where they begin at 16 bytes."""
+    """Runs in C order: the elements of a block a thread, at once where they begin at a multiple of their bytes."""
 
     name = "vector"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        return None if problem.layout == "contiguous" else "the arrays are not contiguous in C order"
+        if problem.layout == "contiguous" or _width(problem) > 1:
+            return None
+        return "the arrays have no aligned runs of a block's elements"
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return float(LAUNCH + problem.bytes_moved() / (0.9 * target.bandwidth))
+        return seconds(problem.bytes_moved(), target, 0.9 if problem.layout == "contiguous" else 0.8)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        size = DTYPES[problem.dtype].itemsize
-        make = functools.cache(lambda V: self._launcher(problem, target, size, V))
-        make(lanes(problem.dtype))
-
-        def launch(a0, a1=None, *more, **floats):  # type: ignore[no-untyped-def]
-            make(lanes(problem.dtype) if aligned(16, a0, a1) else 1)(a0, a1, *more, **floats)
-
-        launch.program = make(lanes(problem.dtype)).program  # type: ignore[attr-defined]
-        return launch
-
-    def _launcher(self, problem: Any, target: Any, size: int, V: int) -> Any:
-        kernel = make_contiguous(problem.kind, problem.dtype, V)
-        return make_launcher([
-            _step(problem, target, kernel, -(-n // V), start, (size * start,), (n,))
-            for start in range(0, problem.n, MOST) for n in [min(MOST, problem.n - start)]
-        ])  # fmt: skip
+        return _walk(problem, target, _width(problem))
 
 
 class Naive(Solver):
@@ -83,28 +72,10 @@ class Naive(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         # a sector of 32 bytes for each element of each operand
         moved = 32.0 * problem.n * len(problem.strides)
-        return float(2 * LAUNCH + max(moved, problem.bytes_moved()) / (0.8 * target.bandwidth))
+        return LAUNCH + seconds(max(moved, problem.bytes_moved()), target, 0.8)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        kernel, size = make_loops(problem.kind, problem.dtype), DTYPES[problem.dtype].itemsize
-        shape = problem.loops
-        outside = max(0, len(shape) - LOOPS)
-        # the loop in which a launch begins: cut where there are more elements than one takes
-        rest = math.prod(shape[outside + 1 :])
-        piece = min(shape[outside], max(1, MOST // rest))
-        steps = []
-        for index in itertools.product(*map(range, shape[:outside]), range(0, shape[outside], piece)):
-            inside = (min(piece, shape[outside] - index[-1]), *shape[outside + 1 :])
-            ones = (1,) * (LOOPS - len(inside))
-            along = [((0,) * LOOPS + each[outside:])[-LOOPS:] for each in problem.strides]
-            offsets = tuple(size * sum(i * s for i, s in zip(index, each, strict=False)) for each in problem.strides)
-            first = 0
-            for i, length in zip(index, shape, strict=False):
-                first = first * length + i
-            n = math.prod(inside)
-            fixed = (n, *(*ones, *inside)[1:], *along[0], *along[-1])
-            steps.append(_step(problem, target, kernel, n, first * rest, offsets, fixed))
-        return make_launcher(steps)
+        return _walk(problem, target, 1)
 
 
 SOLVERS = (Vector(), Naive())

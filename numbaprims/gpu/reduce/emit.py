@@ -13,7 +13,8 @@ from typing import Any
 
 from numbaprims.formulas.graph import PARTS, Node
 from numbaprims.formulas.merging import first_of, identity, larger, merge, moments_of, shares
-from numbaprims.formulas.value import between, mad, select
+from numbaprims.formulas.value import mad, select
+from numbaprims.gpu.device.elements import NUMBER, as_number, as_stored, offset_of
 from numbaprims.gpu.device.emit import (
     F32,
     F64,
@@ -29,12 +30,11 @@ from numbaprims.gpu.device.emit import (
     unpack,
     void,
 )
-from numbaprims.gpu.device.memory import _load, _narrow, _store, _widen
+from numbaprims.gpu.device.memory import _load, _store
 from numbaprims.gpu.device.value import Value
 from numbaprims.gpu.device.warp import _shuffle
 from numbaprims.gpu.reduce.plans import TABLE, Plan, function_of, plan_of
 
-NUMBER = {"f64": types.float64, "f32": types.float32}
 _LOWEST = {32: -3.4028234663852886e38, 64: -1.7976931348623157e308}
 
 
@@ -51,36 +51,7 @@ def _values(builder: Any, sig: Any, args: Any, place: int) -> list[Value]:
     return [Value(builder, v) for v in unpack(builder, args[place], sig.args[place])]
 
 
-# ---------------------------------------------------------------- conversions and addresses
-
-
-def _as_number(builder: Any, value: Any, dtype: str, number: str) -> Value:
-    """A stored element as a number that is computed in."""
-    wide, to = _widen(builder, value, dtype), F64 if number == "f64" else F32
-    if wide.type == to:
-        return Value(builder, wide)
-    if wide.type in (F32, F64):
-        return Value(builder, builder.fpext(wide, to))
-    return Value(builder, (builder.uitofp if dtype in ("u8", "bool") else builder.sitofp)(wide, to))
-
-
-def _as_stored(builder: Any, values: Sequence[Value], dtype: str) -> list[Any]:
-    to = F64 if dtype == "f64" else F32
-    whole = {"i8": (-128.0, 127.0), "u8": (0.0, 255.0), "bool": (0.0, 1.0), "i32": None, "i64": None}
-    if dtype in whole:
-        limits, kind = whole[dtype], I64 if dtype == "i64" else I32
-        # cvt.rzi saturates to 32 and 64 bits; narrower integers are cut
-        values = [value if limits is None else between(value, limits) for value in values]
-        found = [builder.fptosi(value.value, kind) for value in values]
-        return _narrow(builder, found, "u8" if dtype == "bool" else dtype)
-    numbers = [value.value for value in values]
-    if numbers[0].type != to:
-        numbers = [(builder.fpext if to == F64 else builder.fptrunc)(number, to) for number in numbers]
-    return _narrow(builder, numbers, dtype)
-
-
-def _far(builder: Any, x: Any) -> Any:
-    return x if x.type == I64 else builder.sext(x, I64)
+# ---------------------------------------------------------------- addresses and elements
 
 
 def _indices(builder: Any, flat: Any, sizes: Sequence[Any]) -> list[Any]:
@@ -91,16 +62,6 @@ def _indices(builder: Any, flat: Any, sizes: Sequence[Any]) -> list[Any]:
         found.append(builder.sub(flat, builder.mul(rest, size)))
         flat = rest
     return [flat, *reversed(found)]
-
-
-def _offset(builder: Any, indices: Sequence[Any], steps: Sequence[Any]) -> Any:
-    """In elements, 64 bits; a step of None is 1."""
-    total: Any = None
-    for index, step in zip(indices, steps, strict=True):
-        far = _far(builder, index)
-        term = far if step is None else builder.mul(far, _far(builder, step))
-        total = term if total is None else builder.add(total, term)
-    return total
 
 
 @intrinsic
@@ -114,7 +75,7 @@ def at_row(typingctx, plan, pointers, sizes, steps, row):  # type: ignore[no-unt
         indices, count = _indices(builder, args[4], lengths), len(lengths)
         moved = []
         for k, pointer in enumerate(unpack(builder, args[1], sig.args[1])):
-            far = _offset(builder, indices, every[k * count : (k + 1) * count])
+            far = offset_of(builder, indices, every[k * count : (k + 1) * count])
             moved.append(builder.gep(pointer, [far]))
         return tuple_of(context, builder, sig.return_type, moved)
 
@@ -140,13 +101,10 @@ def scalars_of(typingctx, plan, pointers, numbers, n):  # type: ignore[no-untype
             k = known.results + operand
             where = (sig.args[1][k], builder.extract_value(args[1], k), types.int64, I64(0))
             element = _load(context, builder, where, 1, readonly=False)[0]
-            found.append(_as_number(builder, element, known.dtypes[k], known.number).value)
+            found.append(as_number(builder, element, known.dtypes[k], known.number).value)
         return tuple_of(context, builder, sig.return_type, [*found, builder.sitofp(args[3], to)])
 
     return _pack(known, len(known.scalars) + 1)(plan, pointers, numbers, n), codegen
-
-
-# ---------------------------------------------------------------- elements
 
 
 def _accesses(builder: Any, sig: Any, args: Any, k: int, far: Any, lanes: int, near: int) -> list[tuple[Any, ...]]:
@@ -183,9 +141,9 @@ def elements(typingctx, plan, p, V, K, beside, pointers, sizes, steps, first, st
                 own = list(every[k * count : (k + 1) * count])
                 if near:
                     own[-1] = None
-                for where in _accesses(builder, sig, args, k, _offset(builder, indices, own), lanes, near):
+                for where in _accesses(builder, sig, args, k, offset_of(builder, indices, own), lanes, near):
                     loaded = _load(context, builder, where, near or 1, readonly=False)
-                    found += [_as_number(builder, v, known.dtypes[k], known.number).value for v in loaded]
+                    found += [as_number(builder, v, known.dtypes[k], known.number).value for v in loaded]
         if not found:
             found = [(F64 if known.number == "f64" else F32)(0.0)]
         return tuple_of(context, builder, sig.return_type, found)
@@ -466,13 +424,13 @@ def write(typingctx, plan, p, which, V, beside, pointers, sizes, steps, before, 
             row = _lanes(terms, numbers, read, lanes, pack, at)
             for k in known.graph.passes[now].outputs:
                 values = [terms.of(known.graph.outputs[k], element) for element in row]
-                ready.append((at, k, _as_stored(builder, values, known.dtypes[k])))
+                ready.append((at, k, as_stored(builder, values, known.dtypes[k])))
         for at, k, stored in ready:
             with builder.if_then(builder.icmp_signed("<", at, args[13])):
                 own = list(every[k * count : (k + 1) * count])
                 if near:
                     own[-1] = None
-                far = _offset(builder, _indices(builder, at, lengths), own)
+                far = offset_of(builder, _indices(builder, at, lengths), own)
                 for number, where in enumerate(_accesses(builder, sig, args, k, far, lanes, near)):
                     _store(context, builder, where, stored[number * (near or 1) :][: near or 1])
         return void(context)
@@ -491,7 +449,7 @@ def write_ones(typingctx, plan, pointers, before, scalars):  # type: ignore[no-u
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
         terms = _Terms(known, builder, _values(builder, sig, args, 2), _values(builder, sig, args, 3))
         for k in known.ones:
-            stored = _as_stored(builder, [terms.of(known.graph.outputs[k], {})], known.dtypes[k])
+            stored = as_stored(builder, [terms.of(known.graph.outputs[k], {})], known.dtypes[k])
             where = (sig.args[1][k], builder.extract_value(args[1], k), types.int64, I64(0))
             _store(context, builder, where, stored)
         return void(context)

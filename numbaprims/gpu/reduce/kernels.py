@@ -13,11 +13,11 @@ import functools
 from typing import Any, NamedTuple
 
 from numbaprims.gpu.device.block import barrier
+from numbaprims.gpu.device.elements import ELEMENT, NUMBER
 from numbaprims.gpu.device.memory import repeat
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import lane_index, warp_index
 from numbaprims.gpu.jit import (
-    STORAGE,
     GpuKernel,
     block_index,
     block_index_y,
@@ -28,7 +28,6 @@ from numbaprims.gpu.jit import (
     types,
 )
 from numbaprims.gpu.reduce.emit import (
-    NUMBER,
     accumulate,
     at_row,
     begin,
@@ -46,7 +45,6 @@ from numbaprims.gpu.reduce.plans import plan_of
 
 THREADS = 256
 """Of a block, where a row has no more."""
-_STORAGE = {**STORAGE, "i64": types.int64, "bool": types.uint8}
 
 
 class Form(NamedTuple):
@@ -169,7 +167,7 @@ def _functions(key: str, form: Form) -> _Functions:
                 barrier()
         return whole
 
-    pointers = types.Tuple(tuple(types.CPointer(_STORAGE[dtype]) for dtype in plan.dtypes))
+    pointers = types.Tuple(tuple(types.CPointer(ELEMENT[dtype]) for dtype in plan.dtypes))
     parameters = (
         pointers, types.UniTuple(number, max(1, plan.numbers)),
         types.UniTuple(I, form.kept), types.UniTuple(I, form.kept * plan.arrays),
@@ -326,8 +324,6 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_part, ("total|f32,f32", _SUMS._replace(V=4, K=4, beside=4), 0), ("LDG.E.128", "SHFL")),
     (make_fused, ("reduce:argmax|i64,f32", _rows(32, 4, 8, True)), ("LDG.E.128", "SHFL")),
     (make_part, ("reduce:var|f32,f32", _ACROSS, 0), ("LDG.E",)),
-    (make_fused, ("map:add:row,along|f32,f32,f32", _rows(256, 4, 2, False)), ("LDG.E.128", "STG.E.128")),
-    (make_fused, ("map:quantize:row|i8,f32", _rows(256, 4, 2, False)), ("LDG.E.128", "STG.E")),
     (make_fused, ("dynamic_quantize|u8,f32,u8,f32", _rows(32, 4, 8, True)), ("LDG.E.128", "SHFL")),
     (make_part, ("prelu_weight_gradient|bf16,bf16,bf16", _SUMS, 0), ("LDG.E.U16",)),
     (make_part, ("total|f32,f32", _SUMS._replace(V=1, K=4, beside=0, wide=True), 0), ("LDG.E", "SHFL")),

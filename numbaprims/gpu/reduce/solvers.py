@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.maps import MAP
+from numbaprims.formulas.reductions import graph_of
 from numbaprims.gpu import parts
-from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, by_alignment, make_launcher, step
+from numbaprims.gpu.pointwise.walk import LAUNCH, seconds
 from numbaprims.gpu.reduce.kernels import THREADS, Form, make_combine, make_fused, make_part
+from numbaprims.gpu.reduce.maps import map_launcher, pack_width
 from numbaprims.gpu.reduce.plans import Plan, key_of, plan_of
 from numbaprims.gpu.solver import Solver
 
-LAUNCH = 3e-6
 HELD = 32
 """Registers of a row that a thread keeps."""
 BLOCKS = 1024
@@ -132,24 +134,14 @@ def split_launcher(problem: Any, form: Form) -> Launcher:
 
 def _by_alignment(problem: Any, form: Form, launcher: Callable[[Any, Form], Launcher]) -> Launcher:
     """A launcher that takes packs at once where the arrays of a call allow it, else by single elements."""
-    make = functools.cache(lambda beside: launcher(problem, form._replace(beside=beside)))
     V = form.beside
     if V < 2:
-        return make(V)
-    make(V)
-    places = [
-        (k, V * DTYPES[array.dtype].itemsize)
-        for k, array in enumerate(problem.arrays)
-        if array.kind in ("row", "along")
-    ]
-
-    def launch(*arrays, more=(), **floats):  # type: ignore[no-untyped-def]
-        given = (*arrays[:7], *more)
-        whole = all(aligned(nbytes, given[k]) for k, nbytes in places)
-        make(V if whole else 1)(*arrays, more=more, **floats)
-
-    launch.program = make(V).program  # type: ignore[attr-defined]
-    return launch
+        return launcher(problem, form)
+    long = [k for k, array in enumerate(problem.arrays) if array.kind in ("row", "along")]
+    return by_alignment(
+        lambda whole: launcher(problem, form._replace(beside=V if whole else 1)),
+        {k: V * DTYPES[problem.arrays[k].dtype].itemsize for k in long},
+    )
 
 
 def _too_far(problem: Any) -> str | None:
@@ -168,10 +160,38 @@ def _seconds(problem: Any, target: Any, form: Form, blocks: int, walks: int) -> 
     return float(LAUNCH + moved / (0.8 * target.bandwidth * busy * (0.7 if form.V == 1 else 1.0)))
 
 
+def _is_map(problem: Any) -> bool:
+    """Whether the pointwise engine has the formula, which is `formulas.maps`' but for those that count elements.
+
+    Others of elements alone, batch norm's, have values of a row that a thread of this engine computes once."""
+    return problem.formula.startswith(MAP) and graph_of(problem.formula).is_map and bool(problem.inputs)
+
+
+MAPPED = "the formula has no reductions: the pointwise engine takes it"
+
+
+class Elements(Solver):
+    """Formulas without reductions by the pointwise engine: packs of elements side by side, else single ones."""
+
+    name = "elements"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        return None if _is_map(problem) else "the formula has sums, or counts elements, or has values of a row"
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        apart = _SECTOR if problem.layout == "strided" else 1
+        return seconds(apart * problem.bytes_moved(), target, 0.9 if pack_width(problem) > 1 else 0.5)
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        return map_launcher(problem, target, pack_width(problem))
+
+
 class _Reduce(Solver):
     layout = ""
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if _is_map(problem):
+            return MAPPED
         if problem.layout != self.layout:
             return f"the arrays lie {problem.layout!r}; it takes {self.layout!r}"
         if -(-problem.rows // 32) >= _LIMIT:
@@ -220,6 +240,8 @@ class Split(_Reduce):
     name = "split"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
+        if _is_map(problem):
+            return MAPPED
         return "a grid has no room for its rows" if -(-problem.rows // 8) >= _LIMIT else None
 
     def _form(self, problem: Any, plan: Plan) -> Form:
@@ -263,15 +285,19 @@ class Naive(Solver):
         return Form(False, 32, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), 0, True)
 
     def estimate(self, problem: Any, target: Any) -> float:
+        if _is_map(problem):
+            return LAUNCH + seconds(_SECTOR * problem.bytes_moved(), target, 0.5)
         form = self._form(problem)
         walks = _SECTOR * plan_of(key_of(problem)).passes
         return _seconds(problem, target, form, -(-problem.rows // form.rows), walks)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if _is_map(problem):
+            return map_launcher(problem, target, 1)
         if problem.rows == 0:
             return make_launcher(())
         return fused_launcher(problem, self._form(problem))
 
 
 SPLIT = Split()
-SOLVERS = (Rows(), Across(), SPLIT, Naive())
+SOLVERS = (Rows(), Across(), SPLIT, Elements(), Naive())

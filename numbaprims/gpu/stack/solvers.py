@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.packs import lanes
-from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, by_alignment, make_launcher, step
 from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.stack import planning, table
 from numbaprims.gpu.stack.gradients import Gradient
@@ -284,18 +283,12 @@ class Pointwise(Solver):
         if problem.empty:
             return make_launcher(())
         V = self.width(problem)
-        make = functools.cache(lambda width: self._launcher(problem, target, width))
-        make(V)
         if V == 1:
-            return make(1)
+            return self._launcher(problem, target, 1)
         nbytes = V * DTYPES[problem.dtype].itemsize
-
-        def launch(a0, a1, a2=None, a3=None, a4=None, a5=None, a6=None, *rest, **floats):  # type: ignore[no-untyped-def]
-            whole = aligned(nbytes, a0, a1, a3, a4, a5, a6)
-            make(V if whole else 1)(a0, a1, a2, a3, a4, a5, a6, *rest, **floats)
-
-        launch.program = make(V).program  # type: ignore[attr-defined]
-        return launch
+        return by_alignment(
+            lambda whole: self._launcher(problem, target, V if whole else 1), dict.fromkeys((0, 1, 3, 4, 5, 6), nbytes)
+        )
 
     def _launcher(self, problem: Any, target: Any, V: int) -> Launcher:
         last, pixels, c = problem.layout == "channels_last", problem.size[0] * problem.size[1], problem.c

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.launch import Addresses, Step, aligned, make_launcher, step
+from numbaprims.gpu.launch import Addresses, Step, by_alignment, make_launcher, step
 from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.windows.backward import make_backward
 from numbaprims.gpu.windows.forward import make_forward
@@ -189,20 +188,12 @@ class _Pooling(Solver):
 def _by_alignment(layout: Layout, names: tuple[str, ...], launcher: Callable[[int], Launcher]) -> Launcher:
     """A launcher of packs of channels where the arrays of a call allow them, else of single ones."""
     V = layout.width(names)
-    make = functools.cache(launcher)
-    make(V)
     if V == 1:
-        return make(1)
+        return launcher(1)
     data = [ARRAYS.index(name) for name in names if name != "indices"]
     nbytes = V * DTYPES[layout.problem.dtype].itemsize
-
-    def launch(a0, a1=None, a2=None, a3=None, a4=None, *rest, **floats):  # type: ignore[no-untyped-def]
-        given = (a0, a1, a2, a3, a4)
-        whole = aligned(nbytes, *(given[place] for place in data)) and (a1 is None or aligned(8 * V, a1))
-        make(V if whole else 1)(a0, a1, a2, a3, a4, *rest, **floats)
-
-    launch.program = make(V).program  # type: ignore[attr-defined]
-    return launch
+    # places are int64
+    return by_alignment(lambda whole: launcher(V if whole else 1), dict.fromkeys(data, nbytes) | {1: 8 * V})
 
 
 class Windows(_Pooling):
