@@ -381,7 +381,8 @@ def tile_inner(typingctx, x, x_step, rows, y, y_step, columns, k, R, C, W):  # t
         def update(sums: list[Any], p: Any, mask: Any) -> list[Any]:
             sides = [(x_at, x.elem, x_starts), (y_at, y.elem, y_starts)]
             turned = width <= height  # y is held
-            held = rows_at(*sides[turned], p, mask)
+            pointer, elem, begins = sides[turned]
+            held = rows_at(pointer, elem, begins, p, mask)
             new: dict[tuple[int, int], Any] = {}
             pointer, elem, begins = sides[not turned]
             for n, begin in enumerate(begins):
