@@ -152,7 +152,7 @@ class _Stack(Solver):
             form = Form(
                 self.walk, stage.text, compute, source.dtype if first else "", result.dtype if last else "",
                 p.dtype if stage.added else "", W, tail if sequence.pixels else max(w, ow) <= W,
-                0.0 if last else sequence.stages[d + 1].empty,
+                0.0 if last else sequence.stages[d + 1].empty, sequence.elements > 1 and p.bytes_moved() > target.l2,
             )  # fmt: skip
             values = {
                 "height": h, "width": w, "out_width": ow, "out_height": oh,
