@@ -267,6 +267,10 @@ class Task(NamedTuple):
     arrays: list[At | None]
     """Of its launch."""
 
+    @property
+    def convolves(self) -> bool:
+        return isinstance(self.problem, ConvProblem)
+
 
 def tasks(box: Box) -> tuple[list[Task], int]:
     """What computes a box, in its order, and bytes of scratch memory for what it hands on."""

@@ -19,7 +19,6 @@ from numbaprims.cpu.windows import SOLVERS as WINDOWS
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import Gradient
-from numbaprims.ops._conv_problem import ConvProblem
 from numbaprims.ops._reduction_problem import Reduction
 from numbaprims.ops._stack_gradient import DPARAMETERS, PARAMETERS, At, Box, Segment, Task, tasks
 from numbaprims.ops._stack_problem import StackProblem
@@ -68,7 +67,7 @@ class Way(NamedTuple):
             else:
                 p = self.box.pooling(window, p.size, "forward", (y, None, x, None, None))
                 arrays = [out, weights, source]
-        if isinstance(p, ConvProblem):
+        if Task(p, arrays).convolves:
             from numbaprims.cpu.conv import SOLVERS as CONVOLUTIONS  # one of them is a walk of this package
 
             takers = [each for each in CONVOLUTIONS if each.why_not(p, target) is None]

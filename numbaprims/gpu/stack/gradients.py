@@ -11,7 +11,6 @@ from numbaprims.gpu.conv.im2col import ONE
 from numbaprims.gpu.launch import Nested, Part, make_launcher
 from numbaprims.gpu.reduce.posed import solver_of
 from numbaprims.gpu.windows import SOLVERS as WINDOWS
-from numbaprims.ops._conv_problem import ConvProblem
 from numbaprims.ops._reduction_problem import Reduction
 from numbaprims.ops._stack_gradient import At, Box, Task, tasks
 from numbaprims.ops._stack_problem import StackProblem
@@ -30,7 +29,7 @@ class Gradient:
                 yield solver_of(task.problem), task
             elif isinstance(task.problem, StackProblem):
                 yield self.walk, task
-            elif isinstance(task.problem, ConvProblem):
+            elif task.convolves:
                 p = task.problem
                 takers = [each for each in CONVOLUTIONS if each.why_not(p, self.target) is None]
                 one = takers[-1] if self.large else min(takers, key=lambda one: one.estimate(p, self.target))
@@ -48,7 +47,7 @@ class Gradient:
         steps = []
         for solver, task in self._solvers():
             launch = solver.bind(task.problem, self.target, default_config(solver, task.problem, self.target))
-            floats = ONE if isinstance(task.problem, ConvProblem) else None
+            floats = ONE if task.convolves else None
             steps.append(Nested(launch, tuple(map(_part, task.arrays)), floats))
         return make_launcher(steps, {"between": self.nbytes} if self.nbytes else {})
 

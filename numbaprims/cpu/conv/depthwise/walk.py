@@ -23,8 +23,8 @@ from numbaprims.cpu.simd import address_of, lanes, load, load_wide_scalar, scala
 from numbaprims.cpu.simd.arguments import Arguments
 from numbaprims.cpu.solver import Config, Solver, run
 from numbaprims.cpu.stack.channels import MOST_TAPS
+from numbaprims.cpu.stack.forward import Pixels, Walk
 from numbaprims.cpu.stack.planner import seconds, sequences
-from numbaprims.cpu.stack.solvers import Channels, Planes
 from numbaprims.ops._stack_problem import StackProblem
 from numbaprims.stacks.operations import Operation, Pointwise, Window, steps_of
 
@@ -94,7 +94,7 @@ class _Plan:
         operations += [Pointwise("bias", 1)] * int(p.bias)
         operations += [Pointwise(kind, self.numbers)] * int(kind != "identity")
         self.pixels = not neighbours(p)[0]
-        self.walk = Channels() if self.pixels else Planes()
+        self.walk = Pixels() if self.pixels else Walk()
         self.W = lanes(p.accumulate, target.vector_bytes)
         self.total = p.taps + p.bias + self.numbers
         # parameters of neighbouring channels are one load where a vector is channels
@@ -156,9 +156,7 @@ class DepthwiseWalk(Solver):
         # counted on a CPU that does a multiply-add of whole vectors a cycle
         work = seconds(sequence, p.n * ceil_div(p.k, sequence.elements), target) / target.rates.fma
         pack = target.rates.cycles(p.k * p.taps * (0.3 if p.prepared and plan.pixels else 1.23))
-        # lines that lie a pixel apart come from the third-level cache more slowly
-        apart = 1.5 if plan.pixels and p.bytes_moved() <= target.l3 else 1.0
-        return float(2.5 * target.rates.call + work + pack + apart * far_time(p, target))
+        return float(2.5 * target.rates.call + work + pack + far_time(p, target))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         plan = _Plan(problem, target)
@@ -175,7 +173,7 @@ class DepthwiseWalk(Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, plan = problem, _Plan(problem, target)
-        walk = plan.walk.program(plan.problem, target, config)
+        walk = plan.walk.sequences(plan.problem, target)
         written = Part(_parameters(p, plan), [scratch(), array(2), array(4), array(5)], [2, 3, 4])
         shared = round_up(p.k, plan.W) * plan.total * itemsize(p.accumulate)
         return join([written, Part(walk, [array(0), array(1), scratch()], [])], shared=shared)
