@@ -391,14 +391,7 @@ def of_network(call: Call):
     return lambda dy, args, y, words: run(gradient, (dy, *states, *args), words), None
 
 
-#: A stack with a depthwise window has none: test_stack.py.
-REFUSED = (("stack", "depthwise"), ("stack", "depthwise pixels"))
-
-
-@pytest.mark.parametrize(
-    "call",
-    **identify([c for c in CALLS if c.function in (*GRADIENTS, *TRAINED) and (c.function, c.label) not in REFUSED]),
-)
+@pytest.mark.parametrize("call", **identify([c for c in CALLS if c.function in (*GRADIENTS, *TRAINED)]))
 def test_gradients_are_those_of_finite_differences(call):
     """Of each function's first call those of the kernels, of the others those of the definitions, which every solver is
     held to above: kernels in float64 of all calls took a sixth of this file's time."""

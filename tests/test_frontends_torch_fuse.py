@@ -178,6 +178,18 @@ def test_a_fused_network_has_the_gradients_of_its_module():
     assert torch.equal(twin(x), fused(x))
 
 
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+def test_depthwise_convolutions_train_in_stacks(memory):
+    module = trained(
+        nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.BatchNorm2d(4), nn.ReLU6(),
+        nn.Conv2d(4, 4, (3, 2), 2, (1, 0), groups=4), nn.Conv2d(4, 4, 1),
+    )  # fmt: skip
+    x = torch.randn(2, 4, 9, 12).contiguous(memory_format=memory)
+    assert "stacks of operations: [5]" in repr(trains(module, x))
+    module[0].requires_grad_(False)
+    trains(module, x)
+
+
 def test_training_reaches_what_torch_reaches():
     """Steps of an optimizer over the parameters of either module."""
     module = trained(nn.BatchNorm2d(4), nn.PReLU(4), nn.MaxPool2d(3, 1, 1), nn.BatchNorm2d(4), nn.Tanh())

@@ -45,6 +45,9 @@ TEXTS = {
     "windows": "relu/0 max/3x3/2x2/1x1/1x1/1x1/0/1 batch_norm/3 gelu/0 add/0 avg/2x2/1x1/0x0/0x0/1x1/0/1 sigmoid/0",
     "window_last": "affine/2 max/2x3/1x1/0x1/1x1/1x1/1/1",
     "window_first": "max/5x3/1x1/2x1/2x1/1x1/0/1 bias/1",
+    "depthwise": "depthwise/3x3/1x1/1x1/1x1/1x1/0/1 bias/1 relu/0 depthwise/3x2/2x1/1x1/1x0/1x1/0/1 batch_norm/3",
+    "depthwise_large": "batch_norm/3 max/3x3/1x1/1x1/1x1/1x1/0/1 depthwise/8x7/1x1/3x3/3x3/1x1/0/1 prelu/1 add/0",
+    "depthwise_dilated": "scale/1 depthwise/2x3/1x2/0x2/1x2/3x2/0/1 avg/2x2/1x1/0x0/0x0/1x1/0/1",
     "dilated": "scale/1 max/3x3/1x2/2x2/2x2/2x2/0/1 tanh/0",
 }  # fmt: skip
 
@@ -61,22 +64,25 @@ def test_torch_gives_the_same(name, layout, dtype):
     kind = getattr(torch, dtype)
     wide = torch.float64 if dtype == "float64" else torch.float32
     x = torch.tensor(rng.standard_normal((2, 5, 11, 14)), dtype=kind)
-    numbers = sum(parse(text).numbers for text in texts if text.count("/") == 1)
+    numbers = sum(parse(text).numbers for text in texts)
     values = torch.tensor(rng.random((5, numbers)) + 0.5, dtype=wide)
     leaves = [each.clone().to(torch.float64).requires_grad_() for each in (x, values)]
     y, at, added = leaves[0], 0, []
     for text in texts:
         each = parse(text)
+        p = [leaves[1][:, at + k, None, None] for k in range(each.numbers)]
+        at += each.numbers
         if isinstance(each, Window):
             pads = (each.before[1], each.after[1], each.before[0], each.after[0])
             padded = F.pad(y, pads, value=-np.inf if each.op == "max" else 0.0)
-            if each.op == "max":
+            if each.op == "depthwise":
+                weight = torch.cat(p, 1).reshape(5, 1, *each.kernel)
+                y = F.conv2d(padded, weight, None, each.stride, 0, each.dilation, groups=5)
+            elif each.op == "max":
                 y = F.max_pool2d(padded, each.kernel, each.stride, 0, each.dilation, each.ceil)
             else:
                 y = F.avg_pool2d(padded, each.kernel, each.stride)
             continue
-        p = [leaves[1][:, at + k, None, None] for k in range(each.numbers)]
-        at += each.numbers
         if each.kind == "add":
             added.append(torch.tensor(rng.standard_normal(tuple(y.shape)), dtype=kind))
             leaves.append(added[-1].clone().to(torch.float64).requires_grad_())
@@ -99,6 +105,34 @@ def test_torch_gives_the_same(name, layout, dtype):
         wanted = wanted.permute(move) if wanted.ndim == 4 else wanted
         error = (have.to(torch.float64) - wanted).abs().max() / wanted.abs().max()
         assert error < close
+
+
+@pytest.mark.parametrize("layout, shape", [("NCHW", (2, 3, 40, 37)), ("NHWC", (2, 20, 18, 32)), ("NHWC", (1, 9, 9, 5))])
+def test_a_depthwise_window_is_the_gradient_of_its_convolution(layout, shape):
+    """By x, by the weights and by a bias; only some of them; by every solver."""
+    rng, c = np.random.default_rng(8), shape[1] if layout == "NCHW" else shape[3]
+    x, weight, shift = image(rng, *shape), image(rng, c, 1, 3, 3), image(rng, c, 1)
+    words = {"stride": (1, 2), "padding": 1, "groups": c, "layout": layout}
+    operations = [Window("depthwise", (3, 3), (1, 2), (1, 1), (1, 1)), Pointwise("bias", 1)]
+    dy = image(rng, *numbaprims.conv(x, weight, **words).shape)
+    values = np.concatenate([weight.reshape(c, 9), shift], 1)
+    want = (
+        numbaprims.conv_backward_data(dy, weight, shape, **words),
+        numbaprims.conv_backward_weight(dy, x, (c, 1, 3, 3), **words).reshape(c, 9),
+        numbaprims.conv_backward_bias(dy, layout=layout)[:, None],
+    )
+    for solver in ({}, {"stack": "channels" if layout == "NHWC" else "planes"}, {"stack": "naive"}):
+        with numbaprims.config(algorithm=solver):
+            dx, found = numbaprims.stack_backward(dy, x, operations, values, layout=layout)
+            only = numbaprims.stack_backward(dy, x, operations, values, layout=layout, of_parameters=(9,))
+            without = numbaprims.stack_backward(dy, x, operations, values, layout=layout, of_parameters=())
+        for have, wanted in zip((dx, found[:, :9], found[:, 9:]), want, strict=True):
+            np.testing.assert_allclose(have, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max() * x[0].size ** 0.5)
+        np.testing.assert_array_equal(only[1], found[:, 9:])
+        np.testing.assert_array_equal(only[0], dx)
+        np.testing.assert_array_equal(without, dx)
+    with pytest.raises(ValueError, match="of a window's weights 0 to 8 it must have all"):
+        numbaprims.stack_backward(dy, x, operations, values, layout=layout, of_parameters=(1, 9))
 
 
 def test_only_what_is_asked_for():

@@ -167,3 +167,12 @@ def joining() -> Any:
 def memory() -> Any:
     """The module that moves arrays between the host and GPUs."""
     return importlib.import_module("numbaprims.gpu.memory")
+
+
+def placed(library: Any, storage: Any, dtype: str) -> Any:
+    """An array of a library with values of the host: over their memory, or a copy where the library has its arrays."""
+    if library.device == "cpu":
+        return library.wrap(storage, dtype)
+    made, view = library.empty(storage.shape, dtype)
+    memory().write(view, storage)
+    return made

@@ -212,12 +212,15 @@ class QuantizedCall(Call):
         factor = self.of("scale")[0]
         scale = in_float64(factor, given[factor])["scale"]  # of float32, which it is rounded to again
         bias = next((given[each]["bias"] for each in self.of("bias")), None)
-        by, to, words = given[self.first], given[cast], self.first.words()
+        first = self.first
+        by, to = given[first], given[cast]
         zero = np.dtype(DTYPES[cast.y.dtype].storage).type(to.get("zero_point", 0))
-        return lambda x, out, live: conv_quantized.qlinear_conv(
-            x, 1.0, by.get("x_zero_point", 0), by["weight"], scale, by.get("weight_zero_point", 0), to["scale"], zero,
-            bias, **words, out=out,
+        zeros = by.get("x_zero_point", 0), by.get("weight_zero_point", 0), zero
+        run = conv_quantized.requantized(
+            (self.x.dtype, "i8"), library, by["weight"], first.weight_shape[0], (1.0, scale, to["scale"]), zeros, bias,
+            first.window, first.algorithm,
         )  # fmt: skip
+        return lambda x, out, live: run(x, out)
 
 
 class SoftmaxCall(Call):

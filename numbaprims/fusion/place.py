@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numbaprims.dispatch import registry
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops.activation import activation
 from numbaprims.ops.stack import stack
@@ -34,14 +35,7 @@ class Place(NamedTuple):
     def array(self, values: np.ndarray, dtype: str | None = None) -> Any:
         """An array of the library with values rounded to `dtype`."""
         dtype = dtype or self.dtype
-        storage = np.ascontiguousarray(from_float64(values, dtype))
-        if self.library.device == "cpu":
-            return self.library.wrap(storage, dtype)
-        from numbaprims.dispatch import registry
-
-        made, view = self.library.empty(storage.shape, dtype)
-        registry.memory().write(view, storage)
-        return made
+        return registry.placed(self.library, np.ascontiguousarray(from_float64(values, dtype)), dtype)
 
     def parameters(self, values: np.ndarray) -> Any:
         """The parameters (C, numbers) of a stack; where channels lie side by side, those of neighbours do, too."""

@@ -114,8 +114,8 @@ class ConvProblem(Problem):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every group has one channel of x (and any number of y: the multiplier)."""
-        return self.group_c == 1 and self.groups > 1
+        """Whether every group has one channel of x (and any number of y: the multiplier); one group, one of each."""
+        return self.group_c == 1 and (self.groups > 1 or self.k == 1)
 
     @property
     def planar(self) -> bool:

@@ -21,10 +21,10 @@ _ADDED, _DADDED = 5, 5 + pose_.MOST_ADDED
 
 
 def differentiable(operations: Iterable[Operation]) -> tuple[int, ...]:
-    """The parameters that have a gradient: those of sums and products, and slopes below 0."""
+    """The parameters that have a gradient: those of sums and products, weights of windows, and slopes below 0."""
     found, at = list[int](), 0
     for each in operations:
-        if not isinstance(each, Window) and each.kind in DIFFERENTIABLE:
+        if isinstance(each, Window) or each.kind in DIFFERENTIABLE:
             found += range(at, at + each.numbers)
         at += each.numbers
     return tuple(found)
@@ -34,10 +34,6 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     texts, layout, of_parameters, of_added = options
     dy, x, parameters, *added = given.storages
     operations = tuple(parse(text) for text in texts)
-    if any(isinstance(each, Window) and each.op == "depthwise" for each in operations):
-        raise ValueError(
-            "a depthwise window has no gradient in a stack; conv_backward_data and conv_backward_weight do"
-        )
     form = pose_.Form(given, operations, layout, 1)
     if dy.shape != form.shape:
         raise ValueError(f"{given.words(0)}; y has shape {form.shape}")
@@ -45,6 +41,14 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     numbers = have if of_parameters is None else tuple(of_parameters)
     if not set(numbers) <= set(have) or list(numbers) != sorted(set(numbers)):
         raise ValueError(f"of_parameters is {numbers}; of these, in their order, gradients can be asked for: {have}")
+    at = 0
+    for each in operations:
+        weights = set(range(at, at + each.numbers)) if isinstance(each, Window) else set()
+        if not weights.isdisjoint(numbers) and not weights <= set(numbers):
+            raise ValueError(
+                f"of_parameters is {numbers}; of a window's weights {min(weights)} to {max(weights)} it must have all"
+            )
+        at += each.numbers
     every = tuple(range(len(form.added)))
     arrays = every if of_added is None else tuple(of_added)
     if not set(arrays) <= set(every) or list(arrays) != sorted(set(arrays)):
@@ -108,7 +112,8 @@ def stack_backward(
         dy: the gradient of y, of its shape.
         x, operations, parameters, added, layout: those of the stack.
         of_parameters: which parameters' gradients are wanted, by their places in a row of `parameters`; None for all
-            that have one: those of batch_norm, affine, bias and scale, and the slopes of prelu and leaky_relu.
+            that have one: those of batch_norm, affine, bias and scale, the slopes of prelu and leaky_relu, and the
+            weights of depthwise windows, all of a window or none.
         of_added: the same of the arrays that are added; None for all.
         out: where dx goes; it may be dy or x itself where no operation is a window.
 
@@ -118,8 +123,7 @@ def stack_backward(
 
     Raises:
         TypeError: integers, parameters of another dtype, mixed libraries.
-        ValueError: arrays of another shape, windows that leave nothing, depthwise windows, parameters that have no
-            gradient.
+        ValueError: arrays of another shape, windows that leave nothing, parameters that have no gradient.
 
     Example:
         >>> import numpy as np, numbaprims

@@ -5,14 +5,16 @@ first."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import Gradient, name_of
+from numbaprims.ops._conv_problem import ConvProblem, ConvStrides, Steps, Triple, order_of
 from numbaprims.ops._pooling_problem import PoolingProblem
 from numbaprims.ops._reduction_problem import posed
 from numbaprims.ops._stack_problem import GRADIENTS, StackProblem
+from numbaprims.ops.epilogue import IDENTITY
 from numbaprims.stacks.operations import Operation, Pointwise, Size, Window
 
 DX, DY, X, PARAMETERS, DPARAMETERS, ADDED, DADDED = map(
@@ -45,12 +47,21 @@ class Segment(NamedTuple):
     window: Window | None
     run: tuple[Pointwise, ...]
     number: int
-    """Parameters in front of it, and arrays that are added there."""
+    """Parameters in front of the run, a window's own among them, and arrays that are added there."""
     adds: int
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(each.text for each in self.run)
+
+    @property
+    def weights(self) -> range:
+        """Parameters of the window."""
+        return range(self.number - (self.window.numbers if self.window else 0), self.number)
+
+    def of_weights(self, problem: Any) -> bool:
+        """Whether the gradients of its weights are wanted: all of them, or none."""
+        return any(k in problem.of_parameters for k in self.weights)
 
     def gradient(self, problem: Any, parameters: str = "one") -> Gradient:
         """That of the run."""
@@ -76,6 +87,7 @@ def segments_of(problem: Any) -> tuple[Segment, ...]:
     number = adds = 0
     for each in operations:
         if isinstance(each, Window):
+            number += each.numbers
             found.append(Segment(each, (), number, adds))
             continue
         last = found.pop() if found else Segment(None, (), number, adds)
@@ -164,20 +176,69 @@ class Box(NamedTuple):
 
     # ---------------------------------------------------------------- windows
 
-    def walked(self, window: Window, x: Place, y: Place, size: Size) -> Task:
+    def walked(self, segment: Segment, x: Place, y: Place, size: Size) -> Task:
         """A window forwards."""
+        window, weights = segment.window, None
+        assert window is not None
+        if window.numbers:
+            c_step, step = self.problem.strides[PARAMETERS]
+            weights = Place(self._weights(segment, PARAMETERS, step), (c_step, step), self.compute)
         layout = "channels_last" if self.last else "channels_first"
-        strides = (y.strides, x.strides, (0, 0))
+        strides = (y.strides, x.strides, weights.strides if weights else (0, 0))
         problem = StackProblem(self.compute, self.n, self.c, size, (window.text,), layout, strides=strides)
-        return Task(problem, [y.at, x.at, None])
+        return Task(problem, [y.at, x.at, weights.at if weights else None])
 
-    def window(self, window: Window, dy: Place, x: Place, out: Place, size: Size) -> Task:
-        """The gradient of a window."""
+    def window(self, segment: Segment, dy: Place, x: Place, out: Place, size: Size) -> Iterator[Task]:
+        """The gradient of a window: by its weights, where they are wanted, and by x."""
+        window = segment.window
+        assert window is not None
+        if window.numbers:
+            if segment.of_weights(self.problem):
+                c_step, step = self.problem.strides[DPARAMETERS]
+                at = self._weights(segment, DPARAMETERS, step)
+                made = self.convolution(window, size, "weight", x.strides, (c_step, step), dy.strides)
+                yield Task(made, [at, dy.at, x.at])
+            c_step, step = self.problem.strides[PARAMETERS]
+            at = self._weights(segment, PARAMETERS, step)
+            made = self.convolution(window, size, "data", out.strides, (c_step, step), dy.strides)
+            yield Task(made, [out.at, dy.at, at])
+            return
         needs = window.op == "max"
         strides = (out.strides, None, x.strides if needs else None, dy.strides, None)
-        return Task(
+        yield Task(
             self.pooling(window, size, "backward", strides), [out.at, None, x.at if needs else None, dy.at, None]
         )
+
+    def _weights(self, segment: Segment, array: int, step: int) -> At:
+        """Where a window's weights, or their gradients, begin."""
+        first = segment.weights[0]
+        if array == DPARAMETERS:
+            first = self.problem.of_parameters.index(first)
+        return At(array, first * step * DTYPES[self.compute].itemsize)
+
+    def convolution(
+        self, window: Window, size: Size, direction: str, x: tuple[int, ...], w: tuple[int, int], y: tuple[int, ...]
+    ) -> ConvProblem:
+        """A depthwise window as the convolutions have it; the strides of x, of weights (c, number) and of y."""
+        c, compute = self.c, self.compute
+
+        def three(values: Size, first: int) -> Triple:
+            return (first, *values)
+
+        x_size, y_size, kernel = three(size, 1), three(window.out_size(size), 1), three(window.kernel, 1)
+        x_steps, y_steps = (x[0], x[1], 0, x[2], x[3]), (y[0], y[1], 0, y[2], y[3])
+        w_steps: Steps = (w[0], 0, 0, w[1] * window.kernel[1], w[1])
+        x_order, w_order, y_order = (
+            order_of(steps, (*first, *place))
+            for steps, first, place in (
+                (x_steps, (self.n, c), x_size), (w_steps, (c, 1), kernel), (y_steps, (self.n, c), y_size)
+            )
+        )  # fmt: skip
+        return ConvProblem(
+            direction, self.n, c, c, c, x_size, kernel, y_size, three(window.stride, 1), three(window.dilation, 1),
+            three(window.before, 0), compute, compute, compute, x_order, w_order, y_order, False, False, IDENTITY,
+            False, strides=ConvStrides(x_steps, w_steps, y_steps, (0,) * 5, 0),
+        )  # fmt: skip
 
     def pooling(self, window: Window, size: Size, direction: str, strides: tuple[Any, ...]) -> PoolingProblem:
         """A window as the windows engine has it."""
@@ -200,11 +261,15 @@ def whole_gradient(problem: Any) -> Gradient:
 
 
 class Task(NamedTuple):
-    """A problem: of the reduce engine, of the windows engine, or a stack of one window forwards."""
+    """A problem: of the reduce engine, of the windows engine, of a convolution, or a stack of one window forwards."""
 
     problem: Any
     arrays: list[At | None]
     """Of its launch."""
+
+    @property
+    def convolves(self) -> bool:
+        return isinstance(self.problem, ConvProblem)
 
 
 def tasks(box: Box) -> tuple[list[Task], int]:
@@ -226,14 +291,15 @@ def tasks(box: Box) -> tuple[list[Task], int]:
     for k in reversed(range(len(segments))):
         gradient, window = gradients[k], segments[k].window
         of_run[k] = of_window[k + 1] or (gradient is not None and any(gradient.reads))
-        of_window[k] = of_run[k] or (window is not None and window.op == "max")
+        read = window is not None and (window.op == "max" or segments[k].of_weights(p))
+        of_window[k] = of_run[k] or read
     found: list[Task] = []
     given, between = [Place(At(X), p.strides[X], p.dtype)], list[Place]()
     for k, (each, size) in enumerate(zip(segments, sizes[1:], strict=True)):
         y = given[-1]
         if each.window is not None and of_run[k]:
             y = room(size)
-            found.append(box.walked(each.window, given[-1], y, sizes[k]))
+            found.append(box.walked(each, given[-1], y, sizes[k]))
         between.append(y)
         if each.run and of_window[k + 1]:
             y = room(size)
@@ -254,6 +320,6 @@ def tasks(box: Box) -> tuple[list[Task], int]:
             dy = out
         if each.window is not None:
             out = dx if k == 0 else buffer(sizes[k])
-            found.append(box.window(each.window, dy, given[k], out, sizes[k]))
+            found += box.window(each, dy, given[k], out, sizes[k])
             dy = out
     return found, used

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.ops._conv_pose import Convolution, Geometry, Options, Window, forward_shape, geometry, hashable, pose
 from numbaprims.ops.primitive import problems
 
@@ -63,12 +64,12 @@ def conv_integer(
     """
     window = Window(*hashable((stride, padding, dilation, groups, layout)))
     dtypes, library, shape = _enter(x, weight, window)
-    x_zero, w_zero = _zero_points(dtypes, shape, x_zero_point, weight_zero_point)
+    x_zero, w_zero = _zero_points(dtypes, shape.k, x_zero_point, weight_zero_point)
     zeros, extra = _zeros(x_zero, w_zero), None
     if zeros != "none":
         extra = np.zeros((3, shape.k), np.float32)
         extra[1] = w_zero
-        extra = library.wrap(extra, "f32")
+        extra = registry.placed(library, extra, "f32")
     options = Options(window, algorithm=algorithm, zeros=zeros)
     return _quantized.run((x, weight, None, None, None, extra), options, (*_NUMBERS, float(x_zero)), out)
 
@@ -133,18 +134,32 @@ def qlinear_conv(
         Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-only inference,
         2018, section 2.2.
     """
+    scales, zeros = (x_scale, weight_scale, y_scale), (x_zero_point, weight_zero_point, y_zero_point)
     window = Window(*hashable((stride, padding, dilation, groups, layout)))
     dtypes, library, shape = _enter(x, weight, window)
-    x_zero, w_zero = _zero_points(dtypes, shape, x_zero_point, weight_zero_point)
-    y_dtype, y_zero = _result_zero(y_zero_point)
-    x_factor, w_factor = _scale(x_scale, "x_scale", 1), _scale(weight_scale, "weight_scale", shape.k)
-    extra = np.empty((3, shape.k), np.float32)
-    extra[0] = x_factor * w_factor / _scale(y_scale, "y_scale", 1)
+    return requantized(dtypes, library, weight, shape.k, scales, zeros, bias, window, algorithm)(x, out)
+
+
+def requantized(
+    dtypes: tuple[str, str], library: arrays.Library, weight: Any, k: int, scales: tuple[Any, Any, Any],
+    zeros: tuple[Any, Any, Any], bias: Any, window: Window, algorithm: str,
+) -> Callable[[Any, Any], Any]:  # fmt: skip
+    """``qlinear_conv`` of a weight of k filters as a function of x and out; scales and zero points, of x, the weight
+    and the result, are checked and put where the arrays lie now, and at no call."""
+    x_zero, w_zero = _zero_points(dtypes, k, *zeros[:2])
+    y_dtype, y_zero = _result_zero(zeros[2])
+    factor, w_factor = _scale(scales[0], "x_scale", 1), _scale(scales[1], "weight_scale", k)
+    extra = np.empty((3, k), np.float32)
+    extra[0] = factor * w_factor / _scale(scales[2], "y_scale", 1)
     extra[1] = w_zero
     extra[2] = y_zero
     options = Options(window, algorithm=algorithm, zeros=_zeros(x_zero, w_zero), requantized=y_dtype)
-    given = x, weight, None, bias, None, library.wrap(extra, "f32")
-    return _quantized.run(given, options, (*_NUMBERS, float(x_zero)), out)
+    placed = registry.placed(library, extra, "f32")
+
+    def run(x: Any, out: Any) -> Any:
+        return _quantized.run((x, weight, None, bias, None, placed), options, (*_NUMBERS, float(x_zero)), out)
+
+    return run
 
 
 # alpha, beta, and the parameters of no activation
@@ -183,9 +198,9 @@ def _integers(given: Any, name: str, length: int, dtype: str) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _zero_points(dtypes: tuple[str, str], shape: Geometry, x_given: Any, w_given: Any) -> tuple[int, np.ndarray]:
+def _zero_points(dtypes: tuple[str, str], k: int, x_given: Any, w_given: Any) -> tuple[int, np.ndarray]:
     x_zero = _integers(x_given, "x_zero_point", 1, dtypes[0])
-    return int(x_zero.item()), _integers(w_given, "weight_zero_point", shape.k, dtypes[1])
+    return int(x_zero.item()), _integers(w_given, "weight_zero_point", k, dtypes[1])
 
 
 def _zeros(x_zero: int, w_zero: np.ndarray) -> str:

@@ -43,6 +43,21 @@ def _depthwise(window: Window, x: np.ndarray, weights: Sequence[np.ndarray]) -> 
     )
 
 
+def _depthwise_backward(
+    window: Window, dy: np.ndarray, x: np.ndarray, weights: Sequence[np.ndarray]
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """(dx, the gradient of each weight (c,))"""
+    pads = [(0, 0), (0, 0), *zip(window.before, window.after, strict=True)]
+    padded = np.pad(x, pads)
+    dx, found = np.zeros_like(padded), []
+    (h, w), (s0, s1), (d0, d1) = dy.shape[2:], window.stride, window.dilation
+    for (i, j), p in zip(np.ndindex(*window.kernel), weights, strict=True):
+        seen = (..., slice(i * d0, i * d0 + (h - 1) * s0 + 1, s0), slice(j * d1, j * d1 + (w - 1) * s1 + 1, s1))
+        found.append((dy * padded[seen]).sum((0, 2, 3)))
+        dx[seen] += dy * p
+    return dx[:, :, pads[2][0] :, pads[3][0] :][:, :, : x.shape[2], : x.shape[3]], found
+
+
 #: Element-wise operations that are no activation: of x, the parameters and what is added.
 _FORMULAS: dict[str, Any] = {
     "batch_norm": lambda x, p, a: (x - p[0]) * p[1] + p[2],
@@ -135,11 +150,15 @@ def stack_backward(
         ends.append(at)
     found, arrived = dict[int, np.ndarray](), list[np.ndarray]()
     for each, x, end in zip(reversed(operations), reversed(taken[:-1]), reversed(ends), strict=True):
-        if isinstance(each, Window):
-            dy = pooling.backward(_pool(each, x.shape[2:]), dy, x)
-            continue
         numbers = range(end - each.numbers, end)
         p = [parameters[:, k, None, None] for k in numbers]
+        if isinstance(each, Window):
+            if each.op == "depthwise":
+                dy, sums = _depthwise_backward(each, dy, x, p)
+                found |= zip(numbers, sums, strict=True)
+            else:
+                dy = pooling.backward(_pool(each, x.shape[2:]), dy, x)
+            continue
         if p and each.kind in _OF_PARAMETERS:
             for k, values in zip(numbers, _OF_PARAMETERS[each.kind](dy, x, p), strict=True):
                 found[k] = values.sum((0, 2, 3))

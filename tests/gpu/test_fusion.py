@@ -65,6 +65,35 @@ def test_plans_fold_parameters_of_the_device(gpu, kind, dtype, monkeypatch):
         assert not plan.compile(calls=1) and "on emulated:0 each call is a launch" in plan.reason
 
 
+def test_integers_of_the_device(gpu, monkeypatch):
+    """int8 with scales and zero points, whose table lies on the device before the first run, and ONNX's own calls."""
+    rng = np.random.default_rng(6)
+    x, weight = rng.integers(0, 100, (1, 4, 6, 5)).astype(np.uint8), rng.integers(-99, 99, (6, 4, 3, 3)).astype(np.int8)
+    bias, scale = rng.integers(-999, 999, 6, np.int32), (rng.random(6) * 1e-3 + 1e-3).astype(np.float32)
+    want = numbaprims.qlinear_conv(x, 1.0, 3, weight, scale, -2, 0.25, np.int8(12), bias, padding=1)
+    sums = numbaprims.conv_integer(x, weight, x_zero_point=3, weight_zero_point=-2, padding=1)
+    assert len(np.unique(want)) > 20
+    there = {name: memory.to_device(each) for name, each in (("x", x), ("w", weight), ("b", bias), ("s", scale))}
+    found = numbaprims.qlinear_conv(
+        there["x"], 1.0, 3, there["w"], scale, -2, 0.25, np.int8(12), there["b"], padding=1
+    )  # fmt: skip
+    np.testing.assert_array_equal(memory.to_host(found), want)
+    found = numbaprims.conv_integer(there["x"], there["w"], x_zero_point=3, weight_zero_point=-2, padding=1)
+    np.testing.assert_array_equal(memory.to_host(found), sums)
+    plan = numbaprims.FusionPlan(x.shape, "uint8")
+    conv, add, factor, cast = plan.conv(weight.shape, padding=1), plan.bias(), plan.scale(), plan.cast("int8")
+    assert plan.compile()
+    plan.set_args(conv, weight=there["w"], x_zero_point=3, weight_zero_point=-2)
+    plan.set_args(add, bias=there["b"])
+    plan.set_args(factor, scale=there["s"])
+    plan.set_args(cast, scale=0.25, zero_point=12)
+    monkeypatch.setattr(memory, "read", lambda view: pytest.fail("a run reads parameters"))
+    monkeypatch.setattr(memory, "write", lambda view, data: pytest.fail("a run writes parameters"))
+    for _ in range(2):
+        np.testing.assert_array_equal(memory.to_host(plan(there["x"])), want)
+    assert plan.launches == 1
+
+
 def test_one_value_of_a_device_plan_is_folded_anew(gpu):
     plan, (conv, bias, norm) = plan_of("folded")
     rng = np.random.default_rng(4)

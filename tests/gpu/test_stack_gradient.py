@@ -25,6 +25,9 @@ CASES = {
     "blocks": (2 * BLOCK, "f32", (2, 3, 9, 11), "channels_first"),
     "pixels": ((SILU, *BLOCK, window("avg", 2, 2)), "f32", (1, 6, 8, 10), "channels_last"),
     "strided": ((*BLOCK, ADD), "bf16", (1, 3, 7, 9), "strided"),
+    "depthwise": ((window("depthwise", 3, 1, 1), BIAS, RELU, window("depthwise", 3, 2, 1), NORM), "f32", (2, 3, 7, 9),
+                  "channels_first"),
+    "depthwise pixels": ((SCALE, window("depthwise", 2, 1, 1), PRELU), "f16", (2, 5, 6, 5), "channels_last"),
     "f64": ((window("avg", 3, 2, 1, ceil=True, count_include_pad=False), PRELU, window("max", 2)), "f64",
             (1, 2, 9, 8), "channels_first"),
 }  # fmt: skip
@@ -44,7 +47,7 @@ def test_the_definition(gpu, name, solver):
     rng, (n, c, h, w) = np.random.default_rng(7), shape
     accumulate, one = DTYPES[dtype].accumulate, SOLVER[solver]
     sizes = sizes_of(steps_of(operations), (h, w))
-    numbers = sum(each.numbers for each in operations if isinstance(each, Pointwise))
+    numbers = sum(each.numbers for each in operations)
     wanted = differentiable(operations)
     images = {"dy": from_float64(rng.standard_normal((n, c, *sizes[-1])), dtype)}
     images["x"] = from_float64(rng.standard_normal(shape), dtype)

@@ -3,6 +3,7 @@
 from numbaprims.cpu.conv import long
 from numbaprims.cpu.conv.bias import Sums
 from numbaprims.cpu.conv.depthwise.solver import Depthwise
+from numbaprims.cpu.conv.depthwise.walk import DepthwiseWalk
 from numbaprims.cpu.conv.direct.solver import Direct
 from numbaprims.cpu.conv.fft import Fft, FftWeight
 from numbaprims.cpu.conv.im2col.solver import Im2col
@@ -31,6 +32,7 @@ from numbaprims.cpu.conv.winograd import (
 # One a line: whoever adds one changes one.
 SOLVERS = (
     Depthwise(),
+    DepthwiseWalk(),
     Direct(),
     Gemm1x1(),
     ImplicitGemm(),

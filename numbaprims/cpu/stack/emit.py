@@ -76,16 +76,18 @@ class Form(NamedTuple):
     """Of planes whether a row is one vector at most, of channels whether the last block of channels is none."""
     pad: float
     """What stands for elements outside of the next stage's image."""
+    far: bool = False
+    """Whether pixels lie beyond the second-level cache."""
 
     @property
     def text(self) -> str:
-        return "|".join(map(str, (*self[:7], int(self.partial), self.pad)))
+        return "|".join(map(str, (*self[:7], int(self.partial), self.pad, int(self.far))))
 
     @classmethod
     def parse(cls, text: str) -> Form:
         """The form of a text."""
-        walk, stage, compute, source, result, added, W, partial, pad = text.split("|")
-        return cls(walk, stage, compute, source, result, added, int(W), partial == "1", float(pad))
+        walk, stage, compute, source, result, added, W, partial, pad, far = text.split("|")
+        return cls(walk, stage, compute, source, result, added, int(W), partial == "1", float(pad), far == "1")
 
 
 class Rows:
@@ -139,6 +141,9 @@ class Rows:
     def store(self, pointer: Any, j: Value, value: Value, whole: bool) -> None:
         """Write vector j of a row of results."""
         raise ValueError("a walk says how")
+
+    def ask(self, rows: dict[int, Any], outs: Sequence[Any], j: Value) -> None:
+        """Prefetch what the next tile reads and writes where this one computes vector j of some rows."""
 
     def tap(self, vectors: Sequence[Value], t: int) -> Value:
         """Of vectors `first` ... `last`, the element in column t of each window."""
@@ -295,6 +300,7 @@ class Rows:
             ahead_of = [j * self.S + v for v in range(ahead, self.last + 1)]
             new = [self.down(rows, R, v, True) if whole else self.vectors(rows, R, v) for v in ahead_of]
             every = [*kept, *new]
+            self.ask(rows, outs, j)
             seen = put(j, every, whole, seen)
             return [j + 1, *(value for each in every[self.S :][: len(carried)] for value in each), *seen]
 
@@ -337,16 +343,19 @@ class Rows:
     def band(self, lo: Value, hi: Value) -> None:
         """Rows lo ... hi - 1."""
 
-        def some(R: int) -> Any:
+        def some(R: int, last: Value) -> Any:
             def emit(state: list[Any]) -> list[Any]:
                 keep_rolled_value(self.b)
-                return [state[0] + R, *self.rows(state[0], R, lo, state[1:])]
+                return [state[0] + R, *self.rows(at_most(state[0], last), R, lo, state[1:])]
 
             return emit
 
         R = self.together()
-        state = repeat(self.b, (hi - lo) // R, [lo, *self.nothing_seen()], some(R), "rows")
-        for seen in repeat(self.b, hi - state[0], state, some(1), "row")[1:]:
+        count, last = (hi - lo) // R, hi
+        if self.stage.window is not None:  # never in place: the last rows begin early, where one by one is slower
+            count, last = select(hi - lo < R, lo.like(0), (hi - lo + (R - 1)) // R), hi - R
+        state = repeat(self.b, count, [lo, *self.nothing_seen()], some(R, last), "rows")
+        for seen in repeat(self.b, hi - state[0], state, some(1, hi), "row")[1:]:
             self.tell(seen)
 
     def run(self, lo: Value, hi: Value) -> None:

@@ -56,13 +56,22 @@ class Way(NamedTuple):
         p, arrays = task
         if isinstance(p, StackProblem):
             if self.walk.why_not(p, target) is None:
-                return self.walk, dataclasses.replace(p, limit=-1), arrays[:2]  # planes are whole: one worker has them
+                return self.walk, dataclasses.replace(p, limit=-1), arrays  # planes are whole: one worker has them
             # a large window
-            (y, x, _), (out, source, _) = p.strides, arrays
+            (y, x, w), (out, source, weights) = p.strides, arrays
             (step,) = p.parsed
-            assert step.window is not None
-            p = self.box.pooling(step.window, p.size, "forward", (y, None, x, None, None))
-            arrays = [out, None, source]
+            window = step.window
+            assert window is not None
+            if window.numbers:
+                p = self.box.convolution(window, p.size, "forward", x, w, y)
+            else:
+                p = self.box.pooling(window, p.size, "forward", (y, None, x, None, None))
+                arrays = [out, weights, source]
+        if Task(p, arrays).convolves:
+            from numbaprims.cpu.conv import SOLVERS as CONVOLUTIONS  # one of them is a walk of this package
+
+            takers = [each for each in CONVOLUTIONS if each.why_not(p, target) is None]
+            return takers[-1] if self.naive else min(takers, key=lambda one: one.estimate(p, target)), p, arrays
         able = [each for each in WINDOWS if each.why_not(p, target) is None]
         if not self.naive and self.box.last:  # planes of one channel have nothing side by side
             able = [each for each in able if each.name not in ("whole", "planes")]
@@ -89,7 +98,7 @@ class Way(NamedTuple):
             else:
                 solver, problem, arrays = self._solver(task, target)
                 made = solver.program(problem, target, default_config(solver, problem, target))
-            parts.append(Part(made, [_bind(at) for at in arrays], []))
+            parts.append(Part(made, [_bind(at) for at in arrays], [1.0]))  # a convolution's alpha
         return join(parts, shared=used)
 
 

@@ -45,12 +45,6 @@ class Planes(Rows):
         value = self._read(pointer, v, self.source, mask)
         return value if self.stage.window is None else select(Value(self.b, mask), value, self.empty)
 
-    def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
-        # what lies behind the end of an image's row is another row
-        if self.form.source and not self.weighs:
-            return self.down(rows, R, v, False)
-        return super().vectors(rows, R, v)
-
     def load_added(self, row: Any, j: Value, name: str, whole: bool) -> Value:
         return self._read(row, j, self.form.added, None if whole else self._mask(self.out_width, j))
 

@@ -15,6 +15,8 @@ from numbaprims.stacks.operations import Size, Step
 
 # Cycles to call a stage's kernel for a band, those of a row beside its vectors, and those to keep a line of a row.
 CALL, ROW, KEEP = 45.0, 14.0, 3.0
+# Those of a row for each column of a depthwise window but one, whose pixels may lie outside of the image.
+EDGE = 20.0
 #: Rows of a band that are tried.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -82,6 +84,8 @@ class Sequence(NamedTuple):
             total += CALL * band.number * len(self.stages)
             for d, (stage, rows, past) in enumerate(zip(self.stages, band.computed, band.past, strict=True)):
                 total += rows * (ROW + self.vectors(self.sizes[d + 1][1]) * cycles_of(stage, self.pixels))
+                if self.pixels and stage.window is not None and stage.window.op == "depthwise":
+                    total += rows * EDGE * (stage.window.kernel[1] - 1)
                 total += KEEP * band.number * past * -(-self.sizes[d][1] * self.elements * self.itemsize // LINE)
         return total
 
@@ -100,13 +104,13 @@ def cycles_of(stage: Stage, pixels: bool) -> float:
     cache."""
     window, total = stage.window, 2.0
     if window is not None and window.op == "depthwise":
-        if pixels:
-            total += 1.6 * window.numbers
+        (high, wide), (down, across) = window.kernel, window.stride
+        if pixels:  # multiply-adds, and lines of the input that a result is the first to read
+            total = window.numbers + 2.5 * down * across
         else:
             # multiply-adds, and shuffles of each row, which four windows share; registers do not hold more than 3 x 3
-            (high, wide), (down, across) = window.kernel, window.stride
             shuffles = (wide - (across == 1)) * (3 * down + high) / 4 * min(2, across)
-            total += window.numbers + shuffles * (1 if window.numbers <= 9 else 2 + across)
+            total = window.numbers + shuffles * (0.75 if window.numbers <= 9 else 1.2 * across)
     elif window is not None:
         each = 2.0 if window.op == "max" else 1.0
         total += (each + 1.0) * window.kernel[0] + (each + 1.0) * window.kernel[1]

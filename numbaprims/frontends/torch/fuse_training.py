@@ -13,6 +13,8 @@ import numbaprims
 from numbaprims.arrays import NUMPY, dtype_name
 from numbaprims.dtypes import FLOATS
 from numbaprims.frontends.torch.recording import Recorded, differentiable
+from numbaprims.fusion.depthwise import operations_of
+from numbaprims.fusion.layers import Conv
 from numbaprims.fusion.place import Place
 from numbaprims.ops._stack_backward import Operation, differentiable as with_gradient
 
@@ -57,13 +59,17 @@ class _Run:
 
     def __init__(self) -> None:
         self.operations: tuple[Operation, ...] = ()
-        self.columns: list[tuple[Callable[[], Any], bool]] = []
-        """What gives each parameter, and whether it may need a gradient."""
+        self.columns: list[tuple[Callable[[], Any], int, bool]] = []
+        """What gives parameters, how many, and whether they may need a gradient."""
 
-    def append(self, module: Any, operation: Operation, constants: Sequence[Any]) -> None:
-        """A module that is an operation."""
-        self.operations += (operation,)
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    def append(self, module: Any, operations: Sequence[tuple[Operation, Sequence[Any]]]) -> None:
+        """A module that is an operation, or a depthwise convolution and its bias."""
+        self.operations += tuple(operation for operation, _ in operations)
+        if isinstance(module, nn.Conv2d):
+            self.columns.append((lambda: module.weight, operations[0][0].numbers, True))
+            if module.bias is not None:
+                self.columns.append((lambda: module.bias, 1, True))
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
             norm: Any = module
 
             def factor() -> Any:
@@ -73,21 +79,23 @@ class _Run:
             def shift() -> Any:
                 return torch.zeros_like(norm.running_mean) if norm.bias is None else norm.bias
 
-            self.columns += [(lambda: norm.running_mean, False), (factor, True), (shift, True)]
+            self.columns += [(lambda: norm.running_mean, 1, False), (factor, 1, True), (shift, 1, True)]
         elif isinstance(module, nn.PReLU):
-            self.columns.append((lambda: module.weight, True))
+            self.columns.append((lambda: module.weight, 1, True))
         else:
-            self.columns += [(functools.partial(torch.tensor, value), False) for value in constants]
+            constants = (value for _, values in operations for value in values)
+            self.columns += [(functools.partial(torch.tensor, value), 1, False) for value in constants]
 
     def __call__(self, x: Any) -> Any:
         image = x if x.ndim == 4 else x.reshape(*x.shape[:2], 1, -1)
         c, kind = x.shape[1], torch.float64 if x.dtype == torch.float64 else torch.float32
-        found = [make().to(device=x.device, dtype=kind).expand(c) for make, _ in self.columns]
-        may = with_gradient(self.operations)
-        wanted = (
-            tuple(k for k in may if self.columns[k][1] and found[k].requires_grad) if torch.is_grad_enabled() else ()
-        )
-        y = _stack(image, torch.stack(found, 1) if found else None, self.operations, wanted)
+        found, asked = list[Any](), list[bool]()
+        for make, count, may in self.columns:
+            each = make().to(device=x.device, dtype=kind)
+            found.append(each.reshape(-1, count).expand(c, count))
+            asked += [may and each.requires_grad and torch.is_grad_enabled()] * count
+        wanted = tuple(k for k in with_gradient(self.operations) if asked[k])
+        y = _stack(image, torch.cat(found, 1) if found else None, self.operations, wanted)
         return y.reshape(x.shape) if x.ndim != 4 else y
 
 
@@ -100,12 +108,15 @@ def _leaves(module: Any) -> Iterator[Any]:
         yield module
 
 
-def _operation(module: Any, layer: Any, shape: tuple[int, ...], dtype: str) -> tuple[Operation, list[Any]] | None:
-    """What a module is in a stack; None where it stays as it is."""
+def _operations(module: Any, layer: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """What a module is in a stack, as (operation, parameters); None where it stays as it is."""
     if layer is None or (module.training and isinstance(module, nn.modules.batchnorm._BatchNorm)):
         return None  # it takes the statistics of the batch
-    found = layer.operation(shape, Place(dtype, NUMPY, "NCHW"))
-    return None if isinstance(found, str) else found
+    place = Place(dtype, NUMPY, "NCHW")
+    if type(layer) is Conv:
+        return operations_of(layer, shape, place)
+    found = layer.operation(shape, place)
+    return None if isinstance(found, str) else [found]
 
 
 class Trained(torch.nn.Module):
@@ -148,13 +159,13 @@ class Trained(torch.nn.Module):
                 if not each.training or not getattr(each, "p", 0):
                     continue
                 layer = None  # it drops
-            operation = _operation(each, layer, tuple(shape), dtype) if dtype in FLOATS else None
-            if operation is None:
+            operations = _operations(each, layer, tuple(shape), dtype) if dtype in FLOATS else None
+            if operations is None:
                 found.append(each)
                 continue
             if not (found and isinstance(found[-1], _Run)):
                 found.append(_Run())
-            found[-1].append(each, *operation)
+            found[-1].append(each, operations)
         return found
 
     def _tensors(self) -> Iterator[Any]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from numbaprims.dispatch.solver import Launcher, default_config
+from numbaprims.gpu.conv import SOLVERS as CONVOLUTIONS
+from numbaprims.gpu.conv.im2col import ONE
 from numbaprims.gpu.launch import Nested, Part, make_launcher
 from numbaprims.gpu.reduce.posed import solver_of
 from numbaprims.gpu.windows import SOLVERS as WINDOWS
@@ -27,6 +29,11 @@ class Gradient:
                 yield solver_of(task.problem), task
             elif isinstance(task.problem, StackProblem):
                 yield self.walk, task
+            elif task.convolves:
+                p = task.problem
+                takers = [each for each in CONVOLUTIONS if each.why_not(p, self.target) is None]
+                one = takers[-1] if self.large else min(takers, key=lambda one: one.estimate(p, self.target))
+                yield one, task
             else:
                 able = [each for each in WINDOWS if each.why_not(task.problem, self.target) is None]
                 yield able[-1 if self.large else 0], task
@@ -40,7 +47,8 @@ class Gradient:
         steps = []
         for solver, task in self._solvers():
             launch = solver.bind(task.problem, self.target, default_config(solver, task.problem, self.target))
-            steps.append(Nested(launch, tuple(map(_part, task.arrays))))
+            floats = ONE if task.convolves else None
+            steps.append(Nested(launch, tuple(map(_part, task.arrays)), floats))
         return make_launcher(steps, {"between": self.nbytes} if self.nbytes else {})
 
 

@@ -20,8 +20,9 @@ SLACK = 256  # bytes behind panels, which may be written a vector past their end
 BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the first-level cache
 
 
-# Cycles of two vector units, measured on one core of a Zen 5.  Of planes: a plane; a row of a tile, and each of its
-# taps; of pixels: a vector of the result, each of its taps, and each vector of the input that it loads.
+# Cycles, measured on one core of a Zen 5; those of taps are of two units for vectors.  Of planes: a plane; a row of a
+# tile, and each of its taps; of pixels: a vector of the result, each of its taps, and each vector of the input that it
+# loads.
 PLANE, ROW, ROW_TAP = 82.0, 1.23, 0.902
 VECTOR, VECTOR_TAP, VECTOR_LOAD = 2.46, 0.492, 1.845
 # How many times as long x and y take from beyond the second-level and the third-level cache as a loop that only moves
@@ -117,10 +118,10 @@ def rows_time(problem: Any, target: Any) -> float:
     out_w = sides(p)[1][2]
     columns = ceil_div(out_w + p.padding[2] % SW, SW) if p.direction == "data" else out_w
     # even and odd columns are sorted or mixed in registers
-    line = (ROW + ROW_TAP * p.taps) * (1.5 if SW == 2 else 1.0)
-    each = PLANE + round_up(rows, RT) * ceil_div(columns, W) * line
-    ends = far_time(p, target) + end_time(p, target)
-    return float(1.67 * target.rates.call + target.rates.vectors(p.n * p.k * each) + ends)
+    vectors = p.n * p.k * round_up(rows, RT) * ceil_div(columns, W) * (1.5 if SW == 2 else 1.0)
+    rates = target.rates
+    work = rates.cycles(p.n * p.k * PLANE + ROW * vectors) + rates.vectors(ROW_TAP * p.taps * vectors)
+    return float(1.67 * rates.call + work + far_time(p, target) + end_time(p, target))
 
 
 def rows_program(problem: Any, target: Any, parallel: bool) -> Program:
@@ -163,12 +164,12 @@ def pixels_time(problem: Any, target: Any) -> float:
     p, (_, R, S), (_, SH, SW) = problem, problem.kernel, problem.stride
     RT, QT, rows, columns = pixels_tile(p, target)
     loads = ((RT - 1) * SH + R) * ((QT - 1) * SW + S) / (RT * QT)
-    each = VECTOR + VECTOR_TAP * p.taps + VECTOR_LOAD * loads
     vectors = p.n * ceil_div(p.k, vector(p, target, p.k)) * round_up(rows, RT) * round_up(columns, QT)
     pack = 0.0 if p.prepared or p.direction == "weight" else p.k * p.taps * 1.23
     rates = target.rates
     ends = far_time(p, target) + end_time(p, target)
-    return float(2.5 * rates.call + rates.vectors(vectors * each) + rates.cycles(pack) + ends)
+    work = rates.cycles(vectors * (VECTOR + VECTOR_LOAD * loads) + pack) + rates.vectors(vectors * VECTOR_TAP * p.taps)
+    return float(2.5 * rates.call + work + ends)
 
 
 def packed_bytes(problem: Any, target: Any) -> int:
