@@ -129,11 +129,11 @@ def _zero_terms(a: Any, b: Any, a_zero: Any, b_zero: Any, k: int, library: Any, 
 @functools.lru_cache(256)
 def _one(number: int, library: Any) -> Any:
     """A number that broadcasts to sums, which wrap around as they do."""
-    return library.wrap(np.array([[number]]).astype(np.int32), "i32")
+    return registry.placed(library, np.array([[number]]).astype(np.int32), "i32")
 
 
 def _combined(sums: Any, zero: np.ndarray, op: str, library: Any) -> Any:
-    return binary(sums, library.wrap(zero, "i32"), op)
+    return binary(sums, registry.placed(library, zero, "i32"), op)
 
 
 def _sums(x: Any, axis: int) -> Any:
@@ -258,7 +258,7 @@ def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any)
     scales = to_float64(values, of).astype(np.float32)
     if not (np.isfinite(scales).all() and (scales > 0).all()):
         raise ValueError(f"b_scale is {b_scale!r}; a scale is positive and finite")
-    factors = library.wrap(one * scales / np.float32(scale_number(y_scale, "y_scale")), "f32")
+    factors = registry.placed(library, one * scales / np.float32(scale_number(y_scale, "y_scale")), "f32")
     return factors, ("requantize_by", dtype), (zero,)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import numbaprims
+from numbaprims.gpu import memory
 
 
 def both(function, *args, **words):
@@ -51,3 +52,21 @@ def test_layers(gpu, rng):
     m, n = a.reshape(-1, 8), rng.integers(-128, 128, (8, 6)).astype(np.int8)
     both("gemm_integer", m, n, 3)
     both("qlinear_gemm", m, 0.5, 3, n, rng.uniform(0.1, 1, 6).astype(np.float32), 1, 30.0, np.int8(5))
+
+
+@pytest.mark.parametrize("b_dtype", [np.int8, np.uint8])
+def test_products_of_the_device(gpu, rng, b_dtype):
+    """Zero points and scales of rows and columns are the host's; the operands are the device's."""
+    a, b = rng.integers(0, 256, (5, 8), np.uint8), rng.integers(0, 120, (8, 6)).astype(b_dtype)
+    bias, scales = rng.integers(-999, 999, 6, np.int32), rng.uniform(0.1, 1, 6).astype(np.float32)
+    rows, columns = rng.integers(0, 256, 5, np.uint8), rng.integers(0, 100, 6).astype(b_dtype)
+    there = [memory.to_device(each) for each in (a, b, bias)]
+    for a_zero, b_zero in ((None, None), (3, 5), (rows, columns), (3, columns), (rows, 5)):
+        want = numbaprims.gemm_integer(a, b, a_zero, b_zero, bias=bias)
+        have = numbaprims.gemm_integer(*there[:2], a_zero, b_zero, bias=there[2])
+        np.testing.assert_array_equal(memory.to_host(have), want)
+        for scale in (0.25, scales):
+            rest = scale, b_zero, 30.0, np.int8(5)
+            want = numbaprims.qlinear_gemm(a, 0.5, a_zero, b, *rest, bias)
+            have = numbaprims.qlinear_gemm(there[0], 0.5, a_zero, there[1], *rest, there[2])
+            np.testing.assert_array_equal(memory.to_host(have), want)
