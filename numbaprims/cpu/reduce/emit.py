@@ -299,6 +299,9 @@ class Emitter(Memory):
         b, W, U = self.b, self.v.W, self.v.U
         if self.v.registers:
             return self._in_registers(region, state, step)
+        if self.v.run:
+            masks = [None] * (self.v.run - 1) + [first_lanes_value(b, region.count - (self.v.run - 1) * W, W)]
+            return step(state, [Place(region.inner + u * W, mask, {}) for u, mask in enumerate(masks)])
         end = region.inner + region.count
 
         def part(count: Any) -> Callable[[list[Any]], list[Any]]:

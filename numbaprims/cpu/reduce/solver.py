@@ -107,12 +107,14 @@ class Reduce(Solver):
         together = self.together(problem, registers) if role == "rows" and alike else 1
         U = min(U, registers) if registers else max(1, U // together)
         together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
+        short = -(-problem.reduced[-1] // W)
+        run = short if self.lanes == "along" and config["stores"] == "plain" and 1 < short <= U and not registers else 0
         return Variant(
             formula=problem.formula, online=int(online), dtypes=",".join(map(stored_as, problem.arrays)),
             compute=compute_of(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
-            digest=graph_of(problem.formula, online).digest,
+            digest=graph_of(problem.formula, online).digest, run=run,
         )  # fmt: skip
 
     def _lines(self, problem: Any) -> bool:

@@ -75,6 +75,8 @@ class Variant(NamedTuple):
     """Of the graph."""
     together: int = 1
     """Rows side by side along which vectors lie: what one waits for hides behind the others' arithmetic."""
+    run: int = 0
+    """Vectors of a run of neighbouring elements, the last one by a mask, without loops; 0: loops."""
 
     @property
     def graph(self) -> Graph:
