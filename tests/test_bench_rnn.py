@@ -8,6 +8,7 @@ import pytest
 from numbaprims.bench import command, results, runner
 from numbaprims.bench.cases import Workload
 from numbaprims.bench.figures import miopen_rnn as figure
+from numbaprims.bench.roofline import Roofline
 from numbaprims.bench.stems import rnn
 from numbaprims.cli import reproduce as cli_reproduce
 from numbaprims.tuning.timing import Ratio
@@ -52,6 +53,16 @@ def test_rows_of_a_suite():
     assert [(case["t"], case["n"], case["h"]) for case in found] == [(187, 2, 1536), (375, 2, 1536)]
     found = rnn.cases(parser.parse_args([*words, "--steps-at-least", "200"]))
     assert [case["t"] for case in found] == [375]
+
+
+def test_only_the_rivals_that_are_asked_for():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    words = ["rnn", "--shapes", "3x2x8x8", "--kind", "gru", "--rivals", "numbaprims call,nobody"]
+    (case,) = rnn.cases(options := parser.parse_args(words))
+    quick = runner.Schedule(block=2e-3, settle=5e-4, rounds=3)
+    record = runner.run_case(case, 1, Roofline(), quick, rivals=options.rivals)
+    assert list(record["rivals"]) == ["numbaprims call"] and record["seconds"] > 0
 
 
 def test_every_row_of_deepbench_fits_a_machine_of_24_gib(monkeypatch):

@@ -66,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds for each case, three rounds at least, one of a round that alone takes longer (default 10)",
     )
+    add("--rivals", type=_words, metavar="NAME,...", help="only these beside ours, as the columns name them")
     add("--json", metavar="FILE", help="write records and facts about the machine")
     add("--save", metavar="DIR", help="write DIR/<machine>/<subject>.json, as in benchmarks/results")
     add("--append", action="store_true", help="keep what those files hold of other cases")

@@ -15,13 +15,13 @@ ROOF, READ = "roofline", "roofline of reading"
 
 def run_case(
     case: Case, threads: int, roofline: Any, schedule: Schedule, *, memory: float | None = None,
-    clock: Clock | None = None, more: Iterable[str] = (),
+    clock: Clock | None = None, more: Iterable[str] = (), rivals: Sequence[str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure a case on the current threads; a record as it stands in the JSON file.
 
     `roofline` is a `Roofline`, or the one of a GPU; `memory` is what there is for operands (None: an eighth of the
     machine's, half of it where the stem counts EVERYTHING that is alive at a time), `clock` the device's; `more` names
-    further numbers of the workload that are wanted.
+    further numbers of the workload that are wanted, `rivals` those that are measured (None: all).
 
     A contender whose result is wrong, or that raises, is not timed: its reason stands under "refused".
     When that happens to ours, the record has "error" and no times at all.
@@ -45,6 +45,7 @@ def run_case(
         return record
     try:
         work = module.workload(case, threads)
+        work.contenders = {n: c for n, c in work.contenders.items() if rivals is None or n in (OURS, *rivals)}
         record["solver"] = work.solver()
     except Exception as error:
         record["error"] = f"{type(error).__name__}: {error}"
