@@ -8,6 +8,7 @@ import pytest
 from numbaprims.bench import command, results, runner
 from numbaprims.bench.cases import Workload
 from numbaprims.bench.figures import miopen_rnn as figure
+from numbaprims.bench.roofline import Roofline
 from numbaprims.bench.stems import rnn
 from numbaprims.cli import reproduce as cli_reproduce
 from numbaprims.tuning.timing import Ratio
@@ -50,6 +51,30 @@ def test_rows_of_a_suite():
     words = ["rnn", "--suite", "deepbench_gru", "--steps-at-most", "375", "--n", "2", "--h", "1536"]
     found = rnn.cases(parser.parse_args(words))
     assert [(case["t"], case["n"], case["h"]) for case in found] == [(187, 2, 1536), (375, 2, 1536)]
+    found = rnn.cases(parser.parse_args([*words, "--steps-at-least", "200"]))
+    assert [case["t"] for case in found] == [375]
+
+
+def test_only_the_rivals_that_are_asked_for():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    words = ["rnn", "--shapes", "3x2x8x8", "--kind", "gru", "--rivals", "numbaprims call,nobody"]
+    (case,) = rnn.cases(options := parser.parse_args(words))
+    quick = runner.Schedule(block=2e-3, settle=5e-4, rounds=3)
+    record = runner.run_case(case, 1, Roofline(), quick, rivals=options.rivals)
+    assert list(record["rivals"]) == ["numbaprims call"] and record["seconds"] > 0
+
+
+def test_every_row_of_deepbench_fits_a_machine_of_24_gib(monkeypatch):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    suites = "deepbench_rnn,deepbench_lstm,deepbench_gru"
+    found = rnn.cases(parser.parse_args(["rnn", "--suite", suites]))
+    assert len(found) > 100 and max(map(rnn.memory, found)) < (24 << 30) / 2
+    # and one that does not is refused before anything is made
+    monkeypatch.setattr(runner, "physical_memory", lambda: 16 << 30)
+    record = runner.run_case(max(found, key=rnn.memory), 1, None, runner.Schedule())
+    assert "more than half of this machine's memory" in record["error"]
 
 
 def test_parts_stand_under_their_own_roofs():

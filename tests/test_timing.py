@@ -62,6 +62,19 @@ def test_without_settling_the_simulated_disturbance_is_seen():
     assert times["numpy"].seconds > 10 * 165e-6
 
 
+@pytest.mark.parametrize(("limit", "rounds"), [(None, 3), (25.0, 3), (9.0, 1)])
+def test_warm_calls_of_seconds_are_called_as_seldom_as_possible(limit, rounds):
+    """The first of them says how long it takes; a round that alone takes longer than the limit is the only one."""
+    clock = FakeClock()
+    runtime = Runtime(clock, spin=0)
+    calls = {"ours": runtime.call("ours", 4.0), "rival": runtime.call("rival", 8.0), "probe": runtime.call("probe", MS)}
+    times = measure(calls, Schedule(rounds=3, time_limit=limit), clock=clock, warm=True)
+    assert times["ours"].blocks == (4.0,) * rounds and times["rival"].blocks == (8.0,) * rounds
+    assert times["ours"].calls == rounds and runtime.order.count("ours") == rounds
+    assert times["probe"].seconds == pytest.approx(MS) and len(times["probe"].blocks) == rounds
+    assert times.speedup("ours", over="rival").value == 2.0
+
+
 def test_every_round_begins_with_another_callable():
     clock = FakeClock()
     runtime = Runtime(clock)

@@ -64,8 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-limit",
         type=float,
         metavar="S",
-        help="seconds for each case, three rounds at least (default 10)",
+        help="seconds for each case, three rounds at least, one of a round that alone takes longer (default 10)",
     )
+    add("--rivals", type=_words, metavar="NAME,...", help="only these beside ours, as the columns name them")
     add("--json", metavar="FILE", help="write records and facts about the machine")
     add("--save", metavar="DIR", help="write DIR/<machine>/<subject>.json, as in benchmarks/results")
     add("--append", action="store_true", help="keep what those files hold of other cases")
@@ -111,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument(
         "--steps-at-most", type=positive, metavar="T", help="rnn: rows of a suite of so many; --n, --h too"
     )
+    case.add_argument("--steps-at-least", type=positive, metavar="T", help="rnn: rows of a suite of so many")
     conv = parser.add_argument_group("conv, batch_norm, pooling, stack")
     conv.add_argument("--direction", type=_words, metavar="forward,data,weight,bias", help="default forward")
     conv.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW", help="of our arrays")

@@ -111,7 +111,9 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
     clock = driver.clock()
     for case in chosen:
         with on_gpu(driver):
-            record = run_case(case, 1, roofline, schedule(options), memory=target.memory / 2, clock=clock)
+            record = run_case(
+                case, 1, roofline, schedule(options), memory=target.memory / 2, clock=clock, rivals=options.rivals
+            )
         record["device"] = target.name
         record["command"] = f"{case.command} --device {options.device}"
         document["records"].append(record)

@@ -15,12 +15,13 @@ ROOF, READ = "roofline", "roofline of reading"
 
 def run_case(
     case: Case, threads: int, roofline: Any, schedule: Schedule, *, memory: float | None = None,
-    clock: Clock | None = None, more: Iterable[str] = (),
+    clock: Clock | None = None, more: Iterable[str] = (), rivals: Sequence[str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure a case on the current threads; a record as it stands in the JSON file.
 
     `roofline` is a `Roofline`, or the one of a GPU; `memory` is what there is for operands (None: an eighth of the
-    machine's), `clock` the device's; `more` names further numbers of the workload that are wanted.
+    machine's, half of it where the stem counts EVERYTHING that is alive at a time), `clock` the device's; `more` names
+    further numbers of the workload that are wanted, `rivals` those that are measured (None: all).
 
     A contender whose result is wrong, or that raises, is not timed: its reason stands under "refused".
     When that happens to ours, the record has "error" and no times at all.
@@ -37,12 +38,14 @@ def run_case(
         "command": f"{case.command} --threads {threads}",
     }
     needed = module.memory(case)
-    if needed > (physical_memory() / 8 if memory is None else memory):
-        part = "an eighth of this machine's" if memory is None else "half of the device's"
+    everything = getattr(module, "EVERYTHING", False)
+    if needed > (physical_memory() / (2 if everything else 8) if memory is None else memory):
+        part = "half of the device's" if memory else f"{'half' if everything else 'an eighth'} of this machine's"
         record["error"] = f"the operands take {needed / 1e9:.1f} GB, more than {part} memory"
         return record
     try:
         work = module.workload(case, threads)
+        work.contenders = {n: c for n, c in work.contenders.items() if rivals is None or n in (OURS, *rivals)}
         record["solver"] = work.solver()
     except Exception as error:
         record["error"] = f"{type(error).__name__}: {error}"
@@ -57,7 +60,7 @@ def run_case(
     if work.bound == "update" and probes and hasattr(roofline, "read"):  # its goal is stated in terms of reading
         read = roofline.read(work.bytes)
         probes[READ] = read.call
-    times = measure({**calls, **probes}, schedule, clock=clock)
+    times = measure({**calls, **probes}, schedule, clock=clock, warm=True)  # the checks have called them
     record.update(_measured(work, times, {bound: probe.amount for bound, probe in roofs.items()}))
     if READ in probes:
         percent = _scaled(times.speedup(OURS, over=READ), 100 * work.bytes / read.amount)

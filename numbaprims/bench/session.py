@@ -43,7 +43,7 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
             print(table.heading(options.subject))
             for case in chosen:
                 trip = roofline.round_trip()
-                record = run_case(case, count, roofline, schedule(options), more=_more(options))
+                record = run_case(case, count, roofline, schedule(options), more=_more(options), rivals=options.rivals)
                 if trip is not None:
                     record["round_trip"] = trip
                 record["caches"] = {"l3": document["machine"]["l3"]}

@@ -21,6 +21,8 @@ from typing import Any, Protocol
 __all__ = ["Clock", "Measurements", "Ratio", "Schedule", "Timing", "measure", "measure_one"]
 
 Call = Callable[[], Any]
+#: Blocks that a long call takes: it is called as seldom as possible.
+LONG = 20
 
 
 class Clock(Protocol):
@@ -42,7 +44,7 @@ class Schedule:
     block       length of one callable's turn
     settle      start of a turn that is thrown away
     rounds      turns of each callable, when the time limit allows
-    min_rounds  turns of each callable in any case
+    min_rounds  turns of each callable in any case; one, where warm calls of seconds alone take longer than the limit
     resolution  calls shorter than this are timed several at a time
     time_limit  no new round begins that would end after it (None: no limit)
     """
@@ -127,12 +129,14 @@ def _quartiles(values: list[float]) -> tuple[float, float]:
 
 
 def measure(
-    callables: Mapping[str, Call], schedule: Schedule | None = None, *, clock: Clock | None = None
+    callables: Mapping[str, Call], schedule: Schedule | None = None, *, clock: Clock | None = None, warm: bool = False
 ) -> Measurements:
     """Time callables against each other in interleaved blocks.
 
     callables: name -> function without arguments. Each is called at least once before the first block, so
     that compilation, page faults and first-touch work stay outside.
+    warm: each has been called before.  A call of 20 blocks and more is not called for that again: the call that says
+    how long it takes is its first round, and seconds are not waited for twice.
     ValueError: no callables, or a schedule that is impossible.
 
     >>> from numbaprims.tuning.timing import measure
@@ -147,18 +151,20 @@ def measure(
     limit = float("inf") if schedule.time_limit is None else schedule.time_limit
     start = clock.now()
     names = list(callables)
-    groups = {name: _calibrate(callables[name], schedule, clock) for name in names}
+    groups = {name: _calibrate(callables[name], schedule, clock, warm) for name in names}
+    known = {name: [s] for name, (s, _) in groups.items() if warm and s >= LONG * schedule.block}
     blocks: dict[str, list[float]] = {name: [] for name in names}
     calls = dict.fromkeys(names, 0)
-    longest_round = 0.0
+    longest_round = sum(seconds for (seconds,) in known.values())
+    least = 1 if longest_round > limit else schedule.min_rounds
     for turn in range(schedule.rounds):
         before = clock.now()
-        if turn >= schedule.min_rounds and before + longest_round - start > limit:
+        if turn >= least and before + longest_round - start > limit:
             break
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             seconds, group = groups[name]
-            samples = _block(callables[name], seconds, group, schedule, clock)
+            samples = known.pop(name, None) or _block(callables[name], seconds, group, schedule, clock)
             blocks[name].append(statistics.median(samples))
             calls[name] += len(samples) * group
         longest_round = max(longest_round, clock.now() - before)
@@ -175,11 +181,12 @@ def measure_one(call: Call, schedule: Schedule | None = None, *, clock: Clock | 
     return measure({"call": call}, schedule, clock=clock)["call"]
 
 
-def _calibrate(call: Call, schedule: Schedule, clock: Clock) -> tuple[float, int]:
-    """(seconds per call, calls per sample). The first call is not looked at: it may compile."""
-    call()
+def _calibrate(call: Call, schedule: Schedule, clock: Clock, warm: bool) -> tuple[float, int]:
+    """(seconds per call, calls per sample). The first call is not looked at, it may compile; a `warm` one has."""
+    if not warm:
+        call()
     seconds = _timed(call, 1, clock)
-    if schedule.block <= seconds < 20 * schedule.block:
+    if schedule.block <= seconds < LONG * schedule.block:
         # Another process may have had the CPU meanwhile. A short call that passes for a long one is timed one by one,
         # each after a pause: a convolution of 0.26 ms then took 6.9.
         seconds = min(seconds, _timed(call, 1, clock), _timed(call, 1, clock))

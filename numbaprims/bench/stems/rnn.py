@@ -23,20 +23,29 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
-    """--steps-at-most, --n and --h take some rows of a suite."""
+    """--steps-at-least, --steps-at-most, --n and --h take some rows of a suite."""
     taken = all(getattr(options, name) in (None, row[name]) for name in "nh")
-    if not taken or row["t"] > (options.steps_at_most or row["t"]):
+    if not taken or not (options.steps_at_least or 1) <= row["t"] <= (options.steps_at_most or row["t"]):
         return None
     forms = shared.switched(options, "layers directions lengths", row)
     return (*(each for each in forms if each[1] is True or each[1] > 1), *shared.switched(options, "backward"))
 
 
+#: `memory` counts all that is alive at a time.
+EVERYTHING = True
+
+
 def _elements(case: Case) -> float:
-    """Of the operands, of what training keeps, and of the rivals' copies."""
-    rows, gates = case["t"] * case["n"], GATES.get(case["kind"], 1)
-    parts = case.get("layers", 1) * case.get("directions", 1)
-    each = gates * case["h"] * (case["i"] + case["h"]) * 4 + rows * case["h"] * (2 * gates + 6)
-    return float(2 * parts * each + 8 * rows * (case["i"] + case["h"]))
+    """Weights: the operands, a plan's copy and its packed one, those of a call, of torch, of a session, and four of
+    the model that it is made of; the definition's are twice as wide.  Rows: x as it is drawn, what each contender has
+    returned, and the sums of all steps in torch and in a session.  In training what is kept, of torch too.
+    """
+    rows, gates, directions = case["t"] * case["n"], GATES.get(case["kind"], 1), case.get("directions", 1)
+    layers, h = case.get("layers", 1), case["h"]
+    width = case["i"] + h + (layers - 1) * h * (1 + directions)
+    weights, y = gates * h * directions * width, rows * h * directions
+    kept = 2.0 * layers * y * (2 * gates + 6) if case.get("backward") else 2.0 * gates * y
+    return 12.0 * weights + 4 * rows * case["i"] + 8 * y + kept
 
 
 # t steps of n sequences, i inputs, h hidden units

@@ -1,4 +1,4 @@
-"""Recurrent networks: the input product of all steps at once, then a time loop in one native call.
+"""Recurrent networks: the input product of all steps, or of a block of them, then a time loop in one native call.
 
 network   memory, rows and products of a program;  forward  a network's layers;  gradient  theirs backward
 cells, cells_backward   the end of a step;  kernels  what programs run;  tiles  their sizes

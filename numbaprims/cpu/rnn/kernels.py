@@ -74,7 +74,7 @@ def make_step(form: Form, stored: str, short: bool = False) -> RangeKernel:
 
     @range_kernel("rnn_step", types, spec=(text, stored, short))
     def rnn_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        k, kc, groups, step = args.k, args.kc, args.groups, args.step
+        k, kc, groups, step = args.k, args.kc, args.groups, args.first + args.step
         parity = step % 2
         sums = advance(args.room, worker * args.room_size)
         scaled, scaled_of = advance(sums, BLOCK * WIDTH), -1

@@ -162,9 +162,9 @@ class Network:
     def add(self, program: Program, *arrays: Bind | None, floats: tuple[Any, ...] = (), once: bool = False) -> None:
         (self.packing if once and self.prepared else self.parts).append(Part(program, arrays, floats))
 
-    def prepacked(self, problem: GemmProblem, w: Bind) -> Bind | None:
-        """Where a plan has packed a weight."""
-        if not self.prepared or PACKED.why_not(problem, self.target) is not None:
+    def prepacked(self, problem: GemmProblem, w: Bind, *, anyway: bool = False) -> Bind | None:
+        """Where a plan has packed a weight; `anyway`: where a call does, for several products."""
+        if not (self.prepared or anyway) or PACKED.why_not(problem, self.target) is not None:
             return None
         packing, size = PACKED.packing(problem, self.target, _config(PACKED, problem, self.target))
         packed = self.region(size, "u8", once=True)
@@ -179,6 +179,10 @@ class Network:
         solver, packed = input_solver(problem, self.target), self.prepacked(problem, w)
         if packed is not None and solver.name in PACKING:
             solver = PACKED
+        self.multiplied(solver, problem, out, x, w, packed)
+
+    def multiplied(self, solver: Any, problem: GemmProblem, out: Bind, x: Bind, w: Bind, packed: Bind | None) -> None:
+        """The product of a problem, by a solver."""
         self.add(_program(solver, problem, self.target), out, x, w, None, None, packed, floats=ONE)
 
     def rows(

@@ -6,8 +6,10 @@ directions, and need no phase.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
+from numbaprims.cpu.gemm import PREPARED as PACKED
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.rnn.arguments import PACK, WAVE
@@ -18,6 +20,7 @@ from numbaprims.cpu.rnn.tiles import best_height, kc_of
 from numbaprims.cpu.rnn.wave import APART, make_product, make_wave
 from numbaprims.cpu.simd import lanes, short_able
 from numbaprims.dtypes import DTYPES
+from numbaprims.ops._gemm_problem import GemmProblem
 from numbaprims.ops._rnn_problem import PEEPHOLE, W_IH
 
 #: Layers of a wavefront: the arguments of as many fit on a worker's stack (four with one product a step).
@@ -80,14 +83,67 @@ class Panels(Forward):
         p, made = self.p, [self.step(layer, stage) for stage in stages]
         if self.many and p.directions == 2:
             return self.run_wave([made], p.steps)
+        self.run_steps(made, 0, p.steps)
+
+    def run_steps(self, made: list[Step], first: int, count: int) -> None:
+        """So many steps from `first` on."""
         phases, blocks, places = [], list[Block](), list[Bind | None]()
         for number, each in enumerate(made):
-            blocks.append(each.stage.block(len(places), **each.ints))
+            blocks.append(each.stage.block(len(places), first=first, **each.ints))
             places += each.stage.given.values()
-            tiles = each.groups * p.directions
+            tiles = each.groups * self.p.directions
             phases.append(Phase(each.kernel, tiles, self.chunk(tiles), block=number))
-        run = Run(tuple(phases), tuple(blocks), p.steps)
+        run = Run(tuple(phases), tuple(blocks), count)
         self.add(Program((run,), worker=max(each.room for each in made)), *places, floats=(0,))
+
+    # ---------------------------------------------------------------- inputs a block of steps at a time
+
+    def block_steps(self, layer: int, x: Matrix) -> int:
+        """Steps of one input product: all of them, where their sums lie in the last cache beside the recurrent weights.
+
+        Else sums of all steps go to memory and come back.  A block's are read while they are in a cache; it reads the
+        input weights again, as long as a 64th of its multiply-adds takes one core, and has rows for every core.
+        """
+        p, target, stored = self.p, self.target, DTYPES[self.p.dtype].itemsize
+        wide, cache = p.gates * p.hidden, max(target.l2, target.l3)
+        weights = wide * p.state * stored
+        if p.rows * wide * self.item + weights <= cache:
+            return p.steps
+        apart = p.lengths or p.directions == 2 or (p.order == "batch" and not layer and p.batch > 1)
+        if p.way != "inference" or apart or (p.skip_input and not layer):
+            return p.steps
+        problem = self.input_problem(layer, p.steps, x)
+        if input_solver(problem, target).name not in PACKING or PACKED.why_not(problem, target) is not None:
+            return p.steps
+        read = target.bandwidth(weights + wide * p.inputs_of(layer) * stored)
+        alone = 32.0 * stored * target.rates.flops(self.W) / read
+        rows = max(alone, min(alone * target.cores_physical, cache / 2 / (wide * self.item)))
+        return min(p.steps, math.ceil(rows / p.batch))
+
+    def input_problem(self, layer: int, steps: int, x: Matrix) -> GemmProblem:
+        """The input product of so many steps."""
+        p, row = self.p, x.step if self.p.batch == 1 else x.row
+        wide, k = p.gates * p.hidden, p.inputs_of(layer)
+        return posed(steps * p.batch, wide, k, (p.dtype, self.compute), (row, x.column), (1, k), wide, False)
+
+    def in_blocks(self, layer: int, x: Matrix, many: int) -> Matrix:
+        """A layer whose inputs are multiplied `many` steps at a time."""
+        p, w, wide = self.p, array(self.p.number(layer, 0, W_IH)), self.p.gates * self.p.hidden
+        if layer and self.prepared and wave_able(p):
+            self.input_panels(layer)
+        packed = self.prepacked(self.input_problem(layer, many, x), w, anyway=True)
+        place = self.region(many * p.batch * wide)
+        h, c, y = self.states(layer)
+        made = [self.step(layer, each) for each in self.stages(layer, self.packed(place, self.compute, wide), h, c, y)]
+        for first in range(0, p.steps, many):
+            count = min(many, p.steps - first)
+            early = p.steps - first - count if p.reverse else first
+            source = behind(x.place, early * x.step * DTYPES[p.dtype].itemsize)
+            self.multiplied(PACKED, self.input_problem(layer, count, x), place, source, w, packed)
+            for each in made:
+                each.stage.given["g"] = behind(place, -early * p.batch * wide * self.item)
+            self.run_steps(made, first, count)
+        return self.ended(layer, h, c, y)
 
     # ---------------------------------------------------------------- the wavefront
 
@@ -119,7 +175,8 @@ class Panels(Forward):
 
     def layers(self, which: range, x: Matrix) -> Matrix:
         if len(which) == 1:
-            return super().layers(which, x)
+            many = self.block_steps(which[0], x)
+            return super().layers(which, x) if many == self.p.steps else self.in_blocks(which[0], x, many)
         p, parts, ends = self.p, list[list[Step]](), []
         for layer in which:
             g, more = self.tile_inputs(layer, x) if layer > which[0] else (self.input_products(layer, x), {})

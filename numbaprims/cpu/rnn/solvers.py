@@ -144,7 +144,7 @@ class _Rnn(Solver):
 
 
 class Persistent(_Rnn):
-    """One input product for all steps; recurrent weights are packed once, and each worker keeps a part of them."""
+    """Input products of as many steps as a cache holds; recurrent weights are packed once, each worker keeps a part."""
 
     name = "persistent"
     network: type[Forward] = Panels
