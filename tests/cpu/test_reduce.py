@@ -95,6 +95,14 @@ def test_no_smoothing(name):
     check(case(name, (5, 40), (1,), "f32", smoothing=0.0), ["rows"])
 
 
+@pytest.mark.parametrize("name", ("softmax", "log_softmax", "softmax_backward", "cross_entropy"))
+def test_long_rows_by_the_narrowest_vectors(name, monkeypatch):
+    """Of 300,000 elements, sums are those of chunks: sixteen, of four registers of 16 bytes, would lose digits."""
+    narrow = dataclasses.replace(target.current(), vector_bytes=16)
+    monkeypatch.setattr(target, "current", lambda: narrow)
+    check(case(name, (2, 300_001), (1,), "f32"), ["rows"], units=40.0, results=1)
+
+
 # ---------------------------------------------------------------- special values
 
 

@@ -141,7 +141,7 @@ class Emitter(Memory):
         reductions = self.graph.passes[p].reductions
         length = self.count(self.elements())
         moments = any(node.op == "moments" for node in reductions)
-        if self.v.registers or not reductions or (self.along and not moments):
+        if self.v.registers or not reductions or (self.along and not (moments or self.v.chunked)):
             for each, found in zip(self.team, self.run_regions(p, self.whole(), length), strict=True):
                 each.set_parts(reductions, found)
             return

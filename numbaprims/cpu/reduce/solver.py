@@ -96,6 +96,10 @@ class Reduce(Solver):
         """Rows side by side."""
         return 1
 
+    def chunked(self, problem: Any) -> bool:
+        """Whether sums along a row are those of its chunks."""
+        return False
+
     def variant(self, problem: Any, target: Any, config: Config, role: str) -> Variant:
         W, U = self.vector(problem, target)
         if self.lanes == "along" and config["stores"] == "plain" and halves(problem, target):
@@ -114,7 +118,7 @@ class Reduce(Solver):
             compute=compute_of(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
-            digest=graph_of(problem.formula, online).digest, run=run,
+            digest=graph_of(problem.formula, online).digest, run=run, chunked=int(self.chunked(problem)),
         )  # fmt: skip
 
     def _lines(self, problem: Any) -> bool:

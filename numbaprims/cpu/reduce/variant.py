@@ -77,6 +77,8 @@ class Variant(NamedTuple):
     """Rows side by side along which vectors lie: what one waits for hides behind the others' arithmetic."""
     run: int = 0
     """Vectors of a run of neighbouring elements, the last one by a mask, without loops; 0: loops."""
+    chunked: int = 0
+    """Whether what is summed up along a row is that of its chunks, merged in their order."""
 
     @property
     def graph(self) -> Graph:
