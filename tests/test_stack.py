@@ -1,5 +1,7 @@
 """Stacks: what is refused, what stays between their operations, and that they are the layers one by one."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,26 @@ DEPTHWISE = {
     "5x4/2": Window("depthwise", (5, 4), (2, 2), (2, 2), (2, 1)),
     "9x8": Window("depthwise", (9, 8), (2, 1), (4, 4), (4, 3)),  # more weights than are written out
 }
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_anywhere_of_the_image(layout, dtype):
+    """The first maximum takes the image to have none, and computes its rows once more where it had."""
+    rng, size = np.random.default_rng(4), (13, 37)
+    operations = [POOL, NORM, RELU]
+    values = parameters(rng, 18, 2 * operations).astype(dtype)
+    for at in itertools.product((0, 6, 12), (0, 15, 16, 31, 32, 36)):
+        x = rng.standard_normal((1, 18, *size)).astype(dtype)
+        x[(0, rng.integers(18), *at)] = np.nan
+        x = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        for blocks in (1, 2):
+            y = x
+            for k in range(blocks):
+                y = layers(y, operations, values[:, 3 * k : 3 * k + 3], layout)
+            found = numbaprims.stack(x, blocks * operations, values[:, : 3 * blocks].copy(), layout=layout)
+            assert np.isnan(y).any()
+            np.testing.assert_array_equal(found, y)
 
 
 @pytest.mark.parametrize("layout, shape", [("NCHW", (2, 3, 19, 37)), ("NHWC", (1, 17, 20, 18))])

@@ -1,5 +1,7 @@
 """Gradients of stacks: those of the layers one by one and of torch, by definition, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers import has_module, printed_with_threads
@@ -260,3 +262,55 @@ def test_one_native_call():
         solver = next(each for each in SOLVERS if each.why_not(problem, target.current()) is None)
         program = solver.program(problem, target.current(), {})
         assert sum(len(run.phases) for run in program.runs) == phases
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("c", [5, 35])
+def test_parameters_lie_anyhow(c, stride, layout):
+    """A channel's side by side, or a parameter's; several boxes of images, and one."""
+    rng = np.random.default_rng(9)
+    pool = Window("max", (3, 3), stride, (1, 1), (1, 1))
+    shape = (6, c, 11, 9) if layout == "NCHW" else (6, 11, 9, c)
+    x, operations = image(rng, *shape), [NORM, pool, NORM, RELU]
+    values = parameters(rng, c, operations)
+    dy = image(rng, *numbaprims.stack(x, operations, values, layout=layout).shape)
+    dx, dparameters = numbaprims.stack_backward(dy, x, operations, values, layout=layout)
+    other = numbaprims.stack_backward(dy, x, operations, np.asfortranarray(values), layout=layout)
+    np.testing.assert_array_equal(dx, other[0])
+    np.testing.assert_array_equal(dparameters, other[1])
+    each = [numbaprims.stack_backward(dy[n : n + 1], x[n : n + 1], operations, values, layout=layout) for n in range(6)]
+    np.testing.assert_array_equal(dx, np.concatenate([one for one, _ in each]))
+    np.testing.assert_allclose(dparameters, np.sum([sums for _, sums in each], 0), rtol=1e-4, atol=1e-4)
+    plain = [
+        numbaprims.stack(x, [NORM, RELU], values[:, :3], layout=layout)
+        for values in (values, np.asfortranarray(values))
+    ]
+    np.testing.assert_array_equal(*plain)
+    for found in (values[:, :3].copy(), np.asfortranarray(values[:, :3])):
+        one = numbaprims.stack_backward(x, x, [NORM, RELU], found, layout=layout)
+        np.testing.assert_array_equal(
+            one[0], x * (plain[0] > 0) * values[:, 1].reshape((c, 1, 1) if layout == "NCHW" else c)
+        )
+
+
+def test_boxes_of_channels_last_are_whole_images():
+    """Of fewer images than workers all of them, and parameters that lie apart leave no formula to the naive solver."""
+    from numbaprims.cpu import target
+    from numbaprims.cpu.reduce.posed import Posed
+    from numbaprims.cpu.stack import SOLVERS
+    from numbaprims.cpu.stack.gradients import side_by_side, way_of
+    from numbaprims.ops._reduction_problem import Reduction
+    from numbaprims.ops._stack_gradient import tasks
+
+    channels = next(each for each in SOLVERS if each.name == "channels")
+    for images, cores, taken in ((8, 2, 1), (32, 2, 4), (3, 4, 3), (1, 1, 1)):
+        x, p = np.ones((images, 6, 6, 32), np.float32), np.ones((32, 3), np.float32)
+        problem = problem_of("stack_backward", x, x, [POOL, NORM, RELU], p, layout="NHWC")
+        cpu = dataclasses.replace(target.current(), cores_logical=cores)
+        box = way_of(side_by_side(problem, True), cpu, channels).box
+        assert (box.n, box.c, box.last) == (taken, 32, True)
+        runs = [task.problem for task in tasks(box)[0] if isinstance(task.problem, Reduction)]
+        assert runs and all(Posed(run)._solver(cpu).name != "naive" for run in runs)
+    elements = problem_of("stack_backward", x, x, [NORM, RELU], p, layout="NHWC")
+    assert SOLVERS[0].estimate(elements, cpu) < SOLVERS[-1].estimate(elements, cpu) / 2

@@ -10,7 +10,7 @@ from helpers import assert_close, assert_exact, has_module, to_float64
 
 from numbaprims import settings
 from numbaprims.cpu import target
-from numbaprims.cpu.windows import SOLVERS, disjoint
+from numbaprims.cpu.windows import SOLVERS, channels, disjoint, maxima
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._pooling_problem import PoolingProblem
 from numbaprims.reference import pooling as reference
@@ -373,6 +373,30 @@ def test_largest_of_windows_side_by_side(dtype, l3, rng, monkeypatch):
         for solver in (next(s for s in SOLVERS if s.name == name) for name in ("planes", "naive"))
     )
     assert (found == want).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_largest_of_channels(dtype, rng, monkeypatch):
+    """From x, no places: windows that move by an element, over rows together, and others, which add to dx."""
+    made = []
+    for module in (maxima, channels):
+        make_kernel = module.make_maxima
+        monkeypatch.setattr(module, "make_maxima", lambda *words, make=make_kernel: made.append(words) or make(*words))
+    solver = next(each for each in SOLVERS if each.name == "channels")
+    for size, kernel, stride, pad, c in (
+        ((9, 5), 3, 1, 1, 37), ((2, 3), 3, 1, 1, 3), ((1, 4), (1, 2), 1, 0, 16), ((7, 6), 5, 1, (2, 4), 5),
+        ((40, 3), (2, 3), 1, (0, (2, 0)), 21), ((9, 6), 3, 2, 1, 37), ((8, 8), 2, 2, 0, 64), ((6,), 3, 2, 1, 70),
+    ):  # fmt: skip
+        p = dataclasses.replace(make("max", size, kernel, stride, pad, n=2, c=c, dtype=dtype), direction="backward")
+        x, dy = (from_float64(rng.integers(-2, 3, (2, c, *each)).astype(float), dtype) for each in (size, p.out))
+        x[0, 0, 0], x[1, 1, -1] = (from_float64(np.array([each]), dtype)[0] for each in (-np.inf, np.nan))
+        places = reference.forward(p, to_float64(x, dtype))[1]
+        before = len(made)
+        found = [run(solver, p, "channels_last", threads, x=x, dy=dy)[0] for threads in (1, 3)]
+        want = run(solver, dataclasses.replace(p, indices="i64"), "channels_last", dy=dy, indices=places)[0]
+        np.testing.assert_array_equal(to_float64(found[0], dtype), to_float64(want, dtype))
+        np.testing.assert_array_equal(found[0], found[1])
+        assert len(made) == before + 2 * (stride == 1 or dtype in ("f32", "f64"))
 
 
 def test_places_outside_of_a_plane_are_left_out(rng):

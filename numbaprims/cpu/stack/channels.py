@@ -36,7 +36,6 @@ class Channels(Rows):
         #: Lanes of the image's own pixels that there are.
         self.mask = first_lanes_value(builder, self.word("left"), self.W) if form.partial else None
         window = self.stage.window
-        #: Whether taps are walked in loops.
         self.is_large = window is not None and (
             max(*window.kernel, (self.last - self.first) // 2) > MOST_TAPS or window.numbers > MOST_WEIGHTS
         )

@@ -99,6 +99,8 @@ class Rows:
     first: int
     last: int
     numbers: list[Value]
+    #: Whether taps are walked in loops.
+    is_large = False
 
     def __init__(self, builder: Any, form: Form, args: Any) -> None:
         self.b, self.form, self.args = builder, form, args
@@ -115,6 +117,8 @@ class Rows:
         #: Whether the next stage takes maxima of these results, and has to know of NaN.
         self.watches = not form.result and form.pad != 0.0
         self.ordered = False
+        #: Whether maxima of the image are taken as if it had no NaN, and what was read is watched; what was last read.
+        self.doubts, self.given = False, list[Value]()
         self.K, self.S, self.D, self.P = (
             (window.kernel[1], window.stride[1], window.dilation[1], window.before[1]) if window else (1, 1, 1, 0)
         )
@@ -195,7 +199,7 @@ class Rows:
     def down(self, rows: dict[int, Any], R: int, v: Value, whole: bool) -> list[Value]:
         """Vector v of what the rows of each result's windows give together; with weights, of each row."""
         read = {q: self.load(pointer, v, whole) for q, pointer in rows.items()}
-        window = self.stage.window
+        window, self.given = self.stage.window, list(read.values())
         if self.weighs:
             return list(read.values())
         if window is None:
@@ -215,11 +219,16 @@ class Rows:
             found += [self.join([common, *(read[q] for q in each if q not in shared)]) for each in pair]
         return found
 
-    def vectors(self, rows: dict[int, Any], R: int, v: Value) -> list[Value]:
-        """The same where the row may end before or within the vector."""
+    def vectors(self, rows: dict[int, Any], R: int, v: Value, seen: list[Any]) -> tuple[list[Value], list[Any]]:
+        """The same where the row may end before or within the vector; and what was seen of NaN."""
         inside = self.b.icmp_unsigned("<", (v * self.span).value, self.width.value)
-        state, whole = [self.empty] * self.lines(R), self.span == 1 or not self.form.source
-        return once(self.b, inside, state, lambda state: self.down(rows, R, v, whole), "inside")
+        lines, whole = self.lines(R), self.span == 1 or not self.form.source
+
+        def read(state: list[Any]) -> list[Any]:
+            return [*self.down(rows, R, v, whole), *self.doubt(state[lines:])]
+
+        found = once(self.b, inside, [*[self.empty] * lines, *seen], read, "inside")
+        return found[:lines], found[lines:]
 
     # ---------------------------------------------------------------- what is done to results
 
@@ -249,19 +258,26 @@ class Rows:
             seen = self.b.or_(seen, found if seen.type == found.type else self.b.sext(found, seen.type))
         return seen
 
+    def doubt(self, seen: list[Any]) -> list[Any]:
+        """The same, and in what was last read."""
+        return [*seen[:-1], self.watch(seen[-1], self.given)] if self.doubts else seen
+
     def nothing_seen(self) -> list[Any]:
-        """As masks are kept in registers: of AVX-512 they have their own."""
-        if not self.watches:
-            return []
+        """Of results and of what is read, as masks are kept in registers: of AVX-512 they have their own."""
         mask = first_lanes_value(self.b, number(0), self.W)
-        return [mask if target.current().isa == "avx512" else self.b.sext(mask, self.empty.integers)]
+        own = mask if target.current().isa == "avx512" else self.b.sext(mask, self.empty.integers)
+        return [own] * (self.watches + self.doubts)
+
+    def any_seen(self, seen: Any) -> Any:
+        """Whether it is so in any lane."""
+        b = self.b
+        return any_lane(b, seen if seen.type.element.width == 1 else b.icmp_signed("!=", seen, constant(seen.type, 0)))
 
     def tell(self, seen: Any) -> None:
         """The next stage, whose block lies behind this one."""
         b = self.b
-        mask = seen if seen.type.element.width == 1 else b.icmp_signed("!=", seen, constant(seen.type, 0))
         word = b.gep(b.inttoptr(self.args, I64.as_pointer()), [number(BLOCK_WORDS + STAGE.slot("unordered"))])
-        b.store(b.or_(b.load(word), b.zext(any_lane(b, mask), I64)), word)
+        b.store(b.or_(b.load(word), b.zext(self.any_seen(seen), I64)), word)
 
     # ---------------------------------------------------------------- rows
 
@@ -279,27 +295,36 @@ class Rows:
             for k in range(R):
                 found.append(self.finish(values[k], r + k, j, whole))
                 self.store(outs[k], j, found[-1], whole)
-            return [self.watch(each, found) for each in seen]
+            return [self.watch(each, found) for each in seen[: self.watches]] + seen[self.watches :]
 
         zero = r.like(0)
         if self.span > 1 and self.form.partial:
             only = self.down(rows, R, zero, not self.form.source)
+            seen = self.doubt(seen)
             vectors = [only if v == 0 else [self.empty] * len(only) for v in range(self.first, self.last + 1)]
             return put(zero, vectors, False, seen)
         ahead = self.ahead(R)  # carried: vectors first ... ahead - 1, from vector j S on
         lines = self.lines(R)
-        carried = [
-            [self.empty] * lines if v < 0 else self.vectors(rows, R, r.like(v)) for v in range(self.first, ahead)
-        ]  # fmt: skip
+        carried = []
+        for v in range(self.first, ahead):
+            vector = [self.empty] * lines
+            if v >= 0:
+                vector, seen = self.vectors(rows, R, r.like(v), seen)
+            carried.append(vector)
         places = len(carried) * lines
 
         def step(state: list[Any], whole: bool) -> list[Any]:
             keep_rolled_value(b)
             j, before, seen = state[0], state[1 : 1 + places], state[1 + places :]
             kept = [before[i * lines : (i + 1) * lines] for i in range(len(carried))]
-            ahead_of = [j * self.S + v for v in range(ahead, self.last + 1)]
-            new = [self.down(rows, R, v, True) if whole else self.vectors(rows, R, v) for v in ahead_of]
-            every = [*kept, *new]
+            every = list(kept)
+            for v in range(ahead, self.last + 1):
+                if whole:
+                    vector = self.down(rows, R, j * self.S + v, True)
+                    seen = self.doubt(seen)
+                else:
+                    vector, seen = self.vectors(rows, R, j * self.S + v, seen)
+                every.append(vector)
             self.ask(rows, outs, j)
             seen = put(j, every, whole, seen)
             return [j + 1, *(value for each in every[self.S :][: len(carried)] for value in each), *seen]
@@ -340,8 +365,8 @@ class Rows:
             return 4 if target.current().isa in ("avx512", "neon") else 2
         return max(1, min(4 if target.current().isa in ("avx512", "neon") else 2, MOST_CARRIED // max(1, carried)))
 
-    def band(self, lo: Value, hi: Value) -> None:
-        """Rows lo ... hi - 1."""
+    def band(self, lo: Value, hi: Value) -> Any:
+        """Rows lo ... hi - 1; where it doubts, whether NaN was read."""
 
         def some(R: int, last: Value) -> Any:
             def emit(state: list[Any]) -> list[Any]:
@@ -355,13 +380,27 @@ class Rows:
         if self.stage.window is not None:  # never in place: the last rows begin early, where one by one is slower
             count, last = select(hi - lo < R, lo.like(0), (hi - lo + (R - 1)) // R), hi - R
         state = repeat(self.b, count, [lo, *self.nothing_seen()], some(R, last), "rows")
-        for seen in repeat(self.b, hi - state[0], state, some(1, hi), "row")[1:]:
-            self.tell(seen)
+        seen = repeat(self.b, hi - state[0], state, some(1, hi), "row")[1:]
+        if self.watches:
+            self.tell(seen[0])
+        return self.any_seen(seen[-1]) if self.doubts else None
 
     def run(self, lo: Value, hi: Value) -> None:
         """The same, maxima without a thought of NaN where none can be: with AVX-512 half as many instructions."""
-        if not self.takes_maxima or self.form.source:
+        if not self.takes_maxima or (self.form.source and self.is_large):
             self.band(lo, hi)
+            return
+        if self.form.source:
+            # an image is taken to have no NaN: rows that did are computed once more
+            self.ordered = self.doubts = True
+            again = self.band(lo, hi)
+            self.ordered = self.doubts = False
+
+            def anew(state: list[Any]) -> list[Any]:
+                self.band(lo, hi)
+                return state
+
+            once(self.b, again, [], anew, "anew")
             return
         unordered = self.word("unordered")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from numbaprims.cpu.program import Part, Program, array, join
+from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.reduce.posed import Posed
 from numbaprims.cpu.reduce.variant import MOST_ARRAYS
 from numbaprims.cpu.solver import Config, Solver
@@ -103,17 +104,29 @@ class Elements(Solver):
     def estimate(self, problem: Any, target: Any) -> float:
         if problem.backward:
             return gradients.Way.whole(problem).seconds(target)
-        return self.posed(problem).estimate(target)
+        return self.posed(self.turned(problem)).estimate(target)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.backward:
-            return gradients.Way.whole(problem).program(target)
-        item = DTYPES[DTYPES[problem.dtype].accumulate].itemsize
-        step = problem.strides[2][1]
-        numbers = (array(2, k * step * item) for k in range(problem.numbers))
-        added = (array(k) for k in range(ADDED, len(problem.strides)))
-        program = self.posed(problem).program(target)
-        return join([Part(program, [array(0), array(1), *numbers, *added], [])])
+            return gradients.boxed(problem, target, gradients.Way.whole(problem), WORTH)
+        p, own, parts = problem, self.turned(problem), list[Part]()
+        compute, copied = DTYPES[p.dtype].accumulate, own is not p
+        item = DTYPES[compute].itemsize
+        if copied:
+            made = gradients.copy(compute, (p.numbers, p.c), (p.c, 1), p.strides[2][::-1], target)
+            parts.append(Part(made, [scratch(), array(2)], []))
+        step = own.strides[2][1] * item
+        numbers = (scratch(k * step) if copied else array(2, k * step) for k in range(p.numbers))
+        added = (array(k) for k in range(ADDED, len(p.strides)))
+        parts.append(Part(self.posed(own).program(target), [array(0), array(1), *numbers, *added], []))
+        return join(parts, shared=item * p.c * p.numbers if copied else 0)
+
+    def turned(self, problem: Any) -> Any:
+        """The problem with the channels' values of a parameter side by side: else they are taken one by one."""
+        p = problem
+        if p.layout != "channels_last" or p.numbers == 0 or p.c == 1 or p.strides[2][0] == 1:
+            return p
+        return dataclasses.replace(p, strides=(*p.strides[:2], (1, p.c), *p.strides[3:]))
 
     def posed(self, problem: Any) -> Posed:
         p, last = problem, problem.layout == "channels_last" and problem.c > 1

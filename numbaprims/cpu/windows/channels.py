@@ -1,7 +1,8 @@
 """Windows over any strides: a vector is channels of one place, whose neighbours lie side by side, or is one lane.
 
 Windows are walked where they are: the bytes of x that several read come from the first caches.  A gradient is gathered:
-every element adds what the windows around it give.
+every element adds what the windows around it give.  A maximum's gradient from x is not: each window finds its largest
+element again and adds to it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.simd import advance, load_word, pointer_from_address, scalar, splat, store_first, zeros
+from numbaprims.cpu.simd import advance, load_word, pointer_from_address, scalar, select, splat, store_first, zeros
 from numbaprims.cpu.windows.arguments import ARGS, FIRST, NOWHERE, NUMBER, THIRD, lowest
 from numbaprims.cpu.windows.combine import as_places, end_of, finish_of, give, take
 from numbaprims.cpu.windows.walks import walk_places, walk_sums, walk_window
@@ -176,3 +177,71 @@ def make_backward(kind: str, dtype: str, W: int, WIDE: int) -> RangeKernel:
                     v += W
 
     return windows_backward
+
+
+#: From row to row of a window, in the numbers that stand for its elements.
+ROW = 1 << 12
+
+
+@helper
+def to_largest(args, x, dy, out, at, to, of, tall, wide, v, left, acc, LOW, W, FULL):  # type: ignore[no-untyped-def]
+    """Add W channels of dy to the first of the largest elements of a window of `tall` x `wide`."""
+    _, place = walk_window(
+        "max", x, at + v * args.x_c, 0, left, 1, tall, wide, 0, args.step_h * args.x_h, args.step_w * args.x_w,
+        0, ROW, 1, splat(scalar(LOW, acc), W), splat(scalar(0, "i32"), W), 0.0, FULL, 1,
+    )  # fmt: skip
+    given = take(dy, of + v * args.dy_c, left, W, FULL)
+    for k in range(tall):
+        for t in range(wide):
+            here = to + v * args.out_c + k * args.step_h * args.out_h + t * args.step_w * args.out_w
+            sums = take(out, here, left, W, FULL)
+            give(out, here, left, select(place == splat(scalar(k * ROW + t, "i32"), W), sums + given, sums), FULL)
+
+
+@functools.cache
+def make_maxima(dtype: str, W: int, WIDE: int, KH: int, KW: int) -> RangeKernel:
+    """Kernel over (image, block of channels) of dx of a maximum of rows and columns, from x, in the type of its sums.
+
+    Most windows have KH x KW elements.
+    """
+    LOW = lowest("max", dtype)
+    types = ARGS.types(out=dtype, x=dtype, dy=dtype)
+
+    @range_kernel("windows_to_largest", types, spec=(dtype, W, WIDE, KH, KW))
+    def windows_to_largest(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        for tile in range(lo, hi):
+            n, block = divmod(tile, args.blocks)
+            first = block * args.block
+            end = min(first + args.block, args.c)
+            x, dy = advance(args.x, n * args.x_n), advance(args.dy, n * args.dy_n)
+            out = advance(args.out, n * args.out_n)
+            begun = 0  # rows of dx
+            for p in range(args.outs_h + 1):
+                until, h, b = args.size_h, 0, 0
+                if p < args.outs_h:
+                    tall = args.windows_h + 24 * p
+                    h, b = load_word(tall, FIRST), load_word(tall, NUMBER)
+                    until = h + (b - 1) * args.step_h + 1
+                while begun < until:
+                    for w in range(args.size_w):
+                        for v in range(first, end, W):
+                            here = begun * args.out_h + w * args.out_w + v * args.out_c
+                            store_first(out, here, end - v, zeros(dtype, W))
+                    begun += 1
+                if p == args.outs_h:
+                    break
+                for q in range(args.outs_w):
+                    wide = args.windows_w + 24 * q
+                    w, c = load_word(wide, FIRST), load_word(wide, NUMBER)
+                    at, to = h * args.x_h + w * args.x_w, h * args.out_h + w * args.out_w
+                    of = p * args.dy_h + q * args.dy_w
+                    v = first
+                    if KW and b == KH and c == KW:
+                        while v + WIDE <= end:
+                            to_largest(args, x, dy, out, at, to, of, KH, KW, v, WIDE, dtype, LOW, WIDE, True)
+                            v += WIDE
+                    while v < end:
+                        to_largest(args, x, dy, out, at, to, of, b, c, v, end - v, dtype, LOW, W, False)
+                        v += W
+
+    return windows_to_largest

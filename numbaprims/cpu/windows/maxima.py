@@ -5,6 +5,10 @@ So there are two steps that are alike: the largest of each row's windows, and wh
 then, from the rows' maxima above and below, what of dy a row gets, which goes to where its maxima are.  No places, and
 all of it in registers and a few rows.  Elements are compared as integers in the order of floats, in which every NaN is
 the same and the largest.
+
+A vector is a part of a row of a plane, whose neighbours are shuffled together from the vectors beside it, or channels
+of a pixel, whose neighbours are other vectors.  Pixels are walked in the order of memory, a row of all blocks of
+channels before the next row: a block alone reads lines that lie apart, each of which waits for the memory.
 """
 
 from __future__ import annotations
@@ -21,17 +25,20 @@ from numbaprims.cpu.simd import advance, cast_pointer, zeros
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
 from numbaprims.cpu.simd.emit import constant, element_at, first_lanes_value, llvm_vector, load_value, store_value
 from numbaprims.cpu.simd.lanes import shuffle_value
-from numbaprims.cpu.simd.loops import keep_rolled_value, repeat
+from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.windows.arguments import ARGS
 from numbaprims.cpu.windows.planes import fill
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.value import at_least, at_most
+from numbaprims.formulas.value import at_least, at_most, select
 
-#: Rows of a ring: as many as a row's windows reach up and down.
-ROWS = 16
 #: Rows and columns of a window, at most.
 MOST = 5
+
+
+def ring_rows(high: int) -> int:
+    """Rows of a ring, a power of two: as many as a row's windows reach up and down."""
+    return 1 << (2 * high - 2).bit_length()
 
 
 class _Rows:
@@ -54,7 +61,36 @@ class _Rows:
         ordered = b.xor(plain, b.and_(b.ashr(plain, self.number(self.bits - 1)), most))
         return b.select(b.fcmp_unordered("uno", x, x), most, ordered)
 
-    def beside(self, before: Any, here: Any, behind: Any, d: int) -> Any:
+    def at(self, j: Value, step: Any) -> Any:
+        """Where vector j of a row lies, elements or pixels being `step` apart."""
+        raise ValueError("planes and pixels differ")
+
+    def mask(self, size: Value, j: Value, whole: bool) -> Any:
+        """The lanes of vector j that a row of `size` elements has; None for all."""
+        raise ValueError("planes and pixels differ")
+
+    def walk(
+        self, size: Value, used: Value, reach: range, none: list[Any], made: Callable[[Any, bool], list[Any]],
+        use: Callable[..., None],
+    ) -> None:  # fmt: skip
+        """`use(j, beside, whole)` for every vector of a row of `used` elements.
+
+        `made(j, whole)` gives values of vector j of a row of `size` elements, `none` stands for them outside;
+        `beside(k, d)` is the k-th of them, d elements further, for d in `reach`.
+        """
+        raise ValueError("planes and pixels differ")
+
+
+class _Planes(_Rows):
+    """A vector is a part of a row."""
+
+    def at(self, j: Value, step: Any) -> Any:
+        return j
+
+    def mask(self, size: Value, j: Value, whole: bool) -> Any:
+        return None if whole else first_lanes_value(self.b, size - j, self.W)
+
+    def _beside(self, before: Any, here: Any, behind: Any, d: int) -> Any:
         """The elements d further."""
         if not d:
             return here
@@ -63,20 +99,21 @@ class _Rows:
         return shuffle_value(self.b, *pair, list(range(first, first + self.W)))
 
     def walk(
-        self, vectors: Value, full: Value, none: list[Any], made: Callable[[Any, bool], list[Any]],
+        self, size: Value, used: Value, reach: range, none: list[Any], made: Callable[[Any, bool], list[Any]],
         use: Callable[..., None],
     ) -> None:  # fmt: skip
-        """`use(j, before, here, behind, whole)` for every vector of a row, each a list that `made(j, whole)` gives;
-        `none` stands for what is outside.  The first `full` vectors are whole."""
         b, W, count = self.b, self.W, len(none)
+        vectors, full = (at_least(size, used) + (W - 1)) // W, at_most(size, used) // W
+
+        def take(state: list[Any], behind: list[Any], whole: bool) -> None:
+            use(state[0], lambda k, d: self._beside(state[1 + k], state[1 + count + k], behind[k], d), whole)
 
         def step(whole: bool) -> Callable[[list[Any]], list[Any]]:
             def one(state: list[Any]) -> list[Any]:
                 keep_rolled_value(b)
-                j, before, here = state[0], state[1 : 1 + count], state[1 + count :]
-                behind = made(j + W, whole)
-                use(j, before, here, behind, whole)
-                return [j + W, *here, *behind]
+                behind = made(state[0] + W, whole)
+                take(state, behind, whole)
+                return [state[0] + W, *state[1 + count :], *behind]
 
             return one
 
@@ -84,7 +121,47 @@ class _Rows:
         state = [zero, *none, *made(zero, False)]
         state = repeat(b, full - 1, state, step(True), "whole")
         state = repeat(b, vectors - 1 - at_least(full - 1, 0), state, step(False), "rest")
-        use(state[0], state[1 : 1 + count], state[1 + count :], none, False)
+        take(state, none, False)
+
+
+class _Pixels(_Rows):
+    """A vector is channels of one pixel, of which all lanes are `inside`, or those of a mask."""
+
+    def __init__(self, builder: Any, vector: Any, inside: Any) -> None:
+        super().__init__(builder, vector)
+        self.inside = inside
+
+    def at(self, j: Value, step: Any) -> Any:
+        return j * step
+
+    def mask(self, size: Value, j: Value, whole: bool) -> Any:
+        return self.inside
+
+    def walk(
+        self, size: Value, used: Value, reach: range, none: list[Any], made: Callable[[Any, bool], list[Any]],
+        use: Callable[..., None],
+    ) -> None:  # fmt: skip
+        b, count = self.b, len(none)
+        back, ahead = -reach[0], reach[-1]  # vectors that are carried: `back` ... `ahead` - 1 from vector j on
+
+        def step(inside: bool) -> Callable[[list[Any]], list[Any]]:
+            def one(state: list[Any]) -> list[Any]:
+                keep_rolled_value(b)
+                j = state[0]
+                every = [*state[1:], *(made(j + ahead, True) if inside else none)]
+                use(j, lambda k, d: every[(back + d) * count + k], True)
+                return [j + 1, *every[count:]]
+
+            return one
+
+        zero = size.like(0)
+        state = [zero, *none * back]
+        for k in range(ahead):
+            first = zero + k
+            state += once(b, first < size, none, lambda _, first=first: made(first, True), "first")  # type: ignore[misc]
+        within = at_least(at_most(used, size - ahead), 0)
+        state = repeat(b, within, state, step(True), "pixels")
+        repeat(b, used - within, state, step(False), "rest")
 
 
 def _chosen(p: _Rows, here: Any, before: Sequence[Any], behind: Sequence[Any]) -> list[Any]:
@@ -102,130 +179,159 @@ def _chosen(p: _Rows, here: Any, before: Sequence[Any], behind: Sequence[Any]) -
 
 
 @intrinsic(prefer_literal=True)
-def give_maxima(typingctx, out, x, dy, nowhere, keys, taps, h, w, oh, ow, pitch, nothing, KH, KW, before_h, before_w):  # type: ignore[no-untyped-def]
-    """Write dx of a plane.
+def give_maxima(
+    typingctx, out, x, dy, nowhere, keys, taps, first, last, h, w, oh, ow, x_h, x_w, dy_h, dy_w, out_h, out_w, pitch,
+    channels, nothing, KH, KW, before_h, before_w, PIXELS, FULL,
+):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Write rows [first, last) of dx of a plane, or of all channels of an image.
 
-    `keys` and `taps` are rings of `ROWS` rows, `pitch` apart: a row's maxima, and where they are in its windows;
-    `nowhere` is a row of zeros.
+    `keys` and `taps` are rings of rows, `pitch` apart, one of each block of channels: a row's maxima, and where they
+    are in its windows; `nowhere` is a row of zeros, or a pixel of them.
     """
     high, wide, above, ahead = (each.literal_value for each in (KH, KW, before_h, before_w))
+    pixels, full, of_ring = PIXELS.literal_value, FULL.literal_value, ring_rows(high)
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         b, (to, source, given, none_at, keys_at, taps_at) = builder, args[:6]
-        height, width, rows, columns, pitch = (Value(b, each) for each in args[6:11])
-        p = _Rows(b, args[11].type)
-        W, zero, zeros_ = p.W, height.like(0), constant(p.vector, 0.0)
-        vectors = (at_least(width, columns) + (W - 1)) // W
-        full = at_most(width, columns) // W
+        (first, last, height, width, rows, columns, x_h, x_w, dy_h, dy_w, out_h, out_w, pitch, channels) = (
+            Value(b, each) for each in args[6:20]
+        )
+        vector = args[20].type
+        W, zeros_ = vector.count, constant(vector, 0.0)
 
         def ring(r: Any) -> Any:
-            return (r & (ROWS - 1)) * pitch
+            return (r & (of_ring - 1)) * pitch
 
-        def put_maxima(s: Any) -> None:
-            start, line = ring(s), s * width
+        def put_maxima(p: _Rows, s: Value, v: Value) -> list[Any]:
+            start, line = ring(s) + v * (pitch * of_ring), s * x_h + v * W
 
             def made(j: Any, whole: bool) -> list[Any]:
-                mask = None if whole else first_lanes_value(b, width - j, W)
-                key = p.key(load_wide_value(b, source, line + j, x.elem, W, mask))
-                return [key if whole else b.select(mask, key, p.least)]
+                mask = p.mask(width, j, whole)
+                key = p.key(load_wide_value(b, source, line + p.at(j, x_w), x.elem, W, mask))
+                return [key if mask is None else b.select(mask, key, p.least)]
 
-            def use(j: Any, before: Any, here: Any, behind: Any, whole: bool) -> None:
+            def use(j: Any, beside: Callable[[int, int], Any], whole: bool) -> None:
                 best, tap = None, p.number(0)
                 for t in range(wide):
-                    key = p.beside(*before, *here, *behind, t - ahead)
+                    key = beside(0, t - ahead)
                     if best is None:
                         best = key
                         continue
                     larger = b.icmp_signed(">", key, best)
                     best, tap = b.select(larger, key, best), b.select(larger, p.number(t), tap)
-                store_value(b, keys_at, start + j, best)
-                store_value(b, taps_at, start + j, tap)
+                store_value(b, keys_at, start + p.at(j, W), best)
+                store_value(b, taps_at, start + p.at(j, W), tap)
 
-            p.walk(vectors, full, [p.least], made, use)
+            p.walk(width, columns, range(-ahead, wide - ahead), [p.least], made, use)
+            return []
 
-        def put_least(s: Any) -> None:
-            start = ring(s)
+        def put_least(p: _Rows, s: Value, v: Value) -> list[Any]:
+            start = ring(s) + v * (pitch * of_ring)
 
             def one(state: list[Any]) -> list[Any]:
                 store_value(b, keys_at, start + state[0], p.least)
                 return [state[0] + W]
 
-            repeat(b, vectors, [zero], one, "least")
+            repeat(b, (pitch + (W - 1)) // W, [s.like(0)], one, "least")
+            return []
 
-        def give_row(r: Any) -> None:
+        def put(p: _Rows, s: Value, v: Value) -> None:
+            inside = b.and_((s >= 0).value, (s < height).value)
+            once(b, inside, [], lambda _: put_maxima(p, s, v), "row")
+            once(b, b.not_(inside), [], lambda _: put_least(p, s, v), "outside")
+
+        def give_row(p: _Rows, r: Value, v: Value) -> None:
             # the windows that have this row as their last, ..., as their first
             lines = []
             for t in reversed(range(high)):
                 o = r + (above - t)
-                inside = b.and_((o >= 0).value, (o < rows).value)
-                lines.append(b.select(inside, element_at(b, given, o * columns), none_at))
-            starts, own = [ring(r + d) for d in range(1 - high, high)], ring(r)
-            line = r * width
+                inside = Value(b, b.and_((o >= 0).value, (o < rows).value))
+                lines.append(
+                    (b.select(inside.value, element_at(b, given, o * dy_h + v * W), none_at), select(inside, dy_w, 0))
+                )
+            starts = [ring(r + d) + v * (pitch * of_ring) for d in range(1 - high, high)]
+            own, line = starts[high - 1], r * out_h + v * W
 
             def made(j: Any, whole: bool) -> list[Any]:
-                mask = None if whole else first_lanes_value(b, columns - j, W)
-                maxima = [load_value(b, keys_at, start + j, p.keys) for start in starts]
+                mask, at = p.mask(columns, j, whole), p.at(j, W)
+                maxima = [load_value(b, keys_at, start + at, p.keys) for start in starts]
                 masks = _chosen(p, maxima[high - 1], maxima[: high - 1][::-1], maxima[high:])
                 total = zeros_
-                for at, (chosen, from_row) in enumerate(zip(masks, lines[::-1], strict=True)):
-                    value = load_wide_value(b, from_row, j, dy.elem, W, mask)
-                    more = value if at == 0 else b.fadd(total, value)
+                for k, (chosen, (from_row, step)) in enumerate(zip(masks, lines[::-1], strict=True)):
+                    value = load_wide_value(b, from_row, p.at(j, step), dy.elem, W, mask)
+                    more = value if k == 0 else b.fadd(total, value)
                     total = more if chosen is None else b.select(chosen, more, total)
                 if wide == 1:
                     return [total]
-                tap = load_value(b, taps_at, own + j, p.keys)
+                tap = load_value(b, taps_at, own + at, p.keys)
                 return [b.select(b.icmp_signed("==", tap, p.number(t)), total, zeros_) for t in range(wide)]
 
-            def use(j: Any, before: Any, here: Any, behind: Any, whole: bool) -> None:
-                parts = [p.beside(*each, ahead - t) for t, each in enumerate(zip(before, here, behind, strict=True))]
-                mask = None if whole else first_lanes_value(b, width - j, W)
-                store_narrow_value(b, to, line + j, functools.reduce(b.fadd, parts), out.elem, mask)
+            def use(j: Any, beside: Callable[[int, int], Any], whole: bool) -> None:
+                parts = [beside(t, ahead - t) for t in range(wide)]
+                mask = p.mask(width, j, whole)
+                store_narrow_value(b, to, line + p.at(j, out_w), functools.reduce(b.fadd, parts), out.elem, mask)
 
-            p.walk(vectors, full, [zeros_] * wide, made, use)
+            p.walk(columns, width, range(ahead + 1 - wide, ahead + 1), [zeros_] * wide, made, use)
 
-        def over(count: Any, first: Any, *steps: Callable[[Any], None]) -> Any:
-            def one(state: list[Any]) -> list[Any]:
+        def over(count: Any, first: Value, *steps: Callable[[_Rows, Value, Value], None]) -> Value:
+            def block(s: Value, v: Value) -> None:
+                inside = None if full else first_lanes_value(b, channels - v * W, W)
                 for step in steps:
-                    step(state[0])
-                return [state[0] + 1]
+                    step(_Pixels(b, vector, inside) if pixels else _Planes(b, vector), s, v)
 
-            return repeat(b, count, [first], one, "row")[0]
+            def one(state: list[Any]) -> list[Any]:
+                s = state[0]
 
-        def behind(s: Any) -> None:
-            give_row(s - (high - 1))
+                def next_block(at: list[Any]) -> list[Any]:
+                    block(s, at[0])
+                    return [at[0] + 1]
 
-        over(zero + (high - 1), zero - (high - 1), put_least)
-        begun = at_most(height, high - 1)
-        s = over(begun, zero, put_maxima)
-        s = over(height - begun, s, put_maxima, behind)
-        s = over(zero + (high - 1) - begun, s, put_least)
-        over(begun, s, put_least, behind)
+                repeat(b, (channels + (W - 1)) // W if pixels else 1, [s.like(0)], next_block, "block")
+                return [s + 1]
+
+            found: Value = repeat(b, count, [first], one, "row")[0]
+            return found
+
+        def behind(p: _Rows, s: Value, v: Value) -> None:
+            give_row(p, s - (high - 1), v)
+
+        s = over(first.like(2 * (high - 1)), first - (high - 1), put)
+        over(last - first, s, put, behind)
         return context.get_dummy_value()
 
-    words = [types.int64] * 5
-    return types.void(out, x, dy, nowhere, keys, taps, *words, nothing, KH, KW, before_h, before_w), codegen
+    words = [types.int64] * 14
+    return types.void(
+        out, x, dy, nowhere, keys, taps, *words, nothing, KH, KW, before_h, before_w, PIXELS, FULL
+    ), codegen  # fmt: skip
 
 
 @functools.cache
-def make_maxima(dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: int) -> RangeKernel:
-    """Kernel over planes of dx of a maximum."""
+def make_maxima(
+    dtype: str, W: int, KH: int, KW: int, BEFORE_H: int, BEFORE_W: int, PIXELS: bool = False, FULL: bool = True
+) -> RangeKernel:  # fmt: skip
+    """Kernel over bands of rows of dx of a maximum, of a plane or (PIXELS) of all channels, whole vectors if FULL."""
     acc = DTYPES[dtype].accumulate
     KEY = "i64" if acc == "f64" else "i32"
     types_ = ARGS.types(out=dtype, x=dtype, dy=dtype, keys=KEY, taps=KEY, nowhere=dtype)
 
-    @range_kernel("windows_maxima", types_, spec=(dtype, W, KH, KW, BEFORE_H, BEFORE_W))
+    @range_kernel("windows_maxima", types_, spec=(dtype, W, KH, KW, BEFORE_H, BEFORE_W, PIXELS, FULL))
     def windows_maxima(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         keys, taps, nowhere = args.keys[worker], args.taps[worker], args.nowhere[worker]
         nothing = zeros(acc, W)
-        fill(cast_pointer(nowhere, acc), args.pitch, nothing, W)
-        for plane in range(lo, hi):
-            n, c = divmod(plane, args.c)
+        fill(cast_pointer(nowhere, acc), args.cells, nothing, W)
+        for tile in range(lo, hi):
+            image, band = divmod(tile, args.bands)
+            first = band * args.band
+            n, c = image, 0
+            if not PIXELS:
+                n, c = divmod(image, args.c)
             out = advance(args.out, n * args.out_n + c * args.out_c)
             x = advance(args.x, n * args.x_n + c * args.x_c)
             dy = advance(args.dy, n * args.dy_n + c * args.dy_c)
             give_maxima(
-                out, x, dy, nowhere, keys, taps, args.size_h, args.size_w, args.outs_h, args.outs_w, args.pitch,
-                nothing, KH, KW, BEFORE_H, BEFORE_W,
+                out, x, dy, nowhere, keys, taps, first, min(first + args.band, args.size_h), args.size_h, args.size_w,
+                args.outs_h, args.outs_w, args.x_h, args.x_w, args.dy_h, args.dy_w, args.out_h, args.out_w, args.pitch,
+                args.c, nothing, KH, KW, BEFORE_H, BEFORE_W, PIXELS, FULL,
             )  # fmt: skip
 
     return windows_maxima

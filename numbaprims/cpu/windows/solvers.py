@@ -25,6 +25,9 @@ MOST_TAPS, MOST_STRIDE = 32, 8
 # Rows of a window, or taps of a vector of channels, that are.
 MOST_UNROLLED = 16
 
+#: Rows of a band of a gradient from x, at least: the maxima of the rows that its windows share with the next are found
+#: twice.
+BAND = 16
 #: Bytes of a row whose lines are asked for, where windows share no rows; shorter ones are read in order as it is.
 ASKED = 384
 #: Bytes of a row of dx that leaves past the caches where x is read beside it: 16x64x224x224 14 ms and 23,
@@ -135,6 +138,32 @@ def _planes(p: Any) -> bool:
     return True
 
 
+def _slides(p: Any) -> bool:
+    """Whether the gradient of a maximum is found from x, row by row: windows move by an element."""
+    if len(p.size) > 2 or p.adaptive or {*p.stride, *p.dilation} != {1} or max(p.kernel) > maxima.MOST:
+        return False
+    return bool(p.before[-1] < p.kernel[-1])  # else a window is wholly in the padding
+
+
+def _maxima(problem: Any, target: Any, W: int, work: float, pixels: bool = False) -> Program:
+    """That gradient, of planes or of pixels; `work` as in `_program`."""
+    p = problem
+    (high, wide), (above, ahead) = spatial(p.kernel, 1)[1:], spatial(p.before, 0)[1:]
+    height = spatial(p.size, 1)[1]
+    full, blocks, images, bands = True, 1, p.n * p.c, 1
+    cells = pitch = -(-max(p.size[-1], p.out[-1]) // W) * W
+    if pixels:
+        full, blocks, images = p.c % W == 0, -(-p.c // W), p.n
+        cells, pitch = W, p.out[-1] * W
+        bands = max(1, min(2 * target.cores_logical // images, height // BAND))
+    band = -(-height // bands)
+    ring = maxima.ring_rows(high) * pitch * blocks * (8 if computed(p) == "f64" else 4)
+    kernel = maxima.make_maxima(p.dtype, W, high, wide, above, ahead, pixels, full)
+    own = {"keys": ring, "taps": ring, "nowhere": 8 * (cells + W)}
+    bands = -(-height // band)
+    return _program(p, target, kernel, images * bands, work, own, pitch=pitch, cells=cells, bands=bands, band=band)
+
+
 class Planes(_Windows):
     """Contiguous planes, down the columns first."""
 
@@ -175,7 +204,7 @@ class Planes(_Windows):
                 high, streams = spatial(p.kernel, 1)[1], long and p.bytes_moved() > target.l3
                 kernel = disjoint.make_maxima(p.dtype, W, high, bool(p.indices), streams)
                 return _program(p, target, kernel, images * spatial(p.out, 1)[0], work)
-            return self.places(problem, target) if p.indices else self.maxima(problem, target)
+            return self.places(problem, target) if p.indices else _maxima(problem, target, self.lanes(p, target), work)
         # beyond the caches rows that overlap cannot be streamed: 16x64x224x224 took 30 ms, not 16 (Zen 4)
         if self.disjoint(p) and not (back and p.bytes_moved() > target.l3):
             tiles, (high, _) = images * spatial(p.out, 1)[0], spatial(p.kernel, 1)[1:]
@@ -223,20 +252,7 @@ class Planes(_Windows):
         return True
 
     def finds(self, problem: Any, target: Any) -> bool:
-        p = problem
-        if self.disjoint(p):
-            return True
-        return len(p.size) < 3 and not p.adaptive and {*p.stride, *p.dilation} == {1} and max(p.kernel) <= maxima.MOST
-
-    def maxima(self, problem: Any, target: Any) -> Program:
-        """The gradient of a maximum whose windows move by an element, from x."""
-        p, work, W = problem, self.estimate(problem, target), self.lanes(problem, target)
-        (high, wide), (above, ahead) = spatial(p.kernel, 1)[1:], spatial(p.before, 0)[1:]
-        pitch = -(-max(p.size[-1], p.out[-1]) // W) * W
-        ring = maxima.ROWS * pitch * (8 if computed(p) == "f64" else 4)
-        kernel = maxima.make_maxima(p.dtype, W, high, wide, above, ahead)
-        own = {"keys": ring, "taps": ring, "nowhere": 8 * (pitch + W)}
-        return _program(p, target, kernel, p.n * p.c, work, own, pitch=pitch)
+        return self.disjoint(problem) or _slides(problem)
 
     def places(self, problem: Any, target: Any) -> Program:
         """The gradient of a maximum."""
@@ -276,20 +292,31 @@ class Channels(_Windows):
         return W, W * (4 if problem.c >= 4 * W else 2 if problem.c >= 2 * W else 1), "i32"
 
     def single(self, problem: Any, target: Any) -> Program:
-        p = problem
+        p, work = problem, self.estimate(problem, target)
         W, wide, place = self.vectors(p, target)
+        from_x = p.direction == "backward" and p.op == "max" and not p.indices
+        if from_x and _slides(p):
+            return _maxima(p, target, W, work, pixels=True)
         if p.direction == "forward":
             usual = spatial(p.kernel, 1) if W > 1 and p.taps <= MOST_UNROLLED else (0, 0, 0)
             kernel = channels.make_forward(
                 kind_of(p), p.dtype, W, wide, *usual, place, int(bool(p.indices)), p.strides[0] is not None
             )
+        elif from_x:
+            usual = spatial(p.kernel, 1)[1:] if p.taps <= MOST_UNROLLED else (0, 0)
+            kernel = channels.make_maxima(p.dtype, W, wide, *usual)
         else:
             kernel = channels.make_backward(kind_of(p), p.dtype, W, wide)
-        rows = p.n * math.prod((p.out if p.direction == "forward" else p.size)[:-1])
+        # windows that share rows add to them one after another
+        rows = p.n * (1 if from_x else math.prod((p.out if p.direction == "forward" else p.size)[:-1]))
         parts = max(1, min(p.c // wide, TILES // max(rows, 1)))
         block = max(1, -(-p.c // (parts * wide)) * wide)
         blocks = -(-p.c // block)
-        return _program(p, target, kernel, rows * blocks, self.estimate(p, target), blocks=blocks, block=block)
+        return _program(p, target, kernel, rows * blocks, work, blocks=blocks, block=block)
+
+    def finds(self, problem: Any, target: Any) -> bool:
+        p = problem
+        return _slides(p) or (len(p.size) < 3 and p.dtype == computed(p) and max(*p.kernel, *p.size) < channels.ROW)
 
     def contiguous(self, problem: Any) -> tuple[int, ...]:
         steps = [problem.c * math.prod(problem.out[d + 1 :]) for d in range(len(problem.out))]
@@ -303,6 +330,9 @@ class Naive(Channels):
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         return None
+
+    def finds(self, problem: Any, target: Any) -> bool:
+        return False
 
     def arithmetic(self, problem: Any, target: Any) -> float:
         return float(target.rates.cycles(15 * problem.flops() + 37 * problem.n * problem.c * math.prod(problem.out)))
