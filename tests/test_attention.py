@@ -8,6 +8,7 @@ import pytest
 from helpers import FLOATS, caller_array, has_module, printed_with_threads, to_float64
 
 import numbaprims
+from numbaprims.cpu import target
 
 TOLERANCE = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 2e-2}
 SOLVERS = ("flash", "flash_amx", "decode", "naive")
@@ -82,6 +83,7 @@ def test_types(rng, dtype):
 
 
 @pytest.mark.skipif(not has_module("ml_dtypes"), reason="NumPy has no bfloat16")
+@pytest.mark.skipif(not target.current().has_fma, reason="tiles are of fused multiply-adds")
 @pytest.mark.parametrize("mask", ["", "bool", "padding", "float"])
 def test_tiles(rng, mask):
     """Blocks, edges and masks as those of vectors; heads behind and columns, whose packing is another."""
@@ -155,7 +157,7 @@ q, k, v = (rng.standard_normal((2, h, 333, 40), np.float32) for h in (4, 2, 2))
 out, lse = numbaprims.attention_train(q, k, v, causal=True)
 found = [out, lse, *numbaprims.attention_backward(q, q, k, v, out, lse, causal=True),
          numbaprims.attention(q[:, :, :1], *(np.tile(x, (1, 1, 6, 1)) for x in (k, v)))]
-if {has_module("ml_dtypes")}:
+if {has_module("ml_dtypes") and target.current().has_fma}:
     import ml_dtypes
     with numbaprims.config(algorithm="attention:flash_amx"):
         found += numbaprims.attention_train(*(x.astype(ml_dtypes.bfloat16) for x in (q, k, v)), causal=True)
