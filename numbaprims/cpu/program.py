@@ -74,23 +74,28 @@ class Block(NamedTuple):
     @property
     def words(self) -> int:
         """Words that it takes among a worker's arguments."""
-        (_, _, first, fixed, *_), *_ = self.assemble(0)
-        return max(self.args.words, first + FIXED * fixed)
+        first, blocks = self._span
+        return max(self.args.words, first + FIXED * blocks)
+
+    @property
+    def _span(self) -> tuple[int, int]:
+        """(the first word that is fixed, how many times FIXED of them)."""
+        first, used = INT_SLOT if self.binds is None else 0, map(self.args.slots.__getitem__, self.fixed)
+        return first, max(0, -(-(max(self.args.used, 1 + max(used, default=0)) - first) // FIXED))
 
     def assemble(self, at: int) -> tuple[list[int], list[int], list[int]]:
         """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""
-        slot, floats, whole = self.args.slot, self.args.floats, self.binds is None
-        first = INT_SLOT if whole else 0
-        used = max([self.args.used, *(slot(name) + 1 for name in self.fixed)])
-        fixed = [0] * (-(-(used - first) // FIXED) * FIXED)
+        slots, floats = self.args.slots, self.args.floats
+        first, blocks = self._span
+        fixed = [0] * (blocks * FIXED)
         for name, value in self.fixed.items():
-            fixed[slot(name) - first] = _bits(value) if name in floats else int(value)
+            fixed[slots[name] - first] = _bits(value) if name in floats else int(value)
         bound: list[int] = []
         moves = 0
         for name, bind in sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0):
-            bound += (slot(name), *bind)
+            bound += (slots[name], *bind)
             moves += bind.stride != 0
-        return [8 * at, int(whole), first, len(fixed) // FIXED, len(self.binds or ()), moves], fixed, bound
+        return [8 * at, int(self.binds is None), first, blocks, len(self.binds or ()), moves], fixed, bound
 
 
 class Run(NamedTuple):
