@@ -71,6 +71,14 @@ class Block(NamedTuple):
     binds: Mapping[str, Bind] | None = None
     """None: the arrays, scratch memory and floats of the call in their order."""
 
+    @classmethod
+    def of(
+        cls, args: Arguments, fixed: Mapping[str, int | float], binds: Mapping[str, Bind] | None, regions: Regions
+    ) -> Block:
+        """With the places of the program's regions that have a name in these arguments."""
+        places = {name: place for name, place in regions.places.items() if name in args.slots}
+        return cls(args, {**fixed, **places}, binds and {**binds, WORKSPACE: Bind(SCRATCH)})
+
     @property
     def words(self) -> int:
         """Words that it takes among a worker's arguments."""
@@ -136,6 +144,7 @@ class Program:
     ) -> Program:
         """One run whose phases have their arguments in common: the call's arrays and floats, or what is bound, these
         integers, and the places of regions."""
+        block = Block(args, ints, binds)
         if regions is not None:
             for have, named, who in (
                 (regions.shared, args.shared, "workers share"),
@@ -143,10 +152,9 @@ class Program:
             ):
                 if unknown := sorted(set(have) - set(named)):
                     raise ValueError(f"{unknown} are no regions that {who}; those are {named}")
-            ints = dict(ints) | regions.places
+            block = Block.of(args, ints, binds, regions)
             more |= {"shared": regions.shared_bytes, "worker": regions.own_bytes}
-            binds = binds and {**binds, WORKSPACE: Bind(SCRATCH)}
-        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints, binds),), steps),), **more)
+        return cls((Run(tuple(Phase(*phase) for phase in phases), (block,), steps),), **more)
 
     def __post_init__(self) -> None:
         words = self._assemble()
