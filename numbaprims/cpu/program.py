@@ -76,8 +76,8 @@ class Block(NamedTuple):
         cls, args: Arguments, fixed: Mapping[str, int | float], binds: Mapping[str, Bind] | None, regions: Regions
     ) -> Block:
         """With the places of the program's regions that have a name in these arguments."""
-        places = {name: place for name, place in regions.places.items() if name in args.slots}
-        return cls(args, {**fixed, **places}, binds and {**binds, WORKSPACE: Bind(SCRATCH)})
+        fixed = {**fixed, **{name: at for name, at in regions.places.items() if name in args.slots}}
+        return cls(args, fixed, binds and {**binds, WORKSPACE: Bind(SCRATCH)})
 
     @property
     def words(self) -> int:
@@ -98,12 +98,12 @@ class Block(NamedTuple):
         fixed = [0] * (blocks * FIXED)
         for name, value in self.fixed.items():
             fixed[slots[name] - first] = _bits(value) if name in floats else int(value)
+        binds = (self.binds or {}).items()
+        moves = [(name, bind) for name, bind in binds if bind.stride]
         bound: list[int] = []
-        moves = 0
-        for name, bind in sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0):
+        for name, bind in (*moves, *(item for item in binds if not item[1].stride)) if moves else binds:
             bound += (slots[name], *bind)
-            moves += bind.stride != 0
-        return [8 * at, int(self.binds is None), first, blocks, len(self.binds or ()), moves], fixed, bound
+        return [8 * at, int(self.binds is None), first, blocks, len(binds), len(moves)], fixed, bound
 
 
 class Run(NamedTuple):
@@ -150,8 +150,8 @@ class Program:
                 (regions.shared, args.shared, "workers share"),
                 (regions.own, args.own, "one has"),
             ):
-                if unknown := sorted(set(have) - set(named)):
-                    raise ValueError(f"{unknown} are no regions that {who}; those are {named}")
+                if unknown := [name for name in have if name not in named]:
+                    raise ValueError(f"{sorted(unknown)} are no regions that {who}; those are {named}")
             block = Block.of(args, ints, binds, regions)
             more |= {"shared": regions.shared_bytes, "worker": regions.own_bytes}
         return cls((Run(tuple(Phase(*phase) for phase in phases), (block,), steps),), **more)

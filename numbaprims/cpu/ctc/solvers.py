@@ -50,17 +50,16 @@ class Vectors(Solver):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, W = problem, self.lanes(problem, target)
         make = self.decoding if p.way in ("greedy", "beam") else self.summing
-        args, kernel, ints, own, places = make(p, W)
+        args, kernel, ints, own, binds = make(p, W)
         strides = dict(zip(("x_t", "x_n", "x_c"), p.lies.x, strict=True))
         ints = {"steps": p.steps, "classes": p.classes, "blank": p.blank, **strides, **ints}
         return Program.of(
-            args, ints, [Phase(kernel, p.batch, 1, one_queue=True)], regions=Regions(own=own),
-            binds={name: array(at) for at, name in enumerate(places)},
+            args, ints, [Phase(kernel, p.batch, 1, one_queue=True)], regions=Regions(own=own), binds=binds,
             parallel=self.seconds(p, target) > 4 * target.rates.wake,
         )  # fmt: skip
 
     def summing(self, p: Any, W: int) -> tuple[Any, ...]:
-        """Of the loss and its gradient: arguments, kernel, integers, a worker's regions, arrays."""
+        """Of the loss and its gradient: arguments, kernel, integers, a worker's regions, binds."""
         loss, wide, item = p.way == "loss", DTYPES[p.dtype].accumulate, DTYPES[p.dtype].itemsize
         part, rows = -(-(p.labels + 1) // W) * W + 2 * W, 2 if loss else p.steps + 1
         bytes_of = part * DTYPES[wide].itemsize
@@ -74,8 +73,8 @@ class Vectors(Solver):
             **dict(zip(("out_t", "out_n", "out_c"), out, strict=True)),
         }  # fmt: skip
         kernel = make_loss(p.dtype, wide if p.wide else p.dtype, W) if loss else make_gradient(p.dtype, p.logits, W)
-        places = ("out", "x", "table") if loss else ("out", "x", "dy", "table")
-        return kernels.ARGS, kernel, ints, own, places
+        binds = None if loss else {name: array(at) for at, name in enumerate(("out", "x", "dy", "table"))}
+        return kernels.ARGS, kernel, ints, own, binds
 
     def decoding(self, p: Any, W: int) -> tuple[Any, ...]:
         """The same of a decoding."""
@@ -85,7 +84,7 @@ class Vectors(Solver):
         kernel = make_beams(p.dtype) if beam else make_greedy(p.dtype, W)
         parts = 8 * (p.width + 1)
         own = {"floats": FLOATS * parts, "integers": 8 * 4 * nodes + INTS * parts} if beam else {}
-        return decode.ARGS, kernel, ints, own, ("out", "count", "score", "x", "table")
+        return decode.ARGS, kernel, ints, own, None
 
 
 class Naive(Vectors):
