@@ -301,7 +301,21 @@ def test_no_file_past_500_lines():
 # own; a line that two threads of the roofline share.
 BY_NUMBER = {"interpreter", "drivers", "known", "call_entry", "roofline", "stack.walk", "stack.tiles"}
 # Folders whose solvers name what lies in scratch memory, less those that bind one region of it as an array.
-NAMED = ("gemm", "gemv", "ger", "conv", "windows", "topk", "resize", "lrn", "scan", "gather", "ctc")
+NAMED = (
+    "gemm",
+    "gemv",
+    "ger",
+    "conv",
+    "windows",
+    "topk",
+    "resize",
+    "lrn",
+    "scan",
+    "gather",
+    "ctc",
+    "reduce",
+    "attention",
+)
 
 
 def is_number(node: ast.AST) -> bool:
