@@ -300,22 +300,6 @@ def test_no_file_past_500_lines():
 # Who reads and writes words by number: what runs programs and known calls, and the walk of a stack, whose words are its
 # own; a line that two threads of the roofline share.
 BY_NUMBER = {"interpreter", "drivers", "known", "call_entry", "roofline", "stack.walk", "stack.tiles"}
-# Folders whose solvers name what lies in scratch memory, less those that bind one region of it as an array.
-NAMED = (
-    "gemm",
-    "gemv",
-    "ger",
-    "conv",
-    "windows",
-    "topk",
-    "resize",
-    "lrn",
-    "scan",
-    "gather",
-    "ctc",
-    "reduce",
-    "attention",
-)
 
 
 def is_number(node: ast.AST) -> bool:
@@ -347,15 +331,17 @@ def test_blocks_of_kernels_are_filled_by_name():
 def test_nobody_adds_up_places_in_scratch_memory():
     """Regions have names, and their program places them (cpu/regions.py)."""
     wrong = []
-    for folder in NAMED:
-        for path in sorted((PACKAGE / "cpu" / folder).rglob("*.py")):
-            lines = [call.lineno for call in calls_of(path, "round_up") if ast.unparse(call.args[1]) in ("64", "LINE")]
-            for node in nodes(path):
-                if isinstance(node, ast.Attribute) and node.attr in ("workspace", "worker_bytes", "shared_bytes"):
-                    lines += [node.lineno] if ast.unparse(node.value) == "args" else []
-                if isinstance(node, ast.BinOp) and ast.unparse(node).endswith("// 64) * 64"):
-                    lines.append(node.lineno)
-            wrong += [where(path, line) for line in lines]
+    for path in sorted((PACKAGE / "cpu").glob("*/**/*.py")):
+        if PACKAGE / "cpu" / "simd" in path.parents:
+            continue
+        lines = [call.lineno for call in calls_of(path, "round_up") if ast.unparse(call.args[1]) in ("64", "LINE")]
+        lines += [call.lineno for call in calls_of(path, "Bind") if ast.unparse(call.args[0]) == "SCRATCH"]
+        for node in nodes(path):
+            if isinstance(node, ast.Attribute) and node.attr in ("workspace", "worker_bytes", "shared_bytes"):
+                lines += [node.lineno] if ast.unparse(node.value) == "args" else []
+            if isinstance(node, ast.BinOp) and ast.unparse(node).endswith("// 64) * 64"):
+                lines.append(node.lineno)
+        wrong += [where(path, line) for line in lines]
     assert not wrong, "\n".join(wrong)
 
 

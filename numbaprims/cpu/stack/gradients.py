@@ -8,10 +8,9 @@ an image first, then over images: they do not depend on tiles.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
+from numbaprims.cpu.program import Bind, Part, Program, Region, array, join, scratch
 from numbaprims.cpu.reduce.posed import Posed
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.stack.tiles import over_tiles
@@ -149,10 +148,10 @@ def tiled(problem: Any, target: Any, walk: Any, worth: float) -> Program:
     tiles, work = p.n * blocks, whole_seconds(p, target, walk)
     chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
     made = over_tiles(way.program(target), p.n, blocks, apart, chunk, work > worth * target.rates.wake)
-    binds: Sequence[Bind] = [scratch() if k == DPARAMETERS else array(k) for k in range(len(p.strides))]
-    parts = [Part(made, binds, [])]
+    of_images = Region("of_images")
+    parts = [Part(made, [of_images if k == DPARAMETERS else array(k) for k in range(len(p.strides))], [])]
     if wanted:
         rows = p.c * wanted
         sums = Posed.sum("total", (compute, compute), (rows, p.n), [(1, 0), (1, rows)])
-        parts.append(Part(sums.program(target, naive=way.naive), [array(DPARAMETERS), scratch()], []))
-    return join(parts, shared=item * p.n * p.c * wanted)
+        parts.append(Part(sums.program(target, naive=way.naive), [array(DPARAMETERS), of_images], []))
+    return join(parts, shared={"of_images": item * p.n * p.c * wanted})
