@@ -345,6 +345,39 @@ def test_nobody_adds_up_places_in_scratch_memory():
     assert not wrong, "\n".join(wrong)
 
 
+# A word of the house (CONTRIBUTING.md) -> the modules whose class of that name means it; solvers may have it.
+SENSES = {
+    "Form": {
+        "cpu.pointwise.form", "cpu.rnn.cells", "cpu.stack.emit", "gpu.pointwise.form", "gpu.rnn.cells",
+        "gpu.reduce.kernels",
+    },
+    "Plan": {"ops.plans", "gpu.reduce.plans"},
+    "Posed": {"dispatch.choose"},
+    "Work": {"gpu.gemm.cost"},
+    "Blocks": set(),
+    "Direct": set(),
+}  # fmt: skip
+# Who has a method `plan`: of a public function, which makes a plan; and the word of a table of the reduce engine.
+PLANS = {"ops.gemm_plan", "ops.conv_plan", "ops.rnn", "fusion.calls", "bench.stems.conv_operands", "cpu.reduce.memory"}
+
+
+def test_a_word_has_one_sense():
+    found: dict[str, set[str]] = {word: set() for word in SENSES}
+    planners = set()
+    for path in MODULES:
+        module = name_of(path).removeprefix("numbaprims.")
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef) and node.name == "plan":
+                planners.add(module)
+            if not isinstance(node, ast.ClassDef) or node.name.lstrip("_") not in SENSES:
+                continue
+            named = [ast.unparse(each.value) for each in node.body if isinstance(each, ast.Assign)]
+            if repr(node.name.lower()) not in named:  # a solver's `name`
+                found[node.name.lstrip("_")].add(module)
+    assert found == SENSES
+    assert planners == PLANS
+
+
 def test_top_modules_do_not_share_names_with_public_functions():
     # `import numbaprims.gemm` would otherwise replace the function by a module.
     top = {path.stem for path in PACKAGE.glob("*.py")} | {path.name for path in PACKAGE.iterdir() if path.is_dir()}

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from numbaprims.cpu.program import Bind, Part, Program, Region, array, join, scratch
-from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.stack.tiles import over_tiles
 from numbaprims.cpu.windows import SOLVERS as WINDOWS
@@ -81,7 +81,7 @@ class Way(NamedTuple):
         total = 0.0
         for task in tasks(self.box)[0]:
             if isinstance(task.problem, Reduction):
-                total += Posed(task.problem).estimate(target)
+                total += PosedReduction(task.problem).estimate(target)
             else:
                 solver, problem, _ = self._solver(task, target)
                 total += solver.estimate(problem, target)
@@ -93,7 +93,7 @@ class Way(NamedTuple):
         for task in found:
             arrays = task.arrays
             if isinstance(task.problem, Reduction):
-                made = Posed(task.problem).program(target, naive=self.naive)
+                made = PosedReduction(task.problem).program(target, naive=self.naive)
             else:
                 solver, problem, arrays = self._solver(task, target)
                 made = solver.program(problem, target, default_config(solver, problem, target))
@@ -152,6 +152,6 @@ def tiled(problem: Any, target: Any, walk: Any, worth: float) -> Program:
     parts = [Part(made, [of_images if k == DPARAMETERS else array(k) for k in range(len(p.strides))], [])]
     if wanted:
         rows = p.c * wanted
-        sums = Posed.sum("total", (compute, compute), (rows, p.n), [(1, 0), (1, rows)])
+        sums = PosedReduction.sum("total", (compute, compute), (rows, p.n), [(1, 0), (1, rows)])
         parts.append(Part(sums.program(target, naive=way.naive), [array(DPARAMETERS), of_images], []))
     return join(parts, shared={"of_images": item * p.n * p.c * wanted})

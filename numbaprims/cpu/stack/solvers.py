@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.cpu.program import Part, Program, array, join
-from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.reduce.variant import MOST_ARRAYS
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.stack import gradients
@@ -115,7 +115,7 @@ class Elements(Solver):
         program = self.posed(problem).program(target)
         return join([Part(program, [array(0), array(1), *numbers, *added], [])])
 
-    def posed(self, problem: Any) -> Posed:
+    def posed(self, problem: Any) -> PosedReduction:
         p, last = problem, problem.layout == "channels_last" and problem.c > 1
         compute = DTYPES[p.dtype].accumulate
         (step,) = p.parsed
@@ -125,7 +125,7 @@ class Elements(Solver):
         dtypes = [p.dtype, p.dtype, *[compute] * p.numbers, *[p.dtype] * len(added)]
         # rows are what one parameter is for, or the channels where they lie side by side
         axes = (1,) if last else (2, 3)
-        return Posed(posed(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place))
+        return PosedReduction(posed(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place))
 
 
 SOLVERS = (Elements(), Planes(), Channels(), Naive())
