@@ -145,7 +145,7 @@ class Program:
         """One run whose phases have their arguments in common: the call's arrays and floats, or what is bound, these
         integers, and the places of regions."""
         block = Block(args, ints, binds)
-        if regions is not None:
+        if regions and (regions.shared or regions.own):
             for have, named, who in (
                 (regions.shared, args.shared, "workers share"),
                 (regions.own, args.own, "one has"),
