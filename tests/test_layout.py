@@ -300,8 +300,6 @@ def test_no_file_past_500_lines():
 # Who reads and writes words by number: what runs programs and known calls, and the walk of a stack, whose words are its
 # own; a line that two threads of the roofline share.
 BY_NUMBER = {"interpreter", "drivers", "known", "call_entry", "roofline", "stack.walk", "stack.tiles"}
-# Folders whose solvers name what lies in scratch memory, less those that bind one region of it as an array.
-NAMED = ("gemm", "gemv", "ger", "conv", "windows", "topk", "resize")
 
 
 def is_number(node: ast.AST) -> bool:
@@ -333,16 +331,51 @@ def test_blocks_of_kernels_are_filled_by_name():
 def test_nobody_adds_up_places_in_scratch_memory():
     """Regions have names, and their program places them (cpu/regions.py)."""
     wrong = []
-    for folder in NAMED:
-        for path in sorted((PACKAGE / "cpu" / folder).rglob("*.py")):
-            lines = [call.lineno for call in calls_of(path, "round_up") if ast.unparse(call.args[1]) in ("64", "LINE")]
-            for node in nodes(path):
-                if isinstance(node, ast.Attribute) and node.attr in ("workspace", "worker_bytes", "shared_bytes"):
-                    lines += [node.lineno] if ast.unparse(node.value) == "args" else []
-                if isinstance(node, ast.BinOp) and ast.unparse(node).endswith("// 64) * 64"):
-                    lines.append(node.lineno)
-            wrong += [where(path, line) for line in lines]
+    for path in sorted((PACKAGE / "cpu").glob("*/**/*.py")):
+        if PACKAGE / "cpu" / "simd" in path.parents:
+            continue
+        lines = [call.lineno for call in calls_of(path, "round_up") if ast.unparse(call.args[1]) in ("64", "LINE")]
+        lines += [call.lineno for call in calls_of(path, "Bind") if ast.unparse(call.args[0]) == "SCRATCH"]
+        for node in nodes(path):
+            if isinstance(node, ast.Attribute) and node.attr in ("workspace", "worker_bytes", "shared_bytes"):
+                lines += [node.lineno] if ast.unparse(node.value) == "args" else []
+            if isinstance(node, ast.BinOp) and ast.unparse(node).endswith("// 64) * 64"):
+                lines.append(node.lineno)
+        wrong += [where(path, line) for line in lines]
     assert not wrong, "\n".join(wrong)
+
+
+# A word of the house (CONTRIBUTING.md) -> the modules whose class of that name means it; solvers may have it.
+SENSES = {
+    "Form": {
+        "cpu.pointwise.form", "cpu.rnn.cells", "cpu.stack.emit", "gpu.pointwise.form", "gpu.rnn.cells",
+        "gpu.reduce.kernels",
+    },
+    "Plan": {"ops.plans", "gpu.reduce.plans"},
+    "Posed": {"dispatch.choose"},
+    "Work": {"gpu.gemm.cost"},
+    "Blocks": set(),
+    "Direct": set(),
+}  # fmt: skip
+# Who has a method `plan`: of a public function, which makes a plan; and the word of a table of the reduce engine.
+PLANS = {"ops.gemm_plan", "ops.conv_plan", "ops.rnn", "fusion.calls", "bench.stems.conv_operands", "cpu.reduce.memory"}
+
+
+def test_a_word_has_one_sense():
+    found: dict[str, set[str]] = {word: set() for word in SENSES}
+    planners = set()
+    for path in MODULES:
+        module = name_of(path).removeprefix("numbaprims.")
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef) and node.name == "plan":
+                planners.add(module)
+            if not isinstance(node, ast.ClassDef) or node.name.lstrip("_") not in SENSES:
+                continue
+            named = [ast.unparse(each.value) for each in node.body if isinstance(each, ast.Assign)]
+            if repr(node.name.lower()) not in named:  # a solver's `name`
+                found[node.name.lstrip("_")].add(module)
+    assert found == SENSES
+    assert planners == PLANS
 
 
 def test_top_modules_do_not_share_names_with_public_functions():

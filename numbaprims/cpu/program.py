@@ -71,26 +71,39 @@ class Block(NamedTuple):
     binds: Mapping[str, Bind] | None = None
     """None: the arrays, scratch memory and floats of the call in their order."""
 
+    @classmethod
+    def of(
+        cls, args: Arguments, fixed: Mapping[str, int | float], binds: Mapping[str, Bind] | None, regions: Regions
+    ) -> Block:
+        """With the places of the program's regions that have a name in these arguments."""
+        fixed = {**fixed, **{name: at for name, at in regions.places.items() if name in args.slots}}
+        return cls(args, fixed, binds and {**binds, WORKSPACE: Bind(SCRATCH)})
+
     @property
     def words(self) -> int:
         """Words that it takes among a worker's arguments."""
-        (_, _, first, fixed, *_), *_ = self.assemble(0)
-        return max(self.args.words, first + FIXED * fixed)
+        first, blocks = self._span
+        return max(self.args.words, first + FIXED * blocks)
+
+    @property
+    def _span(self) -> tuple[int, int]:
+        """(the first word that is fixed, how many times FIXED of them)."""
+        first, used = INT_SLOT if self.binds is None else 0, map(self.args.slots.__getitem__, self.fixed)
+        return first, max(0, -(-(max(self.args.used, 1 + max(used, default=0)) - first) // FIXED))
 
     def assemble(self, at: int) -> tuple[list[int], list[int], list[int]]:
         """(head without addresses, fixed words, bound words), for a place `at` among a worker's arguments."""
-        slot, floats, whole = self.args.slot, self.args.floats, self.binds is None
-        first = INT_SLOT if whole else 0
-        used = max([self.args.used, *(slot(name) + 1 for name in self.fixed)])
-        fixed = [0] * (-(-(used - first) // FIXED) * FIXED)
+        slots, floats = self.args.slots, self.args.floats
+        first, blocks = self._span
+        fixed = [0] * (blocks * FIXED)
         for name, value in self.fixed.items():
-            fixed[slot(name) - first] = _bits(value) if name in floats else int(value)
+            fixed[slots[name] - first] = _bits(value) if name in floats else int(value)
+        binds = (self.binds or {}).items()
+        moves = [(name, bind) for name, bind in binds if bind.stride]
         bound: list[int] = []
-        moves = 0
-        for name, bind in sorted((self.binds or {}).items(), key=lambda item: item[1].stride == 0):
-            bound += (slot(name), *bind)
-            moves += bind.stride != 0
-        return [8 * at, int(whole), first, len(fixed) // FIXED, len(self.binds or ()), moves], fixed, bound
+        for name, bind in (*moves, *(item for item in binds if not item[1].stride)) if moves else binds:
+            bound += (slots[name], *bind)
+        return [8 * at, int(self.binds is None), first, blocks, len(binds), len(moves)], fixed, bound
 
 
 class Run(NamedTuple):
@@ -131,17 +144,17 @@ class Program:
     ) -> Program:
         """One run whose phases have their arguments in common: the call's arrays and floats, or what is bound, these
         integers, and the places of regions."""
-        if regions is not None:
+        block = Block(args, ints, binds)
+        if regions and (regions.shared or regions.own):
             for have, named, who in (
                 (regions.shared, args.shared, "workers share"),
                 (regions.own, args.own, "one has"),
             ):
-                if unknown := sorted(set(have) - set(named)):
-                    raise ValueError(f"{unknown} are no regions that {who}; those are {named}")
-            ints = dict(ints) | regions.places
+                if unknown := [name for name in have if name not in named]:
+                    raise ValueError(f"{sorted(unknown)} are no regions that {who}; those are {named}")
+            block = Block.of(args, ints, binds, regions)
             more |= {"shared": regions.shared_bytes, "worker": regions.own_bytes}
-            binds = binds and {**binds, WORKSPACE: Bind(SCRATCH)}
-        return cls((Run(tuple(Phase(*phase) for phase in phases), (Block(args, ints, binds),), steps),), **more)
+        return cls((Run(tuple(Phase(*phase) for phase in phases), (block,), steps),), **more)
 
     def __post_init__(self) -> None:
         words = self._assemble()

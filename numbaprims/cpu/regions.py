@@ -53,4 +53,6 @@ class Regions:
                 raise ValueError(f"two regions have the name {name}")
             places[name] = at
             at += whole_lines(nbytes)
-        return places | ({EACH: self.own_bytes} if self.own else {})
+        if self.own:
+            places[EACH] = at - places[next(iter(self.own))]
+        return places

@@ -26,7 +26,7 @@ from numbaprims.formulas.graph import (
 Words = tuple[tuple[str, str], ...]
 
 
-class Form(NamedTuple):
+class Definition(NamedTuple):
     """A function of nodes by name, the words of what it takes and gives."""
 
     function: Callable[..., dict[str, Node]]
@@ -34,14 +34,14 @@ class Form(NamedTuple):
     results: tuple[str, ...]
 
 
-FORMS: dict[str, Form] = {}
+DEFINITIONS: dict[str, Definition] = {}
 #: Results that are there where an operand is.
 _COMES_WITH = {"sum": "residual", "dbias": "by_bias"}
 
 
 def _form(name: str, operands: str, results: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        FORMS[name] = Form(function, tuple(operands.split()), tuple(results.split()))
+        DEFINITIONS[name] = Definition(function, tuple(operands.split()), tuple(results.split()))
         return function
 
     return add
@@ -49,23 +49,23 @@ def _form(name: str, operands: str, results: str) -> Callable[[Callable[..., Any
 
 def known(name: str) -> bool:
     """Whether it is a formula of this module."""
-    return name.partition("/")[0] in FORMS
+    return name.partition("/")[0] in DEFINITIONS
 
 
 def named(name: str) -> tuple[Callable[..., Any], Words, Words]:
     """(function, operands, results) of a formula."""
     base, *taken = name.split("/")
-    form = FORMS[base]
+    definition = DEFINITIONS[base]
 
     def words(every: tuple[str, ...], there: Callable[[str], bool]) -> Words:
         pairs = ((word, word.strip("[]").partition(":")) for word in every)
         return tuple((name, kind) for word, (name, _, kind) in pairs if word[0] != "[" or there(name))
 
-    operands = words(form.operands, taken.__contains__)
-    results = words(form.results, lambda name: _COMES_WITH[name] in taken)
+    operands = words(definition.operands, taken.__contains__)
+    results = words(definition.results, lambda name: _COMES_WITH[name] in taken)
 
     def function(*given: Any) -> tuple[Node, ...]:
-        found = form.function(**dict(zip((name for name, _ in operands), given, strict=True)))
+        found = definition.function(**dict(zip((name for name, _ in operands), given, strict=True)))
         return tuple(found[name] for name, _ in results)
 
     return function, operands, results
@@ -73,12 +73,12 @@ def named(name: str) -> tuple[Callable[..., Any], Words, Words]:
 
 def optional(name: str) -> tuple[str, ...]:
     """The operands that a formula may do without."""
-    return tuple(word[1:].partition(":")[0] for word in FORMS[name].operands if word[0] == "[")
+    return tuple(word[1:].partition(":")[0] for word in DEFINITIONS[name].operands if word[0] == "[")
 
 
 def behind(name: str) -> bool:
     """Whether it is a gradient that may begin with that of an activation: a function of y in the place of dy."""
-    return known(name) and "dy:row" in FORMS[name.partition("/")[0]].operands
+    return known(name) and "dy:row" in DEFINITIONS[name.partition("/")[0]].operands
 
 
 def _affine(normal: Node, weight: Node | None, bias: Node | None) -> Node:

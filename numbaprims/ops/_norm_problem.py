@@ -53,7 +53,7 @@ class NormProblem(reduction.Reduction):
         return f"numbaprims bench norm --kind {kind} --shapes {shape} --dtype {self.dtype}{words}"
 
 
-class Form(NamedTuple):
+class Shapes(NamedTuple):
     """What a launch makes of the shape of x."""
 
     shape: Shape
@@ -65,7 +65,7 @@ class Form(NamedTuple):
     """Those that broadcast to `shape`."""
 
 
-def last(x: Shape, dims: int) -> Form:
+def last(x: Shape, dims: int) -> Shapes:
     """A row is the last dimensions, each of whose elements has parameters."""
     if not isinstance(dims, int) or isinstance(dims, bool):
         raise TypeError(f"normalized_dims is {dims!r}; it must be an integer")
@@ -74,20 +74,20 @@ def last(x: Shape, dims: int) -> Form:
     rows = (*x[: len(x) - dims], *(1,) * dims)
     parameter = x[len(x) - dims :]
     view = (*(1,) * (len(x) - dims), *parameter)
-    return Form(x, tuple(range(len(x) - dims, len(x))), (x, parameter, rows), (x, view, rows))
+    return Shapes(x, tuple(range(len(x) - dims, len(x))), (x, parameter, rows), (x, view, rows))
 
 
-def columns(x: Shape, dims: int) -> Form:
+def columns(x: Shape, dims: int) -> Shapes:
     """The same arrays, summed up for parameters."""
-    form = last(x, dims)
-    return form._replace(axes=tuple(range(len(x) - dims)))
+    shapes = last(x, dims)
+    return shapes._replace(axes=tuple(range(len(x) - dims)))
 
 
-def pixels(x: Shape, layout: str) -> Form:
+def pixels(x: Shape, layout: str) -> Shapes:
     """A row is the channels of a pixel; what belongs to a channel of a sample is a row for all of its pixels."""
-    form = channels(x, layout)
-    (axis,) = (at for at in range(1, len(x)) if at not in form.axes)
-    return form._replace(axes=(axis,))
+    shapes = channels(x, layout)
+    (axis,) = (at for at in range(1, len(x)) if at not in shapes.axes)
+    return shapes._replace(axes=(axis,))
 
 
 def _divided(channels: int, groups: Any) -> int:
@@ -99,7 +99,7 @@ def _divided(channels: int, groups: Any) -> int:
     return channels // groups
 
 
-def channels(x: Shape, layout: str, groups: int = 1) -> Form:
+def channels(x: Shape, layout: str, groups: int = 1) -> Shapes:
     """A row is a channel of a sample."""
     if not 2 <= len(x) <= 5:
         raise ValueError(f"x has {len(x)} dimensions; it must be (N, C) with up to three behind C")
@@ -107,27 +107,27 @@ def channels(x: Shape, layout: str, groups: int = 1) -> Form:
     _divided(x[axis], groups)
     view = tuple(n if at in (0, axis) else 1 for at, n in enumerate(x))
     axes = tuple(at for at in range(1, len(x)) if at != axis)
-    return Form(x, axes, (x, (x[axis],), (x[0], x[axis])), (x, (1, *view[1:]), view))
+    return Shapes(x, axes, (x, (x[axis],), (x[0], x[axis])), (x, (1, *view[1:]), view))
 
 
-def whole_groups(x: Shape, count: int) -> Form:
+def whole_groups(x: Shape, count: int) -> Shapes:
     """A row is a group of channels of a sample, channels in front of positions."""
     size, ones = _divided(x[1], count), (1,) * (len(x) - 2)
     shape = (x[0], count, size, *x[2:])
     views = shape, (1, count, size, *ones), (x[0], count, 1, *ones)
-    return Form(shape, tuple(range(2, len(shape))), (x, x[1:2], (x[0], count)), views)
+    return Shapes(shape, tuple(range(2, len(shape))), (x, x[1:2], (x[0], count)), views)
 
 
-def groups(x: Shape, count: int, channels: int) -> Form:
+def groups(x: Shape, count: int, channels: int) -> Shapes:
     """Of values of the channels of each sample: a row is a group."""
     n, size = x[0], _divided(channels, count)
     shape = (n, count, size)
-    return Form(shape, (2,), ((n, channels), (channels,), (n, count)), (shape, (1, count, size), (n, count, 1)))
+    return Shapes(shape, (2,), ((n, channels), (channels,), (n, count)), (shape, (1, count, size), (n, count, 1)))
 
 
-def samples(x: Shape) -> Form:
+def samples(x: Shape) -> Shapes:
     """Of the same: over the samples."""
-    return Form(x, (0,), (x, x[1:], x[1:]), (x, (1, *x[1:]), (1, *x[1:])))
+    return Shapes(x, (0,), (x, x[1:], x[1:]), (x, (1, *x[1:]), (1, *x[1:])))
 
 
 def _blocks(shape: Shape) -> Shape:
@@ -139,17 +139,17 @@ class Step:
     """One launch: a formula and what it makes of shapes."""
 
     def __init__(
-        self, name: str, form: Callable[..., Form], formula: str, definition: Callable[..., Any],
+        self, name: str, shapes: Callable[..., Shapes], formula: str, definition: Callable[..., Any],
         looked_at: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.formula, self.form, self._definition = formula, form, definition
-        operands = [word.strip("[]").split(":") for word in norms.FORMS[formula].operands]
+        self.formula, self.shapes, self._definition = formula, shapes, definition
+        operands = [word.strip("[]").split(":") for word in norms.DEFINITIONS[formula].operands]
         #: Arrays -> kinds; those of later steps are checked by the first.
         self.kinds = {operand: kind for operand, kind in operands if kind != "number"} | dict.fromkeys(looked_at, "one")
         self.names = tuple(self.kinds)
         self.gradient = norms.behind(formula)
         #: Its arrays are the caller's.
-        self.public = form not in (groups, samples)
+        self.public = shapes not in (groups, samples)
         elements = tuple(name for name in self.names if self._which(name, self.kinds[name]) == 0)
         self.primitive = Primitive(
             name, self.names, self._pose, self._define,
@@ -160,30 +160,30 @@ class Step:
         """Elements, parameters or statistics: 0, 1, 2."""
         if name in PARAMETERS:
             return 1
-        return 0 if kind == "row" and (self.form is not pixels or name in _ELEMENTS) else 2
+        return 0 if kind == "row" and (self.shapes is not pixels or name in _ELEMENTS) else 2
 
     def __call__(
         self, arrays: tuple[Any, ...], *options: Any, ending: str = "", numbers: tuple[float, ...] = (), out: Any = None
     ) -> Any:
-        """By the order of the formula's operands; `options` are those of its form."""
+        """By the order of the formula's operands; `options` are those of its shapes."""
         return self.primitive.run(arrays, (*options, ending), numbers, out)
 
     def _pose(self, given: Given, options: tuple[Any, ...]) -> Pose:
         *how, ending = options
         first = given.storages[0]
-        form = self.form(first.shape, *how)
+        shapes = self.shapes(first.shape, *how)
         dtype: str = given.dtypes[0]  # type: ignore[assignment]
         statistics = DTYPES[dtype].accumulate
         for at, (name, x) in enumerate(zip(given.names, given.storages, strict=True)):
             which = self._which(name, self.kinds[name])
             if x is None:
                 continue
-            if x.shape != form.own[which]:
-                raise ValueError(f"{given.words(at)}; {given.words(0)} takes {name} of shape {form.own[which]}")
+            if x.shape != shapes.own[which]:
+                raise ValueError(f"{given.words(at)}; {given.words(0)} takes {name} of shape {shapes.own[which]}")
             if self.public and which and given.dtypes[at] not in (dtype, statistics):
                 allowed = " or ".join(dict.fromkeys((LONG_NAMES[dtype], LONG_NAMES[statistics])))
                 raise TypeError(f"{given.words(at)}; with {given.words(0)} it must be {allowed}")
-        if not math.prod(form.shape[axis] for axis in form.axes) and self.form is not columns:
+        if not math.prod(shapes.shape[axis] for axis in shapes.axes) and self.shapes is not columns:
             raise ValueError(f"{given.words(0)}; statistics need one value at least")
         formula = self._formula_of(given.storages) + (f"{ENDING}{ending}" if ending else "")
         known = named(formula)
@@ -191,18 +191,20 @@ class Step:
             (d for name, d in zip(self.names, given.dtypes, strict=True) if name == "weight" and d), statistics
         )
         # steps between take and give numbers that are not rounded
-        dtypes = (statistics if self.form is groups else dtype, of_parameters, statistics)
+        dtypes = (statistics if self.shapes is groups else dtype, of_parameters, statistics)
         results = []
         for name, kind in known.results:
             which = self._which(name, kind)
             if kind == "column":
-                results.append(Result(_blocks(form.shape), statistics))
+                results.append(Result(_blocks(shapes.shape), statistics))
                 continue
             results.append(
-                Result(form.own[which], dtypes[which], like=None if which or not self.public else self.names.index("x"))
+                Result(
+                    shapes.own[which], dtypes[which], like=None if which or not self.public else self.names.index("x")
+                )  # fmt: skip
             )
-        views = {name: form.views[self._which(name, kind)] for name, kind in (*known.operands, *known.results)}
-        return reduction.pose(NormProblem, given, formula, form.shape, form.axes, results, views)
+        views = {name: shapes.views[self._which(name, kind)] for name, kind in (*known.operands, *known.results)}
+        return reduction.pose(NormProblem, given, formula, shapes.shape, shapes.axes, results, views)
 
     def _formula_of(self, arrays: Any) -> str:
         """The formula of the operands that are given."""
@@ -211,16 +213,16 @@ class Step:
 
     def _define(self, values: Any, options: Any, numbers: Any) -> Any:
         *how, ending = options
-        form = self.form(values[0].shape, *how)
+        shapes = self.shapes(values[0].shape, *how)
         arrays = {
-            name: None if x is None else x.reshape(form.views[self._which(name, self.kinds[name])])
+            name: None if x is None else x.reshape(shapes.views[self._which(name, self.kinds[name])])
             for name, x in zip(self.names, values, strict=True)
         }
         bent = (functools.partial(define_gradient, ending=ending),) if self.gradient else ()
-        found = self._definition(arrays, form.axes, *numbers, *bent)
+        found = self._definition(arrays, shapes.axes, *numbers, *bent)
         made = []
         there = {result for result, _ in named(self._formula_of(values)).results}
-        results = (word.strip("[]").split(":") for word in norms.FORMS[self.formula].results)
+        results = (word.strip("[]").split(":") for word in norms.DEFINITIONS[self.formula].results)
         for name, kind in results:
             if name not in there:
                 continue
@@ -230,7 +232,8 @@ class Step:
             if kind == "column":
                 made.append(value)
                 continue
-            made.append(np.broadcast_to(value, form.views[which] if which else form.shape).reshape(form.own[which]))
+            wide = np.broadcast_to(value, shapes.views[which] if which else shapes.shape)
+            made.append(wide.reshape(shapes.own[which]))
         return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -238,8 +241,8 @@ def _gradient(arrays: Any, axes: Shape, bent: Any) -> Any:
     return reference.norm_gradient(arrays, axes, bent, reduction.block_rows(len(arrays["x"])))
 
 
-def _normal(base: str, form: Callable[..., Form], definition: Callable[..., Any]) -> dict[str, Step]:
-    return {name: Step(name, form, name, definition) for name in (base, f"{base}_train")}
+def _normal(base: str, shapes: Callable[..., Shapes], definition: Callable[..., Any]) -> dict[str, Step]:
+    return {name: Step(name, shapes, name, definition) for name in (base, f"{base}_train")}
 
 
 _BACKWARD, _LATER = reference.norm_backward, ("weight", "bias")
@@ -279,41 +282,41 @@ def example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     options: tuple[Any, ...] = ()
     shape: Shape
     order = [*kept, *reduced]
-    if step.form is last:
+    if step.shapes is last:
         options = (len(reduced),)
-    elif step.form is columns:
+    elif step.shapes is columns:
         order, options = [*reduced, *kept], (len(kept),)
-    elif step.form is channels:
+    elif step.shapes is channels:
         options = ("NCHW",)
-    elif step.form is pixels:
+    elif step.shapes is pixels:
         order, options = [kept[0], *reduced, *kept[1:]], ("NCHW",)
     rows = [made.shape[axis] for axis in kept]
-    if step.form is whole_groups:
+    if step.shapes is whole_groups:
         *n, count = rows
         space = [made.shape[axis] for axis in reduced]
         x = examples.array((math.prod(n), count * (space[0] if len(space) > 1 else 1), space[-1]), problem.dtype)
         shape, options = tuple(x.shape), (count,)
-    elif step.form is groups:
+    elif step.shapes is groups:
         # by the only operand of elements, which all samples share, groups are walked first
         *n, count = rows[::-1] if formula == "group_spread/weight" else rows
         shape = (math.prod(n), count * math.prod(problem.reduced))
         options = count, shape[1]
-    elif step.form is samples:
+    elif step.shapes is samples:
         shape = (math.prod(problem.reduced), math.prod(rows))
     else:
         x = made.permuted(order, problem.dtype)
         shape = tuple(x.shape)
-        if step.form is channels and len(kept) == 1:
+        if step.shapes is channels and len(kept) == 1:
             shape = (1, *shape)
 
-    form = step.form(shape, *options)
+    shapes = step.shapes(shape, *options)
 
     def array(name: str) -> Any:
         which = step._which(name, step.kinds[name])
         if name not in dtypes:
             return None
-        if which or not step.public or step.form is whole_groups:
-            return examples.array(form.own[which], dtypes[name], low=0.5, high=2.0)
+        if which or not step.public or step.shapes is whole_groups:
+            return examples.array(shapes.own[which], dtypes[name], low=0.5, high=2.0)
         return (
             made.permuted(order, dtypes[name])[None] if len(shape) > len(order) else made.permuted(order, dtypes[name])
         )

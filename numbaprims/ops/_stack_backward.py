@@ -34,9 +34,9 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     texts, layout, of_parameters, of_added = options
     dy, x, parameters, *added = given.storages
     operations = tuple(parse(text) for text in texts)
-    form = pose_.Form(given, operations, layout, 1)
-    if dy.shape != form.shape:
-        raise ValueError(f"{given.words(0)}; y has shape {form.shape}")
+    seen = pose_.Images(given, operations, layout, 1)
+    if dy.shape != seen.shape:
+        raise ValueError(f"{given.words(0)}; y has shape {seen.shape}")
     have = differentiable(operations)
     numbers = have if of_parameters is None else tuple(of_parameters)
     if not set(numbers) <= set(have) or list(numbers) != sorted(set(numbers)):
@@ -49,7 +49,7 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
                 f"of_parameters is {numbers}; of a window's weights {min(weights)} to {max(weights)} it must have all"
             )
         at += each.numbers
-    every = tuple(range(len(form.added)))
+    every = tuple(range(len(seen.added)))
     arrays = every if of_added is None else tuple(of_added)
     if not set(arrays) <= set(every) or list(arrays) != sorted(set(arrays)):
         raise ValueError(f"of_added is {arrays}; arrays that are added are {every}")
@@ -57,10 +57,10 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     results = [Result(x.shape, dtype, like=1)]
     slots = [0]
     if numbers:
-        results.append(Result((x.shape[-1 if form.last else 1], len(numbers)), DTYPES[dtype].accumulate))
+        results.append(Result((x.shape[-1 if seen.last else 1], len(numbers)), DTYPES[dtype].accumulate))
         slots.append(4)
     for k in arrays:
-        results.append(Result(added[form.added[k]].shape, dtype, like=3 + form.added[k]))
+        results.append(Result(added[seen.added[k]].shape, dtype, like=3 + seen.added[k]))
         slots.append(_DADDED + k)
     slots += [1, 2, *([3] if parameters is not None else []), *(_ADDED + k for k in every)]
     inputs = [each for each in given.storages if each is not None]
@@ -70,9 +70,9 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
         images = list[Any]()
         for slot, array in zip(slots, (*made, *inputs), strict=True):
             image = slot not in (3, 4)
-            strides[slot] = form.strides(array) if image else element_strides(array)
+            strides[slot] = seen.strides(array) if image else element_strides(array)
             images += [array] if image else []
-        return form.problem(
+        return seen.problem(
             images, tuple(strides), direction="backward", of_parameters=numbers, of_added=arrays,
             in_place=pose_.lies_over(made, inputs),
         )  # fmt: skip

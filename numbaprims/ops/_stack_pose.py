@@ -74,7 +74,7 @@ def check_added(added: Sequence[Any]) -> None:
         raise ValueError(f"{len(added)} arrays to be added; a stack takes at most {MOST_ADDED}")
 
 
-class Form:
+class Images:
     """What operations make of x; `first` is its place among the arrays, in front of those of `INPUTS`."""
 
     def __init__(self, given: Given, operations: Sequence[Operation], layout: str, first: int = 0) -> None:

@@ -37,7 +37,7 @@ class BatchNormProblem(reduction.Reduction):
         return f"numbaprims bench batch_norm --kind {kind} --shapes {shape} --dtype {self.dtype} --layout {layout}"
 
 
-class _Form:
+class _Shapes:
     """What a mode and a layout make of the shape of x."""
 
     def __init__(self, given: Given, options: tuple[Any, ...], first: int = 0) -> None:
@@ -93,38 +93,38 @@ def _views(names: tuple[str, ...], view: tuple[int, ...]) -> dict[str, tuple[int
 
 
 def _inference(given: Given, options: tuple[Any, ...]) -> Pose:
-    form = _Form(given, options)
-    form.check(given, _PARAMETERS)
-    results = [Result(form.shape, form.dtype, like=0)]
-    views = _views(_PARAMETERS, form.view)
-    formula = form.ended("batch_norm_along" if form.along else "batch_norm")
-    return reduction.pose(BatchNormProblem, given, formula, form.shape, form.inner, results, views)
+    seen = _Shapes(given, options)
+    seen.check(given, _PARAMETERS)
+    results = [Result(seen.shape, seen.dtype, like=0)]
+    views = _views(_PARAMETERS, seen.view)
+    formula = seen.ended("batch_norm_along" if seen.along else "batch_norm")
+    return reduction.pose(BatchNormProblem, given, formula, seen.shape, seen.inner, results, views)
 
 
 def _train(given: Given, options: tuple[Any, ...]) -> Pose:
-    form = _Form(given, options)
-    form.check(given, ("scale", "shift", *_RUNNING))
-    if not math.prod(form.shape[axis] for axis in form.axes):
+    seen = _Shapes(given, options)
+    seen.check(given, ("scale", "shift", *_RUNNING))
+    if not math.prod(seen.shape[axis] for axis in seen.axes):
         raise ValueError(f"{given.words(0)}; statistics need one value at least for each channel")
-    results = [Result(form.shape, form.dtype, like=0), *[Result(form.parameter, form.statistics)] * 2]
+    results = [Result(seen.shape, seen.dtype, like=0), *[Result(seen.parameter, seen.statistics)] * 2]
     formula = "batch_norm_train"
     if given.storages[3] is not None:
         formula = "batch_norm_train_running"
-        results += [Result(form.parameter, given.dtypes[at]) for at in (3, 4)]  # type: ignore[arg-type]
-    views = _views(("scale", "shift", *_RUNNING, "mean", "inv_std", "new_mean", "new_var"), form.view)
-    return reduction.pose(BatchNormProblem, given, form.ended(formula), form.shape, form.axes, results, views)
+        results += [Result(seen.parameter, given.dtypes[at]) for at in (3, 4)]  # type: ignore[arg-type]
+    views = _views(("scale", "shift", *_RUNNING, "mean", "inv_std", "new_mean", "new_var"), seen.view)
+    return reduction.pose(BatchNormProblem, given, seen.ended(formula), seen.shape, seen.axes, results, views)
 
 
 def _backward(formula: str, given: Given, options: tuple[Any, ...]) -> Pose:
-    form = _Form(given, options, 1)
-    if given.storages[0].shape != form.shape:
+    seen = _Shapes(given, options, 1)
+    if given.storages[0].shape != seen.shape:
         raise ValueError(f"{given.words(0)} and {given.words(1)}; they must have one shape")
-    form.check(given, given.names[2:])
-    if not math.prod(form.shape[axis] for axis in form.axes):
+    seen.check(given, given.names[2:])
+    if not math.prod(seen.shape[axis] for axis in seen.axes):
         raise ValueError(f"{given.words(1)}; statistics need one value at least for each channel")
-    results = [Result(form.shape, form.dtype, like=1), *[Result(form.parameter, given.dtypes[2])] * 2]  # type: ignore[arg-type]
-    views = _views((*given.names[2:], "dscale", "dshift"), form.view)
-    return reduction.pose(BatchNormProblem, given, form.ended(formula), form.shape, form.axes, results, views)
+    results = [Result(seen.shape, seen.dtype, like=1), *[Result(seen.parameter, given.dtypes[2])] * 2]  # type: ignore[arg-type]
+    views = _views((*given.names[2:], "dscale", "dshift"), seen.view)
+    return reduction.pose(BatchNormProblem, given, seen.ended(formula), seen.shape, seen.axes, results, views)
 
 
 # ---------------------------------------------------------------- the definitions

@@ -20,7 +20,7 @@ FINE = 1 << 20
 """A scale is the nearest fraction whose denominator is not larger: places are exact, and 1 / 0.1 is 10."""
 
 
-class Form(NamedTuple):
+class Sampling(NamedTuple):
     """Along the spatial dimensions."""
 
     sizes: tuple[int, ...]
@@ -28,7 +28,7 @@ class Form(NamedTuple):
     steps: tuple[tuple[int, int], ...]
 
 
-def form_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, options: tuple[Any, ...]) -> Form:
+def sampling_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, options: tuple[Any, ...]) -> Sampling:
     """The result's sizes, and the source's pixels from one of its pixels to the next."""
     _, scale, mode, align_corners, antialias, *_ = options
     rank = len(sizes)
@@ -55,7 +55,7 @@ def form_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, options: tuple[A
         else:
             step = Fraction(1 / each).limit_denominator(FINE)
         steps.append((step.numerator, step.denominator))
-    return Form(sizes, to, tuple(steps))
+    return Sampling(sizes, to, tuple(steps))
 
 
 def _five(values: tuple[int, ...], last: bool, fill: Any) -> tuple[Any, ...]:
@@ -83,13 +83,13 @@ def _checked(given: Given, options: tuple[Any, ...]) -> tuple[int, bool]:
     return x.ndim - 2, last
 
 
-def _problem(direction: str, dtype: str, shape: Any, form: Form, options: tuple[Any, ...], arrays: Any) -> Any:
+def _problem(direction: str, dtype: str, shape: Any, sampling: Sampling, options: tuple[Any, ...], arrays: Any) -> Any:
     _, _, mode, align_corners, antialias, layout, coeff = options
     last = channels_last(layout, len(shape) - 2)
     size: Five = _five(shape, last, 1)
-    front = (1,) * (3 - len(form.to))
-    to: Three = (*front, *form.to)  # type: ignore[assignment]
-    steps = (*((1, 1),) * len(front), *form.steps)
+    front = (1,) * (3 - len(sampling.to))
+    to: Three = (*front, *sampling.to)  # type: ignore[assignment]
+    steps = (*((1, 1),) * len(front), *sampling.steps)
     strides = tuple(_five(element_strides(each), last, 0) for each in arrays)
     grids = (to, size[2:]) if direction == "forward" else (size[2:], to)
     sizes = tuple((*size[:2], *grid) for grid in grids)
@@ -125,13 +125,13 @@ def _forward(given: Given, options: tuple[Any, ...]) -> Pose:
     if (size is None) == (scale is None):
         raise ValueError("either size or scale must be given")
     to = None if size is None else per_dimension(size, rank, "size", 1)
-    form = form_of(_spatial(x.shape, last), to, options)
+    sampling = sampling_of(_spatial(x.shape, last), to, options)
     dtype: Any = given.dtypes[0]
 
     def problem(made: Any) -> Any:
-        return _problem("forward", dtype, x.shape, form, options, (made[0], x))
+        return _problem("forward", dtype, x.shape, sampling, options, (made[0], x))
 
-    return Pose((Result(_shape(x.shape, form.to, last), dtype),), problem)
+    return Pose((Result(_shape(x.shape, sampling.to, last), dtype),), problem)
 
 
 def _backward(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -139,22 +139,22 @@ def _backward(given: Given, options: tuple[Any, ...]) -> Pose:
     shape, scale = options[:2]
     dy = given.storages[0]
     shape = per_dimension(shape, rank + 2, "shape", 0)
-    form = form_of(_spatial(shape, last), _spatial(dy.shape, last), options)
-    scaled = form if scale is None else form_of(form.sizes, None, options)
+    sampling = sampling_of(_spatial(shape, last), _spatial(dy.shape, last), options)
+    scaled = sampling if scale is None else sampling_of(sampling.sizes, None, options)
     wanted = _shape(shape, scaled.to, last)
     if dy.shape != wanted:
         raise ValueError(f"{given.words(0)}; for x of shape {shape} it must have shape {wanted}")
     dtype: Any = given.dtypes[0]
 
     def problem(made: Any) -> Any:
-        return _problem("backward", dtype, shape, form, options, (made[0], dy))
+        return _problem("backward", dtype, shape, sampling, options, (made[0], dy))
 
     return Pose((Result(shape, dtype),), problem)
 
 
-def _tables(form: Form, options: tuple[Any, ...]) -> list[reference.Taps]:
+def _tables(sampling: Sampling, options: tuple[Any, ...]) -> list[reference.Taps]:
     _, _, mode, align_corners, antialias, _, coeff = options
-    along = zip(form.sizes, form.to, form.steps, strict=True)
+    along = zip(sampling.sizes, sampling.to, sampling.steps, strict=True)
     return [reference.taps(n, m, Fraction(*step), mode, align_corners, antialias, coeff) for n, m, step in along]
 
 
@@ -165,11 +165,11 @@ def _define(direction: str, values: Any, options: Any, numbers: Any) -> Any:
     given = np.moveaxis(x, -1, 1) if last else x
     if direction == "forward":
         to = None if size is None else per_dimension(size, len(spatial), "size", 1)
-        form = form_of(spatial, to, options)
-        found = reference.forward(given, _tables(form, options))
+        sampling = sampling_of(spatial, to, options)
+        found = reference.forward(given, _tables(sampling, options))
     else:
-        form = form_of(_spatial(size, last), spatial, options)
-        found = reference.backward(given, _tables(form, options), form.sizes)
+        sampling = sampling_of(_spatial(size, last), spatial, options)
+        found = reference.backward(given, _tables(sampling, options), sampling.sizes)
     return np.moveaxis(found, 1, -1) if last else found
 
 

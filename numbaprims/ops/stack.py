@@ -20,16 +20,16 @@ from numbaprims.stacks.operations import Operation, Size, Step, parse, sizes_of,
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     texts, layout, most, limit = options
     x, parameters, *added = given.storages
-    form = pose_.Form(given, tuple(parse(text) for text in texts), layout)
-    adds = [added[at] for at in form.added]
-    result = Result(form.shape, form.dtype, like=0 if form.out == form.size else None)
+    seen = pose_.Images(given, tuple(parse(text) for text in texts), layout)
+    adds = [added[at] for at in seen.added]
+    result = Result(seen.shape, seen.dtype, like=0 if seen.out == seen.size else None)
 
     def problem(made: Any) -> StackProblem:
         images = [made[0], x, *adds]
-        strides = [form.strides(each) for each in images]
+        strides = [seen.strides(each) for each in images]
         strides[2:2] = [(0, 0) if parameters is None else element_strides(parameters)]
         in_place = pose_.lies_over(made, (x,))
-        return form.problem(images, tuple(strides), most=most, limit=limit, in_place=in_place)
+        return seen.problem(images, tuple(strides), most=most, limit=limit, in_place=in_place)
 
     # the parameters have their place in a launch even where there are none
     slots = (0, 1, *([2] if parameters is not None else []), *(3 + k for k in range(len(adds))))

@@ -332,7 +332,7 @@ def test_plans(seed):
     texts, limit, most = tuple(step.text for step in steps), int(2 ** rng.uniform(10, 20)), int(rng.integers(0, 4))
     group = int(2 ** rng.integers(0, 5))
     room = planning.Room(int(rng.integers(1, 300)), group, 4, 4, limit, most, 128)
-    seconds, sequences = planning.plan(texts, size, room, H200)
+    seconds, sequences = planning.sequences(texts, size, room, H200)
     parts = [planning.parts_of(step) for step in steps]
     assert [0, *(each.end for each in sequences)] == [*(each.begin for each in sequences), len(steps)]
     assert seconds > 0
@@ -360,8 +360,8 @@ def test_a_model_that_sees_the_halo():
     for depth in (1, 2, 5, 10, 20, 40):
         texts = tuple(step.text for step in steps_of(BLOCK * depth))
         room = planning.Room(256, 1, 4, 4, 16 << 10, 0, 128)
-        seconds = planning.plan(texts, (56, 56), room, H200)[0]
-        assert seconds <= planning.plan(texts, (56, 56), room._replace(most=1), H200)[0]
+        seconds = planning.sequences(texts, (56, 56), room, H200)[0]
+        assert seconds <= planning.sequences(texts, (56, 56), room._replace(most=1), H200)[0]
         each.append(seconds / depth)
     assert max(each) == each[0] and each[-1] <= 1.05 * min(each)
 

@@ -36,7 +36,7 @@ def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.S
     return (*found, *shared.switched(options, "layout backward"))
 
 
-class _Form:
+class _Windows:
     """What a case says of its windows."""
 
     def __init__(self, case: Case) -> None:
@@ -58,7 +58,7 @@ class _Form:
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; the gradient of a maximum is given its places, as torch's is."""
-    form = _Form(case)
+    form = _Windows(case)
     x = draw(form.shape(form.size))
     forward = getattr(pooling, f"{form.kind}_pool")
     problem: Any = problems(forward)[forward.__name__](x.ours, *form.more, **form.words)
@@ -95,7 +95,7 @@ def ours(case: Case, draw: Draw) -> Ours:
 
 
 def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
-    form = _Form(case)
+    form = _Windows(case)
     if form.rank == 1 or case.dtype == "int8":
         return {}
     tensors = [each.torch.movedim(-1, 1) if p.last else each.torch for each in p.reads.values()]
@@ -110,7 +110,7 @@ def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     return found
 
 
-def _forward(torch: Any, form: _Form, x: Any) -> dict[str, Callable[[], Any]]:
+def _forward(torch: Any, form: _Windows, x: Any) -> dict[str, Callable[[], Any]]:
     nn, kind, axes = torch.nn.functional, form.kind, tuple(range(2, 2 + form.rank))
     stride, padding, dilation = form.steps.values()
     adaptive = kind.replace("global", "adaptive")
@@ -125,7 +125,7 @@ def _forward(torch: Any, form: _Form, x: Any) -> dict[str, Callable[[], Any]]:
     return {"": partial(pool, x, *((2.0,) if kind == "lp" else ()), form.window, stride, *words)}
 
 
-def _gradient(torch: Any, form: _Form, dy: Any, x: Any, *more: Any) -> dict[str, Callable[[], Any]]:
+def _gradient(torch: Any, form: _Windows, dy: Any, x: Any, *more: Any) -> dict[str, Callable[[], Any]]:
     """Kernels that autograd runs."""
     aten, kind, d = torch.ops.aten, form.kind, f"{form.rank}d"
     stride, padding, dilation = map(list, form.steps.values())
@@ -143,7 +143,7 @@ def _gradient(torch: Any, form: _Form, dy: Any, x: Any, *more: Any) -> dict[str,
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
     names = {"max": "MaxPool", "avg": "AveragePool", "global_avg": "GlobalAveragePool", "global_max": "GlobalMaxPool"}
-    form = _Form(case)
+    form = _Windows(case)
     operator = names.get(form.kind)
     # dilated averages are of a later version of ONNX
     if operator is None or form.kind == "avg" and form.dilated:
@@ -159,7 +159,7 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
 
 
 def _with_places(case: Case, draw: Draw) -> Ours:
-    p, form = ours(case, draw), _Form(case)
+    p, form = ours(case, draw), _Windows(case)
     if "places" in p.reads:
         x = p.reads["x"].ours
         places = pooling.max_pool(x, *form.more, **form.words, return_indices=True)[1]

@@ -64,7 +64,7 @@ def cases(options: Namespace) -> list[Case]:
 memory = shared.memory(lambda case: 8 * math.prod(case[name] for name in "nchw"))
 
 
-class _Form:
+class _Stack:
     """What a case says of its layers."""
 
     def __init__(self, case: Case) -> None:
@@ -90,7 +90,7 @@ class _Form:
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call."""
-    form = _Form(case)
+    form = _Stack(case)
     reads = {"dy": draw(form.shape(form.out()))} if form.backward else {}
     reads["x"] = draw(form.shape(form.size))
     numbers = sum(each.numbers for each in form.operations)
@@ -123,13 +123,13 @@ def ours(case: Case, draw: Draw) -> Ours:
 
 def workload(case: Case, threads: int) -> Workload:
     """Our call and every rival."""
-    p, form = ours(case, shared.drawn(case)), _Form(case)
+    p, form = ours(case, shared.drawn(case)), _Stack(case)
     if form.backward:
         return p.workload(case, _torch(p, form) | _layers_backward(p, form))
     return p.workload(case, _torch(p, form) | _onnxruntime(p, form, threads) | _layers(p, form))
 
 
-def _numbers(p: Ours, form: _Form) -> list[tuple[Operation, np.ndarray]]:
+def _numbers(p: Ours, form: _Stack) -> list[tuple[Operation, np.ndarray]]:
     """The operations, each with its parameters (numbers, c)."""
     found, at = [], 0
     for each in form.operations:
@@ -142,7 +142,7 @@ def _numbers(p: Ours, form: _Form) -> list[tuple[Operation, np.ndarray]]:
 # ---------------------------------------------------------------- torch
 
 
-def _torch(p: Ours, form: _Form) -> dict[str, Contender]:
+def _torch(p: Ours, form: _Stack) -> dict[str, Contender]:
     torch = shared.torch_module()
     module = None if torch is None else _module(torch, p, form)
     if module is None:
@@ -161,7 +161,7 @@ def _torch(p: Ours, form: _Form) -> dict[str, Contender]:
     return found
 
 
-def _module(torch: Any, p: Ours, form: _Form) -> Any:
+def _module(torch: Any, p: Ours, form: _Stack) -> Any:
     """The layers as torch's; None where it has not all of them."""
     nn, found = torch.nn, torch.nn.Sequential()
     for each, numbers in _numbers(p, form):
@@ -213,7 +213,7 @@ def inductor(torch: Any, module: Any, x: Any) -> Contender:
 # ---------------------------------------------------------------- onnxruntime
 
 
-def _onnxruntime(p: Ours, form: _Form, threads: int) -> dict[str, Contender]:
+def _onnxruntime(p: Ours, form: _Stack, threads: int) -> dict[str, Contender]:
     if form.dtype != "f32":
         return {}
     nodes: list[Node] = []
@@ -252,14 +252,14 @@ def _onnxruntime(p: Ours, form: _Form, threads: int) -> dict[str, Contender]:
 # ---------------------------------------------------------------- our own layers
 
 
-def _layers_backward(p: Ours, form: _Form) -> dict[str, Contender]:
+def _layers_backward(p: Ours, form: _Stack) -> dict[str, Contender]:
     if form.dtype not in ("f32", "f64") or not on_host():
         return {}
     found = stack_gradient.of_layers(p.reads["dy"].ours, p.reads["x"].ours, _numbers(p, form), form.layout)
     return {} if found is None else {"numbaprims layers": found}
 
 
-def _layers(p: Ours, form: _Form) -> dict[str, Contender]:
+def _layers(p: Ours, form: _Stack) -> dict[str, Contender]:
     """One call a layer into memory that is there: element-wise layers in place, windows from one buffer to another."""
     if form.dtype not in ("f32", "f64"):
         return {}

@@ -17,7 +17,7 @@ from numbaprims.cpu.activation.kernels import (
 from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, sizes_of
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
-from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.reduce.solver import CYCLES, GRAIN, WORTH
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
@@ -154,10 +154,10 @@ class ChannelSums(Solver):
         return _weight_sum(problem).program(target)
 
 
-def _weight_sum(problem: Any) -> Posed:
+def _weight_sum(problem: Any) -> PosedReduction:
     # x before dy, as the slots of a launch have it
     out, dy, x = problem.loops.strides
-    return Posed.sum("prelu_weight_gradient", [problem.dtype] * 3, problem.loops.shape, (out, x, dy))
+    return PosedReduction.sum("prelu_weight_gradient", [problem.dtype] * 3, problem.loops.shape, (out, x, dy))
 
 
 class Naive(_Elementwise):

@@ -58,13 +58,14 @@ def add_values(o, step, factors, s, have, v, v_row, columns, count, room, R, NV,
 def make_decode(dtype: str, C: str, mask: str, R: int, W: int) -> RangeKernel:
     """Parts lo ... hi - 1 of the keys of all heads of k and v; scores come as R queries by COLUMNS keys."""
     MASK, COLUMNS, NV = mask, 8 if R == 1 else 4, 4
-    types = DECODE.types(out=dtype, parts=C, q=dtype, k=dtype, v=dtype, mask=dtype if mask == "float" else "u8", room=C)
+    types = DECODE.types(
+        out=dtype, parts=C, q=dtype, k=dtype, v=dtype, mask=dtype if mask == "float" else "u8", scaled_q=C, scores=C
+    )
 
     @range_kernel("attention_decode", types, spec=(dtype, C, MASK, R, W))
     def attention_decode(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         width, values, count = args.width, args.values, args.queries
-        room = advance(args.room, worker * args.room_size)
-        queries, scores = advance(room, args.q_at), advance(room, args.s_at)
+        queries, scores = args.scaled_q[worker], args.scores[worker]
         turn, factors = stack_tile(C, R, NV, W), stack_tile(C, 1, R, W)
         for tile in range(lo, hi):
             group = tile // args.splits

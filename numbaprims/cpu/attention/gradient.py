@@ -77,18 +77,17 @@ def make_backward(dtype: str, C: str, mask: str, MR: int, MQ: int, NV: int, W: i
     NR, MASK, M = NV * W, mask, max(MR, MQ)
     inputs = dict.fromkeys(("dout", "q", "k", "v", "out"), dtype)
     types = BACKWARD.types(
-        dq=C, dk=C, dv=C, lse=C, mask=dtype if mask == "float" else "u8", room=C, **inputs
+        dq=C, dk=C, dv=C, lse=C, mask=dtype if mask == "float" else "u8", **inputs, **dict.fromkeys(BACKWARD.own, C)
     )  # fmt: skip
 
     @range_kernel("attention_backward", types, spec=(dtype, C, MASK, MR, MQ, NV, W))
     def attention_backward(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         width, values, length = args.width, args.values, args.rows
-        room = advance(args.room, worker * args.room_size)
-        queries, douts, outs = advance(room, args.q_at), advance(room, args.do_at), advance(room, args.o_at)
-        q_rows, do_rows = advance(room, args.q_rows_at), advance(room, args.do_rows_at)
-        lse_of, delta_of = advance(room, args.lse_at), advance(room, args.delta_at)
-        k_panels, v_panels, k_rows = advance(room, args.k_at), advance(room, args.v_at), advance(room, args.k_rows_at)
-        s, t, masked = advance(room, args.s_at), advance(room, args.t_at), advance(room, args.mask_at)
+        queries, douts, outs = args.queries[worker], args.douts[worker], args.outs[worker]
+        q_rows, do_rows, k_rows = args.q_rows[worker], args.do_rows[worker], args.k_rows[worker]
+        lse_of, delta_of = args.lse_of[worker], args.delta_of[worker]
+        k_panels, v_panels = args.k_panels[worker], args.v_panels[worker]
+        s, t, masked = args.scores[worker], args.slopes[worker], args.masked[worker]
         bools = cast_pointer(masked, "i32")
         part = stack_tile(C, M, NV, W)
         factor = splat(scalar(args.scale, C), W)

@@ -142,16 +142,17 @@ def make_forward(
     NR, MASK = NV * W, mask
     tiles, amx, form = kind != "", feature == "amx", portable_form(kind)
     spec = (dtype, C, MASK, MR, MV, NV, W, kind, feature)
-    types = FORWARD.types(out=dtype, lse=C, q=dtype, k=dtype, v=dtype, mask=dtype if mask == "float" else "u8", room=C)
+    types = FORWARD.types(
+        out=dtype, lse=C, q=dtype, k=dtype, v=dtype, mask=dtype if mask == "float" else "u8",
+        **dict.fromkeys(FORWARD.own, C),
+    )  # fmt: skip
 
     @range_kernel("attention_forward", types, spec=spec, contract=not tiles)
     def attention_forward(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         width, values, keys = args.width, args.values, args.keys
-        room = advance(args.room, worker * args.room_size)
-        queries, sums = advance(room, args.q_at), advance(room, args.o_at)
-        most_of, total_of = advance(room, args.most_at), advance(room, args.sum_at)
-        k_panels, v_panels, s = advance(room, args.k_at), advance(room, args.v_at), advance(room, args.s_at)
-        masked = advance(room, args.mask_at)
+        queries, sums, s = args.queries[worker], args.sums[worker], args.scores[worker]
+        most_of, total_of, masked = args.most[worker], args.total[worker], args.masked[worker]
+        k_panels, v_panels = args.k_panels[worker], args.v_panels[worker]
         bools = cast_pointer(masked, "i32")
         turn = stack_tile(C, W, 1, W)
         high = (values + MV - 1) // MV * MV

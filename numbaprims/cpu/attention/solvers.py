@@ -13,10 +13,10 @@ from numbaprims.cpu.gemm.amx import make_pack_rows, no_tiles, peak, refusal
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.gemm.pieces import EDGE, WORDS
 from numbaprims.cpu.gemm.vnni import make_pack_groups
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array, scratch
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array, scratch
 from numbaprims.cpu.rnn.tiles import best_height
 from numbaprims.cpu.simd import FLOAT_SLOT, amx_feature, lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._attention_problem import AttentionProblem
 
@@ -31,17 +31,9 @@ def _up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-class Room:
-    """A worker's scratch memory, in elements of the type that is computed in."""
-
-    def __init__(self, item: int) -> None:
-        self.item, self.size = item, 0
-        self.places: dict[str, int] = {}
-
-    def add(self, name: str, elements: int) -> None:
-        """With a line behind it: gemm's packing may write past the end of a panel."""
-        self.places[f"{name}_at"] = self.size
-        self.size += _up(elements * self.item + LINE, LINE) // self.item
+def _room(item: int, **elements: int) -> dict[str, int]:
+    """A worker's regions, each with a line behind it: gemm's packing may write past the end of a panel."""
+    return {name: count * item + LINE for name, count in elements.items()}
 
 
 class Sizes:
@@ -113,22 +105,24 @@ class Flash(Solver):
         cycles += 10.0 / W * p.batch * p.heads * blocks * p.keys * (p.width + p.values)
         return float(target.rates.call + target.rates.cycles(cycles))
 
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        p, z = problem, Sizes(problem, target, config, self.lanes(problem, target), self.kind)
-        room = (_backward_room if p.way == "backward" else _forward_room)(p, z)
-        return (room.size + (sum(_sums(p, z).values()) if p.way == "backward" else 0)) * z.item
+    def sizes(self, problem: Any, target: Any, config: Config) -> Sizes:
+        return Sizes(problem, target, config, self.lanes(problem, target), self.kind)
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        regions = _backward_regions if problem.way == "backward" else _forward_regions
+        return regions(problem, self.sizes(problem, target, config))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        sizes = Sizes(problem, target, config, self.lanes(problem, target), self.kind)
-        return _backward(problem, sizes) if problem.way == "backward" else _forward(problem, sizes)
+        program = _backward if problem.way == "backward" else _forward
+        return program(problem, self.sizes(problem, target, config))
 
 
-def _common(p: AttentionProblem, z: Sizes, places: Any, room: Room) -> dict[str, int]:
+def _common(p: AttentionProblem, z: Sizes, places: Any) -> dict[str, int]:
     """The integers of either way."""
     ints = {
         "rows": p.rows, "keys": p.keys, "width": p.width, "values": p.values, "causal": int(p.causal),
-        "block": z.block, "key_block": z.key_block, "room_size": room.size, "lse_row": p.lies("lse")[0],
-        "places": int(places.ctypes.data), **room.places, **z.mask_ints(p), **z.packs(p.dtype),
+        "block": z.block, "key_block": z.key_block, "lse_row": p.lies("lse")[0], "places": int(places.ctypes.data),
+        **z.mask_ints(p), **z.packs(p.dtype),
     }  # fmt: skip
     for name in ("out", "q", "k", "v"):
         ints[f"{name}_row"], ints[f"{name}_col"] = p.lies(name)
@@ -137,45 +131,40 @@ def _common(p: AttentionProblem, z: Sizes, places: Any, room: Room) -> dict[str,
 
 def _binds(p: AttentionProblem) -> dict[str, Bind]:
     there = [n for n, strides in enumerate(p.strides) if strides]
-    return {p.names[n]: array(n) for n in there} | {"room": Bind(SCRATCH), "scale": Bind(FLOAT_SLOT)}
+    return {p.names[n]: array(n) for n in there} | {"scale": Bind(FLOAT_SLOT)}
 
 
-def _forward_room(p: AttentionProblem, z: Sizes) -> Room:
-    high, room = _up(p.values, z.MV), Room(z.item)
-    room.add("q", z.panels(z.block, p.width))
-    room.add("o", z.block * (high + z.W))
-    room.add("most", z.block)
-    room.add("sum", z.block)
-    room.add("k", z.panels(_up(z.key_block, z.MR), p.width))
-    room.add("v", z.panels(high, z.key_block))
-    room.add("s", _up(z.key_block, z.MR) * z.NR)
-    room.add("mask", z.key_block * z.NR if p.mask else 0)
-    return room
+def _forward_regions(p: AttentionProblem, z: Sizes) -> Regions:
+    high, keys = _up(p.values, z.MV), _up(z.key_block, z.MR)
+    own = _room(
+        z.item, queries=z.panels(z.block, p.width), sums=z.block * (high + z.W), most=z.block, total=z.block,
+        k_panels=z.panels(keys, p.width), v_panels=z.panels(high, z.key_block), scores=keys * z.NR,
+        masked=z.key_block * z.NR if p.mask else 0,
+    )  # fmt: skip
+    return Regions(own=own)
 
 
 def _forward(p: AttentionProblem, z: Sizes) -> Program:
-    places, room = p.places(), _forward_room(p, z)
-    ints = _common(p, z, places, room) | {"blocks": z.blocks}
+    places = p.places()
+    ints = _common(p, z, places) | {"blocks": z.blocks}
     feature = amx_feature(z.kind) if z.kind else ""
     kernel = make_forward(p.dtype, z.compute, p.mask, z.MR, z.MV, z.NV, z.W, z.kind, feature)
     phase = Phase(kernel, p.batch * p.heads * z.blocks, 1, p.causal)
-    return Program(
-        (Run((phase,), (Block(FORWARD, ints, _binds(p)),)),), worker=room.size * z.item, keep=(places,),
+    return Program.of(
+        FORWARD, ints, [phase], binds=_binds(p), regions=_forward_regions(p, z), keep=(places,),
         parallel=p.flops() > 1e6,
     )  # fmt: skip
 
 
-def _backward_room(p: AttentionProblem, z: Sizes) -> Room:
-    room, wide, deep = Room(z.item), _up(p.width, TWO * z.W), _up(p.values, TWO * z.W)
-    high = _up(z.key_block, z.MR)
-    for name, rows in (("q", p.width), ("do", p.values), ("o", p.values), ("q_rows", wide), ("do_rows", deep)):
-        room.add(name, z.block * rows)
-    room.add("lse", z.block)
-    room.add("delta", z.block)
-    for name, columns in (("k", p.width), ("v", p.values), ("k_rows", wide), ("s", z.NR), ("t", z.NR + z.MQ)):
-        room.add(name, high * columns)
-    room.add("mask", z.key_block * z.NR if p.mask else 0)
-    return room
+def _backward_regions(p: AttentionProblem, z: Sizes) -> Regions:
+    wide, deep, high = _up(p.width, TWO * z.W), _up(p.values, TWO * z.W), _up(z.key_block, z.MR)
+    own = _room(
+        z.item, queries=z.block * p.width, douts=z.block * p.values, outs=z.block * p.values, q_rows=z.block * wide,
+        do_rows=z.block * deep, lse_of=z.block, delta_of=z.block, k_panels=high * p.width, v_panels=high * p.values,
+        k_rows=high * wide, scores=high * z.NR, slopes=high * (z.NR + z.MQ),
+        masked=z.key_block * z.NR if p.mask else 0,
+    )  # fmt: skip
+    return Regions({f"sums_{name}": z.item * count for name, count in _sums(p, z).items()}, own)
 
 
 def _sums(p: AttentionProblem, z: Sizes) -> dict[str, int]:
@@ -187,23 +176,22 @@ def _sums(p: AttentionProblem, z: Sizes) -> dict[str, int]:
 
 
 def _backward(p: AttentionProblem, z: Sizes) -> Program:
-    places, room = p.places(), _backward_room(p, z)
-    ints = _common(p, z, places, room) | {
+    places, regions = p.places(), _backward_regions(p, z)
+    ints = _common(p, z, places) | {
         "share": p.heads // p.groups, "pack_rows": make_pack(p.dtype, z.compute, TWO * z.W, z.W).address,
     }  # fmt: skip
     ints["dout_row"], ints["dout_col"] = p.lies("dout")
-    binds, shared, narrow = _binds(p), 0, list[Run]()
+    binds, narrow = _binds(p), list[Run]()
     for name, count in _sums(p, z).items():
-        fixed, sums = {"count": count, "part": 1 << 14}, scratch(shared)
+        fixed, sums = {"count": count, "part": 1 << 14}, scratch(regions.places[f"sums_{name}"])
         phase = Phase(make_narrow(p.dtype, z.compute, z.W), -(-count // fixed["part"]), 1)
         narrow.append(Run((phase,), (Block(NARROW, fixed, {"out": binds[name], "x": sums}),)))
         binds[name] = sums
-        shared += _up(count * z.item, LINE)
-    binds["room"] = scratch(shared)
     kernel = make_backward(p.dtype, z.compute, p.mask, z.MR, z.MQ, TWO, z.W)
-    run = Run((Phase(kernel, p.batch * p.groups, 1),), (Block(BACKWARD, ints, binds),))
+    run = Run((Phase(kernel, p.batch * p.groups, 1),), (Block.of(BACKWARD, ints, binds, regions),))
     return Program(
-        (run, *narrow), shared=shared, worker=room.size * z.item, keep=(places,), parallel=p.flops() > 1e6
+        (run, *narrow), shared=regions.shared_bytes, worker=regions.own_bytes, keep=(places,),
+        parallel=p.flops() > 1e6,
     )  # fmt: skip
 
 
@@ -234,41 +222,30 @@ class Decode(Solver):
         moved = p.bytes_moved()
         return float(target.rates.call + max(target.rates.cycles(cycles), moved / target.bandwidth(moved)))
 
-    def _room(self, p: AttentionProblem) -> Room:
-        room = Room(DTYPES[DTYPES[p.dtype].accumulate].itemsize)
-        room.add("q", p.rows * p.heads // p.groups * p.width)
-        room.add("s", 4 * BLOCK)
-        return room
-
-    def _parts(self, p: AttentionProblem) -> int:
-        """Elements of what the parts of the keys give."""
-        return p.batch * p.heads * p.rows * self._splits(p) * (p.values + 2)
-
-    def workspace(self, problem: Any, target: Any, config: Config) -> int:
-        room = self._room(problem)
-        return (room.size + self._parts(problem)) * room.item
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        p, item = problem, DTYPES[DTYPES[problem.dtype].accumulate].itemsize
+        own = _room(item, scaled_q=p.rows * p.heads // p.groups * p.width, scores=4 * BLOCK)
+        return Regions({"parts": item * p.batch * p.heads * p.rows * self._splits(p) * (p.values + 2)}, own)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p: AttentionProblem = problem
         compute = DTYPES[p.dtype].accumulate
         W, share, splits = lanes(compute, target.vector_bytes), p.heads // p.groups, self._splits(p)
-        queries, places, room = share * p.rows, p.places(), self._room(p)
-        shared = _up(self._parts(p) * room.item, LINE)
+        queries, places = share * p.rows, p.places()
         ints = {
             "rows": p.rows, "keys": p.keys, "width": p.width, "values": p.values, "share": share, "queries": queries,
-            "splits": splits, "split": -(-p.keys // splits), "part_row": p.values + 2, "room_size": room.size,
+            "splits": splits, "split": -(-p.keys // splits), "part_row": p.values + 2,
             "places": int(places.ctypes.data), "out_row": p.lies("out")[0], "k_row": p.lies("k")[0],
-            "v_row": p.lies("v")[0], **room.places,
+            "v_row": p.lies("v")[0],
         }  # fmt: skip
         ints["q_row"], ints["q_col"] = p.lies("q")
         ints["mask_row"], ints["mask_col"] = p.lies("mask")
-        binds = _binds(p) | {"parts": scratch(), "room": scratch(shared)}
         kernel = make_decode(p.dtype, compute, p.mask, 4 if queries > 1 else 1, W)
         rows = p.batch * p.groups * queries
         join = Phase(make_join(p.dtype, compute, W), rows, max(1, rows // 8))
-        return Program(
-            (Run((Phase(kernel, p.batch * p.groups * splits, 1), join), (Block(DECODE, ints, binds),)),),
-            shared=shared, worker=room.size * room.item, keep=(places,), parallel=p.bytes_moved() > 1e5,
+        return Program.of(
+            DECODE, ints, [Phase(kernel, p.batch * p.groups * splits, 1), join], binds=_binds(p),
+            regions=self.regions(p, target, config), keep=(places,), parallel=p.bytes_moved() > 1e5,
         )  # fmt: skip
 
 

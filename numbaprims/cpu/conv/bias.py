@@ -9,7 +9,7 @@ from typing import Any
 
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.program import Program
-from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.solver import Config, Solver
 
 
@@ -34,7 +34,7 @@ class Sums(Solver):
         return _sum(problem).program(target)
 
 
-def _sum(problem: Any) -> Posed:
+def _sum(problem: Any) -> PosedReduction:
     p, steps = problem, problem.strides.y
     shape, strides = (p.k, p.n, *p.y_size), (steps[1], steps[0], *steps[2:])
-    return Posed.sum("total", [p.w_dtype, p.y_dtype], shape, ((p.strides.w[0], *(0,) * 4), strides))
+    return PosedReduction.sum("total", [p.w_dtype, p.y_dtype], shape, ((p.strides.w[0], *(0,) * 4), strides))

@@ -11,7 +11,6 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     any_lane,
-    cast_pointer,
     exp,
     extract,
     first_lanes,
@@ -30,13 +29,14 @@ from numbaprims.cpu.simd import (
 )
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas import beams
-from numbaprims.formulas.beams import FLOATS, NONE
+from numbaprims.formulas.beams import NONE
 
 # out: labels (sample, path, time), and of each sample and path how many and their score; x (time, sample, class); steps
-# of each sample.  A worker's room: FLOATS parts of `width` + 1 float64, 4 `nodes` int64, INTS parts of them.
+# of each sample.  A worker's: FLOATS parts of `width` + 1 float64; 4 `nodes` int64, INTS parts of `width` + 1.
 ARGS = Arguments(
-    arrays=("out", "count", "score", "x", "table", "spare0", "spare1", "room"),
-    ints=("x_t", "x_n", "x_c", "steps", "classes", "blank", "width", "paths", "nodes", "each"),
+    arrays=("out", "count", "score", "x", "table"),
+    ints=("x_t", "x_n", "x_c", "steps", "classes", "blank", "width", "paths", "nodes"),
+    own=("floats", "integers"),
 )  # fmt: skip
 
 
@@ -110,13 +110,12 @@ search, trace = beams.make_search(helper, as_double, both, advance)
 def make_beams(dtype: str) -> RangeKernel:
     """The best prefixes of samples lo ... hi - 1, in logarithms of float64."""
     elem = DTYPES[dtype].accumulate
-    types = ARGS.types(out="i64", count="i64", score=dtype, x=dtype, table="i64", room="f64")
+    types = ARGS.types(out="i64", count="i64", score=dtype, x=dtype, table="i64", floats="f64", integers="i64")
 
     @range_kernel("ctc_beams", types, spec=(dtype,))
     def ctc_beams(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         width, blank, nodes = args.width, args.blank, args.nodes
-        floats = advance(args.room, worker * args.each)
-        ints = cast_pointer(advance(floats, FLOATS * (width + 1)), "i64")
+        floats, ints = args.floats[worker], args.integers[worker]
         for n in range(lo, hi):
             length = load_word(address_of(args.table), n)
             found = search(

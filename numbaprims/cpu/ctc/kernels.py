@@ -55,15 +55,17 @@ from numbaprims.cpu.simd import (
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.paths import FLOOR as FLOOR_OF
 
-# x (time, sample, class), out the losses or dx.  table: as `CtcProblem` has it, `labels` columns.  A worker's room:
-# `rows` rows of six parts of `part` elements (mantissas and exponents of b, of l behind a vector of zeros, of y, whose
-# last vector is that of the blank), then six more parts and a row of classes.
+# x (time, sample, class), out the losses or dx.  table: as `CtcProblem` has it, `labels` columns.  A worker's: `rows`
+# states, rows of six parts of `part` elements (mantissas and exponents of b, of l behind a vector of zeros, of y, whose
+# last vector is that of the blank); where labels skip a blank; for the gradient the states after a step in four parts,
+# what a step finds for its labels, and a row of classes.
 ARGS = Arguments(
-    arrays=("out", "x", "table", "dy", "spare0", "spare1", "spare2", "room"),
+    arrays=("out", "x", "table", "dy"),
     ints=(
         "x_t", "x_n", "x_c", "out_t", "out_n", "out_c", "dy_n", "steps", "batch", "classes", "labels", "part", "rows",
-        "blank", "mean", "zero_infinity", "each", "ahead",
+        "blank", "mean", "zero_infinity", "ahead",
     ),
+    own=("states", "skips", "after", "found", "sums"),
 )  # fmt: skip
 ROUNDS = 16
 LN2 = math.log(2.0)
@@ -112,14 +114,13 @@ def normalise(row, part, count, ints, W):  # type: ignore[no-untyped-def]
 
 
 @helper
-def forward(args, n, room, count, elem, ints, FLOOR, W):  # type: ignore[no-untyped-def]
-    """All steps of sample n; row 0 of `rows` is before the first.  The last row, and where labels skip a blank."""
+def forward(args, n, room, skips, count, elem, ints, FLOOR, W):  # type: ignore[no-untyped-def]
+    """All steps of sample n; row 0 of `rows` is before the first.  The last row, how many steps, the labels."""
     part, rows = args.part, args.rows
     table = address_of(args.table)
     length, labels = load_word(table, n), table + 8 * (2 * args.batch + n * args.labels)
     wide = (count + W) // W * W
     x = advance(args.x, n * args.x_n)
-    skips = cast_pointer(advance(room, rows * 6 * part), ints)
     before = args.blank
     for k in range(wide):
         label = load_word(labels, k) if k < count else before
@@ -152,7 +153,7 @@ def forward(args, n, room, count, elem, ints, FLOOR, W):  # type: ignore[no-unty
         if t % ROUNDS == ROUNDS - 1:
             normalise(new, part, wide, ints, W)
         row = new
-    return row, skips, length, labels
+    return row, length, labels
 
 
 @helper
@@ -173,12 +174,14 @@ def make_loss(dtype: str, result: str, W: int) -> RangeKernel:
     elem = DTYPES[dtype].accumulate
     ints, FLOOR = FORMS[elem]
 
-    @range_kernel("ctc_loss", ARGS.types(out=result, x=dtype, table="i64", room=elem), spec=(dtype, result, W))
+    @range_kernel(
+        "ctc_loss", ARGS.types(out=result, x=dtype, table="i64", states=elem, skips=ints), spec=(dtype, result, W)
+    )
     def ctc_loss(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        room = advance(args.room, worker * args.each)
+        room, skips = args.states[worker], args.skips[worker]
         for n in range(lo, hi):
             count = load_word(address_of(args.table), args.batch + n)
-            row, _, _, _ = forward(args, n, room, count, elem, ints, FLOOR, W)
+            row, _, _ = forward(args, n, room, skips, count, elem, ints, FLOOR, W)
             m, e = last_sum(row, args.part, count, ints, W)
             loss = -(extract(log(splat(float(extract(m, 0)), 1)), 0) + extract(e, 0) * LN2)
             if args.zero_infinity != 0 and loss == math.inf:
@@ -282,15 +285,17 @@ def make_gradient(dtype: str, logits: bool, W: int) -> RangeKernel:
     """The gradients of samples lo ... hi - 1: forwards once more, then backwards, a row of classes written a step."""
     elem = DTYPES[dtype].accumulate
     ints, FLOOR = FORMS[elem]
-    types = ARGS.types(out=dtype, x=dtype, table="i64", dy=dtype, room=elem)
+    types = ARGS.types(
+        out=dtype, x=dtype, table="i64", dy=dtype, states=elem, skips=ints, after=elem, found=elem, sums=elem
+    )
 
     @range_kernel("ctc_gradient", types, spec=(dtype, logits, W))
     def ctc_gradient(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        room = advance(args.room, worker * args.each)
-        part, rows = args.part, args.rows
+        room, skips = args.states[worker], args.skips[worker]
+        after, found, classes, part = args.after[worker], args.found[worker], args.sums[worker], args.part
         for n in range(lo, hi):
             count = load_word(address_of(args.table), args.batch + n)
-            row, skips, length, labels = forward(args, n, room, count, elem, ints, FLOOR, W)
+            row, length, labels = forward(args, n, room, skips, count, elem, ints, FLOOR, W)
             pm, pe = last_sum(row, part, count, ints, W)
             out, x = advance(args.out, n * args.out_n), advance(args.x, n * args.x_n)
             if extract(pm, 0) == 0.0:
@@ -303,8 +308,6 @@ def make_gradient(dtype: str, logits: bool, W: int) -> RangeKernel:
             g = scalar(-g, elem)
             pm = 1.0 / pm
             wide = (count + W) // W * W
-            after = advance(room, (rows * 6 + 1) * part)
-            found, classes = advance(after, 4 * part), advance(after, 5 * part)
             aftere = cast_pointer(after, ints)
             clear(after, advance(aftere, part), part, FLOOR, elem, ints, W)
             clear(advance(after, 2 * part), advance(aftere, 3 * part), part, FLOOR, elem, ints, W)

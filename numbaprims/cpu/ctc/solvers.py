@@ -7,9 +7,9 @@ from typing import Any
 from numbaprims.cpu.ctc import decode, kernels
 from numbaprims.cpu.ctc.decode import make_beams, make_greedy
 from numbaprims.cpu.ctc.kernels import make_gradient, make_loss
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Phase, Program, array
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.beams import FLOATS, INTS
 
@@ -50,18 +50,22 @@ class Vectors(Solver):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, W = problem, self.lanes(problem, target)
         make = self.decoding if p.way in ("greedy", "beam") else self.summing
-        args, kernel, ints, each, item, places = make(p, W)
+        args, kernel, ints, own, binds = make(p, W)
         strides = dict(zip(("x_t", "x_n", "x_c"), p.lies.x, strict=True))
-        ints = {"steps": p.steps, "classes": p.classes, "blank": p.blank, "each": each, **strides, **ints}
-        binds = {name: array(at) for at, name in enumerate(places)} | {"room": Bind(SCRATCH)}
-        run = Run((Phase(kernel, p.batch, 1, one_queue=True),), (Block(args, ints, binds),))
-        return Program((run,), worker=each * item, parallel=self.seconds(p, target) > 4 * target.rates.wake)
+        ints = {"steps": p.steps, "classes": p.classes, "blank": p.blank, **strides, **ints}
+        return Program.of(
+            args, ints, [Phase(kernel, p.batch, 1, one_queue=True)], regions=Regions(own=own), binds=binds,
+            parallel=self.seconds(p, target) > 4 * target.rates.wake,
+        )  # fmt: skip
 
     def summing(self, p: Any, W: int) -> tuple[Any, ...]:
-        """Of the loss and its gradient: arguments, kernel, integers, elements and bytes of each of the room, arrays."""
+        """Of the loss and its gradient: arguments, kernel, integers, a worker's regions, binds."""
         loss, wide, item = p.way == "loss", DTYPES[p.dtype].accumulate, DTYPES[p.dtype].itemsize
         part, rows = -(-(p.labels + 1) // W) * W + 2 * W, 2 if loss else p.steps + 1
-        each = (rows * 6 + 6) * part + -(-p.classes // W) * W
+        bytes_of = part * DTYPES[wide].itemsize
+        own = {"states": 6 * rows * bytes_of, "skips": bytes_of}
+        if not loss:
+            own |= {"after": 4 * bytes_of, "found": bytes_of, "sums": -(-p.classes // W) * W * DTYPES[wide].itemsize}
         out = (0, *p.lies.out, 0) if loss else p.lies.out
         ints = {
             "batch": p.batch, "labels": p.labels, "part": part, "rows": rows, "mean": int(p.mean), "dy_n": p.lies.dy,
@@ -69,8 +73,8 @@ class Vectors(Solver):
             **dict(zip(("out_t", "out_n", "out_c"), out, strict=True)),
         }  # fmt: skip
         kernel = make_loss(p.dtype, wide if p.wide else p.dtype, W) if loss else make_gradient(p.dtype, p.logits, W)
-        places = ("out", "x", "table") if loss else ("out", "x", "dy", "table")
-        return kernels.ARGS, kernel, ints, each, DTYPES[wide].itemsize, places
+        binds = None if loss else {name: array(at) for at, name in enumerate(("out", "x", "dy", "table"))}
+        return kernels.ARGS, kernel, ints, own, binds
 
     def decoding(self, p: Any, W: int) -> tuple[Any, ...]:
         """The same of a decoding."""
@@ -78,8 +82,9 @@ class Vectors(Solver):
         ints = {"width": p.width, "paths": p.paths, "nodes": nodes}
         beam = p.way == "beam"
         kernel = make_beams(p.dtype) if beam else make_greedy(p.dtype, W)
-        each = 4 * nodes + (FLOATS + INTS) * (p.width + 1) if beam else 0
-        return decode.ARGS, kernel, ints, each, 8, ("out", "count", "score", "x", "table")
+        parts = 8 * (p.width + 1)
+        own = {"floats": FLOATS * parts, "integers": 8 * 4 * nodes + INTS * parts} if beam else {}
+        return decode.ARGS, kernel, ints, own, None
 
 
 class Naive(Vectors):

@@ -58,7 +58,7 @@ def make_fold(dtype: str, W: int) -> RangeKernel:
 
     @range_kernel("gather_fold", ARGS.types(out=dtype, x=dtype, line=acc), spec=(dtype, W))
     def fold(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        line = advance(args.line, worker * args.each)
+        line = args.line[worker]
         loops, width, x_step, out_step = args.loops, args.width, args.x_step, args.out_step
         middle, kept, whole = advance(line, args.before), args.kept, args.kept == args.size
         last_loop = args.plan_loops + 8 * LOOP * (loops - 1)

@@ -18,9 +18,9 @@ from numbaprims.cpu.gather.indices import (
 )
 from numbaprims.cpu.gather.kernels import GIVEN
 from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Fold, Rows, loops_of
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join
+from numbaprims.cpu.program import Block, Part, Phase, Program, Run, array, join
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_index_problem import STATUS, IndexProblem
 from numbaprims.ops._gather_problem import PadAxis
@@ -33,18 +33,14 @@ BAND_BYTES, MOST_COUNTS = 1 << 15, 1 << 16
 MANY = 8
 
 
-def _tables(problem: IndexProblem, step: int, stored: bool = True) -> tuple[Run, dict[str, Any], int, int]:
-    """(the phase that looks at the indices, what later ones take of it, its bytes, tiles); `stored`: with a table."""
+def _tables(problem: IndexProblem, step: int, regions: Regions) -> tuple[Run, dict[str, Any]]:
+    """(the phase that looks at the indices, what later ones take of it); it keeps a table if that has a region."""
     tile = max(INDICES, -(-problem.count // MOST))
     tiles = max(1, -(-problem.count // tile))
-    size = -(-problem.count * 8 // 64) * 64
     given: dict[str, Any] = {"flags": array(1, 8), "status": array(1), "tiles": tiles}
-    if stored:
-        given["table"] = Bind(SCRATCH)
     ints = {"count": problem.count, "size": problem.size, "along": step, "tile": tile}
-    binds = {"indices": array(3)} | {name: each for name, each in given.items() if name in ("flags", "table")}
-    run = Run((Phase(make_table(problem.index, stored), tiles, 1),), (Block(ARGS, ints, binds),))
-    return run, given, size, tiles
+    block = Block.of(ARGS, ints, {"indices": array(3), "flags": given["flags"]}, regions)
+    return Run((Phase(make_table(problem.index, "table" in regions.shared), tiles, 1),), (block,)), given
 
 
 class Gather(Rows):
@@ -68,7 +64,7 @@ class Gather(Rows):
         p: IndexProblem = problem
         to, of = p.steps
         if p.layout == "rows" and len(p.behind) < 2 and len(p.before) < 2 and not self.single:
-            run, given, _, _ = _tables(p, of, stored=False)
+            run, given = _tables(p, of, Regions())
             outer = p.before[0] if p.before else PadAxis(1, 0, 1, 0, 0, 1, 0, 0)
             # as many tiles as workers can share
             each = p.inner * DTYPES[p.dtype].itemsize
@@ -80,22 +76,22 @@ class Gather(Rows):
                 "out_outer": outer.padded_step, "out_step": to, "inner": p.inner, "far": int(x_bytes > target.l2 // 2),
                 "size": p.size, "along": of,
             }  # fmt: skip
-            binds = {name: each for name, each in given.items() if isinstance(each, Bind)}
-            binds |= {"out": array(0), "x": array(2), "indices": array(3)}
+            binds = {"out": array(0), "x": array(2), "indices": array(3), "flags": given["flags"]}
+            binds["status"] = given["status"]
             tiles, work = outer.size * bands, self.seconds(p, target)
             kernel = make_take(DTYPES[p.dtype].itemsize, p.index, target.vector_bytes)
             phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
             parallel = work > WORTH * target.rates.wake
             return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), parallel=parallel)
-        run, given, size, _ = _tables(p, of)
+        regions = Regions({"table": 8 * p.count})
+        run, given = _tables(p, of, regions)
         before, _ = loops_of(p.before, "constant")
         inner = p.behind[-1] if p.behind else PadAxis(1, 0, 1, 0, 0, 1, 1, 1)
         behind, _ = loops_of(p.behind[:-1], "constant")
         loops = [*(before if p.before else []), p.count, to, 0, GIVEN, *(behind if p.behind[:-1] else [])]
-        copies = self.copies(p, target, loops, inner, [(0, inner.size, 0, 1)], given={**given, "x": array(2)})
-        return Program(
-            (run, *copies.runs), shared=size, parallel=copies.parallel, keep=(copies,)
-        )  # fmt: skip
+        given["x"] = array(2)
+        copies = self.copies(p, target, loops, inner, [(0, inner.size, 0, 1)], given=given, regions=regions)
+        return Program((run, *copies.runs), shared=copies.shared, parallel=copies.parallel, keep=(copies,))
 
 
 class Scatter(Rows):
@@ -126,24 +122,24 @@ class Scatter(Rows):
         while -(-p.size >> shift) * tiles > max(MOST_COUNTS, p.count):
             shift += 1
         bands = -(-p.size >> shift)
-        each = -(-((0 if direct else pitch * size << shift) + (8 << shift) * p.mean) // 64) * 64
-        shared = -(-8 * (bands * tiles + p.count) // 64) * 64
+        regions = Regions(
+            {"starts": 8 * bands * tiles, "order": 8 * p.count},
+            {"sums": 0 if direct else pitch * size << shift, "terms": (8 << shift) * p.mean},
+        )  # fmt: skip
         ints = {
             "count": p.count, "size": p.size, "tile": tile, "tiles": tiles, "skip": p.skip, "mean": int(p.mean),
-            "inner": p.inner, "bands": bands, "shift": shift, "each": each // size,
+            "inner": p.inner, "bands": bands, "shift": shift,
             "far": int(p.count * p.inner * DTYPES[p.dtype].itemsize > target.l2 // 2),
         }  # fmt: skip
         binds = {"out": array(0), "x": array(2), "indices": array(3), "flags": array(1, 8), "status": array(1)}
-        binds |= {"starts": Bind(SCRATCH), "order": Bind(SCRATCH, 8 * bands * tiles), "table": Bind(SCRATCH, shared)}
         work, summed = self.seconds(p, target), p.outer * bands
         grain = max(1, min(summed // 16, int(target.rates.wake * summed / work)))
         phases = (
             Phase(make_count(p.index), tiles, 1), Phase(make_offsets(), 1, 1), Phase(make_order(p.index), tiles, 1),
             Phase(make_sums(p.dtype, W, direct), summed, grain),
         )  # fmt: skip
-        return Program(
-            (Run(phases, (Block(ARGS, ints, binds),)),), shared=shared, worker=each,
-            parallel=work > WORTH * target.rates.wake,
+        return Program.of(
+            ARGS, ints, phases, binds=binds, regions=regions, parallel=work > WORTH * target.rates.wake
         )  # fmt: skip
 
 

@@ -34,14 +34,16 @@ from numbaprims.cpu.simd import (
 )
 from numbaprims.dtypes import DTYPES
 
-# table: of each index its place, or a worker's sums; flags: of each of `tiles` tiles of indices the first that is out
-# of range; starts: of each tile and each band of 2^shift rows where its indices stand in `order`.
+# table: of each index its place; flags: of each of `tiles` tiles of indices the first that is out of range; starts: of
+# each tile and each band of 2^shift rows where its indices stand in `order`; sums, terms: of a worker's band.
 ARGS = Arguments(
-    arrays=("out", "x", "indices", "table", "flags", "status", "starts", "order"),
+    arrays=("out", "x", "indices", "flags", "status"),
     ints=(
         "count", "size", "along", "tile", "tiles", "inner", "outer", "band", "bands", "skip", "mean", "out_step",
-        "x_outer", "out_outer", "on", "off", "far", "shift", "each",
+        "x_outer", "out_outer", "on", "off", "far", "shift",
     ),
+    shared=("table", "starts", "order"),
+    own=("sums", "terms"),
 )  # fmt: skip
 #: Bits of an index's place, below its row's.
 PLACE = 40
@@ -212,15 +214,14 @@ def make_sums(dtype: str, W: int, direct: bool) -> RangeKernel:
     """
     acc = DTYPES[dtype].accumulate
     LINE, AHEAD, PLACES = 64 // DTYPES[dtype].itemsize, 16, (1 << PLACE) - 1
-    kinds = ARGS.types(out=dtype, x=dtype, flags="i64", starts="i64", order="i64", table=acc)
+    kinds = ARGS.types(out=dtype, x=dtype, flags="i64", starts="i64", order="i64", sums=acc)
 
     @range_kernel("gather_sums", kinds, spec=(dtype, W, direct))
     def sums(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         inner, bands, shift, entries = args.inner, args.bands, args.shift, args.order
         ends = advance(args.starts, (args.tiles - 1) * bands)
         pitch = inner if direct else (inner + W - 1) // W * W
-        own = advance(args.table, worker * args.each)
-        terms = address_of(own) if direct else address_of(advance(own, pitch << shift))
+        own, terms = args.sums[worker], address_of(args.terms[worker])
         if first_bad(args.flags, args.tiles) >= 0:
             hi = lo
         for tile in range(lo, hi):

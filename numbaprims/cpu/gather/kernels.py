@@ -32,11 +32,13 @@ LOOP, SEGMENT = 4, 4
 GIVEN = 1
 """In the place of a table: the one that is made of the call's indices, where none of them is out of range."""
 ARGS = Arguments(
-    arrays=("out", "x", "line", "table", "flags", "status"),
+    arrays=("out", "x", "flags", "status"),
     ints=(
         "loops", "segments", "pieces", "plan_loops", "plan_segments", "plan_pieces", "rows", "band", "out_step",
-        "x_step", "value", "width", "before", "first", "kept", "size", "each", "tiles",
+        "x_step", "value", "width", "before", "first", "kept", "size", "tiles",
     ),
+    shared=("table",),
+    own=("line",),
 )  # fmt: skip
 
 

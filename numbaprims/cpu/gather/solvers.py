@@ -8,9 +8,9 @@ import numpy as np
 
 from numbaprims.cpu.gather.fold import make_fold
 from numbaprims.cpu.gather.kernels import ARGS, LOOP, make_framed, make_rows
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Bind, Phase, Program, array
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import NONE, PadProblem, Segment, map_of, segments
 
@@ -60,6 +60,7 @@ class Rows(Solver):
     def copies(
         self, problem: Any, target: Any, loops: list[int], inner: Any, parts: list[Segment], bits: int = 0,
         keep: Any = (), given: dict[str, Any] | None = None,
+        regions: Regions | None = None,
     ) -> Program:  # fmt: skip
         """Rows of segments, in loops; `given`: what else a kernel takes."""
         size = DTYPES[problem.dtype].itemsize
@@ -107,8 +108,8 @@ class Rows(Solver):
         ints |= {name: each for name, each in given.items() if isinstance(each, int)}
         binds = {"out": array(0), "x": array(1)}
         binds |= {name: each for name, each in given.items() if isinstance(each, Bind)}
-        return Program(
-            (Run((phase,), (Block(ARGS, ints, binds),)),), parallel=work > WORTH * target.rates.wake,
+        return Program.of(
+            ARGS, ints, [phase], binds=binds, regions=regions, parallel=work > WORTH * target.rates.wake,
             keep=(words, places, pieces_at, value, *keep),
         )  # fmt: skip
 
@@ -177,23 +178,20 @@ class Fold(Solver):
         offset = inner.first * inner.unit
         words = np.array([(a, n, of - offset, step) for a, n, of, step in parts] or [(0,) * 4], np.int64)
         places, width = np.array(loops or [1, 0, 0, 0], np.int64), inner.padded * inner.unit
-        rows = problem.rows
-        each = -(-width * DTYPES[acc].itemsize // 64) * 64
-        band = max(1, min(rows, -(-LEAST_BYTES // each), -(-rows // WORKERS)), -(-rows // (4 * TILES)))
+        rows, line = problem.rows, width * DTYPES[acc].itemsize
+        band = max(1, min(rows, -(-LEAST_BYTES // line), -(-rows // WORKERS)), -(-rows // (4 * TILES)))
         tiles, work = -(-rows // band), self.seconds(problem, target)
         ints = {
             "loops": len(outer) or 1, "segments": len(parts), "plan_loops": places.ctypes.data,
             "plan_segments": words.ctypes.data, "rows": rows, "band": band, "out_step": inner.step,
             "x_step": inner.padded_step, "width": width, "before": inner.before * inner.unit,
             "first": inner.first * inner.unit, "kept": inner.kept * inner.unit, "size": inner.size * inner.unit,
-            "each": each // DTYPES[acc].itemsize,
         }  # fmt: skip
         W = 1 if self.single else lanes(acc, target.vector_bytes)
         phase = Phase(
             make_fold(problem.dtype, W), tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
         )
-        binds = {"out": array(0), "x": array(1), "line": Bind(SCRATCH)}
-        return Program(
-            (Run((phase,), (Block(ARGS, ints, binds),)),), worker=each, parallel=work > WORTH * target.rates.wake,
+        return Program.of(
+            ARGS, ints, [phase], regions=Regions(own={"line": line}), parallel=work > WORTH * target.rates.wake,
             keep=(words, places, *tables),
         )  # fmt: skip

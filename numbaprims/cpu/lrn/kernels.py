@@ -36,18 +36,19 @@ BLOCK = 1024
 AXES = 4
 """Axes of a row's place, beside the one along it."""
 
-# Sizes of the axes and how far windows reach along each, to smaller and larger indices; `b` is the axis along a row,
-# of which a line takes `BLOCK`.  `_0` ... `_3` and `_b`: elements of each array from one index to the next.  band: rows
-# of a tile, of `rows` in all; each: elements of a worker's line and, `apart` behind it, of its powers.  Forward: out of
-# x; terms: p = s**-beta and t = dy x p / s of dy and x; gradient: out of dy, x, p and t.
+# Sizes of the axes and how far windows reach along each, to smaller and larger indices; `b` is the axis along a row, of
+# which a line takes `BLOCK`.  `_0` ... `_3` and `_b`: elements of each array from one index to the next.  band: rows of
+# a tile, of `rows` in all.  A worker has a line and its powers.  Forward: out of x; terms: p = s**-beta and t = dy x p
+# / s of dy and x; gradient: out of dy, x, p and t.
 ARRAYS = ("out", "dy", "x", "p", "t")
 ARGS = Arguments(
-    arrays=(*ARRAYS, "line"),
+    arrays=ARRAYS,
     floats=("alpha", "beta", "k"),
     ints=(
         *(f"size_{d}" for d in "0123b"), *(f"before_{d}" for d in "0123b"), *(f"after_{d}" for d in "0123b"),
-        *(f"{name}_{d}" for name in ARRAYS for d in "0123b"), "rows", "band", "blocks", "each", "apart", "window",
+        *(f"{name}_{d}" for name in ARRAYS for d in "0123b"), "rows", "band", "blocks", "window",
     ),
+    own=("line", "powers"),
 )  # fmt: skip
 
 
@@ -64,8 +65,8 @@ def add_row(line, row, step, count, squares, W, acc):  # type: ignore[no-untyped
 
 
 @helper
-def scales(line, along, reach, count, a, beta, k, apart, W):  # type: ignore[no-untyped-def]
-    """In the place of the sums s = k + a times the sum of each window, and `apart` behind it s**beta.
+def scales(line, powers, along, reach, count, a, beta, k, W):  # type: ignore[no-untyped-def]
+    """In the place of the sums s = k + a times the sum of each window, and s**beta in `powers`.
 
     Four vectors at a time: the chain of a logarithm and an exponential is five times as long as what it issues.
     """
@@ -79,10 +80,10 @@ def scales(line, along, reach, count, a, beta, k, apart, W):  # type: ignore[no-
         s0, s1 = log(load(line, v, W)), log(load(line, v + W, W))
         s2, s3 = log(load(line, v + 2 * W, W)), log(load(line, v + 3 * W, W))
         s0, s1, s2, s3 = exp(beta * s0), exp(beta * s1), exp(beta * s2), exp(beta * s3)
-        store(line, apart + v, s0)
-        store(line, apart + v + W, s1)
-        store(line, apart + v + 2 * W, s2)
-        store(line, apart + v + 3 * W, s3)
+        store(powers, v, s0)
+        store(powers, v + W, s1)
+        store(powers, v + 2 * W, s2)
+        store(powers, v + 3 * W, s3)
 
 
 @helper
@@ -104,11 +105,11 @@ def make_kernel(way: str, dtype: str, along: bool, W: int) -> RangeKernel:
     acc = DTYPES[dtype].accumulate
     AHEAD = 64 // DTYPES[dtype].itemsize
     GRADIENT, TERMS = way == "gradient", way == "terms"
-    types = ARGS.types(out=dtype, dy=dtype, x=dtype, p=acc, t=acc, line=acc)
+    types = ARGS.types(out=dtype, dy=dtype, x=dtype, p=acc, t=acc, line=acc, powers=acc)
 
     @range_kernel("lrn_" + way, types, spec=(way, dtype, along, W))
     def lrn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        line = advance(args.line, worker * args.each)
+        line, powers = args.line[worker], args.powers[worker]
         a, beta, k = (
             splat(scalar(args.alpha / args.window, acc), W),
             splat(scalar(-args.beta, acc), W),
@@ -166,8 +167,7 @@ def make_kernel(way: str, dtype: str, along: bool, W: int) -> RangeKernel:
                 p_row, t_row = advance(args.p, at + start * args.p_b), advance(args.t, at + start * args.t_b)
                 reach = front + args.after_b + 1
                 if not GRADIENT:
-                    scales(line, along, reach, count, a, beta, k, args.apart, W)
-                powers = advance(line, args.apart)
+                    scales(line, powers, along, reach, count, a, beta, k, W)
                 for v in range(0, count - W + 1, W):
                     x = load_wide(x_row, v * args.x_b, W)
                     if GRADIENT:

@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 from numbaprims.cpu.lrn.kernels import ARGS, AXES, BLOCK, make_kernel
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Part, Phase, Program, Run, array, join, scratch
+from numbaprims.cpu.program import Bind, Part, Program, Region, array, join
 from numbaprims.cpu.simd import FLOAT_SLOT, lanes
-from numbaprims.cpu.solver import Solver
+from numbaprims.cpu.solver import Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._lrn_problem import Axis, axes_of
 
-LINE = 64
 VECTOR_CYCLES = 50
 """Of a logarithm, an exponential and what stands around them."""
 TILE_BYTES = 65536
@@ -48,15 +47,14 @@ class Lines(Solver):
         p = problem
         if p.direction == "forward":
             return self.phase(p, target, "forward", {"out": 0, "x": 1})
-        item = DTYPES[DTYPES[p.dtype].accumulate].itemsize
-        size = -(-p.elements * item // LINE) * LINE
-        places = [scratch(), scratch(size)]
+        size = p.elements * DTYPES[DTYPES[p.dtype].accumulate].itemsize
+        places = [Region("p"), Region("t")]
         terms = Part(self.phase(p, target, "terms", {"dy": 1, "x": 2}), [*places, array(1), array(2)], [0, 1, 2])
         end = Part(
             self.phase(p, target, "gradient", {"out": 0, "dy": 1, "x": 2}),
             [array(0), array(1), array(2), *places], [0, 1, 2],
         )  # fmt: skip
-        return join([terms, end], shared=2 * size)
+        return join([terms, end], shared={"p": size, "t": size})
 
     def phase(self, p: Any, target: Any, way: str, given: dict[str, int]) -> Program:
         """One kernel; `given` are the arrays of the launch that it takes."""
@@ -78,14 +76,14 @@ class Lines(Solver):
         band = max(1, min(-(-rows * blocks // TILES), -(-TILE_BYTES // bytes_of_row), rows))
         tiles = blocks * -(-rows // band)
         along = bool(line.before or line.after)
-        apart = -(-(BLOCK + line.before + line.after + 4 * W) // 16) * 16
-        ints |= {"rows": rows, "band": band, "blocks": blocks, "each": 2 * apart, "apart": apart, "window": p.window}
+        ints |= {"rows": rows, "band": band, "blocks": blocks, "window": p.window}
+        room = (BLOCK + line.before + line.after + 4 * W) * DTYPES[acc].itemsize
         held = ["p", "t", "dy", "x"] if way == "terms" else [*given, *(("p", "t") if way == "gradient" else ())]
-        binds = {name: array(number) for number, name in enumerate(held)} | {"line": Bind(SCRATCH)}
+        binds = {name: array(number) for number, name in enumerate(held)}
         binds |= {name: Bind(FLOAT_SLOT + number) for number, name in enumerate(ARGS.floats)}
-        phase = Phase(make_kernel(way, p.dtype, along, W), tiles, max(1, tiles // TILES))
-        return Program(
-            (Run((phase,), (Block(ARGS, ints, binds),)),), worker=2 * apart * DTYPES[acc].itemsize,
+        phases = [(make_kernel(way, p.dtype, along, W), tiles, max(1, tiles // TILES))]
+        return Program.of(
+            ARGS, ints, phases, binds=binds, regions=Regions(own={"line": room, "powers": room}),
             parallel=self.estimate(p, target) > WORTH * target.rates.wake,
         )  # fmt: skip
 

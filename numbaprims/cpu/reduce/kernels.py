@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter, Walk
-from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, LANES, PARTS_AT, ROWS, Variant
+from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, LANES, ROWS, Variant
 from numbaprims.cpu.simd import stream_fence
 from numbaprims.cpu.simd.emit import first_lanes_value, store_value
 from numbaprims.cpu.simd.loops import once, repeat
@@ -38,18 +38,18 @@ class _Parts:
         self.reductions = graph.passes[emitter.v.at].reductions
         self.width = self.starts[emitter.v.at + 1] - self.starts[emitter.v.at]
 
-    def _at(self, index: Value, values: int, k: int, start: Any) -> Any:
+    def _at(self, region: str, index: Value, values: int, k: int) -> Any:
         size = ELEMENTS[self.e.v.compute][0] // 8 * self.e.v.stored_lanes
-        return self.e.scratch((index * values + k) * size + start)
+        return self.e.region(region, (index * values + k) * size)
 
     def of_row(self, row: Value, p: int, k: int) -> Any:
-        return self._at(row, self.starts[-1], self.starts[p] + k, 0)
+        return self._at("merged", row, self.starts[-1], self.starts[p] + k)
 
     def of_chunk(self, row: Value, chunk: Value, k: int) -> Any:
         e = self.e
         # of neighbouring rows one behind the other: a sweep comes back to those of its chunk again and again
         index = chunk * e.row_blocks() + row if e.across else row * e.plan(CHUNKS) + chunk
-        return self._at(index, self.width, k, e.plan(PARTS_AT))
+        return self._at("parts", index, self.width, k)
 
     def load(self, pointer: Any) -> Value:
         e = self.e

@@ -17,10 +17,9 @@ from numbaprims.cpu.reduce.variant import (
     LANES,
     SEGMENTS,
     SIZES,
-    WORKER_BYTES,
-    WORKERS_AT,
     Variant,
 )
+from numbaprims.cpu.simd.arguments import EACH, SCRATCH
 from numbaprims.cpu.simd.convert import floats_value, stored_value, widen_value
 from numbaprims.cpu.simd.emit import (
     I64,
@@ -125,10 +124,12 @@ class Memory:
         """From an element to the next."""
         return self.stride(array, self.v.kept + self.v.reduced - 1)
 
-    def scratch(self, at: Value) -> Any:
-        """A pointer to computed numbers so many bytes into the scratch memory."""
-        start = Value(self.b, self.word(ARGS.slot("scratch")))
-        return self.b.inttoptr((start + at).value, self.element.as_pointer())
+    def region(self, name: str, at: Value | int = 0) -> Any:
+        """A pointer to computed numbers so many bytes into a region."""
+        words = [SCRATCH, name, EACH] if name in ARGS.own else [SCRATCH, name]
+        start, place, *each = (Value(self.b, self.word(ARGS.slot(word))) for word in words)
+        own = self.worker * each[0] if each else 0
+        return self.b.inttoptr((start + place + own + at).value, self.element.as_pointer())
 
     # ---------------------------------------------------------------- where a row lies
 
@@ -263,10 +264,9 @@ class Memory:
                 return self.segment[self.waits_in], place.i
             which -= 1
         width = self.v.W if self.across else 1
-        at = self.plan(WORKERS_AT) + self.worker * self.plan(WORKER_BYTES)
         start = (self.elements() * width + self.v.W) * which
         index = (self.segment_index * self.plan(INNER) + place.i) * width
-        return self.scratch(at), start + index
+        return self.region("kept"), start + index
 
     def _element(self, slot: int, place: Place, first_reading: bool) -> Value:
         """An element of an input, of each lane."""

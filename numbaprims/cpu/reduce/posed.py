@@ -11,13 +11,15 @@ from numbaprims.dispatch.solver import default_config
 from numbaprims.ops._reduction_problem import Reduction, posed
 
 
-class Posed(NamedTuple):
+class PosedReduction(NamedTuple):
     """A formula and its problem."""
 
     problem: Reduction
 
     @classmethod
-    def sum(cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Posed:
+    def sum(
+        cls, formula: str, dtypes: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]]
+    ) -> PosedReduction:
         """One sum over all dimensions but the first."""
         return cls(posed(formula, dtypes, shape, range(1, len(shape)), strides))
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims.cpu.program import Part, Program, array, join, scratch
+from numbaprims.cpu.program import Part, Program, Region, array, join
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.reductions import FINISHED, PREPARED, named
 from numbaprims.formulas.stacks import ENDING
@@ -35,8 +35,7 @@ def joined(problem: Any, make: Make) -> Program | None:
     compute, along = problem.compute, ((0,) * len(problem.kept), (1,))
     inputs = [name for name, kind in first.operands if kind != "number"]
     handed = [name for name, _ in first.results if name not in arrays]
-    step = -(-channels * DTYPES[compute].itemsize // 64) * 64
-    places = {name: array(k) for name, k in arrays.items()} | {name: scratch(step * k) for k, name in enumerate(handed)}
+    places = {name: array(k) for name, k in arrays.items()} | {name: Region(name) for name in handed}
 
     def word(name: str, kind: str) -> str:
         return f"{name}:{kind}:{problem.arrays[arrays[name]].dtype if name in arrays else compute}"
@@ -68,4 +67,4 @@ def joined(problem: Any, make: Make) -> Program | None:
         Part(make(begin, False), [places[name] for name in (*given, *inputs)], list(numbers)),
         Part(make(end, True), [places[name] for name in taken], []),
     ]
-    return join(parts, shared=step * len(handed))
+    return join(parts, shared=dict.fromkeys(handed, channels * DTYPES[compute].itemsize))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Bind, Phase, Program, array
 from numbaprims.cpu.reduce.kernels import make_kernel
 from numbaprims.cpu.reduce.maps import compute_of, halves
 from numbaprims.cpu.reduce.prepared import joined
@@ -15,18 +15,18 @@ from numbaprims.cpu.reduce.variant import (
     MOST_ARRAYS,
     STAGED,
     Cut,
-    Scratch,
     Variant,
     has_exponentials,
     kept_of,
     plan_of,
+    regions_of,
     row_steps,
     shares,
     stored_as,
     waits_in,
 )
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import COSTS, Node
 from numbaprims.formulas.maps import MAP
@@ -251,11 +251,11 @@ class Reduce(Solver):
             return whole
         variant = self.variant(problem, target, config, "rows")
         cut, tiles = self.cut(problem, target), self.tiles(problem, variant.W)
-        return self.run(problem, target, [(variant, tiles)], cut, Scratch.of(variant, problem, tiles, 0))
+        return self.run(problem, target, [(variant, tiles)], cut, regions_of(variant, problem, tiles, 0))
 
-    def run(self, problem: Any, target: Any, phases: list[tuple[Variant, int]], cut: Cut, scratch: Scratch) -> Program:
+    def run(self, problem: Any, target: Any, phases: list[tuple[Variant, int]], cut: Cut, regions: Regions) -> Program:
         """Phases of (kernel, tiles)."""
-        plan = plan_of(problem, cut, scratch)
+        plan = plan_of(problem, cut)
         work = self.seconds(problem, target)
         made = []
         for variant, tiles in phases:
@@ -263,10 +263,9 @@ class Reduce(Solver):
             made.append(Phase(make_kernel(variant), tiles, chunk))
         binds = None
         if len(problem.arrays) > 7:
-            binds = {f"a{k}": array(k) for k in range(len(problem.arrays))} | {"scratch": Bind(ARGS.slot("scratch"))}
+            binds = {f"a{k}": array(k) for k in range(len(problem.arrays))}
             binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats}
-        block = Block(ARGS, {"plan": plan.ctypes.data}, binds)
-        return Program(
-            (Run(tuple(made), (block,)),), shared=scratch.shared, worker=scratch.worker,
+        return Program.of(
+            ARGS, {"plan": plan.ctypes.data}, made, regions=regions, binds=binds,
             parallel=work > WORTH * target.rates.wake, keep=(plan,), rows=row_steps(problem, phases[0][0]),
         )  # fmt: skip

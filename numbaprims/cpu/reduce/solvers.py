@@ -15,13 +15,7 @@ from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
 from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, PAST, SIDE_BY_SIDE, TABLE, WORTH, Reduce
 from numbaprims.cpu.reduce.turn import inner_of, kernel_of, lanes_of, plan_of as turn_plan, woven
-from numbaprims.cpu.reduce.variant import (
-    DEAR,
-    Cut,
-    Scratch,
-    has_exponentials,
-    shares,
-)
+from numbaprims.cpu.reduce.variant import DEAR, Cut, has_exponentials, regions_of, shares
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config
 from numbaprims.dtypes import DTYPES
@@ -163,7 +157,7 @@ class _Split(Reduce):
         chunks = cut.chunks(problem)
         tiles = {"part": rows * chunks, "sweep": math.prod(problem.kept[:-1]) * chunks, "merge": rows}
         phases = [(each, tiles[each.role]) for each in phase_variants(variant, self.sweeps(problem, target))]
-        return self.run(problem, target, phases, cut, Scratch.of(variant, problem, rows, chunks))
+        return self.run(problem, target, phases, cut, regions_of(variant, problem, rows, chunks))
 
 
 class Split(_Split):

@@ -9,27 +9,29 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.simd import Arguments
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import COSTS, PARTS, Graph, Node
 from numbaprims.formulas.reductions import graph_of
 from numbaprims.ops._reduction_problem import block_rows
 
-#: Arrays of a launch by number; the scratch memory has the slot that programs give it.
+#: Arrays of a launch by number.  merged, parts: results of rows, and of each of their chunks those of one pass; kept:
+#: what a worker keeps of a row.
 MOST_ARRAYS = 15
 ARGS = Arguments(
-    arrays=(*(f"a{i}" for i in range(7)), "scratch", *(f"a{i}" for i in range(7, MOST_ARRAYS))),
+    arrays=tuple(f"a{i}" for i in range(MOST_ARRAYS)),
     floats=tuple(f"f{i}" for i in range(6)),
     ints=("plan",),
+    shared=("merged", "parts"),
+    own=("kept",),
 )
 
 #: Words of a plan: elements of the innermost reduced dimension, and how many runs of them a row has (segments);
 #: elements of the innermost kept dimension; elements and segments of a chunk, how many chunks a segment is cut into
-#: and how many there are; bytes of scratch memory in front of partial results, in front of those of workers, and of
-#: each worker; rows, and those of a block whose columns are summed up.  Then the sizes of kept and of reduced
-#: dimensions and each array's strides along both.
-INNER, SEGMENTS, LANES, CHUNK, CHUNK_SEGMENTS, CUTS, CHUNKS, PARTS_AT, WORKERS_AT, WORKER_BYTES = range(10)
-ROWS, BLOCK, SIZES = 10, 11, 12
+#: and how many there are; rows, and those of a block whose columns are summed up.  Then the sizes of kept and of
+#: reduced dimensions and each array's strides along both.
+INNER, SEGMENTS, LANES, CHUNK, CHUNK_SEGMENTS, CUTS, CHUNKS, ROWS, BLOCK, SIZES = range(10)
 
 #: Behind the dtype of an array of one value for neighbouring rows.
 FLAT = "*"
@@ -159,39 +161,24 @@ def _even(n: int, most: int, multiple: int) -> int:
     return max(1, -(-each // multiple)) * multiple
 
 
-class Scratch(NamedTuple):
-    """Bytes of scratch memory: the merged results of rows and the parts of chunks, then what each worker keeps."""
-
-    parts_at: int
-    shared: int
-    worker: int
-
-    @classmethod
-    def of(cls, variant: Variant, problem: Any, tiles: int, chunks: int) -> Scratch:
-        graph, size = variant.graph, DTYPES[variant.compute].itemsize
-        if variant.role == "rows":
-            width = variant.W if variant.lanes == "across" else 1
-            rows = len(variant.keeps) - (variant.waits_in >= 0)
-            return cls(0, 0, _lines(rows * (problem.n * width + variant.W) * size))
-        value = size * variant.stored_lanes
-        state = sum(PARTS[node.op] for node in graph.reductions)
-        most = max(sum(PARTS[node.op] for node in each.reductions) for each in graph.passes)
-        parts_at = _lines(tiles * state * value)
-        return cls(parts_at, parts_at + _lines(tiles * chunks * most * value), 0)
+def regions_of(variant: Variant, problem: Any, tiles: int, chunks: int) -> Regions:
+    """What a kernel of rows keeps of one, or what those of chunks hand on."""
+    graph, size, width = variant.graph, DTYPES[variant.compute].itemsize, variant.stored_lanes
+    if variant.role == "rows":
+        rows = len(variant.keeps) - (variant.waits_in >= 0)
+        return Regions(own={"kept": rows * (problem.n * width + variant.W) * size}) if rows else Regions()
+    state = sum(PARTS[node.op] for node in graph.reductions)
+    most = max(sum(PARTS[node.op] for node in each.reductions) for each in graph.passes)
+    return Regions({"merged": tiles * state * size * width, "parts": tiles * chunks * most * size * width})
 
 
-def _lines(size: int) -> int:
-    return -(-size // 64) * 64
-
-
-def plan_of(problem: Any, cut: Cut, scratch: Scratch) -> np.ndarray:
+def plan_of(problem: Any, cut: Cut) -> np.ndarray:
     """The words that kernels read."""
     words = [0] * SIZES
     words[INNER], words[SEGMENTS] = problem.reduced[-1], math.prod(problem.reduced[:-1])
     words[LANES] = problem.kept[-1]
     words[CHUNK], words[CHUNK_SEGMENTS] = cut
     words[CUTS], words[CHUNKS] = -(-problem.reduced[-1] // cut.inner), cut.chunks(problem)
-    words[PARTS_AT], words[WORKERS_AT], words[WORKER_BYTES] = scratch
     words[ROWS], words[BLOCK] = problem.rows, block_rows(problem.rows)
     words += [*problem.kept, *problem.reduced]
     for kept, reduced in problem.strides:

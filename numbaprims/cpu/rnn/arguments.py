@@ -9,18 +9,19 @@ from numbaprims.cpu.simd import Arguments
 # A step of the time loop.  Tile: a group of units of a direction; `a` (k wide) times the packed weights r, then the
 # cell.  numbers: rows of a group's biases and peepholes.  g: the input product, h and a: two states that are swapped,
 # `_flip` apart; c: the cell's state; y: the outputs; m: what goes on to the second product of a step.  saved: c of all
-# times, or n's recurrent sum.  offsets: packed rows before each time, 0 for none.  room: a worker's sums.  first: the
-# step that a run begins with.  In a wavefront a layer makes the g of a tile, at `tile`, of
+# times, or n's recurrent sum.  offsets: packed rows before each time, 0 for none.  scaled: a row of `a` as short
+# pairs.  first: the step that a run begins with.  In a wavefront a layer makes the g of a tile, at `tile`, of
 # x, rows of `inputs`, and of the packed weights w.
 STEP = Arguments(
-    arrays=("a", "r", "numbers", "g", "h", "c", "y", "m", "saved", "offsets", "room", "tile", "x", "w"),
+    arrays=("a", "r", "numbers", "g", "h", "c", "y", "m", "saved", "offsets", "tile", "x", "w"),
     floats=("clip",),
     ints=(
         "k", "n", "hidden", "groups", "kc", "steps", "reverse", "first",
         "a_d", "a_row", "a_flip", "r_d", "numbers_d", "numbers_row", "g_d", "g_row", "g_step", "h_d", "h_row", "h_flip",
-        "c_d", "c_row", "y_d", "y_row", "y_step", "m_d", "m_row", "saved_d", "saved_row", "saved_step", "room_size",
+        "c_d", "c_row", "y_d", "y_row", "y_step", "m_d", "m_row", "saved_d", "saved_row", "saved_step",
         "inputs", "x_row",
     ),
+    own=("sums", "scaled"),
 )  # fmt: skip
 
 # Lanes of a wavefront: layers, or directions of one; tile: `many` steps of one.  ended: for each lane the tiles that
@@ -63,18 +64,19 @@ DROPOUT = Arguments(
 BACK = Arguments(
     arrays=(
         "a", "r", "dy", "carry", "dc", "gates", "saved", "states", "dg", "dgh", "dm", "m", "numbers", "dnumbers",
-        "offsets", "room",
+        "offsets",
     ),
     ints=(
         "k", "n", "hidden", "groups", "kc", "steps", "reverse", "now",
         "a_d", "a_row", "r_d", "numbers_d", "numbers_row", "dy_d", "dy_row", "carry_d", "carry_row", "dc_d", "dc_row",
         "gates_d", "gates_row", "saved_d", "saved_row", "states_d", "states_row", "dg_d", "dg_row", "dgh_d", "dgh_row",
-        "dm_d", "dm_row", "m_d", "m_row", "room_size",
+        "dm_d", "dm_row", "m_d", "m_row",
     ),
+    own=("sums",),
 )  # fmt: skip
 
 # Rows of x to bytes, in blocks at q.
 QUANTIZE = Arguments(arrays=("q", "x"), ints=("k", "x_row"))
 
-# The product of rows of bytes and panels of bytes, rows of out (gates, hidden).  room: a worker's sums.
-PRODUCT = Arguments(arrays=("out", "a", "r", "room"), ints=("k", "rows", "hidden", "room_size"))
+# The product of rows of bytes and panels of bytes, rows of out (gates, hidden).
+PRODUCT = Arguments(arrays=("out", "a", "r"), ints=("k", "rows", "hidden"), own=("sums",))

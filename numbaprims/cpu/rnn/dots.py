@@ -119,7 +119,7 @@ def make_quantize_states(form: Form, second: bool) -> RangeKernel:
 
 def _types(form: Form) -> Any:
     """Of the arguments of a step."""
-    floats = dict.fromkeys(("numbers", "g", "h", "c", "m", "saved", "room"), "f32")
+    floats = dict.fromkeys(("numbers", "g", "h", "c", "m", "saved", "sums"), "f32")
     return STEP.types(a="i32", r="i32", y=form.dtype, **floats)
 
 
@@ -190,7 +190,7 @@ def make_step_bytes(form: Form) -> RangeKernel:
     @range_kernel("rnn_step_bytes", _types(form), spec=(text,))
     def rnn_step_bytes(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         parity = args.step % 2
-        sums = advance(args.room, worker * args.room_size)
+        sums = args.sums[worker]
         room = stack_tile("i32", MR, GV, W)
         for index in range(lo, hi):
             # there and back, as `make_step`
@@ -219,11 +219,11 @@ def make_product_bytes(gates: int, MR: int, NV: int, W: int) -> RangeKernel:
     """Tile (group of units, block of rows): the input product of these rows."""
     U, GV = NV * W, gates * NV
     ROWS_ = BLOCK // MR * MR
-    types = PRODUCT.types(out="f32", a="i32", r="i32", room="f32")
+    types = PRODUCT.types(out="f32", a="i32", r="i32", sums="f32")
 
     @range_kernel("rnn_product_bytes", types, spec=(gates, MR, NV, W))
     def rnn_product_bytes(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        sums = advance(args.room, worker * args.room_size)
+        sums = args.sums[worker]
         room = stack_tile("i32", MR, GV, W)
         blocks = (args.rows + ROWS_ - 1) // ROWS_
         for q in range(lo, hi):

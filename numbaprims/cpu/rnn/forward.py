@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.launch import make_launcher
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Program, array, join
+from numbaprims.cpu.program import Bind, Block, Program, array, join
 from numbaprims.cpu.program_words import ARRAYS
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.rnn.arguments import STEP
 from numbaprims.cpu.rnn.cells import GATES, Form
 from numbaprims.cpu.rnn.network import LINE, Matrix, Network, behind, matrix
@@ -36,15 +37,14 @@ class Stage:
     given: dict[str, Bind | None]
     """Arrays of the block of arguments."""
 
-    def block(self, start: int, **more: int) -> Block:
+    def block(self, start: int, regions: Regions, **more: int) -> Block:
         """The arguments, for arrays of a program from `start` on."""
         there = (name for name, place in self.given.items() if place is not None)
         names = list(self.given)
         binds = {name: array(start + names.index(name)) for name in there}
-        binds["room"] = Bind(SCRATCH)
         if self.form.clip:
             binds["clip"] = Bind(FLOAT_SLOT)
-        return Block(STEP, self.fixed | more, binds)
+        return Block.of(STEP, self.fixed | more, binds, regions)
 
 
 class Forward(Network, abc.ABC):

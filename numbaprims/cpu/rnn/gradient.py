@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from numbaprims.cpu.gemm.arguments import PACK as PANELS
 from numbaprims.cpu.gemm.pack import make_pack as make_panels
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.rnn.arguments import BACK
 from numbaprims.cpu.rnn.cells import Form
 from numbaprims.cpu.rnn.kernels import BLOCK, make_back_step
@@ -255,13 +256,13 @@ class Gradient(Network):
             kinds = [("gru_gates", H, 2 * H, dg, wide, 0, W_HH), ("gru_new", H, H, last, wide, 2 * H, W_HH)]
         else:
             kinds = [(p.cell, H, wide, dgh, wide, 0, W_HH)]
-        phases, blocks, places, room = [], [], list[Bind | None](), 0
+        phases, blocks, places, nv = [], [], list[Bind | None](), 4
+        regions = Regions(own={"sums": BLOCK * nv * W * item})
         peephole = p.cell == "lstm" and self.peepholes(layer)
         saved = None
         if p.cell == "lstm" or (p.cell == "gru" and p.reset_after):
             saved = array(B_SAVED, layer * p.directions * (p.batch + p.rows) * H * item)
         for number, (kind, units, k, a, a_row, first, which) in enumerate(kinds):
-            nv = 4
             mr = best_height(nv, p.batch, self.target)
             ends = not (kind == "lstm" and p.projected)
             form = Form(kind, p.dtype, self.compute, mr, nv, W, peephole and kind == "lstm", False, False, ends, True)
@@ -278,8 +279,6 @@ class Gradient(Network):
                     Program.of(PANELS, ints, [(kernel, groups, groups)], parallel=False),
                     behind(panels, d * size * item), source,
                 )  # fmt: skip
-            room_size = BLOCK * nv * W
-            room = max(room, room_size * item)
             fixed = {
                 "k": k, "n": p.batch, "hidden": units, "groups": groups, "steps": p.steps, "reverse": int(p.reverse),
                 "kc": kc_of(self.target, k, mr, p.batch, nv * W * item), "now": int(number > 0), "a_d": p.rows * a_row,
@@ -288,7 +287,7 @@ class Gradient(Network):
                 "gates_d": p.rows * wide, "gates_row": wide, "saved_d": (p.batch + p.rows) * H, "saved_row": H,
                 "states_d": P, "states_row": p.directions * P, "dg_d": p.rows * wide, "dg_row": wide,
                 "dgh_d": p.rows * wide, "dgh_row": wide, "dm_d": p.rows * P, "dm_row": P, "m_d": p.rows * H,
-                "m_row": H, "room_size": room_size,
+                "m_row": H,
             }  # fmt: skip
             given = {
                 "a": a, "r": panels, "dy": dy.place, "carry": carry, "dc": dc,
@@ -300,8 +299,8 @@ class Gradient(Network):
                 name: array(len(places) + at) for at, (name, place) in enumerate(given.items()) if place is not None
             }  # fmt: skip
             places += given.values()
-            blocks.append(Block(BACK, fixed, {**binds, "room": Bind(SCRATCH)}))
+            blocks.append(Block.of(BACK, fixed, binds, regions))
             tiles = groups * p.directions
             phases.append(Phase(make_back_step(form), tiles, self.chunk(tiles), block=number))
         run = Run(tuple(phases), tuple(blocks), p.steps)
-        self.add(Program((run,), worker=room), *places)
+        self.add(Program((run,), worker=regions.own_bytes), *places)

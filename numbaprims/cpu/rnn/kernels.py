@@ -70,14 +70,13 @@ def make_step(form: Form, stored: str, short: bool = False) -> RangeKernel:
     ROWS_ = BLOCK // MR * MR
     c = form.compute
     SHORT, SCALE = short, 2.0 ** (SHORT_SCALE - 1)
-    types = STEP.types(a=c, r=stored, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
+    types = STEP.types(a=c, r=stored, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, sums=c, scaled=c)
 
     @range_kernel("rnn_step", types, spec=(text, stored, short))
     def rnn_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k, kc, groups, step = args.k, args.kc, args.groups, args.first + args.step
         parity = step % 2
-        sums = advance(args.room, worker * args.room_size)
-        scaled, scaled_of = advance(sums, BLOCK * WIDTH), -1
+        sums, scaled, scaled_of = args.sums[worker], args.scaled[worker], -1
         for index in range(lo, hi):
             # every other step goes back through the worker's groups: what the cache holds of the weights is read first
             q = lo + hi - 1 - index if parity == 1 else index
@@ -144,7 +143,7 @@ def make_cells(form: Form) -> RangeKernel:
     """Groups lo ... hi - 1 of a step whose sums another kernel has left in `a`."""
     text, U = form.text, form.NV * form.W
     c = form.compute
-    types = STEP.types(a=c, r=c, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c, room=c)
+    types = STEP.types(a=c, r=c, numbers=c, g=c, h=c, c=c, y=form.dtype, m=c, saved=c)
 
     @range_kernel("rnn_cells", types, spec=(text,))
     def rnn_cells(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -168,13 +167,13 @@ def make_back_step(form: Form) -> RangeKernel:
     text, MR, NV, W, c, dtype = form.text, form.MR, form.NV, form.W, form.compute, form.dtype
     WIDTH = NV * W
     ROWS_ = BLOCK // MR * MR
-    names = ("a", "r", "dy", "carry", "dc", "gates", "saved", "dg", "dgh", "dm", "m", "numbers", "dnumbers", "room")
+    names = ("a", "r", "dy", "carry", "dc", "gates", "saved", "dg", "dgh", "dm", "m", "numbers", "dnumbers", "sums")
     types = BACK.types(states=dtype, **dict.fromkeys(names, c))
 
     @range_kernel("rnn_back_step", types, spec=(text,))
     def rnn_back_step(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         k, kc, groups, step, batch, last = args.k, args.kc, args.groups, args.step, args.n, args.steps - 1
-        sums = advance(args.room, worker * args.room_size)
+        sums = args.sums[worker]
         offsets = address_of(args.offsets)
         for index in range(lo, hi):
             q = lo + hi - 1 - index if step % 2 == 1 else index

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.gemm import PREPARED as PACKED
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.rnn.arguments import PACK, WAVE
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.kernels import BLOCK, make_pack, make_step
@@ -37,8 +38,7 @@ class Step(NamedTuple):
     """Of a direction's units."""
     stage: Stage
     ints: dict[str, int]
-    room: int
-    """Bytes of a worker's sums."""
+    regions: Regions
 
 
 class Panels(Forward):
@@ -64,9 +64,9 @@ class Panels(Forward):
             self.pack(behind(panels, d * size * stored), weight, groups, k, units, stage.first, gates, nv, short)
         stage.given["r"] = panels
         kc = kc_of(self.target, k, mr, p.batch, wide * stored)
-        room = BLOCK * wide + short * min(p.batch, BLOCK) * k
-        ints = {"groups": groups, "kc": kc, "r_d": size, "room_size": room}
-        return Step(make_step(stage.form._replace(MR=mr), p.dtype, short), groups, stage, ints, room * item)
+        own = {"sums": BLOCK * wide * item} | ({"scaled": min(p.batch, BLOCK) * k * item} if short else {})
+        ints = {"groups": groups, "kc": kc, "r_d": size}
+        return Step(make_step(stage.form._replace(MR=mr), p.dtype, short), groups, stage, ints, Regions(own=own))
 
     def pack(
         self, to: Bind, weight: Bind, groups: int, k: int, units: int, first: int, gates: int, nv: int,
@@ -89,12 +89,12 @@ class Panels(Forward):
         """So many steps from `first` on."""
         phases, blocks, places = [], list[Block](), list[Bind | None]()
         for number, each in enumerate(made):
-            blocks.append(each.stage.block(len(places), first=first, **each.ints))
+            blocks.append(each.stage.block(len(places), each.regions, first=first, **each.ints))
             places += each.stage.given.values()
             tiles = each.groups * self.p.directions
             phases.append(Phase(each.kernel, tiles, self.chunk(tiles), block=number))
         run = Run(tuple(phases), tuple(blocks), count)
-        self.add(Program((run,), worker=max(each.room for each in made)), *places, floats=(0,))
+        self.add(Program((run,), worker=max(each.regions.own_bytes for each in made)), *places, floats=(0,))
 
     # ---------------------------------------------------------------- inputs a block of steps at a time
 
@@ -218,7 +218,7 @@ class Panels(Forward):
         blocks, places = list[Block](), list[Bind | None]([ended])
         for part in parts:
             for each in part:
-                blocks.append(each.stage.block(len(places), **each.ints))
+                blocks.append(each.stage.block(len(places), each.regions, **each.ints))
                 places += each.stage.given.values()
         first, *second = parts[0]
         product = make_product(self.compute, self.product_rows, WIDE, self.W)
@@ -234,7 +234,7 @@ class Panels(Forward):
         tiles = count * -(-p.steps // many)
         run = Run((Phase(make_wave(self.compute), tiles, 1, one_queue=True),), (head, *blocks))
         kept = tuple(each.kernel for each in parts[0])
-        room = max(each.room for part in parts for each in part)
+        room = max(each.regions.own_bytes for part in parts for each in part)
         self.add(Program((run,), worker=room, keep=(*kept, product)), *places, floats=(0,))
 
 

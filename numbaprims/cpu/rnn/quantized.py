@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.rnn.arguments import PACK, PRODUCT, QUANTIZE
 from numbaprims.cpu.rnn.dots import (
     make_pack_bytes,
@@ -59,12 +60,11 @@ class Quantized(Forward):
         made = Program.of(QUANTIZE, {"k": k, "x_row": a[0]}, [(make_quantize(dtypes[0], mr, self.W), m, 8)])
         self.add(made, q, x)
         panels, _ = self.panels([w], 0, gates, hidden, k, nv)
-        ints = {"k": k, "rows": m, "hidden": hidden, "room_size": BLOCK * wide}
+        ints = {"k": k, "rows": m, "hidden": hidden}
         blocks = -(-m // (BLOCK // mr * mr))
         tiles = Phase(make_product_bytes(gates, mr, nv, self.W), -(-hidden // (nv * self.W)) * blocks, blocks)
-        binds = {"out": array(0), "a": array(1), "r": array(2), "room": Bind(SCRATCH)}
-        run = Run((tiles,), (Block(PRODUCT, ints, binds),))
-        self.add(Program((run,), worker=4 * BLOCK * wide), out, q, panels)
+        regions = Regions(own={"sums": 4 * BLOCK * wide})
+        self.add(Program.of(PRODUCT, ints, [tiles], regions=regions), out, q, panels)
 
     def steps(self, layer: int, stages: list[Stage]) -> None:
         p = self.p
@@ -80,11 +80,11 @@ class Quantized(Forward):
             rows = p.directions * p.batch
             phases.append(Phase(make_quantize_states(form, second), rows, self.chunk(rows), block=len(blocks)))
             stage.given |= {"a": q, "r": panels}
-            groups = -(-units // (nv * self.W))
+            groups, regions = -(-units // (nv * self.W)), Regions(own={"sums": 4 * BLOCK * wide})
             tiles = groups * p.directions
             phases.append(Phase(make_step_bytes(form), tiles, self.chunk(tiles), block=len(blocks)))
-            blocks.append(stage.block(len(places), groups=groups, a_d=words, r_d=size, room_size=BLOCK * wide))
+            blocks.append(stage.block(len(places), regions, groups=groups, a_d=words, r_d=size))
             places += stage.given.values()
-            room = max(room, 4 * BLOCK * wide)
+            room = max(room, regions.own_bytes)
         run = Run(tuple(phases), tuple(blocks), p.steps)
         self.add(Program((run,), worker=room), *places, floats=(0,))

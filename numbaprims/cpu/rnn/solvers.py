@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from numbaprims.cpu.program import Bind, Phase, Program, Run, array
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.gradient import Gradient
 from numbaprims.cpu.rnn.kernels import make_cells
@@ -48,7 +49,7 @@ class _Products(Forward):
                 cells = Stage(form, 0, 0, fixed, stage.given | {"a": place})
                 groups = -(-fixed["hidden"] // (form.NV * self.W))
                 phase = Phase(make_cells(form), p.directions * groups, 1)
-                run = Run((phase,), (cells.block(0, groups=groups, first=step),))
+                run = Run((phase,), (cells.block(0, Regions(), groups=groups, first=step),))
                 self.add(Program((run,)), *cells.given.values(), floats=(0,))
 
     def of_inputs(self, layer: int, step: int, d: int, g: Bind | None) -> None:

@@ -41,16 +41,17 @@ PATIENCE = 1024
 
 # Along.  `outer` times `rows` rows: those of a block begin where `starts` (the address of int64[outer][2], y and x)
 # says, `_row` elements apart; `_col`: from one element to the next.  A tile is `block` rows; of chunks it is one of
-# `chunks` parts of `chunk` elements.  totals: sums up to the end of each part; `flags` bytes behind their beginning a
-# word each, 1 where the sum is there.
+# `chunks` parts of `chunk` elements.  totals: sums up to the end of each part; flags: a word each, 1 where it is
+# there.
 ROWS = Arguments(
-    arrays=("out", "x", "totals"),
-    ints=("n", "rows", "block", "starts", "blocks", "out_row", "x_row", "out_col", "x_col", "chunk", "chunks", "flags"),
+    arrays=("out", "x"),
+    ints=("n", "rows", "block", "starts", "blocks", "out_row", "x_row", "out_col", "x_col", "chunk", "chunks"),
+    shared=("totals", "flags"),
 )
 # Across.  A tile is `block` of `inner` rows that lie side by side; `_step`: from one element of a row to the next.
 # line: `block` sums of each worker.
 ACROSS = Arguments(
-    arrays=("out", "x", "line"), ints=("n", "inner", "block", "blocks", "starts", "out_step", "x_step", "each")
+    arrays=("out", "x"), ints=("n", "inner", "block", "blocks", "starts", "out_step", "x_step"), own=("line",)
 )
 
 
@@ -207,7 +208,7 @@ def make_rows(way: str, dtype: str, acc: str, exclusive: bool, backwards: bool, 
         n, out_row, x_row, out_col, x_col, chunks = args.n, args.out_row, args.x_row, 1, 1, args.chunks
         if not WIDE:
             out_col, x_col = args.out_col, args.x_col
-        totals, flags = args.totals, address_of(args.totals) + args.flags
+        totals, flags = args.totals, address_of(args.flags)
         none = neutral(acc, W, PRODUCT)
         for tile in range(lo, hi):
             if WAY == "clear":
@@ -276,7 +277,7 @@ def make_across(dtype: str, acc: str, exclusive: bool, backwards: bool, product:
     @range_kernel("scan_across", types, spec=(dtype, acc, exclusive, backwards, product, W))
     def scan_across(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         n, out_step, x_step = args.n, args.out_step, args.x_step
-        line = advance(args.line, worker * args.each)
+        line = args.line[worker]
         for tile in range(lo, hi):
             outer = tile // args.blocks
             first = (tile - outer * args.blocks) * args.block

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numbaprims.cpu.program import SCRATCH, Bind, Block, Phase, Program, Run
+from numbaprims.cpu.jit import RangeKernel
+from numbaprims.cpu.program import Phase, Program
 from numbaprims.cpu.scan.kernels import ACROSS, ROWS, make_across, make_rows
-from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config, Solver
+from numbaprims.cpu.simd import Arguments, lanes
+from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._scan_problem import starts_of
 
@@ -17,8 +18,8 @@ CHUNK_BYTES = 16384
 2.2, 2.7 and 2.9 ms by parts of 16, 32 and 128 KiB (Zen 4)."""
 FEW = 16
 """Rows of which each worker has none to spare: long ones are cut."""
-BLOCK = 1024
-"""Rows side by side of a tile: their sums take 4 to 8 KiB."""
+BLOCK, STEP = 1024, 64
+"""Rows side by side of a tile at most, whose sums take 4 to 8 KiB, and what a tile has a multiple of."""
 CHUNKS = 64
 """Parts of the work, where there are rows enough."""
 TILE_BYTES = 8192
@@ -52,14 +53,22 @@ class _Scan(Solver):
         cycles = self.cycles(problem, self.lanes(problem, target))
         return float(target.rates.call + target.rates.cycles(cycles) + moved / target.bandwidth(moved))
 
-    def made(self, problem: Any, target: Any, phases: list[tuple[Any, int]], block: Block, **more: Any) -> Program:
-        run = Run(tuple(Phase(kernel, tiles, max(1, tiles // CHUNKS)) for kernel, tiles in phases), (block,))
-        return Program((run,), parallel=self.estimate(problem, target) > WORTH * target.rates.wake, **more)
+    def made(
+        self, problem: Any, target: Any, args: Arguments, ints: dict[str, int], phases: list[Phase], starts: Any,
+        regions: Regions | None = None,
+    ) -> Program:  # fmt: skip
+        parallel = self.estimate(problem, target) > WORTH * target.rates.wake
+        return Program.of(args, ints, phases, regions=regions, parallel=parallel, keep=(starts,))
 
     def ints(self, p: Any, starts: Any) -> dict[str, int]:
         (out_kept, out_step), (x_kept, x_step) = p.lies
         ints = {"n": p.n, "rows": p.kept[-1], "starts": starts.ctypes.data, "out_row": out_kept[-1]}
         return ints | {"x_row": x_kept[-1], "out_col": out_step, "x_col": x_step, "chunks": 1, "chunk": p.n}
+
+
+def cut(kernel: RangeKernel, tiles: int) -> Phase:
+    """A phase of `CHUNKS` parts."""
+    return Phase(kernel, tiles, max(1, tiles // CHUNKS))
 
 
 def chunk_of(problem: Any) -> int:
@@ -85,8 +94,7 @@ class Rows(_Scan):
         blocks = -(-p.kept[-1] // block)
         ints = self.ints(p, starts) | {"block": block, "blocks": blocks}
         kernel = make_rows("rows", p.dtype, p.compute, p.exclusive, p.reverse, p.product, self.lanes(p, target))
-        binds = {"out": Bind(0), "x": Bind(1)}
-        return self.made(p, target, [(kernel, len(starts) * blocks)], Block(ROWS, ints, binds), keep=(starts,))
+        return self.made(p, target, ROWS, ints, [cut(kernel, len(starts) * blocks)], starts)
 
 
 class Chunks(_Scan):
@@ -106,15 +114,12 @@ class Chunks(_Scan):
         chunks = -(-p.n // chunk)
         ints = self.ints(p, starts) | {"block": 1, "blocks": p.kept[-1], "chunks": chunks, "chunk": chunk}
         way, tiles = (p.dtype, p.compute, p.exclusive, p.reverse, p.product, W), p.rows * chunks
-        flags = -(-tiles * DTYPES[p.compute].itemsize // 8) * 8
-        binds = {"out": Bind(0), "x": Bind(1), "totals": Bind(SCRATCH)}
-        block = Block(ROWS, ints | {"flags": flags}, binds)
-        phases = (
+        regions = Regions({"totals": tiles * DTYPES[p.compute].itemsize, "flags": 8 * tiles})
+        phases = [
             Phase(make_rows("clear", *way), p.rows, 1),
             Phase(make_rows("chunks", *way), tiles, 1, one_queue=True),
-        )
-        parallel = self.estimate(p, target) > WORTH * target.rates.wake
-        return Program((Run(phases, (block,)),), shared=flags + 8 * tiles, parallel=parallel, keep=(starts,))
+        ]
+        return self.made(p, target, ROWS, ints, phases, starts, regions)
 
 
 class Across(_Scan):
@@ -130,19 +135,16 @@ class Across(_Scan):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, starts, W = problem, starts_of(problem, 1), self.lanes(problem, target)
         inner = p.kept[-1]
-        # blocks enough for every worker, of whole lines
-        least = -(-p.rows // CHUNKS)
-        block = min(BLOCK, max(256, -(-least // 64) * 64), -(-inner // W) * W)
+        # blocks enough for every worker
+        least = -(-p.rows // (CHUNKS * STEP)) * STEP
+        block = min(BLOCK, max(256, least), -(-inner // W) * W)
         blocks = -(-inner // block)
         (_, out_step), (_, x_step) = p.lies
-        each = -(-block // 64) * 64
         ints = {"n": p.n, "inner": inner, "block": block, "blocks": blocks, "starts": starts.ctypes.data}
-        ints |= {"out_step": out_step, "x_step": x_step, "each": each}
+        ints |= {"out_step": out_step, "x_step": x_step}
         kernel = make_across(p.dtype, p.compute, p.exclusive, p.reverse, p.product, W)
-        binds = {"out": Bind(0), "x": Bind(1), "line": Bind(SCRATCH)}
-        worker = each * DTYPES[p.compute].itemsize
-        block_ = Block(ACROSS, ints, binds)
-        return self.made(p, target, [(kernel, len(starts) * blocks)], block_, worker=worker, keep=(starts,))
+        regions = Regions(own={"line": block * DTYPES[p.compute].itemsize})
+        return self.made(p, target, ACROSS, ints, [cut(kernel, len(starts) * blocks)], starts, regions)
 
 
 class Naive(Rows):

@@ -5,15 +5,16 @@ from numbaprims.cpu.simd import Arguments
 # A tile is rows [i * rows, (i + 1) * rows) of the result in a plane; those of all `planes` come first, then the next
 # rows: what workers write at a time lies apart.  stages: the address of the
 # stages' blocks as they are at the start; depth: how many; block: their bytes.  x_n, x_c ...: bytes from image to image
-# and from block to block of channels, of which an image has `blocks` of `block` each.  buffer_0, buffer_1: where a
-# worker's two buffers begin in its scratch memory; each: its bytes.
+# and from block to block of channels, of which an image has `blocks` of `block` each.  A worker has its own stages'
+# blocks, rows of earlier bands (`past`) and two buffers that are swapped.
 WALK = Arguments(
-    arrays=("out", "x", "parameters", "added_0", "added_1", "added_2", "added_3", "workspace"),
+    arrays=("out", "x", "parameters", "added_0", "added_1", "added_2", "added_3"),
     ints=(
-        "c", "planes", "rows", "depth", "stages", "buffer_0", "buffer_1", "each", "blocks", "block",
+        "c", "planes", "rows", "depth", "stages", "blocks", "block",
         *(f"{name}_{d}" for name in ("out", "x", "added_0", "added_1", "added_2", "added_3") for d in "nc"),
         "parameters_c",
     ),
+    own=("own_stages", "past", "buffer_0", "buffer_1"),
 )  # fmt: skip
 MOST_ADDED = 4
 

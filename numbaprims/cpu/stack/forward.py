@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
+from numbaprims.cpu.program import Bind, Part, Program, Region, array, join
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.stack.arguments import BLOCK_WORDS, STAGE, WALK
 from numbaprims.cpu.stack.emit import Form
 from numbaprims.cpu.stack.kernels import make_stage
-from numbaprims.cpu.stack.planner import Sequence, seconds, sequences, total
+from numbaprims.cpu.stack.planner import Sequence, seconds, sequences
 from numbaprims.cpu.stack.stages import LINE, most_rows
 from numbaprims.cpu.stack.walk import make_walk
 from numbaprims.cpu.windows.arguments import THIRD, windows
@@ -88,23 +89,24 @@ class Walk:
         block = cut[0].elements
         # results between sequences, in two arrays that are swapped
         between = [p.n * p.c * h * w * item for h, w in (each.sizes[-1] for each in cut[:-1])]
-        sizes = [-(-max(between[k::2], default=0) // LINE) * LINE for k in (0, 1)]
+        sizes = {f"between_{k}": max(between[k::2], default=0) for k in (0, 1)}
         number = added = 0
-        source, place = _Lies(p.dtype, p.strides[1], block), array(1)
+        source = _Lies(p.dtype, p.strides[1], block)
+        place: Bind | Region = array(1)
         for k, sequence in enumerate(cut):
             last = k + 1 == len(cut)
             lies = p.strides[0] if last else self.between(p, sequence.sizes[-1])
             result = _Lies(p.dtype if last else compute, lies, block)
-            to = array(0) if last else scratch(sizes[0] * (k % 2))
+            to = array(0) if last else Region(f"between_{k % 2}")
             adds = sum(stage.added for stage in sequence.stages)
             more = [_Lies(p.dtype, steps, block) for steps in p.strides[ADDED + added : ADDED + added + adds]]
             program = self.single(p, target, sequence, source, result, more, number)
-            arrays: list[Bind | None] = [to, place, array(2), *(array(ADDED + added + j) for j in range(adds))]
+            arrays: list[Bind | Region] = [to, place, array(2), *(array(ADDED + added + j) for j in range(adds))]
             parts.append(Part(program, arrays, []))
             number += sum(stage.numbers for stage in sequence.stages)
             added += adds
             source, place = result, to
-        return parts[0].program if len(parts) == 1 else join(parts, shared=sum(sizes))
+        return parts[0].program if len(parts) == 1 else join(parts, shared=sizes)
 
     def single(
         self, p: Any, target: Any, sequence: Sequence, source: _Lies, result: _Lies, more: list[_Lies], number: int
@@ -151,12 +153,10 @@ class Walk:
             number += stage.numbers
             for name, value in values.items():
                 blocks[d, STAGE.slot(name)] = value
-        each = total(sequence)
         planes = p.n * -(-p.c // sequence.elements)
         tiles = planes * sequence.tiles
         ints = {
             "c": p.c, "planes": planes, "rows": sequence.tile, "depth": depth, "stages": kept(blocks),
-            "buffer_0": layout.buffers[0], "buffer_1": layout.buffers[1], "each": each,
             "blocks": planes // p.n, "block": sequence.elements, "parameters_c": c_step * item * sequence.elements,
         }  # fmt: skip
         for name, lies in [("out", result), ("x", source), *((f"added_{j}", each) for j, each in enumerate(more))]:
@@ -164,7 +164,8 @@ class Walk:
         work = seconds(sequence, planes, target)
         chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / max(work, 1e-9))))
         return Program.of(
-            WALK, ints, [(make_walk(), tiles, chunk)], keep=tuple(keep), worker=each,
+            WALK, ints, [(make_walk(), tiles, chunk)], keep=tuple(keep),
+            regions=Regions(own={"own_stages": blocks.nbytes, **layout.own}),
             parallel=work > WORTH * target.rates.wake,
         )  # fmt: skip
 

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
-from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.program import Bind, Part, Program, Region, array, join, scratch
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.stack.tiles import over_tiles
 from numbaprims.cpu.windows import SOLVERS as WINDOWS
 from numbaprims.dispatch.solver import default_config
@@ -90,7 +90,7 @@ class Way(NamedTuple):
         total = 0.0
         for task in tasks(self.box)[0]:
             if isinstance(task.problem, Reduction):
-                total += Posed(task.problem).estimate(target)
+                total += PosedReduction(task.problem).estimate(target)
             else:
                 solver, problem, _ = self._solver(task, target)
                 total += solver.estimate(problem, target)
@@ -102,7 +102,7 @@ class Way(NamedTuple):
         for task in found:
             arrays = task.arrays
             if isinstance(task.problem, Reduction):
-                made = Posed(task.problem).program(target, naive=self.naive)
+                made = PosedReduction(task.problem).program(target, naive=self.naive)
             else:
                 solver, problem, arrays = self._solver(task, target)
                 made = solver.program(problem, target, default_config(solver, problem, target))
@@ -170,18 +170,19 @@ def boxed(problem: Any, target: Any, way: Way, worth: float) -> Program:
     compute, wanted, images = DTYPES[p.dtype].accumulate, len(p.of_parameters), p.n // box.n
     item, of_sums = DTYPES[compute].itemsize, own.strides[DPARAMETERS]
     copied = own.strides[PARAMETERS] != p.strides[PARAMETERS]
-    # in the scratch memory: parameters, the sums of each box of images, those of all
-    sums = item * p.c * p.numbers if copied else 0
-    total = sums + item * images * p.c * wanted
-    binds: list[Bind] = [array(k) for k in range(len(p.strides))]
+    row = item * p.c * wanted
+    shared = {"parameters": item * p.c * p.numbers if copied else 0, "of_boxes": images * row, "of_all": row}
+    parameters = Region("parameters")
+    of_boxes: Bind | Region = Region("of_boxes")
+    binds: list[Bind | Region] = [array(k) for k in range(len(p.strides))]
     parts: list[Part] = []
     if copied:
-        binds[PARAMETERS] = scratch()
+        binds[PARAMETERS] = parameters
         made = copy(compute, (p.numbers, p.c), (p.c, 1), p.strides[PARAMETERS][::-1], target)
-        parts.append(Part(made, [scratch(), array(PARAMETERS)], []))
+        parts.append(Part(made, [parameters, array(PARAMETERS)], []))
     turns = wanted > 0 and of_sums != p.strides[DPARAMETERS]
     if images > 1 or turns:
-        binds[DPARAMETERS] = scratch(sums)
+        binds[DPARAMETERS] = of_boxes
     made = way.program(target)
     if way.tiles > 1:
         apart: dict[int, tuple[int, int]] = {}
@@ -199,17 +200,17 @@ def boxed(problem: Any, target: Any, way: Way, worth: float) -> Program:
         chunk = max(1, min(way.tiles // 8, int(target.rates.wake * way.tiles / work)))
         made = over_tiles(made, images, p.c // box.c, apart, chunk, work > worth * target.rates.wake)
     parts.append(Part(made, binds, []))
-    rows, end = p.c * wanted, scratch(sums)
+    rows, end = p.c * wanted, of_boxes
     if wanted and images > 1:
-        end = scratch(total) if turns else array(DPARAMETERS)
-        every = Posed.sum("total", (compute, compute), (rows, images), [(1, 0), (1, rows)])
-        parts.append(Part(every.program(target, naive=way.naive), [end, scratch(sums)], []))
+        end = Region("of_all") if turns else array(DPARAMETERS)
+        every = PosedReduction.sum("total", (compute, compute), (rows, images), [(1, 0), (1, rows)])
+        parts.append(Part(every.program(target, naive=way.naive), [end, of_boxes], []))
     if turns:
         back = copy(compute, (p.c, wanted), p.strides[DPARAMETERS], of_sums, target)
         parts.append(Part(back, [array(DPARAMETERS), end], []))
-    return join(parts, shared=total + item * p.c * wanted)
+    return join(parts, shared=shared)
 
 
 def copy(dtype: str, shape: Sequence[int], to: Sequence[int], source: Sequence[int], target: Any) -> Program:
     """Elements to where they lie otherwise."""
-    return Posed(mapped(Reduction, "cast", dtype, (dtype, dtype), shape, (to, source))).program(target)
+    return PosedReduction(mapped(Reduction, "cast", dtype, (dtype, dtype), shape, (to, source))).program(target)

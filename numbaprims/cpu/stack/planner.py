@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from numbaprims.cpu.activation.kernels import CHEAP, OPERATIONS
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.stack.arguments import BLOCK_WORDS
 from numbaprims.cpu.stack.stages import LINE, Layout, Stage, lay_out, run_bands, stages_of
 from numbaprims.dtypes import DTYPES
 from numbaprims.stacks.operations import Size, Step
@@ -75,7 +74,7 @@ class Sequence(NamedTuple):
 
     def bytes(self) -> int:
         """Of a worker's scratch memory; a stage alone takes none."""
-        return 0 if len(self.stages) == 1 else self.layout().total
+        return 0 if len(self.stages) == 1 else sum(self.layout().own.values())
 
     def cycles(self) -> float:
         """Of a plane, without what moves between the caches."""
@@ -213,8 +212,3 @@ def _best(made: Callable[[int, int], Sequence], problem: Any, target: Any) -> Se
         cut = [each for each in cut if each.tiles % workers == 0] or cut
     fitting = [each for each in cut if each.bytes() <= limit] or [best]
     return min(fitting, key=lambda each: seconds(each, planes, target) / min(workers, planes * each.tiles))
-
-
-def total(sequence: Sequence) -> int:
-    """Bytes of a worker's scratch memory with the stages' blocks."""
-    return -(-(8 * BLOCK_WORDS * len(sequence.stages) + sequence.layout().total) // LINE) * LINE

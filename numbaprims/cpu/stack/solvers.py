@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from numbaprims.cpu.program import Part, Program, array, join, scratch
-from numbaprims.cpu.reduce.posed import Posed
+from numbaprims.cpu.program import Part, Program, Region, array, join
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.reduce.variant import MOST_ARRAYS
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.stack import gradients
@@ -114,12 +114,12 @@ class Elements(Solver):
         item = DTYPES[compute].itemsize
         if copied:
             made = gradients.copy(compute, (p.numbers, p.c), (p.c, 1), p.strides[2][::-1], target)
-            parts.append(Part(made, [scratch(), array(2)], []))
+            parts.append(Part(made, [Region("parameters"), array(2)], []))
         step = own.strides[2][1] * item
-        numbers = (scratch(k * step) if copied else array(2, k * step) for k in range(p.numbers))
+        numbers = (Region("parameters", k * step) if copied else array(2, k * step) for k in range(p.numbers))
         added = (array(k) for k in range(ADDED, len(p.strides)))
         parts.append(Part(self.posed(own).program(target), [array(0), array(1), *numbers, *added], []))
-        return join(parts, shared=item * p.c * p.numbers if copied else 0)
+        return join(parts, shared={"parameters": item * p.c * p.numbers if copied else 0})
 
     def turned(self, problem: Any) -> Any:
         """The problem with the channels' values of a parameter side by side: else they are taken one by one."""
@@ -128,7 +128,7 @@ class Elements(Solver):
             return p
         return dataclasses.replace(p, strides=(*p.strides[:2], (1, p.c), *p.strides[3:]))
 
-    def posed(self, problem: Any) -> Posed:
+    def posed(self, problem: Any) -> PosedReduction:
         p, last = problem, problem.layout == "channels_last" and problem.c > 1
         compute = DTYPES[p.dtype].accumulate
         (step,) = p.parsed
@@ -138,7 +138,7 @@ class Elements(Solver):
         dtypes = [p.dtype, p.dtype, *[compute] * p.numbers, *[p.dtype] * len(added)]
         # rows are what one parameter is for, or the channels where they lie side by side
         axes = (1,) if last else (2, 3)
-        return Posed(posed(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place))
+        return PosedReduction(posed(name, dtypes, (p.n, p.c, *p.size), axes, strides, in_place=p.in_place))
 
 
 SOLVERS = (Elements(), Planes(), Channels(), Naive())

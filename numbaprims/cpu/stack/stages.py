@@ -159,15 +159,14 @@ def pitch_of(width: int, itemsize: int) -> int:
 
 
 class Layout(NamedTuple):
-    """A worker's buffers, in bytes from where they begin."""
+    """A worker's buffers, in bytes."""
 
     past: tuple[int, ...]
-    """Where each stage keeps rows of its input."""
+    """Where among those of all each stage keeps rows of its input."""
     pitches: tuple[int, ...]
     """Of each stage's input and of the result, of those that are buffered."""
-    buffers: tuple[int, int]
-    """The two that are swapped."""
-    total: int
+    own: dict[str, int]
+    """Of its regions."""
 
 
 def lay_out(stages: Sequence[Stage], widths: Sequence[int], bands: Bands, itemsize: int) -> Layout:
@@ -180,4 +179,4 @@ def lay_out(stages: Sequence[Stage], widths: Sequence[int], bands: Bands, itemsi
     sizes = [0, 0]
     for d in range(len(stages) - 1):
         sizes[d % 2] = max(sizes[d % 2], bands.buffered[d] * pitches[d + 1])
-    return Layout(tuple(past), pitches, (at, at + sizes[0]), at + sum(sizes))
+    return Layout(tuple(past), pitches, {"past": at, "buffer_0": sizes[0], "buffer_1": sizes[1]})

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
+from numbaprims.cpu.program import Program, array
 from numbaprims.cpu.program_words import ALONE, ARRAYS, FURTHER, SCRATCH
+from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.simd import Arguments, address_of
 from numbaprims.cpu.simd.arguments import block_of, call_range, load_word, stack_words, store_word
 
 #: Arrays of a call, at most.
 MOST = 13
 # program: that of a tile, which takes the same arrays, further on by n_k bytes for each image and c_k for each of its
-# blocks of channels.  each: bytes of scratch memory of a worker.
+# blocks of channels.  scratch: its scratch memory.
 TILES = Arguments(
-    arrays=(*(f"a{k}" for k in range(ARRAYS)), "workspace", *(f"a{k}" for k in range(ARRAYS, MOST))),
-    ints=("program", "blocks", "each", *(f"{d}_{k}" for d in "nc" for k in range(MOST))),
+    arrays=tuple(f"a{k}" for k in range(MOST)),
+    ints=("program", "blocks", *(f"{d}_{k}" for d in "nc" for k in range(MOST))),
+    own=("scratch",),
 )
 NEAR, FAR = TILES.slot("a0"), TILES.slot(f"a{ARRAYS}")
 IMAGES, BLOCKS = TILES.slot("n_0"), TILES.slot("c_0")
@@ -35,7 +36,7 @@ def make_tiles() -> RangeKernel:
         call = stack_words(CALL_WORDS)
         words, own = call + 8 * C_WORDS, block_of(args)
         store_word(call, C_PROGRAM, args.program)
-        store_word(words, SCRATCH, address_of(args.workspace) + worker * args.each)
+        store_word(words, SCRATCH, address_of(args.scratch[worker]))
         for tile in range(lo, hi):
             n, c = divmod(tile, args.blocks)
             for k in range(MOST):
@@ -56,10 +57,10 @@ def over_tiles(
 ) -> Program:
     """The program of all tiles from one tile's; `bytes_apart` is of each array (from image to image, from block to
     block)."""
-    each = -(-(inner.shared + inner.worker) // 64) * 64
-    ints = {"program": inner.address, "blocks": blocks, "each": each}
+    ints = {"program": inner.address, "blocks": blocks}
     for k, apart in bytes_apart.items():
         ints |= dict(zip((f"n_{k}", f"c_{k}"), apart, strict=True))
-    binds: dict[str, Any] = {f"a{k}": array(k) for k in bytes_apart} | {"workspace": Bind(SCRATCH)}
-    run = Run((Phase(make_tiles(), images * blocks, chunk),), (Block(TILES, ints, binds),))
-    return Program((run,), worker=each, parallel=parallel, keep=(inner,))
+    return Program.of(
+        TILES, ints, [(make_tiles(), images * blocks, chunk)], binds={f"a{k}": array(k) for k in bytes_apart},
+        regions=Regions(own={"scratch": inner.shared + inner.worker}), parallel=parallel, keep=(inner,),
+    )  # fmt: skip

@@ -98,13 +98,12 @@ def make_walk() -> RangeKernel:
     @range_kernel("depth_first", WALK.types(), spec=(BLOCK_WORDS, most_added))
     def depth_first(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         depth, words = args.depth, block_of(args)
-        blocks = address_of(args.workspace) + worker * args.each
-        room = blocks + depth * BLOCK
+        blocks, past = address_of(args.own_stages[worker]), address_of(args.past[worker])
         copy_lines(blocks, args.stages, depth * BLOCK)
-        buffer, swapped = room + args.buffer_0, room + args.buffer_1
+        buffer, swapped = address_of(args.buffer_0[worker]), address_of(args.buffer_1[worker])
         for k in range(depth):
             block = blocks + BLOCK * k
-            store_word(block, PAST, room + load_word(block, KEPT))
+            store_word(block, PAST, past + load_word(block, KEPT))
             store_word(block, X, swapped if k % 2 == 0 else buffer)
             store_word(block, OUT, buffer if k % 2 == 0 else swapped)
         end = blocks + BLOCK * (depth - 1)

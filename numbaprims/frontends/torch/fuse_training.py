@@ -130,13 +130,13 @@ class Trained(torch.nn.Module):
         self.module = module
         self._shape, self._dtype, self._describe = tuple(example.shape), example.dtype, describe
         self._plans: dict[tuple[bool, ...], list[Any]] = {}
-        self.plan()
+        self.calls()
 
     @property
     def modes(self) -> tuple[bool, ...]:
         return tuple(each.training for each in _leaves(self.module))
 
-    def plan(self) -> list[Any]:
+    def calls(self) -> list[Any]:
         """What is called one after another, in the modes that the modules are in: stacks, and modules."""
         found, modes = self._plans.get(self.modes), self.modes
         if found is not None:
@@ -173,7 +173,7 @@ class Trained(torch.nn.Module):
         yield from self.module.buffers()
 
     def forward(self, x: Any) -> Any:
-        for each in self.plan():
+        for each in self.calls():
             x = each(x)
         return x
 
@@ -181,5 +181,5 @@ class Trained(torch.nn.Module):
         return {**self.__dict__, "_plans": {}}
 
     def extra_repr(self) -> str:
-        stacks = [len(each.operations) for each in self.plan() if isinstance(each, _Run)]
+        stacks = [len(each.operations) for each in self.calls() if isinstance(each, _Run)]
         return f"stacks of operations: {stacks}"

@@ -142,7 +142,7 @@ def _place(way: str, lanes: Lanes, elements: int, ld: int) -> Any:
     return place_k if way == "k" else place_o
 
 
-class Blocks(NamedTuple):
+class BlockLoads(NamedTuple):
     """A tile as blocks of `width` neighbours in outer: how a thread's blocks follow one another."""
 
     per_row: int
@@ -153,11 +153,11 @@ class Blocks(NamedTuple):
     """Threads from this one on have no block."""
 
 
-def _blocks(extent: int, width: int, bk: int, threads: int) -> Blocks:
+def _blocks(extent: int, width: int, bk: int, threads: int) -> BlockLoads:
     per_row = extent // width
     rows = max(1, min(threads // per_row, bk))
     assert bk % rows == 0 and threads >= per_row, (extent, width, bk, threads)
-    return Blocks(per_row, bk // rows, rows, rows * per_row)
+    return BlockLoads(per_row, bk // rows, rows, rows * per_row)
 
 
 def _vectors(dtype: str, extent: int, bk: int, threads: int) -> Load:

@@ -148,7 +148,7 @@ class Sequence(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a plan depends on beside the steps."""
+    """What sequences depend on beside the steps."""
 
     planes: int
     """Images times groups of channels."""
@@ -237,7 +237,7 @@ def _costs(parts: Several[Parts], sizes: Several[Size], end: int, room: Room, ta
 
 
 @functools.lru_cache(maxsize=256)
-def plan(texts: tuple[str, ...], size: Size, room: Room, target: Any) -> tuple[float, tuple[Sequence, ...]]:
+def sequences(texts: tuple[str, ...], size: Size, room: Room, target: Any) -> tuple[float, tuple[Sequence, ...]]:
     """(seconds by formula, sequences) of the steps."""
     steps = [Step.parse(text) for text in texts]
     parts, sizes = [parts_of(step) for step in steps], sizes_of(steps, size)

@@ -36,7 +36,7 @@ def group_of(problem: Any) -> int:
 
 
 def room_of(problem: Any, target: Any, config: Config, most: int) -> Room:
-    """What the plan of a problem depends on."""
+    """What the sequences of a problem depend on."""
     group, kinds = group_of(problem), DTYPES[problem.dtype]
     limit = problem.limit or int(config["shared"]) * KIB
     return Room(
@@ -174,27 +174,27 @@ class DepthFirst(Solver):
         threads = (32, 64, 128) if small else (128,)
         every: list[Config] = [{"shared": k, "threads": t} for t in threads for k in memory]
         if len(every) > 1 and not problem.empty:
-            every.sort(key=lambda config: self.plan(problem, target, config)[0])
+            every.sort(key=lambda config: self.cut(problem, target, config)[0])
         return [*every, *({"shared": k, "threads": 256} for k in memory)]
 
     def most(self, problem: Any) -> int:
         """Steps of a sequence."""
         return int(problem.most)
 
-    def plan(self, problem: Any, target: Any, config: Config) -> tuple[float, tuple[Sequence, ...], Room]:
+    def cut(self, problem: Any, target: Any, config: Config) -> tuple[float, tuple[Sequence, ...], Room]:
         """(seconds by formula, sequences, what they depend on)."""
         room = room_of(problem, target, config, self.most(problem))
-        return (*planning.plan(problem.steps, problem.size, room, target), room)
+        return (*planning.sequences(problem.steps, problem.size, room, target), room)
 
     def estimate(self, problem: Any, target: Any) -> float:
         if problem.empty:
             return planning.LAUNCH
-        return self.plan(problem, target, next(iter(self.configs(problem, target))))[0]
+        return self.cut(problem, target, next(iter(self.configs(problem, target))))[0]
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         if problem.empty:
             return make_launcher(())
-        _, sequences, room = self.plan(problem, target, config)
+        _, sequences, room = self.cut(problem, target, config)
         return _Program(problem, room, sequences).launcher()
 
 

@@ -18,7 +18,7 @@ from numbaprims.cpu.conv.depthwise.solver import neighbours
 from numbaprims.cpu.conv.depthwise.work import far_time
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.jit import RangeKernel, range_kernel
-from numbaprims.cpu.program import Part, Program, array, join, scratch
+from numbaprims.cpu.program import Part, Program, Region, array, join
 from numbaprims.cpu.simd import address_of, lanes, load, load_wide_scalar, scalar, store, store_scalar
 from numbaprims.cpu.simd.arguments import Arguments
 from numbaprims.cpu.solver import Config, Solver, run
@@ -77,7 +77,7 @@ def make_parameters(dtype: str, acc: str, R: int, S: int, NUMBERS: int, W: int) 
     return depthwise_parameters
 
 
-class _Plan:
+class _AsStack:
     """A convolution as a stack, the walk that takes it, and where parameters lie."""
 
     def __init__(self, problem: Any, target: Any) -> None:
@@ -107,17 +107,17 @@ class _Plan:
         )  # fmt: skip
 
 
-def _parameters(problem: Any, plan: _Plan, packs: bool = False) -> Program:
+def _parameters(problem: Any, stack: _AsStack, packs: bool = False) -> Program:
     """Writes the stage's parameters, or the weights alone that a plan keeps."""
     p, w = problem, problem.strides.w
-    numbers = 0 if packs else plan.numbers
+    numbers = 0 if packs else stack.numbers
     bias = not packs and p.bias
     ints = {
         "channels": p.k, "w_k": w[0], "w_row": w[3], "w_column": w[4], "has_bias": int(bias),
-        "bias_step": p.strides.bias, "channel_step": plan.steps[0], "number_step": plan.steps[1],
+        "bias_step": p.strides.bias, "channel_step": stack.steps[0], "number_step": stack.steps[1],
     }  # fmt: skip
-    kernel = make_parameters(p.in_dtype, p.accumulate, p.kernel[1], p.kernel[2], numbers, plan.W)
-    blocks = ceil_div(p.k, plan.W)
+    kernel = make_parameters(p.in_dtype, p.accumulate, p.kernel[1], p.kernel[2], numbers, stack.W)
+    blocks = ceil_div(p.k, stack.W)
     return Program.of(ARGS, ints, [(kernel, blocks, ceil_div(blocks, 4))], parallel=False)
 
 
@@ -150,21 +150,21 @@ class DepthwiseWalk(Solver):
         return None
 
     def estimate(self, problem: Any, target: Any) -> float:
-        p, plan = problem, _Plan(problem, target)
-        whole = dataclasses.replace(plan.problem, limit=-1)  # planes of one tile
-        (sequence,) = sequences(whole, target, plan.W if plan.pixels else 0)
+        p, stack = problem, _AsStack(problem, target)
+        whole = dataclasses.replace(stack.problem, limit=-1)  # planes of one tile
+        (sequence,) = sequences(whole, target, stack.W if stack.pixels else 0)
         # counted on a CPU that does a multiply-add of whole vectors a cycle
         work = seconds(sequence, p.n * ceil_div(p.k, sequence.elements), target) / target.rates.fma
-        pack = target.rates.cycles(p.k * p.taps * (0.3 if p.prepared and plan.pixels else 1.23))
+        pack = target.rates.cycles(p.k * p.taps * (0.3 if p.prepared and stack.pixels else 1.23))
         return float(2.5 * target.rates.call + work + pack + far_time(p, target))
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        plan = _Plan(problem, target)
-        if not plan.pixels:
+        stack = _AsStack(problem, target)
+        if not stack.pixels:
             return None
-        packed = np.zeros(plan.steps[1] * problem.taps * itemsize(problem.accumulate) + 64, np.uint8)
+        packed = np.zeros(stack.steps[1] * problem.taps * itemsize(problem.accumulate) + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        run(_parameters(problem, plan, packs=True), packed, weights, None, None)
+        run(_parameters(problem, stack, packs=True), packed, weights, None, None)
         return packed
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
@@ -172,8 +172,9 @@ class DepthwiseWalk(Solver):
         return program.shared + program.worker
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        p, plan = problem, _Plan(problem, target)
-        walk = plan.walk.sequences(plan.problem, target)
-        written = Part(_parameters(p, plan), [scratch(), array(2), array(4), array(5)], [2, 3, 4])
-        shared = round_up(p.k, plan.W) * plan.total * itemsize(p.accumulate)
-        return join([written, Part(walk, [array(0), array(1), scratch()], [])], shared=shared)
+        p, stack = problem, _AsStack(problem, target)
+        walk = stack.walk.sequences(stack.problem, target)
+        place = Region("parameters")
+        written = Part(_parameters(p, stack), [place, array(2), array(4), array(5)], [2, 3, 4])
+        size = round_up(p.k, stack.W) * stack.total * itemsize(p.accumulate)
+        return join([written, Part(walk, [array(0), array(1), place], [])], shared={"parameters": size})

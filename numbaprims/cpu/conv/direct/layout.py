@@ -28,8 +28,8 @@ STREAM = 2  # times the last cache: from there on results are written past the c
 FAR = 0.1  # part of the time that reading the copy takes, where it exceeds the first-level cache
 
 
-class Form(abc.ABC):
-    """What both forms share: a convolution, or the data gradient of one with stride 1 (flipped windows over dy)."""
+class DirectLayout(abc.ABC):
+    """What both have in common: a convolution, or the data gradient of one with stride 1 (flipped windows over dy)."""
 
     band: int
     bands: int
@@ -160,7 +160,7 @@ class Form(abc.ABC):
     def make_program(
         self, kernel: RangeKernel, width: int, only_pack: bool, more: dict[str, int], keep: Any
     ) -> Program:
-        """The whole, or the packing of the weights of a plan; `more` are the integers of one form."""
+        """The whole, or the packing of the weights of a plan; `more` are the integers of one of them."""
         p, s = self.problem, self.problem.strides
         in_size, out_size, in_steps, out_steps = self.in_size, self.out_size, self.in_steps, self.out_steps
         values = {
@@ -192,7 +192,7 @@ class Form(abc.ABC):
         """The whole, or the packing of the weights of a plan."""
 
 
-class Phases(Form):
+class Phases(DirectLayout):
     """What copies bands of planes: the columns of each row sorted by their remainder modulo the stride."""
 
     def __init__(self, problem: Any, target: Any) -> None:
@@ -305,7 +305,7 @@ class Planes(Phases):
         return self.make_program(kernel, self.MR, only_pack, more, self.places)
 
 
-class Pixels(Form):
+class Pixels(DirectLayout):
     """Operands whose channels are neighbours: MP pixels x NV vectors of filters."""
 
     def __init__(self, problem: Any, target: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.depthwise.solver import neighbours
-from numbaprims.cpu.conv.direct.layout import Form, Pixels, Planes
+from numbaprims.cpu.conv.direct.layout import DirectLayout, Pixels, Planes
 from numbaprims.cpu.conv.direct.weight_layout import Gradient
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.program import Program
@@ -17,7 +17,7 @@ MOST_CHANNELS = 8
 """Of a group, for the weight's gradient: with more, vectors along the channels (weight_gemm) are full."""
 
 
-def form(problem: Any) -> type[Form] | None:
+def kind_of(problem: Any) -> type[DirectLayout] | None:
     """The kernels for how the operands lie, None where there are none."""
     columns, channels = neighbours(problem)
     if problem.direction == "weight":
@@ -25,9 +25,9 @@ def form(problem: Any) -> type[Form] | None:
     return Planes if columns else Pixels if channels else None
 
 
-def layout_of(problem: Any, target: Any) -> Form:
+def layout_of(problem: Any, target: Any) -> DirectLayout:
     """How a problem that the solver takes is cut."""
-    kind = form(problem)
+    kind = kind_of(problem)
     assert kind is not None
     return kind(problem, target)
 
@@ -50,7 +50,7 @@ class Direct(Solver):
             return "its data gradient has stride 1 only"
         if not p.planar:
             return "it has two spatial dimensions"
-        kind = form(p)
+        kind = kind_of(p)
         if kind is None:
             return "the rows of x, y and c must be contiguous, or their channels"
         if p.direction == "weight" and p.group_c > MOST_CHANNELS:

@@ -65,7 +65,7 @@ def axis(block: int, taps: int, stride: int, dilation: int, padding: int, split:
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocks:
+class TileSizes:
     """Sizes of a tile of one pass."""
 
     size: Four
@@ -150,7 +150,7 @@ class Costs:
     """Cycles of an element of weights, 0 where they are packed already."""
     rates: CpuRates
 
-    def tile(self, walk: Pass, rows: int, sizes: Four, blocks: Blocks) -> float:
+    def tile(self, walk: Pass, rows: int, sizes: Four, blocks: TileSizes) -> float:
         """One tile of `rows` channels of the result, without its copy.
 
         A vector of sums takes half a cycle an element of k, 1.4 times that where it is alone in its panel; gathering
@@ -193,7 +193,7 @@ class Costs:
         """Rows of a tile that the input keeps in the same sets of the first-level cache."""
         return self.mr * math.gcd(walk.x[4] * walk.stride[2] * self.size, PAGE) / PAGE
 
-    def copy(self, walk: Pass, blocks: Blocks) -> float:
+    def copy(self, walk: Pass, blocks: TileSizes) -> float:
         """One pixel of the copy, all channels: 0.4 cycles an element where neighbours stay neighbours."""
         if not blocks.channels_last:
             return self.rates.cycles(walk.depth * {1: 0.41, 2: 0.738}.get(walk.stride[2] * walk.x[4], 1.64))
@@ -203,7 +203,7 @@ class Costs:
         gathered = walk.depth * {1: 0.164, 2: 0.574}.get(walk.x[4], 4.1)
         return self.rates.cycles(round_up(walk.depth, self.lanes) * 0.246 + gathered)
 
-    def total(self, walk: Pass, mc: int, blocks: Blocks, balanced: bool = True) -> float:
+    def total(self, walk: Pass, mc: int, blocks: TileSizes, balanced: bool = True) -> float:
         """All tiles: whole ones, and those at the ends by the results that they have.
 
         `balanced` weighs how evenly two workers share them.
@@ -256,7 +256,7 @@ class Costs:
         return 2 * span(order, m_blocks) + packing + seconds * 0.03 / tiles
 
 
-def choose(walk: Pass, mc: int, costs: Costs, channels_last: bool, transposed: bool, direct: int) -> Blocks:
+def choose(walk: Pass, mc: int, costs: Costs, channels_last: bool, transposed: bool, direct: int) -> TileSizes:
     """The tile of least estimated time for blocks of `mc` channels of the result."""
     window = max(walk.window, 1)
     channels = max(1, min(walk.depth, costs.k_most // window))
@@ -264,17 +264,18 @@ def choose(walk: Pass, mc: int, costs: Costs, channels_last: bool, transposed: b
     rows = min(mc, walk.rows)
     if channels_last:
         # what windows meet of all channels, the sums that wait, and a panel of weights share the second-level cache
-        sums = costs.width if Blocks((1, 1, 1, 1), channels, channels_last, transposed).once(walk) else rows
+        sums = costs.width if TileSizes((1, 1, 1, 1), channels, channels_last, transposed).once(walk) else rows
         room = max(costs.l2 * 3 // 4 - costs.width * channels * window * costs.size, costs.l2 // 4)
         most = max(4 * costs.mr, min(2048, room // (costs.size * (walk.depth + sums))))
-        found = [Blocks(size, channels, channels_last, transposed, direct) for size in candidates(walk, most, costs.mr)]
+        sizes = candidates(walk, most, costs.mr)
+        found = [TileSizes(size, channels, channels_last, transposed, direct) for size in sizes]
         met = [(blocks.staged(walk) * walk.depth + blocks.pixels() * sums) * costs.size for blocks in found]
         found = [blocks for blocks, size in zip(found, met, strict=True) if size <= max(room, min(met))]
     else:
         # the sums of a tile, its copy and the block of weights share the second-level cache
         room = max(costs.l2 * 3 // 4 - rows * channels * window * costs.size, costs.l2 // 4)
         most = max(64, min(2048, room // (costs.size * (rows + 3 * channels))))
-        found = [Blocks(size, channels, channels_last, transposed, direct) for size in candidates(walk, most, 32)]
+        found = [TileSizes(size, channels, channels_last, transposed, direct) for size in candidates(walk, most, 32)]
     if direct == 1 and not channels_last:
         # all pixels of a tile must be neighbours; images of one pixel each lie a step apart, seldom 1
         near = walk.x[4] == 1
@@ -293,7 +294,7 @@ def block_rows(walk: Pass, costs: Costs, channels_last: bool, transposed: bool, 
     return min(ways, key=lambda way: costs.total(walk, *way))[0]
 
 
-def merged(blocks: Blocks, steps: Any) -> int:
+def merged(blocks: TileSizes, steps: Any) -> int:
     """How many levels of a tile's pixels lie a constant step apart: 1 rows, 2 planes, 3 images, 4 the whole tile."""
     n, o, p, q = blocks.size
     step = steps[4] if q > 1 else steps[3] if p > 1 else steps[2] if o > 1 else 0
@@ -316,7 +317,7 @@ def pitch(walk: Pass, size: int, lanes: int) -> int:
 
 
 def words(
-    walk: Pass, blocks: Blocks, width: int, mc: int, panels: int, in_out: bool, has_c: bool, ends: bool, apart: int
+    walk: Pass, blocks: TileSizes, width: int, mc: int, panels: int, in_out: bool, has_c: bool, ends: bool, apart: int
 ) -> tuple[dict[str, int], tuple[np.ndarray, ...]]:
     """A pass's words of the table, and the arrays that they point to; `panels`: where its packed weights begin,
     `apart`: elements from pixel to pixel of its copy."""

@@ -30,7 +30,7 @@ SHOWN = 0.05
 LAUNCH, FIRST = 2.5, 4.17
 
 
-class Blocks(NamedTuple):
+class TileBlocks(NamedTuple):
     """How the tiles of a problem are cut."""
 
     tiles: int
@@ -69,7 +69,7 @@ def filter_bytes(q: Pose, axes: tuple[Axis, Axis], size: int, nr: int) -> int:
 
 def cut(
     tiles: int, most: int, heights: tuple[int, ...], panels: int = 1, copy: float = 0.0, stream: float = 0.0
-) -> Blocks:
+) -> TileBlocks:
     """Blocks of about `most` tiles, and the height of the register tile, in the least time on one and two workers.
 
     In units of the product of a tile and a panel, `copy` is the transform of a tile, and `stream` the filters of a
@@ -92,7 +92,7 @@ def cut(
             two = 2 * span(order, panels) if blocks * panels <= 64 else one * (1 + 0.5 / (blocks * panels))
             # a block that is larger than the caches would have it
             large = 1.0 + 0.05 * max(0.0, size / max(most, height) - 1.2)
-            found.append(((one + two) * large, -height, Blocks(size, blocks, rows, height)))
+            found.append(((one + two) * large, -height, TileBlocks(size, blocks, rows, height)))
     return min(found)[2]
 
 
@@ -127,7 +127,7 @@ def far_time(target: Any, *sizes: int) -> float:
     return float(FAR * sum(size for size in sizes if size > target.l2) / target.rates.l3)
 
 
-def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks: Blocks) -> float:
+def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks: TileBlocks) -> float:
     """Seconds of one call."""
     W = lanes(problem.accumulate, target.vector_bytes)
     size = DTYPES[problem.accumulate].itemsize

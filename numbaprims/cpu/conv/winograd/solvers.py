@@ -172,7 +172,7 @@ class Winograd(Solver):
             return f"direction {problem.direction} is not one of forward and data"
         return common_refusal(problem)
 
-    def _blocks(self, problem: Any, q: Pose, target: Any, scale: float = 1.0) -> cost.Blocks:
+    def _blocks(self, problem: Any, q: Pose, target: Any, scale: float = 1.0) -> cost.TileBlocks:
         """The cut into blocks of tiles, `scale` times as large as the rule says."""
         wide = target.isa in ("avx512", "neon")
         size, NR = DTYPES[problem.accumulate].itemsize, 2 * lanes(problem.accumulate, target.vector_bytes)
