@@ -72,6 +72,7 @@ MAY_IMPORT = {
         "dispatch.explain",
         "dispatch.registry",
         "dispatch.launchers",
+        "dispatch.known",
         "dispatch.joining",
     },  # fmt: skip
     "nn": {"ops", "settings", "arrays", "shapes", "datasets", "gpu.memory", ""},

@@ -297,7 +297,7 @@ def test_parameters_lie_anyhow(c, stride, layout):
 def test_boxes_of_channels_last_are_whole_images():
     """Of fewer images than workers all of them, and parameters that lie apart leave no formula to the naive solver."""
     from numbaprims.cpu import target
-    from numbaprims.cpu.reduce.posed import Posed
+    from numbaprims.cpu.reduce.posed import PosedReduction
     from numbaprims.cpu.stack import SOLVERS
     from numbaprims.cpu.stack.gradients import side_by_side, way_of
     from numbaprims.ops._reduction_problem import Reduction
@@ -311,6 +311,6 @@ def test_boxes_of_channels_last_are_whole_images():
         box = way_of(side_by_side(problem, True), cpu, channels).box
         assert (box.n, box.c, box.last) == (taken, 32, True)
         runs = [task.problem for task in tasks(box)[0] if isinstance(task.problem, Reduction)]
-        assert runs and all(Posed(run)._solver(cpu).name != "naive" for run in runs)
+        assert runs and all(PosedReduction(run)._solver(cpu).name != "naive" for run in runs)
     elements = problem_of("stack_backward", x, x, [NORM, RELU], p, layout="NHWC")
     assert SOLVERS[0].estimate(elements, cpu) < SOLVERS[-1].estimate(elements, cpu) / 2

@@ -111,6 +111,19 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
     return Joined(dataclasses.replace(program, runs=tuple(runs)), tuple(moving.values()))
 
 
+def with_constants(launch: Any, given: Sequence[Any], floats: Sequence[float]) -> Callable[..., None] | None:
+    """A launcher of fewer arrays: `given` are those of its program, each the number of one of the call, None, or an
+    array that is always the same.  None where it runs no program, or steps walk through what is always the same."""
+    program = getattr(launch, "program", None)
+    constants = {number: each for number, each in enumerate(given) if isinstance(each, np.ndarray)}
+    if program is None or any(_moves(program, number) for number in constants):
+        return None
+    places = [word_of(each) if isinstance(each, int) else each for each in given]
+    for number, array in constants.items():
+        places[number] = int(array.ctypes.data)
+    return make_launcher(join([Part(program, places, floats)], keep=tuple(constants.values())))
+
+
 def _teams(found: Sequence[_Found]) -> list[tuple[int, int]]:
     """Launches that take turns over the same rows: (the first, how many) of each such range."""
     teams, at = [], 0

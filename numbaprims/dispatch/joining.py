@@ -30,7 +30,9 @@ class Whole(NamedTuple):
 def whole(
     apart: Callable[[Sequence[Any], Any], Any], given: Sequence[Entered | None], target: Entered | None = None
 ) -> Whole:
-    """The launcher of ``apart(arrays, out)``, of which nothing is run; it takes results, arrays and constants."""
+    """The launcher of ``apart(arrays, out)``, of which nothing is run; it takes results, arrays and constants.
+
+    Where `target` is one of `given`, `out` is that array."""
     there = [each for each in given if each is not None]
     library = there[0][2]
     cpu = registry.split(registry.device_of(library))[0] == "cpu" and settings.current().device != "reference"
@@ -44,7 +46,9 @@ def whole(
         return storage, library.wrap(storage, each[1])
 
     inputs = [(None, None) if each is None else beside(each) for each in given]
-    out = None if target is None else beside(target)[1]
+    out = next((made for each, (_, made) in zip(given, inputs, strict=True) if each is target), None)
+    if out is None and target is not None:
+        out = beside(target)[1]
     value, recording = joining.recorded(lambda: apart([x for _, x in inputs], out))
     results = [arrays.enter(each, "y") for each in (value if isinstance(value, tuple) else (value,))]
     of_call = [*(storage for storage, *_ in results), *(storage for storage, _ in inputs if storage is not None)]

@@ -10,6 +10,8 @@ from typing import Any
 
 from numpy import ndarray
 
+from numbaprims import settings
+from numbaprims.dispatch import registry
 from numbaprims.dispatch.call import Bound, remember
 
 # Keys of one stem; each is a table of some records.
@@ -31,15 +33,32 @@ class KnownCalls:
         self._tables: dict[Any, tuple[Callable[..., Any], Any, Any]] = {}
         self._lock = threading.Lock()
         self.get = self._tables.get  # a bare dict lookup: reads need no lock
+        self.again = self._again()
         remember(self)
+
+    def _again(self) -> Callable[..., Any]:
+        """``again(operands, out, numbers)`` of a plan, whose keys are `Settings.calls`: what the call gives, or None
+        where it is not known.  Names of a function around it take half as long as attributes."""
+        known_of, override, current = self.get, settings._lookup, settings.current
+
+        def again(given, out=None, numbers=()):  # type: ignore[no-untyped-def]
+            known = known_of((settings._default if override() is None else current()).calls)
+            if known is None:
+                return None
+            call, words, table = known
+            found = call(words, out, given, numbers)
+            return found if type(found) is not tuple else launched(table, found, given, numbers)
+
+        return again
 
     def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], results: int, made: bool) -> None:
         """Remember a checked call: (slot, array) of its arrays, the results first.  Once for each key and `bound`.
 
         `made` says that the first result was made by the call; it then also fits where the caller gives such a one.
         """
-        aligned = all(x is None or (type(x) is ndarray and x.flags.aligned) for _, x in operands)
-        if not aligned or (key, made) in bound.known:
+        if (key, made) in bound.known or not all(
+            x is None or (type(x) is ndarray and x.flags.aligned) for _, x in operands
+        ):
             return  # what is unaligned was copied, and the copy lies otherwise
         bound.known.add((key, made))
         known = importlib.import_module("numbaprims.cpu.known")
@@ -55,6 +74,22 @@ class KnownCalls:
             self._tables[key] = (known.known_call(), table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
+
+    def add_plan(
+        self,
+        key: Any,
+        bound: Bound,
+        launched: Sequence[Any],
+        numbers: Sequence[float],
+        arrays: Sequence[Any],
+        made: bool,
+    ) -> None:
+        """Remember a call of a plan: of its `arrays`, the result first.  Its launches take `launched`: each is the
+        number of one of those, None, or an array that is always the same, as `numbers` are."""
+        if bound.extra is None:
+            launch = registry.joining().with_constants(bound.launch, launched, numbers)
+            bound.extra = Bound(launch, bound.problem, bound.solver, bound.config, bound.rule, bound.shape, bound.dtype)
+        self.add(key, bound.extra, list(enumerate(arrays)), 1, made)
 
     def clear(self) -> None:
         """Forget every call; one that runs just now keeps its table."""

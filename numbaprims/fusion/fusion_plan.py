@@ -24,16 +24,16 @@ class _Bound(NamedTuple):
 
     runs: tuple[Run, ...]
     arguments: Arguments
-    live: list[Any]
+    live: tuple[Any, ...]
     """Those that are read at each run."""
     joined: JoinedCalls
 
 
-def _live(given: Arguments) -> list[Any]:
+def _live(given: Arguments) -> tuple[Any, ...]:
     """The arrays that are read at each run."""
-    return [
+    return tuple(
         its[name] for operator, its in given.items() for name, argument in operator.arguments.items() if argument.live
-    ]
+    )
 
 
 class FusionPlan:
@@ -322,7 +322,7 @@ class FusionPlan:
             }
             return self._apart(runs, now, x, out)
 
-        return JoinedCalls(apart)
+        return JoinedCalls(apart, later=len(runs) == 1)
 
     # ---------------------------------------------------------------- run
 
@@ -341,6 +341,11 @@ class FusionPlan:
             TypeError, ValueError: a plan that is not compiled, arguments that were not set, an x or `out` of another
                 shape, dtype or library, an `out` that overlaps what the last call reads.
         """
+        ready = self._bound
+        if ready is not None:
+            found = ready.joined.again((x, *ready.live), out)
+            if found is not None:
+                return found
         self._compiled()
         storage, dtype, library = arrays.enter(x, "x")
         if tuple(storage.shape) != self._x.shape or dtype != self._x.dtype:
@@ -350,10 +355,8 @@ class FusionPlan:
         target = None
         if out is not None:
             target = arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
-        runs, arguments, live, joined = self._bound or self._bind()
-        if len(runs) == 1:
-            return runs[0](x, out, arguments)
-        return joined(x, (storage, dtype, library), out, target, live)
+        bound = self._bind()
+        return bound.joined(x, (storage, dtype, library), out, target, bound.live)
 
     def _apart(self, runs: Sequence[Run], arguments: Arguments, x: Any, out: Any) -> Any:
         """The calls, one after another."""

@@ -14,6 +14,7 @@ from numbaprims.arrays import NUMPY
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.fusion.depthwise import Joiner
 from numbaprims.fusion.graph import Analyser, Graph, Item, Stack, one_by_one
+from numbaprims.fusion.joined import JoinedCalls
 from numbaprims.fusion.layers import Call, Concat
 from numbaprims.fusion.place import Place, Run, channel_axis
 from numbaprims.ops.activation import activation
@@ -138,6 +139,7 @@ class FusedNetwork(Plan):
         self._fused = Program(self._graph, analyser.items)
         self._single = Program(self._graph, one_by_one(self._graph), in_place=False)
         self._bound: dict[Any, Bound] = {}
+        self._joined = JoinedCalls(lambda x, out, live: self._run(self._fused, x, out), later=True)
 
     @property
     def stacks(self) -> list[Stack]:
@@ -165,7 +167,16 @@ class FusedNetwork(Plan):
         Raises:
             TypeError, ValueError: x or out of another shape or dtype.
         """
-        return self._run(self._fused, x, out)
+        found = self._joined.again((x,), out)
+        if found is not None:
+            return found
+        if not self._fused.alone:
+            return self._run(self._fused, x, out)
+        entered = view, dtype, library = self._entered(x)
+        target = None
+        if out is not None:
+            target = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
+        return self._joined(x, entered, out, target, ())
 
     def layer_by_layer(self, x: Any, *, out: Any = None) -> Any:
         """The same layers, each by its own public function: what fusing is compared with."""

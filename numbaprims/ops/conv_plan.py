@@ -10,6 +10,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
+from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._conv_pose import FORWARD, Options, Window, geometry, hashable
 from numbaprims.ops.epilogue import fused
@@ -77,6 +78,7 @@ class ConvPlan(Plan):
         with self._lock:
             self._mine, self._dtype, self._shape = mine, dtype, view.shape
             self._bound: dict[Any, tuple[call.Bound | None, Result, Any, Any]] = {}
+            self._calls = KnownCalls()
 
     def __call__(self, x: Any, *, out: Any = None) -> Any:
         """Convolve.
@@ -92,19 +94,24 @@ class ConvPlan(Plan):
         Raises:
             TypeError, ValueError: as `numbaprims.conv`; also where `x` is not of the plan's shape.
         """
+        found = self._calls.again((x, self._arguments["bias"]), out)
+        if found is not None:
+            return found
+        state = settings.current()
         view, dtype, library = arrays.enter(x, "x")
         if view.ndim != len(self._x_shape) or view.shape[1:] != self._x_shape[1:]:
             raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self._x_shape}, with any number of images")
-        key: Any = (view.shape, view.strides, dtype, library, settings.key())
+        key: Any = (view.shape, view.strides, dtype, library, state.key)
         out_view = None
         if out is not None:
             out_view, out_dtype, out_library = arrays.enter(out, "out")
             key += (out_view.shape, out_view.strides, out_dtype, out_library)
         with self._lock:
-            bound_of = self._bound
+            bound_of, calls = self._bound, self._calls
             known = bound_of.get(key)
+        again = known is not None
         if known is None:
-            if settings.current().device == "reference":  # the definition prepares nothing
+            if state.device == "reference":  # the definition prepares nothing
                 return FORWARD.run(self._given(x), self._options, tuple(self._numbers.values()), out)
             known = self._bind(x, out)
             with self._lock:
@@ -124,8 +131,12 @@ class ConvPlan(Plan):
             arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if bound is not None:
             bound.launch(out_view, view, weight, None, bias, packed, None, **self._numbers)
-            if settings.current().verbose:
+            if state.verbose:
                 call.log_call(bound)
+            elif again and library is arrays.NUMPY:
+                launched = 0, 1, weight, None, None if bias is None else 2, packed, None
+                given = result, x, self._arguments["bias"]
+                calls.add_plan(state.calls, bound, launched, tuple(self._numbers.values()), given, out is None)
         return result
 
     def _given(self, x: Any) -> tuple[Any, ...]:

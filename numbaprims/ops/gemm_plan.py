@@ -10,7 +10,7 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.dispatch.choose import Trial
-from numbaprims.dispatch.known import KnownCalls, launched
+from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
@@ -81,7 +81,6 @@ class GemmPlan(Plan):
             self._packed: Any = None
             self._bound: dict[Any, tuple[Any, ...]] = {}
             self._calls = KnownCalls()
-            self._fixed: tuple[Any, ...] = ()
 
     def __call__(self, a: Any, *, out: Any = None) -> Any:
         """Multiply.
@@ -96,14 +95,10 @@ class GemmPlan(Plan):
         Raises:
             TypeError, ValueError: as `numbaprims.gemm`.
         """
+        found = self._calls.again((a, self._arguments["bias"]), out)
+        if found is not None:
+            return found
         state = settings.current()
-        native = self._calls.get(state.calls) if type(a) is np.ndarray else None
-        if native is not None:
-            known_call, words, table = native
-            given = a, *self._fixed
-            found = known_call(words, out, given, self._numbers)
-            if found is not None:
-                return found if type(found) is not tuple else launched(table, found, given, self._numbers)
         with self._lock:
             own, mine, packed, bound_of, calls = self._b, self._mine, self._packed, self._bound, self._calls
         view, dtype, library = arrays.enter(a, "a")
@@ -130,12 +125,12 @@ class GemmPlan(Plan):
             inputs = [(view, "a", False), (own, "b", False)]
             arrays.check_overlap(out_view, inputs if bias is None else [*inputs, (bias, "bias", False)])
         if out_view.size:
-            given = own, None, bias, packed, self._behind[1]
-            bound.launch(out_view, view, *given, *self._numbers)
+            behind = self._behind[1]
+            bound.launch(out_view, view, own, None, bias, packed, behind, *self._numbers)
             if again and library is arrays.NUMPY and not state.verbose:
-                self._fixed = given
-                operands = (0, result), *((1 + at, x) for at, x in enumerate((a, *given)))
-                calls.add(state.calls, bound, operands, 1, out is None)
+                launched = 0, 1, own, None, None if bias is None else 2, packed, behind
+                given = result, a, self._arguments["bias"]
+                calls.add_plan(state.calls, bound, launched, self._numbers, given, out is None)
         return result
 
     def leading(self, ndim: int) -> int:
