@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import numbaprims
+from numbaprims.dispatch import examples, registry
+from numbaprims.dispatch.explain import problem_of
 from numbaprims.formulas.maps import BINARY, BITWISE
 from numbaprims.ops import tensor
+from numbaprims.tuning import records
 
 NAMES = {
     "sub": "subtract",
@@ -163,12 +166,12 @@ def test_transform_and_concat(rng, dtype):
             np.testing.assert_array_equal(numbaprims.concat(parts, axis), given)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
     "m, n",
     [(64, 100), (100, 64), (16, 17), (17, 16), (49, 530), (12, 30), (3, 1000), (1000, 3), (2, 77), (77, 2)]
     # lines of the result, or of x, that share sets of a cache: blocks of few columns, or of few rows
-    + [(512, 49), (49, 512), (2048, 21), (21, 2048)],
+    + [(512, 49), (49, 512), (2048, 21), (21, 2048), (70, 512)],
 )
 def test_turned_wherever_lines_begin(rng, m, n, dtype):
     """Blocks that begin with a line of the result take the end of a row and the beginning of the next."""
@@ -184,6 +187,29 @@ def test_turned_wherever_lines_begin(rng, m, n, dtype):
     numbaprims.transform(x, (0, 2, 1), out=apart[..., 2:-3])
     np.testing.assert_array_equal(apart[..., 2:-3], x.transpose(0, 2, 1))
     assert (apart[..., :2] == 7).all() and (apart[..., -3:] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("m, n", [(64, 100), (192, 130), (128, 512), (512, 512), (196, 512), (600, 100)])
+def test_turned_past_the_caches(rng, m, n, dtype):
+    """Whole lines that leave past the caches, and rows of a power of two that are copied first, wherever x begins."""
+    whole = np.full(2 * m * n + 128, 7, dtype)
+    at = -whole.ctypes.data % 64 // whole.itemsize
+    y = whole[at : at + 2 * m * n].reshape(2, n, m)
+    problem = problem_of("transform", y.transpose(0, 2, 1).copy(), (0, 2, 1), out=y)
+    words, where = records.dump(records.fields_of(problem)), registry.target("cpu")
+    turn = next(each for each in registry.solvers("tensor", "cpu") if each.name == "turn")
+    configs = list(turn.configs(problem, where))
+    assert (len(configs) > 1) == (m * y.itemsize % 64 == 0)
+    for start in (0, 3):
+        x = np.empty(2 * m * n + 8, dtype)[start : start + 2 * m * n].reshape(2, m, n)
+        x[...] = rng.integers(0, 200, x.shape)
+        for config in configs:
+            y[...] = 7
+            with numbaprims.settings.trial(examples._choose.Trial("tensor", words, turn, config)):
+                numbaprims.transform(x, (0, 2, 1), out=y)
+            np.testing.assert_array_equal(y, x.transpose(0, 2, 1), str(config))
+    assert (whole[:at] == 7).all() and (whole[at + 2 * m * n :] == 7).all()
 
 
 def test_refusals():

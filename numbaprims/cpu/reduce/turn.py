@@ -19,13 +19,14 @@ from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.simd import (
     advance,
+    load,
     load_rows,
     load_scalar,
     load_turned,
-    load_turned_strip,
     load_word,
     pointer_from_address,
     prefetch,
+    store,
     store_rows,
     store_scalar,
     stream_fence,
@@ -34,19 +35,22 @@ from numbaprims.cpu.simd import (
     weave,
 )
 from numbaprims.cpu.simd.loops import unknown
+from numbaprims.dtypes import DTYPES
 
 # Words of a plan: lengths of the source's innermost loop and of the result's, the result's stride along the first and
 # the source's along the second, elements of a tile of both, blocks one below the other that are walked before the next
-# to the right, elements of a row that are asked for ahead; how many loops more there are, then of each its length and
-# the strides of both.
-A, B, OUT_A, IN_B, TILE_A, TILE_B, DOWN, AHEAD, LOOPS, HEAD = range(10)
-PLAN = ARGS.slot("plan")
+# to the right, elements of a row that are asked for ahead, those from row to row of a copy; how many loops more there
+# are, then of each its length and the strides of both.
+A, B, OUT_A, IN_B, TILE_A, TILE_B, DOWN, AHEAD, ROOM_STEP, LOOPS, HEAD = range(11)
+#: Bytes of a line of the cache, and of the room that rows are copied to: 64 rows of 512 bytes and a line.
+LINE, ROOM = 64, 36 << 10
+PLAN, SCRATCH = ARGS.slot("plan"), ARGS.slot("scratch")
 #: Vectors of a row of the source that a tile takes, and rows of it; of fewer rows it takes more, up to so many
 #: elements: no prefetch asks for the first of a tile.
 WIDE, LONG, TILE = 16, 512, 1 << 17
 #: Vectors of a long row of the source.
 RUN = 16
-#: Bytes between lines that share few sets of a first-level cache, whose ways are a page each.
+#: Bytes between 16 lines that share few sets of a first-level cache, whose ways are a page each.
 CONFLICT = 2048
 #: Rows or columns that are woven into one, as the channels of an image.
 WOVEN = (2, 3)
@@ -74,27 +78,54 @@ def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
     if woven(problem):
         # few CPUs shuffle bytes across 128 bits
         return (16 if size < 4 else vector_bytes) // size
-    least = min(problem.n, problem.kept[inner_of(problem)])
-    return int(min(vector_bytes // max(size, 4), 1 << (least.bit_length() - 1)))
+    rows, columns = problem.n, problem.kept[inner_of(problem)]
+    # blocks of narrow elements are as many columns as 128 bits hold
+    narrow = size < 4 and min(rows, columns) >= 16 // size
+    most = vector_bytes // size if narrow else min(vector_bytes // max(size, 4), columns)
+    return int(1 << (min(rows, most).bit_length() - 1))
 
 
 def plan_of(problem: Any, W: int, past: bool, ahead: int) -> tuple[np.ndarray, int]:
     """(plan, tiles)"""
-    at = inner_of(problem)
+    at, size = inner_of(problem), DTYPES[problem.dtype].itemsize
     (out, _), (source, inner) = problem.strides
     a, b = problem.kept[at], problem.n
     tile_b = min(b, LONG)
-    tile_a = max(WIDE * W, TILE // tile_b // W * W)
+    tile_a, down = max(WIDE * W, TILE // tile_b // W * W), 8 if size >= 4 else max(1, 128 // W)
+    copied = copies(problem, W, size, past)
+    if past or copied:
+        # the rows of a group are asked for while the one before it turns
+        rows, piece = (64, 512) if copied else (128, 1024)
+        tile_a, down = max(W, piece // size), max(1, rows // W)
     if woven(problem):
         tile_a = tile_b = LONG * WIDE
-    # 8 x 64 x 56 x 56 float32 to NHWC took 632 us with 2, 316 with 8; back 448 with 4, 254 with 8 (Zen 4)
-    down = 4 if past else 8
-    words = [a, b, out[at], inner[0], tile_a, tile_b, down, ahead, len(problem.kept) - 1]
+    words = [a, b, out[at], inner[0], tile_a, tile_b, down, ahead, tile_a + LINE // size]
+    words.append(len(problem.kept) - 1)
     for d, length in enumerate(problem.kept):
         if d != at:
             words += [length, out[d], source[d]]
     others = math.prod(problem.kept) // a
     return np.array(words, np.int64), -(-a // tile_a) * -(-b // tile_b) * others
+
+
+def whole_lines(problem: Any) -> bool:
+    """Whether blocks can leave as whole lines."""
+    size, step = DTYPES[problem.dtype].itemsize, problem.strides[0][0][inner_of(problem)]
+    W = lanes_of(problem, LINE, size)
+    return not woven(problem) and W * size == LINE and step % W == 0
+
+
+def conflicts(problem: Any, W: int, size: int) -> tuple[bool, bool]:
+    """Whether W rows of the result, and of the source, share sets of a first-level cache."""
+    (out, _), (_, inner) = problem.strides
+    apart = 16 * CONFLICT // max(16, W)
+    return out[inner_of(problem)] * size % apart == 0, inner[0] * size % apart == 0
+
+
+def copies(problem: Any, W: int, size: int, past: bool) -> bool:
+    """Whether rows of the source are copied to where they share no sets before they are turned."""
+    to, of = conflicts(problem, W, size)
+    return of and (to or past) and not woven(problem)
 
 
 @helper
@@ -113,26 +144,47 @@ def tile_of(plan, tile):  # type: ignore[no-untyped-def]
     return tile % blocks_a * tile_a, tile // blocks_a % blocks_b * tile_b, to, of
 
 
+@helper
+def _copy_rows(room, step, source, in_b, rows, columns, W, K):  # type: ignore[no-untyped-def]
+    """The first columns of some rows, one behind the other; there are K of them at least."""
+    for r in range(rows):
+        to, of = advance(room, r * step), advance(source, r * in_b)
+        for c in range(0, columns - W + 1, W):
+            store(to, c, load(of, c, W))
+        for c in range(columns - columns % W, columns, K):
+            store(to, min(c, columns - K), load(of, min(c, columns - K), K))
+
+
 @functools.cache
-def make_turn(size: int, W: int, past: bool, H: int, K: int) -> RangeKernel:
-    """Turned copies of elements of `size` bytes, W a vector, in blocks of H rows and K columns (`kernel_of`).
+def make_turn(size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: bool) -> RangeKernel:
+    """Turned copies of elements of `size` bytes, W a vector, in blocks of W rows and K columns (`kernel_of`).
 
-    Elements below 32 bits are words of 32 while they turn."""
-    elem, WHOLE = f"u{8 * size}", H == K == W
+    A group of rows that leaves past the caches asks for the next one's lines in the order of memory: asked for side by
+    side, row by row, they come at a third of the rate.  Blocks that do not fill 128 bits turn as words of 32.
+    """
+    elem, STEP = f"u{8 * size}", LINE // size
+    LINES, EACH, WORDS = max(1, H * K // STEP), ROOM, size >= 4
 
-    @range_kernel("reduce_turn", types.int64, spec=(size, W, past, H, K))
+    @range_kernel("reduce_turn", types.int64, spec=(size, W, past, H, K, WIDE, COPIES))
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         plan = load_word(args, PLAN)
         a, b = load_word(plan, A), load_word(plan, B)
         out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
         tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
-        down, ahead = load_word(plan, DOWN), load_word(plan, AHEAD)
+        down, ahead = load_word(plan, DOWN) * W, load_word(plan, AHEAD)
+        if COPIES:
+            room, room_step = (
+                pointer_from_address(load_word(args, SCRATCH) + worker * EACH, elem),
+                load_word(plan, ROOM_STEP),
+            )
         for tile in range(lo, hi):
             begin_a, begin_b, to, of = tile_of(plan, tile)
             end_a, end_b = min(begin_a + tile_a, a), min(begin_b + tile_b, b)
             address = load_word(args, 0) + size * to
             target = pointer_from_address(address, elem)
             source = pointer_from_address(load_word(args, 1) + size * of, elem)
+            after_a, after_b, _, after = tile_of(plan, tile + 1)
+            after = load_word(args, 1) + size * (after + after_a + after_b * in_b)
             # elements before the first line of the result
             head = 0
             if H == W and out_a == b and b % W == 0 and a > W and address % size == 0:
@@ -145,37 +197,57 @@ def make_turn(size: int, W: int, past: bool, H: int, K: int) -> RangeKernel:
                 if end_a == a:
                     for r in range(b - W + head, b):
                         store_scalar(target, (a - 1) * out_a + r, load_scalar(source, r * in_b + a - 1))
-            # of long rows of the source the second block of columns begins with a line
-            skip = W - (load_word(args, 1) // size + of) % W if K == W and a >= RUN * W and in_b % W == 0 else K
+            # of long rows of the source the second block of columns begins with a line; what is copied begins with one
+            skip = WIDE
+            if not COPIES and a >= RUN * W and in_b % WIDE == 0:
+                skip = WIDE - (load_word(args, 1) // size + of) % WIDE
             # the last block of a row takes what is left of it and the beginning of the next one
             whole = end_b - W if head and end_b == b else end_b
-            for group in range(begin_b, whole, down * W):
+            for group in range(begin_b, whole, down):
+                ask_row, ask_column = 0, 0
+                if group + down < whole:
+                    ask = advance(source, begin_a + (group + down + head) * in_b)
+                else:
+                    ask = pointer_from_address(after, elem)
+                first, step = advance(source, 0), in_b
+                if COPIES:
+                    begin, row = min(begin_a, a - K), min(group, b - W) + head
+                    step = room_step
+                    rows = min(group + down, whole) + head - row
+                    _copy_rows(room, step, advance(source, begin + row * in_b), in_b, rows, end_a - begin, W, K)
+                    first = advance(room, -begin - row * step)
                 column, wide = begin_a, skip
                 while column < end_a:
-                    i = min(column, a - K)
-                    asks = ahead and i + ahead < end_a and (K == W or column % W == 0)
-                    column += wide
-                    wide = K
-                    for row in range(group, min(whole, group + down * W), H):
+                    for row in range(group, min(whole, group + down), H):
                         j = min(row, b - H) + head
-                        step, corner = unknown(in_b), advance(source, i + j * in_b)
-                        if asks:
-                            # no prefetcher follows jumps from row to row
-                            for r in range(H):
-                                prefetch(corner, r * step + ahead, 2)
-                        if WHOLE:
-                            block = load_turned(corner, step, W, 0, W)
-                        else:
-                            block = load_turned_strip(corner, step, H, K)
-                        there, step = advance(target, i * out_a + j), unknown(out_a)
-                        if streams and row + H <= b:
-                            stream_rows(there, step, block)
-                        else:
-                            store_rows(there, step, block)
+                        # all of a line of the source while it is near
+                        for part in range(1 if WIDE == K else (min(column + wide, end_a) - column + K - 1) // K):
+                            at = column + part * K
+                            i = min(at, a - K)
+                            corner, apart = advance(first, i + j * step), unknown(step)
+                            if past:
+                                for _ in range(LINES):
+                                    prefetch(ask, ask_row * in_b + ask_column, 2)
+                                    ask_column += STEP
+                                    if ask_column >= tile_a:
+                                        ask_column = 0
+                                        ask_row += 1
+                            elif WORDS and ahead and at + ahead < end_a and (K >= STEP or at % STEP == 0):
+                                # no prefetcher follows jumps from row to row; of narrow elements asking costs more
+                                for r in range(H):
+                                    prefetch(corner, r * apart + ahead, 2)
+                            block = load_turned(corner, apart, H, 0, H, K)
+                            there = advance(target, i * out_a + j)
+                            if streams and row + H <= b:
+                                stream_rows(there, unknown(out_a), block)
+                            else:
+                                store_rows(there, unknown(out_a), block)
+                    column += wide
+                    wide = WIDE
             if whole < end_b:
-                for column in range(begin_a, end_a, W):
-                    i, j = min(column, a - 1 - W), whole + head
-                    block = load_turned(advance(source, i + j * in_b), in_b, b - j, 1 - b * in_b, W)
+                for column in range(begin_a, end_a, K):
+                    i, j = min(column, a - 1 - K), whole + head
+                    block = load_turned(advance(source, i + j * in_b), in_b, b - j, 1 - b * in_b, W, K)
                     there = advance(target, i * out_a + j)
                     if streams:
                         stream_rows(there, out_a, block)
@@ -226,18 +298,22 @@ def make_weave(size: int, W: int, rows: int) -> RangeKernel:
     return reduce_weave
 
 
-def kernel_of(problem: Any, W: int, size: int, past: bool) -> RangeKernel:
+def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool) -> RangeKernel:
     """Lines apart by a multiple of half a page lie in two sets of a first-level cache, which keep 8 each: of W columns
     written, or W rows read, none is there any more when the next block of it comes.  Blocks then have as few columns,
     or rows, as 128 bits hold: 8 x 2048 x 7 x 7 float32 to NHWC takes 101 us for 175, and back 126 for 150 (Zen 4;
-    a copy 67).
+    a copy 67).  Rows that share sets with each other and with the result's, or that come from memory, are copied to
+    where they do not: 1024 x 1024 float32 takes 232 us for 770.
     """
     if K := woven(problem):
         return make_weave(size, W, K)
-    at, few = inner_of(problem), 16 // max(size, 4)
-    (out, _), (_, inner) = problem.strides
-    if out[at] * size % CONFLICT == 0:
-        return make_turn(size, W, past, W, min(W, few))
-    # stores past the caches are whole lines
-    rows = few if inner[0] * size % CONFLICT == 0 and not past else W
-    return make_turn(size, W, past, min(W, rows), W)
+    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past)
+    H = K = W
+    if W * size > 16:
+        # bytes of a line turn within 128 bits, whatever registers there are
+        if size < 4 or W * size > vector_bytes or (to and not past):
+            K = few
+        if of and not copied and not past:
+            H, K = few, W
+    wide = K if to and not past else max(K, LINE // size)
+    return make_turn(size, W, past, H, K, wide, copied)

@@ -10,8 +10,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import extreme_value
-from numbaprims.cpu.simd.convert import compute_element, load_wide_value
-from numbaprims.cpu.simd.emit import I32, number
+from numbaprims.cpu.simd.convert import compute_element, widen_value
+from numbaprims.cpu.simd.emit import I32, llvm_vector, load_value, number
 from numbaprims.cpu.simd.types import ELEMENTS, Pointer, Vec, scalar_type
 
 
@@ -240,18 +240,24 @@ def _square_blocks(builder: Any, rows: list[Any], block: int) -> list[Any]:
 
 
 @intrinsic(prefer_literal=True)
-def load_turned(typingctx, p, row_stride, jump_at, jump, W):  # type: ignore[no-untyped-def]
-    """Columns of W rows of W elements, `row_stride` apart, in the compute type: vector c has element c of each row.
+def load_turned(typingctx, p, row_stride, jump_at, jump, rows, columns):  # type: ignore[no-untyped-def]
+    """Columns of some rows, `row_stride` elements apart: vector c has element c of each row.
 
-    Rows from `jump_at` on lie `jump` elements further; the literal W says that none does.  Halves of rows are put
-    beside those of the rows 128 bits' elements below as they are loaded, which saves `transpose` a stage: 13.3
-    instead of 18.5 ns for 16 x 16 f32 in the first-level cache (Zen 4).
+    Rows from `jump_at` on lie `jump` elements further; the literal `rows` says that none does.  Where `rows` or
+    `columns` is what 128 bits hold, of which the other is a multiple, elements stay as they are stored; else there are
+    as many of both, in the compute type.  Parts of rows are put beside those of the rows 128 bits' elements below as
+    they are loaded, which saves `transpose` its stages across 128 bits, or one of them: 13.3 instead of 18.5 ns for
+    16 x 16 f32 in the first-level cache (Zen 4).
     """
-    n = W.literal_value if isinstance(W, types.IntegerLiteral) else 0
-    if not n or n & (n - 1) or not isinstance(p, Pointer):
+    n, m = (each.literal_value if isinstance(each, types.IntegerLiteral) else 0 for each in (rows, columns))
+    if not n or not m or not isinstance(p, Pointer):
         return None
-    elem = compute_element(p.elem)
-    result = types.UniTuple(Vec(elem, n), n)
+    narrow = 128 // ELEMENTS[p.elem][0] in (n, m)
+    elem = p.elem if narrow else compute_element(p.elem)
+    block = min(n, m, 128 // ELEMENTS[elem][0])
+    if n & (n - 1) or m & (m - 1) or not (narrow and max(n, m) >= block or n == m):
+        raise TypingError(f"{n} rows and {m} columns of {p.elem}: powers of two, as many or what 128 bits hold")
+    result = types.UniTuple(Vec(elem, n), m)
     even = isinstance(jump_at, types.IntegerLiteral) and jump_at.literal_value == n
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -261,46 +267,11 @@ def load_turned(typingctx, p, row_stride, jump_at, jump, W):  # type: ignore[no-
             for row, start in enumerate(starts):
                 jumps = builder.icmp_signed(">=", number(row), args[2])
                 starts[row] = builder.add(start, builder.select(jumps, args[3], none))
-        block = min(n, 128 // ELEMENTS[elem][0])
-        if block == n:
-            rows = [load_wide_value(builder, args[0], start, p.elem, n) for start in starts]
-            return context.make_tuple(builder, result, _square_blocks(builder, rows, block))
-        half, columns = n // 2, list[Any]()
-        for first in (0, half):
-            rows = []
-            for row in (at + r for at in range(0, n, 2 * block) for r in range(block)):
-                low, high = (
-                    load_wide_value(builder, args[0], builder.add(starts[each], number(first)), p.elem, half)
-                    for each in (row, row + block)
-                )
-                rows.append(shuffle_value(builder, low, high, list(range(n))))
-            rows = _square_blocks(builder, rows, block)
-            if half > block:
-                pairs = [(rows[c], rows[block + c]) for c in range(block)]
-                rows = [
-                    shuffle_value(builder, a, b, _every_other(n, block, odd)) for odd in (0, block) for a, b in pairs
-                ]
-            columns += rows
-        return context.make_tuple(builder, result, columns)
 
-    return result(p, types.int64, jump_at if even else types.int64, types.int64, W), codegen
-
-
-@intrinsic(prefer_literal=True)
-def load_turned_strip(typingctx, p, row_stride, rows, columns):  # type: ignore[no-untyped-def]
-    """Columns of some rows as `load_turned` has them, where `rows` or `columns` is what 128 bits hold."""
-    n, m = (each.literal_value if isinstance(each, types.IntegerLiteral) else 0 for each in (rows, columns))
-    if not n or not m or not isinstance(p, Pointer):
-        return None
-    elem = compute_element(p.elem)
-    block = 128 // ELEMENTS[elem][0]
-    if block not in (n, m) or n % block or m % block:
-        raise TypingError(f"{n} rows and {m} columns; one must be {block}, the other a multiple of it")
-    result = types.UniTuple(Vec(elem, n), m)
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        def row(at: int) -> Any:
-            return load_wide_value(builder, args[0], builder.mul(args[1], number(at)), p.elem, m)
+        def part(row: int, first: int, count: int) -> Any:
+            at = builder.add(starts[row], number(first))
+            value = load_value(builder, args[0], at, llvm_vector(p.elem, count))
+            return value if narrow else widen_value(builder, value, p.elem)
 
         def joined(parts: list[Any]) -> Any:
             while len(parts) > 1:
@@ -309,19 +280,27 @@ def load_turned_strip(typingctx, p, row_stride, rows, columns):  # type: ignore[
             return parts[0]
 
         if m == block:
-            columns = [joined([row(at) for at in range(r, n, block)]) for r in range(block)]
-            columns = _square_blocks(builder, columns, block)
-        else:
-            columns = _square_blocks(builder, [row(at) for at in range(n)], block)
-            columns = [
-                shuffle_value(
-                    builder, columns[c % block], columns[c % block], list(range(c - c % block, c - c % block + block))
-                )
-                for c in range(m)
-            ]
-        return context.make_tuple(builder, result, columns)
+            beside = [joined([part(at, 0, m) for at in range(r, n, block)]) for r in range(block)]
+            return context.make_tuple(builder, result, _square_blocks(builder, beside, block))
+        if n == block:
+            found = _square_blocks(builder, [part(at, 0, m) for at in range(n)], block)
+            within = [list(range(c - c % block, c - c % block + block)) for c in range(m)]
+            columns = [shuffle_value(builder, *2 * [found[c % block]], within[c]) for c in range(m)]
+            return context.make_tuple(builder, result, columns)
+        half, found = n // 2, list[Any]()
+        for first in (0, half):
+            below = [at + r for at in range(0, n, 2 * block) for r in range(block)]
+            beside = [joined([part(row, first, half), part(row + block, first, half)]) for row in below]
+            beside = _square_blocks(builder, beside, block)
+            if half > block:
+                pairs = [(beside[c], beside[block + c]) for c in range(block)]
+                beside = [
+                    shuffle_value(builder, a, b, _every_other(n, block, odd)) for odd in (0, block) for a, b in pairs
+                ]
+            found += beside
+        return context.make_tuple(builder, result, found)
 
-    return result(p, types.int64, rows, columns), codegen
+    return result(p, types.int64, jump_at if even else types.int64, types.int64, rows, columns), codegen
 
 
 def _weave(name: str, doc: str, back: bool) -> Any:
