@@ -13,6 +13,7 @@ channels before the next row: a block alone reads lines that lie apart, each of 
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,7 +42,7 @@ def ring_rows(high: int) -> int:
     return 1 << (2 * high - 2).bit_length()
 
 
-class _Rows:
+class _Rows(abc.ABC):
     """What the steps have in common: vectors of a row one after another, each with its neighbours."""
 
     def __init__(self, builder: Any, vector: Any) -> None:
@@ -61,14 +62,15 @@ class _Rows:
         ordered = b.xor(plain, b.and_(b.ashr(plain, self.number(self.bits - 1)), most))
         return b.select(b.fcmp_unordered("uno", x, x), most, ordered)
 
+    @abc.abstractmethod
     def at(self, j: Value, step: Any) -> Any:
         """Where vector j of a row lies, elements or pixels being `step` apart."""
-        raise ValueError("planes and pixels differ")
 
+    @abc.abstractmethod
     def mask(self, size: Value, j: Value, whole: bool) -> Any:
         """The lanes of vector j that a row of `size` elements has; None for all."""
-        raise ValueError("planes and pixels differ")
 
+    @abc.abstractmethod
     def walk(
         self, size: Value, used: Value, reach: range, none: list[Any], made: Callable[[Any, bool], list[Any]],
         use: Callable[..., None],
@@ -78,7 +80,6 @@ class _Rows:
         `made(j, whole)` gives values of vector j of a row of `size` elements, `none` stands for them outside;
         `beside(k, d)` is the k-th of them, d elements further, for d in `reach`.
         """
-        raise ValueError("planes and pixels differ")
 
 
 class _Planes(_Rows):
