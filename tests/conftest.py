@@ -183,6 +183,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 
 @pytest.fixture
+def as_cpu(monkeypatch):
+    """``as_cpu(target)`` estimates and compiles as that CPU would; what was made so is forgotten behind the test."""
+    from numbaprims.cpu import target
+    from numbaprims.dispatch import registry
+
+    def set_to(machine):
+        monkeypatch.setattr(target, "current", lambda: machine)
+        registry.calibrated()
+
+    yield set_to
+    monkeypatch.undo()
+    registry.calibrated()
+
+
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
     """Where the kernels under test run: "cpu", "emulated" or "cuda"."""
     return request.config.option.device

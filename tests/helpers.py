@@ -10,10 +10,12 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import numbaprims
@@ -115,6 +117,24 @@ for threads in (1, 2, 3, 8):
 
 
 # ---------------------------------------------------------------- inputs
+
+
+def entered(patch: pytest.MonkeyPatch, where: Any, name: str) -> list[str]:
+    """The names of arrays that calls look at in Python, by a function of a module: native code did not know them."""
+    seen: list[str] = []
+    enter = getattr(where, name)
+    patch.setattr(where, name, lambda x, name: seen.append(name) or enter(x, name))
+    return seen
+
+
+def recognised(call: Callable[[], Any], where: Any, name: str) -> tuple[bool, Any]:
+    """Run a call often enough to be known: whether native code then does it alone, and what it gives."""
+    for _ in range(3):
+        call()
+    with pytest.MonkeyPatch.context() as patch:
+        seen = entered(patch, where, name)
+        result = call()
+    return not seen, result
 
 
 def exact_integers(shape: Any, dtype: str, n_acc: int, rng: np.random.Generator) -> np.ndarray:

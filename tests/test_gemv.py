@@ -76,10 +76,10 @@ def test_exact(solver, dtype):
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_from_memory(dtype, monkeypatch):
+def test_from_memory(dtype, as_cpu):
     """What no cache holds comes row by row, or column by column, where these are short."""
     machine = dataclasses.replace(target.current(), l2=0, l3=0)
-    monkeypatch.setattr(target, "current", lambda: machine)
+    as_cpu(machine)
     of = {}
     for m, n in ((131, 261), (263, 130), (70, 9001)):
         problem = problem_of("gemv", np.empty((m, n), np.float32), np.empty(n, np.float32))

@@ -4,6 +4,7 @@ import concurrent.futures
 import sys
 import warnings
 
+import helpers
 import numpy as np
 import pytest
 
@@ -16,21 +17,8 @@ def fresh():
     numbaprims.dispatch.call.forget()
 
 
-def entered(patch):
-    """The names of arrays that calls look at in Python, because native code did not recognise those calls."""
-    seen, enter = [], primitive._enter
-    patch.setattr(primitive, "_enter", lambda x, name: seen.append(name) or enter(x, name))
-    return seen
-
-
 def recognised(call):
-    """Run the call often enough to be known; whether native code then does it alone."""
-    for _ in range(3):
-        call()
-    with pytest.MonkeyPatch.context() as patch:
-        seen = entered(patch)
-        result = call()
-    return not seen, result
+    return helpers.recognised(call, primitive, "_enter")
 
 
 def test_repeated_calls_are_recognised(rng):
@@ -160,7 +148,7 @@ def normalised(x, out=None, running=True, scale=None):
 
 @pytest.fixture
 def unknown(monkeypatch):
-    return entered(monkeypatch)
+    return helpers.entered(monkeypatch, primitive, "_enter")
 
 
 def test_calls_of_many_arrays_are_recognised(rng, unknown):

@@ -9,6 +9,7 @@ import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import helpers
 import numpy as np
 import pytest
 from fusion_plan_cases import F32, complete, real
@@ -65,21 +66,8 @@ def integers(rng):
 CASES = (norm_and_relu, conv_and_pool, training, added, integers)
 
 
-def entered(patch):
-    """The names of arrays that runs look at in Python."""
-    seen, enter = [], arrays.enter
-    patch.setattr(arrays, "enter", lambda x, name: seen.append(name) or enter(x, name))
-    return seen
-
-
 def recognised(call):
-    """Run often enough to be known; whether native code then does it alone."""
-    for _ in range(3):
-        call()
-    with pytest.MonkeyPatch.context() as patch:
-        seen = entered(patch)
-        call()
-    return not seen
+    return helpers.recognised(call, arrays, "enter")[0]
 
 
 def apart(plan, x, out=None):

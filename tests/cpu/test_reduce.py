@@ -96,10 +96,9 @@ def test_no_smoothing(name):
 
 
 @pytest.mark.parametrize("name", ("softmax", "log_softmax", "softmax_backward", "cross_entropy"))
-def test_long_rows_by_the_narrowest_vectors(name, monkeypatch):
+def test_long_rows_by_the_narrowest_vectors(name, as_cpu):
     """Of 300,000 elements, sums are those of chunks: sixteen, of four registers of 16 bytes, would lose digits."""
-    narrow = dataclasses.replace(target.current(), vector_bytes=16)
-    monkeypatch.setattr(target, "current", lambda: narrow)
+    as_cpu(dataclasses.replace(target.current(), vector_bytes=16))
     check(case(name, (2, 300_001), (1,), "f32"), ["rows"], units=40.0, results=1)
 
 
@@ -272,7 +271,7 @@ def test_streamed_wherever_the_result_begins(dtype, offset):
 
 @pytest.mark.parametrize("dtype", ("f32", "bf16"))
 @pytest.mark.parametrize("name", FINISHED)
-def test_what_lies_across_is_finished_along(name, dtype, monkeypatch):
+def test_what_lies_across_is_finished_along(name, dtype, as_cpu):
     """Beyond the second-level cache: the bits of one phase; rows with gaps, too."""
     for memory in ("C", "gaps"):
         of = case(name, (37, 70), (0,), dtype, memory)
@@ -280,7 +279,7 @@ def test_what_lies_across_is_finished_along(name, dtype, monkeypatch):
             found = []
             for l2 in (1 << 40, 0):
                 machine = dataclasses.replace(target.current(), l2=l2)
-                monkeypatch.setattr(target, "current", lambda machine=machine: machine)
+                as_cpu(machine)
                 config = next(iter(solver(chosen).configs(of.problem, machine)))
                 assert len(solver(chosen).program(of.problem, machine, config).runs) == 1 + (l2 == 0)
                 launched(chosen, of)
@@ -290,10 +289,10 @@ def test_what_lies_across_is_finished_along(name, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ("f32", "bf16"))
 @pytest.mark.parametrize("name", ("total", "batch_norm_train_running", "batch_norm_backward"))
-def test_sums_of_all_rows_side_by_side(name, dtype, monkeypatch):
+def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
     """What no cache holds is walked in the order of memory: whole blocks of rows, and lanes that are left."""
     machine = dataclasses.replace(target.current(), l2=0, l3=0)
-    monkeypatch.setattr(target, "current", lambda: machine)
+    as_cpu(machine)
     for shape, axes, memory in (((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps")):
         of = case(name, shape, axes, dtype, memory)
         program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
