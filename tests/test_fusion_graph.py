@@ -464,3 +464,10 @@ def test_the_page_names_every_layer_and_its_examples_run(capsys):
     with numbaprims.config(device="cpu"):
         exec(compile("\n".join(code), str(PAGE), "exec"), {"__name__": "page"})
     assert "launches: " in capsys.readouterr().out
+
+
+def test_shapes_are_found_without_computing(monkeypatch):
+    """Layers are asked what they give for no images: their definition is not run for that."""
+    monkeypatch.setattr("numbaprims.reference.pooling.forward", lambda *_: pytest.fail("the definition is run"))
+    plan = numbaprims.fuse([layers.MaxPool(3, stride=2), layers.AvgPool(2)], (2, 3, 11, 9))
+    assert plan.output_shape == (2, 3, 2, 2)
