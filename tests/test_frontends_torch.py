@@ -37,7 +37,6 @@ NOT_WRAPPED = {
     "fill": "it writes its argument",
     **dict.fromkeys(("isnan", "isinf", "hardmax"), "it has no gradient"),
     "one_hot": "integers have no gradient",
-    **dict.fromkeys(("transform", "concat", "split"), "torch's own copies have gradients"),
     **dict.fromkeys(("conv_integer", "qlinear_conv"), "integers have no gradient"),
     **dict.fromkeys(("quantize", "dequantize", "dynamic_quantize"), "integers have no gradient"),
     **dict.fromkeys(("gemm_integer", "qlinear_gemm", "qlinear_add", "qlinear_activation"), "integers have no gradient"),

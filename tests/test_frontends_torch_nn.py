@@ -21,12 +21,13 @@ def seeded():
 
 
 CLASSES = torch.tensor([[0, 3], [1, 1], [2, 0]])
+PADS = ("Zero", "Reflection", "Replication", "Circular")
 MODULES = {
     "Linear": [((4, 3), {}, (2, 5, 4)), ((4, 3), {"bias": False}, (4,))],
     "Conv1d": [((4, 6, 3), {"padding": "same", "dilation": 2}, (2, 4, 9)), ((4, 6, 3), {}, (4, 9))],
     "Conv2d": [
         ((4, 6, 3), {"stride": 2, "padding": (1, 2), "groups": 2, "bias": False}, (2, 4, 9, 8)),
-        ((4, 6, 3), {"padding": 1, "padding_mode": "reflect"}, (2, 4, 9, 8)),
+        *[((4, 6, 3), {"padding": 1, "padding_mode": mode}, (2, 4, 9, 8)) for mode in ("reflect", "circular")],
     ],
     "Conv3d": [((4, 6, (3, 2, 1)), {}, (2, 4, 5, 4, 3))],
     "ConvTranspose1d": [((4, 6, 3), {"stride": 2}, (2, 4, 9))],
@@ -89,6 +90,12 @@ MODULES = {
         ((), {"scale_factor": 2}, (2, 3, 4, 5)), (((7, 3),), {"mode": "bilinear", "align_corners": True}, (2, 3, 4, 5)),
         ((9,), {"mode": "linear"}, (2, 3, 4)), ((), {"scale_factor": 2, "mode": "area"}, (2, 3, 4, 5)),
     ],
+    **{f"{kind}Pad1d": [(((2, 1),), {}, (2, 3, 4)), ((1,), {}, (3, 4))] for kind in PADS},
+    **{f"{kind}Pad2d": [(((2, 1, 0, 3),), {}, (2, 3, 4, 5)), ((1,), {}, (3, 4, 5))] for kind in PADS},
+    **{f"{kind}Pad3d": [(((2, 1, 0, 3, 1, 1),), {}, (2, 3, 4, 4, 3))] for kind in PADS},
+    "ConstantPad1d": [((1, 0.5), {}, (3, 4)), (((-1, 2), 3.0), {}, (2, 3, 4)), ((1, 2.0), {}, (4,))],
+    "ConstantPad2d": [((1, 0.5), {}, (2, 3, 4, 5)), (((0, -1, 2, 0), -1.5), {}, (3, 4, 5))],
+    "ConstantPad3d": [((1, 0.5), {}, (2, 3, 4, 5, 2))],
     "UpsamplingNearest2d": [((), {"scale_factor": 3}, (2, 3, 4, 5))],
     "UpsamplingBilinear2d": [(((8, 3),), {}, (2, 3, 4, 5))],
 }  # fmt: skip
@@ -100,13 +107,13 @@ LOSSES = ("CTCLoss",)
 OF_INDICES = ("Embedding",)
 #: Those that give several tensors: test_frontends_torch_recurrent.py.
 RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
-ELSEWHERE = (*LOSSES, *OF_INDICES, *RECURRENT)
+#: Whose calls take more than one tensor: test_frontends_torch_attention.py.
+ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer")
+ELSEWHERE = (*LOSSES, *OF_INDICES, *RECURRENT, *ATTENTION)
 
 
 @pytest.mark.cpu  # minutes in the emulator
-@pytest.mark.parametrize(
-    "name", [name for name in nbt.nn.__all__ if name not in ("replace", *LOSSES, *OF_INDICES, *RECURRENT)]
-)
+@pytest.mark.parametrize("name", [name for name in nbt.nn.__all__ if name not in ("replace", *ELSEWHERE)])
 def test_module(name):
     for args, kwargs, shape, *more in MODULES.get(name, [((), {}, (3, 4))]):
         theirs = getattr(torch.nn, name)(*args, **kwargs)

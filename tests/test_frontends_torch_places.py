@@ -1,4 +1,4 @@
-"""gather, embedding and pad with gradients of both orders, beside torch's own."""
+"""gather, embedding, pad, transform, concat and split with gradients of both orders, beside torch's own."""
 
 import pytest
 
@@ -35,6 +35,21 @@ def test_pads(mode):
     check(lambda t: nbt.pad(t, pads, mode), lambda t: functional.pad(t, (3, 1, 1, 2), MODES[mode]), x)
 
 
+def test_copies():
+    x, y = torch.randn(2, 3, 5, dtype=torch.float64), torch.randn(2, 4, 5, dtype=torch.float64)
+    check(lambda t: nbt.transform(t, (2, 0, 1)), lambda t: t.permute(2, 0, 1), x)
+    check(lambda t: nbt.concat((t, y, 2 * t), 1), lambda t: torch.cat((t, y, 2 * t), 1), x)
+    check(lambda t: nbt.concat((y, t), -2), lambda t: torch.cat((y, t), -2), x)
+    check(lambda t: nbt.split(t, (2, 1, 2), -1)[2], lambda t: torch.split(t, (2, 1, 2), -1)[2], x)
+    check(lambda t: nbt.split(t, 2)[0] * nbt.split(t, 2)[1], lambda t: t[:1] * t[1:], x)
+    x.requires_grad_()
+    with pytest.raises(TypeError, match="leave out away"):
+        nbt.concat((x, y), 1, out=torch.empty(2, 7, 5, dtype=torch.float64))
+    with torch.no_grad():
+        parts = nbt.concat([x, y], 1), *nbt.split(x, (1, 1)), nbt.transform(x, (1, 0, 2))
+    assert not any(part.requires_grad for part in parts)
+
+
 def test_indices():
     x, indices = torch.randn(4, 5, 3, dtype=torch.float64), torch.tensor([4, 0, 0, 2])
     check(lambda t: nbt.gather(t, indices, 1), lambda t: torch.index_select(t, 1, indices), x)
@@ -50,6 +65,18 @@ def test_embeddings(padding_idx):
         lambda t: functional.embedding(indices, t, padding_idx),
         weight,
     )
+
+
+def test_pads_that_torch_refuses():
+    for layers in (torch.nn, nbt.nn):
+        with pytest.raises((RuntimeError, ValueError), match=r"[Pp]ad"):
+            layers.ReflectionPad1d(4)(torch.ones(1, 2, 4))
+        with pytest.raises((RuntimeError, ValueError), match=r"[Pp]ad|wrapping"):
+            layers.CircularPad1d(5)(torch.ones(1, 2, 4))
+        with pytest.raises((RuntimeError, ValueError), match=r"[Pp]ad"):
+            layers.ReplicationPad2d(1)(torch.ones(4))
+    whole = torch.arange(6).reshape(1, 2, 3)
+    assert torch.equal(nbt.nn.ConstantPad1d(1, 7)(whole), torch.nn.ConstantPad1d(1, 7)(whole)), "integers: by torch"
 
 
 @pytest.mark.parametrize("words", [{}, {"padding_idx": 2}, {"scale_grad_by_freq": True}, {"max_norm": 1.0}])

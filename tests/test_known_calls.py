@@ -115,9 +115,9 @@ def test_in_place_and_beside_are_two_calls():
 
 
 def test_more_layouts_than_a_table_holds(rng, monkeypatch):
-    from numbaprims.cpu import known
+    from numbaprims.cpu import known_table
 
-    monkeypatch.setattr(known, "MOST_RECORDS", 16)
+    monkeypatch.setattr(known_table, "MOST_RECORDS", 16)
     for _ in range(3):
         for n in range(1, 40):
             x = rng.standard_normal(n).astype(np.float32)

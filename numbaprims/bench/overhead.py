@@ -16,7 +16,10 @@ from numbaprims.tuning.timing import Schedule, measure
 SIZE = 8
 
 
-def pairs() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+Pairs = dict[str, tuple[Callable[[], Any], Callable[[], Any]]]
+
+
+def pairs() -> Pairs:
     """name -> (our call, NumPy's for the same), on 8x8 float32 operands."""
     import numbaprims
 
@@ -42,29 +45,48 @@ def pairs() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     }
 
 
+def tensor_pairs() -> Pairs:
+    """name -> (our call, torch's for the same), on 8x8 float32 tensors; nothing where torch is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    import numbaprims
+
+    a, b = (torch.from_numpy(each) for each in np.random.default_rng(8).standard_normal((2, SIZE, SIZE), np.float32))
+    out = torch.empty_like(a)
+    return {
+        "gemm, tensors": (lambda: numbaprims.gemm(a, b), lambda: torch.mm(a, b)),
+        "gemm out=, tensors": (lambda: numbaprims.gemm(a, b, out=out), lambda: torch.mm(a, b, out=out)),
+        "tanh, tensors": (lambda: numbaprims.tanh(a), lambda: torch.tanh(a)),
+        "tanh out=, tensors": (lambda: numbaprims.tanh(a, out=out), lambda: torch.tanh(a, out=out)),
+    }
+
+
 def run(options: Namespace, document: dict[str, Any]) -> int:
     """Measure and print every pair; put the records into the document; return how many failed."""
     document["records"] = []
     schedule = Schedule(block=6e-3, settle=2e-3, rounds=3) if options.quick else Schedule()
-    print(f"\n{'call on 8x8 f32':18} {'thr':>3}  {'numbaprims':>10}  {'NumPy':>10}  times NumPy's")
+    print(f"\n{'call on 8x8 f32':18} {'thr':>3}  {'numbaprims':>10}  {'NumPy/torch':>11}  times theirs")
+    both = [("numpy", *each) for each in pairs().items()] + [("torch", *each) for each in tensor_pairs().items()]
     for count in thread_counts(options):
         with rivals.limit_threads(count):
-            for name, (ours, numpys) in pairs().items():
+            for rival, name, (ours, theirs) in both:
                 record: dict[str, Any] = {"stem": "call", "label": name, "threads": count, "dtype": "f32"}
                 document["records"].append(record)
                 try:
-                    times = measure({"ours": ours, "numpy": numpys}, schedule)
+                    times = measure({"ours": ours, rival: theirs}, schedule)
                 except Exception as error:
                     record["error"] = f"{type(error).__name__}: {error}"
                     print(f"{name:18} {count:>3}  NOT MEASURED: {record['error']}")
                     continue
-                ratio = times.speedup("numpy", over="ours")
+                ratio = times.speedup(rival, over="ours")
                 record["seconds"] = times["ours"].seconds
-                record["numpy_seconds"] = times["numpy"].seconds
-                record["times_numpy"], record["low"], record["high"] = ratio.value, ratio.low, ratio.high
+                record[f"{rival}_seconds"] = times[rival].seconds
+                record[f"times_{rival}"], record["low"], record["high"] = ratio.value, ratio.low, ratio.high
                 print(
                     f"{name:18} {count:>3}  {seconds(record['seconds']):>10}  "
-                    f"{seconds(record['numpy_seconds']):>10}  {ratio.value:.2f}",
+                    f"{seconds(times[rival].seconds):>11}  {ratio.value:.2f}",
                     flush=True,
                 )
     return sum("error" in record for record in document["records"])

@@ -244,12 +244,12 @@ def _ratio(rival: dict[str, Any] | None) -> str:
 
 def _call(runs: Runs) -> str:
     records = [r for r in runs.get("call", {}).get("records", []) if "error" not in r]
-    rows = [
-        [r["label"], str(r["threads"]), table.seconds(r["seconds"]), table.seconds(r["numpy_seconds"]),
-         f"{r['times_numpy']:.2f}"]
-        for r in records
-    ]  # fmt: skip
-    return markdown(["call on 8x8 f32", "threads", "numbaprims", "NumPy", "times NumPy's"], rows) if rows else ""
+    rows = []
+    for r in records:
+        rival, word = ("torch", "torch's") if "torch_seconds" in r else ("numpy", "NumPy's")
+        ours, theirs = table.seconds(r["seconds"]), table.seconds(r[f"{rival}_seconds"])
+        rows.append([r["label"], str(r["threads"]), ours, theirs, f"{r[f'times_{rival}']:.2f} {word}"])
+    return markdown(["call on 8x8 f32", "threads", "numbaprims", "NumPy, torch", "times"], rows) if rows else ""
 
 
 def _start(runs: Runs) -> str:

@@ -1,4 +1,4 @@
-"""Small calls that repeat: the tables of `cpu/known.py`, by the kind of call and `Settings.calls`."""
+"""Small calls that repeat: the tables of `cpu/known_table.py`, by the kind of call and `Settings.calls`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from numbaprims import settings
+from numbaprims import arrays, settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.call import Bound, remember
 
@@ -56,22 +56,26 @@ class KnownCalls:
 
         `made` says that the first result was made by the call; it then also fits where the caller gives such a one.
         """
-        if (key, made) in bound.known or not all(
-            x is None or (type(x) is ndarray and x.flags.aligned) for _, x in operands
-        ):
+        kind = type(operands[0][1])
+        if (key, made, kind) in bound.known:
+            return
+        known = importlib.import_module("numbaprims.cpu.known_table")
+        seen = [None if x is None else known.look_at(x) for _, x in operands]
+        if any(x is not None and each is None for (_, x), each in zip(operands, seen, strict=True)):
             return  # what is unaligned was copied, and the copy lies otherwise
-        bound.known.add((key, made))
-        known = importlib.import_module("numbaprims.cpu.known")
-        record = known.make_record(bound.launch, results, made, operands)
+        bound.known.add((key, made, kind))
+        record = known.make_record(
+            bound.launch, results, made, [*zip((slot for slot, _ in operands), seen, strict=True)]
+        )
         if record is None:
             return
         slots = [slot for slot, x in operands]
         order = [slots.index(slot) if slot in slots else -1 for slot in range(max(_FEW, *(slot + 1 for slot in slots)))]
-        keep = (bound, itemgetter(*order), [array.dtype for _, array in operands if array is not None])
+        keep = (bound, itemgetter(*order), seen)
         with self._lock:
             found = self._tables.get(key)
             table = (found[2] if found else known.Table()).with_record(record, keep)
-            self._tables[key] = (known.known_call(), table.words, table)
+            self._tables[key] = (importlib.import_module("numbaprims.cpu.known").known_call(), table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
 
@@ -104,6 +108,8 @@ def launched(table: Any, found: Any, given: Sequence[Any], numbers: tuple[float,
     number, *made = found
     bound, order, _ = table.records[number][1]
     operands = order((*made, *given, None))
+    if type(made[0]) is not ndarray:
+        operands = tuple(x if x is None else arrays.enter(x, "array")[0] for x in operands)
     if len(operands) == _FEW:
         bound.launch(*operands, *numbers)
     else:

@@ -39,7 +39,7 @@ class Bound:
         self.shape = shape
         self.dtype = dtype
         self.extra = extra
-        self.known: set[tuple[Any, bool]] = set()
+        self.known: set[tuple[Any, bool, type]] = set()
         """Under which keys native code was told of it (`KnownCalls`), and whether the result was made by the call."""
 
 

@@ -86,7 +86,7 @@ class JoinedCalls:
         else:
             kind.launch(*operands[:7])
         # constants are of one kind of arrays, and what native code is asked for of all
-        if library is arrays.NUMPY and not kind.constants and not state.verbose:
+        if library.device == "cpu" and not kind.constants and not state.verbose:
             self._known.add(state.calls, bound, [*enumerate((*results, x, *live))], len(results), out is None)
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -133,7 +133,7 @@ class ConvPlan(Plan):
             bound.launch(out_view, view, weight, None, bias, packed, None, **self._numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif again and library is arrays.NUMPY:
+            elif again and library.device == "cpu":
                 launched = 0, 1, weight, None, None if bias is None else 2, packed, None
                 given = result, x, self._arguments["bias"]
                 calls.add_plan(state.calls, bound, launched, tuple(self._numbers.values()), given, out is None)

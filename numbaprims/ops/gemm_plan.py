@@ -127,7 +127,7 @@ class GemmPlan(Plan):
         if out_view.size:
             behind = self._behind[1]
             bound.launch(out_view, view, own, None, bias, packed, behind, *self._numbers)
-            if again and library is arrays.NUMPY and not state.verbose:
+            if again and library.device == "cpu" and not state.verbose:
                 launched = 0, 1, own, None, None if bias is None else 2, packed, behind
                 given = result, a, self._arguments["bias"]
                 calls.add_plan(state.calls, bound, launched, self._numbers, given, out is None)

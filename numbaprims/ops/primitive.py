@@ -161,7 +161,7 @@ class Primitive:
             self._launch(bound, made, storages, numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif library is arrays.NUMPY:
+            elif library.device == "cpu":
                 self._remember((options, state.calls), bound, results, given, out is None)
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -52,7 +52,14 @@ from numbaprims.frontends.torch.norms import (
     rms_norm as rms_norm,
     rms_norm_train as rms_norm_train,
 )
-from numbaprims.frontends.torch.places import embedding as embedding, gather as gather, pad as pad
+from numbaprims.frontends.torch.places import (
+    concat as concat,
+    embedding as embedding,
+    gather as gather,
+    pad as pad,
+    split as split,
+    transform as transform,
+)
 from numbaprims.frontends.torch.pooling import (
     adaptive_avg_pool as adaptive_avg_pool,
     adaptive_max_pool as adaptive_max_pool,

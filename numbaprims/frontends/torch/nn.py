@@ -15,6 +15,11 @@ from numbaprims.frontends.torch.convolutions import conv, conv_transpose
 from numbaprims.frontends.torch.dropout import dropout
 from numbaprims.frontends.torch.losses import CTCLoss as CTCLoss
 from numbaprims.frontends.torch.modules import Activated, batched, by_rank, twin
+from numbaprims.frontends.torch.nn_attention import (
+    MultiheadAttention as MultiheadAttention,
+    TransformerDecoderLayer as TransformerDecoderLayer,
+    TransformerEncoderLayer as TransformerEncoderLayer,
+)
 from numbaprims.frontends.torch.nn_normalisation import (
     BatchNorm1d as BatchNorm1d,
     BatchNorm2d as BatchNorm2d,
@@ -31,6 +36,24 @@ from numbaprims.frontends.torch.nn_normalisation import (
     RMSNorm as RMSNorm,
     Softmax as Softmax,
     Softmax2d as Softmax2d,
+)
+from numbaprims.frontends.torch.nn_padding import (
+    CircularPad1d as CircularPad1d,
+    CircularPad2d as CircularPad2d,
+    CircularPad3d as CircularPad3d,
+    ConstantPad1d as ConstantPad1d,
+    ConstantPad2d as ConstantPad2d,
+    ConstantPad3d as ConstantPad3d,
+    ReflectionPad1d as ReflectionPad1d,
+    ReflectionPad2d as ReflectionPad2d,
+    ReflectionPad3d as ReflectionPad3d,
+    ReplicationPad1d as ReplicationPad1d,
+    ReplicationPad2d as ReplicationPad2d,
+    ReplicationPad3d as ReplicationPad3d,
+    ZeroPad1d as ZeroPad1d,
+    ZeroPad2d as ZeroPad2d,
+    ZeroPad3d as ZeroPad3d,
+    padded,
 )
 from numbaprims.frontends.torch.nn_pooling import (
     AdaptiveAvgPool1d as AdaptiveAvgPool1d,
@@ -93,7 +116,7 @@ class _Conv(Activated, torch.nn.modules.conv._ConvNd):
     def forward(self, input: Any) -> Any:
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            input = padded(input, self._reversed_padding_repeated_twice, self.padding_mode)
             padding = 0
         return batched(
             conv, input, len(self.kernel_size), self.weight, self.bias, stride=self.stride, padding=padding,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import numbaprims
+from numbaprims.frontends.torch.recording import Recorded, differentiable, recorded, refuse_out, written
 from numbaprims.frontends.torch.rules import adjoint, wrapped
 
 gather = wrapped(adjoint("gather", "x indices", also=lambda x, indices, *, axis: {"size": x.shape[axis]}))
@@ -34,6 +35,53 @@ pad = wrapped(
         also=lambda x, **others: {"shape": tuple(x.shape)},
     )
 )  # fmt: skip
+
+transform = wrapped(
+    adjoint("transform", "x", backward=lambda dy, axes: numbaprims.transform(dy, [*map([*axes].index, range(dy.ndim))]))
+)
+
+
+class _Split(Recorded):
+    @staticmethod
+    def forward(sizes: Any, axis: int, x: Any) -> Any:
+        return numbaprims.split(x, sizes, axis)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.axis = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *dys: Any) -> Any:
+        return None, None, concat(dys, ctx.axis)
+
+
+class _Concat(Recorded):
+    @staticmethod
+    def forward(axis: int, *parts: Any) -> Any:
+        return numbaprims.concat(parts, axis)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.axis, *parts = inputs
+        ctx.sizes = [part.shape[ctx.axis] for part in parts]
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return None, *split(dy, ctx.sizes, ctx.axis)
+
+
+@differentiable(numbaprims.split)
+def split(x: Any, sizes: Any, axis: int = 0) -> Any:
+    return _Split.apply(sizes, axis, x) if recorded(x) else numbaprims.split(x, sizes, axis)
+
+
+@differentiable(numbaprims.concat)
+def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:
+    parts = tuple(parts)
+    if not recorded(*parts):
+        return written(numbaprims.concat(parts, axis, out=out), out)
+    refuse_out(out)
+    return _Concat.apply(axis, *parts)
 
 
 class Embedding(torch.nn.Embedding):

@@ -1,0 +1,43 @@
+"""Where native code finds what it compares of known calls: words of records, of tables, of Python's objects."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from numbaprims.cpu.drivers import MOST_FURTHER
+
+# Words of a record: the hash of its table's key; the program, 0 if the caller has to launch it; its workers, and the
+# driver of several; whether it is run without Python's lock; the bytes of its scratch memory; how many results, whether
+# the first is a new array where the caller gives none, how many arrays in all, whether they are tensors; then of each
+# array these, its lengths, and its strides.  With -1 dimensions it is what has no array, by its address as the
+# dtype.  A new array is made of its own dtype, and as a tensor looked at as another where that is not 0.
+HASH, PROGRAM, WORKERS, DRIVER, LONG, NEEDS, RESULTS, MADE, ARRAYS, TENSORS, HEAD = range(11)
+SLOT, NDIM, DTYPE, FLAGS, SAME, LOW, HIGH, DENSE, NEW_DTYPE, VIEW, FIXED = range(11)
+# Words of a table: the mask of its places, the types of arrays, floats and tuples, NumPy's function, None, what is
+# shared with `threads`, what is known of tensors, 0 for nothing; then the places.
+MASK, NDARRAY, FLOAT, TUPLE, NEW, NOTHING, THREADS, TORCH, PLACES = range(9)
+
+# Words of an array object, counted from the one with the pointer to its data.
+TYPE_AT, NDIM_AT, LENGTHS_AT, STRIDES_AT, DTYPE_AT, FLAGS_AT = -1, 1, 2, 3, 5, 6
+ALIGNED, WRITEABLE = 0x100, 0x400
+INT = 0xFFFFFFFF  # ndim and flags are ints in words of 8 bytes
+# The words of any object with its type, of a tuple with its length, of a float with its value.
+OBJECT_TYPE, SIZE_AT, VALUE_AT = 1, 2, 2
+
+#: Arrays of a call.
+MOST_ARRAYS = 7 + MOST_FURTHER
+#: Results and tensors of a call.
+MOST_RESULTS = 16
+MOST_TENSORS = 8
+#: Words of scratch memory on the stack: programs that need no more are run here, 2 us sooner than by their launchers.
+STACK_WORDS = 2560
+
+
+@functools.cache
+def items_word() -> int:
+    """Where a tuple keeps its items, in 8-byte words; 0 where they or their number are not found."""
+    probe = (object(), object(), object())
+    words = (ctypes.c_int64 * 8).from_address(id(probe))
+    wanted = [id(each) for each in probe]
+    return next((at for at in range(3, 6) if words[at : at + 3] == wanted and words[SIZE_AT] == 3), 0)
