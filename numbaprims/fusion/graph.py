@@ -61,6 +61,21 @@ class Graph:
             )
         if layer.passes:
             return value
+        if isinstance(layer, known.Wired):
+            values = [value]
+            for index, (each, reads) in enumerate(layer.steps):
+                sources = tuple(values[at] for at in reads)
+                where = f"{path}[{index}]"
+                if isinstance(each, (known.Add, known.Call)):
+                    values.append(self._node(each, sources, where))
+                elif isinstance(each, Concat):
+                    pairs = enumerate(zip(each.branches, sources, strict=True))
+                    values.append(
+                        self._node(each, tuple(self._build(b, v, f"{where}[{k}]") for k, (b, v) in pairs), where)
+                    )
+                else:
+                    values.append(self._build(each, sources[0], where))
+            return values[-1]
         inputs: tuple[int, ...] = (value,)
         if isinstance(layer, known.Residual):
             shortcut = self._build(layer.shortcut, value, f"{path}.shortcut")
@@ -68,6 +83,9 @@ class Graph:
             layer = known.Add()
         elif isinstance(layer, Concat):
             inputs = tuple(self._build(each, value, f"{path}[{k}]") for k, each in enumerate(layer.branches))
+        return self._node(layer, inputs, path)
+
+    def _node(self, layer: Layer, inputs: tuple[int, ...], path: str) -> int:
         try:
             shape = self._shape(layer, [self.nodes[v].shape for v in inputs])
         except (TypeError, ValueError) as error:

@@ -319,7 +319,7 @@ class Dropout(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Add(Layer):
-    """What a `Residual` becomes: the sum of two arrays."""
+    """What a `Residual` becomes, and a step of a `Wired`: the sum of two arrays."""
 
     own = False
 
@@ -404,9 +404,9 @@ class Linear(Product):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Call(Layer):
-    """Any function of one array, computed as it is; nothing is fused across it."""
+    """Any function of one array (of several in a `Wired`), computed as it is; nothing is fused across it."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     shape: Any = None
     """The shape of one image's result; without it the function is called once on zeros, when the plan is made."""
     stays = "what a function does is not known"
@@ -418,8 +418,8 @@ class Call(Layer):
             self._set(shape=per_dimension(tuple(self.shape), len(self.shape), "shape", 0))
 
     def bind(self, shape: Shape, place: Place) -> Run:
-        def run(x: Any, out: Any = None) -> Any:
-            y = self.function(x)
+        def run(*given: Any, out: Any = None) -> Any:
+            y = self.function(*given)
             return y if out is None else activation(y, "identity", out=out)
 
         return run
@@ -454,3 +454,23 @@ class Concat(Layer):
 
     def __repr__(self) -> str:
         return f"Concat({len(self.branches)} branches)"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Wired(Layer):
+    """A graph: steps of a layer and the numbers of the values that it reads; 0 is the graph's input, k the result of
+    step k, the last one the graph's.  A step reads one value, `Add` two, a `Concat` one a branch, a `Call` any number.
+    """
+
+    steps: Any
+
+    def __post_init__(self) -> None:
+        for number, (layer, reads) in enumerate(self.steps):
+            most = {Add: 2, Concat: len(getattr(layer, "branches", ()))}.get(type(layer), 1)
+            if not reads or (len(reads) != most and not isinstance(layer, Call)):
+                raise ValueError(f"steps[{number}] is {layer!r}, which reads {most} values, not {len(reads)}")
+            if not all(0 <= value <= number for value in reads):
+                raise ValueError(f"steps[{number}] reads {tuple(reads)}; values before it are 0 to {number}")
+
+    def __repr__(self) -> str:
+        return f"Wired({len(self.steps)} steps)"

@@ -1,4 +1,4 @@
-"""`fuse`: a torch.nn.Sequential planned by `numbaprims.fuse`."""
+"""`fuse`: a module of torch planned by `numbaprims.fuse`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 import numbaprims
+from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, read, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
-from numbaprims.frontends.torch.nn import ACTIVATIONS
+from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS
 from numbaprims.frontends.torch.recording import differentiable, recorded
 from numbaprims.fusion import layers
 from numbaprims.fusion.stack_plan import FusedNetwork
@@ -84,13 +85,21 @@ def _described(module: Any, x: Any) -> tuple[Any, Any]:
             layer, x = _described(each, x)
             found.append(layer)
         return found, x
-    y, layer = module(x), _layer(module, x.ndim)
-    return layers.Call(module, tuple(y.shape[1:])) if layer is None else layer, y
+    layer = _layer(module, x.ndim)
+    if layer is None and not is_leaf(module):
+        try:
+            return read(module, x, _layer)
+        except Unknown:
+            pass
+    y = module(x)
+    return layers.Call(twin_of(module), tuple(y.shape[1:])) if layer is None else layer, y
 
 
 def _layer(module: Any, ndim: int) -> Any:
     """The layer that a module is for inputs of so many dimensions; None where it is none that is known."""
     kind = type(module)
+    if getattr(module, "activation", None) is None:
+        kind = TWINS.get(kind, kind)
     rank = re.search(r"(\d)d$", kind.__name__)
     if kind in _UNCHANGED:
         return layers.Dropout()
@@ -133,13 +142,16 @@ def fuse(
     module: Any, example: Any, *, strategy: str = "auto", limit: int | None = None, exact: bool = False,
     gradients: bool = False,
 ) -> Any:  # fmt: skip
-    """Plan a `torch.nn.Sequential` for inference, as `numbaprims.fuse` plans layers, or for training.
+    """Plan a module for inference, as `numbaprims.fuse` plans layers, or a sequence of modules for training.
 
-    Pooling, batch norm, activations, dropout, convolutions, linear layers and sequences of them, nested ones too, are
-    planned; any other module is called as it is. Their weights are copied.
+    Pooling, batch norm, activations, dropout, convolutions, linear layers, sums, products and concatenations are
+    planned. A module of your own is traced by torch.fx: what its `forward` does with torch's functions and methods is
+    planned too, or called as it is; so are modules of torch's that are no such layer, by their twins in `nn` where
+    there are some. What torch.fx cannot trace is called as a whole. Weights are copied.
 
     Args:
-        module: in eval mode; of exactly torch's own classes, since subclasses may compute something else.
+        module: in eval mode, of one tensor; its layers of exactly torch's own classes or their twins in `nn`.
+            What it computes of no input is computed once.
         example: an input, of which the shape and the dtype count; other numbers of images may follow.
         strategy, limit, exact: as of `numbaprims.fuse`.
         gradients: record gradients: stacks take the module's own parameters at each call, which get theirs, by

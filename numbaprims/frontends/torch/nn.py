@@ -207,11 +207,16 @@ class Dropout(torch.nn.Dropout):
 
 # ---------------------------------------------------------------- a whole model
 
-_OURS = {
+#: torch's module -> ours
+OURS = {
     getattr(torch.nn, ours.__name__): ours
     for ours in list(globals().values())
     if isinstance(ours, type) and hasattr(torch.nn, ours.__name__)
 }
+
+
+#: ours -> torch's
+TWINS = {ours: torchs for torchs, ours in OURS.items()}
 
 
 def replace(module: Any) -> Any:
@@ -233,8 +238,8 @@ def replace(module: Any) -> Any:
         )
     """
     for each in module.modules():
-        each.__class__ = _OURS.get(type(each), type(each))
+        each.__class__ = OURS.get(type(each), type(each))
     return module
 
 
-__all__ = [*(kind.__name__ for kind in _OURS), "replace"]
+__all__ = [*(kind.__name__ for kind in OURS), "replace"]

@@ -1,0 +1,275 @@
+"""The graph of a module that is no sequence, for `fuse`: traced by torch.fx, its modules and functions as layers."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+import numbaprims
+from numbaprims.frontends.torch.nn import OURS, TWINS
+from numbaprims.fusion import layers
+
+_f: Any = torch.nn.functional
+#: Functions and methods that are an activation without arguments.
+_ACTIVATIONS = {
+    **dict.fromkeys((_f.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
+    **dict.fromkeys((_f.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), "sigmoid"),
+    **dict.fromkeys((_f.tanh, torch.tanh, "tanh", "tanh_"), "tanh"),
+    **{getattr(_f, torchs): ours for torchs, ours in {
+        "relu6": "relu6", "silu": "silu", "gelu": "gelu", "mish": "mish", "selu": "selu", "elu": "elu",
+        "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "leaky_relu": "leaky_relu", "softplus": "softplus",
+    }.items()},
+}  # fmt: skip
+_SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
+_PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
+_JOINS = (torch.cat, torch.concat, torch.concatenate)
+_DROPOUTS = (_f.dropout, _f.dropout1d, _f.dropout2d, _f.dropout3d, _f.alpha_dropout, _f.feature_alpha_dropout)
+_IN_PLACE = (operator.iadd, operator.imul, torch.relu_)
+#: Functions of windows whose arguments behind x are those of a module, in its order.
+_MODULES = {
+    getattr(_f, f"{name}_pool{rank}d"): getattr(torch.nn, f"{module}Pool{rank}d")
+    for name, module in (("avg", "Avg"), ("adaptive_avg", "AdaptiveAvg"))
+    for rank in (1, 2, 3)
+}
+_MAX_POOLS = {getattr(_f, f"max_pool{rank}d"): getattr(torch.nn, f"MaxPool{rank}d") for rank in (1, 2, 3)}
+
+
+class Unknown(Exception):
+    """What `read` does not describe; the module is then called as it is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Value:
+    """A place in the list of what an expression is given and has computed; no tuple, whose elements are looked at."""
+
+    at: int
+
+
+class Expression:
+    """``expression(*tensors)``: torch's functions and methods one after another, as a module calls them."""
+
+    def __init__(self, steps: list[tuple[str, Any, Any, Any]]) -> None:
+        self.steps = steps
+
+    def __call__(self, *values: Any) -> Any:
+        known = list(values)
+        for kind, target, args, words in self.steps:
+            args, words = (torch.fx.node.map_aggregate(each, lambda x: _given(x, known)) for each in (args, words))
+            function = getattr(args[0], target) if kind == "call_method" else target
+            known.append(function(*(args[1:] if kind == "call_method" else args), **words))
+        return known[-1]
+
+    def __repr__(self) -> str:
+        targets = (target for _, target, *_ in self.steps)
+        return ", ".join(each if isinstance(each, str) else getattr(each, "__name__", repr(each)) for each in targets)
+
+
+def _given(x: Any, known: list[Any]) -> Any:
+    return known[x.at] if isinstance(x, _Value) else x
+
+
+def _multiplied(a: Any, b: Any) -> Any:
+    return numbaprims.binary(a, b, "mul")
+
+
+class _Tracer(torch.fx.Tracer):
+    def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+        """torch's own and their twins: what stands in them is not looked at."""
+        return super().is_leaf_module(m, module_qualified_name) or type(m) in TWINS
+
+
+def is_leaf(module: Any) -> bool:
+    """Whether a module is not looked into."""
+    return bool(_Tracer().is_leaf_module(module, ""))
+
+
+def twin_of(module: Any) -> Any:
+    """A module that computes the same with the same parameters: by numbaprims, where there is such a one."""
+    twin = OURS.get(type(module))
+    if twin is None:
+        return module
+    made = copy.copy(module)
+    made.__class__ = twin
+    return made
+
+
+def _writes(node: Any, module: Any) -> bool:
+    """Whether a node writes to its first operand, or elsewhere."""
+    if module is not None:
+        return bool(getattr(module, "inplace", False)) and type(module) not in TWINS  # whose results are new
+    named = isinstance(node.target, str) and node.target.endswith("_") and not node.target.endswith("__")
+    return bool(named or node.target in _IN_PLACE or node.kwargs.get("inplace") or "out" in node.kwargs)
+
+
+class _Reader(torch.fx.Interpreter):
+    """Runs a graph on the example and describes its nodes."""
+
+    def __init__(self, module: Any, graph: Any, layer: Callable[[Any, int], Any]) -> None:
+        super().__init__(torch.fx.GraphModule(module, graph))
+        self.layer = layer
+        self.steps: list[tuple[Any, tuple[int, ...]]] = []
+        self.numbers: dict[Any, int] = {}
+        """Nodes that are tensors -> the number of their value in the description."""
+        self.constants: dict[Any, Any] = {}
+        """What reads nothing of the input -> its value."""
+        self.places = {node: at for at, node in enumerate(graph.nodes)}
+        self.shared: dict[Any, set[Any]] = {}
+        """Tensors -> those that may share their memory: what a function was given and gave."""
+
+    def run_node(self, n: Any) -> Any:
+        """Compute a node, and say what it is."""
+        value = super().run_node(n)
+        if n.op == "placeholder":
+            if self.numbers or not isinstance(value, torch.Tensor):
+                raise Unknown(f"another argument, {n.name}")
+            self.numbers[n], self.example = 0, value
+        elif n.op != "output" and all(each in self.constants for each in n.all_input_nodes):
+            self.constants[n] = value.detach().clone() if isinstance(value, torch.Tensor) else value
+        elif isinstance(value, torch.Tensor) and n.op != "output":
+            first = self.example
+            # what is no batch of values is part of the functions that read it
+            if value.ndim and value.shape[0] == first.shape[0] and value.dtype == first.dtype:
+                if n.users or _writes(n, self._module(n)):
+                    self._describe(n, value)
+        return value
+
+    def _module(self, n: Any) -> Any:
+        return self.fetch_attr(n.target) if n.op == "call_module" else None
+
+    def _add(self, node: Any, layer: Any, *sources: Any) -> None:
+        self.steps.append((layer, tuple(self.numbers[each] for each in sources)))
+        self.numbers[node] = len(self.steps)
+
+    def _describe(self, n: Any, value: Any) -> None:
+        tensors = [each for each in n.all_input_nodes if each in self.numbers]
+        operands, words = n.args[1:], n.kwargs
+        found = self._one(n, operands, words) if tensors and n.args and n.args[0] is tensors[0] else None
+        if n.target in _JOINS and n.args and isinstance(n.args[0], (tuple, list)):
+            dim = n.args[1] if len(n.args) > 1 else words.get("dim", 0)
+            if all(each in self.numbers for each in n.args[0]) and dim in (1, 1 - value.ndim):
+                self._add(n, layers.Concat([()] * len(n.args[0])), *n.args[0])
+                return
+        if len(tensors) == 2 and len(n.args) == 2 and not words and [*n.args] == tensors:
+            shapes = {tuple(self.env[each].shape) for each in tensors}
+            if n.target in _SUMS and len(shapes) == 1:
+                self._add(n, layers.Add(), *tensors)
+                self._written(n)
+                return
+            if n.target in _PRODUCTS:
+                self._add(n, layers.Call(_multiplied, tuple(value.shape[1:])), *tensors)
+                self._written(n)
+                return
+        if found is None:
+            self._called(n, value)
+        else:
+            self._add(n, found, tensors[0])
+            if not found.passes:
+                self._written(n)
+
+    def _one(self, n: Any, operands: Any, words: Any) -> Any:
+        """The layer of one tensor that a node is."""
+        x, target = self.env[n.args[0]], n.target
+        if n.op == "call_module":
+            return None if operands or words else self.layer(self._module(n), x.ndim)
+        plain = not operands and not words.keys() - {"inplace"}
+        if target in _ACTIVATIONS and plain:
+            return layers.Activation(_ACTIVATIONS[target])
+        if target in _DROPOUTS or getattr(target, "__name__", "") == "stochastic_depth":  # torchvision's
+            bound = inspect.signature(target).bind(x, *operands, **words)
+            bound.apply_defaults()
+            return None if bound.arguments["training"] else layers.Dropout()
+        try:
+            if target in _MODULES:
+                return self.layer(_MODULES[target](*operands, **words), x.ndim)
+            if target in _MAX_POOLS and len(operands) < 5:
+                return self.layer(_MAX_POOLS[target](*operands, **words), x.ndim)
+        except TypeError:
+            return None
+        return None
+
+    def _written(self, n: Any) -> None:
+        """Let those that come later read what a node has written over its first operand."""
+        if _writes(n, self._module(n)):
+            others = self.shared.get(n.args[0], set()) - {n.args[0]}
+            if any(self.places[user] > self.places[n] for each in others for user in each.users):
+                raise Unknown(f"{n.name} writes to what may be part of another tensor")
+            self.numbers[n.args[0]] = self.numbers[n]
+
+    def _called(self, n: Any, value: Any) -> None:
+        """A node by torch, with the sizes and other numbers that it reads."""
+        tensors: list[Any] = []
+        inner: list[Any] = []
+
+        def visit(node: Any) -> None:
+            if node in self.numbers:
+                if node not in tensors:
+                    tensors.append(node)
+            elif node not in inner:
+                for each in () if node in self.constants else node.all_input_nodes:
+                    visit(each)
+                inner.append(node)
+
+        for each in n.all_input_nodes:
+            visit(each)
+        inner.append(n)
+        places = {node: _Value(at) for at, node in enumerate([*tensors, *inner])}
+        steps: list[tuple[str, Any, Any, Any]] = []
+        for node in inner:
+            if node in self.constants:
+                steps.append(("call_function", _Constant(self.constants[node]), (), {}))
+                continue
+            module = self._module(node)
+            put: Any = places.get
+            args, words = (torch.fx.node.map_arg(each, put) for each in (node.args, node.kwargs))
+            steps.append((node.op, node.target if module is None else twin_of(module), args, words))
+            if _writes(node, module):
+                raise Unknown(f"{node.name} writes to its operand")
+        whole = (
+            inner == [n] and n.op == "call_module" and len(tensors) == 1 and n.args == (tensors[0],) and not n.kwargs
+        )
+        call = layers.Call(steps[0][1] if whole else Expression(steps), tuple(value.shape[1:]))
+        self._add(n, call, *tensors)
+        family = {n, *tensors}.union(*(self.shared.get(each, ()) for each in tensors))
+        self.shared.update(dict.fromkeys(family, family))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class _Constant:
+    """A parameter that a function reads, or what was computed of parameters alone."""
+
+    value: Any
+
+    def __call__(self) -> Any:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"constant {tuple(getattr(self.value, 'shape', ()))}"
+
+
+def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[Any, Any]:
+    """The description of a module's graph, and what the module gives for the example.
+
+    `layer` gives the layer that a module of torch is, or None.
+
+    Raises:
+        Unknown: torch.fx does not trace it, or it gives no tensor, takes several, or writes to parts of tensors.
+    """
+    try:
+        graph = _Tracer().trace(module)
+    except Exception as error:  # whatever a module's own code raises when it meets a proxy
+        raise Unknown(str(error)) from error
+    reader = _Reader(module, graph, layer)
+    value = reader.run(example)
+    (last,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
+    if last not in reader.numbers:
+        raise Unknown("it gives no single tensor")
+    order = reader.numbers[last]
+    steps = reader.steps if order == len(reader.steps) else [*reader.steps, (layers.Activation("identity"), (order,))]
+    return layers.Wired(steps), value

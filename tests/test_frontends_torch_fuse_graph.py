@@ -1,0 +1,219 @@
+"""`numbaprims.frontends.torch.fuse` of modules that are no sequences: their graphs, as torch.fx traces them."""
+
+import pathlib
+import pickle
+import runpy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional  # noqa: E402
+
+import numbaprims  # noqa: E402
+from numbaprims.frontends import torch as nbt  # noqa: E402
+from numbaprims.fusion import layers  # noqa: E402
+
+pytestmark = pytest.mark.cpu
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def by_definition():
+    torch.manual_seed(0)
+    with numbaprims.config(device="reference"):
+        yield
+
+
+class Made(nn.Module):
+    """A module of parts and of a function of itself and x."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+        for each in self.modules():
+            for tensor in (*each.parameters(recurse=False), *each.buffers(recurse=False)):
+                if tensor.is_floating_point():
+                    tensor.data.uniform_(0.3, 1.0) if tensor.ndim == 1 else tensor.data.normal_(0, 0.3)
+        self.eval()
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def agrees(module, x, *, whole=False):
+    """A fused network that computes what the module does, also of other numbers of images; `whole`: as one call."""
+    fused = nbt.fuse(module, x)
+    with torch.no_grad():
+        for images in (x, torch.randn(x.shape[0] + 1, *x.shape[1:]), x[:1]):
+            kept = images.clone()
+            torch.testing.assert_close(fused(images), module(images.clone()), rtol=1e-4, atol=1e-5)
+            assert torch.equal(images, kept)
+    assert whole == (fused.network._fused.alone and isinstance(fused.network._fused.items[0].layer, layers.Call))
+    return fused
+
+
+def called(fused):
+    """What is called as it is, in words."""
+    found = [node.layer.function for node in fused.network._graph.nodes if isinstance(node.layer, layers.Call)]
+    return [getattr(each, "__name__", None) or repr(each) for each in found]
+
+
+def residual(inplace):
+    def forward(self, x):
+        y = self.relu(self.norm(self.conv(x)))
+        y = self.norm2(self.conv2(y))
+        y += self.down(x) if self.down is not None else x
+        return self.relu(y)
+
+    return lambda c, k, stride=1: Made(
+        forward, conv=nn.Conv2d(c, k, 3, stride, 1, bias=False), norm=nn.BatchNorm2d(k), relu=nn.ReLU(inplace),
+        conv2=nn.Conv2d(k, k, 3, 1, 1, bias=False), norm2=nn.BatchNorm2d(k),
+        down=nn.Sequential(nn.Conv2d(c, k, 1, stride, bias=False), nn.BatchNorm2d(k)) if stride > 1 else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_residual_network(inplace, replaced):
+    block = residual(inplace)
+    parts = {
+        "first": nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(inplace), nn.MaxPool2d(3, 2, 1)),
+        "blocks": nn.Sequential(block(4, 4), block(4, 8, 2)),
+        "pool": nn.AdaptiveAvgPool2d((1, 1)), "last": nn.Linear(8, 5),
+    }  # fmt: skip
+    module = Made(lambda self, x: self.last(torch.flatten(self.pool(self.blocks(self.first(x))), 1)), **parts)
+    if replaced:
+        nbt.nn.replace(module)
+    fused = agrees(module, torch.randn(2, 3, 17, 18))
+    kinds = [type(item.layer).__name__ for item in fused.network._fused.items]
+    assert called(fused) == ["flatten"] and kinds.count("Conv") == 6 and "BatchNorm" not in kinds
+    again = pickle.loads(pickle.dumps(fused))
+    x = torch.randn(2, 3, 17, 18)
+    with torch.no_grad():
+        assert torch.equal(again(x), fused(x))
+
+
+def test_functions():
+    def forward(self, x):
+        y = functional.relu(self.conv(x), inplace=True)
+        y = functional.max_pool2d(y, 3, stride=1, padding=1)
+        y = functional.avg_pool2d(y, 2, ceil_mode=True)
+        y = functional.dropout(functional.dropout2d(y, 0.3, self.training), training=self.training)
+        y = torch.sigmoid(y).add(functional.gelu(y))
+        y = functional.adaptive_avg_pool2d(functional.relu6(y), 1)
+        return functional.leaky_relu(y.view(y.size(0), -1), 0.2).tanh()
+
+    fused = agrees(Made(forward, conv=nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 9, 8))
+    assert called(fused) == ["size, view", "leaky_relu"]
+    assert any(len(stack.layers) > 2 for stack in fused.network.stacks)
+
+
+def test_branches_products_and_parts():
+    def forward(self, x):
+        a, b = x.chunk(2, dim=1)
+        y = torch.cat([self.left(a), self.right(b), x], 1)
+        y = y * torch.sigmoid(self.gate(y.mean((2, 3), keepdim=True)))
+        n, c, h, w = y.shape
+        return y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, -1, h, w) + self.shift
+
+    parts = {
+        "left": nn.Conv2d(2, 4, 1),
+        "right": nn.Sequential(nn.BatchNorm2d(2), nn.ReLU()),
+        "gate": nn.Conv2d(10, 10, 1),
+    }
+    module = Made(forward, **parts, shift=nn.Parameter(torch.randn(10, 1, 1)))
+    fused = agrees(module, torch.randn(2, 4, 5, 6))
+    assert sum(isinstance(node.layer, layers.Concat) for node in fused.network._graph.nodes) == 1
+    assert called(fused)[:2] == ["chunk, getitem", "chunk, getitem"] and "_multiplied" in called(fused)
+
+
+def test_a_transformer_and_constants():
+    def forward(self, x):
+        x = x + self.table[torch.arange(5)].mean(0)
+        y = self.norm(x)
+        y, _ = self.attention(y, y, y, need_weights=False)
+        x = x + y
+        return x + self.mlp(self.norm(x))
+
+    module = Made(
+        forward, table=nn.Parameter(torch.randn(7, 5, 8)), norm=nn.LayerNorm(8),
+        attention=nn.MultiheadAttention(8, 2, batch_first=True),
+        mlp=nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(), nn.Linear(16, 8)),
+    )  # fmt: skip
+    fused = agrees(module, torch.randn(3, 5, 8))
+    kinds = [type(node.layer.function) for node in fused.network._graph.nodes if isinstance(node.layer, layers.Call)]
+    assert kinds.count(nbt.nn.LayerNorm) == 2, "by the twin of what is called as it is"
+    assert type(module.norm) is nn.LayerNorm
+
+
+def test_what_is_written_in_place_is_read_later():
+    """A skip connection that begins before a ReLU in place carries what the ReLU has left."""
+
+    def forward(self, x):
+        y = self.conv(x)
+        skip = y
+        z = self.conv2(self.relu(y))
+        z += skip
+        return z + y
+
+    module = Made(forward, conv=nn.Conv2d(3, 3, 1), conv2=nn.Conv2d(3, 3, 1), relu=nn.ReLU(inplace=True))
+    agrees(module, torch.randn(2, 3, 4, 5))
+
+
+def test_the_input_is_not_written():
+    agrees(Made(lambda self, x: functional.relu(x * 2.0) + x), torch.randn(2, 3, 4, 4))
+    agrees(Made(lambda self, x: self.a(x), a=nn.Identity()), torch.randn(2, 3, 4, 4))
+
+
+UNKNOWN = {
+    "numbers decide": lambda self, x: x + 1 if x.sum() > 0 else x - 1,
+    "a part is written": lambda self, x: (lambda y: (y[:, :1].relu_(), y * 1.0)[1])(self.conv(x)),
+    "a constant is added in place": lambda self, x: self.conv(x).add_(1.0) * 2.0,
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_is_called_as_a_whole(what):
+    inner = Made(UNKNOWN[what], conv=nn.Conv2d(3, 3, 1))
+    agrees(inner, torch.randn(2, 3, 4, 4), whole=True)
+    around = nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), inner).eval()
+    assert called(agrees(around, torch.randn(2, 3, 4, 4)))[0].startswith("Made(")
+
+
+def test_several_results_are_refused():
+    with pytest.raises(AttributeError):
+        nbt.fuse(Made(lambda self, x: (x, x)), torch.randn(2, 3))
+
+
+def test_graphs_are_checked():
+    relu, add = layers.Activation("relu"), layers.Add()
+    for steps, words in (
+        ([(add, (0,))], "reads 2 values, not 1"),
+        ([(relu, (0, 0))], "reads 1 values, not 2"),
+        ([(relu, (1,))], "values before it are 0 to 0"),
+        ([(relu, ())], "not 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            layers.Wired(steps)
+    net = numbaprims.fuse(
+        [relu, layers.Wired([(layers.Scale(2.0), (0,)), (add, (0, 1)), (layers.Concat([(), [relu]]), (2, 0))])],
+        (1, 2, 3, 3),
+    )
+    x = torch.randn(1, 2, 3, 3)
+    torch.testing.assert_close(net(x), torch.cat((3 * x.relu(), x.relu()), 1))
+
+
+def test_the_example(capsys):
+    """examples/fused_networks.py: a network of its own, and the table."""
+    path = pathlib.Path(__file__).parent.parent / "examples" / "fused_networks.py"
+    example = runpy.run_path(str(path))
+    net = example["resnet"](width=2, classes=5)
+    fused = agrees(net, torch.randn(1, 3, 33, 32))
+    assert len([node for node in fused.network._graph.nodes if isinstance(node.layer, layers.Add)]) == 16
+    ms, error = example["measured"](net, torch.randn(1, 3, 33, 32), 1)
+    assert set(ms) == {"torch", "nhwc", "fuse"} and error < 1e-5
+    example["main"].__globals__["resnet"] = lambda: net
+    example["main"](["resnet", "--rounds", "1", "--size", "32"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("| resnet, 1 | 1 | ")
