@@ -17,6 +17,7 @@ from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_S
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
+    TURN,
     copies,
     inner_of,
     kernel_of,
@@ -26,7 +27,7 @@ from numbaprims.cpu.reduce.turn import (
 )
 from numbaprims.cpu.reduce.variant import DEAR, Cut, has_exponentials, regions_of, shares
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config
+from numbaprims.cpu.solver import Config, Regions
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import PARTS, Node
 from numbaprims.formulas.maps import MAP
@@ -286,17 +287,25 @@ class Turn(Reduce):
         moved = problem.bytes_moved()
         return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 4))
 
-    def program(self, problem: Any, target: Any, config: Config) -> Program:
+    @staticmethod
+    def _form(problem: Any, target: Any, config: Config) -> tuple[int, bool, int]:
+        """(bytes of an element, whether results leave past the caches, lanes of a vector)"""
         size, past = DTYPES[problem.dtype].itemsize, config["stores"] == "stream"
-        W = lanes_of(problem, LINE if past else target.vector_bytes, size)
+        return size, past, lanes_of(problem, LINE if past else target.vector_bytes, size)
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        size, past, W = self._form(problem, target, config)
+        return Regions(own={"rows": ROOM} if copies(problem, W, size, past) else {})
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        size, past, W = self._form(problem, target, config)
         ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
         (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
         phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past), tiles, chunk)
-        block = Block(POINTWISE, {"plan": plan.ctypes.data}, None)
-        return Program(
-            (Run((phase,), (block,)),), parallel=work > WORTH * target.rates.wake, keep=(plan,),
-            worker=ROOM if copies(problem, W, size, past) else 0,
+        return Program.of(
+            TURN, {"plan": plan.ctypes.data}, [phase], regions=self.regions(problem, target, config),
+            parallel=work > WORTH * target.rates.wake, keep=(plan,),
         )  # fmt: skip
 
 

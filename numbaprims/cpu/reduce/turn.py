@@ -13,18 +13,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numba.core import types
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.simd import (
+    Arguments,
+    address_of,
     advance,
     load,
     load_rows,
     load_scalar,
     load_turned,
     load_word,
-    pointer_from_address,
     prefetch,
     store,
     store_rows,
@@ -44,7 +43,8 @@ from numbaprims.dtypes import DTYPES
 A, B, OUT_A, IN_B, TILE_A, TILE_B, DOWN, AHEAD, ROOM_STEP, LOOPS, HEAD = range(11)
 #: Bytes of a line of the cache, and of the room that rows are copied to: 64 rows of 512 bytes and a line.
 LINE, ROOM = 64, 36 << 10
-PLAN, SCRATCH = ARGS.slot("plan"), ARGS.slot("scratch")
+#: Region `rows`: those that are copied to where they share no sets of a cache.
+TURN = Arguments(arrays=("y", "x"), ints=("plan",), own=("rows",))
 #: Vectors of a row of the source that a tile takes, and rows of it; of fewer rows it takes more, up to so many
 #: elements: no prefetch asks for the first of a tile.
 WIDE, LONG, TILE = 16, 512, 1 << 17
@@ -163,28 +163,24 @@ def make_turn(size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: 
     side, row by row, they come at a third of the rate.  Blocks that do not fill 128 bits turn as words of 32.
     """
     elem, STEP = f"u{8 * size}", LINE // size
-    LINES, EACH, WORDS = max(1, H * K // STEP), ROOM, size >= 4
+    LINES, WORDS = max(1, H * K // STEP), size >= 4
 
-    @range_kernel("reduce_turn", types.int64, spec=(size, W, past, H, K, WIDE, COPIES))
+    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=(size, W, past, H, K, WIDE, COPIES))
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        plan = load_word(args, PLAN)
+        plan = args.plan
         a, b = load_word(plan, A), load_word(plan, B)
         out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
         tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
         down, ahead = load_word(plan, DOWN) * W, load_word(plan, AHEAD)
         if COPIES:
-            room, room_step = (
-                pointer_from_address(load_word(args, SCRATCH) + worker * EACH, elem),
-                load_word(plan, ROOM_STEP),
-            )
+            room, room_step = args.rows[worker], load_word(plan, ROOM_STEP)
         for tile in range(lo, hi):
             begin_a, begin_b, to, of = tile_of(plan, tile)
             end_a, end_b = min(begin_a + tile_a, a), min(begin_b + tile_b, b)
-            address = load_word(args, 0) + size * to
-            target = pointer_from_address(address, elem)
-            source = pointer_from_address(load_word(args, 1) + size * of, elem)
+            target, source = advance(args.y, to), advance(args.x, of)
+            address = address_of(target)
             after_a, after_b, _, after = tile_of(plan, tile + 1)
-            after = load_word(args, 1) + size * (after + after_a + after_b * in_b)
+            after = advance(args.x, after + after_a + after_b * in_b)
             # elements before the first line of the result
             head = 0
             if H == W and out_a == b and b % W == 0 and a > W and address % size == 0:
@@ -200,15 +196,13 @@ def make_turn(size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: 
             # of long rows of the source the second block of columns begins with a line; what is copied begins with one
             skip = WIDE
             if not COPIES and a >= RUN * W and in_b % WIDE == 0:
-                skip = WIDE - (load_word(args, 1) // size + of) % WIDE
+                skip = WIDE - address_of(source) // size % WIDE
             # the last block of a row takes what is left of it and the beginning of the next one
             whole = end_b - W if head and end_b == b else end_b
             for group in range(begin_b, whole, down):
-                ask_row, ask_column = 0, 0
+                ask_row, ask_column, ask = 0, 0, after
                 if group + down < whole:
                     ask = advance(source, begin_a + (group + down + head) * in_b)
-                else:
-                    ask = pointer_from_address(after, elem)
                 first, step = advance(source, 0), in_b
                 if COPIES:
                     begin, row = min(begin_a, a - K), min(group, b - W) + head
@@ -264,20 +258,19 @@ def make_weave(size: int, W: int, rows: int) -> RangeKernel:
     """`rows` rows of the source woven into one of the result or, below 0, so many columns of it taken apart."""
     elem, K, BACK = f"u{8 * size}", abs(rows), rows < 0
 
-    @range_kernel("reduce_weave", types.int64, spec=(size, W, rows))
+    @range_kernel("reduce_weave", TURN.types(y=elem, x=elem), spec=(size, W, rows))
     def reduce_weave(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        plan = load_word(args, PLAN)
+        plan = args.plan
         out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
         for tile in range(lo, hi):
             begin_a, begin_b, to, of = tile_of(plan, tile)
-            target = pointer_from_address(load_word(args, 0) + size * to, elem)
-            source = pointer_from_address(load_word(args, 1) + size * of, elem)
+            target, source = advance(args.y, to), advance(args.x, of)
             if BACK:
                 at, end, many = begin_b, min(load_word(plan, B), begin_b + load_word(plan, TILE_B)), 1
             else:
                 at, end, many = begin_a, min(load_word(plan, A), begin_a + load_word(plan, TILE_A)), K
             # the second vector begins with a line, if any does
-            first, step = (load_word(args, 0) // size + to + at * many) % W, 1
+            first, step = (address_of(target) // size + at * many) % W, 1
             while step < W and (first + step * many) % W:
                 step += 1
             while at + W <= end:
