@@ -10,6 +10,7 @@ from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.pointwise.blocks import BLOCK, RUN, SHORTEST_RUN, any_strides, make_blocks, sizes_of
 from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Block, Phase, Program, Run
+from numbaprims.cpu.reduce.bands import Bands
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
@@ -18,6 +19,7 @@ from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
     TURN,
+    TURNED_PAST,
     copies,
     inner_of,
     kernel_of,
@@ -47,9 +49,6 @@ SWEEP = 128
 #: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down, and where it
 #: could be swept.
 PAGE, APART, ASIDE = 4096, 0.8, 1.5
-#: Turned copies leave past the caches where they move more than so much of the third-level one: 8 x 512 x 28 x 28
-#: float32, 26 MB of 32, takes 610 us for 1,260 (Zen 4).
-TURNED_PAST = 0.5
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
 
@@ -331,4 +330,4 @@ class Naive(Reduce):
         return float(target.rates.cycles(4 + steps * (5 + 2 * graph_of(problem.formula).operations)))
 
 
-SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Lookup(), Turn(), Naive())
+SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Lookup(), Turn(), Bands(), Naive())
