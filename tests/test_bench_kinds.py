@@ -1,5 +1,7 @@
 """The benchmarks of softmax, batch normalisation and pooling: their cases, contenders, and the lines that name them."""
 
+import math
+
 import pytest
 from contract import CALLS, made
 from test_bench import chosen, command_of
@@ -27,6 +29,8 @@ SMALL = [
     "gather --shapes quick",
     "gather --shapes quick --backward",
     "gather --shapes 2x7x3x5 --dtype f64,bf16,f16 --kind gather,split",
+    "tensor --shapes quick --kind transform,transform-back,transform-heads,concat",
+    "tensor --shapes 33x77,3x5x7x9 --dtype f64,bf16,f16,int8 --kind transform,transform-back,transform-heads,concat",
     "quantize --shapes quick",
     "random --shapes quick",
     "random --shapes 5003 --dtype f64,bf16,f16",
@@ -61,6 +65,8 @@ def test_rivals_in_every_form_that_a_library_has():
         "norm --shapes 9x8 --kind rms --backward": {OURS, "torch"},
         "norm --shapes 1x8x4x4 --kind instance": images,
         "norm --shapes 1x8x4x4 --kind group --backward": {OURS, "torch", "torch nhwc"},
+        "tensor --shapes 2x3x4x5 --kind transform": {OURS, "torch", "numpy"},
+        "tensor --shapes 2x3x4x5 --kind concat": {OURS, "torch", "numpy"},
         "pooling --shapes 1x8x4x4x2x2 --kind max": images | {"onednn"},
         "pooling --shapes 1x8x4x4x2x2 --kind avg --backward": {OURS, "torch", "torch nhwc"},
     }.items():
@@ -83,6 +89,23 @@ def test_the_layers_of_the_networks_are_there():
     } <= rows  # fmt: skip
     layers = {(case["kind"], case.shape) for case in chosen("batch_norm")}
     assert {("train", "16x2048x7x7"), ("inference", "1x992x14x14"), ("backward", "16x64x112x112")} <= layers
+
+
+def test_copies_move_what_their_lines_say():
+    """A concatenation as much as both parts and the result; the line of a copy in another order poses the same."""
+    shapes = {
+        "transform": ["2x3x4x5", "3x4"], "transform-back": ["2x3x4x5"], "transform-heads": ["2x3x4x5"],
+        "concat": ["2x3x4x5", "3x4"],
+    }  # fmt: skip
+    for kind, each in shapes.items():
+        for case in chosen("tensor", "--shapes", "2x3x4x5,3x4", "--kind", kind):
+            assert case.shape == each.pop(0)
+            problem, elements = problem_of_case(case), math.prod(size for _, size in case.sizes)
+            assert problem.bytes_moved() == 8 * elements * (2 if kind == "concat" else 1)
+            if kind != "concat":
+                again = problem_of_case(command_of(problem.bench_command()))
+                assert (again, again.strides) == (problem, problem.strides)
+        assert not each
 
 
 @pytest.mark.parametrize("call", CALLS, ids=str)

@@ -30,10 +30,10 @@ from numbaprims.stems import ENGINES
 STEMS = cases.STEMS
 #: Solvers that a stem has no problem for: norms have no exponentials, what is summed up is no copy.
 UNUSED = {
-    "activation": ("channel_sums",), "batch_norm": ("online", "turn", "lookup"),
-    "softmax": ("blocks", "turn", "lookup"), **OF_BF16,
-    "norm": ("online", "blocks", "turn", "lookup"), "reduce": ("online", "blocks", "turn", "lookup"),
-    "tensor": ("online", "across", "split_across", "lookup"), "quantize": ("online", "turn"),
+    "activation": ("channel_sums",), "batch_norm": ("online", "turn", "bands", "lookup"),
+    "softmax": ("blocks", "turn", "bands", "lookup"), **OF_BF16,
+    "norm": ("online", "blocks", "turn", "bands", "lookup"), "reduce": ("online", "blocks", "turn", "bands", "lookup"),
+    "tensor": ("online", "across", "split_across", "lookup"), "quantize": ("online", "turn", "bands"),
 }  # fmt: skip
 SOLVERS = [(stem, solver) for stem in STEMS for solver in registry.solvers(stem, "cpu")]
 EACH_SOLVER = pytest.mark.parametrize("stem, solver", SOLVERS, ids=[f"{stem}-{s.name}" for stem, s in SOLVERS])

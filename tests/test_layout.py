@@ -317,14 +317,16 @@ def calls_of(path: Path, name: str) -> Iterator[ast.Call]:
 
 
 def test_blocks_of_kernels_are_filled_by_name():
-    """`store_word` is for lists of words: a slot with a name is a record's (cpu/simd/records.py)."""
+    """`store_word` and `load_word` are for lists of words: a slot with a name is a record's (cpu/simd/records.py), or
+    an argument's."""
     kept = {f"numbaprims.cpu.{name}" for name in BY_NUMBER}
     wrong = [
         where(path, call.lineno)
         for path in sorted((PACKAGE / "cpu").rglob("*.py"))
         if name_of(path) not in kept and PACKAGE / "cpu" / "simd" not in path.parents
-        for call in calls_of(path, "store_word")
-        if is_number(call.args[1])
+        for name in ("store_word", "load_word")
+        for call in calls_of(path, name)
+        if is_number(call.args[1]) and (name == "store_word" or ast.unparse(call.args[0]) == "args")
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -1,9 +1,13 @@
 """binary, where, scale, fill, cast: NumPy's values in every type, layout and broadcast, saturation, refusals."""
 
+import contextlib
+import dataclasses
+
 import numpy as np
 import pytest
 
 import numbaprims
+from numbaprims.cpu import launch
 from numbaprims.dispatch import examples, registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.formulas.maps import BINARY, BITWISE
@@ -242,7 +246,72 @@ def test_how_operands_lie():
     assert pose(row, column, "add").formula == "map:add:along,one"
     assert pose(x, x, "add").kept == (1,)
     assert pose(x, x.T.copy().T, "add").layout == "strided"
-    assert numbaprims.explain("binary", x, x.T.copy().T, "add").chosen.solver == "blocks"
+    assert numbaprims.explain("binary", x, x.T.copy().T, "add").chosen.solver == "bands"
+    assert numbaprims.explain("binary", x, x[:, ::-1], "add").chosen.solver == "blocks"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("l3", [1 << 30, 1])
+def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l3, monkeypatch):
+    """Tiles at every edge, wherever the source begins, whose lines share sets of a cache or not, in the caches and past
+    them; nothing behind the scratch memory is written."""
+    guard, real = 4096, launch.workspace.borrow
+
+    @contextlib.contextmanager
+    def guarded(size):
+        with real(size + guard) as memory:
+            memory[size:] = 0xA5
+            yield memory
+            assert (memory[size : size + guard] == 0xA5).all()
+
+    monkeypatch.setattr(launch.workspace, "borrow", guarded)
+    where = dataclasses.replace(registry.target("cpu"), l3=l3)
+    solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "bands")
+    for m, n in (
+        (16, 16),
+        (17, 300),
+        (300, 17),
+        (130, 129),
+        (257, 145),
+        (512, 256),
+        (520, 2048 // np.dtype(dtype).itemsize),
+    ):
+        for start in (0, 3):
+            a = rng.integers(0, 50, (2, m, n)).astype(dtype)
+            b = np.empty(2 * m * n + 8, dtype)[start : start + 2 * m * n].reshape(2, n, m)
+            b[...] = rng.integers(0, 50, b.shape)
+            x = b.transpose(0, 2, 1)
+            for left, right in ((a, x), (x, a[:, :, :1]), (x, x), (a[:1, :1], x)):
+                out = np.zeros_like(a)
+                problem = problem_of("binary", left, right, "sub", out=out)
+                assert solver.why_not(problem, where) is None
+                want = np.subtract(left.astype(int), right.astype(int)).clip(0 if dtype == np.uint8 else None, None)
+                for config in solver.configs(problem, where):
+                    out[...] = 77
+                    solver.bind(problem, where, config)(out, left, right)
+                    np.testing.assert_array_equal(out, np.broadcast_to(want, out.shape), f"{m} {n} {start} {config}")
+
+
+def test_turned_operands_of_several_types_and_threads(rng):
+    x, y = rng.standard_normal((2, 700, 530), np.float32)
+    mask = rng.random((700, 530)) < 0.5
+    out = {}
+    for threads in (1, 2):
+        with numbaprims.config(threads=threads, algorithm={"tensor": "bands"}):
+            out[threads] = [
+                numbaprims.cast(x.T, "float16", out=np.empty((530, 700), np.float16)),
+                numbaprims.scale(x.T, 0.5, out=np.empty((530, 700), np.float32)),
+                numbaprims.where(mask.T, x.reshape(530, 700), y.T, out=np.empty((530, 700), np.float32)),
+                numbaprims.binary(x.reshape(530, 700), y.T, "less"),
+                numbaprims.binary(into := x.reshape(530, 700).copy(), y.T, "mul", alpha1=2.0, out=into),
+            ]
+    wants = [
+        x.T.astype(np.float16), x.T * np.float32(0.5), np.where(mask.T, x.reshape(530, 700), y.T),
+        x.reshape(530, 700) < y.T, 2 * x.reshape(530, 700) * y.T,
+    ]  # fmt: skip
+    for one, two, want in zip(out[1], out[2], wants, strict=True):
+        np.testing.assert_array_equal(one, want)
+        np.testing.assert_array_equal(two, want)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

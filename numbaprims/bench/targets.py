@@ -231,6 +231,16 @@ def _kinds_over(*kinds: str, backward: bool = False) -> Metric:
     return _over(inside)
 
 
+def _elements_over(record: Record) -> float | None:
+    return None if _kind(record) in (*_MOVED, "concat") else _any_over(record)
+
+
+def _moved_beyond(record: Record) -> bool:
+    """Copies in another order of what the caches do not hold."""
+    judged = _f32(record) and record["suite"] not in _ASIDE and _kind(record) in _MOVED
+    return judged and record["bytes"] > record["caches"]["l3"]
+
+
 _any_over = _over(lambda record: _f32(record) and record["suite"] not in _ASIDE)
 
 
@@ -290,6 +300,7 @@ _ANY = ("numpy", "torch", "onednn", "onednn packed")
 _CONV = ("torch", "torch nhwc", "torch prepacked", "onnxruntime")
 _OWN = "numbaprims f32"
 _NORMS = ("layer", "rms", "group", "instance")
+_MOVED = ("transform", "transform-back", "transform-heads")
 _RESIZED = ("nearest", "linear", "cubic")
 _PADS = ("pad-constant", "pad-reflect", "pad-edge", "pad-wrap")
 _POOLS = ("max", "avg", "global_avg")
@@ -364,7 +375,10 @@ TARGETS = (
     Target("resize", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("reduce", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
     Target("reduce", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
-    Target("tensor", "f32, over the best rival", _any_over, "geomean", 1.3, 2),
+    Target("tensor", "f32, over the best rival", _elements_over, "geomean", 1.3, 2),
+    Target("tensor", "f32, copies in another order, over the best rival", _kinds_over(*_MOVED), "geomean", 1.3, 2),
+    Target("tensor", "f32, the same beyond the caches, of the copy", _of(_moved_beyond), "geomean", 85, 95, "%"),
+    Target("tensor", "f32, concat, over the best rival", _kinds_over("concat"), "geomean", 1.3, 2),
     Target("tensor", "f32, over the best rival, worst", _any_over, "worst", 0.9, None),
     Target("gather", "f32, pads, over the best rival", _kinds_over(*_PADS), "geomean", 1.3, 2),
     Target("gather", "f32, pads, over the best rival, worst", _kinds_over(*_PADS), "worst", 0.9, None),

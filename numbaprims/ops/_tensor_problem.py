@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -28,12 +29,23 @@ class TensorProblem(reduction.Reduction):
         _, word, kinds = self.formula.split(":")
         op, lies = word.partition(".")[0].replace("truth", "cast"), kinds.split(",")[: 3 if word == "where" else 2]
         alike = set(lies) <= {"row", ""}
+        if op == "cast" and len({each.dtype for each in self.arrays}) == 1 and (shape := self._turned()):
+            return f"numbaprims bench tensor --kind {shape} --dtype {self.dtype}"
         if self.layout == "strided":
             op += "-turned"
         elif not alike:
             op += "-" + "-".join(lies)
         m, n = (1, self.rows * self.n) if alike and self.layout != "strided" else (self.rows, self.n)
         return f"numbaprims bench tensor --kind {op} --shapes {m}x{n} --dtype {self.dtype}"
+
+    def _turned(self) -> str:
+        """The kind and shape of a copy in another order, by x's dimensions; "" of one in the same."""
+        *outer, inner = self.kept
+        if self.layout != "strided":
+            heads = outer and self.strides[1][0][-1] > self.strides[1][0][-2] > 0
+            return f"transform-heads --shapes {math.prod(outer[:-1])}x{inner}x{outer[-1]}x{self.n}" if heads else ""
+        images = outer and self.strides[1][0][-1] == 1
+        return "transform --shapes " + (f"{math.prod(outer)}x{self.n}x{inner}x1" if images else f"{self.n}x{self.rows}")
 
 
 def broadcast(given: Given) -> tuple[int, ...]:

@@ -298,7 +298,7 @@ def both_layouts(torch: Any, *tensors: Any) -> dict[str, tuple[Any, ...]]:
 
 def nan_like(torch: Any, tensor: Any) -> Any:
     """An output in the layout of a tensor, filled with what no check lets through."""
-    return torch.full_like(tensor, math.nan)
+    return torch.full_like(tensor, math.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).min)
 
 
 def fastest(forms: dict[str, Contender]) -> Contender:

@@ -1,8 +1,10 @@
-"""Functions of elements of arrays that broadcast, against torch and NumPy."""
+"""Functions of elements of arrays that broadcast, and copies in another order, against torch and NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,11 +29,57 @@ _TESTS: dict[str, dict[str, bool]] = {
     "isnan": {}, "isinf": {}, "isposinf": {"detect_negative": False}, "isneginf": {"detect_positive": False},
 }  # fmt: skip
 _OF_ONE = ("scale", "cast", *_TESTS)
+#: Copies, by the axes of matrices and of images (n, c, h, w as x has them): NCHW to NHWC, back, and the rows of
+#: attention's heads side by side. A concatenation puts two arrays one behind the other along axis 1.
+_AXES: dict[str, tuple[tuple[int, ...] | None, tuple[int, ...]]] = {
+    "transform": ((1, 0), (0, 2, 3, 1)),
+    "transform-back": (None, (0, 3, 1, 2)),
+    "transform-heads": (None, (0, 2, 1, 3)),
+}
+MOVES = (*_AXES, "concat")
 #: What is done, and how two operands broadcast or the first one lies.
 KINDS = (
     *(op + lies for op in BINARY for lies in _LIES),
-    *(op + lies for op in ("where", *_OF_ONE) for lies in ("", "-turned")), "fill",
+    *(op + lies for op in ("where", *_OF_ONE) for lies in ("", "-turned")), "fill", *MOVES,
 )  # fmt: skip
+MATRIX, IMAGE = ("m", "n"), ("n", "c", "h", "w")
+
+
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    """No case where a kind has no such shape."""
+    image = "c" in row
+    return None if (kind not in MOVES if image else kind in _AXES and _AXES[kind][0] is None) else ()
+
+
+def _sizes(case: Case) -> tuple[int, ...]:
+    return tuple(size for _, size in case.sizes)
+
+
+def _axes(case: Case) -> tuple[int, ...] | None:
+    """The order of x's axes; None of what is no such copy."""
+    matrix, image = _AXES.get(str(case["kind"]), (None, None))
+    return matrix if len(case.sizes) == 2 else image
+
+
+def _moved(case: Case, draw: Draw) -> Ours:
+    """A copy in another order, or of two arrays one behind the other."""
+    sizes, axes, dtype = _sizes(case), _axes(case), DTYPES[case.dtype]
+    reads = {name: draw(sizes) for name in ("x" if axes else "ab")}
+    given = [each.ours for each in reads.values()]
+    if axes:
+        out = Operand.empty(tuple(sizes[axis] for axis in axes), dtype)
+        call, posed = partial(numbaprims.transform, given[0], axes, out=out.ours), None
+    else:
+        out = Operand.empty((sizes[0], 2 * sizes[1], *sizes[2:]), dtype)
+        call = partial(numbaprims.concat, given, 1, out=out.ours)
+        # a launch for each part; what moves is as much as a copy of the whole
+        posed = partial(numbaprims.transform, out.ours, range(len(sizes)))
+    take = shared.spread(out.storage.shape[0])
+
+    def definition(values: list[np.ndarray]) -> Any:
+        return shared.exact((values[0].transpose(axes) if axes else np.concatenate(values, 1))[take])
+
+    return Ours(call, reads, definition, lambda values: values[take], 1, out, posed=posed)
 
 
 def _parts(case: Case) -> tuple[str, list[str]]:
@@ -43,6 +91,8 @@ def _parts(case: Case) -> tuple[str, list[str]]:
 
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call, into an array of its own."""
+    if case["kind"] in MOVES:
+        return _moved(case, draw)
     (op, kinds), m, n = _parts(case), case["m"], case["n"]
     shapes = {"row": (m, n), "along": (n,), "one": (m, 1)}
     reads = {name: draw(shapes[kind], 0.5, 2.0) for name, kind in zip("abc", kinds, strict=False)}
@@ -82,6 +132,15 @@ def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
     op, given = _parts(case)[0], [each.torch for each in p.reads.values()]
     if case["kind"].endswith("-turned"):
         given[0] = given[0].T
+    if op == "concat":
+        out = shared.nan_like(torch, p.out.torch)  # type: ignore[union-attr]
+        return {"torch": shared.written(torch, partial(torch.cat, given, 1, out=out), out)}
+    if axes := _axes(case):
+        out, x = shared.nan_like(torch, p.out.torch), given[0].permute(axes)  # type: ignore[union-attr]
+        return {"torch": shared.fastest({
+            "copy_": shared.written(torch, partial(out.copy_, x), out),
+            "contiguous": shared.returned(torch, x.contiguous),
+        })}  # fmt: skip
     if p.out is None:
         return {"torch": shared.returned(torch, partial(getattr(torch, _TORCH.get(op, op)), *given))}
     out = shared.nan_like(torch, p.out.torch)
@@ -99,7 +158,12 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
     given: list[Any] = [each.storage for each in p.reads.values()]
     if case["kind"].endswith("-turned"):
         given[0] = given[0].T
-    y = np.empty((case["m"], case["n"]), bool if p.out is None else p.out.storage.dtype)
+    y = np.empty((case["m"], case["n"]) if p.out is None else p.out.storage.shape,
+                 bool if p.out is None else p.out.storage.dtype)  # fmt: skip
+    if op == "concat":
+        return {"numpy": Contender(partial(np.concatenate, given, 1, out=y), lambda: y)}
+    if axes := _axes(case):
+        return {"numpy": Contender(partial(np.copyto, y, given[0].transpose(axes)), lambda: y)}
     condition = given[0] != 0 if op == "where" else None
 
     def where() -> None:
@@ -117,6 +181,6 @@ def _numpy(case: Case, p: Ours) -> dict[str, Contender]:
     return {"numpy": Contender(call, lambda: y)}
 
 
-cases = shared.cases("tensor", [("m", "n")], KINDS)
-memory = shared.memory(lambda c: 6 * c["m"] * c["n"])
+cases = shared.cases("tensor", [MATRIX, IMAGE], KINDS, _switches)
+memory = shared.memory(lambda c: (12 if c["kind"] == "concat" else 6) * math.prod(_sizes(c)))
 workload = shared.workload(ours, torch=_torch, numpy=_numpy)

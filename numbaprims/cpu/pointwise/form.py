@@ -10,7 +10,7 @@ from numbaprims.cpu.simd import Arguments
 # n: elements of a run; tile: elements of a tile. plan, compute: see blocks.py. first: the place of a run's first
 # element among all, in the order of its plan's loops.
 ARGS = Arguments(
-    arrays=(*(f"a{i}" for i in range(7)), "scratch"),
+    arrays=tuple(f"a{i}" for i in range(7)),
     floats=tuple(f"f{i}" for i in range(6)),
     ints=("n", "tile", "plan", "compute", "first"),
 )

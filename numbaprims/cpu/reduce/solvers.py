@@ -10,6 +10,7 @@ from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.pointwise.blocks import BLOCK, RUN, SHORTEST_RUN, any_strides, make_blocks, sizes_of
 from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Block, Phase, Program, Run
+from numbaprims.cpu.reduce.bands import Bands
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
@@ -17,6 +18,8 @@ from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_S
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
+    TURN,
+    TURNED_PAST,
     copies,
     inner_of,
     kernel_of,
@@ -26,7 +29,7 @@ from numbaprims.cpu.reduce.turn import (
 )
 from numbaprims.cpu.reduce.variant import DEAR, Cut, has_exponentials, regions_of, shares
 from numbaprims.cpu.simd import lanes
-from numbaprims.cpu.solver import Config
+from numbaprims.cpu.solver import Config, Regions
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import PARTS, Node
 from numbaprims.formulas.maps import MAP
@@ -46,9 +49,6 @@ SWEEP = 128
 #: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down, and where it
 #: could be swept.
 PAGE, APART, ASIDE = 4096, 0.8, 1.5
-#: Turned copies leave past the caches where they move more than so much of the third-level one: 8 x 512 x 28 x 28
-#: float32, 26 MB of 32, takes 610 us for 1,260 (Zen 4).
-TURNED_PAST = 0.5
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
 
@@ -286,17 +286,25 @@ class Turn(Reduce):
         moved = problem.bytes_moved()
         return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 4))
 
-    def program(self, problem: Any, target: Any, config: Config) -> Program:
+    @staticmethod
+    def _form(problem: Any, target: Any, config: Config) -> tuple[int, bool, int]:
+        """(bytes of an element, whether results leave past the caches, lanes of a vector)"""
         size, past = DTYPES[problem.dtype].itemsize, config["stores"] == "stream"
-        W = lanes_of(problem, LINE if past else target.vector_bytes, size)
+        return size, past, lanes_of(problem, LINE if past else target.vector_bytes, size)
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        size, past, W = self._form(problem, target, config)
+        return Regions(own={"rows": ROOM} if copies(problem, W, size, past) else {})
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        size, past, W = self._form(problem, target, config)
         ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
         (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
         phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past), tiles, chunk)
-        block = Block(POINTWISE, {"plan": plan.ctypes.data}, None)
-        return Program(
-            (Run((phase,), (block,)),), parallel=work > WORTH * target.rates.wake, keep=(plan,),
-            worker=ROOM if copies(problem, W, size, past) else 0,
+        return Program.of(
+            TURN, {"plan": plan.ctypes.data}, [phase], regions=self.regions(problem, target, config),
+            parallel=work > WORTH * target.rates.wake, keep=(plan,),
         )  # fmt: skip
 
 
@@ -322,4 +330,4 @@ class Naive(Reduce):
         return float(target.rates.cycles(4 + steps * (5 + 2 * graph_of(problem.formula).operations)))
 
 
-SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Lookup(), Turn(), Naive())
+SOLVERS = (Rows(), Across(), Online(), Split(), SplitAcross(), Blocks(), Lookup(), Turn(), Bands(), Naive())

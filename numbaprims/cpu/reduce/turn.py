@@ -13,18 +13,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numba.core import types
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
-from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.simd import (
+    Arguments,
+    address_of,
     advance,
     load,
     load_rows,
     load_scalar,
     load_turned,
     load_word,
-    pointer_from_address,
     prefetch,
     store,
     store_rows,
@@ -42,12 +41,18 @@ from numbaprims.dtypes import DTYPES
 # to the right, elements of a row that are asked for ahead, those from row to row of a copy; how many loops more there
 # are, then of each its length and the strides of both.
 A, B, OUT_A, IN_B, TILE_A, TILE_B, DOWN, AHEAD, ROOM_STEP, LOOPS, HEAD = range(11)
-#: Bytes of a line of the cache, and of the room that rows are copied to: 64 rows of 512 bytes and a line.
-LINE, ROOM = 64, 36 << 10
-PLAN, SCRATCH = ARGS.slot("plan"), ARGS.slot("scratch")
+#: Bytes of a line of the cache; rows, and bytes of each, that are copied; bytes of their room, where each begins a line
+#: further.
+LINE, COPIED, COPIED_BYTES = 64, 64, 512
+ROOM = COPIED * (COPIED_BYTES + LINE)
+#: Region `rows`: those that are copied to where they share no sets of a cache.
+TURN = Arguments(arrays=("y", "x"), ints=("plan",), own=("rows",))
 #: Vectors of a row of the source that a tile takes, and rows of it; of fewer rows it takes more, up to so many
 #: elements: no prefetch asks for the first of a tile.
 WIDE, LONG, TILE = 16, 512, 1 << 17
+#: Turned copies leave past the caches where they move more than so much of the third-level one: 8 x 512 x 28 x 28
+#: float32, 26 MB of 32, takes 610 us for 1,260 (Zen 4).
+TURNED_PAST = 0.5
 #: Vectors of a long row of the source.
 RUN = 16
 #: Bytes between 16 lines that share few sets of a first-level cache, whose ways are a page each.
@@ -85,8 +90,10 @@ def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
     return int(1 << (min(rows, most).bit_length() - 1))
 
 
-def plan_of(problem: Any, W: int, past: bool, ahead: int) -> tuple[np.ndarray, int]:
-    """(plan, tiles)"""
+def plan_of(
+    problem: Any, W: int, past: bool, ahead: int, tile: tuple[int, int] | None = None
+) -> tuple[np.ndarray, int]:
+    """(plan, tiles); `tile`: their columns and rows, where these are another's choice."""
     at, size = inner_of(problem), DTYPES[problem.dtype].itemsize
     (out, _), (source, inner) = problem.strides
     a, b = problem.kept[at], problem.n
@@ -95,10 +102,11 @@ def plan_of(problem: Any, W: int, past: bool, ahead: int) -> tuple[np.ndarray, i
     copied = copies(problem, W, size, past)
     if past or copied:
         # the rows of a group are asked for while the one before it turns
-        rows, piece = (64, 512) if copied else (128, 1024)
+        rows, piece = (COPIED, COPIED_BYTES) if copied else (128, 1024)
         tile_a, down = max(W, piece // size), max(1, rows // W)
     if woven(problem):
         tile_a = tile_b = LONG * WIDE
+    tile_a, tile_b = tile or (tile_a, tile_b)
     words = [a, b, out[at], inner[0], tile_a, tile_b, down, ahead, tile_a + LINE // size]
     words.append(len(problem.kept) - 1)
     for d, length in enumerate(problem.kept):
@@ -156,40 +164,39 @@ def _copy_rows(room, step, source, in_b, rows, columns, W, K):  # type: ignore[n
 
 
 @functools.cache
-def make_turn(size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: bool) -> RangeKernel:
+def make_turn(
+    size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False
+) -> RangeKernel:
     """Turned copies of elements of `size` bytes, W a vector, in blocks of W rows and K columns (`kernel_of`).
 
     A group of rows that leaves past the caches asks for the next one's lines in the order of memory: asked for side by
-    side, row by row, they come at a third of the rate.  Blocks that do not fill 128 bits turn as words of 32.
+    side, row by row, they come at a third of the rate.  A result that STAYS is stored in the caches all the same.
+    Blocks that do not fill 128 bits turn as words of 32.
     """
     elem, STEP = f"u{8 * size}", LINE // size
-    LINES, EACH, WORDS = max(1, H * K // STEP), ROOM, size >= 4
+    LINES, WORDS = max(1, H * K // STEP), size >= 4
 
-    @range_kernel("reduce_turn", types.int64, spec=(size, W, past, H, K, WIDE, COPIES))
+    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=(size, W, past, H, K, WIDE, COPIES, STAYS))
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        plan = load_word(args, PLAN)
+        plan = args.plan
         a, b = load_word(plan, A), load_word(plan, B)
         out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
         tile_a, tile_b = load_word(plan, TILE_A), load_word(plan, TILE_B)
         down, ahead = load_word(plan, DOWN) * W, load_word(plan, AHEAD)
         if COPIES:
-            room, room_step = (
-                pointer_from_address(load_word(args, SCRATCH) + worker * EACH, elem),
-                load_word(plan, ROOM_STEP),
-            )
+            room, room_step = args.rows[worker], load_word(plan, ROOM_STEP)
         for tile in range(lo, hi):
             begin_a, begin_b, to, of = tile_of(plan, tile)
             end_a, end_b = min(begin_a + tile_a, a), min(begin_b + tile_b, b)
-            address = load_word(args, 0) + size * to
-            target = pointer_from_address(address, elem)
-            source = pointer_from_address(load_word(args, 1) + size * of, elem)
+            target, source = advance(args.y, to), advance(args.x, of)
+            address = address_of(target)
             after_a, after_b, _, after = tile_of(plan, tile + 1)
-            after = load_word(args, 1) + size * (after + after_a + after_b * in_b)
+            after = advance(args.x, after + after_a + after_b * in_b)
             # elements before the first line of the result
             head = 0
             if H == W and out_a == b and b % W == 0 and a > W and address % size == 0:
                 head = (W - address // size % W) % W
-            streams = past and out_a % W == 0 and (address + size * head) % (size * W) == 0
+            streams = past and not STAYS and out_a % W == 0 and (address + size * head) % (size * W) == 0
             if head and end_b == b:
                 if begin_a == 0:
                     for r in range(head):
@@ -200,15 +207,13 @@ def make_turn(size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: 
             # of long rows of the source the second block of columns begins with a line; what is copied begins with one
             skip = WIDE
             if not COPIES and a >= RUN * W and in_b % WIDE == 0:
-                skip = WIDE - (load_word(args, 1) // size + of) % WIDE
+                skip = WIDE - address_of(source) // size % WIDE
             # the last block of a row takes what is left of it and the beginning of the next one
             whole = end_b - W if head and end_b == b else end_b
             for group in range(begin_b, whole, down):
-                ask_row, ask_column = 0, 0
+                ask_row, ask_column, ask = 0, 0, after
                 if group + down < whole:
                     ask = advance(source, begin_a + (group + down + head) * in_b)
-                else:
-                    ask = pointer_from_address(after, elem)
                 first, step = advance(source, 0), in_b
                 if COPIES:
                     begin, row = min(begin_a, a - K), min(group, b - W) + head
@@ -264,20 +269,19 @@ def make_weave(size: int, W: int, rows: int) -> RangeKernel:
     """`rows` rows of the source woven into one of the result or, below 0, so many columns of it taken apart."""
     elem, K, BACK = f"u{8 * size}", abs(rows), rows < 0
 
-    @range_kernel("reduce_weave", types.int64, spec=(size, W, rows))
+    @range_kernel("reduce_weave", TURN.types(y=elem, x=elem), spec=(size, W, rows))
     def reduce_weave(args, worker, lo, hi):  # type: ignore[no-untyped-def]
-        plan = load_word(args, PLAN)
+        plan = args.plan
         out_a, in_b = load_word(plan, OUT_A), load_word(plan, IN_B)
         for tile in range(lo, hi):
             begin_a, begin_b, to, of = tile_of(plan, tile)
-            target = pointer_from_address(load_word(args, 0) + size * to, elem)
-            source = pointer_from_address(load_word(args, 1) + size * of, elem)
+            target, source = advance(args.y, to), advance(args.x, of)
             if BACK:
                 at, end, many = begin_b, min(load_word(plan, B), begin_b + load_word(plan, TILE_B)), 1
             else:
                 at, end, many = begin_a, min(load_word(plan, A), begin_a + load_word(plan, TILE_A)), K
             # the second vector begins with a line, if any does
-            first, step = (load_word(args, 0) // size + to + at * many) % W, 1
+            first, step = (address_of(target) // size + at * many) % W, 1
             while step < W and (first + step * many) % W:
                 step += 1
             while at + W <= end:
@@ -298,7 +302,7 @@ def make_weave(size: int, W: int, rows: int) -> RangeKernel:
     return reduce_weave
 
 
-def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool) -> RangeKernel:
+def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool, stays: bool = False) -> RangeKernel:
     """Lines apart by a multiple of half a page lie in two sets of a first-level cache, which keep 8 each: of W columns
     written, or W rows read, none is there any more when the next block of it comes.  Blocks then have as few columns,
     or rows, as 128 bits hold: 8 x 2048 x 7 x 7 float32 to NHWC takes 101 us for 175, and back 126 for 150 (Zen 4;
@@ -316,4 +320,4 @@ def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool) ->
         if of and not copied and not past:
             H, K = few, W
     wide = K if to and not past else max(K, LINE // size)
-    return make_turn(size, W, past, H, K, wide, copied)
+    return make_turn(size, W, past, H, K, wide, copied, stays)
