@@ -6,7 +6,6 @@ import functools
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import (
-    advance,
     load_wide_scalar,
     pointer_from_address,
     scalar,
@@ -14,6 +13,7 @@ from numbaprims.cpu.simd import (
     store_narrow,
     store_narrow_first,
 )
+from numbaprims.cpu.simd.loops import keep_rolled
 from numbaprims.cpu.windows.arguments import ARGS, lowest
 from numbaprims.cpu.windows.combine import finish_of
 from numbaprims.cpu.windows.walks import walk_planes
@@ -55,14 +55,20 @@ def make_backward(dtype: str, W: int) -> RangeKernel:
     def windows_whole_backward(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         size = args.size_d * args.size_h * args.size_w
         for plane in range(lo, hi):
-            n, c = divmod(plane, args.c)
-            out = advance(args.out, n * args.out_n + c * args.out_c)
-            dy = splat(load_wide_scalar(args.dy, n * args.dy_n + c * args.dy_c), W)
-            share = dy * scalar(1.0 / size, acc)
-            i = 0
-            while i + W <= size:
-                store_narrow(out, i, share)
-                i += W
-            store_narrow_first(out, i, size - i, share)
+            to, at = plane * size, plane
+            if not args.even:
+                n, c = divmod(plane, args.c)
+                to, at = n * args.out_n + c * args.out_c, n * args.dy_n + c * args.dy_c
+            share = splat(load_wide_scalar(args.dy, at), W) * scalar(1.0 / size, acc)
+            # what is behind the end of a plane the next one replaces
+            end, past = to + size, to
+            if args.even:
+                past = hi * size
+            while to + W <= end or (to < end and to + W <= past):
+                keep_rolled()
+                store_narrow(args.out, to, share)
+                to += W
+            if to < end:
+                store_narrow_first(args.out, to, end - to, share)
 
     return windows_whole_backward
