@@ -252,6 +252,18 @@ def test_largest_of_channels(dtype, rng, monkeypatch):
         assert len(made) == before + 2 * (stride == 1 or dtype in ("f32", "f64"))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradient_of_the_mean_of_planes(dtype, rng):
+    """Planes of few elements, as many at a time as a vector has lanes and what is left, and of more; any workers."""
+    whole = next(each for each in SOLVERS if each.name == "whole")
+    for size in ((7, 7), (3, 1), (9, 9)):
+        p = make("avg", size, c=21, out=1, dtype=dtype)
+        check_backward(p, rng, "channels_first", [whole, SOLVERS[-1]])
+        p, dy = dataclasses.replace(p, direction="backward"), values(p, rng, (2, 21, 1, 1))
+        one, three = (run(whole, p, "channels_first", threads, dy=dy)[0] for threads in (1, 3))
+        np.testing.assert_array_equal(one, three)
+
+
 def test_places_outside_of_a_plane_are_left_out(rng):
     p = dataclasses.replace(make("max", (4, 4), 2, indices="i64"), direction="backward")
     dy = np.ones((2, 3, 2, 2), np.float32)

@@ -122,8 +122,9 @@ class Whole(_Windows):
             kernel = whole.make_forward(kind_of(p), p.dtype, W, min(8, W))
             even = out[:2] == (p.c, 1) and x[0] == p.c * x[1]
         else:
-            kernel, even = whole.make_backward(p.dtype, W), out[:2] == (p.c * out[1], math.prod(p.size))
-            even = even and p.strides[3][:2] == (p.c, 1)
+            size = math.prod(p.size)
+            even = out[:2] == (p.c * size, size) and p.strides[3][:2] == (p.c, 1)
+            kernel = whole.make_backward(p.dtype, W, size if even and size <= whole.MOST else 0)
         return _program(p, target, kernel, p.n * p.c, self.estimate(p, target), even=even)
 
 
