@@ -352,7 +352,7 @@ def test_nobody_adds_up_places_in_scratch_memory():
 SENSES = {
     "Form": {
         "cpu.pointwise.form", "cpu.rnn.cells", "cpu.stack.emit", "gpu.pointwise.form", "gpu.rnn.cells",
-        "gpu.reduce.kernels",
+        "gpu.reduce.kernels", "cpu.windows.overlaps",
     },
     "Plan": {"ops.plans", "gpu.reduce.plans"},
     "Posed": {"dispatch.choose"},

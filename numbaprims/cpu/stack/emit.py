@@ -77,7 +77,7 @@ class Form(NamedTuple):
     pad: float
     """What stands for elements outside of the next stage's image."""
     far: bool = False
-    """Whether pixels lie beyond the second-level cache."""
+    """Whether pixels lie beyond the second-level cache, or planes beyond most of the third."""
 
     @property
     def text(self) -> str:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.program import Bind, Part, Program, Region, array, join, scratch
 from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.stack.tiles import over_tiles
-from numbaprims.cpu.windows import SOLVERS as WINDOWS
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import Gradient
@@ -80,6 +79,8 @@ class Way(NamedTuple):
 
             takers = [each for each in CONVOLUTIONS if each.why_not(p, target) is None]
             return takers[-1] if self.naive else min(takers, key=lambda one: one.estimate(p, target)), p, arrays
+        from numbaprims.cpu.windows import SOLVERS as WINDOWS  # likewise
+
         able = [each for each in WINDOWS if each.why_not(p, target) is None]
         if not self.naive and self.box.last:  # planes of one channel have nothing side by side
             able = [each for each in able if each.name not in ("whole", "planes")]

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
-from numbaprims.cpu.simd.emit import element_at, first_lanes_value, splat_value
+from numbaprims.cpu.simd.emit import element_at, first_lanes_value, prefetch_value, splat_value
 from numbaprims.cpu.simd.lanes import shuffle_value
+from numbaprims.cpu.simd.loops import keep_rolled_value, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.stack.emit import Form, Rows
+from numbaprims.cpu.stack.stages import LINE
 from numbaprims.formulas.value import select
 
 
@@ -31,6 +33,24 @@ class Planes(Rows):
             Value(builder, splat_value(builder, builder.load(element_at(builder, numbers, step * k)), self.W))
             for k in range(self.stage.numbers)
         ]
+
+    def rows(self, r: Value, R: int, begin: Value, seen: list[Any]) -> list[Any]:
+        if self.form.far and self.form.source:
+            self._ask_ahead(r, R)
+        return super().rows(r, R, begin, seen)
+
+    def _ask_ahead(self, r: Value, R: int) -> None:
+        """Prefetch the rows that the next R rows of results are the first to read, in the order of memory."""
+        stride, extent = self.stage.stride, self.stage.extent
+        first = (r + (R - 1)) * stride + (extent - self.stage.before)
+        row = self.at(self.word("x") + (first - self.word("fresh")) * self.word("pitch"), "i8")
+
+        def line(state: list[Any]) -> list[Any]:
+            keep_rolled_value(self.b)
+            prefetch_value(self.b, row, (state[0] * LINE).value, 3, False)
+            return [state[0] + 1]
+
+        repeat(self.b, self.word("pitch") * (R * stride) // LINE, [r.like(0)], line, "ask")
 
     def _mask(self, end: Value, v: Value) -> Any:
         return first_lanes_value(self.b, end - v * self.W, self.W)

@@ -12,8 +12,10 @@ from numbaprims.cpu.program import Part, Program, array, join, scratch
 from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Solver
-from numbaprims.cpu.windows import channels, disjoint, gradients, maxima, planes, whole
+from numbaprims.cpu.windows import channels, disjoint, gradients, maxima, overlaps, planes, whole
 from numbaprims.cpu.windows.arguments import ARGS, computed, kind_of, spatial, tables
+from numbaprims.cpu.windows.overlaps import Form
+from numbaprims.cpu.windows.walk import Walk
 from numbaprims.dtypes import DTYPES
 
 # Times that it takes to wake workers: less work is left to the calling thread.
@@ -120,7 +122,9 @@ class Whole(_Windows):
             kernel = whole.make_forward(kind_of(p), p.dtype, W, min(8, W))
             even = out[:2] == (p.c, 1) and x[0] == p.c * x[1]
         else:
-            kernel, even = whole.make_backward(p.dtype, W), False
+            size = math.prod(p.size)
+            even = out[:2] == (p.c * size, size) and p.strides[3][:2] == (p.c, 1)
+            kernel = whole.make_backward(p.dtype, W, size if even and size <= whole.MOST else 0)
         return _program(p, target, kernel, p.n * p.c, self.estimate(p, target), even=even)
 
 
@@ -179,12 +183,17 @@ class Planes(_Windows):
         return None
 
     def arithmetic(self, problem: Any, target: Any) -> float:
+        side_by_side = problem.direction == "forward" and self.disjoint(problem)
+        if self.overlap(problem, target) and not side_by_side:
+            return float(
+                target.rates.cycles(problem.n * problem.c * self._form(problem, target).cycles(problem.out[0]))
+            )
         vectors = problem.n * problem.c * math.prod(problem.out[:-1])
         vectors *= -(-problem.out[-1] // self.lanes(problem, target))
         kernel = problem.kernel
         if problem.adaptive:
             kernel = tuple(-(-size // out) for size, out in zip(problem.size, problem.out, strict=True))
-        return float(target.rates.cycles(2.6 * vectors * sum(spatial(kernel, 1))))
+        return float(target.rates.cycles((1.0 if side_by_side else 2.6) * vectors * sum(spatial(kernel, 1))))
 
     def taps(self, problem: Any) -> int:
         """Of a row, where they are written out."""
@@ -212,6 +221,11 @@ class Planes(_Windows):
             if back:
                 return _program(p, target, disjoint.make_backward(p.dtype, register, short, high), tiles, work)
             return _program(p, target, disjoint.make_forward(kind, p.dtype, register, short, high), tiles, work)
+        if self.overlap(p, target):
+            band = -(-p.out[0] // min(p.out[0], max(1, TILES // images)))
+            bands = -(-p.out[0] // band)
+            kernel = overlaps.make_forward(self._form(p, target))
+            return _program(p, target, kernel, images * bands, work, bands=bands, band=band)
         taps, step = self.taps(p), p.stride[-1]
         wide = max(p.size[-1], p.out[-1])
         short = taps > 0 and wide <= 2 * register
@@ -250,6 +264,28 @@ class Planes(_Windows):
             if steps and ((p.c > 1 and steps[1] != plane) or (p.n > 1 and steps[0] != p.c * plane)):
                 return False
         return True
+
+    def overlap(self, problem: Any, target: Any) -> bool:
+        """Whether maxima of windows that overlap, forward, are taken of rows that are a few vectors."""
+        p = problem
+        if p.op != "max" or p.direction != "forward" or p.indices or len(p.size) != 2 or p.adaptive:
+            return False
+        if computed(p) == "i32" or {*p.dilation} != {1} or max(p.kernel) > overlaps.MOST or p.kernel[1] == 1:
+            return False
+        # every window has an element: beyond the plane it is the one at the edge
+        held = all(
+            before < kernel and (out - 1) * stride - before < size
+            for before, kernel, out, stride, size in zip(p.before, p.kernel, p.out, p.stride, p.size, strict=True)
+        )
+        return held and -(-p.size[1] // self.lanes(p, target)) <= overlaps.MOST
+
+    def _form(self, problem: Any, target: Any) -> Form:
+        """Of the kernel of those."""
+        p, W = problem, self.lanes(problem, target)
+        # planes of fewer vectors are written out, unless there are too few of them for workers
+        written = p.n * p.c > TILES // 2 and p.out[0] * -(-p.out[1] // W) <= overlaps.WRITTEN
+        rows = (p.size[0], p.out[0]) if written else (0, 0)
+        return Form(p.dtype, W, p.size[1], p.out[1], p.kernel, p.stride, p.before, rows)
 
     def finds(self, problem: Any, target: Any) -> bool:
         return self.disjoint(problem) or _slides(problem)
@@ -341,4 +377,4 @@ class Naive(Channels):
         return 1, 1, "i32" if math.prod(problem.size) < 2**31 else "i64"
 
 
-SOLVERS = (Whole(), Planes(), Channels(), Naive())
+SOLVERS = (Whole(), Planes(), Channels(), Walk(), Naive())
