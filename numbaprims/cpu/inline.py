@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numba.core import ir, ir_utils, untyped_passes
+from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.compiler import DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.inline_closurecall import (
@@ -22,6 +23,7 @@ from numba.core.inline_closurecall import (
     _replace_args_with,
     _replace_returns,
 )
+from numba.core.transforms import canonicalize_cfg
 
 
 class _Analysed:
@@ -86,33 +88,65 @@ class _Inliner(InlineWorker):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class InlineHelpers(untyped_passes.InlineInlinables):
-    """Numba's pass with another worker."""
+    """Numba's pass with another worker, and without its post-processor."""
 
     _name = "inline_helpers"
 
-    def _do_work(self, state: Any, work_list: Any, block: Any, i: int, expr: Any, inline_worker: Any) -> Any:
+    def run_pass(self, state: Any) -> bool:
         worker = _Inliner(state.typingctx, state.targetctx, state.locals, state.pipeline, state.flags)
-        return super()._do_work(state, work_list, block, i, expr, worker)
+        blocks, changed = state.func_ir.blocks, False
+        work = list(blocks.items())
+        while work:
+            _, block = work.pop()
+            for i, instr in enumerate(block.body):
+                call = instr.value if isinstance(instr, ir.Assign) else None
+                if isinstance(call, ir.Expr) and call.op == "call":
+                    if ir_utils.guard(self._do_work, state, work, block, i, call, worker):
+                        changed = True
+                        break  # what is behind the call is a block of its own now
+        if changed:
+            for dead in compute_cfg_from_blocks(blocks).dead_nodes():
+                del blocks[dead]
+            state.func_ir.blocks = ir_utils.simplify_CFG(canonicalize_cfg(blocks))
+        return True
 
 
-def passes_of(pipeline: Any, name: str, unused: tuple[Any, ...]) -> PassManager:
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Canonicalize(untyped_passes.IRProcessing):
+    """What counts of Numba's pass, which also finds out where every variable lives, for generators and ``del``."""
+
+    _name = "canonicalize"
+
+    def run_pass(self, state: Any) -> bool:
+        state.func_ir.blocks = canonicalize_cfg(state.func_ir.blocks)
+        return True
+
+
+Replaced = Mapping[type, type | None]
+"""What stands in the place of a pass of Numba; None: nothing."""
+
+
+def passes_of(pipeline: Any, name: str, replaced: Replaced) -> PassManager:
     """A pipeline of Numba without the passes that find nothing, with helpers inlined in our way."""
     made = PassManager(name)
     for each, description in pipeline.passes:
-        if each not in unused:
-            made.add_pass(InlineHelpers if each is untyped_passes.InlineInlinables else each, description)
+        chosen = replaced.get(each, each)
+        if chosen is not None:
+            made.add_pass(chosen, description)
     made.finalize()
     return made
 
 
-UNUSED = (
-    untyped_passes.WithLifting,
-    untyped_passes.InlineClosureLikes,
-    untyped_passes.GenericRewrites,
-    untyped_passes.RewriteDynamicRaises,
-    untyped_passes.MakeFunctionToJitFunction,
-)
+UNTYPED: Replaced = {
+    untyped_passes.InlineInlinables: InlineHelpers,
+    untyped_passes.IRProcessing: _Canonicalize,
+    untyped_passes.WithLifting: None,
+    untyped_passes.InlineClosureLikes: None,
+    untyped_passes.GenericRewrites: None,
+    untyped_passes.RewriteDynamicRaises: None,
+    untyped_passes.MakeFunctionToJitFunction: None,
+}
 
 
 def _untyped(state: Any) -> PassManager:
-    return passes_of(DefaultPassBuilder.define_untyped_pipeline(state), "helper", UNUSED)
+    return passes_of(DefaultPassBuilder.define_untyped_pipeline(state), "helper", UNTYPED)

@@ -1,10 +1,12 @@
 """Helpers in kernels: copies that do not meet, nested, in loops, with branches and default values."""
 
 import ctypes
+import re
 
 import numpy as np
+from numba.core import typed_passes, untyped_passes
 
-from numbaprims.cpu import inline
+from numbaprims.cpu import compiler, inline
 from numbaprims.cpu.jit import helper, range_kernel
 from numbaprims.cpu.simd import Arguments, load_scalar, store_scalar
 
@@ -59,3 +61,15 @@ def test_a_helper_is_analysed_once():
     found = inline._analysed[digits.py_func], inline._analysed[clipped.py_func]
     make(4).inspect_asm()
     assert found == (inline._analysed[digits.py_func], inline._analysed[clipped.py_func])
+
+
+def test_numbas_own_passes_give_the_same_instructions(monkeypatch):
+    def instructions():
+        lines = make(5).inspect_asm().splitlines()
+        return [re.sub(r"(cfunc\.)?_ZN\w+", "symbol", line) for line in lines if re.match(r"\t[a-z]", line)]
+
+    ours, own = instructions(), (untyped_passes.ReconstructSSA, untyped_passes.IRProcessing)
+    own += (typed_passes.PreLowerStripPhis, typed_passes.NativeLowering)
+    monkeypatch.setattr(compiler, "_PASSES", compiler._PASSES | dict(zip(own, own, strict=True)))
+    assert len(ours) > 20
+    assert instructions() == ours
