@@ -93,12 +93,18 @@ def test_scales_of_an_axis_and_of_blocks(rng, x, dtype):
             np.testing.assert_allclose(back, (want - z) * wide[0], 1e-6)
 
 
-def test_quotients_are_rounded_once(rng):
-    for _ in range(20):
-        scale = np.float32(rng.uniform(0.5, 2) * 2.0 ** rng.integers(-20, 20))
-        x = ((rng.integers(-130, 130, 500) + 0.5) * np.float64(scale)).astype(np.float32)
-        x = np.concatenate([x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))])
-        np.testing.assert_array_equal(numbaprims.quantize(x, scale, dtype="int8"), onnx(x, scale, 0, "int8"))
+@pytest.mark.parametrize("dtype, zero", [("int8", 0), ("int8", -128), ("int8", 127), ("uint8", 0), ("uint8", 100)])
+def test_quotients_are_rounded_once(rng, dtype, zero):
+    bits = rng.integers(-(2**31), 2**31, 4000).astype(np.int32).view(np.float32)  # any number, NaN too
+    exponents = [*range(-149, 128, 9), -130, -129, -128, -127, -126, 125, 126, 127]
+    for exponent, fraction in itertools.product(exponents, (0.0, rng.uniform(), 1 - 2.0**-24)):
+        with np.errstate(over="ignore"):
+            scale = np.float32((1 + fraction) * 2.0**exponent)
+            halves = ((np.arange(-400, 400) + 0.5) * np.float64(scale)).astype(np.float32)
+        near = [(halves.view(np.int32) + d).view(np.float32) for d in range(-3, 4)]
+        x = np.concatenate([*near, bits, np.float32([0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45])])
+        if np.isfinite(scale):
+            np.testing.assert_array_equal(numbaprims.quantize(x, scale, zero, dtype=dtype), onnx(x, scale, zero, dtype))
 
 
 def test_integers_of_32_bits(rng):

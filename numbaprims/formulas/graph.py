@@ -28,14 +28,14 @@ Operand = Any
 COSTS = {
     "add": 1, "sub": 1, "mul": 1, "div": 8, "mad": 1, "negative": 1, "magnitude": 1, "at_most": 1, "at_least": 1,
     "less": 1, "greater": 1, "less_equal": 1, "greater_equal": 1, "equals": 1, "is_nan": 1, "select": 1,
-    "floor": 4, "nearest": 1, "quantized": 3, "rounded": 2, "pow": 60, "fmod": 40, "atan2": 45, "reciprocal": 8,
-    "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
+    "floor": 4, "nearest": 1, "quantized": 3, "quotients": 6, "rounded": 2, "pow": 60, "fmod": 40, "atan2": 45,
+    "reciprocal": 8, "sqrt": 8, "exp": 12, "exp_of_negative": 11, "log": 14,
     "bitwise_and": 1, "bitwise_or": 1, "bitwise_xor": 1, "left_shift": 4, "right_shift": 4, "integer_bits": 2,
     "low_byte": 3,
 }  # fmt: skip
 
-#: Those that every `Value` has; a machine adds "div", "reciprocal", "sqrt", "exp", "exp_of_negative", "log", "pow",
-#: "fmod" and "atan2".
+#: Those that every `Value` has; a machine adds "div", "quotients", "reciprocal", "sqrt", "exp", "exp_of_negative",
+#: "log", "pow", "fmod" and "atan2".
 COMMON: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -180,6 +180,10 @@ nearest = _lifted("nearest", "The nearest integer, halves to even.")
 power = _lifted("pow", "a**b.")
 quantized = _lifted(
     "quantized", "The nearest integer of x, 0 of NaN, and another integer; beyond 2**30 any other beyond it."
+)
+quotients = _lifted(
+    "quotients",
+    "`quantized` of x / a scale; two numbers around 1 / scale, off by 2**-23 of it to 2**-20, spare divisions.",
 )
 rounded = _lifted("rounded", "The same of a number that is no NaN, alone.")
 fmod = _lifted("fmod", "What is left of a / b, with the sign of a.")

@@ -21,6 +21,8 @@ from numbaprims.formulas.graph import (
     nearest,
     negative,
     quantized,
+    quotients,
+    reciprocal,
     reduce_max,
     reduce_sum,
     reduce_top,
@@ -29,6 +31,10 @@ from numbaprims.formulas.graph import (
 )
 
 Limits = tuple[float, ...]
+#: How far two numbers lie around the reciprocal of a scale: what lies between is more than its rounding and that of a
+#: quotient, down to 2**-128, of which float32 holds 2**-149.
+AROUND = 2.0**-21
+LARGEST = 3.4028234663852886e38
 #: How scales and zero points are given -> arrays of a formula with them.
 WAYS = {"": 1, "_by": 2, "_at": 3}
 
@@ -38,6 +44,10 @@ def _within(y: Node, limits: Limits) -> Node:
 
 
 def _quantize(x: Node, scale: Node, zero: Any = 0.0, limits: Limits = ()) -> Node:
+    if not limits and scale.uniform:
+        inverse = reciprocal(scale)  # infinite of what is below 2**-128: then nothing lies between the two
+        finite = _within(inverse, (-LARGEST, LARGEST))
+        return quotients(x, scale, finite * (1.0 - AROUND), inverse * (1.0 + AROUND), zero)
     if not limits:
         return quantized(x / scale, zero)
     found = nearest(x / scale)

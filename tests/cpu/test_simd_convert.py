@@ -145,9 +145,10 @@ def test_widen(elem):
         assert (rest[2 + row] == np.where(np.arange(W) < W - 1, expected[start : start + W], 0)).all()
 
 
+@pytest.mark.parametrize("registers", [1, 4])
 @pytest.mark.parametrize("elem", STORAGE)
-def test_narrow(elem, rng):
-    W = target.current().vector_bytes // 4
+def test_narrow(elem, registers, rng):
+    W = registers * target.current().vector_bytes // 4
     if elem in ("f16", "bf16"):
         x = floats(rng)
     else:

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter, Walk
-from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, LANES, ROWS, Variant
+from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, LANES, ROWS, Variant, branches
 from numbaprims.cpu.simd import stream_fence
 from numbaprims.cpu.simd.emit import first_lanes_value, store_value
 from numbaprims.cpu.simd.loops import once, repeat
@@ -285,8 +285,9 @@ def phase_variants(variant: Variant, sweeps: bool = False) -> list[Variant]:
         if sweeps and not each.outputs:
             found.append(variant._replace(role="sweep", at=p, stores="plain", U=1))
         else:
-            stores = variant.stores if each.outputs else "plain"
-            found.append(variant._replace(role="part", at=p, stores=stores))
+            own = variant._replace(role="part", at=p, stores=variant.stores if each.outputs else "plain")
+            wide = own.lanes == "along" and branches(own.formula, bool(own.online), p)
+            found.append(own._replace(W=own.W * own.U, U=1, run=0) if wide else own)
         if each.reductions:
             found.append(variant._replace(role="merge", at=p, stores="plain"))
     return found

@@ -16,6 +16,7 @@ from numbaprims.cpu.reduce.variant import (
     STAGED,
     Cut,
     Variant,
+    branches,
     has_exponentials,
     kept_of,
     plan_of,
@@ -84,7 +85,7 @@ class Reduce(Solver):
         """
         one = lanes(compute_of(problem), target.vector_bytes)
         if self.lanes != "across":
-            return one, 4
+            return (4 * one, 1) if branches(problem.formula, self.online, 0) else (one, 4)
         taken = {W: -(-problem.kept[-1] // W) * W for W in (4 * one, 2 * one, one)}
         W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
         return W, max(2, 4 * one // W)

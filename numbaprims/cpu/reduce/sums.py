@@ -16,7 +16,7 @@ from numbaprims.formulas.graph import COMMON, Node
 from numbaprims.formulas.merging import first_of, identity, larger, moments_of
 from numbaprims.formulas.stacks import KIND, SLOPE
 from numbaprims.formulas.trigonometric import atan2_value
-from numbaprims.formulas.value import at_most
+from numbaprims.formulas.value import SHIFTER, at_least, at_most, bits, float_bits, mad, rarely
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
@@ -26,12 +26,33 @@ LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 
 
 def _integers(x: Value, nan: bool) -> Value:
-    """The nearest integers of 32 bits, which results are stored from; the largest ones are 2**30."""
-    whole = x.new(nearest_ints_value(x.builder, at_most(x, 2.0**30).value))
+    """The nearest integers of 32 bits, which results are stored from; the largest ones are 2**30.
+
+    With `nan` it is 0 of NaN, and what is added to the smallest ones, -2**30, does not wrap.
+    """
+    x = at_most(x, 2.0**30)
+    whole = x.new(nearest_ints_value(x.builder, (at_least(x, -(2.0**30)) if nan else x).value))
     if not nan:
         return whole
     number = x.builder.fcmp_ordered("ord", x.value, x.value)
     return x.new(x.builder.select(number, whole.value, whole.like(0).value))
+
+
+def _quotients(x: Value, scale: Value, low: Value, high: Value, zero: Any) -> Value:
+    """As "quantized" of x / scale, without dividing where two products tell: `low` and `high` lie around 1 / scale.
+
+    What lies between x * low and x * high has the integer that both are rounded to, if that is one; it then stands in
+    the low bits of a sum with the shifter. Else there is a division: of elements near a half, of those far beyond the
+    range, of NaN and infinities.
+    """
+    integer = _integers(x.like(zero), False)
+    if not (x.fused and x.width == 32):
+        return _integers(x / scale, True) + integer
+    shifter = x.like(SHIFTER[32])
+    below, above = mad(x, low, shifter), mad(x, high, shifter)
+    b, usual = x.builder, bits(below) + (integer - float_bits(SHIFTER[32], 32))
+    apart = x.new(b.fcmp_unordered("!=", below.value, above.value))
+    return rarely(x.new(apart.anywhere()), [usual], lambda: [_integers(x / scale, True) + integer])[0]
 
 
 #: The names of formulas as functions of this machine's Values.
@@ -44,6 +65,7 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "log": functions.log,
     "nearest": functions.nearest,
     "quantized": lambda x, zero: _integers(x, True) + _integers(x.like(zero), False),
+    "quotients": _quotients,
     "rounded": lambda x: _integers(x, False),
     "pow": power_value,
     "fmod": lambda a, b: fmod_value(a, b, Value.__truediv__),

@@ -213,3 +213,10 @@ def shares(problem: Any) -> bool:
 def has_exponentials(formula: str) -> bool:
     """Whether it sums exponentials, in one pass where that is wanted."""
     return any(node.op == "exp_sum" for node in graph_of(formula, True).nodes)
+
+
+@functools.cache
+def branches(formula: str, online: bool, p: int) -> bool:
+    """Whether a pass that sums nothing up branches by what its elements are: once for four vectors."""
+    graph = graph_of(formula, online)
+    return not graph.passes[p].reductions and any(node.op == "quotients" for node in graph.computed(p, {}))

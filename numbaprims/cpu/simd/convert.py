@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -54,9 +55,30 @@ def _limits(bits: int, kind: str) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "i" else (0, (1 << bits) - 1)
 
 
+def _packed(builder: Any, value: Any, kind: str) -> Any:
+    """64 of i32 saturated to bytes by packs of neighbouring vectors: 4 instructions in the place of 11."""
+
+    def lanes(vector: Any, order: Sequence[int]) -> Any:
+        return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(ir.IntType(32), 16), list(order)))
+
+    def pack(word: str, a: Any, b: Any, bits: int) -> Any:
+        result = ir.VectorType(ir.IntType(bits), 512 // bits)
+        function = declare(builder, f"llvm.x86.avx512.pack{word}.512", result, [a.type] * 2)
+        return builder.call(function, [a, b])
+
+    parts = [lanes(value, range(k, k + 16)) for k in range(0, 64, 16)]
+    low, high = (pack("ssdw", parts[k], parts[k + 1], 16) for k in (0, 2))
+    found = pack("sswb" if kind == "i" else "uswb", low, high, 8)
+    # of 16 bytes that packs leave together four are of one vector
+    words = builder.bitcast(found, ir.VectorType(ir.IntType(32), 16))
+    return builder.bitcast(lanes(words, [4 * (k % 4) + k // 4 for k in range(16)]), found.type)
+
+
 def _saturate(builder: Any, value: Any, elem: str) -> Any:
     """An i32 scalar or vector limited to the range of a narrower integer, and cut down to it."""
     bits, kind = ELEMENTS[elem]
+    if bits == 8 and getattr(value.type, "count", 0) == 64 and "avx512bw" in target.current().features:
+        return _packed(builder, value, kind)
     low, high = _limits(bits, kind)
     for sense, limit in (("<", high), (">", low)):
         bound = constant(value.type, limit)

@@ -23,6 +23,7 @@ def _divide(a: Any, b: Any) -> Value:
 TABLE: dict[str, Callable[..., Any]] = {
     **COMMON,
     "div": _divide,
+    "quotients": lambda x, scale, low, high, zero: COMMON["quantized"](_divide(x, scale), zero),
     "reciprocal": lambda x: divide_value(x.like(1.0), x),
     "sqrt": sqrt_value,
     "exp": exp_value,
