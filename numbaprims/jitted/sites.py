@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import struct
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,6 +77,8 @@ def _call(
     given: dict[str, Any] = {**fixed, **arrays}
     given.update(zip(floats, numbers, strict=True))
     for name, value in zip(ints, integers, strict=True):
+        if name.startswith("~"):  # the bits of a float
+            name, value = name[1:], struct.unpack("d", struct.pack("q", value))[0]
         name, *places = name.split(".")
         given[name] = _placed(given.get(name, ()), tuple(map(int, places)), value)
     # a name that begins with "=" is no argument: it tells kinds of calls apart, is read from an array or returned
