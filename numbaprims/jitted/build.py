@@ -85,11 +85,19 @@ class _Builder:
                 fixed[argument] = typ.settings
                 found |= dict(typ.named)
                 body += [f"{name} = weights.arrays[{i}]" for i, (name, _) in enumerate(typ.named)]
+            elif argument == "parts":
+                if not isinstance(typ, types.BaseTuple) or not typ:
+                    raise self._refuse(argument, typ, "it must be a tuple of arrays")
+                parts: Any = typ
+                for i, part in enumerate(parts):
+                    if self._is_array(f"part_{i}", part):
+                        found[f"part_{i}"] = part
+                        body.append(f"part_{i} = parts[{i}]")
             elif argument in (row.arrays or ARRAYS):
                 if self._is_array(argument, typ):
                     found[argument] = typ
             elif argument in (*WINDOWS, *row.windows):
-                if isinstance(_value(typ), str):
+                if isinstance(_value(typ), str) or (argument in row.counted and isinstance(_value(typ), int)):
                     fixed[argument] = _value(typ)
                 elif not _is_none(typ):
                     windows[argument] = self._window(argument, argument, typ)
@@ -204,9 +212,12 @@ class _Builder:
             scalars = {key: scalars[key] for key in (*row.numbers(found), *INTS, *row.keyed) if key in scalars}
         operands: list[str] = []
         kinds: list[ArrayKind] = []
-        for result, allocate in row.results.items():
+        every = row.results({**found, **fixed, **windows}) if callable(row.results) else row.results
+        for result, allocate in every.items():
             name_of_result = f"result_{len(operands)}"
             if result in found:
+                if result in row.whole and found[result].layout != "C":
+                    raise self._refuse(result, found[result], "it must lie in C order")
                 body.append(f"{name_of_result} = {result}")
                 kinds.append(_kind(result, found[result]))
             else:
@@ -219,9 +230,12 @@ class _Builder:
         results = len(operands)
         body += row.checks(found)
         for argument, typ in found.items():
-            if argument not in row.results:
+            if argument not in every:
                 operands.append(argument)
                 kinds.append(_kind(argument, typ))
+                if argument in row.whole and typ.layout != "C":
+                    operands[-1] = f"whole_{argument}"
+                    body.append(f"{operands[-1]} = np.ascontiguousarray({argument})")
         floats = {f"={array}": _element(array, found[array]) for array in row.read}
         ints: dict[str, str] = {}
         for argument, expression in scalars.items():
@@ -232,15 +246,21 @@ class _Builder:
         ints |= dict(_parts(windows))
         ints |= {f"={argument}": _which(f"{argument}_", values) for argument, values in row.special.items()}
         ints |= {f"={i}": condition for i, condition in enumerate(row.conditions)}
-        description = sites.describe(name, kinds, results, list(floats), list(ints), fixed)
-        words = (operands, floats.values(), ints.values())
-        body.append(f"call_site(description, {', '.join(map(_tuple, words))})")
-        body.append(f"return {', '.join(operands[:results])}")
+        numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"
+        more = (list(floats), list(ints), fixed)
+        description = sites.describe(name, kinds, results, *more)
+        refusal = sites.describe(sites.IN_PYTHON + name, [_kind(*each) for each in found.items()], 0, *more)
+        body.append(f"call_site(description, {_tuple(operands)}, {numbers})")
+        if row.refused:
+            body += [f"if {row.refused}:", f"    call_site(refusal, {_tuple(found)}, {numbers})"]
+        returned = operands[: results - len(row.own)]
+        body.append(f"return {_tuple(returned) if callable(row.results) else ', '.join(returned)}")
         names = {
             "np": np,
             **FUNCTIONS,
             "call_site": call_site,
             "description": description,
+            "refusal": refusal,
         }
         return define(self._name, self._parameters, body, {**names, "result_dtype": _result_dtype(found, fixed)})
 
@@ -279,7 +299,7 @@ def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:
             return np.dtype(arrays.LONG_NAMES[arrays.dtype_name(fixed["out_dtype"])])
         except TypeError as error:
             raise TypingError(str(error)) from None
-    own = str(next(iter(found.values())).dtype)
+    own = str(next(iter(found.values())).dtype) if found else "float32"
     return np.dtype({"int8": "int32", "uint8": "int32"}.get(own, own))
 
 

@@ -40,6 +40,12 @@ def transposed_along(size, kernel, stride, before, after, dilation, more):  # ty
 
 
 @register_jitable
+def padded_along(size, before, after):  # type: ignore[no-untyped-def]
+    """How long an axis is with its borders; any length where they take more than there is, which is refused."""
+    return max(size - max(-before, 0) - max(-after, 0), 0) + max(before, 0) + max(after, 0)
+
+
+@register_jitable
 def row_size(shape, i, keep, axes):  # type: ignore[no-untyped-def]
     """The size of dimension i behind a reduction of axes, of which the first number is none and says if there are."""
     for d in range(len(shape)):
@@ -95,7 +101,16 @@ def channels_as(x, made):  # type: ignore[no-untyped-def]
 
 FUNCTIONS: dict[str, Any] = {
     made.__name__: made
-    for made in (lying_like, channels_as, windows_along, transposed_along, row_size, attention_scale, word_as_float)
+    for made in (
+        lying_like,
+        channels_as,
+        windows_along,
+        transposed_along,
+        padded_along,
+        row_size,
+        attention_scale,
+        word_as_float,
+    )
 }
 #: What stands for them where a type alone is wanted.
 IN_PYTHON: dict[str, Any] = {**FUNCTIONS, "lying_like": np.empty_like, "channels_as": lambda x, made: made}

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 ARRAYS = (
     "a", "b", "c", "x", "y", "dy", "bias", "weight", "out", "target", "scale", "shift", "mean", "var", "running_mean",
     "running_var", "condition", "saved_mean", "saved_inv_std", "saved_inv_rms", "residual", "dsum", "indices",
-    "weights", "h0", "c0", "lengths", "cos", "sin", "positions",
+    "weights", "h0", "c0", "lengths", "cos", "sin", "positions", "parts",
 )  # fmt: skip
 FLAGS = (
     "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
-    "exclusive", "largest", "sorted",
+    "exclusive", "largest", "sorted", "scale_grad_by_freq",
 )  # fmt: skip
-INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims")
+INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx")
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
@@ -33,10 +33,11 @@ WINDOWS = ("kernel_size", "stride", "padding", "dilation", "output_size", "size"
 class Row(NamedTuple):
     """One function."""
 
-    results: dict[str, Callable[[dict[str, Any]], str]]
+    results: dict[str, Callable[[dict[str, Any]], str]] | Callable[[dict[str, Any]], dict[str, Callable[..., str]]]
     """Each result -> the expression that allocates it, from the types of the arrays and the literals; "" where a call
     does not have it.  Names of numbers, flags and ints end in "_" in an expression.  "out" may be given instead, and
-    what begins with "=" the function has no argument for."""
+    what begins with "=" the function has no argument for.  A function of the types where these say how many there are:
+    they are then a tuple."""
     special: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
     """Numbers -> the values that make another call of it."""
     conditions: tuple[str, ...] = ()
@@ -57,6 +58,14 @@ class Row(NamedTuple):
     """Arguments that are those of windows in this function."""
     absent: tuple[str, ...] = ()
     """Arguments that must be left out of this function."""
+    counted: tuple[str, ...] = ()
+    """Arguments of windows of which an int must be a literal."""
+    whole: tuple[str, ...] = ()
+    """Arrays that kernels take in C order: others are copied, and an `out` that is none is refused."""
+    own: tuple[str, ...] = ()
+    """Results that the function does not give."""
+    refused: str = ""
+    """Of results, whether they say that the call must be refused: then Python makes it, which raises."""
     checks: Callable[[dict[str, Any]], list[str]] = lambda types: []
     """Lines that look at elements of the arrays before the call."""
 
@@ -89,3 +98,14 @@ def each_dimension(types: dict[str, Any], name: str, rank: int) -> list[Any]:
 def shaped(array: str, lengths: dict[int, str], ndim: int, dtype: str) -> str:
     words = [lengths.get(d, f"{array}.shape[{d}]") for d in range(ndim)]
     return f"np.empty(({', '.join(words)},), {dtype})" if words else f"np.empty((), {dtype})"
+
+
+def said(name: str, dtype: str) -> Callable[[dict[str, Any]], str]:
+    """Of the shape that is given: an int, or one a dimension."""
+
+    def expression(types: dict[str, Any]) -> str:
+        shape = types.get(name, [])
+        lengths = shape if isinstance(shape, list) else [shape]
+        return shaped("", {d: f"max({length}, 0)" for d, length in enumerate(lengths)}, len(lengths), dtype)
+
+    return expression

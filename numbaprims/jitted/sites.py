@@ -20,6 +20,9 @@ from numbaprims.jitted import calls
 #: Raised when descriptions or blocks change: a function that Numba kept for an older release is then refused.
 VERSION = 2
 
+#: What the name of a function begins with that Python calls each time.
+IN_PYTHON = "!"
+
 _sites: dict[str, Site] = {}
 _by_address: dict[int, Site] = {}
 
@@ -48,7 +51,8 @@ def address_of(description: str) -> int:
             )
         function, arrays, results, floats, ints, fixed = rest
         public = functools.partial(_call, function, tuple(floats), tuple(ints), fixed)
-        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public)
+        direct = function.startswith(IN_PYTHON)
+        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public, direct)
         known = _sites.setdefault(description, made)
         _by_address[known.address] = known
     return known.address
@@ -83,7 +87,8 @@ def _call(
         given[name] = _placed(given.get(name, ()), tuple(map(int, places)), value)
     # a name that begins with "=" is no argument: it tells kinds of calls apart, is read from an array or returned
     arguments = {name: value for name, value in given.items() if not name.startswith("=")}
-    return (getattr(calls, function, None) or getattr(numbaprims, function))(**arguments)
+    own = getattr(calls, function, None)  # a name that begins with "!" none has
+    return (own or getattr(numbaprims, function.removeprefix(IN_PYTHON)))(**arguments)
 
 
 def _placed(value: Any, places: tuple[int, ...], item: int) -> Any:

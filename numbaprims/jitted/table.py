@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numbaprims.jitted.moves import MOVE_ROWS, dtype_of
 from numbaprims.jitted.rows import Row, each_of, like, lying_like, shaped
 from numbaprims.jitted.windows import WINDOW_ROWS
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
@@ -205,13 +206,7 @@ def _broadcast(*names: str) -> Callable[[dict[str, Any]], str]:
 
 
 def _cast(types: dict[str, Any]) -> str:
-    from numbaprims import arrays
-
-    wanted = types.get("dtype", types.get("out_dtype", "float32"))
-    try:
-        return f"np.empty_like(x, np.{arrays.LONG_NAMES[arrays.dtype_name(wanted)].replace('bool', 'bool_')})"
-    except TypeError:
-        return "np.empty_like(x)"  # refused by the public call
+    return f"np.empty_like(x, {dtype_of(types.get('dtype', types.get('out_dtype', 'float32')))})"
 
 
 def _integers(types: dict[str, Any]) -> str:
@@ -342,6 +337,6 @@ _NETWORKS = {
     name: Row(_recurrent | (_cell if name == "lstm" else {}), optional=("clip",)) for name in ("lstm", "gru", "rnn")
 }
 
-ROWS: dict[str, Row] = {**_ROWS, **_norms(), **_NETWORKS, **WINDOW_ROWS, **_activations()}
+ROWS: dict[str, Row] = {**_ROWS, **_norms(), **_NETWORKS, **MOVE_ROWS, **WINDOW_ROWS, **_activations()}
 #: Functions that stand for one of the others, by a literal kind.
 BY_KIND = ("activation", "activation_backward")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from numbaprims.jitted.rows import Row, each_dimension, shaped, spatial
+from numbaprims.jitted.rows import Row, each_dimension, said, shaped, spatial
 
 
 def _pads(padding: Any) -> tuple[str, str]:
@@ -87,18 +86,8 @@ def _lying_as(name: str, types: dict[str, Any], made: str) -> str:
     return f"channels_as({name}, {made})" if first and types[name].layout != "C" else made
 
 
-def _said(name: str, dtype: str) -> Callable[[dict[str, Any]], str]:
-    """Of the shape that is given."""
-
-    def expression(types: dict[str, Any]) -> str:
-        sizes = types[name] if isinstance(types.get(name), list) else ["0"] * 3
-        return shaped("", {d: f"max({size}, 0)" for d, size in enumerate(sizes)}, len(sizes), dtype)
-
-    return expression
-
-
 def _dx(types: dict[str, Any]) -> str:
-    made = _said("input_shape", "dy.dtype")(types)
+    made = said("input_shape", "dy.dtype")(types)
     return _lying_as("dy", types, made) if len(types.get("input_shape", ())) == types["dy"].ndim > 2 else made
 
 
@@ -122,15 +111,17 @@ WINDOW_ROWS: dict[str, Row] = {
     "conv": Row({"out": _convolved}, **_SCALED),
     "conv_transpose": Row({"out": lambda types: _convolved(types, transposed=True)}, windows=("output_padding",)),
     "conv_backward_data": Row({"out": _dx}, windows=("input_shape",), **_SCALED),
-    "conv_backward_weight": Row({"out": _said("kernel_shape", "dy.dtype")}, windows=("kernel_shape",), **_SCALED),
+    "conv_backward_weight": Row({"out": said("kernel_shape", "dy.dtype")}, windows=("kernel_shape",), **_SCALED),
     "conv_transpose_backward_data": Row({"out": _convolved}),
     "conv_transpose_backward_weight": Row(
-        {"out": _said("kernel_shape", "dy.dtype")}, windows=("kernel_shape",), **_SCALED
+        {"out": said("kernel_shape", "dy.dtype")}, windows=("kernel_shape",), **_SCALED
     ),
     "conv_backward_bias": Row({"out": _dbias}),
     "resize": Row({"out": _resized}, keyed=("cubic_coeff",), absent=("scale",)),
     "resize_backward": Row(
-        {"out": _said("shape", "dy.dtype")}, windows=("shape",), keyed=("cubic_coeff",), absent=("scale",)
+        {"out": said("shape", "dy.dtype")}, windows=("shape",), keyed=("cubic_coeff",), absent=("scale",)
     ),
     **_POOLING,
+    "lp_pool": Row({"out": _pooled}, keyed=("p",)),
+    "lp_pool_backward": Row({"out": _spread}, keyed=("p",)),
 }
