@@ -20,10 +20,10 @@ WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
 LITERALS = (
     "activation", "out_dtype", "approximate", "kind", "mode", "layout", "reduction", "return_indices", "merge", "op",
-    "keepdims", "nan", "dtype", "align_corners", "antialias", "algorithm",
+    "keepdims", "nan", "dtype", "align_corners", "antialias", "algorithm", "symmetric",
 )  # fmt: skip
 #: Those that are bools.
-TRUTHS = ("return_indices", "keepdims", "align_corners", "antialias")
+TRUTHS = ("return_indices", "keepdims", "align_corners", "antialias", "symmetric")
 #: What must be left out.
 ABSENT = ("batch_sizes",)
 #: One integer, or a tuple of them, which may hold pairs; None and words as literals.

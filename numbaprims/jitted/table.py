@@ -215,6 +215,22 @@ def _integers(types: dict[str, Any]) -> str:
     return f"np.empty_like(x, np.{types['dtype']})"
 
 
+def _ranges(dtype: str = "") -> Callable[[dict[str, Any]], str]:
+    """A scale or a zero point for all of x, or along an axis."""
+
+    def expression(types: dict[str, Any]) -> str:
+        axis, ndim = types.get("axis"), types["x"].ndim
+        word = dtype or f"np.{_quantized(types)}"
+        lengths = {d: f"(1 if {axis} == {d} or {axis} == {d - ndim} else x.shape[{d}])" for d in range(ndim)}
+        return f"np.empty((), {word})" if axis is None else shaped("x", lengths, ndim, word)
+
+    return expression
+
+
+def _quantized(types: dict[str, Any]) -> str:
+    return "int8" if types.get("symmetric") else "uint8"
+
+
 def _positions(types: dict[str, Any]) -> list[str]:
     """A record is made on positions of zeros."""
     if "positions" not in types:
@@ -280,6 +296,14 @@ _ROWS: dict[str, Row] = {
     "scale": Row({"out": like("x")}),
     "cast": Row({"out": _cast}),
     "quantize": Row({"out": _integers}, absent=("axis", "block_size"), **_ONE_SCALE),
+    "dynamic_quantize": Row(
+        {
+            "out": lambda types: f"np.empty_like(x, np.{_quantized(types)})",
+            "=scale": _ranges("x.dtype"),
+            "=zero_point": _ranges(),
+        },
+        windows=("axis",),
+    ),
     "dequantize": Row({"out": _cast}, absent=("axis", "block_size", "dtype", "length"), **_ONE_SCALE),
     "reduce": Row({"out": _reduced}, windows=("axis",)),
     "softmax_cross_entropy": _cross_entropy,
