@@ -11,7 +11,8 @@ import pytest
 
 import numbaprims
 import numbaprims.jitted
-from numbaprims.jitted.table import ABSENT, ARRAYS, BY_KIND, LITERALS, ROWS
+from numbaprims.jitted.rows import ABSENT, ARRAYS, LITERALS
+from numbaprims.jitted.table import BY_KIND, ROWS
 
 pytestmark = pytest.mark.cpu
 ROOT = Path(__file__).resolve().parent.parent

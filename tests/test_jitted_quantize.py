@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 import pytest
+from test_jitted import compiled, same
 
 import numbaprims
 
@@ -77,3 +78,17 @@ def test_numbers_of_32_bits_are_numbers():
     x = np.float32([-2, 3])
     have = numba.njit(lambda x, slope: numbaprims.leaky_relu(x, slope))(x, np.float32(0.25))
     np.testing.assert_array_equal(have, [-0.5, 3])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("words", ["x", "x, axis=k", "x, axis=k, symmetric=True", "x, symmetric=True"])
+def test_dynamic(rng, dtype, words):
+    inside, outside = compiled("x, k", f"nb.dynamic_quantize({words})")
+    x = rng.standard_normal((70, 33)).astype(dtype)
+    for given in (x, x.T, x[::2, ::-1]):
+        for k in (0, -1):
+            same(inside(given, k), outside(given, k))
+    if "axis" in words:
+        for function in (inside, outside):
+            with pytest.raises(ValueError, match="axis is 2 and x a"):
+                function(x, 2)

@@ -104,7 +104,7 @@ class Site:
     """The records of one function for arguments of given types.
 
     `call(arrays, floats, ints)` is the public call; the first `results` of the arrays are its results. Those that it
-    has no argument for, whose names begin with "=", are what it returns.
+    has no argument for, whose names begin with "=", are what it returns. `direct`: it is made each time.
     """
 
     def __init__(
@@ -113,8 +113,10 @@ class Site:
         floats: int,
         results: int,
         call: Callable[[dict[str, np.ndarray], tuple[float, ...], tuple[int, ...]], Any],
+        direct: bool = False,
     ) -> None:
         self._arrays, self._floats, self._results, self._call = tuple(arrays), floats, results, call
+        self._direct = direct
         self._generation = 0
         self._kept: list[Any] = []  # records and tables that native code may be reading, for good
         self.words = np.zeros(SITE_WORDS, np.int64)
@@ -161,7 +163,12 @@ class Site:
         known = self._records.get(key)
         address = known[0] if known else 0
         if not address:
-            if relations is None or len(self._records) >= CAPACITY or not all(x.is_aligned() for x in operands):
+            if (
+                self._direct
+                or relations is None
+                or len(self._records) >= CAPACITY
+                or not all(x.is_aligned() for x in operands)
+            ):
                 return self._directly(operands, floats, ints)
             stand_ins: list[np.ndarray] = []
             for operand, same in zip(operands, relations, strict=True):

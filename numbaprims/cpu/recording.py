@@ -27,6 +27,8 @@ class Recording:
     """Settings under which the launchers of one call write down what they would run (`settings.trial`)."""
 
     asks = False
+    later = True
+    """What a launch says of its operands is not known yet."""
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []

@@ -6,7 +6,6 @@ argument that is not given is left out of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,28 +13,16 @@ import numba
 import numpy as np
 from numba import types
 from numba.core.errors import TypingError
-from numba.cpython.unsafe.tuple import tuple_setitem
-from numba.extending import intrinsic, register_jitable
 
 from numbaprims import arrays
 from numbaprims.cpu.call_sites import ArrayKind
 from numbaprims.cpu.simd.call_sites import call_site
 from numbaprims.jitted import sites
+from numbaprims.jitted.compiled import FUNCTIONS, IN_PYTHON
 from numbaprims.jitted.networks import Network
 from numbaprims.jitted.overloads import define
-from numbaprims.jitted.table import (
-    ABSENT,
-    ARRAYS,
-    BY_KIND,
-    FLAGS,
-    INTS,
-    LITERALS,
-    ROWS,
-    TRUTHS,
-    WINDOWS,
-    WORDS,
-    Row,
-)
+from numbaprims.jitted.rows import ABSENT, ARRAYS, FLAGS, INTS, LITERALS, TRUTHS, WINDOWS, WORDS, Row
+from numbaprims.jitted.table import BY_KIND, ROWS
 from numbaprims.ops.activation_kinds import ALIASES, KINDS, resolve
 
 
@@ -98,14 +85,24 @@ class _Builder:
                 fixed[argument] = typ.settings
                 found |= dict(typ.named)
                 body += [f"{name} = weights.arrays[{i}]" for i, (name, _) in enumerate(typ.named)]
+            elif argument == "parts":
+                if not isinstance(typ, types.BaseTuple) or not typ:
+                    raise self._refuse(argument, typ, "it must be a tuple of arrays")
+                parts: Any = typ
+                for i, part in enumerate(parts):
+                    if self._is_array(f"part_{i}", part):
+                        found[f"part_{i}"] = part
+                        body.append(f"part_{i} = parts[{i}]")
             elif argument in (row.arrays or ARRAYS):
                 if self._is_array(argument, typ):
                     found[argument] = typ
             elif argument in (*WINDOWS, *row.windows):
-                if isinstance(_value(typ), str):
+                if isinstance(_value(typ), str) or (argument in row.counted and isinstance(_value(typ), int)):
                     fixed[argument] = _value(typ)
                 elif not _is_none(typ):
                     windows[argument] = self._window(argument, argument, typ)
+                    if windows[argument] == []:
+                        fixed[argument] = windows.pop(argument)
             elif argument in LITERALS:
                 value = self._literal(argument, typ)
                 if value is not None:
@@ -142,6 +139,8 @@ class _Builder:
             if not isinstance(plain, types.Integer):
                 raise self._refuse(argument, typ, "it must be an int")
             return f"word_as_float({argument})"
+        if argument in row.keyed and isinstance(plain, (types.Integer, types.Boolean)):
+            return f"np.int64({argument})"
         if not isinstance(plain, (types.Float, types.Integer, types.Boolean)):
             raise self._refuse(argument, typ, "it must be a real number")
         return f"1.0 * {argument}"  # float() of a float32 is none of 64 bits
@@ -210,12 +209,15 @@ class _Builder:
         # the names that end in "_" are those of the body: what the caller left out has another type than its value
         body += [f"{argument}_ = {expression}" for argument, expression in scalars.items()]
         if row.numbers is not None:
-            scalars = {key: scalars[key] for key in (*row.numbers(found), *INTS) if key in scalars}
+            scalars = {key: scalars[key] for key in (*row.numbers(found), *INTS, *row.keyed) if key in scalars}
         operands: list[str] = []
         kinds: list[ArrayKind] = []
-        for result, allocate in row.results.items():
+        every = row.results({**found, **fixed, **windows}) if callable(row.results) else row.results
+        for result, allocate in every.items():
             name_of_result = f"result_{len(operands)}"
             if result in found:
+                if result in row.whole and found[result].layout != "C":
+                    raise self._refuse(result, found[result], "it must lie in C order")
                 body.append(f"{name_of_result} = {result}")
                 kinds.append(_kind(result, found[result]))
             else:
@@ -228,28 +230,37 @@ class _Builder:
         results = len(operands)
         body += row.checks(found)
         for argument, typ in found.items():
-            if argument not in row.results:
+            if argument not in every:
                 operands.append(argument)
                 kinds.append(_kind(argument, typ))
+                if argument in row.whole and typ.layout != "C":
+                    operands[-1] = f"whole_{argument}"
+                    body.append(f"{operands[-1]} = np.ascontiguousarray({argument})")
         floats = {f"={array}": _element(array, found[array]) for array in row.read}
-        floats |= {argument: f"{argument}_" for argument in scalars if argument not in (*FLAGS, *INTS)}
-        ints = {argument: f"{argument}_" for argument in scalars if argument in (*FLAGS, *INTS)}
+        ints: dict[str, str] = {}
+        for argument, expression in scalars.items():
+            if argument in row.keyed and not expression.startswith("np.int64"):
+                ints[f"~{argument}"] = f"np.float64({argument}_).view(np.int64)"
+            else:
+                (ints if argument in (*FLAGS, *INTS, *row.keyed) else floats)[argument] = f"{argument}_"
         ints |= dict(_parts(windows))
         ints |= {f"={argument}": _which(f"{argument}_", values) for argument, values in row.special.items()}
         ints |= {f"={i}": condition for i, condition in enumerate(row.conditions)}
-        description = sites.describe(name, kinds, results, list(floats), list(ints), fixed)
-        words = (operands, floats.values(), ints.values())
-        body.append(f"call_site(description, {', '.join(map(_tuple, words))})")
-        body.append(f"return {', '.join(operands[:results])}")
+        numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"
+        more = (list(floats), list(ints), fixed)
+        description = sites.describe(name, kinds, results, *more)
+        refusal = sites.describe(sites.IN_PYTHON + name, [_kind(*each) for each in found.items()], 0, *more)
+        body.append(f"call_site(description, {_tuple(operands)}, {numbers})")
+        if row.refused:
+            body += [f"if {row.refused}:", f"    call_site(refusal, {_tuple(found)}, {numbers})"]
+        returned = operands[: results - len(row.own)]
+        body.append(f"return {_tuple(returned) if callable(row.results) else ', '.join(returned)}")
         names = {
             "np": np,
-            "lying_like": lying_like,
-            "windows_along": windows_along,
-            "word_as_float": word_as_float,
-            "row_size": row_size,
-            "attention_scale": attention_scale,
+            **FUNCTIONS,
             "call_site": call_site,
             "description": description,
+            "refusal": refusal,
         }
         return define(self._name, self._parameters, body, {**names, "result_dtype": _result_dtype(found, fixed)})
 
@@ -259,12 +270,7 @@ class _Builder:
         """The kind of array that an expression allocates."""
         names: dict[str, Any] = {key: np.empty((1,) * typ.ndim, str(typ.dtype)) for key, typ in found.items()}
         names |= {f"{word}_": 0 for word in (*FLAGS, *INTS)}
-        names |= {
-            "np": np,
-            "lying_like": np.empty_like,
-            "windows_along": lambda *given: 1,
-            "row_size": lambda *given: 1,
-        }
+        names |= {"np": np, **IN_PYTHON}
         names |= {argument: _ones(value) for argument, value in windows.items()}
         made = eval(expression, {**names, "result_dtype": _result_dtype(found, fixed)})
         return ArrayKind(result, str(made.dtype), made.ndim, True, True)
@@ -286,69 +292,6 @@ def _ones(value: Any) -> Any:
     return tuple(map(_ones, value)) if isinstance(value, list) else 1
 
 
-@intrinsic
-def word_as_float(typingctx, word):  # type: ignore[no-untyped-def]
-    """The float64 of an integer's bits."""
-    wide = types.int64 if word.signed else types.uint64
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        bits = context.cast(builder, args[0], word, wide)
-        return builder.bitcast(bits, context.get_value_type(types.float64))
-
-    return types.float64(word), codegen
-
-
-@register_jitable
-def windows_along(size, kernel, stride, before, after, dilation, ceil_mode):  # type: ignore[no-untyped-def]
-    """How many windows there are along a dimension; any number where there are none, which the public call refuses."""
-    room = size + before + after - (kernel - 1) * dilation - 1
-    if stride <= 0 or room < 0:
-        return 0
-    count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
-    return count - 1 if (count - 1) * stride >= size + before else count
-
-
-@register_jitable
-def row_size(shape, i, keep, axes):  # type: ignore[no-untyped-def]
-    """The size of dimension i behind a reduction of axes, of which the first number is none and says if there are."""
-    for d in range(len(shape)):
-        reduced = axes[0] == 0
-        for axis in axes[1:]:
-            reduced = reduced or axis == d or axis + len(shape) == d
-        if keep and d == i:
-            return 1 if reduced else shape[d]
-        if not keep and not reduced:
-            if i == 0:
-                return shape[d]
-            i -= 1
-    return 0
-
-
-@register_jitable
-def attention_scale(q):  # type: ignore[no-untyped-def]
-    """What the public call has where no scale is given."""
-    width = 0
-    for size in q.shape:
-        width = size
-    return 1.0 / math.sqrt(width) if width else 1.0
-
-
-_with_item: Any = tuple_setitem
-
-
-@register_jitable
-def lying_like(x):  # type: ignore[no-untyped-def]
-    """A new array that lies in memory as x does, without its gaps: what NumPy's empty_like gives."""
-    strides = x.strides
-    for i in range(x.ndim):
-        step = x.itemsize
-        for j in range(x.ndim):
-            if abs(x.strides[j]) < abs(x.strides[i]) or (abs(x.strides[j]) == abs(x.strides[i]) and j > i):
-                step *= x.shape[j]
-        strides = _with_item(strides, i, step)
-    return np.lib.stride_tricks.as_strided(np.empty(x.size, x.dtype), x.shape, strides)
-
-
 def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:
     """The dtype of the result of functions that have a choice: gemm and linear."""
     if "out_dtype" in fixed:
@@ -356,7 +299,7 @@ def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:
             return np.dtype(arrays.LONG_NAMES[arrays.dtype_name(fixed["out_dtype"])])
         except TypeError as error:
             raise TypingError(str(error)) from None
-    own = str(next(iter(found.values())).dtype)
+    own = str(next(iter(found.values())).dtype) if found else "float32"
     return np.dtype({"int8": "int32", "uint8": "int32"}.get(own, own))
 
 

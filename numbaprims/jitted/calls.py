@@ -11,14 +11,20 @@ from numbaprims.ops.random import of_number
 from numbaprims.recurrent.parts import RnnPart, ending
 
 
-def dropout(seed: float, offset: float, **words: Any) -> None:
-    """`numbaprims.dropout`, whose seed and offset come as floats of their bits."""
-    numbaprims.dropout(seed=of_number(seed), offset=of_number(offset), **words)
+def _drawn(function: str, seed: float, offset: float, **words: Any) -> None:
+    """A function whose seed and offset come as floats of their bits."""
+    getattr(numbaprims, function)(seed=of_number(seed), offset=of_number(offset), **words)
 
 
-def dropout_backward(seed: float, offset: float, **words: Any) -> None:
-    """The same of its gradient."""
-    numbaprims.dropout_backward(seed=of_number(seed), offset=of_number(offset), **words)
+dropout, dropout_backward, random_uniform, random_normal = (
+    functools.partial(_drawn, function)
+    for function in ("dropout", "dropout_backward", "random_uniform", "random_normal")
+)
+
+
+def concat(axis: int, out: Any, **parts: Any) -> None:
+    """`numbaprims.concat`, whose parts come one by one, in their order."""
+    numbaprims.concat(tuple(parts.values()), axis, out=out)
 
 
 def _recurrent(function: str, weights: tuple[Any, ...], **given: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import struct
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,9 @@ from numbaprims.jitted import calls
 
 #: Raised when descriptions or blocks change: a function that Numba kept for an older release is then refused.
 VERSION = 2
+
+#: What the name of a function begins with that Python calls each time.
+IN_PYTHON = "!"
 
 _sites: dict[str, Site] = {}
 _by_address: dict[int, Site] = {}
@@ -47,7 +51,8 @@ def address_of(description: str) -> int:
             )
         function, arrays, results, floats, ints, fixed = rest
         public = functools.partial(_call, function, tuple(floats), tuple(ints), fixed)
-        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public)
+        direct = function.startswith(IN_PYTHON)
+        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public, direct)
         known = _sites.setdefault(description, made)
         _by_address[known.address] = known
     return known.address
@@ -76,11 +81,14 @@ def _call(
     given: dict[str, Any] = {**fixed, **arrays}
     given.update(zip(floats, numbers, strict=True))
     for name, value in zip(ints, integers, strict=True):
+        if name.startswith("~"):  # the bits of a float
+            name, value = name[1:], struct.unpack("d", struct.pack("q", value))[0]
         name, *places = name.split(".")
         given[name] = _placed(given.get(name, ()), tuple(map(int, places)), value)
     # a name that begins with "=" is no argument: it tells kinds of calls apart, is read from an array or returned
     arguments = {name: value for name, value in given.items() if not name.startswith("=")}
-    return (getattr(calls, function, None) or getattr(numbaprims, function))(**arguments)
+    own = getattr(calls, function, None)  # a name that begins with "!" none has
+    return (own or getattr(numbaprims, function.removeprefix(IN_PYTHON)))(**arguments)
 
 
 def _placed(value: Any, places: tuple[int, ...], item: int) -> Any:

@@ -265,13 +265,18 @@ def conv_transpose(
     return TRANSPOSED.run((x, weight, None, bias), options, (1.0, 0.0, *values), out)
 
 
-def conv_transpose_backward_data(dy: Any, weight: Any, **arguments: Any) -> Any:
+def conv_transpose_backward_data(
+    dy: Any, weight: Any, *, stride: int | Sequence[int] = 1, padding: Any = 0, dilation: int | Sequence[int] = 1,
+    groups: int = 1, layout: str = "NCHW", algorithm: str = "auto", out: Any = None,
+) -> Any:  # fmt: skip
     """Gradient of `conv_transpose` by its input, which is `conv` of `dy` with the same weight.
 
     Args:
         dy: the gradient of conv_transpose's result.
         weight: (C, K / groups, R, S).
-        **arguments: stride, padding, dilation, groups, layout, algorithm, out as in `conv`.
+        stride: as given to `conv_transpose`; so are `padding`, `dilation`, `groups`, `layout`.
+        padding, dilation, groups, layout: as given to `conv_transpose`.
+        algorithm, out: as in `conv`.
 
     Returns:
         (N, C, H, W).
@@ -286,18 +291,26 @@ def conv_transpose_backward_data(dy: Any, weight: Any, **arguments: Any) -> Any:
         array([[4., 4.],
                [4., 4.]], dtype=float32)
     """
-    return conv(dy, weight, **arguments)
+    return conv(
+        dy, weight, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
+        algorithm=algorithm, out=out,
+    )  # fmt: skip
 
 
-def conv_transpose_backward_weight(dy: Any, x: Any, kernel_shape: Sequence[int], **arguments: Any) -> Any:
+def conv_transpose_backward_weight(
+    dy: Any, x: Any, kernel_shape: Sequence[int], *, stride: int | Sequence[int] = 1, padding: Any = 0,
+    dilation: int | Sequence[int] = 1, groups: int = 1, layout: str = "NCHW", alpha: float = 1.0, beta: float = 0.0,
+    c: Any = None, algorithm: str = "auto", out: Any = None,
+) -> Any:  # fmt: skip
     """Gradient of `conv_transpose` by its weight: that of `conv` with the two arrays in each other's place.
 
     Args:
         dy: the gradient of conv_transpose's result.
         x: conv_transpose's input.
         kernel_shape: (C, K / groups, R, S).
-        **arguments: stride, padding, dilation, groups, layout, algorithm, alpha, beta, c, out as in
-            `conv_backward_weight`.
+        stride: as given to `conv_transpose`; so are `padding`, `dilation`, `groups`, `layout`.
+        padding, dilation, groups, layout: as given to `conv_transpose`.
+        alpha, beta, c, algorithm, out: as in `conv_backward_weight`.
 
     Returns:
         An array of shape `kernel_shape`.
@@ -312,7 +325,10 @@ def conv_transpose_backward_weight(dy: Any, x: Any, kernel_shape: Sequence[int],
         array([[4., 4.],
                [4., 4.]], dtype=float32)
     """
-    return conv_backward_weight(x, dy, kernel_shape, **arguments)
+    return conv_backward_weight(
+        x, dy, kernel_shape, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
+        alpha=alpha, beta=beta, c=c, algorithm=algorithm, out=out,
+    )  # fmt: skip
 
 
 PROBLEMS = problems(

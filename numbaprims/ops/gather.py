@@ -138,6 +138,8 @@ def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, .
         out is not None and not (out if type(out) is np.ndarray else arrays.enter(out, "out")[0]).flags.c_contiguous
     )
     result, status = primitive.run(given, options, (), None if scattered else out)
+    if getattr(settings.current().trial, "later", False):
+        return result, status
     place = int(status[0]) if type(status) is np.ndarray else _place(status)
     if place >= 0:
         raise _out_of_range(given[1], place, size)
