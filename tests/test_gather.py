@@ -68,6 +68,8 @@ def test_what_does_not_pad():
         (lambda: numbaprims.pad(np.int8([1]), 1, value=200), ValueError, "integers from -128 to 127"),
         (lambda: numbaprims.pad_backward(x, (2, 3), 1), ValueError, r"has the shape \(4, 5\)"),
         (lambda: numbaprims.split(x, (1, 1), 1), ValueError, "add up"),
+        (lambda: numbaprims.split(x, 0), ValueError, "sizes is 0"),
+        (lambda: numbaprims.split(x, -1), ValueError, "sizes is -1"),
         (lambda: numbaprims.split(x, 2.5), TypeError, "sizes is 2.5"),
         (lambda: numbaprims.split(x, 2, 2), ValueError, "axis is 2"),
     ):

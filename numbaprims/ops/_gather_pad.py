@@ -267,9 +267,9 @@ def split(x: Any, sizes: Any, axis: int = 0) -> tuple[Any, ...]:
     length = storage.shape[at]
     try:
         if isinstance(sizes, (int, np.integer)):
-            each = -(-length // int(sizes)) if sizes > 0 else 0
             count = int(sizes)
-            parts = (*[each] * (count - 1), length - each * (count - 1))
+            each = -(-length // max(count, 1))
+            parts = (*[each] * (count - 1), length - each * (count - 1)) if count > 0 else ()
         else:
             parts = tuple(operator.index(size) for size in sizes)
     except TypeError:
