@@ -13,6 +13,7 @@ from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.formulas.maps import BINARY as BINARY, BITWISE
 from numbaprims.ops import examples, reduction
+from numbaprims.ops._concat import concatenated
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops._tensor_problem import BITS, TensorProblem as TensorProblem, broadcast, pose
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
@@ -422,33 +423,7 @@ def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:
     References:
         ONNX Concat.
     """
-    given = list(parts)
-    if not given:
-        raise ValueError("parts is empty; give an array at least")
-    entered = [arrays.enter(x, f"parts[{at}]") for at, x in enumerate(given)]
-    (first, dtype, library), axis = entered[0], operator.index(axis)
-    if not -first.ndim <= axis < first.ndim:
-        raise ValueError(f"axis is {axis} and parts[0] a {arrays.describe(given[0])}")
-    axis %= first.ndim
-    for at, (x, own, of) in enumerate(entered):
-        if own != dtype or of is not library:
-            arrays.require_same(given[0], "parts[0]", given[at], f"parts[{at}]")
-        if x.ndim != first.ndim or any(x.shape[d] != first.shape[d] for d in range(x.ndim) if d != axis):
-            words = f"parts[0] is a {arrays.describe(given[0])} and parts[{at}] a {arrays.describe(given[at])}"
-            raise ValueError(f"{words}; their shapes may differ along axis {axis} only")
-    sizes = [x.shape[axis] for x, _, _ in entered]
-    shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
-    if out is None:
-        out = library.empty(shape, dtype)[0]
-    else:
-        storage = arrays.check_out(out, shape, dtype, library=library)
-        arrays.check_overlap(storage, [(x, f"parts[{at}]", False) for at, (x, _, _) in enumerate(entered)])
-    start = 0
-    for x, size in zip(given, sizes, strict=True):
-        if size:
-            cast(x, dtype, out=out[(*(slice(None),) * axis, slice(start, start + size))])
-        start += size
-    return out
+    return concatenated(tuple(parts), operator.index(axis), out, cast)
 
 
 # ---------------------------------------------------------------- find and tune
