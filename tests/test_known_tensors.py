@@ -175,6 +175,15 @@ def test_overlap_and_places_are_seen_again():
         assert torch.equal(numbaprims.abs(x), x.abs())
 
 
+def test_a_call_keeps_none_of_its_tensors():
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    assert recognised(lambda: numbaprims.binary(x, y, "add"))[0]
+    kept = weakref.ref(y)
+    del y
+    gc.collect()
+    assert kept() is None
+
+
 def test_references_are_kept_even():
     x = torch.randn(3, 4).to(torch.bfloat16)
     out = torch.empty_like(x)

@@ -71,7 +71,7 @@ class KnownCalls:
             return
         slots = [slot for slot, x in operands]
         order = [slots.index(slot) if slot in slots else -1 for slot in range(max(_FEW, *(slot + 1 for slot in slots)))]
-        keep = (bound, itemgetter(*order), seen)
+        keep = (bound, itemgetter(*order), [(each.new, each.view) for each in seen if each is not None])
         with self._lock:
             found = self._tables.get(key)
             table = (found[2] if found else known.Table()).with_record(record, keep)
