@@ -9,7 +9,9 @@ from reduce_cases import FLOATING, Case, able, case, launched, solver
 
 import numbaprims
 from numbaprims.cpu import target
+from numbaprims.cpu.reduce.variant import NEXT_ROW
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
+from numbaprims.ops.batch_norm import PROBLEMS
 
 #: (shape, reduced axes, layout of rows) -> the solvers that can.
 LAYOUTS = {
@@ -338,3 +340,26 @@ def test_a_product_is_no_operand_of_a_sum():
             Graph(text, (("x", "row"),), (("y", "row"),), False)
     with pytest.raises(TypeError, match="y is of kind 'one'"):
         Graph(lambda x: x * x, (("x", "row"),), (("y", "one"),), False)
+
+
+def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
+    """The next channel's planes, where these are no line of addresses of their own; the same bits."""
+    rows = solver("rows")
+    machine = dataclasses.replace(target.current(), l2=1 << 14)
+
+    def posed(*shape):
+        one = np.ones(shape[1], np.float32)
+        return PROBLEMS["batch_norm_train"](np.ones(shape, np.float32), one, one, None, None)
+
+    def ahead(problem, machine):
+        return rows.variant(problem, machine, {"stores": "plain"}, "rows").ahead
+
+    assert ahead(posed(4, 8, 14, 14), machine) == NEXT_ROW
+    assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
+    for other in (posed(1, 64, 14, 14), posed(4, 2, 32, 33)):  # a row is one run, or runs are long
+        assert ahead(other, machine) == machine.rates.ahead
+    x, one = rng.standard_normal((4, 8, 14, 13)).astype(np.float32), np.ones(8, np.float32)
+    want = numbaprims.batch_norm_train(x, one, one)
+    as_cpu(machine)
+    for found, before in zip(numbaprims.batch_norm_train(x, one, one), want, strict=True):
+        np.testing.assert_array_equal(found, before)

@@ -15,6 +15,7 @@ from numbaprims.cpu.reduce.variant import (
     FLAT,
     INNER,
     LANES,
+    NEXT_ROW,
     SEGMENTS,
     SIZES,
     Variant,
@@ -286,14 +287,17 @@ class Memory:
         """For the lines that a later step reads, and those of the result where a later pass writes them."""
         if not self.v.ahead or place.mask is not None:
             return
-        asked = [(slot, False)]
-        if self.v.stores == "plain" and self.v.role == "rows" and len(self.graph.passes) > 1:
+        asked, next_row = [(slot, False)], self.v.ahead == NEXT_ROW
+        if not next_row and self.v.stores == "plain" and self.v.role == "rows" and len(self.graph.passes) > 1:
             asked += [(k, True) for k, array in enumerate(self.arrays[: self.outs]) if array.kind == "row"]
         for which, write in asked:
             array = self.arrays[which]
-            elements = lanes(array.dtype, self.v.ahead)
-            if self.along:
+            elements = lanes(array.dtype, max(self.v.ahead, 0))
+            if next_row:
+                far = place.i + self.plan(INNER)
+            elif self.along:
                 far = place.i + elements
             else:
                 far = (place.i + max(1, elements // self.v.W)) * self.inner_stride(array)
-            prefetch_lines(self.b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write)
+            level = 2 if next_row else 3  # two rows are more than the first-level cache holds
+            prefetch_lines(self.b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write, level)

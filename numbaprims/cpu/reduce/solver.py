@@ -13,6 +13,7 @@ from numbaprims.cpu.reduce.prepared import joined
 from numbaprims.cpu.reduce.variant import (
     ARGS,
     MOST_ARRAYS,
+    NEXT_ROW,
     STAGED,
     Cut,
     Variant,
@@ -53,6 +54,10 @@ PAST = 1.0
 LOOKUP, TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
+
+
+#: Bytes of a run from which on a core follows it by itself.
+PAGE = 4096
 
 
 class Reduce(Solver):
@@ -118,9 +123,25 @@ class Reduce(Solver):
             formula=problem.formula, online=int(online), dtypes=",".join(map(stored_as, problem.arrays)),
             compute=compute_of(problem), lanes=self.lanes, W=W, U=U, registers=registers, together=together,
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
-            ahead=target.rates.ahead if problem.bytes_moved() > target.l2 else 0, role=role,
+            ahead=self.ahead(problem, target, role), role=role,
             digest=graph_of(problem.formula, online).digest, run=run, chunked=int(self.chunked(problem)),
         )  # fmt: skip
+
+    def ahead(self, problem: Any, target: Any, role: str) -> int:
+        """What is asked for before it is read.
+
+        Rows that are short runs a long way apart, as the planes of a channel in all images, are no lines of addresses
+        that a core follows; those of the next row lie right behind them: training 16 x 512 x 28 x 28 took 3.2 ms, 2.1
+        so (Zen 4).
+        """
+        if problem.bytes_moved() <= target.l2:
+            return 0
+        inner, operands = problem.reduced[-1], zip(problem.arrays, problem.strides, strict=True)
+        size = max(DTYPES[each.dtype].itemsize for each in problem.arrays)
+        behind = all(kept[-1:] == (inner,) for each, (kept, _) in operands if each.kind == "row")
+        if self.lanes == "along" and role == "rows" and len(problem.reduced) > 1 and behind and inner * size < PAGE:
+            return NEXT_ROW
+        return int(target.rates.ahead)
 
     def _lines(self, problem: Any) -> bool:
         """Whether all runs of the first result begin at the same place of a line of the cache."""

@@ -44,6 +44,10 @@ DEAR = 4
 STAGED = 8192
 
 
+#: Asked for is the same place of the next row, which lies behind this one.
+NEXT_ROW = -1
+
+
 class Variant(NamedTuple):
     """A kernel of a formula."""
 
@@ -67,7 +71,7 @@ class Variant(NamedTuple):
     stores: str
     """How elements are written: "plain", "stream" past the caches, "stage" as well, by way of a buffer."""
     ahead: int
-    """Bytes ahead of the first reading that are asked for; 0: none."""
+    """Bytes ahead of the first reading that are asked for; 0: none; `NEXT_ROW`."""
     role: str
     """"rows": all passes over a row; "part": one pass over a chunk; "sweep": one over those of all rows side by side;
     "merge": the chunks of one pass."""

@@ -202,10 +202,10 @@ def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write:
     builder.call(function, [at, ir.Constant(I32, int(write)), ir.Constant(I32, locality), ir.Constant(I32, 1)])
 
 
-def prefetch_lines(builder: Any, pointer: Any, index: Any, vector: Any, write: bool) -> None:
-    """Ask for the lines of a vector from element `index` on."""
+def prefetch_lines(builder: Any, pointer: Any, index: Any, vector: Any, write: bool, locality: int = 3) -> None:
+    """Ask for the lines of a vector from element `index` on, into a cache as `prefetch` counts them."""
     for at in range(0, vector.count, LINE * 8 // element_bits(vector.element)):
-        prefetch_value(builder, pointer, builder.add(raw(index), number(at)), 3, write)
+        prefetch_value(builder, pointer, builder.add(raw(index), number(at)), locality, write)
 
 
 def _place(builder: Any, pointer: Any, vector: Any) -> tuple[Any, Any]:
