@@ -72,7 +72,7 @@ def _moved(case: Case, draw: Draw) -> Ours:
     else:
         out = Operand.empty((sizes[0], 2 * sizes[1], *sizes[2:]), dtype)
         call = partial(numbaprims.concat, given, 1, out=out.ours)
-        # a launch for each part; what moves is as much as a copy of the whole
+        # a phase for each part; what moves is as much as a copy of the whole
         posed = partial(numbaprims.transform, out.ours, range(len(sizes)))
     take = shared.spread(out.storage.shape[0])
 

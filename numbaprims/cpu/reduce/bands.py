@@ -15,7 +15,7 @@ from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Phase, Program
 from numbaprims.cpu.reduce.kernels import make_kernel
 from numbaprims.cpu.reduce.maps import compute_of
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, PAST, TABLE, WORTH, Reduce
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, PAST, WORTH, Reduce, no_map
 from numbaprims.cpu.reduce.turn import (
     COPIED,
     HEAD,
@@ -123,10 +123,9 @@ class Bands(Reduce):
     name = "bands"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.formula.startswith(LOOKUP):
-            return TABLE
-        if not graph_of(problem.formula).is_map:
-            return "the formula has sums, or counts elements"
+        refusal = no_map(problem)
+        if refusal:
+            return refusal
         if problem.layout != "strided" or turned_along(problem) < 0:
             return f"no dimension of {LEAST} and more that its operands are contiguous along if not as the result is"
         return None

@@ -60,6 +60,13 @@ CYCLES = 0.5
 PAGE = 4096
 
 
+def no_map(problem: Any) -> str | None:
+    """Why a formula is not one of elements alone that is computed."""
+    if problem.formula.startswith(LOOKUP):
+        return TABLE
+    return None if graph_of(problem.formula).is_map else "the formula has sums, or counts elements"
+
+
 class Reduce(Solver):
     """What the solvers have in common: the lanes of a vector, the cost, the program."""
 

@@ -14,7 +14,7 @@ from numbaprims.cpu.reduce.bands import Bands, apart_of, turned_along
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_SIDE, TABLE, WORTH, Reduce
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_SIDE, TABLE, WORTH, Reduce, no_map
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
@@ -206,10 +206,9 @@ class Blocks(Reduce):
     name = "blocks"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if problem.formula.startswith(LOOKUP):
-            return TABLE
-        if not graph_of(problem.formula).is_map:
-            return "the formula has sums, or counts elements"
+        refusal = no_map(problem)
+        if refusal:
+            return refusal
         if len(problem.arrays) > 7 or not problem.inputs:
             return f"{len(problem.arrays)} arrays; it takes 2 to 7"
         if len({DTYPES[each.dtype].itemsize for each in problem.arrays}) > 2:
