@@ -48,6 +48,7 @@ def test_any_tensor(dtype, form):
         (lambda: numbaprims.relu(x), x.relu()),
         (lambda: numbaprims.binary(x, x, "less"), x < x),
         (lambda: numbaprims.cast(x, "int32"), x.int()),
+        (lambda: numbaprims.reduce(x, "max"), x.max()),
     ):
         known, found = recognised(call)
         assert known and type(found) is torch.Tensor and not found.requires_grad
@@ -176,10 +177,14 @@ def test_overlap_and_places_are_seen_again():
 
 
 def test_a_call_keeps_none_of_its_tensors():
-    x, y = torch.randn(3, 4), torch.randn(3, 4)
-    assert recognised(lambda: numbaprims.binary(x, y, "add"))[0]
-    kept = weakref.ref(y)
-    del y
+    x = torch.randn(3, 4)
+
+    def called():
+        y = torch.randn(3, 4)
+        assert recognised(lambda: numbaprims.binary(x, y, "add"))[0]
+        return weakref.ref(y)
+
+    kept = called()
     gc.collect()
     assert kept() is None
 

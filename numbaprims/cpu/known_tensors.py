@@ -197,7 +197,7 @@ def look_at(x: Any) -> Seen | None:
         return Seen(x, id(x.dtype), x.dtype, None) if x.flags.aligned else None
     if "torch" not in sys.modules or (found := _interface()) is None or type(x) not in found[2][:2]:
         return None
-    if not x.is_cpu or not 0 < x.ndim <= _MOST_DIMENSIONS or not x.numel() or x.is_neg():
+    if not x.is_cpu or x.ndim > _MOST_DIMENSIONS or not x.numel() or x.is_neg():
         return None
     x, view = x.detach(), (ctypes.c_int64 * _VIEW_WORDS)()
     if found[1](x, ctypes.addressof(view)) or not _agrees(x, view):
