@@ -127,7 +127,14 @@ def keep_memory() -> bool:
 
 def versions() -> dict[str, str]:
     """Version of each rival that is installed."""
-    return {name: metadata.version(name) for name in LIBRARIES if find_spec(name)}
+    return {name: _version(name) for name in LIBRARIES if find_spec(name)}
+
+
+def _version(module: str) -> str:
+    try:
+        return metadata.version(module)
+    except metadata.PackageNotFoundError:  # CuPy's is named by the CUDA that it is for: cupy-cuda13x
+        return metadata.version(metadata.packages_distributions()[module][0])
 
 
 def kernels() -> dict[str, str]:

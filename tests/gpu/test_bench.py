@@ -1,5 +1,6 @@
 """`numbaprims bench --device cuda`, played on an emulated device: the road, not the numbers."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -8,8 +9,8 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from numbaprims.bench import gpu as bench, operands, targets
-from numbaprims.bench.cases import OURS, Case
+from numbaprims.bench import command, gpu as bench, operands, rivals, targets
+from numbaprims.bench.cases import OURS, STEMS, Case, stem_module
 from numbaprims.bench.runner import check_contenders, run_case
 from numbaprims.bench.stems import gemv, ger
 from numbaprims.tuning.timing import Schedule
@@ -38,6 +39,18 @@ def test_a_wrong_result_is_not_timed(gpu, toy_ger, only_ours, monkeypatch):
     with operands.on_gpu(gpu):
         work = ger.workload(Case("ger", "given", (("m", 5), ("n", 6))), 1)
         assert "nothing was added" in check_contenders(work)[OURS] or "off by" in check_contenders(work)[OURS]
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_stem_has_operands_on_the_device(gpu, monkeypatch, stem):
+    monkeypatch.setattr(gpu, "launch", lambda *_: None)
+    monkeypatch.setattr(rivals, "load_rival", lambda name: None)
+    words = argparse.ArgumentParser()
+    command.add_arguments(words)
+    given = words.parse_args([stem, "--shapes", "1x4x9x8x6x3x3" if stem == "conv" else "quick"])
+    case = stem_module(stem).cases(given)[0]
+    with operands.on_gpu(gpu):
+        stem_module(stem).workload(case, 1).contenders[OURS].call()
 
 
 def test_operands_lie_on_the_device(gpu):

@@ -28,9 +28,14 @@ def _steps(p: Operands) -> tuple[list[int], list[int], list[int], int]:
     return list(layer.stride), list(layer.padding), list(layer.dilation), layer.groups
 
 
+def _types() -> tuple[str, ...]:
+    """What torch has a convolution of that is worth a comparison: on a CPU not every version has float16."""
+    return ("f32", "f64", "bf16") if on_host() else ("f32", "f64", "bf16", "f16")
+
+
 def _torch(p: Operands) -> dict[str, Contender]:
     torch = torch_module()
-    if torch is None or p.dtype not in ("f32", "f64", "bf16") or p.activation not in (None, "relu"):
+    if torch is None or p.dtype not in _types() or p.activation not in (None, "relu"):
         return {}
     stride, padding, dilation, groups = _steps(p)
     bias = None if p.bias is None else p.bias.torch
@@ -77,7 +82,7 @@ def _prepacked(p: Operands) -> dict[str, Contender]:
 
 def _torch_gradient(p: Operands) -> dict[str, Contender]:
     torch = torch_module()
-    if torch is None or p.dtype not in ("f32", "f64", "bf16"):
+    if torch is None or p.dtype not in _types():
         return {}
     if p.direction == "bias":
         layouts = both_layouts(torch, p.y.torch)
