@@ -38,7 +38,7 @@ class Options(NamedTuple):
 def integers(values: Any, name: str) -> np.ndarray:
     """Integers of any library as int64 of the host."""
     if type(values) is not np.ndarray:
-        for read in ("cpu", "get"):
+        for read in ("cpu", "get", "to_host"):
             values = getattr(values, read)() if hasattr(values, read) else values
         values = np.asarray(values)
     if values.dtype.kind not in "iu" and values.size:

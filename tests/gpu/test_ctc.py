@@ -6,6 +6,7 @@ from ctc_cases import draw
 from helpers import assert_close
 
 import numbaprims
+from numbaprims.gpu.memory import to_device
 
 
 def both(function, *args, **words):
@@ -29,6 +30,12 @@ def test_the_loss_and_its_gradient(gpu, rng, dtype, blank):
         dy = rng.standard_normal(4).astype(dtype)
         dx, wanted = both("ctc_loss_backward", dy, *given, blank=blank, logits=logits)
         assert_close(dx, wanted, k=128)
+
+
+def test_integers_on_the_device(gpu, rng):
+    x, *more = draw(rng, 6, 3, 7, 2, 0, np.float32)
+    there = [to_device(np.asarray(each)) for each in (x, *more)]
+    assert_close(numbaprims.ctc_loss(*there).to_host(), both("ctc_loss", x, *more)[1], k=128)
 
 
 def test_any_strides(gpu, rng):
