@@ -1,21 +1,51 @@
 """What the tests of the GPU half share: an emulated GPU, and ger by the toy solver."""
 
+import functools
 import types
 from collections.abc import Iterator
 
 import pytest
 
 
+@functools.cache
+def machines_gpu():
+    """The machine's GPU in the emulator's place: what is launched is recorded; what only an emulator can tell is not
+    asked of it."""
+    from ptx_emulator.driver import Launched
+
+    from numbaprims.gpu.cuda_driver import CudaDriver
+
+    class Recording(CudaDriver):
+        def __init__(self):
+            self.launches = []
+            super().__init__()
+
+        def load(self, ptx, cubin, entry, shared):
+            return entry, super().load(ptx, cubin, entry, shared)
+
+        def launch(self, function, grid, block, shared, *more):
+            self.launches.append(Launched(function[0], grid, block, shared))
+            super().launch(function[1], grid, block, shared, *more)
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(name)
+            pytest.skip(f"asks the emulator for {name}")
+
+    return Recording()
+
+
 @pytest.fixture
-def gpu() -> Iterator:
-    """An emulated GPU in the place of the machine's: records what is launched."""
+def gpu(request: pytest.FixtureRequest) -> Iterator:
+    """An emulated GPU in the place of the machine's, or with --device cuda that one: records what is launched."""
     from ptx_emulator.driver import EmulatedDriver
 
     from numbaprims.gpu import driver
 
-    emulated = EmulatedDriver()
-    with driver.use(emulated):
-        yield emulated
+    here = machines_gpu() if request.config.option.device == "cuda" else EmulatedDriver()
+    here.launches.clear()
+    with driver.use(here):
+        yield here
 
 
 @pytest.fixture
