@@ -85,8 +85,11 @@ def has_module(name: str) -> bool:
 
 
 def forced(stem: str, solver: str) -> Any:
-    """A context in which calls of a stem take one solver."""
-    return numbaprims.config(algorithm={stem: solver})
+    """A context in which calls of a stem take one solver; the default one where the solver is "", or where it is one of
+    the CPU's and --device names another."""
+    elsewhere = (numbaprims.settings.current().device or "cpu") != "cpu"
+    left = not solver or (elsewhere and solver not in solver_names(stem))
+    return numbaprims.config(algorithm={} if left else {stem: solver})
 
 
 def refused(stem: str, solver: str, *args: Any, function: str = "", **kwargs: Any) -> str | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import FLOATS, caller_array, has_module, printed_with_threads, to_float64
+from helpers import FLOATS, caller_array, forced, has_module, printed_with_threads, to_float64
 
 import numbaprims
 from numbaprims.cpu import target
@@ -40,7 +40,7 @@ def check(rng, sizes, dtype="f32", mask="", causal=False, algorithm="", layout=l
         # operands as they are; the definition rounds its results once
         out, lse = numbaprims.attention_train(q, k, v, **words)
         wanted = [out, out, lse, *numbaprims.attention_backward(dout, q, k, v, out, lse, **words)]
-    with numbaprims.config(algorithm=algorithm and f"attention:{algorithm}"):
+    with forced("attention", algorithm):
         found = [numbaprims.attention(q, k, v, **words)]
         if algorithm != "decode":
             found += numbaprims.attention_train(q, k, v, **words)
@@ -116,6 +116,7 @@ def test_any_layout(rng, layout):
     check(rng, (2, 4, 2, 1, 70, 20, 33), layout=LAYOUTS[layout])
 
 
+@pytest.mark.cpu
 def test_few_queries_take_keys_where_they_lie(rng):
     q, k, v = (rng.standard_normal((1, 12, n, 64), np.float32) for n in (1, 2048, 2048))
     assert numbaprims.explain("attention", q, k, v).chosen.solver == "decode"
@@ -123,6 +124,7 @@ def test_few_queries_take_keys_where_they_lie(rng):
     assert numbaprims.explain("attention", q, k, v).chosen.solver == "flash"
 
 
+@pytest.mark.cpu
 def test_memory_does_not_grow_with_the_length(rng):
     def scratch(length):
         x = rng.standard_normal((1, 1, length, 64), np.float32)
@@ -166,6 +168,7 @@ print(hashlib.sha256(b"".join(np.ascontiguousarray(y).tobytes() for y in found))
     assert len(printed_with_threads(script)) == 1
 
 
+@pytest.mark.cpu
 def test_the_page_runs():
     """Every example of docs/primitives/attention.md prints what it says."""
     page = Path(__file__).resolve().parent.parent / "docs" / "primitives" / "attention.md"

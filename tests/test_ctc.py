@@ -5,7 +5,16 @@ import itertools
 import numpy as np
 import pytest
 from ctc_cases import draw, log_softmax
-from helpers import NUMPY_FLOATS, assert_close, from_float64, has_module, in_library, printed_with_threads, to_float64
+from helpers import (
+    NUMPY_FLOATS,
+    assert_close,
+    forced,
+    from_float64,
+    has_module,
+    in_library,
+    printed_with_threads,
+    to_float64,
+)
 from hypothesis import given, strategies as st
 
 import numbaprims
@@ -116,7 +125,7 @@ def test_every_type_and_size(rng, dtype, solver):
     ):
         x, *more = draw(rng, steps, batch, classes, labels, 1, repeats=True)
         x, dy = stored(x), stored(rng.standard_normal(batch) + 2.0)
-        with numbaprims.config(algorithm={"ctc": solver}):
+        with forced("ctc", solver):
             loss = numbaprims.ctc_loss(x, *more, blank=1)
             wanted = definition("ctc_loss", x, *more, blank=1)
             assert_close(loss, wanted, k=128, vacuous=not np.isfinite(wanted).all())

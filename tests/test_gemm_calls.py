@@ -143,6 +143,7 @@ def test_a_stack_and_the_matrix_of_its_rows_keep_their_shapes():
         assert numbaprims.gemm(stack.reshape(6, 5), b, trans_b=True).shape == (6, 7)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_repeated_call_with_more_than_a_product_takes_the_short_way(dtype, monkeypatch):
     """A dense layer and an update in place find their launcher as a plain product does, and are checked as it is."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import printed_with_threads
+from helpers import printed_with_threads, solver_names
 from test_jitted import check, compiled
 
 import numbaprims
@@ -48,7 +48,7 @@ def test_in_place(rng):
 
 def test_parts_of_long_rows_wait_for_one_another(rng):
     x = rng.integers(-(2**40), 2**40, (3, 300_000))
-    assert numbaprims.explain("cumsum", x).chosen.solver == "chunks"
+    assert numbaprims.explain("cumsum", x).chosen.solver == ("chunks" if "chunks" in solver_names("scan") else "rows")
     for _ in range(20):
         np.testing.assert_array_equal(numbaprims.cumsum(x), np.cumsum(x, 1))
 

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from helpers import forced
 
 import numbaprims
 from numbaprims.cpu import launch
@@ -193,6 +194,7 @@ def test_turned_wherever_lines_begin(rng, m, n, dtype):
     assert (apart[..., :2] == 7).all() and (apart[..., -3:] == 7).all()
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("m, n", [(64, 100), (192, 130), (128, 512), (512, 512), (196, 512), (600, 100)])
 def test_turned_past_the_caches(rng, m, n, dtype):
@@ -238,6 +240,7 @@ def test_refusals():
             call()
 
 
+@pytest.mark.cpu
 def test_how_operands_lie():
     x, row, column = np.ones((60, 50), np.float32), np.ones(50, np.float32), np.ones((60, 1), np.float32)
     pose = tensor.PROBLEMS["binary"]
@@ -298,7 +301,7 @@ def test_turned_operands_of_several_types_and_threads(rng):
     mask = rng.random((700, 530)) < 0.5
     out = {}
     for threads in (1, 2):
-        with numbaprims.config(threads=threads, algorithm={"tensor": "bands"}):
+        with numbaprims.config(threads=threads), forced("tensor", "bands"):
             out[threads] = [
                 numbaprims.cast(x.T, "float16", out=np.empty((530, 700), np.float16)),
                 numbaprims.scale(x.T, 0.5, out=np.empty((530, 700), np.float32)),

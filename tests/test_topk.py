@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import printed_with_threads
+from helpers import forced, printed_with_threads
 from test_jitted import check, compiled
 
 import numbaprims
@@ -32,7 +32,7 @@ def test_equals_stay_in_their_order_and_nan_is_the_largest(rng, solver, largest,
         x.flat[:3] = np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else 0.0, 0, 7
         if x.dtype.kind == "f":
             x.flat[[1, 4, 3, 2]] = -0.0, np.nan, -np.inf, -np.nan
-        with numbaprims.config(algorithm={"topk": solver}):
+        with forced("topk", solver):
             values, indices = numbaprims.topk(x, k, axis, largest=largest)
         np.testing.assert_array_equal(indices, expected(x, k, axis, largest))
         np.testing.assert_array_equal(values, np.take_along_axis(x, indices, axis))
@@ -85,7 +85,7 @@ def test_rows_that_rise(rng, dtype):
         if dtype == np.float32:
             x[2, -2:] = np.nan
         for given, largest in ((x, True), (x[:, ::-1], False), (x[:, ::-1].copy(), True), (-x, False)):
-            with numbaprims.config(algorithm={"topk": "insert"}):
+            with forced("topk", "insert"):
                 values, indices = numbaprims.topk(given, k, largest=largest)
             order = np.where(np.isnan(given), np.inf, given)
             want = np.argsort(-order if largest else order, -1, kind="stable")[:, :k]

@@ -35,6 +35,17 @@ def machines_gpu():
     return Recording()
 
 
+@pytest.fixture(autouse=True)
+def host_arrays_stay(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Here tests say themselves what goes to the device, whatever --device says."""
+    from numbaprims import settings
+
+    settings.set_defaults(device="auto")
+    yield
+    chosen = request.config.option.device
+    settings.set_defaults(device="auto" if chosen == "cpu" else chosen)
+
+
 @pytest.fixture
 def gpu(request: pytest.FixtureRequest) -> Iterator:
     """An emulated GPU in the place of the machine's, or with --device cuda that one: records what is launched."""

@@ -116,9 +116,9 @@ def test_what_is_refused_is_refused_in_words(gpu, toy_ger):
     (hx, x), (_, y) = on_device(4), on_device(4, dtype=np.float64)
     with pytest.raises(TypeError, match="x is a float32 DeviceArray .* and y a float64"):
         numbaprims.ger(x, y)
-    with pytest.raises(TypeError, match=r"on emulated:0 and y a float32 array \(4,\) on cpu; .* one device"):
+    with pytest.raises(TypeError, match=r"on \w+:0 and y a float32 array \(4,\) on cpu; .* one device"):
         numbaprims.ger(x, hx)
-    with pytest.raises(TypeError, match="out is a float32 array .* the inputs are numbaprims arrays on emulated:0"):
+    with pytest.raises(TypeError, match=r"out is a float32 array .* the inputs are numbaprims arrays on \w+:0"):
         numbaprims.ger(x, x, out=np.empty((4, 4), np.float32))
     with pytest.raises(ValueError, match="out is a float32 DeviceArray .*; the result has shape"):
         numbaprims.ger(x, x, out=empty((3, 4), np.float32))
@@ -127,7 +127,7 @@ def test_what_is_refused_is_refused_in_words(gpu, toy_ger):
     with pytest.raises(NotImplementedError, match=r"no ger solver takes this problem \(toy: it converts nothing\)"):
         numbaprims.ger(*[to_device(np.zeros(3, np.float16))] * 2)
     for device in ("cpu", "reference", "cuda:1"):
-        with numbaprims.config(device=device), pytest.raises(TypeError, match="x lies on emulated:0 and the settings"):
+        with numbaprims.config(device=device), pytest.raises(TypeError, match=r"x lies on \w+:0 and the settings"):
             numbaprims.ger(x, x)
 
 
@@ -282,7 +282,7 @@ def test_dlpack_alone_enters(gpu, dtype):
     view, name, library = arrays.enter(x, "x")
     assert view.pointer == x.array.ctypes.data and view.shape == (3, 2) and view.strides == x.array.strides
     assert arrays.LONG_NAMES[name] == x.dtype.name and view.dtype == arrays.DTYPES[name].storage
-    assert library.device == "emulated:0" and x.how == {"stream": 1, "max_version": (1, 0)}
+    assert library.device == f"{gpu.kind}:0" and x.how == {"stream": 1, "max_version": (1, 0)}
     with pytest.raises(TypeError, match="DLPack type 5 of 128 bits"):
         arrays.enter(OnlyDlpack(np.zeros(3, np.complex128)), "x")
 

@@ -282,7 +282,7 @@ def array(torch: Any, tensor: Any) -> np.ndarray:
     """A tensor, or the first of several, as an array; of NumPy's functions (`torch` is NumPy) an array is one."""
     tensor = tensor[0] if isinstance(tensor, tuple) else tensor
     if torch is np:
-        return np.asarray(tensor)
+        return np.asarray(tensor.to_host() if hasattr(tensor, "to_host") else tensor)
     if tensor.is_mkldnn:
         tensor = tensor.to_dense()
     wide = tensor.dtype in (torch.bfloat16, torch.float16)

@@ -33,14 +33,27 @@ def as_stored(builder: Any, values: Sequence[Value], dtype: str) -> list[Any]:
     whole = {"i8": (-128.0, 127.0), "u8": (0.0, 255.0), "bool": (0.0, 1.0), "i32": None, "i64": None}
     if dtype in whole:
         limits, kind = whole[dtype], I64 if dtype == "i64" else I32
-        # cvt.rzi saturates to 32 and 64 bits; narrower integers are cut
+        # narrower integers are cut
         values = [value if limits is None else between(value, limits) for value in values]
-        found = [builder.fptosi(value.value, kind) for value in values]
+        found = [_saturated(builder, value.value, kind) for value in values]
         return _narrow(builder, found, "u8" if dtype == "bool" else dtype)
     numbers = [value.value for value in values]
     if numbers[0].type != to:
         numbers = [(builder.fpext if to == F64 else builder.fptrunc)(number, to) for number in numbers]
     return _narrow(builder, numbers, dtype)
+
+
+def _saturated(builder: Any, number: Any, kind: Any) -> Any:
+    """The integer towards zero, the nearest in range of a number that is out of it, 0 of NaN.
+
+    By the instruction's own name: LLVM, to which a number out of range has no integer, makes a cut of a 64-bit integer
+    that came by way of a double. For 64 bits on either side the instruction makes the least integer of NaN.
+    """
+    bits = ("f64" if number.type == F64 else "f32"), ("s64" if kind == I64 else "s32")
+    (found,) = asm(builder, f"cvt.rzi.{bits[1]}.{bits[0]} $0, $1;", [number], [kind])
+    if bits == ("f32", "s32"):
+        return found
+    return builder.select(builder.fcmp_unordered("uno", number, number), kind(0), found)
 
 
 def offset_of(builder: Any, indices: Sequence[Any], steps: Sequence[Any]) -> Any:

@@ -17,10 +17,14 @@ _TO_INTEGER = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
 
 
 def float_to_integer(value: Any, kind: str, mode: str) -> Array:
-    """Round, then clamp to the range of the type; NaN gives 0."""
-    exact = _TO_INTEGER[mode](np.asarray(value).astype(np.float64))
+    """Round, then clamp to the range of the type. NaN gives 0, or where either side has 64 bits the highest bit alone
+    (PTX ISA, cvt)."""
+    value = np.asarray(value)
+    exact = _TO_INTEGER[mode](value.astype(np.float64))
     limits = np.iinfo(NUMPY[kind])
-    exact = np.where(np.isnan(exact), 0.0, exact)
+    sign = 1 if limits.min == 0 else -1
+    nan = sign * 2.0 ** (limits.bits - 1) if 64 in (value.itemsize * 8, limits.bits) else 0.0
+    exact = np.where(np.isnan(exact), nan, exact)
     # float(2^31 - 1) and float(2^64 - 1) round up in places: whatever reaches the limit is the limit
     above, below = exact >= float(limits.max), exact <= float(limits.min)
     inside = np.where(above | below, 0.0, exact).astype(NUMPY[kind])
