@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numbaprims
+from numbaprims.ops import conv_quantized, gemm_quantized
 from numbaprims.ops._activation_call import prelu_backward as prelu_backward
 from numbaprims.ops.random import of_number
 from numbaprims.recurrent.parts import RnnPart, ending
@@ -39,3 +40,8 @@ def _recurrent(function: str, weights: tuple[Any, ...], **given: Any) -> Any:
 
 
 lstm, gru, rnn = (functools.partial(_recurrent, function) for function in ("lstm", "gru", "rnn"))
+
+
+# what Python makes of scales and zero points has been made by compiled code
+conv_integer_with_extra = qlinear_conv_with_extra = conv_quantized.with_extra
+qlinear_gemm_with_factors = gemm_quantized.with_factors

@@ -70,6 +70,42 @@ def attention_scale(q):  # type: ignore[no-untyped-def]
     return 1.0 / math.sqrt(width) if width else 1.0
 
 
+@register_jitable
+def factors_of(n, a_scale, b_scale, y_scale):  # type: ignore[no-untyped-def]
+    """What requantises each column of a product, and 0; -1 where the public call refuses the scales."""
+    factors = np.empty(n, np.float32)
+    if len(b_scale) not in (1, n) or not 0.0 < a_scale < np.inf or not 0.0 < y_scale < np.inf:
+        return factors, -1
+    one, y = np.float32(a_scale), np.float32(y_scale)
+    for j in range(n):
+        scale = np.float32(b_scale[j if len(b_scale) > 1 else 0])
+        if not 0.0 < scale < np.inf:
+            return factors, -1
+        factors[j] = np.divide(one * scale, y)  # of an y that float32 takes for 0 infinite
+    return factors, 0
+
+
+@register_jitable
+def filters_of(k, low, high, x_scale, w_scale, y_scale, x_zero, w_zero, y_zero):  # type: ignore[no-untyped-def]
+    """What requantises each filter, and both zero points; whether one of the weight is not 0, -1 where the public call
+    refuses them."""
+    extra = np.empty((3, k), np.float32)
+    one, y = np.float32(x_scale), np.float32(y_scale)
+    sizes = len(w_scale) in (1, k) and len(w_zero) in (1, k)
+    if not sizes or x_zero < low or x_zero > high or not 0.0 < one < np.inf or not 0.0 < y < np.inf:
+        return extra, -1
+    zeros = 0
+    for i in range(k):
+        scale = np.float32(w_scale[i if len(w_scale) > 1 else 0])
+        zero = w_zero[i if len(w_zero) > 1 else 0]
+        if not 0.0 < scale < np.inf or zero < -128 or zero > 127:
+            return extra, -1
+        extra[0, i], extra[1, i], extra[2, i] = one * scale / y, zero, y_zero
+        if zero != 0:
+            zeros = 1
+    return extra, zeros
+
+
 _with_item: Any = tuple_setitem
 
 
@@ -110,6 +146,8 @@ FUNCTIONS: dict[str, Any] = {
         row_size,
         attention_scale,
         word_as_float,
+        factors_of,
+        filters_of,
     )
 }
 #: What stands for them where a type alone is wanted.

@@ -10,30 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 from numbaprims.jitted.moves import MOVE_ROWS, dtype_of
-from numbaprims.jitted.rows import Row, each_of, like, lying_like, shaped
+from numbaprims.jitted.quantized import QUANTIZED_ROWS
+from numbaprims.jitted.rows import Row, broadcast, each_of, like, lying_like, matrices, shaped
 from numbaprims.jitted.windows import WINDOW_ROWS
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
 from numbaprims.shapes import channels_last
 
 
-def _dim(x: str, y: str) -> str:
-    """The length of two that broadcast; where they don't, the public call says so."""
-    return f"({y} if {x} == 1 else {x})"
-
-
 def _gemm(types: dict[str, Any]) -> str:
-    a, b = types["a"], types["b"]
-    if a.ndim < 2 or b.ndim < 2:
-        return "np.empty((0, 0), a.dtype)"  # refused by the public call
-    ndim = max(a.ndim, b.ndim)
-    lead = []
-    for d in range(ndim - 2):
-        from_a, from_b = d - (ndim - a.ndim), d - (ndim - b.ndim)
-        sizes = [f"{name}.shape[{at}]" for name, at in (("a", from_a), ("b", from_b)) if at >= 0]
-        lead.append(_dim(*sizes) if len(sizes) == 2 else sizes[0])
-    rows = f"(a.shape[{a.ndim - 1}] if trans_a_ else a.shape[{a.ndim - 2}])"
-    columns = f"(b.shape[{b.ndim - 2}] if trans_b_ else b.shape[{b.ndim - 1}])"
-    return f"np.empty(({', '.join([*lead, rows, columns])}), result_dtype)"
+    a, b = types["a"].ndim, types["b"].ndim
+    rows = f"(a.shape[{a - 1}] if trans_a_ else a.shape[{a - 2}])"
+    return matrices(types, rows, f"(b.shape[{b - 2}] if trans_b_ else b.shape[{b - 1}])")
 
 
 def _linear(types: dict[str, Any]) -> str:
@@ -184,27 +171,6 @@ def _reduced(types: dict[str, Any]) -> str:
     return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {dtype})"
 
 
-def _broadcast(*names: str) -> Callable[[dict[str, Any]], str]:
-    """Of the shape to which arrays broadcast, and of the second one's type; of comparisons bool."""
-
-    def expression(types: dict[str, Any]) -> str:
-        from numbaprims.ops.tensor import BINARY
-
-        given = [name for name in names if types.get(name) is not None]
-        ndim = max(types[name].ndim for name in given)
-        sizes = []
-        for d in range(ndim):
-            size = "1"
-            for name in given:
-                at = d - ndim + types[name].ndim
-                size = _dim(f"{name}.shape[{at}]", size) if at >= 0 else size
-            sizes.append(size)
-        truth = types.get("op") in BINARY and BINARY[types["op"]].gives
-        return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {'np.bool_' if truth else names[1] + '.dtype'})"
-
-    return expression
-
-
 def _cast(types: dict[str, Any]) -> str:
     return f"np.empty_like(x, {dtype_of(types.get('dtype', types.get('out_dtype', 'float32')))})"
 
@@ -289,8 +255,8 @@ _ROWS: dict[str, Row] = {
     "ger": Row({"out": _ger}),
     "dropout": Row({"out": lying_like("x")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
     "dropout_backward": Row({"out": lying_like("dy")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
-    "binary": Row({"out": _broadcast("a", "b", "c")}, special={"alpha1": (1.0,), "alpha2": (1.0,)}),
-    "where": Row({"out": _broadcast("condition", "a", "b")}),
+    "binary": Row({"out": broadcast("a", "b", "c")}, special={"alpha1": (1.0,), "alpha2": (1.0,)}),
+    "where": Row({"out": broadcast("condition", "a", "b")}),
     "isnan": Row({"out": like("x", ", np.bool_")}),
     "isinf": Row({"out": like("x", ", np.bool_")}),
     "scale": Row({"out": like("x")}),
@@ -361,6 +327,8 @@ _NETWORKS = {
     name: Row(_recurrent | (_cell if name == "lstm" else {}), optional=("clip",)) for name in ("lstm", "gru", "rnn")
 }
 
-ROWS: dict[str, Row] = {**_ROWS, **_norms(), **_NETWORKS, **MOVE_ROWS, **WINDOW_ROWS, **_activations()}
+ROWS: dict[str, Row] = {
+    **_ROWS, **_norms(), **_NETWORKS, **MOVE_ROWS, **WINDOW_ROWS, **QUANTIZED_ROWS, **_activations()
+}  # fmt: skip
 #: Functions that stand for one of the others, by a literal kind.
 BY_KIND = ("activation", "activation_backward")
