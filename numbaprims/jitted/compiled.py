@@ -10,6 +10,8 @@ from numba import types
 from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import intrinsic, register_jitable
 
+from numbaprims.ops._ctc_pose import PAD
+
 
 @intrinsic
 def word_as_float(typingctx, word):  # type: ignore[no-untyped-def]
@@ -106,6 +108,38 @@ def filters_of(k, low, high, x_scale, w_scale, y_scale, x_zero, w_zero, y_zero):
     return extra, zeros
 
 
+@register_jitable
+def ctc_table(shape, targets, input_lengths, target_lengths, blank):  # type: ignore[no-untyped-def]
+    """The integers of a loss, and their columns of labels; -1 where the public call refuses them."""
+    steps, batch, classes = shape
+    table, total, most = np.empty(0, np.int64), np.int64(0), np.int64(0)
+    if not 0 <= blank < classes or len(input_lengths) != batch or len(target_lengths) != batch:
+        return table, -1
+    for n in range(batch):
+        length, count = np.int64(input_lengths[n]), np.int64(target_lengths[n])
+        if not 0 <= length <= steps or not 0 <= count <= targets.shape[targets.ndim - 1]:
+            return table, -1
+        total += count
+        most = count if count > most else most
+    if len(targets) != (batch if targets.ndim == 2 else total):
+        return table, -1
+    columns: Any = max(PAD, -(-most // PAD) * PAD)
+    table, first = np.full(batch * (2 + columns), blank, np.int64), np.int64(0)
+    for n in range(batch):
+        count, place = np.int64(target_lengths[n]), 2 * batch + n * columns
+        table[n], table[batch + n] = input_lengths[n], count
+        for i in range(count):
+            if targets.ndim == 2:
+                label = np.int64(targets[n, i])
+            else:
+                label = np.int64(targets[first + i])
+            if not 0 <= label < classes or label == blank:
+                return table, -1
+            table[place + i] = label
+        first += count
+    return table, columns
+
+
 _with_item: Any = tuple_setitem
 
 
@@ -148,6 +182,7 @@ FUNCTIONS: dict[str, Any] = {
         word_as_float,
         factors_of,
         filters_of,
+        ctc_table,
     )
 }
 #: What stands for them where a type alone is wanted.

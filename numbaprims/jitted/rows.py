@@ -12,9 +12,9 @@ ARRAYS = (
 )  # fmt: skip
 FLAGS = (
     "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
-    "exclusive", "largest", "sorted", "scale_grad_by_freq",
+    "exclusive", "largest", "sorted", "scale_grad_by_freq", "zero_infinity", "logits",
 )  # fmt: skip
-INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx")
+INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx", "blank")
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.

@@ -11,7 +11,7 @@ from typing import Any
 
 from numbaprims.jitted.moves import MOVE_ROWS, dtype_of
 from numbaprims.jitted.quantized import QUANTIZED_ROWS
-from numbaprims.jitted.rows import Row, broadcast, each_of, like, lying_like, matrices, shaped
+from numbaprims.jitted.rows import Made, Row, broadcast, each_of, like, lying_like, matrices, shaped
 from numbaprims.jitted.windows import WINDOW_ROWS
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
 from numbaprims.shapes import channels_last
@@ -235,6 +235,28 @@ def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
     return expression
 
 
+def _alignments(types: dict[str, Any]) -> str:
+    """A loss for each sequence, or one."""
+    batch = "log_probs.shape[1], " if types["reduction"] == "none" and types["log_probs"].ndim == 3 else ""
+    return f"np.empty(({batch}), log_probs.dtype)"
+
+
+def _labels(types: dict[str, Any]) -> str:
+    given = {name: types[name] for name in ("targets", "input_lengths", "target_lengths")}
+    for name, typ in given.items():
+        if "int" not in str(typ.dtype):
+            raise TypeError(f"numbaprims.ctc_loss inside @njit: {name} is {typ}; it must be an array of integers")
+    if types["log_probs"].ndim != 3 or [typ.ndim for typ in given.values()] not in ([1, 1, 1], [2, 1, 1]):
+        return "np.empty(0, np.int64), -1"
+    return f"ctc_table(log_probs.shape, {', '.join(given)}, blank_)"
+
+
+_ctc: dict[str, Any] = {
+    "arrays": ("dy", "log_probs", "targets", "input_lengths", "target_lengths", "out"),
+    "made": Made("table", "int64", 1, "labels", ("targets", "input_lengths", "target_lengths"), _labels),
+}
+
+
 # calls that are refused, and zero points that not every type of integers holds, are others
 _ONE_SCALE: dict[str, Any] = {"arrays": ("x", "out"), "defaults": {"zero_point": 0.0}, "conditions": (
     "0 if 0.0 < scale_ < np.inf else 1",
@@ -279,6 +301,8 @@ _ROWS: dict[str, Row] = {
     "attention": Row({"out": _attended}, **_attention),
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": each_of(name) for name in "qkv"}, **_attention),
+    "ctc_loss": Row({"=loss": _alignments}, **_ctc),
+    "ctc_loss_backward": Row({"out": lying_like("log_probs")}, **_ctc),
     "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
     "rope": Row({"out": lying_like("x")}, optional=("rotary_dims",), checks=_positions),
     "rope_backward": Row({"out": lying_like("dy")}, optional=("rotary_dims",), checks=_positions),

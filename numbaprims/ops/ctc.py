@@ -52,9 +52,15 @@ def ctc_loss(
         >>> numbaprims.ctc_loss(log_probs, [[1]], [2], [1]).round(4)  # three paths of four
         array([0.2877])
     """
-    wide = reduction_of(reduction) != "none"
+    reduction_of(reduction)
     table, columns = table_of(log_probs, targets, input_lengths, target_lengths, blank)
-    losses = run((log_probs, table), Options("loss", blank, columns, wide, reduction == "mean", bool(zero_infinity)))
+    return loss_of(log_probs, table, columns, blank, reduction, zero_infinity)
+
+
+def loss_of(log_probs: Any, table: Any, labels: int, blank: int, reduction: str, zero_infinity: Any) -> Any:
+    """`ctc_loss` by a table of `labels` columns, which nobody looks at."""
+    wide = reduction_of(reduction) != "none"
+    losses = run((log_probs, table), Options("loss", blank, labels, wide, reduction == "mean", bool(zero_infinity)))
     return total(losses, arrays.enter(log_probs, "log_probs")[1]) if wide else losses
 
 
@@ -85,11 +91,20 @@ def ctc_loss_backward(
         array([[-0.3333, -0.6667],
                [-0.3333, -0.6667]])
     """
-    wide = reduction_of(reduction) != "none"
+    reduction_of(reduction)
     table, columns = table_of(log_probs, targets, input_lengths, target_lengths, blank)
+    return gradient_of(dy, log_probs, table, columns, blank, reduction, zero_infinity, logits, out)
+
+
+def gradient_of(
+    dy: Any, log_probs: Any, table: Any, labels: int, blank: int, reduction: str, zero_infinity: Any, logits: Any,
+    out: Any = None,
+) -> Any:  # fmt: skip
+    """`ctc_loss_backward` by a table of `labels` columns, which nobody looks at."""
+    wide = reduction_of(reduction) != "none"
     if wide and arrays.enter(dy, "dy")[0].shape != ():
         raise ValueError(f"dy is a {arrays.describe(dy)}; with reduction={reduction!r} the loss has shape ()")
-    options = Options("backward", blank, columns, wide, reduction == "mean", bool(zero_infinity), bool(logits))
+    options = Options("backward", blank, labels, wide, reduction == "mean", bool(zero_infinity), bool(logits))
     return run((log_probs, dy, table), options, out)
 
 
