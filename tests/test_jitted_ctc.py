@@ -1,7 +1,8 @@
-"""ctc_loss and its gradient inside a user's own @njit, whose table of labels compiled code makes: bits and errors."""
+"""CTC inside a user's own @njit, whose table of labels compiled code makes: the bits and errors of the public calls."""
 
 import numpy as np
 import pytest
+from numba.core.errors import TypingError
 from test_jitted import compiled, same
 
 from numbaprims.cpu.call_sites import Site
@@ -61,6 +62,26 @@ def test_other_labels_are_the_same_record(rng, monkeypatch):
         same(inside(x, rows, lengths, counts), outside(x, rows, lengths, counts))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "nb.ctc_greedy_decode(x)",
+        "nb.ctc_greedy_decode(x[:, :, ::-1], lengths, blank=k)",
+        "nb.ctc_beam_search_decode(x, lengths.astype(np.uint8))",
+        "nb.ctc_beam_search_decode(x, None, beam_width=k + 3, paths=k, blank=2)",
+    ],
+)
+def test_decoding(rng, monkeypatch, expression, dtype):
+    direct, real = [], Site._directly
+    monkeypatch.setattr(Site, "_directly", lambda *given: direct.append(1) or real(*given))
+    inside, outside = compiled("x, lengths, k", expression)
+    for k, lengths in ((1, [12, 5, 9]), (3, [0, 12, 1]), (1, [12, 12, 12])):
+        x = log_probs(rng, dtype)
+        same(inside(x, np.array(lengths), k), outside(x, np.array(lengths), k))
+    assert not direct, "every launch was recorded"
+
+
 @pytest.mark.parametrize("shape", [(0, BATCH), (STEPS, 0)])
 @pytest.mark.parametrize("label", ["rows", "mean", "gradient"])
 def test_nothing(label, shape):
@@ -93,6 +114,14 @@ def test_nothing(label, shape):
         "nb.ctc_loss_backward(x[0, 0], x, rows, lengths, counts)",
         "nb.ctc_loss_backward(x[0, :, 0], x, rows, lengths, counts, reduction='sum')",
         "nb.ctc_loss_backward(x[0, :, 0], x, rows, lengths, counts, out=x)",
+        "nb.ctc_greedy_decode(x, blank=-1)",
+        "nb.ctc_greedy_decode(x[0])",
+        "nb.ctc_greedy_decode(x, lengths + 1)",
+        "nb.ctc_greedy_decode(x, lengths[1:])",
+        "nb.ctc_greedy_decode(rows.reshape((2, 3, 20)))",
+        "nb.ctc_beam_search_decode(x, beam_width=0)",
+        "nb.ctc_beam_search_decode(x, beam_width=4, paths=5)",
+        "nb.ctc_beam_search_decode(x, lengths.reshape((1, 3)), beam_width=4)",
     ],
 )
 def test_errors_are_those_of_the_public_call(rng, expression):
@@ -113,11 +142,10 @@ def test_errors_are_those_of_the_public_call(rng, expression):
     [
         ("nb.ctc_loss(x, x[0], lengths, lengths)", "targets is .*; it must be an array of integers"),
         ("nb.ctc_loss(x, [[1], [2], [3]], lengths, lengths)", "targets is .*; it must be an array"),
+        ("nb.ctc_greedy_decode(x, x[0, 0])", "input_lengths is .*; it must be an array of integers"),
         ("nb.ctc_loss(x, lengths, lengths, lengths, blank=0.5)", "blank is .*; it must be an int"),
     ],
 )
 def test_refusals_name_the_argument(rng, expression, words):
-    from numba.core.errors import TypingError
-
     with pytest.raises((TypeError, TypingError), match=words):
         compiled("x, lengths", expression)[0](log_probs(rng), np.array([1, 1, 1]))

@@ -1,6 +1,8 @@
 """Quantised integers in and out, and their products, inside a user's own @njit: the bits and errors of the public
 calls."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numba.core.errors import TypingError
@@ -182,3 +184,26 @@ def test_errors_are_those_of_the_public_call(rng, expression):
 def test_refusals_name_the_argument(rng, expression, words):
     with pytest.raises(TypingError, match=words):
         compiled("x", expression)[0](drawn(rng, 4, 4))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "nb.gemm_integer(x, w.view(np.uint8), 3, 7)",
+        "nb.qlinear_gemm(x, 0.5, 3, w, scales, -2, 9.0, np.int8(1))",
+        "nb.qlinear_gemm(x[::-1, ::2], 0.5, 3, w[::2].T.copy().T, 0.01, -2, 9.0, np.uint8(1), columns)",
+        "nb.qlinear_add(x, 0.5, 3, x.T.copy().T, 0.25, 2, 0.5, np.uint8(1))",
+        "nb.qlinear_activation(x, 'silu', 0.05, 100, 0.05, np.uint8(1))",
+        "nb.qlinear_conv(x.reshape((2, 16, 25, 25)), 0.5, 3, w[:144, :64].copy().reshape((64, 16, 3, 3)), scales[:64], "
+        "-2, 9.0, np.int8(1), columns[:64], padding=1)",
+    ],
+)
+def test_beyond_the_stack_and_in_threads(rng, direct, expression):
+    inside, outside = compiled("x, w, scales, columns", expression, nogil=True)
+    w, scales = drawn(rng, 200, 150, dtype=np.int8), np.linspace(0.01, 0.02, 150)
+    columns, inputs = np.arange(150, dtype=np.int32), [drawn(rng, 100, 200) for _ in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda x: inside(x, w, scales, columns), inputs))
+    for got, x in zip(found, inputs, strict=True):
+        same(got, outside(x, w, scales, columns))
+    assert not direct

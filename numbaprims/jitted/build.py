@@ -268,9 +268,9 @@ class _Builder:
             name, word = f"{name}_with_{row.made.name}", row.made.word
             operands.append(row.made.name)
             kinds.append(ArrayKind(row.made.name, row.made.dtype, row.made.ndim, True, True))
-            body += [f"{row.made.name}, {word}_ = {made}", f"if {word}_ < 0:", refuse]
+            body += [f"{row.made.name}, word_ = {made}", "if word_ < 0:", refuse]
             ints = {key: value for key, value in ints.items() if key.removeprefix("~") not in taken}
-            ints[word] = f"np.int64({word}_)"
+            ints[word] = "np.int64(word_)"
             numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"
         elif any(argument in row.either for argument in found):
             name = sites.IN_PYTHON + name

@@ -46,3 +46,4 @@ lstm, gru, rnn = (functools.partial(_recurrent, function) for function in ("lstm
 conv_integer_with_extra = qlinear_conv_with_extra = conv_quantized.with_extra
 qlinear_gemm_with_factors = gemm_quantized.with_factors
 ctc_loss_with_table, ctc_loss_backward_with_table = ctc.loss_of, ctc.gradient_of
+ctc_greedy_decode_with_table, ctc_beam_search_decode_with_table = ctc.greedy_of, ctc.beams_of

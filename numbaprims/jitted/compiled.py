@@ -140,6 +140,19 @@ def ctc_table(shape, targets, input_lengths, target_lengths, blank):  # type: ig
     return table, columns
 
 
+@register_jitable
+def ctc_steps(shape, lengths, blank):  # type: ignore[no-untyped-def]
+    """The steps of each sequence, and 0; -1 where the public call refuses them."""
+    table = np.empty(shape[1], np.int64)
+    if not 0 <= blank < shape[2] or len(lengths) != len(table):
+        return table, -1
+    for n in range(len(table)):
+        table[n] = lengths[n]
+        if not 0 <= table[n] <= shape[0]:
+            return table, -1
+    return table, 0
+
+
 _with_item: Any = tuple_setitem
 
 
@@ -183,6 +196,7 @@ FUNCTIONS: dict[str, Any] = {
         factors_of,
         filters_of,
         ctc_table,
+        ctc_steps,
     )
 }
 #: What stands for them where a type alone is wanted.

@@ -54,7 +54,7 @@ def _filters(types: dict[str, Any]) -> str:
 
 _WEIGHTS = ("weight_scale", "weight_zero_point")
 _matrices = _given("a", "b") | {"either": ("a_zero_point", "b_zero_point", "b_scale"), "constants": True}
-_by_columns = Made("factors", "float32", 1, "refused", ("a_scale", "b_scale", "y_scale"), _factors)
+_by_columns = Made("factors", "float32", 1, "=refused", ("a_scale", "b_scale", "y_scale"), _factors)
 _by_filters = Made("extra", "float32", 2, "weight_zeros", ("x_scale", *_WEIGHTS, "y_scale"), _filters)
 _activations = _given("x") | {"keyed": (*_given("x")["keyed"], *_PARAMETERS), "left": _PARAMETERS}
 _filtered = Row({"out": convolved}, keyed=(*_given("x")["keyed"], *_WEIGHTS), either=_WEIGHTS, made=_by_filters)

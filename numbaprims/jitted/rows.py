@@ -14,7 +14,9 @@ FLAGS = (
     "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
     "exclusive", "largest", "sorted", "scale_grad_by_freq", "zero_infinity", "logits",
 )  # fmt: skip
-INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx", "blank")
+INTS = (
+    "axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx", "blank", "beam_width", "paths",
+)  # fmt: skip
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
@@ -38,7 +40,7 @@ class Made(NamedTuple):
     dtype: str
     ndim: int
     word: str
-    """An int of that call; below 0 the public function refuses the arguments, and does."""
+    """An int of that call, unless it begins with "="; below 0 the public function refuses the arguments, and does."""
     taken: tuple[str, ...]
     """The arguments that the call does without."""
     expression: Callable[[dict[str, Any]], str]

@@ -244,17 +244,42 @@ def _alignments(types: dict[str, Any]) -> str:
 def _labels(types: dict[str, Any]) -> str:
     given = {name: types[name] for name in ("targets", "input_lengths", "target_lengths")}
     for name, typ in given.items():
-        if "int" not in str(typ.dtype):
-            raise TypeError(f"numbaprims.ctc_loss inside @njit: {name} is {typ}; it must be an array of integers")
+        _check_integers(name, typ)
     if types["log_probs"].ndim != 3 or [typ.ndim for typ in given.values()] not in ([1, 1, 1], [2, 1, 1]):
         return "np.empty(0, np.int64), -1"
     return f"ctc_table(log_probs.shape, {', '.join(given)}, blank_)"
 
 
-_ctc: dict[str, Any] = {
-    "arrays": ("dy", "log_probs", "targets", "input_lengths", "target_lengths", "out"),
-    "made": Made("table", "int64", 1, "labels", ("targets", "input_lengths", "target_lengths"), _labels),
-}
+def _check_integers(name: str, typ: Any) -> None:
+    if "int" not in str(typ.dtype):
+        raise TypeError(f"numbaprims inside @njit: {name} is {typ}; it must be an array of integers")
+
+
+def _lengths(types: dict[str, Any]) -> str:
+    given = types.get("input_lengths")
+    if given is not None:
+        _check_integers("input_lengths", given)
+    if types["log_probs"].ndim != 3 or (given is not None and given.ndim != 1):
+        return "np.empty(0, np.int64), -1"
+    lengths = "np.full(log_probs.shape[1], log_probs.shape[0])" if given is None else "input_lengths"
+    return f"ctc_steps(log_probs.shape, {lengths}, blank_)"
+
+
+def _decoded(*more: str, dtype: str = "np.int64") -> Callable[[dict[str, Any]], str]:
+    """Something for each sequence."""
+
+    def expression(types: dict[str, Any]) -> str:
+        sizes = ("log_probs.shape[1]", *more) if types["log_probs"].ndim == 3 else ["0"] * (1 + len(more))
+        return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {dtype})"
+
+    return expression
+
+
+def _ctc(*taken: str, word: str = "=refused", make: Callable[[dict[str, Any]], str] = _lengths) -> dict[str, Any]:
+    return {"arrays": ("dy", "log_probs", *taken, "out"), "made": Made("table", "int64", 1, word, taken, make)}
+
+
+_ctc_loss = _ctc("targets", "input_lengths", "target_lengths", word="labels", make=_labels)
 
 
 # calls that are refused, and zero points that not every type of integers holds, are others
@@ -301,8 +326,19 @@ _ROWS: dict[str, Row] = {
     "attention": Row({"out": _attended}, **_attention),
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": each_of(name) for name in "qkv"}, **_attention),
-    "ctc_loss": Row({"=loss": _alignments}, **_ctc),
-    "ctc_loss_backward": Row({"out": lying_like("log_probs")}, **_ctc),
+    "ctc_loss": Row({"=loss": _alignments}, **_ctc_loss),
+    "ctc_loss_backward": Row({"out": lying_like("log_probs")}, **_ctc_loss),
+    **{
+        f"ctc_{way}_decode": Row(
+            {
+                "=labels": _decoded(*paths, "log_probs.shape[0]"),
+                "=lengths": _decoded(*paths),
+                "=scores": _decoded(*paths, dtype="log_probs.dtype"),
+            },
+            **_ctc("input_lengths"),
+        )
+        for way, paths in (("greedy", ()), ("beam_search", ("max(paths_, 0)",)))
+    },
     "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
     "rope": Row({"out": lying_like("x")}, optional=("rotary_dims",), checks=_positions),
     "rope_backward": Row({"out": lying_like("dy")}, optional=("rotary_dims",), checks=_positions),

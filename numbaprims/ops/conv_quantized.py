@@ -166,7 +166,7 @@ def with_extra(
     x: Any, x_zero_point: int, weight: Any, extra: Any, weight_zeros: int, y_zero_point: Any = None, bias: Any = None,
     out: Any = None, algorithm: str = "auto", **window: Any,
 ) -> Any:  # fmt: skip
-    """`conv_integer`, or `qlinear_conv` into the type of `y_zero_point`, by a made `extra`, which nobody looks at;
+    """`conv_integer`, or `qlinear_conv` into the type of `y_zero_point`, by a made `extra`, at which nobody looks;
     `weight_zeros`: whether one of the weight's zero points is not 0."""
     made = Window(*hashable(tuple(window[name] for name in Window._fields)))
     _enter(x, weight, made)

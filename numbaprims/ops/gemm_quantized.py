@@ -249,10 +249,9 @@ def qlinear_gemm(
 
 def with_factors(
     a: Any, b: Any, factors: Any, y_zero_point: Any, bias: Any = None, a_zero_point: Any = None,
-    b_zero_point: Any = None, out: Any = None, refused: int = 0,
+    b_zero_point: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """`qlinear_gemm` of a factor for each column, which nobody looks at."""
-    assert not refused
+    """`qlinear_gemm` of a factor for each column, at which nobody looks."""
     dtype, zero = result_zero(y_zero_point)
     return _multiply(a, b, a_zero_point, b_zero_point, bias, out, (factors, ("requantize_by", dtype), (zero,)))
 
