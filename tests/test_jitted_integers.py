@@ -46,6 +46,7 @@ CALLS = {
     "requantised, zeros": "nb.qlinear_gemm(x, s, k, w.view(np.uint8), 0.02, 99, 3, np.int8(k), bias=columns)",
     "requantised, columns": "nb.qlinear_gemm(x, s, k, w, s * (columns + 0.01), k - 1, 3.0, np.uint8(100))",
     "requantised, one column": "nb.qlinear_gemm(x, s, k, w, np.full(1, 0.02), None, 3.0, np.int8(k), bias=columns)",
+    "requantised, the least scale": "nb.qlinear_gemm(x, s, k, w, np.full(1, 1e-50), None, 3.0, np.int8(k))",
     "convolution": "nb.conv_integer(image, filters)",
     "convolution, zeros": "nb.conv_integer(image, filters, x_zero_point=k, weight_zero_point=k - 2, padding=k)",
     "convolution, each filter's": "nb.conv_integer(image, filters[:, :1], weight_zero_point=columns - k, groups=3)",

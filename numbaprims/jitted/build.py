@@ -268,7 +268,8 @@ class _Builder:
             name, word = f"{name}_with_{row.made.name}", row.made.word
             operands.append(row.made.name)
             kinds.append(ArrayKind(row.made.name, row.made.dtype, row.made.ndim, True, True))
-            body += [f"{row.made.name}, word_ = {made}", "if word_ < 0:", refuse]
+            words = f"numbaprims.{self._name} inside @njit: only Python takes these arguments"
+            body += [f"{row.made.name}, word_ = {made}", "if word_ < 0:", refuse, f"    raise ValueError({words!r})"]
             ints = {key: value for key, value in ints.items() if key.removeprefix("~") not in taken}
             ints[word] = "np.int64(word_)"
             numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"

@@ -80,8 +80,10 @@ def factors_of(n, a_scale, b_scale, y_scale):  # type: ignore[no-untyped-def]
         return factors, -1
     one, y = np.float32(a_scale), np.float32(y_scale)
     for j in range(n):
-        scale = np.float32(b_scale[j if len(b_scale) > 1 else 0])
-        if not 0.0 < scale < np.inf:
+        given = b_scale[j if len(b_scale) > 1 else 0]
+        scale = np.float32(given)
+        # one for all is a number, which may be too small for float32
+        if not 0.0 < (scale if len(b_scale) > 1 else given) < np.inf:
             return factors, -1
         factors[j] = np.divide(one * scale, y)  # of an y that float32 takes for 0 infinite
     return factors, 0
