@@ -104,7 +104,8 @@ class Site:
     """The records of one function for arguments of given types.
 
     `call(arrays, floats, ints)` is the public call; the first `results` of the arrays are its results. Those that it
-    has no argument for, whose names begin with "=", are what it returns. `direct`: it is made each time.
+    has no argument for, whose names begin with "=", are what it returns. `direct`: it is made each time. `constants`:
+    what Python fills depends on no elements and no floats of the call, so that a record may keep it.
     """
 
     def __init__(
@@ -114,9 +115,10 @@ class Site:
         results: int,
         call: Callable[[dict[str, np.ndarray], tuple[float, ...], tuple[int, ...]], Any],
         direct: bool = False,
+        constants: bool = False,
     ) -> None:
         self._arrays, self._floats, self._results, self._call = tuple(arrays), floats, results, call
-        self._direct = direct
+        self._direct, self._constants = direct, constants
         self._generation = 0
         self._kept: list[Any] = []  # records and tables that native code may be reading, for good
         self.words = np.zeros(SITE_WORDS, np.int64)
@@ -236,10 +238,14 @@ class Site:
                 array = launch.arrays[number]
                 if array is None or not array.size or place_of(array, places) is not None:
                     continue
-                if number not in launch.outputs:
-                    return None  # Python has filled it
                 low, high = extent(array.shape, array.strides, array.itemsize)
                 start = array.ctypes.data
+                if number not in launch.outputs:
+                    if not self._constants:
+                        return None  # Python has filled it
+                    recording.kept.append(array)
+                    places.append((start + low, start + high, 0, NOTHING, 0))
+                    continue
                 places.append((start + low, start + high, start + low, TEMPORARY, temporary))
                 temporary += -(-(high - low) // ALIGN) * ALIGN
             for number, array in enumerate(launch.arrays):
@@ -252,7 +258,7 @@ class Site:
         words = [digest, len(keys), len(operands), len(programs), scratch, temporary, *keys]
         for operand, same in zip(operands, relations, strict=True):
             words += [int(same), *operand.extent()]
-        self._kept += programs
+        self._kept += (*programs, *recording.kept)
         return np.array([*words, *launches], np.int64)
 
     # ------------------------------------------------------------------ the table

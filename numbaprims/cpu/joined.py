@@ -101,7 +101,7 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
         for program, launch, places in found
     ]
     kept = [place[0] for *_, places in found for place in places if place and place[1] is None]
-    program = join(parts, shared=shared, keep=tuple(kept))
+    program = join(parts, shared=shared, keep=(*kept, *recording.kept))
     runs = list(program.runs)
     for at, count in reversed(teams):
         # each launch before it may have several runs

@@ -32,6 +32,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
+        self.kept: list[Any] = []  # what numbers of launches are the addresses of
         self._unbound = 0
 
     @property

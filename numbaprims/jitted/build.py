@@ -68,9 +68,10 @@ class _Builder:
         if name in BY_KIND:
             name = self._by_kind(given)
         row = ROWS[name]
+        given = {argument: typ for argument, typ in given.items() if argument not in row.left or not _is_none(typ)}
         found: dict[str, Any] = {}
         scalars: dict[str, str] = {}
-        fixed: dict[str, Any] = {}
+        fixed: dict[str, Any] = {"=constants": True} if row.constants else {}
         windows: dict[str, Any] = {}
         body: list[str] = []
         for argument, typ in given.items():
@@ -96,6 +97,15 @@ class _Builder:
             elif argument in (row.arrays or ARRAYS):
                 if self._is_array(argument, typ):
                     found[argument] = typ
+            elif argument in row.either and isinstance(typ, types.Array):
+                if typ.ndim != 1 or not isinstance(typ.dtype, types.Number):
+                    raise self._refuse(argument, typ, "it must be a number or an array of one dimension")
+                found[argument] = typ
+            elif argument == "y_zero_point":
+                fixed["=dtype"] = str(_plain(typ))
+                if fixed["=dtype"] not in ("int8", "uint8"):
+                    raise self._refuse(argument, typ, "it must be an int8 or uint8, whose type the result takes")
+                scalars[argument] = "np.int64(y_zero_point)"
             elif argument in (*WINDOWS, *row.windows):
                 if isinstance(_value(typ), str) or (argument in row.counted and isinstance(_value(typ), int)):
                     fixed[argument] = _value(typ)
@@ -229,8 +239,10 @@ class _Builder:
             operands.append(name_of_result)
         results = len(operands)
         body += row.checks(found)
+        made = row.made and row.made.expression({**found, **fixed, **windows, **scalars})
+        taken = row.made.taken if row.made and made else ()
         for argument, typ in found.items():
-            if argument not in every:
+            if argument not in (*every, *taken):
                 operands.append(argument)
                 kinds.append(_kind(argument, typ))
                 if argument in row.whole and typ.layout != "C":
@@ -241,6 +253,8 @@ class _Builder:
         for argument, expression in scalars.items():
             if argument in row.keyed and not expression.startswith("np.int64"):
                 ints[f"~{argument}"] = f"np.float64({argument}_).view(np.int64)"
+            elif argument == "y_zero_point":
+                ints[f"{argument}:{fixed['=dtype']}"] = f"{argument}_"
             else:
                 (ints if argument in (*FLAGS, *INTS, *row.keyed) else floats)[argument] = f"{argument}_"
         ints |= dict(_parts(windows))
@@ -248,11 +262,23 @@ class _Builder:
         ints |= {f"={i}": condition for i, condition in enumerate(row.conditions)}
         numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"
         more = (list(floats), list(ints), fixed)
-        description = sites.describe(name, kinds, results, *more)
         refusal = sites.describe(sites.IN_PYTHON + name, [_kind(*each) for each in found.items()], 0, *more)
+        refuse = f"    call_site(refusal, {_tuple(found)}, {numbers})"
+        if row.made and made:
+            name, word = f"{name}_with_{row.made.name}", row.made.word
+            operands.append(row.made.name)
+            kinds.append(ArrayKind(row.made.name, row.made.dtype, row.made.ndim, True, True))
+            words = f"numbaprims.{self._name} inside @njit: only Python takes these arguments"
+            body += [f"{row.made.name}, word_ = {made}", "if word_ < 0:", refuse, f"    raise ValueError({words!r})"]
+            ints = {key: value for key, value in ints.items() if key.removeprefix("~") not in taken}
+            ints[word] = "np.int64(word_)"
+            numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"
+        elif any(argument in row.either for argument in found):
+            name = sites.IN_PYTHON + name
+        description = sites.describe(name, kinds, results, list(floats), list(ints), fixed)
         body.append(f"call_site(description, {_tuple(operands)}, {numbers})")
         if row.refused:
-            body += [f"if {row.refused}:", f"    call_site(refusal, {_tuple(found)}, {numbers})"]
+            body += [f"if {row.refused}:", refuse]
         returned = operands[: results - len(row.own)]
         body.append(f"return {_tuple(returned) if callable(row.results) else ', '.join(returned)}")
         names = {
@@ -293,7 +319,9 @@ def _ones(value: Any) -> Any:
 
 
 def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:
-    """The dtype of the result of functions that have a choice: gemm and linear."""
+    """The dtype of the result of functions that have a choice."""
+    if "=dtype" in fixed:
+        return np.dtype(fixed["=dtype"])
     if "out_dtype" in fixed:
         try:
             return np.dtype(arrays.LONG_NAMES[arrays.dtype_name(fixed["out_dtype"])])

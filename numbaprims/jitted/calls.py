@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numbaprims
+from numbaprims.ops import conv_quantized, ctc, gemm_quantized
 from numbaprims.ops._activation_call import prelu_backward as prelu_backward
 from numbaprims.ops.random import of_number
 from numbaprims.recurrent.parts import RnnPart, ending
@@ -39,3 +40,10 @@ def _recurrent(function: str, weights: tuple[Any, ...], **given: Any) -> Any:
 
 
 lstm, gru, rnn = (functools.partial(_recurrent, function) for function in ("lstm", "gru", "rnn"))
+
+
+# what Python makes of scales, zero points and labels has been made by compiled code
+conv_integer_with_extra = qlinear_conv_with_extra = conv_quantized.with_extra
+qlinear_gemm_with_factors = gemm_quantized.with_factors
+ctc_loss_with_table, ctc_loss_backward_with_table = ctc.loss_of, ctc.gradient_of
+ctc_greedy_decode_with_table, ctc_beam_search_decode_with_table = ctc.greedy_of, ctc.beams_of

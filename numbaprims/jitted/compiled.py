@@ -10,6 +10,8 @@ from numba import types
 from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import intrinsic, register_jitable
 
+from numbaprims.ops._ctc_pose import PAD
+
 
 @intrinsic
 def word_as_float(typingctx, word):  # type: ignore[no-untyped-def]
@@ -70,6 +72,89 @@ def attention_scale(q):  # type: ignore[no-untyped-def]
     return 1.0 / math.sqrt(width) if width else 1.0
 
 
+@register_jitable
+def factors_of(n, a_scale, b_scale, y_scale):  # type: ignore[no-untyped-def]
+    """What requantises each column of a product, and 0; -1 where the public call refuses the scales."""
+    factors = np.empty(n, np.float32)
+    if len(b_scale) not in (1, n) or not 0.0 < a_scale < np.inf or not 0.0 < y_scale < np.inf:
+        return factors, -1
+    one, y = np.float32(a_scale), np.float32(y_scale)
+    for j in range(n):
+        given = b_scale[j if len(b_scale) > 1 else 0]
+        scale = np.float32(given)
+        # one for all is a number, which may be too small for float32
+        if not 0.0 < (scale if len(b_scale) > 1 else given) < np.inf:
+            return factors, -1
+        factors[j] = np.divide(one * scale, y)  # of an y that float32 takes for 0 infinite
+    return factors, 0
+
+
+@register_jitable
+def filters_of(k, low, high, x_scale, w_scale, y_scale, x_zero, w_zero, y_zero):  # type: ignore[no-untyped-def]
+    """What requantises each filter, and both zero points; whether one of the weight is not 0, -1 where the public call
+    refuses them."""
+    extra = np.empty((3, k), np.float32)
+    one, y = np.float32(x_scale), np.float32(y_scale)
+    sizes = len(w_scale) in (1, k) and len(w_zero) in (1, k)
+    if not sizes or x_zero < low or x_zero > high or not 0.0 < one < np.inf or not 0.0 < y < np.inf:
+        return extra, -1
+    zeros = 0
+    for i in range(k):
+        scale = np.float32(w_scale[i if len(w_scale) > 1 else 0])
+        zero = w_zero[i if len(w_zero) > 1 else 0]
+        if not 0.0 < scale < np.inf or zero < -128 or zero > 127:
+            return extra, -1
+        extra[0, i], extra[1, i], extra[2, i] = one * scale / y, zero, y_zero
+        if zero != 0:
+            zeros = 1
+    return extra, zeros
+
+
+@register_jitable
+def ctc_table(shape, targets, input_lengths, target_lengths, blank):  # type: ignore[no-untyped-def]
+    """The integers of a loss, and their columns of labels; -1 where the public call refuses them."""
+    steps, batch, classes = shape
+    table, total, most = np.empty(0, np.int64), np.int64(0), np.int64(0)
+    if not 0 <= blank < classes or len(input_lengths) != batch or len(target_lengths) != batch:
+        return table, -1
+    for n in range(batch):
+        length, count = np.int64(input_lengths[n]), np.int64(target_lengths[n])
+        if not 0 <= length <= steps or not 0 <= count <= targets.shape[targets.ndim - 1]:
+            return table, -1
+        total += count
+        most = count if count > most else most
+    if len(targets) != (batch if targets.ndim == 2 else total):
+        return table, -1
+    columns: Any = max(PAD, -(-most // PAD) * PAD)
+    table, first = np.full(batch * (2 + columns), blank, np.int64), np.int64(0)
+    for n in range(batch):
+        count, place = np.int64(target_lengths[n]), 2 * batch + n * columns
+        table[n], table[batch + n] = input_lengths[n], count
+        for i in range(count):
+            if targets.ndim == 2:
+                label = np.int64(targets[n, i])
+            else:
+                label = np.int64(targets[first + i])
+            if not 0 <= label < classes or label == blank:
+                return table, -1
+            table[place + i] = label
+        first += count
+    return table, columns
+
+
+@register_jitable
+def ctc_steps(shape, lengths, blank):  # type: ignore[no-untyped-def]
+    """The steps of each sequence, and 0; -1 where the public call refuses them."""
+    table = np.empty(shape[1], np.int64)
+    if not 0 <= blank < shape[2] or len(lengths) != len(table):
+        return table, -1
+    for n in range(len(table)):
+        table[n] = lengths[n]
+        if not 0 <= table[n] <= shape[0]:
+            return table, -1
+    return table, 0
+
+
 _with_item: Any = tuple_setitem
 
 
@@ -110,6 +195,10 @@ FUNCTIONS: dict[str, Any] = {
         row_size,
         attention_scale,
         word_as_float,
+        factors_of,
+        filters_of,
+        ctc_table,
+        ctc_steps,
     )
 }
 #: What stands for them where a type alone is wanted.

@@ -38,13 +38,18 @@ def register(name: str, function: Any) -> None:
 
 def _parameters(name: str, function: Any) -> dict[str, Any]:
     """The function's parameters and their defaults, without the `*` between them, which Numba refuses."""
-    found = {}
-    for parameter in inspect.signature(function).parameters.values():
+    found: dict[str, Any] = {}
+    every = dict(inspect.signature(function).parameters)
+    if name == "qlinear_avg_pool":  # its other keywords are those of avg_pool
+        from numbaprims.ops.pooling import avg_pool
+
+        every |= {key: each for key, each in inspect.signature(avg_pool).parameters.items() if key not in every}
+    for parameter in every.values():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             # behind a default Python wants defaults: where it must be given by name, None is refused with the others
             needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
             found[parameter.name] = None if needed else parameter.default
-    if name in BY_KIND:  # the parameters of all kinds
+    if name in (*BY_KIND, "qlinear_activation"):  # the parameters of all kinds
         for kind in KINDS.values():
             found |= {key: None for key in kind.parameters if key not in found}
     return found

@@ -12,9 +12,11 @@ ARRAYS = (
 )  # fmt: skip
 FLAGS = (
     "trans", "trans_a", "trans_b", "ceil_mode", "count_include_pad", "batch_first", "reverse", "interleaved", "causal",
-    "exclusive", "largest", "sorted", "scale_grad_by_freq",
+    "exclusive", "largest", "sorted", "scale_grad_by_freq", "zero_infinity", "logits",
 )  # fmt: skip
-INTS = ("axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx")
+INTS = (
+    "axis", "ignore_index", "normalized_dims", "groups", "rotary_dims", "padding_idx", "blank", "beam_width", "paths",
+)  # fmt: skip
 #: Integers of 64 bits whose bits a float of the call carries.
 WORDS = ("seed", "offset")
 #: Words that must be literals: they choose code.
@@ -28,6 +30,22 @@ TRUTHS = ("return_indices", "keepdims", "align_corners", "antialias", "symmetric
 ABSENT = ("batch_sizes",)
 #: One integer, or a tuple of them, which may hold pairs; None and words as literals.
 WINDOWS = ("kernel_size", "stride", "padding", "dilation", "output_size", "size", "before")
+
+
+class Made(NamedTuple):
+    """An array that compiled code makes of arguments, as Python does outside: the call is then
+    `calls.<function>_with_<name>`."""
+
+    name: str
+    dtype: str
+    ndim: int
+    word: str
+    """An int of that call, unless it begins with "="; below 0 the public function refuses the arguments, and does."""
+    taken: tuple[str, ...]
+    """The arguments that the call does without."""
+    expression: Callable[[dict[str, Any]], str]
+    """That makes both, from the types of the arrays, the literals and the expressions of numbers; "" where the public
+    function is called."""
 
 
 class Row(NamedTuple):
@@ -66,6 +84,14 @@ class Row(NamedTuple):
     """Results that the function does not give."""
     refused: str = ""
     """Of results, whether they say that the call must be refused: then Python makes it, which raises."""
+    constants: bool = False
+    """Whether what Python fills depends on keyed numbers alone: a record then keeps it."""
+    left: tuple[str, ...] = ()
+    """Arguments that the public call is not given where they are None."""
+    either: tuple[str, ...] = ()
+    """Numbers that may be arrays of one dimension; if `made` takes none, Python makes the call each time."""
+    made: Made | None = None
+    """What compiled code makes of some of the arguments."""
     checks: Callable[[dict[str, Any]], list[str]] = lambda types: []
     """Lines that look at elements of the arrays before the call."""
 
@@ -107,5 +133,46 @@ def said(name: str, dtype: str) -> Callable[[dict[str, Any]], str]:
         shape = types.get(name, [])
         lengths = shape if isinstance(shape, list) else [shape]
         return shaped("", {d: f"max({length}, 0)" for d, length in enumerate(lengths)}, len(lengths), dtype)
+
+    return expression
+
+
+def dim(x: str, y: str) -> str:
+    """The length of two that broadcast; where they don't, the public call says so."""
+    return f"({y} if {x} == 1 else {x})"
+
+
+def matrices(types: dict[str, Any], rows: str, columns: str) -> str:
+    """Products of a and b."""
+    a, b = types["a"], types["b"]
+    if a.ndim < 2 or b.ndim < 2:
+        return "np.empty((0, 0), result_dtype)"  # refused by the public call
+    ndim = max(a.ndim, b.ndim)
+    lead = []
+    for d in range(ndim - 2):
+        from_a, from_b = d - (ndim - a.ndim), d - (ndim - b.ndim)
+        sizes = [f"{name}.shape[{at}]" for name, at in (("a", from_a), ("b", from_b)) if at >= 0]
+        lead.append(dim(*sizes) if len(sizes) == 2 else sizes[0])
+    return f"np.empty(({', '.join([*lead, rows, columns])}), result_dtype)"
+
+
+def broadcast(*names: str, dtype: str = "") -> Callable[[dict[str, Any]], str]:
+    """Of the shape to which arrays broadcast, and of the second one's type where none is said; of comparisons bool."""
+
+    def expression(types: dict[str, Any]) -> str:
+        from numbaprims.ops.tensor import BINARY
+
+        given = [name for name in names if types.get(name) is not None]
+        ndim = max(types[name].ndim for name in given)
+        sizes = []
+        for d in range(ndim):
+            size = "1"
+            for name in given:
+                at = d - ndim + types[name].ndim
+                size = dim(f"{name}.shape[{at}]", size) if at >= 0 else size
+            sizes.append(size)
+        truth = types.get("op") in BINARY and BINARY[types["op"]].gives
+        word = "np.bool_" if truth else dtype or f"{names[1]}.dtype"
+        return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {word})"
 
     return expression

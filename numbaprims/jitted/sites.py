@@ -52,7 +52,8 @@ def address_of(description: str) -> int:
         function, arrays, results, floats, ints, fixed = rest
         public = functools.partial(_call, function, tuple(floats), tuple(ints), fixed)
         direct = function.startswith(IN_PYTHON)
-        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public, direct)
+        constants = fixed.get("=constants", False)
+        made = Site([ArrayKind(*array) for array in arrays], len(floats), results, public, direct, constants)
         known = _sites.setdefault(description, made)
         _by_address[known.address] = known
     return known.address
@@ -83,6 +84,8 @@ def _call(
     for name, value in zip(ints, integers, strict=True):
         if name.startswith("~"):  # the bits of a float
             name, value = name[1:], struct.unpack("d", struct.pack("q", value))[0]
+        name, _, dtype = name.partition(":")  # the type of an integer that has one
+        value = np.dtype(dtype).type(value) if dtype else value
         name, *places = name.split(".")
         given[name] = _placed(given.get(name, ()), tuple(map(int, places)), value)
     # a name that begins with "=" is no argument: it tells kinds of calls apart, is read from an array or returned

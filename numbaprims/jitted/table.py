@@ -10,30 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 from numbaprims.jitted.moves import MOVE_ROWS, dtype_of
-from numbaprims.jitted.rows import Row, each_of, like, lying_like, shaped
+from numbaprims.jitted.quantized import QUANTIZED_ROWS
+from numbaprims.jitted.rows import Made, Row, broadcast, each_of, like, lying_like, matrices, shaped
 from numbaprims.jitted.windows import WINDOW_ROWS
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
 from numbaprims.shapes import channels_last
 
 
-def _dim(x: str, y: str) -> str:
-    """The length of two that broadcast; where they don't, the public call says so."""
-    return f"({y} if {x} == 1 else {x})"
-
-
 def _gemm(types: dict[str, Any]) -> str:
-    a, b = types["a"], types["b"]
-    if a.ndim < 2 or b.ndim < 2:
-        return "np.empty((0, 0), a.dtype)"  # refused by the public call
-    ndim = max(a.ndim, b.ndim)
-    lead = []
-    for d in range(ndim - 2):
-        from_a, from_b = d - (ndim - a.ndim), d - (ndim - b.ndim)
-        sizes = [f"{name}.shape[{at}]" for name, at in (("a", from_a), ("b", from_b)) if at >= 0]
-        lead.append(_dim(*sizes) if len(sizes) == 2 else sizes[0])
-    rows = f"(a.shape[{a.ndim - 1}] if trans_a_ else a.shape[{a.ndim - 2}])"
-    columns = f"(b.shape[{b.ndim - 2}] if trans_b_ else b.shape[{b.ndim - 1}])"
-    return f"np.empty(({', '.join([*lead, rows, columns])}), result_dtype)"
+    a, b = types["a"].ndim, types["b"].ndim
+    rows = f"(a.shape[{a - 1}] if trans_a_ else a.shape[{a - 2}])"
+    return matrices(types, rows, f"(b.shape[{b - 2}] if trans_b_ else b.shape[{b - 1}])")
 
 
 def _linear(types: dict[str, Any]) -> str:
@@ -184,27 +171,6 @@ def _reduced(types: dict[str, Any]) -> str:
     return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {dtype})"
 
 
-def _broadcast(*names: str) -> Callable[[dict[str, Any]], str]:
-    """Of the shape to which arrays broadcast, and of the second one's type; of comparisons bool."""
-
-    def expression(types: dict[str, Any]) -> str:
-        from numbaprims.ops.tensor import BINARY
-
-        given = [name for name in names if types.get(name) is not None]
-        ndim = max(types[name].ndim for name in given)
-        sizes = []
-        for d in range(ndim):
-            size = "1"
-            for name in given:
-                at = d - ndim + types[name].ndim
-                size = _dim(f"{name}.shape[{at}]", size) if at >= 0 else size
-            sizes.append(size)
-        truth = types.get("op") in BINARY and BINARY[types["op"]].gives
-        return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {'np.bool_' if truth else names[1] + '.dtype'})"
-
-    return expression
-
-
 def _cast(types: dict[str, Any]) -> str:
     return f"np.empty_like(x, {dtype_of(types.get('dtype', types.get('out_dtype', 'float32')))})"
 
@@ -269,6 +235,53 @@ def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
     return expression
 
 
+def _alignments(types: dict[str, Any]) -> str:
+    """A loss for each sequence, or one."""
+    batch = "log_probs.shape[1], " if types["reduction"] == "none" and types["log_probs"].ndim == 3 else ""
+    return f"np.empty(({batch}), log_probs.dtype)"
+
+
+def _labels(types: dict[str, Any]) -> str:
+    given = {name: types[name] for name in ("targets", "input_lengths", "target_lengths")}
+    for name, typ in given.items():
+        _check_integers(name, typ)
+    if types["log_probs"].ndim != 3 or [typ.ndim for typ in given.values()] not in ([1, 1, 1], [2, 1, 1]):
+        return "np.empty(0, np.int64), -1"
+    return f"ctc_table(log_probs.shape, {', '.join(given)}, blank_)"
+
+
+def _check_integers(name: str, typ: Any) -> None:
+    if "int" not in str(typ.dtype):
+        raise TypeError(f"numbaprims inside @njit: {name} is {typ}; it must be an array of integers")
+
+
+def _lengths(types: dict[str, Any]) -> str:
+    given = types.get("input_lengths")
+    if given is not None:
+        _check_integers("input_lengths", given)
+    if types["log_probs"].ndim != 3 or (given is not None and given.ndim != 1):
+        return "np.empty(0, np.int64), -1"
+    lengths = "np.full(log_probs.shape[1], log_probs.shape[0])" if given is None else "input_lengths"
+    return f"ctc_steps(log_probs.shape, {lengths}, blank_)"
+
+
+def _decoded(*more: str, dtype: str = "np.int64") -> Callable[[dict[str, Any]], str]:
+    """Something for each sequence."""
+
+    def expression(types: dict[str, Any]) -> str:
+        sizes = ("log_probs.shape[1]", *more) if types["log_probs"].ndim == 3 else ["0"] * (1 + len(more))
+        return f"np.empty(({''.join(f'{size}, ' for size in sizes)}), {dtype})"
+
+    return expression
+
+
+def _ctc(*taken: str, word: str = "=refused", make: Callable[[dict[str, Any]], str] = _lengths) -> dict[str, Any]:
+    return {"arrays": ("dy", "log_probs", *taken, "out"), "made": Made("table", "int64", 1, word, taken, make)}
+
+
+_ctc_loss = _ctc("targets", "input_lengths", "target_lengths", word="labels", make=_labels)
+
+
 # calls that are refused, and zero points that not every type of integers holds, are others
 _ONE_SCALE: dict[str, Any] = {"arrays": ("x", "out"), "defaults": {"zero_point": 0.0}, "conditions": (
     "0 if 0.0 < scale_ < np.inf else 1",
@@ -289,8 +302,8 @@ _ROWS: dict[str, Row] = {
     "ger": Row({"out": _ger}),
     "dropout": Row({"out": lying_like("x")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
     "dropout_backward": Row({"out": lying_like("dy")}, conditions=("1 if 0.0 <= p_ <= 1.0 else 0",)),
-    "binary": Row({"out": _broadcast("a", "b", "c")}, special={"alpha1": (1.0,), "alpha2": (1.0,)}),
-    "where": Row({"out": _broadcast("condition", "a", "b")}),
+    "binary": Row({"out": broadcast("a", "b", "c")}, special={"alpha1": (1.0,), "alpha2": (1.0,)}),
+    "where": Row({"out": broadcast("condition", "a", "b")}),
     "isnan": Row({"out": like("x", ", np.bool_")}),
     "isinf": Row({"out": like("x", ", np.bool_")}),
     "scale": Row({"out": like("x")}),
@@ -313,6 +326,19 @@ _ROWS: dict[str, Row] = {
     "attention": Row({"out": _attended}, **_attention),
     "attention_train": Row({"out": _attended, "=lse": _sums}, **_attention),
     "attention_backward": Row({f"=d{name}": each_of(name) for name in "qkv"}, **_attention),
+    "ctc_loss": Row({"=loss": _alignments}, **_ctc_loss),
+    "ctc_loss_backward": Row({"out": lying_like("log_probs")}, **_ctc_loss),
+    **{
+        f"ctc_{way}_decode": Row(
+            {
+                "=labels": _decoded(*paths, "log_probs.shape[0]"),
+                "=lengths": _decoded(*paths),
+                "=scores": _decoded(*paths, dtype="log_probs.dtype"),
+            },
+            **_ctc("input_lengths"),
+        )
+        for way, paths in (("greedy", ()), ("beam_search", ("max(paths_, 0)",)))
+    },
     "topk": Row({"=values": _first("x.dtype"), "=indices": _first("np.int64")}, windows=("k",)),
     "rope": Row({"out": lying_like("x")}, optional=("rotary_dims",), checks=_positions),
     "rope_backward": Row({"out": lying_like("dy")}, optional=("rotary_dims",), checks=_positions),
@@ -361,6 +387,8 @@ _NETWORKS = {
     name: Row(_recurrent | (_cell if name == "lstm" else {}), optional=("clip",)) for name in ("lstm", "gru", "rnn")
 }
 
-ROWS: dict[str, Row] = {**_ROWS, **_norms(), **_NETWORKS, **MOVE_ROWS, **WINDOW_ROWS, **_activations()}
+ROWS: dict[str, Row] = {
+    **_ROWS, **_norms(), **_NETWORKS, **MOVE_ROWS, **WINDOW_ROWS, **QUANTIZED_ROWS, **_activations()
+}  # fmt: skip
 #: Functions that stand for one of the others, by a literal kind.
 BY_KIND = ("activation", "activation_backward")

@@ -15,7 +15,7 @@ def _pads(padding: Any) -> tuple[str, str]:
     return before, after
 
 
-def _pooled(types: dict[str, Any], dtype: str = "x.dtype") -> str:
+def pooled(types: dict[str, Any], dtype: str = "x.dtype") -> str:
     """The result of windows over x."""
     ndim, lengths = types["x"].ndim, {}
     dims = spatial(types, ndim)
@@ -36,7 +36,7 @@ def _pooled(types: dict[str, Any], dtype: str = "x.dtype") -> str:
 
 
 def _places(types: dict[str, Any]) -> str:
-    return _pooled(types, "np.int64") if types.get("return_indices") else ""
+    return pooled(types, "np.int64") if types.get("return_indices") else ""
 
 
 def _spread(types: dict[str, Any]) -> str:
@@ -57,7 +57,7 @@ def _resized(types: dict[str, Any]) -> str:
     return shaped("x", {d: f"max({size}, 0)" for d, size in zip(dims, sizes, strict=True) if size}, ndim, "x.dtype")
 
 
-def _convolved(types: dict[str, Any], transposed: bool = False) -> str:
+def convolved(types: dict[str, Any], transposed: bool = False) -> str:
     """The result of a convolution of x, or of a gradient, which lies as that does."""
     x = "x" if "x" in types else "dy"
     ndim, weight = types[x].ndim, types["weight"]
@@ -102,17 +102,17 @@ _SCALED: dict[str, Any] = {"special": {"alpha": (1.0,), "beta": (0.0, 1.0)}}
 
 _POOLING = {
     f"{name}{op}_pool{way}": (
-        Row({"out": _spread}, optional=("x",)) if way else Row({"out": _pooled, "=indices": _places})
+        Row({"out": _spread}, optional=("x",)) if way else Row({"out": pooled, "=indices": _places})
     )
     for way in ("", "_backward") for name in ("", "adaptive_", "global_") for op in ("max", "avg")
 }  # fmt: skip
 
 WINDOW_ROWS: dict[str, Row] = {
-    "conv": Row({"out": _convolved}, **_SCALED),
-    "conv_transpose": Row({"out": lambda types: _convolved(types, transposed=True)}, windows=("output_padding",)),
+    "conv": Row({"out": convolved}, **_SCALED),
+    "conv_transpose": Row({"out": lambda types: convolved(types, transposed=True)}, windows=("output_padding",)),
     "conv_backward_data": Row({"out": _dx}, windows=("input_shape",), **_SCALED),
     "conv_backward_weight": Row({"out": said("kernel_shape", "dy.dtype")}, windows=("kernel_shape",), **_SCALED),
-    "conv_transpose_backward_data": Row({"out": _convolved}),
+    "conv_transpose_backward_data": Row({"out": convolved}),
     "conv_transpose_backward_weight": Row(
         {"out": said("kernel_shape", "dy.dtype")}, windows=("kernel_shape",), **_SCALED
     ),
@@ -122,6 +122,6 @@ WINDOW_ROWS: dict[str, Row] = {
         {"out": said("shape", "dy.dtype")}, windows=("shape",), keyed=("cubic_coeff",), absent=("scale",)
     ),
     **_POOLING,
-    "lp_pool": Row({"out": _pooled}, keyed=("p",)),
+    "lp_pool": Row({"out": pooled}, keyed=("p",)),
     "lp_pool_backward": Row({"out": _spread}, keyed=("p",)),
 }

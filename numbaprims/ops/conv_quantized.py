@@ -65,7 +65,7 @@ def conv_integer(
     window = Window(*hashable((stride, padding, dilation, groups, layout)))
     dtypes, library, shape = _enter(x, weight, window)
     x_zero, w_zero = _zero_points(dtypes, shape.k, x_zero_point, weight_zero_point)
-    zeros, extra = _zeros(x_zero, w_zero), None
+    zeros, extra = _zeros(x_zero, w_zero.any()), None
     if zeros != "none":
         extra = np.zeros((3, shape.k), np.float32)
         extra[1] = w_zero
@@ -153,13 +153,28 @@ def requantized(
     extra[0] = factor * w_factor / _scale(scales[2], "y_scale", 1)
     extra[1] = w_zero
     extra[2] = y_zero
-    options = Options(window, algorithm=algorithm, zeros=_zeros(x_zero, w_zero), requantized=y_dtype)
+    options = Options(window, algorithm=algorithm, zeros=_zeros(x_zero, w_zero.any()), requantized=y_dtype)
     placed = registry.placed(library, extra, "f32")
 
     def run(x: Any, out: Any) -> Any:
         return _quantized.run((x, weight, None, bias, None, placed), options, (*_NUMBERS, float(x_zero)), out)
 
     return run
+
+
+def with_extra(
+    x: Any, x_zero_point: int, weight: Any, extra: Any, weight_zeros: int, y_zero_point: Any = None, bias: Any = None,
+    out: Any = None, algorithm: str = "auto", **window: Any,
+) -> Any:  # fmt: skip
+    """`conv_integer`, or `qlinear_conv` into the type of `y_zero_point`, by a made `extra`, at which nobody looks;
+    `weight_zeros`: whether one of the weight's zero points is not 0."""
+    made = Window(*hashable(tuple(window[name] for name in Window._fields)))
+    _enter(x, weight, made)
+    zeros = _zeros(x_zero_point, weight_zeros)
+    dtype = "" if y_zero_point is None else _result_zero(y_zero_point)[0]
+    options = Options(made, algorithm=algorithm, zeros=zeros, requantized=dtype)
+    own = extra if dtype or zeros != "none" else None
+    return _quantized.run((x, weight, None, bias, None, own), options, (*_NUMBERS, float(x_zero_point)), out)
 
 
 # alpha, beta, and the parameters of no activation
@@ -203,9 +218,9 @@ def _zero_points(dtypes: tuple[str, str], k: int, x_given: Any, w_given: Any) ->
     return int(x_zero.item()), _integers(w_given, "weight_zero_point", k, dtypes[1])
 
 
-def _zeros(x_zero: int, w_zero: np.ndarray) -> str:
+def _zeros(x_zero: int, w_zero: Any) -> str:
     """Which zero points are not 0, as a problem says it."""
-    return {(0, 0): "none", (1, 0): "input", (0, 1): "weight", (1, 1): "both"}[bool(x_zero), bool(w_zero.any())]
+    return {(0, 0): "none", (1, 0): "input", (0, 1): "weight", (1, 1): "both"}[bool(x_zero), bool(w_zero)]
 
 
 def _result_zero(given: Any) -> tuple[str, int]:

@@ -52,9 +52,15 @@ def ctc_loss(
         >>> numbaprims.ctc_loss(log_probs, [[1]], [2], [1]).round(4)  # three paths of four
         array([0.2877])
     """
-    wide = reduction_of(reduction) != "none"
+    reduction_of(reduction)
     table, columns = table_of(log_probs, targets, input_lengths, target_lengths, blank)
-    losses = run((log_probs, table), Options("loss", blank, columns, wide, reduction == "mean", bool(zero_infinity)))
+    return loss_of(log_probs, table, columns, blank, reduction, zero_infinity)
+
+
+def loss_of(log_probs: Any, table: Any, labels: int, blank: int, reduction: str, zero_infinity: Any) -> Any:
+    """`ctc_loss` by a table of `labels` columns, at which nobody looks."""
+    wide = reduction_of(reduction) != "none"
+    losses = run((log_probs, table), Options("loss", blank, labels, wide, reduction == "mean", bool(zero_infinity)))
     return total(losses, arrays.enter(log_probs, "log_probs")[1]) if wide else losses
 
 
@@ -85,11 +91,20 @@ def ctc_loss_backward(
         array([[-0.3333, -0.6667],
                [-0.3333, -0.6667]])
     """
-    wide = reduction_of(reduction) != "none"
+    reduction_of(reduction)
     table, columns = table_of(log_probs, targets, input_lengths, target_lengths, blank)
+    return gradient_of(dy, log_probs, table, columns, blank, reduction, zero_infinity, logits, out)
+
+
+def gradient_of(
+    dy: Any, log_probs: Any, table: Any, labels: int, blank: int, reduction: str, zero_infinity: Any, logits: Any,
+    out: Any = None,
+) -> Any:  # fmt: skip
+    """`ctc_loss_backward` by a table of `labels` columns, at which nobody looks."""
+    wide = reduction_of(reduction) != "none"
     if wide and arrays.enter(dy, "dy")[0].shape != ():
         raise ValueError(f"dy is a {arrays.describe(dy)}; with reduction={reduction!r} the loss has shape ()")
-    options = Options("backward", blank, columns, wide, reduction == "mean", bool(zero_infinity), bool(logits))
+    options = Options("backward", blank, labels, wide, reduction == "mean", bool(zero_infinity), bool(logits))
     return run((log_probs, dy, table), options, out)
 
 
@@ -126,7 +141,12 @@ def ctc_greedy_decode(log_probs: Any, input_lengths: Any = None, *, blank: int =
         >>> labels[0, : lengths[0]].tolist(), float(score[0].round(4))
         ([1, 1], -1.196)
     """
-    return run((log_probs, _lengths(log_probs, input_lengths, blank)), Options("greedy", blank))
+    return greedy_of(log_probs, _lengths(log_probs, input_lengths, blank), blank)
+
+
+def greedy_of(log_probs: Any, table: Any, blank: int) -> Any:
+    """`ctc_greedy_decode` by a table of lengths, at which nobody looks."""
+    return run((log_probs, table), Options("greedy", blank))
 
 
 @_DECODE
@@ -156,13 +176,22 @@ def ctc_beam_search_decode(
         Hannun, Maas, Jurafsky and Ng, First-pass large vocabulary continuous speech recognition using bi-directional
         recurrent DNNs, 2014, algorithm 1.
     """
+    _check_widths(beam_width, paths)
+    return beams_of(log_probs, _lengths(log_probs, input_lengths, blank), beam_width, paths, blank)
+
+
+def beams_of(log_probs: Any, table: Any, beam_width: int, paths: int, blank: int) -> Any:
+    """`ctc_beam_search_decode` by a table of lengths, at which nobody looks."""
+    _check_widths(beam_width, paths)
+    return run((log_probs, table), Options("beam", blank, width=beam_width, paths=paths))
+
+
+def _check_widths(beam_width: Any, paths: Any) -> None:
     for value, name, most in ((beam_width, "beam_width", 1024), (paths, "paths", beam_width)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} is {value!r}; it must be an integer")
         if not 1 <= value <= most:
             raise ValueError(f"{name} is {value}; it must be 1 to {most}")
-    table = _lengths(log_probs, input_lengths, blank)
-    return run((log_probs, table), Options("beam", blank, width=beam_width, paths=paths))
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

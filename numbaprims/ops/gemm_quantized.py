@@ -247,6 +247,15 @@ def qlinear_gemm(
     return _multiply(a, b, a_zero_point, b_zero_point, bias, out, ending)
 
 
+def with_factors(
+    a: Any, b: Any, factors: Any, y_zero_point: Any, bias: Any = None, a_zero_point: Any = None,
+    b_zero_point: Any = None, out: Any = None,
+) -> Any:  # fmt: skip
+    """`qlinear_gemm` of a factor for each column, at which nobody looks."""
+    dtype, zero = result_zero(y_zero_point)
+    return _multiply(a, b, a_zero_point, b_zero_point, bias, out, (factors, ("requantize_by", dtype), (zero,)))
+
+
 def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any, Any]:
     """(factors of columns or None, options, numbers) of what makes results of sums."""
     if number_of(b_scale) is not None:

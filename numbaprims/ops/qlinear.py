@@ -304,7 +304,8 @@ def qlinear_activation(
         dtype, _ = _activation_of(own, *given[2:6])
         return _lookup.run((x,), ("lookup", dtype), (0.0,), out)  # nobody reads a table
     dtype, table, address = known(_table, given)
-    # the table lives until the call has read it
+    if getattr(trial, "later", False):
+        trial.kept.append(table)  # else it lives until the call has read it
     return _lookup.run((x,), ("lookup", dtype), (address,), out) if table.size else None
 
 
