@@ -19,7 +19,7 @@ import numpy as np
 from numpy import ndarray
 
 from numbaprims.gpu.seam import Driver, NoGpu
-from numbaprims.gpu.target import GpuTarget
+from numbaprims.gpu.target import A100, GpuTarget
 
 _DEFAULT_SHARED = 48 * 1024
 _CTYPES = {
@@ -130,8 +130,8 @@ class CudaDriver(Driver):
             capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
             multiprocessors=ask("MULTIPROCESSOR_COUNT"),
             clock=ask("CLOCK_RATE") * 1e3,
-            # kHz and bits; the memory moves a bit on both edges of its clock
-            bandwidth=2.0 * ask("MEMORY_CLOCK_RATE") * 1e3 * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8,
+            # kHz and bits; the memory moves a bit on both edges of its clock, which some virtual machines do not tell
+            bandwidth=2.0 * ask("MEMORY_CLOCK_RATE") * 1e3 * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8 or A100.bandwidth,
             l2=ask("L2_CACHE_SIZE"),
             memory=int(memory),
             shared_per_block=ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
@@ -257,6 +257,7 @@ class CudaDriver(Driver):
         finally:
             self._call(cu.cuEventDestroy(event))  # the driver keeps it until it has come
 
+    @_inside
     def tensor_map(
         self,
         pointer: int,

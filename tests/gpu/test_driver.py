@@ -62,6 +62,13 @@ class Handle(int):
     """What the bindings wrap pointers in."""
 
 
+class Names:
+    """An enumeration whose members are their names."""
+
+    def __getattr__(self, name):
+        return name
+
+
 class Bindings(types.SimpleNamespace):
     """cuda.bindings.driver as far as it is used: notes every call, answers as one H200."""
 
@@ -93,7 +100,12 @@ class Bindings(types.SimpleNamespace):
         self.CUmemAllocationType = types.SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED="pinned")
         self.CUmemLocationType = types.SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE="device")
         self.CUmemPool_attribute = types.SimpleNamespace(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD="threshold")
-        self.cuuint64_t = Handle
+        self.cuuint64_t = self.cuuint32_t = Handle
+        for name in (
+            "CUtensorMapDataType", "CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion",
+            "CUtensorMapFloatOOBfill",
+        ):  # fmt: skip
+            setattr(self, name, Names())
         self.CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=types.SimpleNamespace(value=2))
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
 
@@ -133,6 +145,12 @@ def test_the_target_is_read_from_the_device(cu):
     found = cuda_driver.CudaDriver().target
     assert found.name == "NVIDIA H200" and found.arch == "sm_90a" and found.multiprocessors == 132
     assert found.bandwidth == pytest.approx(4.9e12, rel=0.01) and found.shared_per_block == 227 * 1024
+
+
+def test_a_machine_that_tells_no_memory_clock(cu, monkeypatch):
+    """Estimates divide by the bandwidth."""
+    monkeypatch.setitem(cu.ATTRIBUTES, "MEMORY_CLOCK_RATE", 0)
+    assert cuda_driver.CudaDriver().target.bandwidth == A100.bandwidth
 
 
 def test_a_launch_is_one_call_with_two_tuples(cu):
@@ -229,6 +247,21 @@ def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     cu.entered.clear()
     gpu.alloc(4, 0)
     assert cu.entered == [("cuCtxGetCurrent",)], "where it is ours, looking is all"
+
+
+def test_a_tensor_map_is_made_in_the_context(cu):
+    """The driver refuses where none is current: in a thread that has used arrays of the host alone."""
+    gpu = cuda_driver.CudaDriver()
+    seen: list[list[int]] = []
+
+    def encode(*_):
+        seen.append([*cu.contexts])
+        return types.SimpleNamespace(opaque=range(16))
+
+    cu.hooks["cuTensorMapEncodeTiled"] = encode
+    found = gpu.tensor_map(4096, "bf16", (64, 8), (128,), (64, 8))
+    assert seen == [[1000]] and cu.contexts == []
+    assert found.dtype == np.uint8 and found.view(np.uint64).tolist() == [*range(16)]
 
 
 def test_time_is_the_devices(cu):
