@@ -11,6 +11,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import sys
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from numbaprims.gpu.seam import Driver, NoGpu
+from numbaprims.gpu.seam import Driver, Native, NoGpu
 from numbaprims.gpu.target import A100, GpuTarget
 
 _DEFAULT_SHARED = 48 * 1024
@@ -55,6 +56,23 @@ def device_count() -> int:
     """How many GPUs this machine has; `NoGpu` where the driver or its package is missing."""
     status, count = bindings().cuDeviceGetCount()
     return int(count) if int(status) == 0 else 0
+
+
+@functools.cache
+def _functions() -> tuple[int, ...] | None:
+    """The addresses of the functions of `Native`; None where the driver is too old for one of them.
+
+    The bindings have them too, but tell nobody.
+    """
+    names = (
+        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuLaunchCooperativeKernel",
+        "cuTensorMapReplaceAddress",
+    )  # fmt: skip
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return tuple(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names)
+    except (AttributeError, OSError):
+        return None
 
 
 class CudaError(RuntimeError):
@@ -280,6 +298,10 @@ class CudaDriver(Driver):
             )
         )  # fmt: skip
         return np.array([int(word) for word in encoded.opaque], np.uint64).view(np.uint8)
+
+    def native(self) -> Native | None:
+        found = _functions()
+        return None if found is None else Native(self._context, *found)
 
     def clock(self) -> EventClock:
         return EventClock(self)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,8 @@ class _Memory:
     def use(self, stream: Any) -> int:
         """Note the stream (None: the default one) of a call that takes an array over the memory; its address."""
         self.stream = address = 0 if stream is None else stream_address(stream)
-        self.streams.setdefault(address, stream)
+        if address not in self.streams:
+            self.streams[address] = stream
         return address
 
 
@@ -280,6 +283,15 @@ class _Own(DeviceLibrary):
         if dtype == "bf16" and "ml_dtypes" not in sys.modules:
             raise TypeError("NumPy has no bfloat16 of its own; import ml_dtypes, or use torch tensors")
         return _allocate(self._driver, shape, strides, np.dtype(LONG_NAMES[dtype]), settings.current().stream)
+
+    def maker(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        if settings.current().stream is not None or dtype == "bf16":
+            return super().maker(shape, strides, dtype)
+        return functools.partial(_allocate, self._driver, shape, strides, np.dtype(LONG_NAMES[dtype]), None)
+
+    def scratch(self, nbytes: int) -> tuple[int, Any]:
+        memory = _Memory(self._driver, nbytes, settings.current().stream)
+        return memory.pointer, memory
 
     def pointer_of(self, x: DeviceArray) -> int:
         return x.pointer

@@ -227,6 +227,23 @@ def test_memory_goes_by_the_stream(cu):
     assert cu.calls[-1] == ("cuStreamSynchronize", 5)
 
 
+def test_functions_for_native_code(cu, monkeypatch):
+    """All of them by their addresses; without one of them calls go through the bindings."""
+    gpu = cuda_driver.CudaDriver()
+    there = {name: ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0) for name in (
+        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuLaunchCooperativeKernel",
+        "cuTensorMapReplaceAddress",
+    )}  # fmt: skip
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: types.SimpleNamespace(**there))
+    cuda_driver._functions.cache_clear()
+    found = gpu.native()
+    assert found.context == 1000 and list(found[1:]) == [ctypes.cast(f, ctypes.c_void_p).value for f in there.values()]
+    cuda_driver._functions.cache_clear()
+    del there["cuTensorMapReplaceAddress"]
+    assert gpu.native() is None
+    cuda_driver._functions.cache_clear()
+
+
 @pytest.mark.parametrize("before", [[], [7], [7, 1000], [1000]])
 def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     gpu = cuda_driver.CudaDriver()
