@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,15 +24,21 @@ class _Memory:
     __slots__ = ("__weakref__", "driver", "nbytes", "pointer", "stream", "streams")
 
     def __init__(self, driver: seam.Driver, nbytes: int, stream: Any) -> None:
+        address = 0 if stream is None else stream_address(stream)
         self.driver = driver
         self.nbytes = nbytes
-        self.stream: int | None = None
+        self.stream: int | None = address
         """Where it may still be written; None: nowhere."""
-        self.streams: dict[int, Any] = {}
+        self.streams = {address: stream}
         """Where it was allocated, and then all others where it was used. As they were given: a stream of CuPy is
         destroyed with its object, and one that is gone can't be waited for."""
-        self.pointer = driver.alloc(max(1, nbytes), self.use(stream))
-        weakref.finalize(self, driver.free, self.pointer, self.streams)
+        self.pointer = 0
+        self.pointer = driver.alloc(nbytes or 1, address)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # weakref.finalize takes 3 us to make
+        if self.pointer and not ending():
+            self.driver.free(self.pointer, self.streams)
 
     def use(self, stream: Any) -> int:
         """Note the stream (None: the default one) of a call that takes an array over the memory; its address."""

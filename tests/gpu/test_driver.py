@@ -227,6 +227,55 @@ def test_memory_goes_by_the_stream(cu):
     assert cu.calls[-1] == ("cuStreamSynchronize", 5)
 
 
+def test_small_blocks_of_the_default_stream_are_kept(cu):
+    """The next call there gets them without asking the driver, whatever is captured elsewhere."""
+    gpu = cuda_driver.CudaDriver()
+    addresses = iter(range(4096, 1 << 20, 4096))
+    cu.hooks["cuMemAllocFromPoolAsync"] = lambda *_: next(addresses)
+    first, second = gpu.alloc(300, 0), gpu.alloc(512, 0)
+    assert ("cuMemAllocFromPoolAsync", 512, 77, 0) in cu.calls and first != second
+    cu.calls.clear()
+    cu.fails["cuStreamIsCapturing"] = 900
+    gpu.free(first, {0: None})
+    assert gpu.alloc(1, 0) == first and not cu.calls
+    cu.fails.clear()
+    gpu.free(first, {0: None, 5: None})
+    assert ("cuMemFreeAsync", first, 0) in cu.calls, "what another stream has used"
+    large = gpu.alloc(cuda_driver.KEPT_BYTES + 1, 0)
+    elsewhere = gpu.alloc(512, 5)
+    for pointer, stream in ((large, 0), (elsewhere, 5)):
+        gpu.free(pointer, [stream])
+        assert cu.calls[-1] == ("cuMemFreeAsync", pointer, stream)
+
+
+def test_what_is_kept_is_bounded_and_given_back_for_want_of_memory(cu):
+    gpu = cuda_driver.CudaDriver()
+    addresses = iter(range(1 << 20, 1 << 40, 1 << 20))
+    cu.hooks["cuMemAllocFromPoolAsync"] = lambda *_: next(addresses)
+
+    def freed():
+        found = [call[1] for call in cu.calls if call[0] == "cuMemFreeAsync"]
+        cu.calls.clear()
+        return found
+
+    size = 1 << 20
+    blocks = [gpu.alloc(size, 0) for _ in range(6)]
+    for pointer in blocks:
+        gpu.free(pointer, [0])
+    assert freed() == blocks[4:]
+    small = [gpu.alloc(512 * at, 0) for at in range(1, cuda_driver.KEPT_SIZES + 1)]
+    for pointer in small:
+        gpu.free(pointer, [0])
+    assert freed() == small[-1:]
+
+    cu.fails["cuMemAllocFromPoolAsync"] = 700
+    cu.hooks["cuMemFreeAsync"] = lambda *_: cu.fails.pop("cuMemAllocFromPoolAsync", None) and None
+    assert gpu.alloc(size + 1, 0) and sorted(freed()) == sorted(blocks[:4] + small[:-1])
+    cu.fails["cuMemAllocFromPoolAsync"] = 700
+    with pytest.raises(cuda_driver.CudaError):
+        gpu.alloc(size, 0)
+
+
 def test_functions_for_native_code(cu, monkeypatch):
     """All of them by their addresses; without one of them calls go through the bindings."""
     gpu = cuda_driver.CudaDriver()
