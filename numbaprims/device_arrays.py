@@ -57,6 +57,10 @@ class DeviceLibrary(Library):
         """What makes such arrays under the settings in force now."""
         return functools.partial(self.allocate, shape, strides, dtype)
 
+    def lender(self, nbytes: int) -> Callable[[], tuple[int, Any]]:
+        """What gives scratch memory, as `scratch` does, under the settings in force now."""
+        return functools.partial(self.scratch, nbytes)
+
     def stream(self) -> int:
         """The stream of a call: that of the settings, else the library's current one."""
         chosen = settings.current().stream
@@ -152,6 +156,15 @@ class _Torch(DeviceLibrary):
             return super().maker(shape, strides, dtype)
         return functools.partial(self._empty, shape, dtype=self._dtypes[dtype], device=self._at)
 
+    def lender(self, nbytes: int) -> Callable[[], tuple[int, Any]]:
+        make = self.maker((nbytes,), (1,), "u8")
+
+        def lend() -> tuple[int, Any]:  # 1.5 us, by `scratch` 5
+            owner = make()
+            return owner.data_ptr(), owner
+
+        return lend
+
     def under(self, stream: int) -> AbstractContextManager[Any]:
         cuda = sys.modules["torch"].cuda
         context: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=self._at))
@@ -176,6 +189,14 @@ class _Cupy(DeviceLibrary):
 
     def asks(self) -> Callable[[], int] | None:
         return self.current_stream if settings.current().stream is None else None
+
+    def maker(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        usual, kind = super().maker(shape, strides, dtype), _named_dtype(dtype)
+        if settings.current().stream is not None or strides != c_strides(shape, kind.itemsize):
+            return usual
+        cupy = sys.modules["cupy"]
+        index, new, current = self.index, cupy.ndarray, cupy.cuda.runtime.getDevice
+        return lambda: new(shape, kind) if current() == index else usual()
 
     def under(self, stream: int) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.ExternalStream(stream)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import threading
 from collections.abc import Callable, Sequence
@@ -104,7 +103,7 @@ class KnownCalls:
             for x, view, maker in zip(given, views, makers, strict=True)
         ]
         ask = library.asks()
-        lend = functools.partial(library.scratch, recorded.scratch) if recorded.scratch else None
+        lend = library.lender(recorded.scratch) if recorded.scratch else None
         launches = known.launched_words(recorded, numbers, 0 if ask else library.stream(), ask, lend)
         if launches is None or any(x is not None and each is None for x, each in zip(given, seen, strict=True)):
             return

@@ -250,7 +250,7 @@ def cupy(gpu, monkeypatch):
 
     class ndarray:  # noqa: N801
         def __init__(self, shape, dtype, memptr=None, strides=None):
-            self.kept = memptr
+            self.kept = memptr = memptr or empty(shape, dtype)
             self.data = types.SimpleNamespace(ptr=memptr.pointer, device_id=0)
             self.shape, self.dtype = shape, np.dtype(dtype)
             self.strides = strides or empty(shape, dtype).strides
@@ -275,9 +275,12 @@ def cupy(gpu, monkeypatch):
     ndarray.__module__ = "cupy"
     module.ndarray = ndarray
     module.cuda = types.SimpleNamespace(
-        Device=Device, alloc=lambda nbytes: empty((nbytes,), np.uint8), get_current_stream=lambda index: current
+        Device=Device,
+        runtime=types.SimpleNamespace(getDevice=lambda: module.device),
+        alloc=lambda nbytes: empty((nbytes,), np.uint8),
+        get_current_stream=lambda index: current,
     )
-    module.current = current
+    module.current, module.device = current, 0
     module.of = lambda x: ndarray(x.shape, x.dtype, to_device(x))
     monkeypatch.setitem(sys.modules, "cupy", module)
     return module
@@ -291,11 +294,100 @@ def test_arrays_of_cupy(cupy, side, gpu, monkeypatch):
         known, found = recognised(call)
         assert known and side.launched > launched and type(found) is cupy.ndarray
         np.testing.assert_array_equal(found.to_host(), np.abs(hx))
+    cupy.device = 1  # CuPy's current device is another
+    np.testing.assert_array_equal(numbaprims.abs(x).to_host(), np.abs(hx))
     streams, launch = [], gpu.launch
     monkeypatch.setattr(gpu, "launch", lambda *given: (streams.append(given[4]), launch(*given)))
     cupy.current.ptr = 99
     numbaprims.abs(x, out=out)
     assert streams == [99], "CuPy's current stream is asked for each time"
+
+
+@pytest.fixture
+def cuda(gpu, monkeypatch):
+    """torch, whose tensors of the host stand for such in the memory of the emulated device."""
+    torch = pytest.importorskip("torch")
+    from numbaprims import device_arrays
+    from numbaprims.cpu import known_tensors
+
+    interface = known_tensors._interface()
+    if interface is None:
+        pytest.skip("torch older than DLPack's C interface")
+    words, look, kept = interface
+    there: dict[int, DeviceArray] = {}
+    side = types.SimpleNamespace(torch=torch, stream=0, asked=0)
+    address_of, real_empty = torch.Tensor.data_ptr, torch.empty
+
+    def send(tensor):
+        there[address_of(tensor)] = to_device(tensor.numpy())
+        return tensor
+
+    def looked(tensor, view):
+        found = look(tensor, view)
+        fields = (known_tensors.ctypes.c_int64 * 2).from_address(view)
+        fields[:] = there[fields[0]].pointer, 2
+        return found
+
+    def stream(index):
+        side.asked += 1
+        return side.stream
+
+    C = known_tensors.ctypes  # noqa: N806
+    side.callback = C.PYFUNCTYPE(C.c_int, C.py_object, C.c_void_p)(looked)
+    changed = words.copy()
+    changed[known_tensors._LOOK] = C.cast(side.callback, C.c_void_p).value
+    monkeypatch.setattr(known_tensors, "_interface", lambda: (changed, looked, kept))
+    for name, value in (("is_cuda", True), ("is_cpu", False)):
+        monkeypatch.setattr(torch.Tensor, name, property(lambda self, value=value: value), raising=False)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 0, raising=False)
+    monkeypatch.setattr(torch.Tensor, "data_ptr", lambda self: there[address_of(self)].pointer, raising=False)
+    library = device_arrays._Torch(0)
+    library._empty = lambda shape, dtype, device: send(real_empty(shape, dtype=dtype))
+    strided = torch.empty_strided
+    library._empty_strided = lambda shape, steps, dtype, device: send(strided(shape, steps, dtype=dtype))
+    library._stream = stream
+    monkeypatch.setitem(device_arrays._libraries, (device_arrays._Torch, 0), library)
+    side.send, side.host = send, lambda tensor: there[address_of(tensor)].to_host()
+    side.there = there
+    return side
+
+
+def test_tensors_of_torch(cuda, side, gpu, monkeypatch):
+    torch = cuda.torch
+    hx = torch.arange(-300.0, 300).reshape(12, 50)
+    x, out = cuda.send(hx.clone()), cuda.send(torch.zeros(12, 50))
+    for call, want in (
+        (lambda: numbaprims.abs(x, out=out), hx.abs()),
+        (lambda: numbaprims.abs(x), hx.abs()),
+        (lambda: numbaprims.softmax(x), torch.softmax(hx, 1)),
+        (lambda: numbaprims.reduce(x, "max", axis=1), hx.max(1)[0]),
+    ):
+        launched = side.launched
+        known, found = recognised(call)
+        assert known and side.launched > launched and type(found) is torch.Tensor and not side.raised
+        np.testing.assert_allclose(cuda.host(found), want.numpy(), rtol=1e-5, atol=1e-7)
+    streams, launch = [], gpu.launch
+    monkeypatch.setattr(gpu, "launch", lambda *given: (streams.append(given[4]), launch(*given)))
+    cuda.stream = 99
+    numbaprims.abs(x, out=out)
+    with numbaprims.config(stream=5):
+        for _ in range(3):
+            numbaprims.abs(x, out=out)
+    assert streams == [99, 5, 5, 5]
+    x.requires_grad_()
+    with pytest.raises(TypeError, match="requires grad"):
+        numbaprims.abs(x, out=out)
+
+
+def test_scratch_memory_of_torch(cuda, side):
+    torch = cuda.torch
+    x, out = cuda.send(torch.randn(3, 40_000)), cuda.send(torch.zeros(3))
+    known, found = recognised(lambda: numbaprims.reduce(x, "sum", axis=1, out=out))
+    before = len(cuda.there)
+    launched = side.launched
+    numbaprims.reduce(x, "sum", axis=1, out=out)
+    assert known and side.launched > launched + 1 and len(cuda.there) >= before
+    np.testing.assert_allclose(cuda.host(found), x.numpy().sum(1), rtol=1e-4, atol=1e-3)
 
 
 # ---------------------------------------------------------------- recordings
