@@ -133,18 +133,36 @@ class KnownCalls:
         numbers: Sequence[float],
         arrays: Sequence[Any],
         made: bool,
+        views: Sequence[Any] | None = None,
     ) -> None:
-        """Remember a call of a plan: of its `arrays`, the result first.  Its launches take `launched`: each is the
-        number of one of those, None, or an array that is always the same, as `numbers` are."""
+        """Remember a call of a plan: of its `arrays`, the result first, whose `views` are given on a GPU.  Its launches
+        take `launched`: each is the number of one of those, None, or an array that is always the same, as `numbers`
+        are."""
         if bound.extra is None:
-            launch = registry.joining().with_constants(bound.launch, launched, numbers)
+            with_constants = registry.joining().with_constants if views is None else _with_constants
+            launch = with_constants(bound.launch, launched, numbers)
             bound.extra = Bound(launch, bound.problem, bound.solver, bound.config, bound.rule, bound.shape, bound.dtype)
-        self.add(key, bound.extra, list(enumerate(arrays)), 1, made)
+        if views is None:
+            self.add(key, bound.extra, list(enumerate(arrays)), 1, made)
+        else:
+            operands = [*zip(range(len(arrays)), arrays, views, strict=True)]
+            self.add_on_device(key, bound.extra, operands, (bound.dtype,), made, ())
 
     def clear(self) -> None:
         """Forget every call; one that runs just now keeps its table."""
         with self._lock:
             self._tables.clear()
+
+
+def _with_constants(launch: Any, given: Sequence[Any], numbers: Sequence[float]) -> Any:
+    """A launcher of a GPU's of fewer arrays, as `cpu.joined.with_constants` makes one of the host's."""
+    floats = {f"f{at}": number for at, number in enumerate(numbers)}
+
+    def known(*arrays: Any) -> None:
+        launch(*[arrays[each] if type(each) is int else each for each in given], **floats)
+
+    known.program = getattr(launch, "program", None)  # type: ignore[attr-defined]
+    return known
 
 
 def _by_slot(operands: Sequence[tuple[int, Any]], none: Any = None) -> list[Any]:
