@@ -5,8 +5,10 @@ Nothing here needs a GPU or its packages: whoever has an array of torch, CuPy or
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,6 +19,7 @@ from numbaprims import settings
 from numbaprims.device_views import DeviceView, c_strides, dense_strides
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.libraries import Library, describe, refuse_dtype, torch_library
+from numbaprims.settings import stream_address as stream_address
 
 _STORAGE = {name: kind.storage for name, kind in DTYPES.items()}
 _AS_IT_IS = nullcontext()
@@ -26,6 +29,8 @@ class DeviceLibrary(Library):
     """Whose a device array is, on one device; results, scratch memory and the stream come from there."""
 
     name = "cuda"
+    starter: Any = None
+    """What starts kernels, where they do not go to the device's driver (`gpu/recording.py`)."""
 
     def __init__(self, index: int = 0, kind: str = "cuda") -> None:
         self.index = index
@@ -43,6 +48,18 @@ class DeviceLibrary(Library):
     def current_stream(self) -> int:
         """The stream that the library would launch on now."""
         return 0
+
+    def asks(self) -> Callable[[], int] | None:
+        """What gives the stream of calls under the settings in force now, if that is not the same for all of them."""
+        return None
+
+    def maker(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        """What makes such arrays under the settings in force now."""
+        return functools.partial(self.allocate, shape, strides, dtype)
+
+    def lender(self, nbytes: int) -> Callable[[], tuple[int, Any]]:
+        """What gives scratch memory, as `scratch` does, under the settings in force now."""
+        return functools.partial(self.scratch, nbytes)
 
     def stream(self) -> int:
         """The stream of a call: that of the settings, else the library's current one."""
@@ -130,6 +147,24 @@ class _Torch(DeviceLibrary):
     def current_stream(self) -> int:
         return int(self._stream(self.index))
 
+    def asks(self) -> Callable[[], int] | None:
+        return functools.partial(self._stream, self.index) if settings.current().stream is None else None
+
+    def maker(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        size = DTYPES[dtype].itemsize
+        if settings.current().stream is not None or strides != c_strides(shape, size):
+            return super().maker(shape, strides, dtype)
+        return functools.partial(self._empty, shape, dtype=self._dtypes[dtype], device=self._at)
+
+    def lender(self, nbytes: int) -> Callable[[], tuple[int, Any]]:
+        make = self.maker((nbytes,), (1,), "u8")
+
+        def lend() -> tuple[int, Any]:  # 1.5 us, by `scratch` 5
+            owner = make()
+            return owner.data_ptr(), owner
+
+        return lend
+
     def under(self, stream: int) -> AbstractContextManager[Any]:
         cuda = sys.modules["torch"].cuda
         context: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=self._at))
@@ -151,6 +186,17 @@ class _Cupy(DeviceLibrary):
 
     def current_stream(self) -> int:
         return int(sys.modules["cupy"].cuda.get_current_stream(self.index).ptr)
+
+    def asks(self) -> Callable[[], int] | None:
+        return self.current_stream if settings.current().stream is None else None
+
+    def maker(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        usual, kind = super().maker(shape, strides, dtype), _named_dtype(dtype)
+        if settings.current().stream is not None or strides != c_strides(shape, kind.itemsize):
+            return usual
+        cupy = sys.modules["cupy"]
+        index, new, current = self.index, cupy.ndarray, cupy.cuda.runtime.getDevice
+        return lambda: new(shape, kind) if current() == index else usual()
 
     def under(self, stream: int) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.ExternalStream(stream)
@@ -196,24 +242,6 @@ def own_library(index: int) -> DeviceLibrary:
 
     library: DeviceLibrary = import_module("numbaprims.gpu.memory").own_library(index)
     return library
-
-
-def stream_address(stream: Any) -> int:
-    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int.
-
-    0 is the default stream, which CUDA calls 1 too where 0 could mean none.
-    """
-    if isinstance(stream, int):
-        return 0 if stream == 1 else stream
-    if hasattr(stream, "__cuda_stream__"):
-        return stream_address(int(stream.__cuda_stream__()[1]))
-    for name in ("cuda_stream", "ptr", "handle"):
-        value = getattr(stream, name, None)
-        if value is not None:
-            return stream_address(int(getattr(value, "value", value) or 0))
-    raise TypeError(
-        f"stream is {stream!r}; it must be a stream of torch, CuPy, numba.cuda or cuda.core, or its address"
-    )
 
 
 # ---------------------------------------------------------------- the way in

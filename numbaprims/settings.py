@@ -97,14 +97,16 @@ class Settings:
     solver_workspace: int | None  #: None: no limit
     trial: Any  #: what `find` is timing just now, None elsewhere
     key: int
-    calls: Any  #: what known calls depend on: `key` and `threads`; None where each call is logged
+    calls: Any  #: what known calls depend on: `key`, `threads`, `stream`; None where each call is logged
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         store = object.__setattr__
         for name in _FIELDS:
             store(self, name, values[name])
         store(self, "key", _token(self))
-        store(self, "calls", None if self.verbose else self.key if self.threads is None else (self.key, self.threads))
+        stream = None if self.stream is None else stream_address(self.stream)
+        usual = self.threads is None and stream is None
+        store(self, "calls", None if self.verbose else self.key if usual else (self.key, self.threads, stream))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"settings are immutable; use numbaprims.config({name}=...) or config.set")
@@ -312,6 +314,24 @@ def _from_environment() -> Settings:
 
             warnings.warn(f"{error}; {default!r} is used instead", RuntimeWarning, stacklevel=2)
     return Settings(values)
+
+
+def stream_address(stream: Any) -> int:
+    """The address of a stream of torch, CuPy, numba-cuda or cuda.core, or of one given as an int.
+
+    0 is the default stream, which CUDA calls 1 too where 0 could mean none.
+    """
+    if isinstance(stream, int):
+        return 0 if stream == 1 else stream
+    if hasattr(stream, "__cuda_stream__"):
+        return stream_address(int(stream.__cuda_stream__()[1]))
+    for name in ("cuda_stream", "ptr", "handle"):
+        value = getattr(stream, name, None)
+        if value is not None:
+            return stream_address(int(getattr(value, "value", value) or 0))
+    raise TypeError(
+        f"stream is {stream!r}; it must be a stream of torch, CuPy, numba.cuda or cuda.core, or its address"
+    )
 
 
 # ----------------------------------------------------------------------------------------------- the levels

@@ -23,10 +23,12 @@ from numba.extending import register_jitable
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import c_function
+from numbaprims.cpu.known_devices import as_device, fixed_fit, launch_on_device, stream_of
 from numbaprims.cpu.known_tensors import TENSOR_WORDS, UNASKED, as_array, as_tensor
 from numbaprims.cpu.known_words import (
     ARRAYS,
     DENSE,
+    DEVICE,
     DRIVER,
     DTYPE,
     DTYPE_AT,
@@ -54,6 +56,8 @@ from numbaprims.cpu.known_words import (
     NEW_DTYPE,
     NOTHING,
     OBJECT_TYPE,
+    OTHERS,
+    OWNER,
     PLACES,
     PROGRAM,
     RESULTS,
@@ -88,6 +92,7 @@ _READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # METH_FASTCALL
 _FASTCALL = 0x80
 
+_asked = types.ExternalFunction("PyObject_CallNoArgs", types.int64(types.int64))
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _integer = types.ExternalFunction("PyLong_FromLong", types.int64(types.int64))
 _new_tuple = types.ExternalFunction("PyTuple_New", types.int64(types.int64))
@@ -190,6 +195,32 @@ def _as_tensors(table, record, handles):  # type: ignore[no-untyped-def]
 
 
 @register_jitable
+def _make_on_device(table, record, words, handles, own, data_word, items):  # type: ignore[no-untyped-def]
+    """As `_make_results`, by the functions that make arrays on the device; 0 where such a one does not lie as those of
+    the record, and the caller has to launch, -1 where Python's error is set."""
+    at, fit = record + 8 * HEAD, 1
+    ndarray_type, torch, others = load_word(table, NDARRAY), load_word(table, TORCH), load_word(table, OTHERS)
+    for k in range(load_word(record, RESULTS)):
+        if load_word(handles, k) == 0:
+            made = _asked(load_word(at, VIEW))
+            if made == 0:
+                return -1
+            store_word(handles, k, made)
+            if load_word(record, TENSORS) != 0:
+                seen = as_array(torch, made, own, data_word, ndarray_type, 0) >= 0
+            else:
+                seen = as_device(others, made, own, data_word, items)
+            data = _data_if_known(own, at, data_word, load_word(record, OWNER)) if seen else -1
+            if data == -1:
+                fit = 0
+            slot = load_word(at, SLOT)
+            if slot >= 0:
+                store_word(words, slot, data)
+        at += 8 * (FIXED + 2 * load_word(at, NDIM))
+    return fit
+
+
+@register_jitable
 def _order(record, handles, by_slot):  # type: ignore[no-untyped-def]
     """The arrays of a call by their places in a launch."""
     at = record + 8 * HEAD
@@ -220,7 +251,8 @@ def known_call() -> Any:
     `out` is where the first result goes, or None; operands and numbers are tuples.
     """
     word, items = data_word(), items_word()
-    places, most = MOST_RESULTS + MOST_ARRAYS, MOST_TENSORS * (word + TENSOR_WORDS)
+    each = 8 * (word + TENSOR_WORDS)
+    places = MOST_RESULTS + MOST_ARRAYS
 
     @c_function("known_call", spec=(word, items, MOST_ARRAYS, MOST_RESULTS, MOST_TENSORS, STACK_WORDS))
     def call(itself, arguments, count):  # type: ignore[no-untyped-def]
@@ -230,8 +262,8 @@ def known_call() -> Any:
         operands, floats = load_word(given, SIZE_AT), load_word(numbers, SIZE_AT)
         block, by_slot = stack_words(CALL_WORDS), stack_words(8)
         room = stack_words(STACK_WORDS)
-        arrays = stack_words(most)
-        # the operands, of tensors the words that arrays would have; before them there is room for results
+        arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
+        # the operands; before them there is room for results
         taken = stack_words(places) + 8 * MOST_RESULTS
         words = block + 8 * C_WORDS
         known = load_word(given, OBJECT_TYPE) == load_word(numbers, OBJECT_TYPE) == load_word(table, TUPLE)
@@ -246,17 +278,19 @@ def known_call() -> Any:
                 if load_word(number, OBJECT_TYPE) != load_word(table, FLOAT):
                     known = False
                 store_word(words, FLOAT_SLOT + k, load_word(number, VALUE_AT))
-        target = out
+        target, made = out, 0
         if known:
-            torch, made, graded = load_word(table, TORCH), 0, UNASKED
+            torch, others, graded = load_word(table, TORCH), load_word(table, OTHERS), UNASKED
             for k in range(-1, operands):
                 handle = out if k < 0 else load_word(given, items + k)
-                kind = load_word(handle, OBJECT_TYPE)
-                if kind != ndarray_type and torch != 0 and handle != none:
-                    own = arrays + 8 * (word + TENSOR_WORDS) * made
-                    graded = as_array(torch, handle, own, word, ndarray_type, graded) if made < MOST_TENSORS else -1
-                    if graded < 0:
+                if load_word(handle, OBJECT_TYPE) != ndarray_type and handle != none:
+                    own = arrays + each * made
+                    if made == MOST_TENSORS:
                         known = False
+                    elif others == 0 or not as_device(others, handle, own, word, items):
+                        graded = as_array(torch, handle, own, word, ndarray_type, graded) if torch != 0 else -1
+                        known = graded >= 0
+                    if not known:
                         break
                     handle, made = own, made + 1
                 if k < 0:
@@ -266,9 +300,9 @@ def known_call() -> Any:
         digest = 0
         if known:
             for k in range(min(operands, 2)):
-                fields = load_word(taken, k) + 8 * word
-                if load_word(fields, TYPE_AT) == ndarray_type:
-                    digest = _digest(fields, digest)
+                handle = load_word(taken, k)
+                if handle != none:
+                    digest = _digest(handle + 8 * word, digest)
                 elif k == 0:
                     known = False
         mask = load_word(table, MASK)
@@ -285,8 +319,21 @@ def known_call() -> Any:
                         store_word(handles, k, 0)
                     if out != none:
                         store_word(handles, 0, target)
-                    if _fits(record, words, handles, word, ndarray_type):
-                        if not _make_results(table, record, words, handles, word):
+                    device = load_word(record, DEVICE)
+                    if _fits(record, words, handles, word, load_word(record, OWNER)) and (
+                        device == 0 or fixed_fit(device, words)
+                    ):
+                        stream, fit = 0, 1
+                        if device != 0:
+                            stream = stream_of(device, arrays, made, each, word)
+                            if stream < 0:
+                                break
+                            fit = _make_on_device(
+                                table, record, words, handles, arrays + each * MOST_TENSORS, word, items
+                            )
+                            if fit < 0:
+                                return 0
+                        elif not _make_results(table, record, words, handles, word):
                             return 0
                         if out != none:
                             _incref(out)
@@ -299,7 +346,9 @@ def known_call() -> Any:
                             or load_word(running, _PYTHON) != 0
                         ):
                             program = 0  # which has to share the CPUs with others, or may start no threads
-                        if program == 0:
+                        if device != 0:
+                            first = 0 if fit != 0 and launch_on_device(device, words, stream, room, items) else 1
+                        elif program == 0:
                             first = 1
                         elif workers > 1:
                             _order(record, handles, by_slot)
@@ -319,19 +368,19 @@ def known_call() -> Any:
                                 call_range(load_word(program, ALONE), block, 0, 1, 0)
                         if out != none:
                             store_word(handles, 0, 0)
-                        if load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):
+                        if device == 0 and load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):
                             return 0
                         if out != none:
                             store_word(handles, 0, out)
                         if results + first == 1:
                             return load_word(handles, 0)
-                        made = _new_tuple(results + first)
-                        if made != 0:
+                        found = _new_tuple(results + first)
+                        if found != 0:
                             if first != 0:
-                                store_word(made, items, _integer(load_word(table, PLACES + 2 * place + 1)))
+                                store_word(found, items, _integer(load_word(table, PLACES + 2 * place + 1)))
                             for k in range(results):
-                                store_word(made, items + first + k, load_word(handles, k))
-                        return made
+                                store_word(found, items + first + k, load_word(handles, k))
+                        return found
             place = (place + 1) & mask
         _incref(none)
         return none

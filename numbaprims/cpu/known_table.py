@@ -12,9 +12,11 @@ import numpy as np
 from numbaprims import settings
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import data_word, parallel_driver
+from numbaprims.cpu.known_devices import other_words
 from numbaprims.cpu.known_tensors import Seen, look_at as look_at, tensor_words
 from numbaprims.cpu.known_words import (
     ALIGNED,
+    DEVICE,
     DTYPE_AT,
     FIXED,
     FLAGS_AT,
@@ -26,6 +28,7 @@ from numbaprims.cpu.known_words import (
     MOST_RESULTS,
     NDIM_AT,
     NOTHING,
+    OTHERS,
     PLACES,
     STACK_WORDS,
     STRIDES_AT,
@@ -100,7 +103,7 @@ def _parallel_address() -> int:
         return 0
 
 
-def _extent(array: np.ndarray) -> tuple[int, int]:
+def _extent(array: Any) -> tuple[int, int]:
     """The bytes that an array takes, counted from its first element: from, to."""
     steps = [(length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True)]
     return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + array.itemsize
@@ -127,7 +130,26 @@ def make_record(
     first = operands[0][1]
     assert first is not None
     words = [0, program.address if runs or driver else 0, workers if driver else 1, driver]
-    words += [int(long), needs, results, int(made), len(operands), int(first.tensor)]
+    words += [int(long), needs, results, int(made), len(operands), int(first.tensor), first.owner, 0]
+    return _with_arrays(words, results, operands)
+
+
+def make_device_record(
+    launched: np.ndarray, results: int, made: bool, operands: Sequence[tuple[int, Seen | None]]
+) -> np.ndarray | None:
+    """As `make_record`, of arrays on a device, where `launched` is launched (`known_devices`)."""
+    if not 1 < len(operands) <= MOST_ARRAYS or results > MOST_RESULTS or not _readable():
+        return None
+    first = operands[0][1]
+    assert first is not None
+    words = [0, 0, 1, 0, 0, 0, results, int(made), len(operands), int(first.tensor), first.owner, launched.ctypes.data]
+    return _with_arrays(words, results, operands)
+
+
+def _with_arrays(words: list[int], results: int, operands: Sequence[tuple[int, Seen | None]]) -> np.ndarray | None:
+    """The head of a record, and what it says of each array."""
+    first = operands[0][1]
+    assert first is not None
     digest, result = 0, first.storage
     begin, end = _extent(result)
     for at, (slot, seen) in enumerate(operands):
@@ -135,10 +157,10 @@ def make_record(
             words += [-1, -1, id(None), *[0] * (FIXED - 3)]
             continue
         array = seen.storage
-        if not array.size or seen.tensor != first.tensor:
+        if not array.size or seen.tensor != first.tensor or seen.owner != first.owner:
             return None
         low, high = _extent(array)
-        gap = array.ctypes.data - result.ctypes.data
+        gap = seen.address - first.address
         same = gap == 0 and array.strides == result.strides and array.shape == result.shape
         if not same and gap + low < end and begin < gap + high:
             return None  # interleaved
@@ -184,6 +206,8 @@ class Table:
         record, mask = self.records[number][0], int(self.words[MASK])
         if record[TENSORS]:
             self.words[TORCH] = tensor_words()
+        elif record[DEVICE]:
+            self.words[OTHERS] = other_words()
         place = int(record[HASH]) & mask
         while self.words[PLACES + 2 * place]:
             place = (place + 1) & mask

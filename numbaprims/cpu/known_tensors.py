@@ -22,27 +22,31 @@ from numba.extending import register_jitable
 
 from numbaprims.cpu.known_words import (
     ALIGNED,
+    ANY_STREAM,
     DTYPE_AT,
     FLAGS_AT,
     INT,
     LENGTHS_AT,
+    MOST_DIMENSIONS,
     NDIM_AT,
     OBJECT_TYPE,
+    OWN_STRIDES,
+    OWN_WORDS,
     STRIDES_AT,
     TYPE_AT,
+    USED_AT,
     WRITEABLE,
 )
 from numbaprims.cpu.simd.arguments import call_word, load_word, stack_words, store_word
+from numbaprims.device_views import CLASS
 
 # Words of what is known of torch: types, torch's functions, names of attributes, Python's True; the function of DLPack.
 _TENSOR, _PARAMETER, _GRADED, _TRACING, _FROM_NUMPY, _REQUIRES, _NEGATED, _VIEWED, _TRUE, _LOOK = range(10)
 # Words of a DLTensor: data, device, dimensions and type, lengths, strides in elements, bytes before the first element.
 _DATA, _DEVICE, _KIND, _LENGTHS, _STRIDES, _BEFORE, _VIEW_WORDS = range(7)
-_CPU, _BRAIN = 1, 4
-_MOST_DIMENSIONS = 8
-# Behind the words of an array object come its strides in bytes and a DLTensor.
-_ARRAY_WORDS = FLAGS_AT + 1
-TENSOR_WORDS = _ARRAY_WORDS + _MOST_DIMENSIONS + _VIEW_WORDS
+_CPU, _CUDA, _BRAIN = 1, 2, 4
+# Behind the words of an array object comes a DLTensor.
+TENSOR_WORDS = OWN_WORDS + _VIEW_WORDS
 
 _decref = types.ExternalFunction("Py_DecRef", types.void(types.int64))
 _clear = types.ExternalFunction("PyErr_Clear", types.void())
@@ -70,7 +74,8 @@ def _holds(torch, found):  # type: ignore[no-untyped-def]
 
 @register_jitable
 def as_array(torch, tensor, own, data_word, ndarray_type, graded):  # type: ignore[no-untyped-def]
-    """Make at `own` the words of an array that lies as the tensor does, its dtype that of DLPack.
+    """Make at `own` the words of an array that lies as the tensor does, its dtype that of DLPack; of one on a GPU its
+    type is the device.
 
     `graded` is what this gave for the call's tensor before: 1 where gradients are recorded.  -1: a case for Python.
     """
@@ -84,8 +89,7 @@ def as_array(torch, tensor, own, data_word, ndarray_type, graded):  # type: igno
     if graded != 0 and _holds(torch, _attribute(tensor, load_word(torch, _REQUIRES))) != 0:
         return -1
     fields = own + 8 * data_word
-    strides = fields + 8 * _ARRAY_WORDS
-    view = strides + 8 * _MOST_DIMENSIONS
+    strides, view = fields + 8 * OWN_STRIDES, fields + 8 * OWN_WORDS
     store_word(view, 0, tensor)
     if _holds(torch, _method(load_word(torch, _NEGATED), view, 1, 0)) != 0:
         return -1
@@ -95,11 +99,18 @@ def as_array(torch, tensor, own, data_word, ndarray_type, graded):  # type: igno
     data = load_word(view, _DATA) + load_word(view, _BEFORE)
     ndim, dtype = load_word(view, _KIND) & INT, (load_word(view, _KIND) >> 32) & INT
     size = ((dtype >> 8) & 0xFF) >> 3
-    if load_word(view, _DATA) == 0 or load_word(view, _DEVICE) & INT != _CPU or ndim > _MOST_DIMENSIONS:
+    device = load_word(view, _DEVICE)
+    if load_word(view, _DATA) == 0 or ndim > MOST_DIMENSIONS:
         return -1
+    owner = ndarray_type
+    if device & INT != _CPU:
+        if device & INT != _CUDA:
+            return -1
+        owner, dtype = device, dtype | (data & (CLASS - 1)) << 48
     for d in range(ndim):
         store_word(strides, d, size * load_word(load_word(view, _STRIDES), d))
-    store_word(fields, TYPE_AT, ndarray_type)
+    store_word(fields, TYPE_AT, owner)
+    store_word(fields, USED_AT, ANY_STREAM)
     store_word(fields, 0, data)
     store_word(fields, NDIM_AT, ndim)
     store_word(fields, LENGTHS_AT, load_word(view, _LENGTHS))
@@ -127,14 +138,22 @@ def as_tensor(torch, array, dtype):  # type: ignore[no-untyped-def]
 class Seen(NamedTuple):
     """How an array or a tensor lies, and what one like it is made of."""
 
-    storage: np.ndarray
+    storage: Any
+    """An ndarray, or the view of an array on a device."""
     dtype: int
-    """That of an array by its address, that of a tensor as DLPack has it."""
+    """That of an array by its address, that of a tensor as DLPack has it; on a device with where it begins."""
     new: np.dtype
     """Of an array to be made."""
     view: Any
-    """torch's dtype that a new tensor is looked at as; None for that of the array."""
+    """torch's dtype that a new tensor is looked at as; None for that of the array.  On a device what makes one."""
     tensor: bool = False
+    owner: int = id(np.ndarray)
+    """What the words of an array have in the place of its type: on a device that."""
+
+    @property
+    def address(self) -> int:
+        """Of its first element."""
+        return int(self.storage.ctypes.data if isinstance(self.storage, np.ndarray) else self.storage.pointer)
 
 
 @functools.cache
@@ -177,7 +196,7 @@ def _agrees(tensor: Any, view: Any) -> bool:
 
     return (
         view[_DATA] + view[_BEFORE] == tensor.data_ptr()
-        and view[_DEVICE] == _CPU
+        and view[_DEVICE] == (_CPU if tensor.is_cpu else _CUDA | tensor.get_device() << 32)
         and view[_KIND] & INT == tensor.ndim
         and (view[_KIND] >> 40) & 0xFF == 8 * tensor.element_size()
         and numbers(_LENGTHS) == tuple(tensor.shape)
@@ -197,7 +216,7 @@ def look_at(x: Any) -> Seen | None:
         return Seen(x, id(x.dtype), x.dtype, None) if x.flags.aligned else None
     if "torch" not in sys.modules or (found := _interface()) is None or type(x) not in found[2][:2]:
         return None
-    if not x.is_cpu or x.ndim > _MOST_DIMENSIONS or not x.numel() or x.is_neg():
+    if not x.is_cpu or x.ndim > MOST_DIMENSIONS or not x.numel() or x.is_neg():
         return None
     x, view = x.detach(), (ctypes.c_int64 * _VIEW_WORDS)()
     if found[1](x, ctypes.addressof(view)) or not _agrees(x, view):
@@ -209,3 +228,14 @@ def look_at(x: Any) -> Seen | None:
     return (
         seen if storage.flags.aligned and storage.strides == tuple(x.element_size() * n for n in x.stride()) else None
     )
+
+
+def look_at_tensor(x: Any, storage: Any, maker: Any) -> Seen | None:
+    """How a tensor on a GPU lies, whose view this is; None for one that native code cannot look at."""
+    if "torch" not in sys.modules or (found := _interface()) is None or type(x) not in found[2][:2] or x.is_neg():
+        return None
+    x, view = x.detach(), (ctypes.c_int64 * _VIEW_WORDS)()
+    if not x.is_cuda or found[1](x, ctypes.addressof(view)) or not _agrees(x, view):
+        return None
+    dtype = view[_KIND] >> 32 | storage.begin << 48
+    return Seen(storage, dtype, storage.dtype, maker, True, view[_DEVICE])

@@ -9,17 +9,33 @@ from numbaprims.cpu.drivers import MOST_FURTHER
 
 # Words of a record: the hash of its table's key; the program, 0 if the caller has to launch it; its workers, and the
 # driver of several; whether it is run without Python's lock; the bytes of its scratch memory; how many results, whether
-# the first is a new array where the caller gives none, how many arrays in all, whether they are tensors; then of each
+# the first is a new array where the caller gives none, how many arrays in all, whether they are tensors; what has the
+# arrays (the type of arrays of the host, else a device); on a device what is launched there; then of each
 # array these, its lengths, and its strides.  With -1 dimensions it is what has no array, by its address as the
-# dtype.  A new array is made of its own dtype, and as a tensor looked at as another where that is not 0.
-HASH, PROGRAM, WORKERS, DRIVER, LONG, NEEDS, RESULTS, MADE, ARRAYS, TENSORS, HEAD = range(11)
+# dtype.  A new array is made of its own dtype, and as a tensor looked at as another where that is not 0; on a device by
+# the function there.
+HASH, PROGRAM, WORKERS, DRIVER, LONG, NEEDS, RESULTS, MADE, ARRAYS, TENSORS, OWNER, DEVICE, HEAD = range(13)
 SLOT, NDIM, DTYPE, FLAGS, SAME, LOW, HIGH, DENSE, NEW_DTYPE, VIEW, FIXED = range(11)
 # Words of a table: the mask of its places, the types of arrays, floats and tuples, NumPy's function, None, what is
-# shared with `threads`, what is known of tensors, 0 for nothing; then the places.
-MASK, NDARRAY, FLOAT, TUPLE, NEW, NOTHING, THREADS, TORCH, PLACES = range(9)
+# shared with `threads`, what is known of tensors, and of other arrays on devices, 0 for nothing; then the places.
+MASK, NDARRAY, FLOAT, TUPLE, NEW, NOTHING, THREADS, TORCH, OTHERS, PLACES = range(10)
+
+# Words of what is launched on a device: its context and functions, what gives the stream (0: nothing) or its address,
+# what gives scratch memory (0: none is needed); how many launches, words of values, sources and fixed numbers; then of
+# each launch these and the places of its values, of each source these, of each number its word and bits, and all
+# values.
+CONTEXT, GET_CURRENT, PUSH, POP, REPLACE, ASK, STREAM, LEND, LAUNCHES, VALUES, SOURCES, FIXES, LAUNCHED = range(13)
+CALL, FUNCTION, BLOCKS, SHARED, PARAMETERS, PLACED = 0, 1, 2, 8, 9, 10
+VALUE_PLACE, SOURCE, ADD, HOW, SOURCE_WORDS = range(5)
+BITS, SINGLE, LOW_HALF, HIGH_HALF, TENSOR_MAP = range(5)
 
 # Words of an array object, counted from the one with the pointer to its data.
 TYPE_AT, NDIM_AT, LENGTHS_AT, STRIDES_AT, DTYPE_AT, FLAGS_AT = -1, 1, 2, 3, 5, 6
+# Behind them, of those that are made of another library's array: lengths and strides, and the stream where it may still
+# be written, if it has to be that of the call.
+OWN_LENGTHS, OWN_STRIDES, USED_AT, OWN_WORDS = 7, 15, 23, 24
+MOST_DIMENSIONS = 8
+ANY_STREAM = -1
 ALIGNED, WRITEABLE = 0x100, 0x400
 INT = 0xFFFFFFFF  # ndim and flags are ints in words of 8 bytes
 # The words of any object with its type, of a tuple with its length, of a float with its value.
@@ -29,7 +45,7 @@ OBJECT_TYPE, SIZE_AT, VALUE_AT = 1, 2, 2
 MOST_ARRAYS = 7 + MOST_FURTHER
 #: Results and tensors of a call.
 MOST_RESULTS = 16
-MOST_TENSORS = 8
+MOST_TENSORS = 24
 #: Words of scratch memory on the stack: programs that need no more are run here, 2 us sooner than by their launchers.
 STACK_WORDS = 2560
 

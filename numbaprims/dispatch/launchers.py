@@ -39,8 +39,9 @@ class Bound:
         self.shape = shape
         self.dtype = dtype
         self.extra = extra
-        self.known: set[tuple[Any, bool, type]] = set()
-        """Under which keys native code was told of it (`KnownCalls`), and whether the result was made by the call."""
+        self.known: set[tuple[Any, bool, Any]] = set()
+        """Under which keys native code was told of it (`KnownCalls`), whether the result was made by the call, and of
+        what kind the arrays were."""
 
 
 class Launchers:

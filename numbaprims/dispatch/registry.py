@@ -169,6 +169,11 @@ def memory() -> Any:
     return importlib.import_module("numbaprims.gpu.memory")
 
 
+def recorded(launch: Any, operands: Any, numbers: tuple[float, ...]) -> Any:
+    """What a launcher launches on a GPU, and how native code launches there; None where it cannot."""
+    return importlib.import_module("numbaprims.gpu.recording").record(launch, operands, numbers)
+
+
 def placed(library: Any, storage: Any, dtype: str) -> Any:
     """An array of a library with values of the host: over their memory, or a copy where the library has its arrays."""
     if library.device == "cpu":

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import sys
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -18,10 +19,13 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from numbaprims.gpu.seam import Driver, NoGpu
-from numbaprims.gpu.target import GpuTarget
+from numbaprims.gpu.seam import Driver, Native, NoGpu
+from numbaprims.gpu.target import A100, GpuTarget
 
 _DEFAULT_SHARED = 48 * 1024
+# Blocks that are kept for the next call: their most bytes, what these are multiples of, how many sizes, and the most
+# bytes of one size.  Larger ones take longer to write than to get.
+KEPT_BYTES, KEPT_ALIGN, KEPT_SIZES, KEPT_OF_A_SIZE = 1 << 20, 512, 64, 4 << 20
 _CTYPES = {
     "p": ctypes.c_void_p, "i32": ctypes.c_int32, "u32": ctypes.c_uint32, "i64": ctypes.c_int64,
     "u64": ctypes.c_uint64, "f32": ctypes.c_float, "f64": ctypes.c_double,
@@ -55,6 +59,23 @@ def device_count() -> int:
     """How many GPUs this machine has; `NoGpu` where the driver or its package is missing."""
     status, count = bindings().cuDeviceGetCount()
     return int(count) if int(status) == 0 else 0
+
+
+@functools.cache
+def _functions() -> tuple[int, ...] | None:
+    """The addresses of the functions of `Native`; None where the driver is too old for one of them.
+
+    The bindings have them too, but tell nobody.
+    """
+    names = (
+        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuLaunchCooperativeKernel",
+        "cuTensorMapReplaceAddress",
+    )  # fmt: skip
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return tuple(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names)
+    except (AttributeError, OSError):
+        return None
 
 
 class CudaError(RuntimeError):
@@ -101,6 +122,10 @@ class CudaDriver(Driver):
         """Memory whose last array went during a capture: (pointer, streams)."""
         self._of_graphs: set[int] = set()
         """Memory allocated in a capture: it is the graph's."""
+        self._kept: dict[int, list[int]] = {}
+        """Small blocks by their bytes, used on the default stream alone, for the next call there."""
+        self._sizes: dict[int, int] = {}
+        """The bytes of blocks that may be kept, free or not."""
         self.target = self._describe()
         self._pool = self._make_pool()
 
@@ -130,8 +155,8 @@ class CudaDriver(Driver):
             capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
             multiprocessors=ask("MULTIPROCESSOR_COUNT"),
             clock=ask("CLOCK_RATE") * 1e3,
-            # kHz and bits; the memory moves a bit on both edges of its clock
-            bandwidth=2.0 * ask("MEMORY_CLOCK_RATE") * 1e3 * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8,
+            # kHz and bits; the memory moves a bit on both edges of its clock, which some virtual machines do not tell
+            bandwidth=2.0 * ask("MEMORY_CLOCK_RATE") * 1e3 * ask("GLOBAL_MEMORY_BUS_WIDTH") / 8 or A100.bandwidth,
             l2=ask("L2_CACHE_SIZE"),
             memory=int(memory),
             shared_per_block=ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
@@ -195,18 +220,63 @@ class CudaDriver(Driver):
         types = self._types[kinds] = tuple(None if kind[0] == "b" else _CTYPES[kind] for kind in kinds)
         return types
 
-    @_inside
     def alloc(self, nbytes: int, stream: int) -> int:
+        if stream == 0 and nbytes <= KEPT_BYTES:
+            # what is freed on one stream is free for it at once, whatever is captured elsewhere: the driver, which
+            # takes 3 us to give a block and take it back, is not asked
+            nbytes = -(-nbytes // KEPT_ALIGN) * KEPT_ALIGN
+            try:
+                return self._kept[nbytes].pop()
+            except (KeyError, IndexError):
+                pass
+            pointer = self._alloc(nbytes, stream)
+            self._of_graphs.discard(pointer)  # a capture beside the default stream is not of it
+            self._sizes[pointer] = nbytes
+            return pointer
+        return self._alloc(nbytes, stream)
+
+    @_inside
+    def _alloc(self, nbytes: int, stream: int) -> int:
         if self._unused:
             with contextlib.suppress(IndexError):  # another thread has taken them
                 for _ in range(len(self._unused)):
-                    self.free(*self._unused.popleft())
-        pointer = int(self._call(self._cu.cuMemAllocFromPoolAsync(max(1, nbytes), self._pool, stream)))
+                    self._free(*self._unused.popleft())
+        given = (max(1, nbytes), self._pool, stream)
+        try:
+            pointer = int(self._call(self._cu.cuMemAllocFromPoolAsync(*given)))
+        except CudaError:
+            if not self._release_kept():
+                raise
+            pointer = int(self._call(self._cu.cuMemAllocFromPoolAsync(*given)))
         (self._of_graphs.add if self._captured(stream) else self._of_graphs.discard)(pointer)
         return pointer
 
-    @_inside
     def free(self, pointer: int, streams: Collection[int]) -> None:
+        size = self._sizes.get(pointer, 0)
+        if size and len(streams) == 1:
+            kept = self._kept.get(size)
+            if kept is None:
+                kept = self._kept.setdefault(size, []) if len(self._kept) < KEPT_SIZES else None
+            if kept is not None and len(kept) * size < KEPT_OF_A_SIZE:
+                kept.append(pointer)
+                return
+        self._sizes.pop(pointer, None)
+        self._free(pointer, streams)
+
+    def _release_kept(self) -> bool:
+        """Give back all memory that is kept; whether there was any."""
+        found = False
+        for kept in list(self._kept.values()):
+            with contextlib.suppress(IndexError):
+                while True:
+                    pointer = kept.pop()
+                    self._sizes.pop(pointer, None)
+                    self._free(pointer, [0])
+                    found = True
+        return found
+
+    @_inside
+    def _free(self, pointer: int, streams: Collection[int]) -> None:
         captured = self._captured(*streams)
         if pointer in self._of_graphs:
             self._of_graphs.discard(pointer)
@@ -257,6 +327,7 @@ class CudaDriver(Driver):
         finally:
             self._call(cu.cuEventDestroy(event))  # the driver keeps it until it has come
 
+    @_inside
     def tensor_map(
         self,
         pointer: int,
@@ -279,6 +350,10 @@ class CudaDriver(Driver):
             )
         )  # fmt: skip
         return np.array([int(word) for word in encoded.opaque], np.uint64).view(np.uint8)
+
+    def native(self) -> Native | None:
+        found = _functions()
+        return None if found is None else Native(self._context, *found)
 
     def clock(self) -> EventClock:
         return EventClock(self)

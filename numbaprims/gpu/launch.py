@@ -26,12 +26,27 @@ REGION = 256
 """Bytes that regions begin at multiples of."""
 
 
+def starter(library: Any, kernel: GpuKernel, grid: tuple[int, int, int]) -> Callable[..., None]:
+    """``start(values, together=False)``: what launches a kernel on the device of a library, on the call's stream."""
+    noting = library.starter
+    if noting is not None:  # a recording's
+        return noting(kernel, grid)
+    driver = devices.current(library.index)
+    return functools.partial(
+        driver.launch, kernel.loaded(driver), grid, kernel.block, kernel.shared, library.stream(), kernel.kinds
+    )
+
+
 class Step(NamedTuple):
     """One kernel."""
 
     kernel: GpuKernel
     grid: tuple[int, int, int]
     values: Values
+
+    def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
+        """Launch it."""
+        starter(library, self.kernel, self.grid)(self.values(arrays, floats, addresses))
 
 
 class Together(NamedTuple):
@@ -41,10 +56,8 @@ class Together(NamedTuple):
 
     def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
         """Launch it."""
-        (kernel, grid, values), driver = self.step, devices.current(library.index)
-        given = values(arrays, floats, addresses)
-        block, stream = kernel.block, library.stream()
-        driver.launch(kernel.loaded(driver), grid, block, kernel.shared, stream, kernel.kinds, given, True)
+        kernel, grid, values = self.step
+        starter(library, kernel, grid)(values(arrays, floats, addresses), True)
 
 
 class Part(NamedTuple):
@@ -103,14 +116,10 @@ class Loop(NamedTuple):
 
     def start(self, library: Any, arrays: tuple[Any, ...], floats: tuple[float, ...], addresses: Addresses) -> None:
         """Launch them all."""
-        driver = devices.current(library.index)
-        stream = library.stream()
         ready: list[tuple[Callable[..., None], tuple[Any, ...] | None]] = []
         for one in self.steps:
             if isinstance(one, Step):
-                kernel, grid, values = one
-                given = (kernel.loaded(driver), grid, kernel.block, kernel.shared, stream, kernel.kinds)
-                ready.append((functools.partial(driver.launch, *given), values(arrays, floats, addresses)))
+                ready.append((starter(library, one.kernel, one.grid), one.values(arrays, floats, addresses)))
             else:
                 ready.append((one.ready(library, arrays, floats, addresses), None))
         for number in range(self.times):
@@ -156,21 +165,12 @@ class Program:
             more=(),
         ):  # fmt: skip
             library = a0.origin
-            driver = devices.current(library.index)
-            stream = library.stream()
             given, floats = (a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5)
             # the library gives the memory back in the order of its stream, so it may go when all is launched
             begin, owner = library.scratch(nbytes) if nbytes else (0, None)
             addresses = {name: begin + offset for name, offset in offsets}
             for one in fixed:
-                if isinstance(one, Step):
-                    kernel, grid, values = one
-                    driver.launch(
-                        kernel.loaded(driver), grid, kernel.block, kernel.shared, stream, kernel.kinds,
-                        values(given, floats, addresses),
-                    )  # fmt: skip
-                else:
-                    one.start(library, given, floats, addresses)
+                one.start(library, given, floats, addresses)
             del owner
 
         launch.program = self  # type: ignore[attr-defined]
@@ -218,19 +218,14 @@ def program_of(launch: Any) -> Program:
 def _one(program: Program, only: Step) -> Callable[..., None]:
     """The launcher of a single kernel without scratch memory."""
     kernel, grid, values = only
-    block, shared, kinds, loaded = kernel.block, kernel.shared, kernel.kinds, kernel.loaded
-    current, none = devices.current, program.offsets
+    none = program.offsets
 
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0,
         more=(),
     ):  # fmt: skip
-        library = a0.origin
-        driver = current(library.index)
-        driver.launch(
-            loaded(driver), grid, block, shared, library.stream(), kinds,
-            values((a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5), none),
-        )  # fmt: skip
+        given, floats = (a0, a1, a2, a3, a4, a5, a6, *more), (f0, f1, f2, f3, f4, f5)
+        starter(a0.origin, kernel, grid)(values(given, floats, none))
 
     launch.program = program  # type: ignore[attr-defined]
     return launch

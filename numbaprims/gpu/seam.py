@@ -11,7 +11,7 @@ import ctypes
 import functools
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from numbaprims.gpu.target import GpuTarget
 
@@ -29,10 +29,35 @@ def _bytes_of(nbytes: int) -> type[ctypes.Structure]:
     return type("Bytes", (ctypes.Structure,), {"_fields_": [("bytes", ctypes.c_uint8 * nbytes)]})
 
 
-def struct_of(data: Any) -> ctypes.Structure:
-    """The value of such a parameter, with a copy of the bytes of `data`, anything contiguous."""
+#: Bytes of a tensor map.
+MAP_BYTES = 128
+
+
+def struct_of(data: Any, addresses: tuple[int, ...] = ()) -> ctypes.Structure:
+    """The value of such a parameter, with a copy of the bytes of `data`, anything contiguous; of tensor maps with the
+    addresses in them, one after another."""
     raw = memoryview(data).cast("B")
-    return _bytes_of(len(raw)).from_buffer_copy(raw)
+    struct = _bytes_of(len(raw)).from_buffer_copy(raw)
+    struct.addresses = addresses
+    return struct
+
+
+class Native(NamedTuple):
+    """A device's context, and functions of the CUDA driver by their addresses, for launches by native code."""
+
+    context: int
+    current: int
+    """cuCtxGetCurrent"""
+    push: int
+    """cuCtxPushCurrent"""
+    pop: int
+    """cuCtxPopCurrent"""
+    launch: int
+    """cuLaunchKernel"""
+    together: int
+    """cuLaunchCooperativeKernel"""
+    replace: int
+    """cuTensorMapReplaceAddress"""
 
 
 class NoGpu(RuntimeError):
@@ -120,6 +145,10 @@ class Driver:
         and the pointer are multiples of 16.  A box lies in shared memory with 128-byte swizzle.
         """
         raise self._missing("tensor_map")
+
+    def native(self) -> Native | None:
+        """How native code launches what `load` gave, by its number `int(function)`; None where it cannot."""
+        return None
 
     def clock(self) -> Any:
         """Time of the device for `tuning.timing.measure`: `now` waits for what was launched, and gives seconds."""

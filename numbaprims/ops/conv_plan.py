@@ -133,10 +133,11 @@ class ConvPlan(Plan):
             bound.launch(out_view, view, weight, None, bias, packed, None, **self._numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif again and library.device == "cpu":
+            elif again:
                 launched = 0, 1, weight, None, None if bias is None else 2, packed, None
                 given = result, x, self._arguments["bias"]
-                calls.add_plan(state.calls, bound, launched, tuple(self._numbers.values()), given, out is None)
+                views = None if library.device == "cpu" else (arrays.enter(result, "out")[0], view, bias)
+                calls.add_plan(state.calls, bound, launched, tuple(self._numbers.values()), given, out is None, views)
         return result
 
     def _given(self, x: Any) -> tuple[Any, ...]:

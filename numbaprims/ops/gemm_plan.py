@@ -127,10 +127,11 @@ class GemmPlan(Plan):
         if out_view.size:
             behind = self._behind[1]
             bound.launch(out_view, view, own, None, bias, packed, behind, *self._numbers)
-            if again and library.device == "cpu" and not state.verbose:
+            if again and not state.verbose:
                 launched = 0, 1, own, None, None if bias is None else 2, packed, behind
                 given = result, a, self._arguments["bias"]
-                calls.add_plan(state.calls, bound, launched, self._numbers, given, out is None)
+                views = None if library.device == "cpu" else (out_view, view, bias)
+                calls.add_plan(state.calls, bound, launched, self._numbers, given, out is None, views)
         return result
 
     def leading(self, ndim: int) -> int:

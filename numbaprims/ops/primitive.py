@@ -161,8 +161,9 @@ class Primitive:
             self._launch(bound, made, storages, numbers)
             if state.verbose:
                 call.log_call(bound)
-            elif library.device == "cpu":
-                self._remember((options, state.calls), bound, results, given, out is None)
+            else:
+                views = None if library.device == "cpu" else (*made, *storages)
+                self._remember((options, state.calls), bound, results, given, out is None, views, numbers)
         return results[0] if len(results) == 1 else tuple(results)
 
     # ---------------------------------------------------------------- the parts of a call
@@ -246,12 +247,26 @@ class Primitive:
             floats["more"] = operands[_FEW:]
         bound.launch(*operands[:_FEW], **floats)
 
-    def _remember(self, key: Any, bound: call.Bound, results: list[Any], given: tuple[Any, ...], made: bool) -> None:
-        """Let native code know the next call like this one."""
+    def _remember(
+        self,
+        key: Any,
+        bound: call.Bound,
+        results: list[Any],
+        given: tuple[Any, ...],
+        made: bool,
+        views: tuple[Any, ...] | None,
+        numbers: tuple[float, ...],
+    ) -> None:
+        """Let native code know the next call like this one; `views` are those of the arrays on a GPU."""
         slots = bound.extra.slots
         places = iter(range(len(results) + len(given)) if slots is None else slots)
         operands = [(-1 if x is None else next(places), x) for x in (*results, *given)]
-        self._known_calls.add(key, bound, operands, len(results), made)
+        if views is None:
+            self._known_calls.add(key, bound, operands, len(results), made)
+        else:
+            seen = [(slot, x, view) for (slot, x), view in zip(operands, views, strict=True)]
+            dtypes = [result.dtype for result in bound.extra.results]
+            self._known_calls.add_on_device(key, bound, seen, dtypes, made, numbers)
 
     def _define(
         self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any

@@ -166,6 +166,11 @@ class Product(Primitive):
         elif again and library.device == "cpu":
             operands = [(0, result), *((1 + at, x) for at, x in enumerate(given))]
             self._known_calls.add((options, state.calls), bound, operands, 1, out is None)
+        elif again:
+            if form.channels_behind and out is None:
+                target = _enter(result, "out")[0]
+            seen_by = [(0, result, target), *((1 + at, x, storages[at]) for at, x in enumerate(given))]
+            self._known_calls.add_on_device((options, state.calls), bound, seen_by, (form.dtype,), out is None, numbers)
         return result
 
     # ---------------------------------------------------------------- a call of a new kind

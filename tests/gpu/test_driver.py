@@ -62,6 +62,13 @@ class Handle(int):
     """What the bindings wrap pointers in."""
 
 
+class Names:
+    """An enumeration whose members are their names."""
+
+    def __getattr__(self, name):
+        return name
+
+
 class Bindings(types.SimpleNamespace):
     """cuda.bindings.driver as far as it is used: notes every call, answers as one H200."""
 
@@ -93,7 +100,12 @@ class Bindings(types.SimpleNamespace):
         self.CUmemAllocationType = types.SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED="pinned")
         self.CUmemLocationType = types.SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE="device")
         self.CUmemPool_attribute = types.SimpleNamespace(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD="threshold")
-        self.cuuint64_t = Handle
+        self.cuuint64_t = self.cuuint32_t = Handle
+        for name in (
+            "CUtensorMapDataType", "CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion",
+            "CUtensorMapFloatOOBfill",
+        ):  # fmt: skip
+            setattr(self, name, Names())
         self.CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=types.SimpleNamespace(value=2))
         self.CUfunction_attribute = types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
 
@@ -133,6 +145,12 @@ def test_the_target_is_read_from_the_device(cu):
     found = cuda_driver.CudaDriver().target
     assert found.name == "NVIDIA H200" and found.arch == "sm_90a" and found.multiprocessors == 132
     assert found.bandwidth == pytest.approx(4.9e12, rel=0.01) and found.shared_per_block == 227 * 1024
+
+
+def test_a_machine_that_tells_no_memory_clock(cu, monkeypatch):
+    """Estimates divide by the bandwidth."""
+    monkeypatch.setitem(cu.ATTRIBUTES, "MEMORY_CLOCK_RATE", 0)
+    assert cuda_driver.CudaDriver().target.bandwidth == A100.bandwidth
 
 
 def test_a_launch_is_one_call_with_two_tuples(cu):
@@ -209,6 +227,72 @@ def test_memory_goes_by_the_stream(cu):
     assert cu.calls[-1] == ("cuStreamSynchronize", 5)
 
 
+def test_small_blocks_of_the_default_stream_are_kept(cu):
+    """The next call there gets them without asking the driver, whatever is captured elsewhere."""
+    gpu = cuda_driver.CudaDriver()
+    addresses = iter(range(4096, 1 << 20, 4096))
+    cu.hooks["cuMemAllocFromPoolAsync"] = lambda *_: next(addresses)
+    first, second = gpu.alloc(300, 0), gpu.alloc(512, 0)
+    assert ("cuMemAllocFromPoolAsync", 512, 77, 0) in cu.calls and first != second
+    cu.calls.clear()
+    cu.fails["cuStreamIsCapturing"] = 900
+    gpu.free(first, {0: None})
+    assert gpu.alloc(1, 0) == first and not cu.calls
+    cu.fails.clear()
+    gpu.free(first, {0: None, 5: None})
+    assert ("cuMemFreeAsync", first, 0) in cu.calls, "what another stream has used"
+    large = gpu.alloc(cuda_driver.KEPT_BYTES + 1, 0)
+    elsewhere = gpu.alloc(512, 5)
+    for pointer, stream in ((large, 0), (elsewhere, 5)):
+        gpu.free(pointer, [stream])
+        assert cu.calls[-1] == ("cuMemFreeAsync", pointer, stream)
+
+
+def test_what_is_kept_is_bounded_and_given_back_for_want_of_memory(cu):
+    gpu = cuda_driver.CudaDriver()
+    addresses = iter(range(1 << 20, 1 << 40, 1 << 20))
+    cu.hooks["cuMemAllocFromPoolAsync"] = lambda *_: next(addresses)
+
+    def freed():
+        found = [call[1] for call in cu.calls if call[0] == "cuMemFreeAsync"]
+        cu.calls.clear()
+        return found
+
+    size = 1 << 20
+    blocks = [gpu.alloc(size, 0) for _ in range(6)]
+    for pointer in blocks:
+        gpu.free(pointer, [0])
+    assert freed() == blocks[4:]
+    small = [gpu.alloc(512 * at, 0) for at in range(1, cuda_driver.KEPT_SIZES + 1)]
+    for pointer in small:
+        gpu.free(pointer, [0])
+    assert freed() == small[-1:]
+
+    cu.fails["cuMemAllocFromPoolAsync"] = 700
+    cu.hooks["cuMemFreeAsync"] = lambda *_: cu.fails.pop("cuMemAllocFromPoolAsync", None) and None
+    assert gpu.alloc(size + 1, 0) and sorted(freed()) == sorted(blocks[:4] + small[:-1])
+    cu.fails["cuMemAllocFromPoolAsync"] = 700
+    with pytest.raises(cuda_driver.CudaError):
+        gpu.alloc(size, 0)
+
+
+def test_functions_for_native_code(cu, monkeypatch):
+    """All of them by their addresses; without one of them calls go through the bindings."""
+    gpu = cuda_driver.CudaDriver()
+    there = {name: ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0) for name in (
+        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuLaunchCooperativeKernel",
+        "cuTensorMapReplaceAddress",
+    )}  # fmt: skip
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: types.SimpleNamespace(**there))
+    cuda_driver._functions.cache_clear()
+    found = gpu.native()
+    assert found.context == 1000 and list(found[1:]) == [ctypes.cast(f, ctypes.c_void_p).value for f in there.values()]
+    cuda_driver._functions.cache_clear()
+    del there["cuTensorMapReplaceAddress"]
+    assert gpu.native() is None
+    cuda_driver._functions.cache_clear()
+
+
 @pytest.mark.parametrize("before", [[], [7], [7, 1000], [1000]])
 def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     gpu = cuda_driver.CudaDriver()
@@ -229,6 +313,21 @@ def test_a_call_leaves_the_callers_context_as_it_was(cu, before):
     cu.entered.clear()
     gpu.alloc(4, 0)
     assert cu.entered == [("cuCtxGetCurrent",)], "where it is ours, looking is all"
+
+
+def test_a_tensor_map_is_made_in_the_context(cu):
+    """The driver refuses where none is current: in a thread that has used arrays of the host alone."""
+    gpu = cuda_driver.CudaDriver()
+    seen: list[list[int]] = []
+
+    def encode(*_):
+        seen.append([*cu.contexts])
+        return types.SimpleNamespace(opaque=range(16))
+
+    cu.hooks["cuTensorMapEncodeTiled"] = encode
+    found = gpu.tensor_map(4096, "bf16", (64, 8), (128,), (64, 8))
+    assert seen == [[1000]] and cu.contexts == []
+    assert found.dtype == np.uint8 and found.view(np.uint64).tolist() == [*range(16)]
 
 
 def test_time_is_the_devices(cu):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims.gpu.driver import Driver
+from numbaprims.gpu.seam import Native
 from numbaprims.gpu.target import H200, GpuTarget
 
 from . import tensor_map
@@ -23,18 +24,23 @@ from .dtypes import Array
 from .launch import allocate_variables, load, parameter_block, run
 from .machine import ALL_CHECKS, Checks, Dim3, Program
 from .memory import GlobalMemory
+from .native import NativeSide
 from .parse import Module
 
 
 @dataclass(frozen=True)
 class LoadedKernel:
-    """What `load` gives and `launch` takes."""
+    """What `load` gives and `launch` takes; `int(kernel)` is what native code launches."""
 
     entry: str
     module: Module
     program: Program
     variables: dict[str, int]
     dynamic_shared: int
+    number: int
+
+    def __int__(self) -> int:
+        return self.number
 
 
 class Launched(NamedTuple):
@@ -57,6 +63,8 @@ class EmulatedDriver(Driver):
         self.memory = GlobalMemory()
         self._lock = threading.RLock()  # calls may come from any thread; they take turns
         self.launches: list[Launched] = []
+        self.kernels: list[LoadedKernel] = []
+        self._native: NativeSide | None = None
         self.steps = 0  # basic blocks run so far
         self.lines: dict[str, set[int]] = {}  # of each kernel's PTX, those that have been executed
 
@@ -66,7 +74,9 @@ class EmulatedDriver(Driver):
         with self._lock:
             module, program = load(ptx, entry)
             variables = allocate_variables(module, program, self.memory)
-        return LoadedKernel(entry, module, program, variables, dynamic_shared)
+        found = LoadedKernel(entry, module, program, variables, dynamic_shared, len(self.kernels))
+        self.kernels.append(found)
+        return found
 
     def launch(
         self,
@@ -143,3 +153,8 @@ class EmulatedDriver(Driver):
     ) -> np.ndarray:
         item = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1}[dtype]
         return tensor_map.encode(pointer, item, shape, strides, box, 128)
+
+    def native(self) -> Native:
+        if self._native is None:
+            self._native = NativeSide(self)
+        return self._native.functions

@@ -3,6 +3,7 @@
 The layout of NVIDIA's is secret; `encode` writes ours, with the arguments of cuTensorMapEncodeTiled.
 """
 
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +81,14 @@ def encode(
         if axis:
             words[9 + axis] = strides[axis - 1]
     return words.view(np.uint8)
+
+
+def move(place: int, address: int) -> None:
+    """Let the map at an address of the host be of an array elsewhere."""
+    words = (ctypes.c_uint64 * 2).from_address(place)
+    if words[0] != _MAGIC or address % 16:
+        raise ValueError("no tensor map, or not one of that address")
+    words[1] = address
 
 
 def decode(raw: Array) -> TensorMap | None:

@@ -222,6 +222,22 @@ def call_word(typingctx, function, a, b, c, d, e, f, g, h):  # type: ignore[no-u
 
 
 @intrinsic
+def call_launch(typingctx, address, function, blocks, shared, stream, parameters):  # type: ignore[no-untyped-def]
+    """Call cuLaunchKernel at an address, with six words of blocks and threads; cuLaunchCooperativeKernel, too, which
+    does not look at its last argument."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        short = ir.IntType(32)
+        kind = ir.FunctionType(short, [I64, *[short] * 7, *[I64] * 3])
+        sizes = [builder.trunc(builder.load(_word_pointer(builder, values[2], number(at))), short) for at in range(6)]
+        given = [values[1], *sizes, builder.trunc(values[3], short), values[4], values[5], number(0)]
+        status = builder.call(builder.inttoptr(values[0], kind.as_pointer()), given)
+        return builder.zext(status, I64)
+
+    return types.int64(*[types.int64] * 6), codegen
+
+
+@intrinsic
 def call_driver(typingctx, address, program, workers, handles, floats):  # type: ignore[no-untyped-def]
     """Call a driver at an address as native code does: 8 words of array ids, 6 of floats."""
 
@@ -283,6 +299,17 @@ def float_bits(typingctx, x):  # type: ignore[no-untyped-def]
         return builder.bitcast(values[0], I64)
 
     return types.int64(types.float64), codegen
+
+
+@intrinsic
+def single_bits(typingctx, bits):  # type: ignore[no-untyped-def]
+    """The bits of the float32 next to the float64 of some bits, in the lower half."""
+
+    def codegen(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        single = builder.fptrunc(builder.bitcast(values[0], ir.DoubleType()), ir.FloatType())
+        return builder.zext(builder.bitcast(single, ir.IntType(32)), I64)
+
+    return types.int64(types.int64), codegen
 
 
 @intrinsic

@@ -90,7 +90,7 @@ class Maps:
             driver.current(device).tensor_map(pointer, x.dtype, x.shape, x.strides, x.box)
             for x, pointer in zip(self._shapes, pointers, strict=True)
         )
-        return seam.struct_of(np.concatenate([*made]))
+        return seam.struct_of(np.concatenate([*made]), pointers)
 
 
 class Wgmma(Solver):
