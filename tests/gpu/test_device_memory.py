@@ -13,8 +13,6 @@ from numbaprims.gpu.device.memory import (
     load_wide_readonly,
     narrow,
     pack_halves,
-    pack_scaled,
-    part_of,
     store_narrow,
     store_vector,
     widen,
@@ -29,7 +27,6 @@ NUMPY = {
 }  # fmt: skip
 REGISTERS = {"f64": types.float64, "i8": types.int32, "u8": types.int32, "i32": types.int32}
 U32 = types.uint32
-F32P = types.CPointer(types.float32)
 THREADS = 64
 
 
@@ -155,29 +152,3 @@ def test_rounding(dtype: str):
         np.testing.assert_array_equal(result[finite], expected[finite])  # signs of zero too
     np.testing.assert_array_equal(back, to_float(expected, dtype))
     assert np.isnan(back).sum() == 2
-
-
-@functools.cache
-def make_parts(dtype: str):
-    """Each thread takes the part of four tuples that its number says, and the second one, scaled and packed."""
-
-    @gpu_kernel("test_parts", types.void(F32P, types.CPointer(U32), F32P), (dtype,), threads=32, registers=40)
-    def parts(out, packed, x):
-        i = thread_index()
-        values = (x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7])
-        two = part_of(values, U32(i & U32(3)), 2)
-        out[U32(2 * i)], out[U32(2 * i + 1)] = two[0], two[1]
-        packed[i] = pack_scaled(part_of(values, 1, 2), types.float32(i), dtype)[0]
-
-    return parts
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_parts_of_a_tuple(dtype):
-    x = np.arange(1, 9, dtype=np.float32)
-    out, packed = np.zeros(64, np.float32), np.zeros(32, np.uint32)
-    launch(make_parts(dtype), 1, 32, out, packed, x)
-    np.testing.assert_array_equal(out.reshape(-1, 4, 2), np.tile(x.reshape(4, 2), (8, 1, 1)))
-    scaled = x[2:4] * np.arange(32, dtype=np.float32)[:, None]
-    halves = scaled.astype(np.float16).view(np.uint16) if dtype == "f16" else scaled.view(np.uint32) >> np.uint32(16)
-    np.testing.assert_array_equal(packed, halves.astype(np.uint32) @ np.array([1, 1 << 16], np.uint32))

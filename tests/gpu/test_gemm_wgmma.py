@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from gpu.test_gemm_mma import host, padded, store
-from helpers import assert_close, assert_exact, exact_integers, from_float64, in_library, real_values, to_float64
+from helpers import assert_close, assert_exact, exact_integers, from_float64, to_float64
 from ptx_emulator import EmulatorError
 from ptx_emulator.driver import EmulatedDriver
 
@@ -18,7 +18,8 @@ from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
 from numbaprims.gpu.gemm.wgmma import TILES, make_wgmma
-from numbaprims.gpu.gemm.wgmma_solver import Wgmma, is_plain
+from numbaprims.gpu.gemm.wgmma_epilogue import BIASED, PLAIN, RELU
+from numbaprims.gpu.gemm.wgmma_solver import Wgmma, way_of
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.target import A100, H200
 from numbaprims.ops.gemm import PROBLEMS
@@ -106,9 +107,9 @@ def test_tile_after_tile(tile, order):
 @pytest.mark.parametrize(
     "tile, sizes", [("128x256", (70, 264, 72)), ("128x64n2", (129, 136, 64)), ("64x64", (17, 8, 130))]
 )
-def test_plain_end(gpu, tile, sizes):
-    """16-bit results without anything behind the product leave by stmatrix and 16-byte stores; rows of an odd number of
-    elements, or that begin elsewhere, do not."""
+def test_short_end(gpu, tile, sizes):
+    """16-bit results leave by stmatrix and 16-byte stores; not so rows of an odd number of elements, or that begin
+    elsewhere."""
     m, n, k = sizes
     check(*sizes, tile=tile, out_dtype="f16")
     check(m, n - 3, k, tile=tile, out_dtype="f16")
@@ -121,73 +122,38 @@ def test_plain_end(gpu, tile, sizes):
         np.testing.assert_array_equal(whole.to_host()[:, begin : begin + n], reference.gemm(a, b).astype(np.float16))
 
 
-def test_is_plain():
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("first, activation", [(0, "relu"), (2, None), (1, "relu")])
+def test_short_end_with_a_bias(gpu, dtype, first, activation):
+    """A bias that begins at an odd element goes the other way; both give the same."""
+    if dtype == "bf16":
+        pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(12)
+    m, n, k = 70, 136, 72
+    a, b, bias = (exact_integers(shape, dtype, k, rng) for shape in ((m, k), (k, n), (n + 2,)))
+    with forced():
+        out = numbaprims.gemm(
+            padded(a, dtype), padded(b, dtype), bias=to_device(store(bias, dtype))[first : first + n],
+            activation=activation,
+        )  # fmt: skip
+    expected = reference.gemm(a, b, bias=bias[first : first + n], activation=activation)
+    assert_exact(host(out), expected, dtype)
+
+
+def test_which_end():
     half = np.zeros((64, 64), np.float16)
 
     def asked(pointer=0, out=None, **call):
         out = half.copy() if out is None else out
-        return is_plain(PROBLEMS["gemm"](half, half, out=out, out_dtype=out.dtype, **call), pointer)
+        return way_of(PROBLEMS["gemm"](half, half, out=out, out_dtype=out.dtype, **call), pointer)
 
-    assert asked() and asked(alpha=2.0)
+    assert asked() == asked(alpha=2.0) == PLAIN and asked(activation="relu") == RELU
+    assert asked(bias=half[0]) == asked(bias=half[0], activation="relu") == BIASED
     assert not asked(8) and not asked(out=np.zeros((64, 64), np.float32))
-    assert not asked(out=np.zeros((64, 68), np.float16)[:, :64]) and asked(out=np.zeros((64, 72), np.float16)[:, :64])
-    assert not asked(bias=half[0]) and not asked(activation="relu") and not asked(activation="gelu")
-    assert not asked(c=half.copy(), beta=1.0)
-
-
-def test_public_call(gpu):
-    """bias, c (out itself), alpha, beta, activations, out with contiguous columns."""
-    rng = np.random.default_rng(4)
-    m, n, k = 40, 136, 96
-    a, b, c = (real_values(shape, "f16", rng) for shape in ((m, k), (k, n), (m, n)))
-    row, column = real_values((n,), "f16", rng), real_values((m, 1), "f16", rng)
-    for turned, alpha, beta, bias, activation in (
-        (False, -0.5, 0.25, row, "relu"), (False, 2.0, 0.5, column, None), (True, 1.0, 1.0, row, "hard_swish"),
-    ):  # fmt: skip
-        x, y = (padded(to_float64(z, "f16"), "f16") for z in (a, b))
-        expected = reference.gemm(
-            *(to_float64(z, "f16") for z in (a, b)), c=to_float64(c, "f16"), alpha=alpha, beta=beta,
-            bias=to_float64(bias, "f16"), activation=activation,
-        )  # fmt: skip
-        old = padded(to_float64(c, "f16"), "f16", turned)
-        with forced():
-            numbaprims.gemm(
-                x, y, alpha=alpha, beta=beta, c=old, out=old, activation=activation,
-                bias=to_device(in_library(bias, "f16")),
-            )  # fmt: skip
-        assert_close(host(old), expected, k=k, dtype="f16", max_abs=8 * np.sqrt(k))
-    assert all("gemm_wgmma" in launched.entry for launched in gpu.launches)
-
-
-def test_maps_follow_the_arrays(gpu, monkeypatch):
-    """One launcher, many arrays: each pair of addresses has its own tensor maps, which nothing but the launch brings
-    to the device, so that a CUDA graph may capture it."""
-    rng = np.random.default_rng(5)
-    launch = None
-    for _ in range(3):
-        a, b = exact_integers((64, 64), "f16", 64, rng), exact_integers((64, 128), "f16", 64, rng)
-        x, y, out = padded(a, "f16"), padded(b, "f16"), to_device(np.full((64, 128), np.nan, np.float32))
-        if launch is None:
-            launch = run("64x128", x, y, out)
-        views = [arrays.enter(z, "z")[0] for z in (out, x, y)]
-        with monkeypatch.context() as during:
-            for name in ("load", "alloc", "free", "copy", "synchronise", "follow"):
-                during.setattr(gpu, name, lambda *_, name=name: pytest.fail(f"{name} was called"))
-            launch(*views, f0=1.0)
-        assert_exact(out.to_host(), reference.gemm(a, b))
-
-
-def test_views_that_begin_anywhere(gpu):
-    """A tensor map begins at a multiple of 16 bytes; other views are mma's."""
-    rng = np.random.default_rng(6)
-    a, b = exact_integers((40, 48), "f16", 32, rng), exact_integers((40, 48), "f16", 32, rng)
-    x, y = to_device(store(a, "f16")), to_device(store(b, "f16"))
-    for first, name in ((8, "gemm_wgmma"), (1, "gemm_mma")):
-        part = slice(first, first + 32)
-        with forced():
-            out = numbaprims.gemm(x[:, part], y[:, part], trans_b=True)
-        assert_exact(host(out), a[:, part] @ b[:, part].T, "f16")
-        assert name in gpu.launches[-1].entry
+    padded_rows = [np.zeros((64, 64 + pad), np.float16)[:, :64] for pad in (4, 8)]
+    assert not asked(out=padded_rows[0]) and asked(out=padded_rows[1]) == PLAIN
+    assert not asked(bias=half[:, :1]) and not asked(bias=np.zeros(128, np.float16)[::2])
+    assert not asked(activation="gelu") and not asked(activation="hard_swish") and not asked(c=half.copy(), beta=1.0)
 
 
 def test_batches(gpu):

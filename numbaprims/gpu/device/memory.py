@@ -16,7 +16,6 @@ from llvmlite import ir
 
 from numbaprims.gpu.device.emit import (
     F32,
-    GLOBAL,
     I8,
     I16,
     I32,
@@ -346,78 +345,3 @@ def store_shared(typingctx, address, value):  # type: ignore[no-untyped-def]
         return void(context)
 
     return types.void(types.uint32, number), codegen
-
-
-@intrinsic
-def part_of(typingctx, values, part, count):  # type: ignore[no-untyped-def]
-    """`count` of a tuple's elements from part * count on: they stay in registers.
-
-    A jump to one of the parts, which copies it, where `part` is no literal; an index of an element by itself would be
-    a jump for each.
-    """
-    n = int_literal(count)
-    if n is None or not isinstance(values, types.UniTuple) or len(values) % n:
-        return None
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        every = unpack(builder, args[0], sig.args[0])
-        fixed = int_literal(part)
-        if fixed is not None:
-            return tuple_of(context, builder, sig.return_type, every[fixed * n : (fixed + 1) * n])
-        after = builder.append_basic_block("part.after")
-        number = builder.trunc(args[1], I32) if args[1].type.width > 32 else args[1]
-        jump, ways = builder.switch(number, after), []
-        for first in range(0, len(every), n):
-            way = builder.append_basic_block("part")
-            if first:
-                jump.add_case(ir.Constant(I32, first // n), way)
-            else:
-                jump.default = way
-            builder.position_at_end(way)
-            builder.branch(after)
-            ways.append((way, every[first : first + n]))
-        builder.position_at_end(after)
-        chosen = []
-        for position in range(n):
-            one = builder.phi(every[0].type)
-            for way, members in ways:
-                one.add_incoming(members[position], way)
-            chosen.append(one)
-        return tuple_of(context, builder, sig.return_type, chosen)
-
-    return types.UniTuple(values.dtype, n)(values, part, count), codegen
-
-
-@intrinsic
-def pack_scaled(typingctx, values, scale, dtype):  # type: ignore[no-untyped-def]
-    """A tuple of float32, times `scale`, as float16 or bfloat16, two in each uint32, the first one low."""
-    name = string_literal(dtype)
-    if name not in ("f16", "bf16") or not isinstance(values, types.UniTuple) or len(values) % 2:
-        return None
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        scaled = [builder.fmul(value, args[1]) for value in unpack(builder, args[0], sig.args[0])]
-        words = [
-            asm(builder, f"cvt.rn.{name}x2.f32 $0, $1, $2;", [scaled[first + 1], scaled[first]], [I32])[0]
-            for first in range(0, len(scaled), 2)
-        ]
-        return tuple_of(context, builder, sig.return_type, words)
-
-    return types.UniTuple(types.uint32, len(values) // 2)(values, types.float32, dtype), codegen
-
-
-@intrinsic
-def store_from_shared(typingctx, place, index, address):  # type: ignore[no-untyped-def]
-    """Write 16 bytes at an address of shared memory to place[index], both aligned to 16."""
-    if element_type(place) is None:
-        return None
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        words = ir.VectorType(I32, 4)
-        value = builder.load(builder.inttoptr(args[2], ir.PointerType(words, SHARED)))
-        value.align = 16
-        pointer = element_pointer(context, builder, sig.args[0], args[0], sig.args[1], args[1])
-        builder.store(value, builder.bitcast(read_only(builder, pointer), ir.PointerType(words, GLOBAL))).align = 16
-        return void(context)
-
-    return types.void(place, index, types.uint32), codegen

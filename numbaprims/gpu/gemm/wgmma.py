@@ -50,7 +50,7 @@ from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import lane_index, uniform, warp_index
 from numbaprims.gpu.gemm.arguments import common_types
 from numbaprims.gpu.gemm.mma import make_corner
-from numbaprims.gpu.gemm.wgmma_epilogue import ROOM, ROWS, make_plain, make_rows
+from numbaprims.gpu.gemm.wgmma_epilogue import ROOM, ROWS, make_rows, make_short
 from numbaprims.gpu.jit import (
     ByValue,
     GpuKernel,
@@ -71,9 +71,6 @@ GROUP = 8 * ROW
 """Bytes of the eight rows in which the swizzle repeats."""
 MAP = 128
 """Bytes of a tensor map."""
-BAND = 2048
-"""Rows of out that are computed side by side: with 132 tiles of 128 x 256 under way the part of out is a square, which
-asks least of A and B."""
 
 
 class Tile(NamedTuple):
@@ -88,6 +85,9 @@ class Tile(NamedTuple):
     """Blocks of a cluster side by side, that share A's tile."""
     ahead: int = 0
     """Stages whose wgmma may still run while the next one is waited for: 1 where no other warpgroup fills the gap."""
+    band: int = 2048
+    """Rows of out that are computed side by side: with 132 tiles of 128 x 256 under way their part of out is a square,
+    which asks least of A and B."""
 
     @property
     def cluster(self) -> int:
@@ -204,8 +204,8 @@ def make_wgmma(
     A_STEP, B_STEP = (ROW if A_TRANSPOSED else 2), (ROW if B_TRANSPOSED else 2)
     S = types.int32 if acc == "i32" else types.float32
     rows = make_rows(a_dtype, out_dtype, acc, activation, BN)
-    plain = make_plain(out_dtype, BN)
-    corner = make_corner(BM * ABOVE, BN * BESIDE, BAND // (BM * ABOVE))
+    short = make_short(a_dtype, out_dtype, BN)
+    corner = make_corner(BM * ABOVE, BN * BESIDE, shape.band // (BM * ABOVE))
     spec = (a_dtype, b_dtype, out_dtype, a_layout, b_layout, tile, activation)
     signature = types.void(*common_types(a_dtype, b_dtype, out_dtype, acc), ByValue(2 * MAP, 64), *(I32,) * 6)
 
@@ -220,7 +220,7 @@ def make_wgmma(
     def gemm_wgmma(  # type: ignore[no-untyped-def]
         out, a, b, c, bias, offsets, m, n, k, a_rs, a_cs, b_rs, b_cs, out_rs, out_cs, c_rs, c_cs, bias_step,
         a_bs, b_bs, out_bs, c_bs, has_c, bias_axis, code, flags, alpha, beta, p0, p1, p2,
-        maps, tiles_m, tiles_n, tiles, a_batched, b_batched, plainly,
+        maps, tiles_m, tiles_n, tiles, a_batched, b_batched, way,
     ):  # fmt: skip
         sums_tile = shared_array(0, S, alignment=1024)
         memory = shared_address(sums_tile, 0)
@@ -309,9 +309,10 @@ def make_wgmma(
                 first_m, first_n = corner(U32(number - product * in_product), tiles_m, tiles_n)
                 first_m, first_n = I32(first_m + i0), I32(first_n + j0)
                 at_out = advance(out, I64(product) * out_bs)
-                if plainly != 0:
-                    plain(
-                        total, U32(memory + U32(4) * at_room), lane, first_m, first_n, m, n, at_out, out_rs, alpha
+                if way != 0:
+                    short(
+                        way, total, U32(memory + U32(4) * at_room), lane, first_m, first_n, m, n, at_out, out_rs, alpha,
+                        bias, code,
                     )  # fmt: skip
                 else:
                     rows(

@@ -3,10 +3,10 @@
 The sums stay in registers, of which none has a run-time number.  A warp waits for nobody but its own lanes, so while it
 ends its rows, other warps multiply, and the copies for the next tile arrive.
 
-Two ways, chosen when the launcher is made.  `plain` is out = alpha sums in 16 bits, rows of whole 16-byte vectors: 64
-columns are rounded in registers, lie in shared memory as stmatrix puts them, and go out as 128 bytes a row: 70
-instructions.  Everything else (c, bias, activations, other types, any strides) takes the sums in full precision through
-shared memory to `epilogue.make_finish`, 32 columns at a time, to which `part_of` jumps: its code is there once.
+Two ways.  `short` is out = relu(alpha sums + bias) or less, in 16 bits, rows of whole 16-byte vectors: 64 columns are
+ended in registers, lie in shared memory as stmatrix puts them, and go out as 128 bytes a row: 150 instructions.
+Everything else (c, other activations and types, any strides) takes the sums in full precision through shared memory to
+`epilogue.make_finish`, 32 columns at a time, to which `part_of` jumps: its code is there once.
 
 Places in shared memory are turned by the row so that the lanes of one access lie in different banks.
 """
@@ -16,7 +16,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.gpu.device.memory import load_vector, pack_scaled, part_of, store_from_shared, store_vector
+from numbaprims.gpu.activation.formulas import CHEAP
+from numbaprims.gpu.device.fragments import load_pairs, pack_ended, pack_scaled, part_of, store_from_shared
+from numbaprims.gpu.device.memory import load_vector, repeat, store_vector
 from numbaprims.gpu.device.mma import stmatrix
 from numbaprims.gpu.device.warp import warp_barrier
 from numbaprims.gpu.gemm.arguments import vector_length
@@ -26,27 +28,26 @@ from numbaprims.gpu.jit import cuda, device_function, types
 
 ROWS = 16
 """Rows of a warp: of each 8 x 8 square of them a lane holds two neighbours in a row."""
-I32, I64, U32 = types.int32, types.int64, types.uint32
+I32, I64, U32, F32 = types.int32, types.int64, types.uint32, types.float32
 
 
+PLAIN, RELU, BIASED = 1, 2, 3
+"""Short ends: of alpha sums, of a relu of them, with a bias and perhaps a relu.  0 is the other way."""
 ROOM = ROWS * 128
 """Bytes of shared memory for one warp: 32 columns of sums, or 64 of halves."""
 
 
 @functools.cache
-def make_plain(out_dtype: str, columns: int) -> Any:
-    """plain(total, at, lane, i0, j0, m, n, out, out_rs, alpha): rows i0 ... of out; `at` is the address of the room."""
+def make_short(a_dtype: str, out_dtype: str, columns: int) -> Any:
+    """short(way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, code), for rows i0 ... of out.
+
+    `at` is the address of the room; bias has one element for each column and begins at a multiple of 4 bytes.
+    """
     PIECE = min(columns, 64)
     CHUNKS = PIECE // 8  # of 16 bytes, in a row
     TURN = 8 // CHUNKS  # rows that share 128 bytes
     PART, PIECES, STEPS = PIECE // 2, columns // PIECE, ROWS * CHUNKS // 32
-    if out_dtype not in ("f16", "bf16"):
-
-        @device_function
-        def never(total, at, lane, i0, j0, m, n, out, out_rs, alpha):  # type: ignore[no-untyped-def]
-            pass
-
-        return never
+    RELU_CODE, LEAST = CHEAP.index("relu"), float("-inf")
 
     @device_function
     def place(at, row, chunk):  # type: ignore[no-untyped-def]
@@ -54,8 +55,15 @@ def make_plain(out_dtype: str, columns: int) -> Any:
         return U32(at + (row * U32(CHUNKS) + turned) * U32(16))
 
     @device_function
-    def end(piece, total, at, lane, i0, j0, m, n, out, out_rs, alpha):  # type: ignore[no-untyped-def]
-        words = pack_scaled(part_of(total, piece, PART), alpha, out_dtype)
+    def end(piece, way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, floor):  # type: ignore[no-untyped-def]
+        part = part_of(total, piece, PART)
+        if way == PLAIN:
+            words = pack_scaled(part, alpha, out_dtype)
+        else:
+            pairs = repeat(U32(0x80008000), CHUNKS)  # minus zero changes nothing
+            if way == BIASED:
+                pairs = load_pairs(bias, I32(j0 + I32(PIECE * piece) + I32((lane & U32(3)) << U32(1))), n, CHUNKS)
+            words = pack_ended(part, alpha, pairs, floor, a_dtype, out_dtype)
         warp_barrier()
         # lanes 0 to 15 give the rows of one column of chunks, the others those of the next
         for pair in range(CHUNKS // 2):
@@ -69,16 +77,21 @@ def make_plain(out_dtype: str, columns: int) -> Any:
                 store_from_shared(out, I64(i) * out_rs + I64(j), place(at, r, chunk))
 
     @device_function
-    def plain(total, at, lane, i0, j0, m, n, out, out_rs, alpha):  # type: ignore[no-untyped-def]
-        end(0, total, at, lane, i0, j0, m, n, out, out_rs, alpha)
+    def short(way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, code):  # type: ignore[no-untyped-def]
+        floor = F32(0) if code == RELU_CODE else F32(LEAST)
+        end(0, way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, floor)
         if PIECES > 1:
-            end(1, total, at, lane, i0, j0, m, n, out, out_rs, alpha)
+            end(1, way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, floor)
         if PIECES > 2:
-            end(2, total, at, lane, i0, j0, m, n, out, out_rs, alpha)
+            end(2, way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, floor)
         if PIECES > 3:
-            end(3, total, at, lane, i0, j0, m, n, out, out_rs, alpha)
+            end(3, way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, floor)
 
-    return plain
+    @device_function
+    def never(way, total, at, lane, i0, j0, m, n, out, out_rs, alpha, bias, code):  # type: ignore[no-untyped-def]
+        pass
+
+    return short if a_dtype in ("f16", "bf16") and out_dtype in ("f16", "bf16") else never
 
 
 @functools.cache

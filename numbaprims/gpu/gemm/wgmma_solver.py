@@ -15,7 +15,7 @@ from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import driver, parts, seam
 from numbaprims.gpu.gemm import cost
-from numbaprims.gpu.gemm.activations import SWITCH, activation_code, compiled_kind
+from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import batch_of, ceil_div, rows_aligned
 from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher
 from numbaprims.gpu.gemm.mma_solvers import (
@@ -28,6 +28,7 @@ from numbaprims.gpu.gemm.mma_solvers import (
     tensor_core_refusal,
 )
 from numbaprims.gpu.gemm.wgmma import ROW, TILES, Tile, make_wgmma
+from numbaprims.gpu.gemm.wgmma_epilogue import BIASED, PLAIN, RELU
 from numbaprims.gpu.launch import Program, program_of, step
 from numbaprims.gpu.solver import Solver
 
@@ -80,13 +81,17 @@ def resident(tile: Tile, target: Any) -> int:
     return int(target.multiprocessors) * max(1, target.shared_per_multiprocessor // (tile.shared + 1024))
 
 
-def is_plain(problem: Any, out: int) -> bool:
-    """Whether the product is nothing but alpha a b in 16 bits, in rows of 16-byte vectors; out begins at `out`."""
-    return bool(
-        problem.out_dtype in ("f16", "bf16") and not problem.has_c and problem.bias == "none"
-        and activation_code(problem.activation.kind) == 0 and compiled_kind(problem.activation.kind) == SWITCH
-        and problem.n % 8 == 0 and rows_aligned(problem, 2, out, 16)
-    )  # fmt: skip
+def way_of(problem: Any, out: int) -> int:
+    """Which end of wgmma_epilogue.py the sums take: BIASED, too, if the bias lies at a multiple of 4 bytes; out begins
+    at `out`."""
+    halves = problem.a_dtype in ("f16", "bf16") and problem.out_dtype in ("f16", "bf16")
+    if not halves or problem.has_c or problem.activation.kind not in ("identity", "relu"):
+        return 0
+    if problem.n % 8 or not rows_aligned(problem, 2, out, 16):
+        return 0
+    if problem.bias == "none":
+        return RELU if problem.activation.kind == "relu" else PLAIN
+    return BIASED if problem.bias == "n" and problem.strides.bias == 1 else 0
 
 
 class Maps:
@@ -191,12 +196,17 @@ class Wgmma(Solver):
         blocks = size.cluster * min(tiles, resident(size, target) // size.cluster)
 
         def make_form(pointers: Pointers, common: Common) -> Program:
-            own = (tiles_m, tiles_n, tiles, shapes[0].batched, shapes[1].batched, int(is_plain(problem, pointers.out)))
+            own = (tiles_m, tiles_n, tiles, shapes[0].batched, shapes[1].batched)
+            way = way_of(problem, pointers.out)
 
             def values(arrays: tuple[Any, ...], floats: tuple[float, ...], _: Any) -> tuple[Any, ...]:
-                return (*common(arrays, floats), maps.of(arrays[1], arrays[2]), *own)
+                return (*common(arrays, floats), maps.of(arrays[1], arrays[2]), *own, way)
 
-            return Program([step(kernel, blocks, values)])
+            def values_biased(arrays: tuple[Any, ...], floats: tuple[float, ...], at: Any) -> tuple[Any, ...]:
+                given = values(arrays, floats, at)
+                return (*given[:-1], 0) if arrays[4].pointer & 3 else given
+
+            return Program([step(kernel, blocks, values_biased if way == BIASED else values)])
 
         launch = make_gemm_launcher(problem, make_form)
         by_tma = swapped_launcher(launch) if swapped else launch
