@@ -3,12 +3,13 @@
 What the emulator knows of both comes from the PTX manual, as the kernel does: agreement is evidence, not proof.
 """
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 from gpu.test_gemm_mma import host, padded, store
-from helpers import assert_close, assert_exact, exact_integers, from_float64, in_library, real_values, to_float64
+from helpers import assert_close, assert_exact, exact_integers, from_float64, to_float64
 from ptx_emulator import EmulatorError
 from ptx_emulator.driver import EmulatedDriver
 
@@ -17,11 +18,15 @@ from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu import driver
 from numbaprims.gpu.gemm.wgmma import TILES, make_wgmma
-from numbaprims.gpu.gemm.wgmma_solver import Wgmma
+from numbaprims.gpu.gemm.wgmma_epilogue import BIASED, PLAIN, RELU
+from numbaprims.gpu.gemm.wgmma_solver import Wgmma, way_of
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.target import A100, H200
 from numbaprims.ops.gemm import PROBLEMS
 from numbaprims.reference import gemm as reference
+
+#: A GPU of two multiprocessors, on which few blocks compute many tiles.
+SMALL = dataclasses.replace(H200, multiprocessors=2, shared_per_multiprocessor=H200.shared_per_block)
 
 
 def forced():
@@ -40,12 +45,17 @@ def out_name(out):
     return str(out.dtype)
 
 
-def check(m, n, k, dtype="f16", a_layout="k", b_layout="k", tile="64x128"):
+def check(m, n, k, dtype="f16", a_layout="k", b_layout="k", tile="64x128", out_dtype=None):
     """Integers whose sums are exact must come out bit for bit, over a result full of NaN."""
     rng = np.random.default_rng(m * n + k)
     a, b = exact_integers((m, k), dtype, k, rng), exact_integers((k, n), dtype, k, rng)
     expected = reference.gemm(a, b)
     x, y = padded(a, dtype, a_layout == "x"), padded(b, dtype, b_layout == "k")
+    if out_dtype == "f16":
+        out = to_device(np.full((m, n), np.nan, np.float16))
+        run(tile, x, y, out)
+        np.testing.assert_array_equal(out.to_host(), expected.astype(np.float16))
+        return
     out = to_device(np.full((m, n), -1, np.int32) if dtype == "i8" else np.full((m, n), np.nan, np.float32))
     run(tile, x, y, out)
     assert_exact(out.to_host(), expected, "i32" if dtype == "i8" else "f32", vacuous=not expected.any())
@@ -64,64 +74,86 @@ def test_layouts(gpu, dtype, a_layout, b_layout):
     check(65, 129, 136, dtype, a_layout, b_layout)
 
 
-@pytest.mark.parametrize("tile, b_layout, sizes", [("128x128", "x", (127, 129, 70)), ("128x256", "k", (129, 257, 64))])
-def test_large_tiles(gpu, tile, b_layout, sizes):
-    check(*sizes, b_layout=b_layout, tile=tile)
+@pytest.mark.parametrize(
+    "tile, a_layout, b_layout, sizes",
+    [
+        ("128x128", "k", "x", (127, 129, 70)), ("128x256", "k", "k", (129, 257, 64)),
+        ("64x64", "x", "k", (65, 129, 800)),
+        ("128x256m2", "k", "x", (300, 264, 400)), ("128x128m2", "x", "k", (129, 130, 64)),
+        ("128x64n2", "k", "k", (130, 70, 650)), ("128x64n2", "x", "x", (64, 200, 72)),
+    ],
+)  # fmt: skip
+def test_tiles(gpu, tile, a_layout, b_layout, sizes):
+    """Of one block, and of clusters that share B's tile or A's, the last of whose blocks may have nothing to write."""
+    check(*sizes, a_layout=a_layout, b_layout=b_layout, tile=tile)
 
 
-def test_public_call(gpu):
-    """bias, c (out itself), alpha, beta, activations, out with contiguous columns."""
-    rng = np.random.default_rng(4)
-    m, n, k = 40, 136, 96
-    a, b, c = (real_values(shape, "f16", rng) for shape in ((m, k), (k, n), (m, n)))
-    row, column = real_values((n,), "f16", rng), real_values((m, 1), "f16", rng)
-    for turned, alpha, beta, bias, activation in (
-        (False, -0.5, 0.25, row, "relu"), (False, 2.0, 0.5, column, None), (True, 1.0, 1.0, row, "hard_swish"),
-    ):  # fmt: skip
-        x, y = (padded(to_float64(z, "f16"), "f16") for z in (a, b))
-        expected = reference.gemm(
-            *(to_float64(z, "f16") for z in (a, b)), c=to_float64(c, "f16"), alpha=alpha, beta=beta,
-            bias=to_float64(bias, "f16"), activation=activation,
+@pytest.mark.parametrize("tile", ["64x64", "128x256m2"])
+@pytest.mark.parametrize("order", ["lowest", "random"])
+def test_tile_after_tile(tile, order):
+    """Two blocks compute all tiles, of several products: the ring goes on, whichever warp is ahead."""
+    gpu = EmulatedDriver(target=SMALL, order=order, seed=1)
+    with driver.use(gpu):
+        size = TILES[tile]
+        check(2 * size.m * size.above + 1, 2 * size.n + 1, 330, tile=tile, b_layout="x")
+        assert gpu.launches[-1].grid == (2, 1, 1)
+        rng = np.random.default_rng(10)
+        a, b = (exact_integers(shape, "f16", 16, rng) for shape in ((3, 72, 24), (3, 24, 80)))
+        out = to_device(np.full((3, 72, 80), np.nan, np.float32))
+        run(tile, to_device(store(a, "f16")), to_device(store(b, "f16")), out)
+        assert_exact(out.to_host(), np.matmul(a, b))
+
+
+@pytest.mark.parametrize(
+    "tile, sizes", [("128x256", (70, 264, 72)), ("128x64n2", (129, 136, 64)), ("64x64", (17, 8, 130))]
+)
+def test_short_end(gpu, tile, sizes):
+    """16-bit results leave by stmatrix and 16-byte stores; not so rows of an odd number of elements, or that begin
+    elsewhere."""
+    m, n, k = sizes
+    check(*sizes, tile=tile, out_dtype="f16")
+    check(m, n - 3, k, tile=tile, out_dtype="f16")
+    rng = np.random.default_rng(11)
+    a, b = exact_integers((m, k), "f16", k, rng), exact_integers((k, n), "f16", k, rng)
+    whole = to_device(np.zeros((m, n + 8), np.float16))
+    x, y = padded(a, "f16"), padded(b, "f16")
+    for begin in (4, 8):
+        run(tile, x, y, whole[:, begin : begin + n])
+        np.testing.assert_array_equal(whole.to_host()[:, begin : begin + n], reference.gemm(a, b).astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("first, activation", [(0, "relu"), (2, None), (1, "relu")])
+def test_short_end_with_a_bias(gpu, dtype, first, activation):
+    """A bias that begins at an odd element goes the other way; both give the same."""
+    if dtype == "bf16":
+        pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(12)
+    m, n, k = 70, 136, 72
+    a, b, bias = (exact_integers(shape, dtype, k, rng) for shape in ((m, k), (k, n), (n + 2,)))
+    with forced():
+        out = numbaprims.gemm(
+            padded(a, dtype), padded(b, dtype), bias=to_device(store(bias, dtype))[first : first + n],
+            activation=activation,
         )  # fmt: skip
-        old = padded(to_float64(c, "f16"), "f16", turned)
-        with forced():
-            numbaprims.gemm(
-                x, y, alpha=alpha, beta=beta, c=old, out=old, activation=activation,
-                bias=to_device(in_library(bias, "f16")),
-            )  # fmt: skip
-        assert_close(host(old), expected, k=k, dtype="f16", max_abs=8 * np.sqrt(k))
-    assert all("gemm_wgmma" in launched.entry for launched in gpu.launches)
+    expected = reference.gemm(a, b, bias=bias[first : first + n], activation=activation)
+    assert_exact(host(out), expected, dtype)
 
 
-def test_maps_follow_the_arrays(gpu, monkeypatch):
-    """One launcher, many arrays: each pair of addresses has its own tensor maps, which nothing but the launch brings
-    to the device, so that a CUDA graph may capture it."""
-    rng = np.random.default_rng(5)
-    launch = None
-    for _ in range(3):
-        a, b = exact_integers((64, 64), "f16", 64, rng), exact_integers((64, 128), "f16", 64, rng)
-        x, y, out = padded(a, "f16"), padded(b, "f16"), to_device(np.full((64, 128), np.nan, np.float32))
-        if launch is None:
-            launch = run("64x128", x, y, out)
-        views = [arrays.enter(z, "z")[0] for z in (out, x, y)]
-        with monkeypatch.context() as during:
-            for name in ("load", "alloc", "free", "copy", "synchronise", "follow"):
-                during.setattr(gpu, name, lambda *_, name=name: pytest.fail(f"{name} was called"))
-            launch(*views, f0=1.0)
-        assert_exact(out.to_host(), reference.gemm(a, b))
+def test_which_end():
+    half = np.zeros((64, 64), np.float16)
 
+    def asked(pointer=0, out=None, **call):
+        out = half.copy() if out is None else out
+        return way_of(PROBLEMS["gemm"](half, half, out=out, out_dtype=out.dtype, **call), pointer)
 
-def test_views_that_begin_anywhere(gpu):
-    """A tensor map begins at a multiple of 16 bytes; other views are mma's."""
-    rng = np.random.default_rng(6)
-    a, b = exact_integers((40, 48), "f16", 32, rng), exact_integers((40, 48), "f16", 32, rng)
-    x, y = to_device(store(a, "f16")), to_device(store(b, "f16"))
-    for first, name in ((8, "gemm_wgmma"), (1, "gemm_mma")):
-        part = slice(first, first + 32)
-        with forced():
-            out = numbaprims.gemm(x[:, part], y[:, part], trans_b=True)
-        assert_exact(host(out), a[:, part] @ b[:, part].T, "f16")
-        assert name in gpu.launches[-1].entry
+    assert asked() == asked(alpha=2.0) == PLAIN and asked(activation="relu") == RELU
+    assert asked(bias=half[0]) == asked(bias=half[0], activation="relu") == BIASED
+    assert not asked(8) and not asked(out=np.zeros((64, 64), np.float32))
+    padded_rows = [np.zeros((64, 64 + pad), np.float16)[:, :64] for pad in (4, 8)]
+    assert not asked(out=padded_rows[0]) and asked(out=padded_rows[1]) == PLAIN
+    assert not asked(bias=half[:, :1]) and not asked(bias=np.zeros(128, np.float16)[::2])
+    assert not asked(activation="gelu") and not asked(activation="hard_swish") and not asked(c=half.copy(), beta=1.0)
 
 
 def test_batches(gpu):
@@ -170,34 +202,46 @@ def test_choice():
     """Large halves are wgmma's on a 9.0, with the widest tile; the same on an A100 are mma's."""
     half = np.lib.stride_tricks.as_strided(np.zeros(1, np.float16), (8192, 8192), (16384, 2))
     problem = PROBLEMS["gemm"](half, half)
-    assert next(iter(Wgmma().configs(problem, H200)))["tile"] == "128x256"
+    assert next(iter(Wgmma().configs(problem, H200)))["tile"] == "128x256m2"
     assert 0.6 < problem.flops() / Wgmma().estimate(problem, H200) / H200.peak("f16") < 1.0
     assert all(tile.shared <= H200.shared_per_block for tile in TILES.values())
+    few = np.lib.stride_tricks.as_strided(np.zeros(1, np.float16), (16, 4096), (8192, 2))
+    weights = np.lib.stride_tricks.as_strided(np.zeros(1, np.float16), (4096, 4096), (8192, 2))
+    assert next(iter(Wgmma().configs(PROBLEMS["gemm"](few, weights), H200)))["tile"] == "64x64"
 
 
-def test_mutants(monkeypatch):
+MISTAKES = [
+    ("128x64n2", "wait of wgmma", r"wgmma\.wait_group\.sync\.aligned 0;", ""),
+    ("64x128", "wait for all but one", r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
+    ("64x128", "arrival at the empty stage", r"mbarrier\.arrive\.shared::cta\.b64 _, \[%r\d+\];", ""),
+    ("64x128", "warp barrier of the end", r"bar\.warp\.sync 0xffffffff;", ""),
+    ("128x64n2", "meeting of the cluster", r"barrier\.cluster\.wait;", ""),
+    ("128x64n2", "arrival in the other block", r"(mapa\.shared::cluster\.u32 [\w$%]+, %r\d+), %r\d+;", r"\1, 0;"),
+    ("128x64n2", "copy into the other block", r"(multicast::cluster \[.*\]), %rs\d+;", r"\1, 1;"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tile, what, pattern, instead", MISTAKES, ids=[f"{tile}-{what}" for tile, what, *_ in MISTAKES]
+)
+def test_mutants(monkeypatch, tile, what, pattern, instead):
     """Without one of its barriers or waits the emulator names the mistake."""
-    kernel = make_wgmma("f16", "f16", "f32", "k", "k", "64x128", "switch")
+    kernel = make_wgmma("f16", "f16", "f32", "k", "k", tile, "switch")
     ptx = kernel.ptx("sm_90a")
     rng = np.random.default_rng(9)
-    a, b = exact_integers((64, 400), "f16", 400, rng), exact_integers((400, 128), "f16", 400, rng)
+    m, n, k = 3 * TILES[tile].m, TILES[tile].n * TILES[tile].beside, 70 * TILES[tile].stages
+    a, b = exact_integers((m, k), "f16", k, rng), exact_integers((k, n), "f16", k, rng)
 
     def outcome(text):
         image = kernel.image("sm_90a")
         monkeypatch.setitem(kernel._images, "sm_90a", image._replace(ptx=text))
-        with driver.use(EmulatedDriver()):
-            out = to_device(np.full((64, 128), np.nan, np.float32))
-            run("64x128", padded(a, "f16"), padded(b, "f16", True), out)
+        with driver.use(EmulatedDriver(target=SMALL)):
+            out = to_device(np.full((m, n), np.nan, np.float32))
+            run(tile, padded(a, "f16"), padded(b, "f16", True), out)
             np.testing.assert_array_equal(out.to_host(), reference.gemm(a, b))
 
     outcome(ptx)
-    mistakes = {
-        "barrier of the consumers": r"bar\.sync 1, 128;",
-        "wait of wgmma": r"wgmma\.wait_group\.sync\.aligned 0;",
-        "arrival at the empty stage": r"mbarrier\.arrive\.shared::cta\.b64 _, \[%r\d+\];",
-    }
-    for name in ("barrier of the consumers", "wait of wgmma", "arrival at the empty stage"):
-        changed, count = re.subn(mistakes[name], "", ptx)
-        assert count, name
-        with pytest.raises(EmulatorError):
-            outcome(changed)
+    changed, count = re.subn(pattern, instead, ptx)
+    assert count
+    with pytest.raises(EmulatorError):
+        outcome(changed)

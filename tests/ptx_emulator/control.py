@@ -72,6 +72,9 @@ def leave(predicate: Reader | None, negated: bool, following: int = 0) -> Termin
 
 def _barrier(context: Context, ins: Instruction, following: int) -> Terminator:
     words = [word for word in ins.modifiers if word not in ("cta", "aligned")]
+    if words[0] == "cluster":
+        # an arrival waits for nobody; that the others have arrived is looked at where they wait, a little later
+        return (lambda batch: batch.barriers.meet(ins, following)) if "wait" in words else lambda batch: following
     operands = list(ins.operands)
     if words and words[0] == "red":
         operation = {
@@ -163,6 +166,5 @@ def _complete(batch: Batch, lanes: Array, members: Array | None, size: int) -> A
         threads = np.flatnonzero(batch.thread < batch.block_threads)
         np.bitwise_or.at(exists, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
         return members & exists[lanes >> 5] & ~present[lanes >> 5] == 0
-    # four warps from a multiple of four on, counted in the block; its last warps may be fewer
-    group = batch.block_of[lanes] * -(-batch.padded // size) + batch.thread[lanes] // size
+    group = batch.warpgroup(lanes)  # a block's last one may be short
     return np.bincount(group)[group] == size

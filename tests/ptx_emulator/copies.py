@@ -89,6 +89,6 @@ class AsyncCopies:
         batch.shared.state[granules] = READY
         if batch.shared_races is not None:  # other threads need a barrier after this wait
             batch.shared_races.writer[granules] = lanes[:, None]
-            block, warp = lanes // batch.padded, batch.thread[lanes] >> 5
+            block, warp = np.divmod(lanes >> 5, batch.clocks.warps)
             batch.shared_races.written[granules] = batch.clocks.own[block, warp][:, None]
         batch.mbarriers.note_generic_write(granules, lanes)

@@ -72,6 +72,7 @@ class Program:
     granule: int  # bytes of shared memory that every shared access covers whole
     global_granule: int
     instructions: list[Instruction] = field(default_factory=list)
+    cluster: int = 1  # blocks of one
 
 
 @dataclass
@@ -119,7 +120,8 @@ class Batch:
         self.shared = BlockMemory(blocks, layout.nbytes, layout.valid, granule)
         self.shared_row: Array = self.block_of * self.shared.stride
         self.local = BlockMemory(self.threads if launch.program.local_bytes else 0, launch.program.local_bytes)
-        self.clocks = Clocks(blocks, self.warps)
+        self.cluster = launch.program.cluster
+        self.clocks = Clocks(blocks // self.cluster, self.warps * self.cluster)
         self.shared_races: SharedRaces | None = None
         if self.checks.races and layout.nbytes:
             self.shared_races = SharedRaces(self.clocks, blocks * self.shared.stride // granule, self.threads)
@@ -132,7 +134,7 @@ class Batch:
         self.mbarriers: Mbarriers = Mbarriers(self)
         self.proxy_fences: Array = np.zeros(self.threads, np.int32)  # fence.proxy.async executed by each thread
         self.tensor_work: list[Any] = []  # wgmma whose operands may still be read
-        self.tensor_groups: Array = np.zeros(-(-self.threads // 128), np.int64)  # committed by each warpgroup
+        self.tensor_groups: Array = np.zeros(blocks * -(-self.padded // 128), np.int64)  # committed by each warpgroup
         self.ready: dict[int, list[Array]] = {}
         self.blocked: set[int] = set()  # groups at a collective that still lacks lanes
         self.yielded: set[int] = set()  # groups that spin
@@ -175,8 +177,8 @@ class Batch:
             "%lanemask_ge": ~((one << lane) - one) & np.uint64(0xFFFFFFFF),
             "%dynamic_smem_size": launch.shared, "%total_smem_size": layout.nbytes,
             "%smid": block % 132, "%nsmid": 132, "%gridid": 0,
-            "%cluster_ctarank": 0, "%cluster_nctarank": 1, "%clusterid": 0, "%nclusterid": 1,
-            "%cluster_ctaid": 0, "%cluster_nctaid": 1, "%clock": 0, "%clock64": 0, "%globaltimer": 0,
+            "%cluster_ctarank": block % self.cluster, "%cluster_nctarank": self.cluster,
+            "%clock": 0, "%clock64": 0, "%globaltimer": 0,
         }  # fmt: skip
         if name not in known and stem not in known:
             raise errors.Unsupported(f"special register {name}")
@@ -187,6 +189,10 @@ class Batch:
     def lanes(self) -> Array:
         """Numbers of the active threads, ascending."""
         return self.all_lanes if isinstance(self.active, slice) else self.active
+
+    def warpgroup(self, lanes: Any) -> Any:
+        """Numbers, over the batch, of these threads' warpgroups: four warps from a multiple of four on in a block."""
+        return self.block_of[lanes] * -(-self.padded // 128) + self.thread[lanes] // 128
 
     def activate(self, lanes: Array) -> None:
         self.active = slice(None) if len(lanes) == self.threads else lanes

@@ -54,7 +54,7 @@ class Mbarriers:
     def initialise(self, ins: Instruction, lane: int, address: int, count: int) -> None:
         batch = self.batch
         self._place(ins, lane, address, "mbarrier.init")
-        clocks = np.zeros(batch.warps + 1, np.int32)
+        clocks = np.zeros(batch.clocks.warps + 1, np.int32)
         key = int(batch.block_of[lane]), address
         fences = int(batch.proxy_fences[lane])
         self.objects[key] = Mbarrier(count, count, 0, 0, self._view(lane), clocks, clocks.copy(), [], lane, fences)
@@ -65,15 +65,15 @@ class Mbarriers:
         del self.objects[int(self.batch.block_of[lane]), address]
         self._mark(lane, address, FRESH)
 
-    def get(self, ins: Instruction, lane: int, address: int) -> Mbarrier:
-        found = self.objects.get((int(self.batch.block_of[lane]), address))
+    def get(self, ins: Instruction, lane: int, address: int, home: int | None = None) -> Mbarrier:
+        """The object that `lane` means; `home` is a thread of the block that it lies in, where that is another one."""
+        found = self.objects.get((int(self.batch.block_of[lane if home is None else home]), address))
         if found is None:
             self.batch.fail(
                 errors.UninitialisedRead, ins, lane, f"mbarrier at shared byte {address} is not initialised"
             )
         assert found is not None
-        warp = int(self.batch.thread[lane]) >> 5
-        known = self.batch.clocks.known[self.batch.block_of[lane], warp]
+        known = self.batch.clocks.known[self.batch.clocks.place(lane)]
         if self.batch.checks.races and (known < found.created).any():
             self.batch.fail(
                 errors.DataRace, ins, lane,
@@ -84,8 +84,8 @@ class Mbarriers:
     def _view(self, lane: int) -> Array:
         """A clock that orders after the initialising thread's present: its own warp passes at once."""
         batch = self.batch
-        block, warp = int(batch.block_of[lane]), int(batch.thread[lane]) >> 5
-        view: Array = np.zeros(batch.warps + 1, np.int32)
+        block, warp = batch.clocks.place(lane)
+        view: Array = np.zeros(batch.clocks.warps + 1, np.int32)
         view[warp] = batch.clocks.own[block, warp]
         batch.clocks.known[block, warp, warp] = view[warp]
         batch.clocks.own[block, warp] += 1
@@ -104,10 +104,12 @@ class Mbarriers:
         granule = batch.shared.granule
         batch.shared.state[offset // granule : (offset + 8) // granule] = state
 
-    def arrive(self, ins: Instruction, lane: int, address: int, count: int, expected: int = 0) -> int:
+    def arrive(
+        self, ins: Instruction, lane: int, address: int, count: int, expected: int = 0, home: int | None = None
+    ) -> int:
         """Add to the bytes expected, then arrive `count` times; gives the phase that was current."""
         batch = self.batch
-        barrier = self.get(ins, lane, address)
+        barrier = self.get(ins, lane, address, home)
         phase = barrier.phase
         barrier.transactions += expected
         if count:
@@ -117,16 +119,18 @@ class Mbarriers:
                     f"{count} arrivals at an mbarrier that waits for {barrier.pending} of {barrier.count} more",
                 )  # fmt: skip
             barrier.pending -= count
-            block, warp = int(batch.block_of[lane]), int(batch.thread[lane]) >> 5
+            block, warp = batch.clocks.place(lane)
             np.maximum(barrier.gathered, batch.clocks.release(block, warp), out=barrier.gathered)
         self._complete(barrier)
         batch.idle_yields = 0
         return phase
 
-    def copy_done(self, ins: Instruction, lane: int, address: int, nbytes: int, granules: Array) -> None:
+    def copy_done(
+        self, ins: Instruction, lane: int, address: int, nbytes: int, granules: Array, home: int | None = None
+    ) -> None:
         """A bulk copy that signals this mbarrier has written its bytes."""
         batch = self.batch
-        barrier = self.get(ins, lane, address)
+        barrier = self.get(ins, lane, address, home)
         if batch.checks.races and int(batch.proxy_fences[barrier.creator]) == barrier.fences:
             batch.fail(
                 errors.DataRace, ins, lane,
@@ -135,7 +139,7 @@ class Mbarriers:
             )  # fmt: skip
         barrier.transactions -= nbytes
         barrier.copied.append(Copied(granules, lane))
-        barrier.gathered[-1] = max(int(barrier.gathered[-1]), int(batch.clocks.copies[batch.block_of[lane]]))
+        barrier.gathered[-1] = max(int(barrier.gathered[-1]), int(batch.clocks.copies[batch.clocks.place(lane)[0]]))
         self._complete(barrier)
 
     def _complete(self, barrier: Mbarrier) -> None:
@@ -156,7 +160,7 @@ class Mbarriers:
         barrier = self.get(ins, lane, address)
         if barrier.phase & 1 == parity & 1:
             return False
-        batch.clocks.acquire(int(batch.block_of[lane]), int(batch.thread[lane]) >> 5, barrier.completed)
+        batch.clocks.acquire(*batch.clocks.place(lane), barrier.completed)
         return True
 
     # ------------------------------------------------------------------ proxies

@@ -1,4 +1,4 @@
-"""Happens-before race detection with vector clocks, one component for each warp of a block.
+"""Happens-before race detection with vector clocks, one component for each warp of a block (or cluster of blocks).
 
 Every access is stamped with its warp's own clock. `known[b, w, v]` is the latest clock of warp v that warp w of
 block b has synchronised with; an access comes after an earlier one of warp v if `known[b, w, v]` reaches its stamp.
@@ -24,7 +24,7 @@ _FIRST_COPY = 1 << 24  # stamps of copies lie above every clock of a warp
 
 
 class Clocks:
-    """Vector clocks of a batch of blocks."""
+    """Vector clocks of a batch of blocks; where there are clusters, "block" means one of them here, with all warps."""
 
     def __init__(self, blocks: int, warps: int) -> None:
         self.warps = warps
@@ -32,6 +32,10 @@ class Clocks:
         self.known: Array = np.zeros((blocks, warps, warps + 1), np.int32)  # the last column is for copies
         self.copies: Array = np.full(blocks, _FIRST_COPY, np.int32)
         self.floor = 0  # no warp's component of `known` is below: what is stamped so is ordered before everything
+
+    def place(self, lane: int) -> tuple[int, int]:
+        """Block and warp of a thread of the batch."""
+        return divmod(lane >> 5, self.warps)
 
     def join(self, block: int | slice, members: Array | slice = slice(None)) -> None:
         """A barrier: each member comes to know whatever any member knows, and everything that members did."""

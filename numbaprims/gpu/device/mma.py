@@ -1,4 +1,4 @@
-"""Tensor cores: fragments by ldmatrix, products by mma.sync (8.0) and wgmma (9.0); dp4a beside them.
+"""Tensor cores: fragments by ldmatrix and stmatrix, products by mma.sync (8.0) and wgmma (9.0); dp4a beside them.
 
 mma.sync multiplies a 16 x k fragment of A by a k x 8 fragment of B and adds to a 16 x 8 fragment, k being 32 bytes: 16
 float16 or bfloat16, 8 tfloat32, 32 int8.  In bytes the fragments of all types lie alike: lane l holds, of A, the
@@ -56,6 +56,18 @@ def ldmatrix(typingctx, address, transposed):  # type: ignore[no-untyped-def]
         return tuple_of(context, builder, sig.return_type, words)
 
     return types.UniTuple(types.uint32, 4)(types.uint32, transposed), codegen
+
+
+@intrinsic
+def stmatrix(typingctx, address, words):  # type: ignore[no-untyped-def]
+    """Store four 8 x 8 matrices of 16-bit elements (9.0): what `ldmatrix` loads, back to where its lanes say."""
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+        asm(builder, text, [args[0], *unpack(builder, args[1], sig.args[1])], collective=True, memory=True)
+        return void(context)
+
+    return types.void(types.uint32, types.UniTuple(types.uint32, 4)), codegen
 
 
 def _braces(first: int, count: int) -> str:

@@ -128,18 +128,18 @@ def batch_steps(problem: Any, operand: int) -> tuple[int, ...]:
     )
 
 
+def rows_aligned(problem: Any, operand: int, pointer: int, nbytes: int) -> bool:
+    """Whether rows of out (2) or c (3) that begin at `pointer` have unit stride and take `nbytes` at once."""
+    rows, columns = (problem.strides.out, problem.strides.c)[operand - 2]
+    steps = (rows if problem.m > 1 else 0, *batch_steps(problem, operand))
+    return bool(columns == 1) and is_aligned(pointer, steps, DTYPES[problem.out_dtype].itemsize, nbytes)
+
+
 def out_vectors(problem: Any, out: int, c: int) -> int:
     """`vectors` for the pointers of one launch."""
-    size = DTYPES[problem.out_dtype].itemsize
-    nbytes = vector_length(problem.accumulate) * size
-    bits = 0
-    for bit, pointer, operand, (rows, columns) in (
-        (OUT_VECTORS, out, 2, problem.strides.out), (C_VECTORS, c, 3, problem.strides.c),
-    ):  # fmt: skip
-        steps = (rows if problem.m > 1 else 0, *batch_steps(problem, operand))
-        if columns == 1 and is_aligned(pointer, steps, size, nbytes):
-            bits |= bit
-    return bits
+    nbytes = vector_length(problem.accumulate) * DTYPES[problem.out_dtype].itemsize
+    own = rows_aligned(problem, 2, out, nbytes), rows_aligned(problem, 3, c, nbytes)
+    return own[0] * OUT_VECTORS | own[1] * C_VECTORS
 
 
 def fits_int32(problem: Any) -> bool:

@@ -95,18 +95,18 @@ def begin_of(offsets, flags, product, first_step, second_step, column):  # type:
 
 
 @functools.cache
-def make_corner(BM: int, BN: int) -> Any:
-    """corner(number, tiles_m, tiles_n): row and column of out where tile `number` begins."""
+def make_corner(BM: int, BN: int, band: int = BAND) -> Any:
+    """corner(number, tiles_m, tiles_n): row and column of out where tile `number` begins, in bands of `band` rows."""
 
     @device_function
     def corner(number, tiles_m, tiles_n):  # type: ignore[no-untyped-def]
-        # bands of BAND rows of tiles, walked column by column
-        in_band = U32(BAND * tiles_n)
-        band = quotient(number, in_band)
-        inside = U32(number - band * in_band)
-        height = U32(min(U32(tiles_m) - band * U32(BAND), U32(BAND)))
+        # bands of rows of tiles, walked column by column
+        in_band = U32(band * tiles_n)
+        first = quotient(number, in_band)
+        inside = U32(number - first * in_band)
+        height = U32(min(U32(tiles_m) - first * U32(band), U32(band)))
         column = quotient(inside, height)
-        return I32((band * U32(BAND) + inside - column * height) * U32(BM)), I32(column * U32(BN))
+        return I32((first * U32(band) + inside - column * height) * U32(BM)), I32(column * U32(BN))
 
     return corner
 

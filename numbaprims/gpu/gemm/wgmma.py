@@ -1,10 +1,14 @@
 """Products on tensor cores by wgmma, tiles by TMA: float16, bfloat16 and int8 on compute capability 9.0.
 
-A block computes a tile of out.  One warp copies: for each 128 bytes of k it waits until a stage of shared memory has
-been read (mbarrier "empty"), announces the bytes, and starts the tensor copies of A's and B's tiles; whatever lies past
-a matrix arrives as zeros.  One warpgroup for each 64 rows of out multiplies: it waits for the bytes (mbarrier "full"),
-issues four wgmma of 32 bytes of k, waits for them, and gives the stage back.  While one warpgroup waits, the other's
-wgmma run.  The sums go through shared memory at the end, as in mma.py.
+As many blocks as the GPU runs at a time compute tile after tile of out.  One warp copies: for each 128 bytes of k it
+waits until a stage of shared memory has been read (mbarrier "empty"), announces the bytes, and starts the tensor copies
+of A's and B's tiles; whatever lies past a matrix arrives as zeros.  It runs ahead: the next tile's first stages arrive
+while the last tile's sums are written.  One warpgroup for each 64 rows of out multiplies: it waits for the bytes
+(mbarrier "full"), issues four wgmma of 32 bytes of k, waits for them, and gives the stage back.  While one warpgroup
+waits, or writes its sums (wgmma_epilogue.py), the other's wgmma run.
+
+In a cluster of two, blocks whose tiles lie one above the other share B's tile, side by side A's: each copies half of it
+into both.  A stage is then free when the warps of both blocks have read it.
 
 Tiles lie with 128-byte swizzle: rows of 128 bytes along k, or, where the other dimension is contiguous ("x", 16-bit
 elements only), boxes of 64 of it for each row of k, which wgmma turns as it reads.
@@ -14,25 +18,22 @@ Count for 128 x 256 and bfloat16, 64 k a stage, 2048 multiply-adds a clock:
 - arithmetic: 8 wgmma of 64 x 256 x 16 take 1024 clocks.
 - shared memory: each reads 2 KiB of A and 8 KiB of B, the copies write 48 KiB: 128 KiB in 1024 clocks, 125 of 128 bytes
   a clock. Tiles of 128 x 128 ask 80 KiB in 512 clocks, 1.25 times what there is: 0.8 of the peak at best.
-- second-level cache: 85 flops a byte; at 989 TFLOP/s that is 11.6 TB/s, more than it gives. At 8.4 TB/s it bounds the
-  product to 0.72 of the peak. Blocks that share tiles (clusters, multicast copies) would halve it: the next step.
-- registers: 128 sums and 26 others of the 224 that 288 threads leave each; one block a multiprocessor, 192 KiB.
-- issue: the loop is 4 wgmma and 50 scalar instructions, descriptors in uniform registers.
+- second-level cache: 85 flops a byte; at 989 TFLOP/s that is 11.6 TB/s, more than it gives. In clusters 128, 7.7 TB/s.
+- registers: 128 sums and some 50 others of the 224 that 288 threads leave each; one block a multiprocessor.
+- issue: the loop is 4 wgmma and 40 scalar instructions, descriptors in uniform registers.
 
 The two tensor maps are one parameter by value: in constant memory, which the launch writes, they need no fence before
 the first copy (PTX: fence.proxy.tensormap), as they would in global memory.
-
-Open until it has run on a GPU: whether waiting for all but the newest group (`wgmma_wait(total, 1)`) gains anything
-with two warpgroups at work.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.device.block import barrier, barrier_of
+from numbaprims.gpu.device.block import barrier
+from numbaprims.gpu.device.cluster import cluster_barrier, cluster_rank, mbarrier_arrive_at, tensor_multicast
 from numbaprims.gpu.device.copy import (
     fence_async,
     mbarrier_arrive,
@@ -43,16 +44,25 @@ from numbaprims.gpu.device.copy import (
     shared_address,
     tensor_copy,
 )  # fmt: skip
-from numbaprims.gpu.device.memory import advance, repeat, store_vector
+from numbaprims.gpu.device.memory import advance, repeat
 from numbaprims.gpu.device.mma import wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_wait
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import lane_index, uniform, warp_index
 from numbaprims.gpu.gemm.arguments import common_types
-from numbaprims.gpu.gemm.epilogue import make_drain
-from numbaprims.gpu.gemm.mma import PAD, make_corner
-from numbaprims.gpu.jit import ByValue, GpuKernel, block_index, gpu_kernel, shared_array, thread_index, types
+from numbaprims.gpu.gemm.mma import make_corner
+from numbaprims.gpu.gemm.wgmma_epilogue import ROOM, ROWS, make_rows, make_short
+from numbaprims.gpu.jit import (
+    ByValue,
+    GpuKernel,
+    block_index,
+    device_function,
+    gpu_kernel,
+    grid_size,
+    shared_array,
+    types,
+)  # fmt: skip
 
-I32, I64, U32 = types.int32, types.int64, types.uint32
+I32, I64, U32, U64 = types.int32, types.int64, types.uint32, types.uint64
 ROW = 128
 """Bytes of a row of a tile in shared memory, the span of its swizzle."""
 BOX = 64 * ROW
@@ -69,6 +79,20 @@ class Tile(NamedTuple):
     m: int
     n: int
     stages: int
+    above: int = 1
+    """Blocks of a cluster one above the other, that share B's tile."""
+    beside: int = 1
+    """Blocks of a cluster side by side, that share A's tile."""
+    ahead: int = 0
+    """Stages whose wgmma may still run while the next one is waited for: 1 where no other warpgroup fills the gap."""
+    band: int = 2048
+    """Rows of out that are computed side by side: with 132 tiles of 128 x 256 under way their part of out is a square,
+    which asks least of A and B."""
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.above * self.beside
 
     @property
     def consumers(self) -> int:
@@ -85,16 +109,77 @@ class Tile(NamedTuple):
         return (self.m + self.n) * ROW
 
     @property
-    def shared(self) -> int:
-        """Bytes: the stages, and later, in the same place, the sums; then two barriers for each stage."""
-        return self.barriers + 16 * self.stages
+    def rooms(self) -> int:
+        """Bytes of the stages, behind which the warps' rooms for their sums lie."""
+        return self.stages * self.stage
 
     @property
     def barriers(self) -> int:
-        return max(self.stages * self.stage, self.m * (self.n + PAD) * 4)
+        """Bytes of both; two barriers for each stage follow."""
+        return self.rooms + self.consumers // 32 * ROOM
+
+    @property
+    def shared(self) -> int:
+        return self.barriers + 16 * self.stages
 
 
-TILES = {"128x256": Tile(128, 256, 4), "128x128": Tile(128, 128, 6), "64x128": Tile(64, 128, 4)}
+TILES = {
+    "128x256": Tile(128, 256, 4), "128x256m2": Tile(128, 256, 4, 2), "128x256m2a": Tile(128, 256, 4, 2, 1, 1),
+    "128x128": Tile(128, 128, 6), "128x128m2": Tile(128, 128, 6, 2), "128x64n2": Tile(128, 64, 8, 1, 2),
+    "64x128": Tile(64, 128, 4, 1, 1, 1), "64x64": Tile(64, 64, 10, 1, 1, 1),
+}  # fmt: skip
+
+
+@device_function
+def copy_alone(target, tensor_map, at, full, blocks):  # type: ignore[no-untyped-def]
+    """A tensor copy to this block."""
+    tensor_copy(target, tensor_map, at, full)
+
+
+@device_function
+def copy_together(target, tensor_map, at, full, blocks):  # type: ignore[no-untyped-def]
+    """A tensor copy to blocks of the cluster, a bit for each."""
+    tensor_multicast(target, tensor_map, at, full, blocks)
+
+
+@functools.cache
+def team_of(blocks: int) -> tuple[Any, ...]:
+    """What a block does by itself, or with the others of its cluster, device functions: release(empty, lane) a stage,
+    meet(), leave(), rank()."""
+
+    @device_function
+    def release(empty, lane):  # type: ignore[no-untyped-def]
+        if lane == U32(0):
+            mbarrier_arrive(empty)
+
+    @device_function
+    def release_together(empty, lane):  # type: ignore[no-untyped-def]
+        if lane < U32(blocks):
+            mbarrier_arrive_at(empty, lane)
+
+    @device_function
+    def meet():  # type: ignore[no-untyped-def]
+        barrier()
+
+    @device_function
+    def meet_together():  # type: ignore[no-untyped-def]
+        cluster_barrier()
+
+    @device_function
+    def leave():  # type: ignore[no-untyped-def]
+        pass
+
+    @device_function
+    def rank():  # type: ignore[no-untyped-def]
+        return U32(0)
+
+    @device_function
+    def rank_together():  # type: ignore[no-untyped-def]
+        return cluster_rank()
+
+    if blocks > 1:
+        return release_together, meet_together, meet_together, rank_together
+    return release, meet, leave, rank
 
 
 @functools.cache
@@ -104,114 +189,139 @@ def make_wgmma(
     """The kernel for operands of one type; layout "k": contiguous along k, "x": along the other dimension."""
     shape = TILES[tile]
     acc = DTYPES[a_dtype].accumulate
-    BM, BN, STAGES, STAGE, CONSUMERS = shape.m, shape.n, shape.stages, shape.stage, shape.consumers
-    PRODUCER, WARPS = CONSUMERS // 32, CONSUMERS // 32
+    BM, BN, STAGES, STAGE, AHEAD = shape.m, shape.n, shape.stages, shape.stage, shape.ahead
+    CLUSTER, ABOVE, BESIDE = shape.cluster, shape.above, shape.beside
+    PRODUCER, WARPS = shape.consumers // 32, shape.consumers // 32
     BK = ROW // DTYPES[a_dtype].itemsize
-    SUMS, PITCH = BN // 2, BN + PAD
+    SUMS, ROOMS, PER_ROOM = BN // 2, shape.rooms // 4, ROOM // 4
     A_BYTES, BARRIERS = BM * ROW, shape.barriers // 4
-    A_BOXES, B_BOXES = BM // 64, BN // 64
+    A_SHARE, B_SHARE = BM // BESIDE, BN // ABOVE  # rows of A and columns of B that each block of a cluster copies
+    A_BOXES, B_BOXES = A_SHARE // 64, B_SHARE // 64
+    COLUMN = (1 << ABOVE) - 1  # ranks of blocks above one another, as bits
+    ROW_OF_BLOCKS = sum(1 << ABOVE * number for number in range(BESIDE))
     A_TRANSPOSED, B_TRANSPOSED = int(a_layout == "x"), int(b_layout == "x")
-    # 32 bytes along k: a quarter of each row, or 16 whole rows
-    A_STEP, B_STEP = (16 * ROW if A_TRANSPOSED else 32), (16 * ROW if B_TRANSPOSED else 32)
+    # 32 bytes along k: a quarter of each row, or 16 whole rows; in the descriptor's units
+    A_STEP, B_STEP = (ROW if A_TRANSPOSED else 2), (ROW if B_TRANSPOSED else 2)
     S = types.int32 if acc == "i32" else types.float32
-    drain = make_drain(a_dtype, out_dtype, acc, activation, BM, BN, PITCH, CONSUMERS, False)
-    corner = make_corner(BM, BN)
+    rows = make_rows(a_dtype, out_dtype, acc, activation, BN)
+    short = make_short(a_dtype, out_dtype, BN)
+    corner = make_corner(BM * ABOVE, BN * BESIDE, shape.band // (BM * ABOVE))
     spec = (a_dtype, b_dtype, out_dtype, a_layout, b_layout, tile, activation)
-    signature = types.void(
-        *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(S), ByValue(2 * MAP, 64), *(I32,) * 4
-    )
+    signature = types.void(*common_types(a_dtype, b_dtype, out_dtype, acc), ByValue(2 * MAP, 64), *(I32,) * 6)
+
+    release, meet, leave, rank_of = team_of(CLUSTER)
+    copy_a, copy_b = (copy_together if number > 1 else copy_alone for number in (BESIDE, ABOVE))
 
     @gpu_kernel(
         "gemm_wgmma", signature, spec=spec, threads=shape.threads, blocks_per_sm=1, shared=shape.shared,
-        registers=min(255, 65536 // shape.threads // 8 * 8),
+        # each of the four schedulers holds a quarter of the warps, rounded up
+        registers=min(255, 512 // -(-shape.threads // 128) // 8 * 8), cluster=CLUSTER,
     )  # fmt: skip
     def gemm_wgmma(  # type: ignore[no-untyped-def]
         out, a, b, c, bias, offsets, m, n, k, a_rs, a_cs, b_rs, b_cs, out_rs, out_cs, c_rs, c_cs, bias_step,
         a_bs, b_bs, out_bs, c_bs, has_c, bias_axis, code, flags, alpha, beta, p0, p1, p2,
-        workspace, maps, tiles_m, tiles_n, a_batched, b_batched,
+        maps, tiles_m, tiles_n, tiles, a_batched, b_batched, way,
     ):  # fmt: skip
         sums_tile = shared_array(0, S, alignment=1024)
         memory = shared_address(sums_tile, 0)
         # a barrier of a stage says that its tiles have come, the one behind all of those that they have been read
         full = shared_address(sums_tile, BARRIERS)
         empty = U32(full + U32(8 * STAGES))
-        thread = thread_index()
-        if thread == 0:
+        lane, warp = lane_index(), uniform(warp_index())
+        if warp == U32(0) and lane == U32(0):
             for s in range(STAGES):
                 mbarrier_init(U32(full + U32(8 * s)), 1)
-                mbarrier_init(U32(empty + U32(8 * s)), WARPS)
+                mbarrier_init(U32(empty + U32(8 * s)), WARPS * CLUSTER)
             fence_async()
-        barrier()
-        tiles = U32(tiles_m * tiles_n)
-        product = quotient(block_index(), tiles)
-        first_m, first_n = corner(U32(block_index() - product * tiles), tiles_m, tiles_n)
+        meet()
+        rank = rank_of()
+        above, beside = U32(rank & U32(ABOVE - 1)), U32(rank // U32(ABOVE))
+        # tiles_m, and `number`, count the tiles of whole clusters
+        in_product = U32(tiles_m * tiles_n)
+        number, step = U32(block_index() // U32(CLUSTER)), U32(grid_size() // U32(CLUSTER))
         k_tiles = I32(quotient(U32(k + I32(BK - 1)), U32(BK)))
         stage, parity = U32(0), U32(0)
-        warp = uniform(warp_index())
         if warp == U32(PRODUCER):
-            if lane_index() == 0:
+            if lane == U32(0):
                 prefetch_tensor_map(maps)
-                prefetch_tensor_map(maps + types.uint64(MAP))
-                a_product, b_product = I32(product) * a_batched, I32(product) * b_batched
-                t = I32(0)
-                while t < k_tiles:
-                    mbarrier_wait(U32(empty + U32(8) * stage), U32(parity ^ U32(1)))
-                    ready = U32(full + U32(8) * stage)
-                    mbarrier_expect(ready, STAGE)
-                    target = U32(memory + U32(STAGE) * stage)
-                    at_k = I32(t * I32(BK))
-                    if A_TRANSPOSED:
-                        for box in range(A_BOXES):
-                            at = (I32(first_m + I32(64 * box)), at_k, I32(a_product))
-                            tensor_copy(U32(target + U32(box * BOX)), maps, at, ready)
-                    else:
-                        tensor_copy(target, maps, (at_k, first_m, I32(a_product)), ready)
-                    target = U32(target + U32(A_BYTES))
-                    if B_TRANSPOSED:
-                        for box in range(B_BOXES):
-                            at = (I32(first_n + I32(64 * box)), at_k, I32(b_product))
-                            tensor_copy(U32(target + U32(box * BOX)), maps + types.uint64(MAP), at, ready)
-                    else:
-                        tensor_copy(target, maps + types.uint64(MAP), (at_k, first_n, I32(b_product)), ready)
-                    t = I32(t + 1)
+                prefetch_tensor_map(maps + U64(MAP))
+                a_share, b_share = I32(I32(beside) * I32(A_SHARE)), I32(I32(above) * I32(B_SHARE))
+                a_blocks, b_blocks = U32(U32(ROW_OF_BLOCKS) << above), U32(U32(COLUMN) << U32(beside * U32(ABOVE)))
+                while number < U32(tiles):
+                    product = quotient(number, in_product)
+                    first_m, first_n = corner(U32(number - product * in_product), tiles_m, tiles_n)
+                    first_m = I32(first_m + I32(above) * I32(BM) + a_share)
+                    first_n = I32(first_n + I32(beside) * I32(BN) + b_share)
+                    a_product, b_product = I32(product) * a_batched, I32(product) * b_batched
+                    for t in range(k_tiles):
+                        mbarrier_wait(U32(empty + U32(8) * stage), U32(parity ^ U32(1)))
+                        ready = U32(full + U32(8) * stage)
+                        mbarrier_expect(ready, STAGE)
+                        target = U32(memory + U32(STAGE) * stage + U32(a_share) * U32(ROW))
+                        at_k = I32(I32(t) * I32(BK))
+                        if A_TRANSPOSED:
+                            for box in range(A_BOXES):
+                                at = (I32(first_m + I32(64 * box)), at_k, I32(a_product))
+                                copy_a(U32(target + U32(box * BOX)), maps, at, ready, a_blocks)
+                        else:
+                            copy_a(target, maps, (at_k, first_m, I32(a_product)), ready, a_blocks)
+                        target = U32(memory + U32(STAGE) * stage + U32(A_BYTES) + U32(b_share) * U32(ROW))
+                        if B_TRANSPOSED:
+                            for box in range(B_BOXES):
+                                at = (I32(first_n + I32(64 * box)), at_k, I32(b_product))
+                                copy_b(U32(target + U32(box * BOX)), maps + U64(MAP), at, ready, b_blocks)
+                        else:
+                            copy_b(target, maps + U64(MAP), (at_k, first_n, I32(b_product)), ready, b_blocks)
+                        stage = U32(stage + U32(1))
+                        if stage == U32(STAGES):
+                            stage, parity = U32(0), U32(parity ^ U32(1))
+                    number = U32(number + step)
+        else:
+            group = U32(warp >> U32(2))
+            i0, j0 = I32(I32(above) * I32(BM) + I32(warp) * I32(ROWS)), I32(I32(beside) * I32(BN))
+            at_room = U32(U32(ROOMS) + warp * U32(PER_ROOM))
+            total = repeat(S(0), SUMS)
+            last = U32(0)
+            while number < U32(tiles):
+                for t in range(k_tiles):
+                    mbarrier_wait(U32(full + U32(8) * stage), parity)
+                    begin = U32(memory + U32(STAGE) * stage)
+                    at_a = wgmma_descriptor(U32(begin + group * U32(BOX)), BOX, GROUP)
+                    at_b = wgmma_descriptor(U32(begin + U32(A_BYTES)), BOX, GROUP)
+                    wgmma_fence()
+                    for quarter in range(4):
+                        total = wgmma(
+                            total, U64(at_a + U64(quarter * A_STEP)), U64(at_b + U64(quarter * B_STEP)),
+                            I32(1) if quarter > 0 else I32(t), a_dtype, b_dtype, A_TRANSPOSED, B_TRANSPOSED,
+                        )  # fmt: skip
+                    wgmma_commit()
+                    total = wgmma_wait(total, AHEAD)
+                    if AHEAD == 0 or t > 0:
+                        release(U32(empty + U32(8) * (last if AHEAD else stage)), lane)
+                    last = stage
                     stage = U32(stage + U32(1))
                     if stage == U32(STAGES):
                         stage, parity = U32(0), U32(parity ^ U32(1))
-        else:
-            group = U32(warp >> U32(2))
-            lane = lane_index()
-            total = repeat(S(0), SUMS)
-            t = I32(0)
-            while t < k_tiles:
-                mbarrier_wait(U32(full + U32(8) * stage), parity)
-                left = U32(memory + U32(STAGE) * stage + group * U32(BOX))
-                right = U32(memory + U32(STAGE) * stage + U32(A_BYTES))
-                wgmma_fence()
-                for step in range(4):
-                    at_a = wgmma_descriptor(U32(left + U32(step * A_STEP)), BOX, GROUP)
-                    at_b = wgmma_descriptor(U32(right + U32(step * B_STEP)), BOX, GROUP)
-                    total = wgmma(total, at_a, at_b, 1, a_dtype, b_dtype, A_TRANSPOSED, B_TRANSPOSED)
-                wgmma_commit()
-                total = wgmma_wait(total, 0)
-                if lane == U32(0):
-                    mbarrier_arrive(U32(empty + U32(8) * stage))
-                t = I32(t + 1)
-                stage = U32(stage + U32(1))
-                if stage == U32(STAGES):
-                    stage, parity = U32(0), U32(parity ^ U32(1))
-            # ---- the sums go through shared memory, once all warps have read its last tiles
-            barrier_of(1, CONSUMERS)
-            row = U32(warp * U32(16) + (lane >> U32(2)))
-            at_sum = U32(row * U32(PITCH) + ((lane & U32(3)) << U32(1)))
-            for j in range(SUMS // 4):
-                store_vector(sums_tile, U32(at_sum + U32(8 * j)), (total[4 * j], total[4 * j + 1]))
-                store_vector(sums_tile, U32(at_sum + U32(8 * j + 8 * PITCH)), (total[4 * j + 2], total[4 * j + 3]))
-            barrier_of(1, CONSUMERS)
-            drain(
-                sums_tile, I32(thread), first_m, first_n, m, advance(out, I64(product) * out_bs),
-                advance(c, I64(product) * c_bs), bias, n, out_rs, out_cs, c_rs, c_cs, bias_step, has_c, bias_axis, code,
-                flags, alpha, beta, p0, p1, p2, workspace, I32(0),
-            )  # fmt: skip
+                if AHEAD:
+                    total = wgmma_wait(total, 0)
+                    release(U32(empty + U32(8) * last), lane)
+                product = quotient(number, in_product)
+                first_m, first_n = corner(U32(number - product * in_product), tiles_m, tiles_n)
+                first_m, first_n = I32(first_m + i0), I32(first_n + j0)
+                at_out = advance(out, I64(product) * out_bs)
+                if way != 0:
+                    short(
+                        way, total, U32(memory + U32(4) * at_room), lane, first_m, first_n, m, n, at_out, out_rs, alpha,
+                        bias, code,
+                    )  # fmt: skip
+                else:
+                    rows(
+                        total, sums_tile, at_room, lane, first_m, first_n, m, at_out,
+                        advance(c, I64(product) * c_bs), bias, n, out_rs, out_cs, c_rs, c_cs, bias_step, has_c,
+                        bias_axis, code, flags, alpha, beta, p0, p1, p2,
+                    )  # fmt: skip
+                number = U32(number + step)
+        leave()
 
     return gemm_wgmma
 
@@ -219,7 +329,9 @@ def make_wgmma(
 #: What the compile gate checks: factory, arguments, opcodes that must be there.
 GATES = [
     (make_wgmma, ("bf16", "bf16", "bf16", "k", "k", "128x256", "switch"),
-     ("HGMMA.64", "UTMALDG.3D", "SYNCS.PHASECHK"), ("sm_90a",)),
-    (make_wgmma, ("f16", "f16", "f16", "k", "x", "128x128", "switch"), ("HGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
+     ("HGMMA.64", "UTMALDG.3D", "SYNCS.PHASECHK", "STSM.16.M88.4", "STG.E.128"), ("sm_90a",)),
+    (make_wgmma, ("f16", "f16", "f16", "k", "x", "128x256m2", "switch"),
+     ("HGMMA.64", "UTMALDG.3D.MULTICAST", "UCGABAR_WAIT"), ("sm_90a",)),
     (make_wgmma, ("i8", "i8", "i32", "k", "k", "64x128", "switch"), ("IGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
+    (make_wgmma, ("f16", "f16", "f16", "k", "x", "128x128", "switch"), ("HGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
 ]  # fmt: skip

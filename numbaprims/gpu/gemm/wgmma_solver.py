@@ -16,7 +16,7 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import driver, parts, seam
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
-from numbaprims.gpu.gemm.arguments import batch_of, ceil_div
+from numbaprims.gpu.gemm.arguments import batch_of, ceil_div, rows_aligned
 from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher
 from numbaprims.gpu.gemm.mma_solvers import (
     INTEGERS,
@@ -27,13 +27,19 @@ from numbaprims.gpu.gemm.mma_solvers import (
     swapped_launcher,
     tensor_core_refusal,
 )
-from numbaprims.gpu.gemm.wgmma import ROW, TILES, make_wgmma
+from numbaprims.gpu.gemm.wgmma import ROW, TILES, Tile, make_wgmma
+from numbaprims.gpu.gemm.wgmma_epilogue import BIASED, PLAIN, RELU
 from numbaprims.gpu.launch import Program, program_of, step
 from numbaprims.gpu.solver import Solver
 
-# The part of the tensor cores' peak that a tile's loop leaves (wgmma.py counts it); with one warpgroup nothing is
-# multiplied while it waits.
-EFFICIENCY = {"128x256": 0.78, "128x128": 0.70, "64x128": 0.50}
+#: The part of the tensor cores' peak that the widest tiles reach: the clock of a warm GPU is below the formula's.
+RATE = 0.68
+#: What that is for narrower ones (columns of a tile): shared memory is read more often for each product.
+NARROW = {256: 1.0, 128: 0.85, 64: 0.55}
+#: Bytes a second that the second-level cache gives all multiprocessors together, and most that it gives one.
+CACHE, CACHE_OF_ONE = 6.5e12, 9.0e10
+#: Seconds until a tile's first stage is there, and for the end of a tile of 64 columns.
+START, END = 1.0e-6, 0.2e-6
 #: Pairs of tensor maps that one launcher keeps, one for each pair of operands' addresses that it has met.
 KEPT_MAPS = 1024
 #: The longest stride that a tensor map describes, bytes.
@@ -51,7 +57,8 @@ class Shape:
         self.along_k = layouts(problem)[operand] == "k"
         outer, along_k = (s.a, s.b[::-1])[operand]
         extent = (problem.m, problem.n)[operand]
-        rows = (size.m, size.n)[operand]
+        # of what a cluster's blocks need in common each one copies its share
+        rows = (size.m // size.beside, size.n // size.above)[operand]
         lengths = (problem.k, extent) if self.along_k else (extent, problem.k)
         stride = (outer if self.along_k else along_k) * self.size
         batch = batch_of(problem).strides[operand] * self.size
@@ -67,6 +74,24 @@ class Shape:
         if any(stride % 16 or not 0 < stride < LONGEST_STRIDE for stride in self.strides):
             return f"tensor copies need strides that are positive multiples of 16 bytes; {name}'s are {self.strides}"
         return None
+
+
+def resident(tile: Tile, target: Any) -> int:
+    """Blocks that the GPU runs at a time."""
+    return int(target.multiprocessors) * max(1, target.shared_per_multiprocessor // (tile.shared + 1024))
+
+
+def way_of(problem: Any, out: int) -> int:
+    """Which end of wgmma_epilogue.py the sums take: BIASED, too, if the bias lies at a multiple of 4 bytes; out begins
+    at `out`."""
+    halves = problem.a_dtype in ("f16", "bf16") and problem.out_dtype in ("f16", "bf16")
+    if not halves or problem.has_c or problem.activation.kind not in ("identity", "relu"):
+        return 0
+    if problem.n % 8 or not rows_aligned(problem, 2, out, 16):
+        return 0
+    if problem.bias == "none":
+        return RELU if problem.activation.kind == "relu" else PLAIN
+    return BIASED if problem.bias == "n" and problem.strides.bias == 1 else 0
 
 
 class Maps:
@@ -115,7 +140,7 @@ class Wgmma(Solver):
             return "neither rows nor columns of an operand are contiguous"
         if batch_of(problem).offsets is not None:
             return "the batch's products do not follow one another evenly"
-        tile = TILES["64x128"]
+        tile = TILES["64x64"]
         if problem.batch * ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n) >= 2**31:
             return "there are more tiles than one launch may have blocks"
         for operand, name in enumerate("AB"):
@@ -125,15 +150,27 @@ class Wgmma(Solver):
         return parts.too_long(problem.k, longest(problem))
 
     def _seconds(self, problem: Any, target: Any, name: str) -> float:
+        """Blocks take tile after tile; a stage takes as long as its products, or its bytes from the cache."""
         tile = TILES[name]
-        work = cost.Work(
-            bm=tile.m, bn=tile.n,
-            # one warpgroup's wgmma keeps all four tensor cores busy: what 8 warps of mma.sync do
-            threads=256, blocks_per_multiprocessor=1, 
-            bytes_in_flight=(tile.stages - 1) * (min(tile.m, problem.m) + min(tile.n, problem.n)) * ROW,
-            rate=target.peak(problem.a_dtype) * EFFICIENCY[name], element=DTYPES[problem.a_dtype].itemsize,
-        )  # fmt: skip
-        return cost.tile_seconds(problem, target, work, round_k=ROW // DTYPES[problem.a_dtype].itemsize)
+        size = DTYPES[problem.a_dtype].itemsize
+        tiles = problem.batch * ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n)
+        at_once = min(tiles, target.multiprocessors)
+        rate = (
+            RATE
+            * NARROW[tile.n]
+            * (1.0 if tile.m > 64 else 0.8)
+            * target.peak(problem.a_dtype)
+            / target.multiprocessors
+        )
+        products = 2.0 * tile.m * tile.n * ROW / size / rate
+        rows = min(tile.m, problem.m) / tile.beside + min(tile.n, problem.n) / tile.above
+        copies = rows * ROW / min(CACHE / at_once, CACHE_OF_ONE)
+        stages = ceil_div(problem.k * size, ROW)
+        one = stages * max(products, copies) + END * tile.n / 64
+        out = problem.batch * problem.m * problem.n * DTYPES[problem.out_dtype].itemsize * (2 if problem.has_c else 1)
+        operands = problem.batch * problem.k * (problem.m + problem.n) * size
+        memory = (operands + out) / (cost.MEMORY * target.bandwidth)
+        return cost.LAUNCH + START + max(ceil_div(tiles, target.multiprocessors) * one, memory)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         problem, _ = rows_first(problem)
@@ -154,15 +191,22 @@ class Wgmma(Solver):
             problem.a_dtype, problem.b_dtype, problem.out_dtype, *layouts(problem), tile,
             compiled_kind(problem.activation.kind),
         )  # fmt: skip
-        tiles_m, tiles_n = ceil_div(problem.m, size.m), ceil_div(problem.n, size.n)
-        own = (tiles_m, tiles_n, shapes[0].batched, shapes[1].batched)
-        blocks = problem.batch * tiles_m * tiles_n
+        tiles_m, tiles_n = ceil_div(problem.m, size.m * size.above), ceil_div(problem.n, size.n * size.beside)
+        tiles = problem.batch * tiles_m * tiles_n
+        blocks = size.cluster * min(tiles, resident(size, target) // size.cluster)
 
         def make_form(pointers: Pointers, common: Common) -> Program:
-            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], _: Any) -> tuple[Any, ...]:
-                return (*common(arrays, floats), 0, maps.of(arrays[1], arrays[2]), *own)
+            own = (tiles_m, tiles_n, tiles, shapes[0].batched, shapes[1].batched)
+            way = way_of(problem, pointers.out)
 
-            return Program([step(kernel, blocks, values)])
+            def values(arrays: tuple[Any, ...], floats: tuple[float, ...], _: Any) -> tuple[Any, ...]:
+                return (*common(arrays, floats), maps.of(arrays[1], arrays[2]), *own, way)
+
+            def values_biased(arrays: tuple[Any, ...], floats: tuple[float, ...], at: Any) -> tuple[Any, ...]:
+                given = values(arrays, floats, at)
+                return (*given[:-1], 0) if arrays[4].pointer & 3 else given
+
+            return Program([step(kernel, blocks, values_biased if way == BIASED else values)])
 
         launch = make_gemm_launcher(problem, make_form)
         by_tma = swapped_launcher(launch) if swapped else launch

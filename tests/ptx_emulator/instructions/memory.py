@@ -83,7 +83,7 @@ def acquire(batch: Batch, lanes: Array) -> None:
 def release(batch: Batch, lanes: Array) -> None:
     """What the warps of these lanes know to be written is for blocks that acquire after this."""
     if batch.global_races is not None:
-        batch.global_races.release(batch.clocks, access.launch_threads(batch, lanes), batch.first)
+        batch.global_races.release(batch.clocks, access.launch_threads(batch, lanes), batch.first // batch.cluster)
 
 
 @instruction("fence", "membar")

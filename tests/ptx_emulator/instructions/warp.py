@@ -157,6 +157,6 @@ def _elect(context: Context, ins: Instruction) -> Step:
 def _sync_warp(context: Context, ins: Instruction) -> Step:
     def synchronise(batch: Batch) -> None:
         warps = np.unique(batch.lanes >> 5)
-        batch.clocks.step(warps // batch.warps, warps % batch.warps)
+        batch.clocks.step(warps // batch.clocks.warps, warps % batch.clocks.warps)
 
     return synchronise

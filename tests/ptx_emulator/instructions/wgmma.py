@@ -148,13 +148,13 @@ def _operand(
         if conflict is not None:
             access.report_race(batch, ins, one, conflict, "wgmma operand read", "shared")
         batch.shared_races.pending_reads[granules] += 1
-        batch.tensor_work.append(Pending(granules, lane, int(batch.tensor_groups[lane >> 7])))
+        batch.tensor_work.append(Pending(granules, lane, int(batch.tensor_groups[batch.warpgroup(lane)])))
     raw: Any = batch.shared.bytes.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[item])[offsets // item]
     return decode(raw, kind).reshape(rows, -1)
 
 
 def _commit(batch: Batch) -> None:
-    batch.tensor_groups[np.unique(batch.lanes >> 7)] += 1
+    batch.tensor_groups[np.unique(batch.warpgroup(batch.lanes))] += 1
 
 
 def _wait(batch: Batch, keep: int) -> None:
@@ -162,10 +162,10 @@ def _wait(batch: Batch, keep: int) -> None:
     races = batch.shared_races
     if races is None:
         return
-    here = set(np.unique(batch.lanes >> 7).tolist())
+    here = set(np.unique(batch.warpgroup(batch.lanes)).tolist())
     left = []
     for work in batch.tensor_work:
-        warpgroup = work.lane >> 7
+        warpgroup = int(batch.warpgroup(work.lane))
         if warpgroup in here and work.group < batch.tensor_groups[warpgroup] - keep:
             races.note_reads(work.granules[None], np.array([work.lane]))
             races.pending_reads[work.granules] -= 1
