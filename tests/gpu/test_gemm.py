@@ -25,7 +25,7 @@ from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.gpu.gemm.arguments import batch_of, common_ints
 from numbaprims.gpu.gemm.sizes import TILES
-from numbaprims.gpu.gemm.solvers import Dp4a, Naive, SplitK, Tiled
+from numbaprims.gpu.gemm.solvers import Dmma, Dp4a, Naive, SplitK, Tiled
 from numbaprims.gpu.gemm.tiled_kernel import make_tiled
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.target import A100, H100
@@ -107,7 +107,7 @@ def test_any_strides(gpu, layout):
     check_exact("tiled", "f32", 37, 34, 21, False, False, layout)
 
 
-@pytest.mark.parametrize("tile", ["128x128", "128x16"])
+@pytest.mark.parametrize("tile", ["256x128", "128x128", "128x16"])
 def test_float32_tiles(gpu, tile):
     check_exact(Tiled(), "f32", 130, 140, 37, False, False, tile=tile)
     check_exact(Tiled(), "f32", 131, 12, 16, False, False, tile=tile)
@@ -115,6 +115,13 @@ def test_float32_tiles(gpu, tile):
 
 def test_float64(gpu):
     check_exact(Tiled(), "f64", 70, 134, 35, False, False, tile="128x64")
+
+
+@pytest.mark.parametrize("tile", [name for name, size in TILES.items() if size.mma])
+def test_float64_on_tensor_cores(gpu, tile):
+    """Integers exactly, whatever order the sums have; ragged ends, and k that is not a multiple of a product's."""
+    check_exact(Dmma(), "f64", 70, 134, 35, False, False, tile=tile)
+    check_exact(Dmma(), "f64", 64, 66, 32, True, True, tile=tile)
 
 
 def test_halves(gpu):
@@ -380,7 +387,7 @@ def test_choices():
         solver = min(able, key=lambda s: s.estimate(problem, H100))
         return solver.name, next(iter(solver.configs(problem, H100)))["tile"]
 
-    assert best(4096, 4096, 4096) == ("tiled", "128x128")
+    assert best(4096, 4096, 4096) == ("tiled", "256x128")
     assert best(16, 512, 500_000) == ("split_k", "16x128")
     assert best(64, 64, 10_000)[0] == "split_k"
     assert best(32, 32, 32)[0] == "tiled"

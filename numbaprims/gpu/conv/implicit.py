@@ -17,8 +17,7 @@ from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
 from numbaprims.gpu.gemm.arguments import C_VECTORS, OUT_VECTORS, ceil_div, round_up, vector_length
 from numbaprims.gpu.gemm.loads import words_of
-from numbaprims.gpu.gemm.sizes import TILES
-from numbaprims.gpu.gemm.solvers import EFFICIENCY
+from numbaprims.gpu.gemm.sizes import TILES, efficiency
 from numbaprims.gpu.launch import Addresses, Step, make_launcher, program_of, step
 from numbaprims.gpu.solver import Solver
 
@@ -197,7 +196,8 @@ class ImplicitGemm(Solver):
 
     def _tiles(self, problem: Any) -> list[str]:
         # 64 sums of 8 bytes a thread do not fit beside their operands
-        return [name for name in TILES if not (problem.in_dtype == "f64" and name == "128x128")]
+        most = 32 if problem.in_dtype == "f64" else 64
+        return [name for name, size in TILES.items() if size.tm * size.tn <= most and not size.mma]
 
     def _seconds(self, problem: Any, target: Any, tile: str, made: list[Product]) -> float:
         size, word = TILES[tile], words_of(problem.in_dtype).size
@@ -208,7 +208,7 @@ class ImplicitGemm(Solver):
         work = cost.Work(
             bm=size.bm, bn=size.bn, threads=size.threads, blocks_per_multiprocessor=max(1, blocks),
             bytes_in_flight=(size.stages - 1) * size.bk * (size.bm + size.bn) * word,
-            rate=target.peak(problem.in_dtype) * EFFICIENCY[tile] * GATHERED, element=word,
+            rate=target.peak(problem.in_dtype) * efficiency(tile) * GATHERED, element=word,
         )  # fmt: skip
         one = cost.tile_seconds(as_gemm(problem, product), target, work, chunks=chunks, round_k=4)
         if chunks > 1:

@@ -20,13 +20,11 @@ from numbaprims.gpu.conv.arguments import common_types
 from numbaprims.gpu.conv.ending import make_drain
 from numbaprims.gpu.conv.gather import DIGITS, make_entry, make_fetch, store_entry
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
-from numbaprims.gpu.device.memory import advance, opaque, store_vector
+from numbaprims.gpu.device.memory import advance, opaque
 from numbaprims.gpu.device.tile import quotient
-from numbaprims.gpu.gemm.arguments import vector_length
 from numbaprims.gpu.gemm.epilogue import local_sums
-from numbaprims.gpu.gemm.lists import TUPLES
 from numbaprims.gpu.gemm.loads import words_of
-from numbaprims.gpu.gemm.multiply import make_multiply
+from numbaprims.gpu.gemm.multiply import make_four, make_multiply
 from numbaprims.gpu.gemm.sizes import TILES, padding
 from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, cuda, gpu_kernel, shared_array, thread_index, types
 
@@ -57,10 +55,9 @@ def make_implicit(
 ) -> GpuKernel:  # fmt: skip
     """A tile of u x v (v x u unless `rows_are_u`); with `partial`, of the sums over one chunk of k."""
     size, acc = TILES[tile], DTYPES[dtype].accumulate
-    words, S, V = words_of(dtype), local_sums(acc), vector_length(acc)
+    words, S = words_of(dtype), local_sums(acc)
     W, WORD = words.size, words.type
-    TM, TN, LM, LN, BK, STAGES = size.tm, size.tn, size.lm, size.ln, size.bk, size.stages
-    BM, BN, THREADS, SUMS = size.bm, size.bn, size.threads, size.tm * size.tn
+    BM, BN, BK, STAGES, THREADS, SUMS = size.bm, size.bn, size.bk, size.stages, size.threads, size.tm * size.tn
     LDA, LDB = BM + padding(W), BN + padding(W)
     STAGE, PENDING, LDS = BK * (LDA + LDB), STAGES - 2, BN + padding(W)
     BU, BV = (BM, BN) if rows_are_u else (BN, BM)
@@ -75,9 +72,9 @@ def make_implicit(
     fetch_plain = make_fetch(dtype, plain_way, BU, BK, THREADS, flat).plain
     fetch_gathered = make_fetch(dtype, gather_way, BV, BK, THREADS, flat).gathered
     v_entry, k_entry, v_digits = make_entry(v_order), make_entry(k_order), DIGITS[v_order]
-    corner, multiply_four = make_multiply(dtype, dtype, tile)
+    corner, _, _, _, keep, _ = make_multiply(dtype, dtype, tile)
+    multiply_four = make_four(dtype, dtype, tile)
     drain = make_drain(dtype, out_dtype, acc, activation, BM, BN, LDS, THREADS, rows_are_u, partial)
-    as_tuple, _ = TUPLES[V]
     spec = (
         dtype, out_dtype, tile, plain_way, gather_way, v_order, k_order, int(rows_are_u), int(flat), activation,
         int(partial),
@@ -102,8 +99,7 @@ def make_implicit(
         sm = shared_array(0, WORD, alignment=16)
         drained = shared_array(0, S, alignment=16)  # the same memory
         tables = shared_array(0, I32, alignment=16)
-        sums, vector = cuda.local.array(SUMS, S), cuda.local.array(V, S)
-        xa, xb = cuda.local.array(TM, WORD), cuda.local.array(TN, WORD)
+        sums = cuda.local.array(SUMS, S)
         t = I32(thread_index())
         # ---- which tile of which group, which part of k
         tiles = U32(tiles_u * tiles_v)
@@ -143,7 +139,7 @@ def make_implicit(
         cuda.syncthreads()
 
         steps = I32((end_k - first_k + (BK - 1)) // BK)
-        read, write, step = I64(0), I32(0), I32(1 - STAGES)
+        read, write, step = I32(0), I32(0), I32(1 - STAGES)
         while step < steps:
             if step >= 0:
                 copy_wait(PENDING)
@@ -174,25 +170,18 @@ def make_implicit(
                 write = I32(write + STAGE) if write < (STAGES - 1) * STAGE else I32(0)
             copy_commit()
             if step >= 0:
-                # indices of 64 bits, whose constant parts become immediates of the loads
-                at_a, at_b = read + I64(row0), read + I64(column0 + BK * LDA)
+                at_a, at_b = U32(base + (read + row0) * W), U32(base + (read + (column0 + BK * LDA)) * W)
                 rows = I32(min(end_k - first_k - step * BK, I32(BK)))
                 while rows > 0:
-                    multiply_four(sm, at_a, at_b, xa, xb, sums)
-                    at_a, at_b, rows = at_a + 4 * LDA, at_b + 4 * LDB, I32(rows - 4)
-                read = read + STAGE if read < (STAGES - 1) * STAGE else I64(0)
+                    multiply_four(sm, at_a, at_b, sums)
+                    at_a, at_b, rows = U32(at_a + 4 * LDA * W), U32(at_b + 4 * LDB * W), I32(rows - 4)
+                read = I32(read + STAGE) if read < (STAGES - 1) * STAGE else I32(0)
             step = I32(step + 1)
 
         # ---- the sums go through shared memory; the places of v in the result take those of k
         cuda.syncthreads()
         t = opaque(t)
-        row0, column0 = corner(t)
-        for i in range(TM):
-            for g in range(TN // V):
-                at_sum = I64((row0 + (i // V) * (LM * V) + i % V) * LDS + column0 + g * (LN * V))
-                for e in range(V):
-                    vector[e] = sums[i * TN + g * V + e]
-                store_vector(drained, at_sum, as_tuple(vector))
+        keep(drained, t, sums)
         v = t
         while v < BV:
             e_c, e_d, e_h, e_w = v_digits(I32(v0 + v), v_c, v_d, v_h, v_w)

@@ -345,3 +345,27 @@ def store_shared(typingctx, address, value):  # type: ignore[no-untyped-def]
         return void(context)
 
     return types.void(types.uint32, number), codegen
+
+
+@intrinsic
+def load_shared_vectors(typingctx, array, address, count, vectors, apart):  # type: ignore[no-untyped-def]
+    """`vectors` accesses of `count` elements of a shared array's type, `apart` elements from one to the next, from an
+    address on: one tuple.  Constants that are added to the address become immediates of the loads."""
+    n, many, step = int_literal(count), int_literal(vectors), int_literal(apart)
+    if n is None or many is None or step is None or not _fits(array, n):
+        return None
+    element = element_type(array)
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        storage, size = context.get_data_type(element), element.bitwidth // 8
+        values = []
+        for v in range(many):
+            at = builder.add(args[1], ir.Constant(I32, v * step * size))
+            whole = storage if n == 1 else ir.VectorType(storage, n)
+            loaded = builder.load(builder.inttoptr(at, ir.PointerType(whole, SHARED)))
+            loaded.align = n * size
+            lanes = [ir.Constant(I32, lane) for lane in range(n)]
+            values += [loaded] if n == 1 else [builder.extract_element(loaded, lane) for lane in lanes]
+        return tuple_of(context, builder, sig.return_type, values)
+
+    return types.UniTuple(element, n * many)(array, types.uint32, count, vectors, apart), codegen

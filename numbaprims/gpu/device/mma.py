@@ -20,6 +20,7 @@ from llvmlite import ir
 
 from numbaprims.gpu.device.emit import (
     F32,
+    F64,
     I32,
     I64,
     asm,
@@ -115,6 +116,79 @@ def round_tf32(typingctx, x):  # type: ignore[no-untyped-def]
     return types.uint32(types.uint32), codegen
 
 
+def _dot4(builder: Any, left: str, right: str, values: list[Any]) -> Any:
+    kinds = ".".join("s32" if name == "i8" else "u32" for name in (left, right))
+    return asm(builder, f"dp4a.{kinds} $0, $1, $2, $3;", values, [I32])[0]
+
+
+@intrinsic
+def add_products(typingctx, sums, a, b, a_dtype, b_dtype):  # type: ignore[no-untyped-def]
+    """sums[i len(b) + j] += a[i] b[j] for all elements of two tuples: fused multiply-adds, or dp4a of words of int8.
+
+    `sums` is a local array.  Written out, since LLVM unrolls no loop of so many: in a loop it would be in memory.
+    """
+    left, right = string_literal(a_dtype), string_literal(b_dtype)
+    if left is None or right is None or not isinstance(a, types.UniTuple) or not isinstance(b, types.UniTuple):
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        base = context.make_array(sig.args[0])(context, builder, args[0]).data
+        rows, columns = (unpack(builder, args[position], sig.args[position]) for position in (1, 2))
+        for i, x in enumerate(rows):
+            for j, y in enumerate(columns):
+                place = builder.gep(base, [ir.Constant(I32, i * len(columns) + j)])
+                total = builder.load(place)
+                integer = isinstance(total.type, ir.IntType)
+                builder.store(
+                    _dot4(builder, left, right, [x, y, total]) if integer else builder.fma(x, y, total), place
+                )
+        return void(context)
+
+    return types.void(sums, a, b, a_dtype, b_dtype), codegen
+
+
+@intrinsic
+def add_products_f64(typingctx, sums, a, b, depth):  # type: ignore[no-untyped-def]
+    """Add the products of float64 fragments on tensor cores, `depth` k (4, 8 or 16; 4 alone before 9.0).
+
+    `a` is a number for each 4 k and 8 rows: lane l has k l % 4 and row l / 4 of each; `b` alike for 8 columns.  `sums`
+    is a local array, two numbers for each 8 rows and 8 columns: row l / 4, columns 2 (l % 4) and the next.
+    """
+    k = int_literal(depth)
+    if k not in (4, 8, 16) or not isinstance(a, types.UniTuple) or not isinstance(b, types.UniTuple):
+        return None
+    quarters = k // 4
+    rows, columns = len(a) // quarters, len(b) // quarters
+    # the products of 8 rows that every tensor core of float64 has; from 9.0 on those of 16
+    height = 1 if k == 4 else 2
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        base = context.make_array(sig.args[0])(context, builder, args[0]).data
+        left, right = unpack(builder, args[1], sig.args[1]), unpack(builder, args[2], sig.args[2])
+        count = height * quarters
+        text = (
+            f"mma.sync.aligned.m{8 * height}n8k{k}.row.col.f64.f64.f64.f64 {_braces(0, 2 * height)}, "
+            f"{_braces(2 * height, count)}, {_braces(2 * height + count, quarters)}, "
+            f"{_braces(2 * height + count + quarters, 2 * height)};"
+        )
+        for i in range(0, rows, height):
+            x = [left[q * rows + i + h] for q in range(quarters) for h in range(height)]
+            for j in range(columns):
+                y = [right[q * columns + j] for q in range(quarters)]
+                places = [
+                    builder.gep(base, [ir.Constant(I32, 2 * ((i + h) * columns + j) + e)])
+                    for h in range(height)
+                    for e in range(2)
+                ]
+                before = [builder.load(place) for place in places]
+                after = asm(builder, text, [*x, *y, *before], [F64] * len(places), collective=True)
+                for place, value in zip(places, after, strict=True):
+                    builder.store(value, place)
+        return void(context)
+
+    return types.void(sums, a, b, depth), codegen
+
+
 @intrinsic
 def dot4(typingctx, a, b, c, a_dtype, b_dtype):  # type: ignore[no-untyped-def]
     """c plus the four products of the bytes of two words (dp4a); dtypes "i8" or "u8"."""
@@ -123,8 +197,7 @@ def dot4(typingctx, a, b, c, a_dtype, b_dtype):  # type: ignore[no-untyped-def]
         return None
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        kinds = ".".join("s32" if name == "i8" else "u32" for name in (left, right))
-        return asm(builder, f"dp4a.{kinds} $0, $1, $2, $3;", args[:3], [I32])[0]
+        return _dot4(builder, left, right, args[:3])
 
     return types.int32(types.uint32, types.uint32, types.int32, a_dtype, b_dtype), codegen
 

@@ -1,7 +1,7 @@
 """How the tiles of A and B come into shared memory: words along k in rows of m (or n), whatever the strides.
 
-`outer` is m for A and n for B.  A tile lies there as BK rows of `extent` words (`padding` behind each), so that the
-threads, which multiply for one k at a time, load vectors along outer.  The ways, by the operand's strides:
+`outer` is m for A and n for B.  A tile lies there as BK rows of `extent` words, a few empty ones behind each, so that
+the threads, which multiply for one k at a time, load vectors along outer.  The ways, by the operand's strides:
 
 ========  ==============================================  =======================================================
 "v"       outer has unit stride, rows 16-byte aligned     cp.async of 16 bytes
@@ -22,7 +22,7 @@ A way is four device functions.  What does not change from block to block is com
 
     place(t) -> the thread's first (outer, element of k), and its word in the tile
     start(outer, first, outer_step, k_step) -> where its first element lies, relative to the tile's
-    fetch(regs, full, target, q, outer_left, k_left, outer_step, k_step, t)
+    fetch(regs, full, target, q, outer_left, k_left, outer_step, k_step, t) -> the pointer of the next block of k
         starts to copy to the shared address `target`, or loads into the local array `regs`, from the pointer q on;
         outer_left and k_left count what is left from the tile's first element on, `full` says that all of it is
     put(regs, sm, at, t) -> stores `regs` from the word `at` on
@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_async, copy_async_partial
 from numbaprims.gpu.device.memory import STORAGE, advance, load_vector, opaque, store_vector, widen
-from numbaprims.gpu.gemm.sizes import padding
 from numbaprims.gpu.jit import device_function, types
 
 I32, I64, U32 = types.int32, types.int64, types.uint32
@@ -160,9 +159,9 @@ def _blocks(extent: int, width: int, bk: int, threads: int) -> BlockLoads:
     return BlockLoads(per_row, bk // rows, rows, rows * per_row)
 
 
-def _vectors(dtype: str, extent: int, bk: int, threads: int) -> Load:
+def _vectors(dtype: str, extent: int, bk: int, threads: int, pad: int) -> Load:
     W = words_of(dtype).size
-    VEC, LD = 16 // W, extent + padding(W)
+    VEC, LD = 16 // W, extent + pad
     PER_ROW, PASSES, ROWS, IDLE = _blocks(extent, VEC, bk, threads)
 
     @device_function
@@ -172,23 +171,28 @@ def _vectors(dtype: str, extent: int, bk: int, threads: int) -> Load:
 
     @device_function
     def fetch(regs, full, target, q, outer_left, k_left, outer_step, k_step, t):  # type: ignore[no-untyped-def]
-        if t < IDLE:
+        if IDLE == threads or t < IDLE:
+            # a step from pass to pass and from block to block: one pair of registers
+            step, source = I64(ROWS) * k_step, q
             if full:
                 for i in range(PASSES):
-                    copy_async(U32(target + i * ROWS * LD * W), q, I64(i * ROWS) * k_step, 16)
+                    copy_async(U32(target + i * ROWS * LD * W), source, I64(0), 16)
+                    source = advance(source, step)
             else:
                 column, row, _ = place(opaque(t))
                 valid = I32(min(max(I32(outer_left - column), I32(0)), I32(VEC)))
                 for i in range(PASSES):
                     nbytes = I32(valid * W) if I32(row + i * ROWS) < k_left else I32(0)
-                    copy_async_partial(U32(target + i * ROWS * LD * W), q, I64(i * ROWS) * k_step, 16, nbytes)
+                    copy_async_partial(U32(target + i * ROWS * LD * W), source, I64(0), 16, nbytes)
+                    source = advance(source, step)
+        return advance(q, I64(bk) * k_step)
 
     return Load(place, _start("v"), fetch, nothing, 1, types.float32)
 
 
-def _words(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
+def _words(dtype: str, way: str, extent: int, bk: int, threads: int, pad: int) -> Load:
     words = words_of(dtype)
-    W, E, LD = words.size, words.elements, extent + padding(words.size)
+    W, E, LD = words.size, words.elements, extent + pad
     BYTES = W // E
     lanes = _lanes(way, extent, bk, threads)
     OL, KL, OP, KP = lanes
@@ -197,6 +201,7 @@ def _words(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
     @device_function
     def fetch(regs, full, target, q, outer_left, k_left, outer_step, k_step, t):  # type: ignore[no-untyped-def]
         outer_unit, k_unit = units(outer_step, k_step)
+        after = advance(q, I64(bk * E) * k_unit)
         if full:
             for i in range(OP):
                 for h in range(KP):
@@ -210,19 +215,21 @@ def _words(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
                     nbytes = I32(valid * BYTES) if I32(outer + i * OL) < outer_left else I32(0)
                     copy_async_partial(U32(target + (h * KL * LD + i * OL) * W), q, I64(h * KL * E) * k_unit, W, nbytes)
                 q = advance(q, I64(OL) * outer_unit)
+        return after
 
     return Load(place, _start(way), fetch, nothing, 1, types.float32)
 
 
-def _halves(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
+def _halves(dtype: str, way: str, extent: int, bk: int, threads: int, pad: int) -> Load:
     lanes = _lanes(way, extent, bk, threads)
     OL, KL, OP, KP = lanes
-    LD, U16, units = extent + padding(4), types.uint16, UNITS[way]
+    LD, U16, units = extent + pad, types.uint16, UNITS[way]
     place = _place(way, lanes, 1, LD)
 
     @device_function
     def fetch(regs, full, target, q, outer_left, k_left, outer_step, k_step, t):  # type: ignore[no-untyped-def]
         outer_unit, k_unit = units(outer_step, k_step)
+        after = advance(q, I64(bk) * k_unit)
         outer, first, _ = place(opaque(t))
         for i in range(OP):
             for h in range(KP):
@@ -230,6 +237,7 @@ def _halves(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
                 if full or (I32(outer + i * OL) < outer_left and I32(first + h * KL) < k_left):
                     regs[i * KP + h] = q[I64(h * KL) * k_unit]
             q = advance(q, I64(OL) * outer_unit)
+        return after
 
     @device_function
     def put(regs, sm, at, t):  # type: ignore[no-untyped-def]
@@ -241,14 +249,15 @@ def _halves(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
     return Load(place, _start(way), fetch, put, OP * KP, types.uint16)
 
 
-def _bytes(dtype: str, extent: int, bk: int, threads: int) -> Load:
+def _bytes(dtype: str, extent: int, bk: int, threads: int, pad: int) -> Load:
     lanes = _lanes("g", extent, bk, threads)
     OL, KL, OP, KP = lanes
-    LD, U8 = extent + padding(4), types.uint8
+    LD, U8 = extent + pad, types.uint8
     place = _place("g", lanes, 4, LD)
 
     @device_function
     def fetch(regs, full, target, q, outer_left, k_left, outer_step, k_step, t):  # type: ignore[no-untyped-def]
+        after = advance(q, I64(bk * 4) * k_step)
         outer, first, _ = place(opaque(t))
         for i in range(OP):
             for h in range(KP):
@@ -258,6 +267,7 @@ def _bytes(dtype: str, extent: int, bk: int, threads: int) -> Load:
                         whole |= U32(U8(q[I64(h * KL * 4 + e) * k_step])) << U32(8 * e)
                 regs[i * KP + h] = whole
             q = advance(q, I64(OL) * outer_step)
+        return after
 
     @device_function
     def put(regs, sm, at, t):  # type: ignore[no-untyped-def]
@@ -268,8 +278,8 @@ def _bytes(dtype: str, extent: int, bk: int, threads: int) -> Load:
     return Load(place, _start("g"), fetch, put, OP * KP, types.uint32)
 
 
-def _transposed(dtype: str, extent: int, bk: int, threads: int) -> Load:
-    LD, U8 = extent + padding(4), types.uint8
+def _transposed(dtype: str, extent: int, bk: int, threads: int, pad: int) -> Load:
+    LD, U8 = extent + pad, types.uint8
     PER_ROW, PASSES, ROWS, IDLE = _blocks(extent, 4, bk, threads)
 
     @device_function
@@ -283,7 +293,7 @@ def _transposed(dtype: str, extent: int, bk: int, threads: int) -> Load:
         for i in range(PASSES):
             for e in range(4):
                 whole = U32(0)
-                if t < IDLE and I32(first + i * ROWS * 4 + e) < k_left:
+                if (IDLE == threads or t < IDLE) and I32(first + i * ROWS * 4 + e) < k_left:
                     index = I64(i * ROWS * 4 + e) * k_step
                     if I32(outer_left - column) >= 4:
                         b0, b1, b2, b3 = load_vector(q, index, 4)
@@ -295,10 +305,11 @@ def _transposed(dtype: str, extent: int, bk: int, threads: int) -> Load:
                             if I32(column + d) < outer_left:
                                 whole |= U32(U8(q[index + I64(d)])) << U32(8 * d)
                 regs[i * 4 + e] = whole
+        return advance(q, I64(bk * 4) * k_step)
 
     @device_function
     def put(regs, sm, at, t):  # type: ignore[no-untyped-def]
-        if t < IDLE:
+        if IDLE == threads or t < IDLE:
             for i in range(PASSES):
                 r0, r1, r2, r3 = regs[i * 4], regs[i * 4 + 1], regs[i * 4 + 2], regs[i * 4 + 3]
                 transposed = (
@@ -322,17 +333,17 @@ def byte_column(r0, r1, r2, r3, shift):  # type: ignore[no-untyped-def]
 
 
 @functools.cache
-def make_load(dtype: str, way: str, extent: int, bk: int, threads: int) -> Load:
-    """The device functions of one way."""
+def make_load(dtype: str, way: str, extent: int, bk: int, threads: int, pad: int) -> Load:
+    """The device functions of one way; `pad` words stand behind each row of the tile."""
     if way == "v":
-        return _vectors(dtype, extent, bk, threads)
+        return _vectors(dtype, extent, bk, threads, pad)
     if way == "t":
-        return _transposed(dtype, extent, bk, threads)
+        return _transposed(dtype, extent, bk, threads, pad)
     if way == "g":
-        return _bytes(dtype, extent, bk, threads)
+        return _bytes(dtype, extent, bk, threads, pad)
     if dtype in ("f16", "bf16"):
-        return _halves(dtype, way, extent, bk, threads)
-    return _words(dtype, way, extent, bk, threads)
+        return _halves(dtype, way, extent, bk, threads, pad)
+    return _words(dtype, way, extent, bk, threads, pad)
 
 
 def way_of(dtype: str, pointer: int, outer_step: int, k_step: int, outer: int, k: int, batch: tuple[int, ...]) -> str:

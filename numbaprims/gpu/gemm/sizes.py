@@ -1,8 +1,8 @@
 """The tiles of a product: which part of out a block computes, and which sums a thread keeps in registers.
 
 A block computes BM x BN elements, a warp WARP_M x WARP_N of them, a thread TM x TN.  The 32 threads of a warp stand
-LM x LN; each takes rows and columns in vectors of 16 bytes, LM (LN) vectors apart, so that the eight threads that load
-at a time read 128 neighbouring bytes of shared memory, or the same ones: no bank conflicts.
+LM x LN; each takes rows and columns in vectors of 16 bytes, LM (LN) vectors apart, so that the threads that load at a
+time read 128 neighbouring bytes of shared memory, or the same ones: no bank conflicts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Tile(NamedTuple):
     """Words of k that are in shared memory at a time (a word of int8 is four elements)."""
     stages: int
     """How many such blocks of k there are, under way or being multiplied."""
+    mma: int = 0
+    """k of one product of tensor cores (float64), whose lanes stand 8 x 4; 0 for ordinary multiply-adds."""
 
     @property
     def bm(self) -> int:
@@ -44,9 +46,10 @@ class Tile(NamedTuple):
         return f"{self.bm}x{self.bn}"
 
     def residents(self, word: int) -> int:
-        """Blocks that a multiprocessor is to hold: 16 warps of 128 registers, or 12 of 168 where the sums of a thread
-        are 64 registers that are used in pairs (32 float64, which spill at 128)."""
-        return max(1, (384 if word == 8 and self.tm * self.tn >= 32 else 512) // self.threads)
+        """Blocks that a multiprocessor is to hold: 16 warps of 128 registers, 12 of 168 where the sums of a thread are
+        64 registers that are used in pairs (32 float64, which spill at 128), 8 of 255 where they are 128."""
+        words = self.tm * self.tn * word // 4
+        return max(1, (256 if words > 64 else 384 if word == 8 and words == 64 else 512) // self.threads)
 
     def registers(self, word: int) -> int:
         """What a thread may use for that."""
@@ -54,27 +57,45 @@ class Tile(NamedTuple):
 
     def shared(self, word: int) -> int:
         """Bytes of shared memory, words of `word` bytes: the blocks of k, and later the sums in their place."""
-        pad = padding(word)
+        pad = padding(word, self.mma)
         blocks = self.stages * self.bk * (self.bm + self.bn + 2 * pad)
         return max(blocks, self.bm * (self.bn + pad)) * word
 
 
-def padding(word: int) -> int:
-    """Words behind each row of a tile in shared memory.
+def padding(word: int, mma: int = 0) -> int:
+    """Words behind each row of a tile in shared memory, which keep rows 16-byte aligned.
 
     8 neighbours in k and 4 in m are stored by one warp at a time where k has unit stride: rows 4 words of 4 bytes (2 of
-    8 bytes, 16 threads at a time) off a multiple of 32 banks spread them over all banks, and keep rows 16-byte aligned.
+    8 bytes, 16 threads at a time) off a multiple of 32 banks spread them over all banks.  Tensor cores take 4
+    neighbours in k and 4 in m of 8 bytes at a time: 4 words.
     """
-    return 16 // word
+    return 4 if mma else 16 // word
 
 
+# 16 x 8 sums make 128 multiply-adds of 6 loads, 8 x 8 64 of 4, 8 x 4 32 of 3, 4 x 4 16 of 2.
 TILES = {
-    # Multiply-adds for each word loaded from shared memory: 4, 2.7, 2.7, 2, 2, 2.  Blocks of 32 k leave 86 % of the
-    # instructions to the multiply-adds, blocks of 16 k 82 %; two of them, since one takes 4 us to be multiplied.
-    "128x128": Tile(8, 8, 4, 8, 4, 2, 32, 2),
+    "256x128": Tile(16, 8, 4, 8, 4, 2, 16, 3),
+    "128x256": Tile(8, 16, 4, 8, 4, 2, 16, 3),
+    "128x128": Tile(8, 8, 4, 8, 4, 2, 16, 3),
+    "128x128x8": Tile(8, 8, 4, 8, 4, 2, 8, 4),
+    "128x128x32": Tile(8, 8, 4, 8, 4, 2, 32, 2),
     "128x64": Tile(8, 4, 4, 8, 4, 2, 16, 3),
+    "128x64w": Tile(8, 8, 4, 8, 4, 1, 16, 4),
     "64x64": Tile(8, 4, 4, 8, 2, 2, 16, 3),
+    "64x64w": Tile(8, 8, 4, 8, 2, 1, 16, 3),
+    "mma128x128k4": Tile(8, 8, 8, 4, 2, 4, 16, 3, 4),
+    "mma128x128k8": Tile(8, 8, 8, 4, 2, 4, 16, 3, 8),
+    "mma128x64k8": Tile(8, 8, 8, 4, 2, 2, 16, 3, 8),
+    "mma64x64k8": Tile(4, 8, 8, 4, 2, 2, 16, 3, 8),
     "32x32": Tile(4, 4, 4, 8, 2, 1, 16, 4),
     "128x16": Tile(4, 4, 8, 4, 4, 1, 16, 4),
     "16x128": Tile(4, 4, 4, 8, 1, 4, 16, 4),
 }
+
+
+def efficiency(tile: str) -> float:
+    """The part of the peak that a tile's kernel leaves: multiply-adds among all the instructions of a block of k, of
+    which 45 are copies, addresses and loops; less 5 % for barriers and registers of one bank."""
+    size = TILES[tile]
+    sums = size.tm * size.tn
+    return 0.95 * sums / (sums + (size.tm + size.tn) / 4 + 45 / size.bk)

@@ -15,14 +15,11 @@ from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher, 
 from numbaprims.gpu.gemm.loads import way_of, words_of
 from numbaprims.gpu.gemm.naive import COLUMNS, ROWS, make_naive
 from numbaprims.gpu.gemm.reduce_kernel import REDUCE_THREADS, make_reduce
-from numbaprims.gpu.gemm.sizes import TILES
+from numbaprims.gpu.gemm.sizes import TILES, efficiency
 from numbaprims.gpu.gemm.tiled_kernel import make_tiled
 from numbaprims.gpu.launch import Program, step
 from numbaprims.gpu.solver import Solver
 
-# The part of the peak that a tile's kernel leaves: FFMA among all the instructions of a block of k (128 x 128: 2048 of
-# 2387), less 5 % for barriers and registers of one bank.
-EFFICIENCY = {"128x128": 0.82, "128x64": 0.75, "64x64": 0.72, "32x32": 0.55, "128x16": 0.55, "16x128": 0.55}
 # Half precisions are widened by single loads through registers: two instructions an element more.
 WIDENED = 0.7
 INTEGERS = ("i8", "u8")
@@ -38,7 +35,8 @@ def tiles_of(problem: Any) -> list[str]:
     """The tiles of a problem.  64 sums of 8 bytes a thread do not fit beside their operands, nor 64 of 4 bytes beside
     the elements of A or B that pass through registers."""
     staged = problem.a_dtype in ("f16", "bf16") or not {"t", "g"}.isdisjoint(aligned_ways(problem))
-    return [name for name in TILES if not ((problem.a_dtype == "f64" or staged) and name == "128x128")]
+    most = 32 if problem.a_dtype == "f64" or staged else 64 if problem.a_dtype in INTEGERS else 128
+    return [name for name, size in TILES.items() if size.tm * size.tn <= most and not size.mma]
 
 
 def work_of(problem: Any, target: Any, tile: str) -> cost.Work:
@@ -47,9 +45,10 @@ def work_of(problem: Any, target: Any, tile: str) -> cost.Work:
     a_way, b_way = aligned_ways(problem)
     if problem.a_dtype in INTEGERS:
         # dp4a: four multiply-adds an instruction, at the rate of FFMA up to 8.x, half of it from 9.0 on
-        rate = target.peak("f32") * (2.0 if target.capability >= (9, 0) else 4.0) * EFFICIENCY[tile]
+        rate = target.peak("f32") * (2.0 if target.capability >= (9, 0) else 4.0) * efficiency(tile)
     else:
-        rate = target.peak("f64" if problem.a_dtype == "f64" else "f32") * EFFICIENCY[tile]
+        # tensor cores of float64 do twice as much
+        rate = target.peak("f64" if problem.a_dtype == "f64" else "f32") * efficiency(tile) * (2 if size.mma else 1)
         rate *= WIDENED if DTYPES[problem.a_dtype].itemsize == 2 else 1.0
     blocks = target.blocks_per_multiprocessor(size.threads, size.registers(words.size), size.shared(words.size))
     return cost.Work(
@@ -104,12 +103,19 @@ class _Tiles(Solver):
         span = 4 * words_of(problem.a_dtype).elements
         return cost.tile_seconds(problem, target, work_of(problem, target, tile), round_k=span)
 
+    def _tiles(self, problem: Any, target: Any) -> list[str]:
+        return tiles_of(problem)
+
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        ranked = sorted(tiles_of(problem), key=lambda tile: self._seconds(problem, target, tile))
-        return tuple({"tile": tile} for tile in ranked)
+        def rank(tile: str) -> tuple[float, int]:
+            # where memory decides, tiles are equal: the one that computes least beyond the ends then
+            size = TILES[tile]
+            return self._seconds(problem, target, tile), round_up(problem.m, size.bm) * round_up(problem.n, size.bn)
+
+        return tuple({"tile": tile} for tile in sorted(self._tiles(problem, target), key=rank))
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return min(self._seconds(problem, target, tile) for tile in tiles_of(problem))
+        return min(self._seconds(problem, target, tile) for tile in self._tiles(problem, target))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         tile = str(config["tile"])
@@ -136,6 +142,23 @@ class Tiled(_Tiles):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.a_dtype in INTEGERS:
             return "it computes in floating point; integer products are dp4a's"
+        return parts.too_long(problem.k, parts.longest(problem)) or _too_large(problem)
+
+
+class Dmma(_Tiles):
+    """float64 on tensor cores: `tiled` with other fragments."""
+
+    name = "dmma"
+
+    def _tiles(self, problem: Any, target: Any) -> list[str]:
+        depth = 8 if target.capability >= (9, 0) else 4
+        return [name for name, size in TILES.items() if size.mma == depth]
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.a_dtype != "f64":
+            return "it computes in float64"
+        if target.capability < (8, 0) or target.capability in ((8, 6), (8, 9)):
+            return "this GPU has no tensor cores for float64"
         return parts.too_long(problem.k, parts.longest(problem)) or _too_large(problem)
 
 

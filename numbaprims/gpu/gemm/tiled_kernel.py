@@ -1,15 +1,17 @@
-"""The kernel of `tiled`, `split_k` and `dp4a`: tiles of out, sums in registers, tiles of A and B in shared memory.
+"""The kernel of `tiled`, `split_k`, `dp4a` and `dmma`: tiles of out, sums in registers, tiles of A and B in shared
+memory.
 
 One block computes one tile of out, or its part over one chunk of k.  While a block of k is multiplied, the copies of
 the next `stages - 1` are under way; one barrier for each block of k.  Each sum runs over k from front to back, so that
-results do not depend on the tile's size, and are those of `naive` bit for bit.
+results do not depend on the tile's size, and are those of `naive` bit for bit (but for tensor cores, which add the
+products of one instruction as they will).
 
 Count, for 128 x 128 of float32 (8 x 8 sums a thread), each k:
     64 multiply-adds a thread, 16 words loaded in 4 instructions: 4 multiply-adds a word.
-    a warp reads 32 + 64 words of shared memory (the rest are the same words for several threads) for 2048
-    multiply-adds, 16 clocks of a multiprocessor that does 128 a clock; 384 bytes are 3 clocks of its 128 bytes a clock.
-    a block reads (128 + 128) words of A and B for 16384 multiply-adds: 16 flops a byte of second-level cache (32 flops
-    for 1 word), 132 multiprocessors at 60 TFLOP/s ask 1.9 TB/s of it, a third of what it gives.
+    a warp's loads are two accesses of shared memory each (multiply.py), 64 for a block, beside 16384 multiply-adds, 128
+    clocks of a multiprocessor that does 128 a clock.
+    a block reads (128 + 128) words of A and B for 16384 multiply-adds: 32 flops a byte of second-level cache; 132
+    multiprocessors at 60 TFLOP/s ask 1.9 TB/s of it, a third of what it gives.
 """
 
 from __future__ import annotations
@@ -19,11 +21,10 @@ from typing import Any
 
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, shared_address
-from numbaprims.gpu.device.memory import advance, opaque, store_vector
+from numbaprims.gpu.device.memory import advance, opaque
 from numbaprims.gpu.device.tile import quotient
-from numbaprims.gpu.gemm.arguments import OFFSETS, common_types, vector_length
+from numbaprims.gpu.gemm.arguments import OFFSETS, common_types
 from numbaprims.gpu.gemm.epilogue import local_sums, make_drain
-from numbaprims.gpu.gemm.lists import TUPLES
 from numbaprims.gpu.gemm.loads import make_load, words_of
 from numbaprims.gpu.gemm.multiply import make_multiply
 from numbaprims.gpu.gemm.sizes import TILES, padding
@@ -53,17 +54,17 @@ def make_tiled(
     acc = DTYPES[a_dtype].accumulate
     words, S = words_of(a_dtype), local_sums(acc)
     W, E, WORD = words.size, words.elements, words.type
-    V = vector_length(acc)
-    TM, TN, LM, LN, BK, STAGES = size.tm, size.tn, size.lm, size.ln, size.bk, size.stages
-    BM, BN, THREADS, SUMS = size.bm, size.bn, size.threads, size.tm * size.tn
-    LDA, LDB = BM + padding(W), BN + padding(W)
+    BM, BN, BK, STAGES, THREADS, SUMS = size.bm, size.bn, size.bk, size.stages, size.threads, size.tm * size.tn
+    PAD = padding(W, size.mma)
+    LDA, LDB = BM + PAD, BN + PAD
     STAGE, SPAN, PENDING = BK * (LDA + LDB), BK * E, STAGES - 2
-    a_load, b_load = make_load(a_dtype, a_way, BM, BK, THREADS), make_load(b_dtype, b_way, BN, BK, THREADS)
+    LAST = -(STAGES - 1) * SPAN
+    a_load, b_load = (
+        make_load(a_dtype, a_way, BM, BK, THREADS, PAD), make_load(b_dtype, b_way, BN, BK, THREADS, PAD)
+    )  # fmt: skip
     place_a, start_a, fetch_a, put_a, A_REGS, a_element = a_load
     place_b, start_b, fetch_b, put_b, B_REGS, b_element = b_load
-    LDS = BN + padding(W)
-    drain = make_drain(a_dtype, out_dtype, acc, activation, BM, BN, LDS, THREADS, partial)
-    as_tuple, fill = TUPLES[V]
+    drain = make_drain(a_dtype, out_dtype, acc, activation, BM, BN, LDB, THREADS, partial)
 
     @device_function
     def place(offsets, flags, product, first_step, second_step, column):  # type: ignore[no-untyped-def]
@@ -73,7 +74,17 @@ def make_tiled(
             first, second = offsets[at * 4 + column], offsets[at * 4 + column + 1]
         return first, second
 
-    corner, multiply_four = make_multiply(a_dtype, b_dtype, tile)
+    @device_function
+    def fetch(a_regs, b_regs, a_to, b_to, pa, pb, m_left, n_left, k_left, a_rs, a_cs, b_rs, b_cs, t):  # type: ignore[no-untyped-def]
+        if m_left >= BM and n_left >= BN and k_left >= SPAN:
+            pa = fetch_a(a_regs, True, a_to, pa, m_left, k_left, a_rs, a_cs, t)
+            pb = fetch_b(b_regs, True, b_to, pb, n_left, k_left, b_cs, b_rs, t)
+        else:
+            pa = fetch_a(a_regs, False, a_to, pa, m_left, k_left, a_rs, a_cs, t)
+            pb = fetch_b(b_regs, False, b_to, pb, n_left, k_left, b_cs, b_rs, t)
+        return pa, pb
+
+    begin, load, add, multiply_rows, keep, ROWS = make_multiply(a_dtype, b_dtype, tile)
     signature = types.void(
         *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(STORAGE[acc]), *(types.int32,) * 5
     )
@@ -89,8 +100,7 @@ def make_tiled(
     ):  # fmt: skip
         sm = shared_array(0, WORD, alignment=16)
         drained = shared_array(0, S, alignment=16)  # the same memory
-        sums, vector = cuda.local.array(SUMS, S), cuda.local.array(V, S)
-        xa, xb = cuda.local.array(TM, WORD), cuda.local.array(TN, WORD)
+        sums = cuda.local.array(SUMS, S)
         a_regs, b_regs = cuda.local.array(A_REGS, a_element), cuda.local.array(B_REGS, b_element)
         t = I32(thread_index())
         block, tiles = U32(block_index()), U32(tiles_m * tiles_n)
@@ -112,56 +122,60 @@ def make_tiled(
         b_outer, b_first, b_slot = place_b(t)
         pa = advance(a, at_a + I64(m0) * a_rs + I64(k_first) * a_cs + start_a(a_outer, a_first, a_rs, a_cs))
         pb = advance(b, at_b + I64(n0) * b_cs + I64(k_first) * b_rs + start_b(b_outer, b_first, b_cs, b_rs))
-        a_step, b_step = I64(SPAN) * a_cs, I64(SPAN) * b_rs
         m_left, n_left = I32(m - m0), I32(n - n0)
-        base = shared_address(sm, 0)
-        for e in range(TM * TN):
+        # not known to be constant: what is added to it then becomes immediates of the copies
+        base = U32(opaque(I32(shared_address(sm, 0))))
+        a_target, b_target = U32(base + a_slot * W), U32(base + (b_slot + BK * LDA) * W)
+        for e in range(SUMS):
             sums[e] = S(0)
 
-        row0, column0 = corner(t)
-        steps = I32((k_left + (SPAN - 1)) // SPAN)
-        to_do = I32((k_left + (E - 1)) // E)
-        read, write = I64(0), I32(0)
-        step = I32(1 - STAGES)
-        while step < steps:
-            if step >= 0:
-                copy_wait(PENDING)
-                cuda.syncthreads()
-            more = I32(step + (STAGES - 1)) < steps
-            if more:
-                fetch_a(
-                    a_regs, m_left >= BM and k_left >= SPAN, U32(base + (write + a_slot) * W), pa,
-                    m_left, k_left, a_rs, a_cs, t,
+        first_a, first_b = begin(t)
+        at_a, at_b = U32(base + first_a * W), U32(base + (first_b + BK * LDA) * W)
+        # k_left counts what is not yet on its way, and goes on below 0: registers are scarce, and few must do
+        write = I32(0)
+        while write < (STAGES - 1) * STAGE:
+            if k_left > 0:
+                pa, pb = fetch(
+                    a_regs, b_regs, U32(a_target + write * W), U32(b_target + write * W), pa, pb, m_left, n_left,
+                    k_left, a_rs, a_cs, b_rs, b_cs, t,
                 )  # fmt: skip
-                fetch_b(
-                    b_regs, n_left >= BN and k_left >= SPAN, U32(base + (write + (b_slot + BK * LDA)) * W), pb,
-                    n_left, k_left, b_cs, b_rs, t,
-                )  # fmt: skip
-                pa, pb, k_left = advance(pa, a_step), advance(pb, b_step), I32(k_left - SPAN)
-            copy_commit()
-            if step >= 0:
-                # indices of 64 bits, whose constant parts become immediates of the loads
-                at_a, at_b = read + I64(row0), read + I64(column0 + BK * LDA)
-                rows, to_do = I32(min(to_do, I32(BK))), I32(to_do - BK)
-                while rows > 0:
-                    multiply_four(sm, at_a, at_b, xa, xb, sums)
-                    at_a, at_b, rows = at_a + 4 * LDA, at_b + 4 * LDB, I32(rows - 4)
-                read = read + STAGE if read < (STAGES - 1) * STAGE else I64(0)
-            if more:
                 put_a(a_regs, sm, I32(write + a_slot), t)
                 put_b(b_regs, sm, I32(write + (b_slot + BK * LDA)), t)
-                write = I32(write + STAGE) if write < (STAGES - 1) * STAGE else I32(0)
-            step = I32(step + 1)
+            copy_commit()
+            k_left, write = I32(k_left - SPAN), I32(write + STAGE)
+        if k > 0:
+            copy_wait(PENDING)
+            cuda.syncthreads()
+            read = I32(0)
+            xa, xb = load(sm, at_a, at_b)
+            while k_left > LAST:
+                write = I32(read - STAGE) if read > 0 else I32((STAGES - 1) * STAGE)
+                if k_left > 0:
+                    pa, pb = fetch(
+                        a_regs, b_regs, U32(a_target + write * W), U32(b_target + write * W), pa, pb, m_left, n_left,
+                        k_left, a_rs, a_cs, b_rs, b_cs, t,
+                    )  # fmt: skip
+                copy_commit()
+                xa, xb = multiply_rows(sm, at_a, at_b, xa, xb, sums)
+                ya, yb = load(sm, U32(at_a + (BK - ROWS) * LDA * W), U32(at_b + (BK - ROWS) * LDB * W))
+                add(sums, xa, xb)
+                if k_left > 0:
+                    put_a(a_regs, sm, I32(write + a_slot), t)
+                    put_b(b_regs, sm, I32(write + (b_slot + BK * LDA)), t)
+                k_left = I32(k_left - SPAN)
+                copy_wait(PENDING)
+                cuda.syncthreads()
+                if k_left > LAST:
+                    onward = I32(STAGE) if read < (STAGES - 1) * STAGE else I32(-(STAGES - 1) * STAGE)
+                    read, at_a, at_b = I32(read + onward), U32(at_a + onward * W), U32(at_b + onward * W)
+                    xa, xb = load(sm, at_a, at_b)
+                add(sums, ya, yb)
 
-        cuda.syncthreads()
+        # Nobody reads the last block any more: each has its last fragments.  What follows is computed here anew,
+        # instead of being kept in registers.
         t = opaque(t)
-        row0, column0 = corner(t)
-        for i in range(TM):
-            for g in range(TN // V):
-                at = I64((row0 + (i // V) * (LM * V) + i % V) * LDS + column0 + g * (LN * V))
-                for e in range(V):
-                    vector[e] = sums[i * TN + g * V + e]
-                store_vector(drained, at, as_tuple(vector))
+        m0, n0 = I32(m - opaque(m_left)), I32(n - opaque(n_left))
+        keep(drained, t, sums)
         cuda.syncthreads()
         at_out, at_c = place(offsets, flags, product, out_bs, c_bs, I64(2))
         drain(
@@ -175,12 +189,19 @@ def make_tiled(
 
 _COPIES = ("LDGSTS.E", "LDS.128", "STS.128", "STG.E.128")
 #: (factory, its arguments, opcodes that the code must have): what the compile gates look at.
-GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
+GATES: list[tuple[Any, ...]] = [
     (
         make_tiled,
         ("f32", "f32", "f32", "128x128", "k", "v", "switch", False),
         ("FFMA", "LDGSTS.E.BYPASS.128", *_COPIES),
     ),
+    (
+        make_tiled,
+        ("f32", "f32", "f32", "256x128", "k", "k", "switch", False),
+        ("FFMA", *_COPIES),
+    ),
+    (make_tiled, ("f64", "f64", "f64", "mma128x128k8", "k", "v", "switch", False), ("DMMA.16", "LDS.64"), ("sm_90a",)),
+    (make_tiled, ("f64", "f64", "f64", "mma128x128k4", "v", "k", "switch", False), ("DMMA.884", "LDS.64"), ("sm_80",)),
     (make_tiled, ("f32", "f32", "f32", "64x64", "o", "k", "gelu", False), ("FFMA", *_COPIES)),
     (make_tiled, ("f32", "f32", "f32", "16x128", "k", "k", "switch", True), ("FFMA", *_COPIES)),
     (make_tiled, ("f64", "f64", "f64", "128x64", "k", "v", "switch", False), ("DFMA", "LDGSTS.E.64", *_COPIES)),
