@@ -5,6 +5,9 @@ import pytest
 from helpers import caller_array, to_float64
 
 import numbaprims
+from numbaprims.gpu.attention.mma import TILES, WIDE_TILES
+from numbaprims.gpu.attention.mma_backward import BACKWARD_TILES
+from numbaprims.gpu.attention.mma_solver import Mma
 
 TOLERANCE = {"f64": 1e-12, "f32": 4e-6, "f16": 3e-3, "bf16": 3e-2}
 
@@ -36,6 +39,137 @@ def test_both_ways(gpu, rng, dtype, mask):
         assert (np.isneginf(have) == np.isneginf(want)).all()
         have, want = np.where(np.isinf(want), 0, have), np.where(np.isinf(want), 0, want)
         np.testing.assert_allclose(have, want, atol=TOLERANCE[dtype] * max(1.0, np.abs(want).max()), rtol=0)
+
+
+def check_mma(rng, sizes, dtype, mask="", causal=False, scale=None, spread=1.0, pad=0, backward=False, solver="mma"):
+    """Tensor cores, (batch, heads, groups, rows, keys, width, values): out and lse, or the gradients.
+
+    Rows are `pad` elements apart."""
+    batch, heads, groups, rows, keys, width, values = sizes
+
+    def draw(*shape):
+        x = np.zeros((*shape[:-1], shape[-1] + pad))
+        x[..., : shape[-1]] = rng.standard_normal(shape) * spread
+        return caller_array(x, dtype)[..., : shape[-1]]
+
+    q, k, v = draw(batch, heads, rows, width), draw(batch, groups, keys, width), draw(batch, groups, keys, values)
+    dout, words = draw(batch, heads, rows, values), {"causal": causal, "scale": scale}
+    if mask == "bool":
+        words["mask"] = rng.random((rows, keys)) < 0.6
+        words["mask"][1] = False
+    elif mask == "float":
+        words["mask"] = draw(heads, 1, keys)
+    elif mask == "lowest":  # every key of the last row, which are then equal
+        lowest = np.zeros((rows, keys))
+        lowest[-1] = -3.38953139e38
+        words["mask"] = caller_array(lowest, dtype)
+    with numbaprims.config(device="reference"):
+        out, lse = numbaprims.attention_train(q, k, v, **words)
+        wanted = [out, out, lse]
+        if backward:
+            wanted = numbaprims.attention_backward(dout, q, k, v, out, lse, **words)
+    with numbaprims.config(device="cuda", algorithm=f"attention:{solver}"):
+        if backward:
+            found = numbaprims.attention_backward(dout, q, k, v, out, lse, **words)
+        else:
+            found = [numbaprims.attention(q, k, v, **words), *numbaprims.attention_train(q, k, v, **words)]
+    for at, (have, want) in enumerate(zip(found, wanted, strict=True)):
+        have, want = to_float64(have), to_float64(want)
+        assert (np.isneginf(have) == np.isneginf(want)).all()
+        have, want = np.where(np.isinf(want), 0, have), np.where(np.isinf(want), 0, want)
+        most = TOLERANCE["f32" if at == 2 and not backward else dtype]
+        np.testing.assert_allclose(have, want, atol=most * max(1.0, np.abs(want).max()), rtol=0)
+
+
+#: Few kernels, each of which takes seconds to compile; the others are slow.
+MMA_CASES = {
+    "tails": ((1, 2, 1, 75, 130, 64, 64), "f16"),
+    "causal, more keys than rows": ((1, 2, 1, 75, 130, 64, 64), "f16", "", True),
+    "causal, fewer": ((1, 1, 1, 140, 20, 64, 64), "f16", "", True),
+    "one query": ((2, 4, 2, 1, 200, 64, 64), "f16"),
+    "negative scale": ((1, 1, 1, 33, 70, 64, 64), "f16", "", False, -0.4),
+    "large scores": ((1, 1, 1, 33, 200, 64, 64), "f16", "", False, 1.0, 4.0),
+    "closed rows": ((2, 4, 2, 20, 70, 64, 48), "bf16", "bool", True),
+    "scale 0, closed": ((1, 1, 1, 33, 70, 64, 48), "bf16", "bool", False, 0.0),
+    "mask added": ((1, 2, 2, 40, 70, 30, 64), "bf16", "float", True),
+    "lowest numbers": ((1, 1, 1, 5, 70, 30, 64), "bf16", "lowest"),
+}
+SLOW_CASES = {
+    "wide": ((1, 2, 1, 70, 70, 128, 128), "f16", "", True),
+    "single elements": ((1, 2, 1, 20, 35, 33, 17), "bf16", "", True),
+    "8-byte copies": ((1, 2, 1, 20, 35, 36, 20), "bf16", "", False, None, 1.0, 4),
+    "widest": ((1, 1, 1, 20, 35, 250, 160), "bf16", "", True),
+}
+
+
+@pytest.mark.parametrize("case", [*MMA_CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_CASES)])
+def test_tensor_cores(gpu, rng, case):
+    check_mma(rng, *{**MMA_CASES, **SLOW_CASES}[case])
+    assert all("attention_mma" in run.entry for run in gpu.launches)
+
+
+WGMMA = {
+    "tails": ((1, 2, 1, 75, 130, 64, 64), "f16"),
+    "causal; negative scale": ((1, 2, 1, 140, 75, 64, 64), "f16", "", True, -0.3),
+    "one query": ((2, 4, 2, 1, 200, 64, 64), "f16"),
+}
+SLOW_WGMMA = {
+    "closed rows": ((2, 4, 2, 20, 70, 64, 48), "bf16", "bool", True),
+    "mask added": ((1, 2, 2, 40, 70, 30, 64), "bf16", "float", True),
+    "wide, single elements": ((1, 2, 1, 70, 140, 127, 100), "f16"),
+}
+
+
+@pytest.mark.parametrize("case", [*WGMMA, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_WGMMA)])
+def test_wgmma(gpu, rng, case):
+    check_mma(rng, *{**WGMMA, **SLOW_WGMMA}[case], solver="wgmma")
+    assert all("_True_0" in run.entry for run in gpu.launches)
+
+
+GRADIENTS = {
+    "tails": ((1, 2, 1, 75, 70, 64, 64), "f16"),
+    "causal, more keys than rows": ((1, 2, 1, 40, 140, 64, 64), "f16", "", True),
+    "causal, fewer; negative scale": ((1, 2, 2, 140, 40, 64, 64), "f16", "", True, -0.3),
+}
+SLOW_GRADIENTS = {
+    "closed rows": ((2, 4, 2, 20, 70, 48, 64), "bf16", "bool", True),
+    "negative scale, closed": ((1, 2, 1, 20, 70, 48, 64), "bf16", "bool", False, -0.3),
+    "mask added": ((1, 4, 2, 40, 75, 64, 34), "bf16", "float", True),
+    "lowest numbers": ((1, 1, 1, 5, 70, 64, 34), "bf16", "lowest"),
+    "wide, single elements": ((1, 2, 1, 40, 35, 127, 70), "f16", "", True),
+}
+
+
+@pytest.mark.parametrize("case", [*GRADIENTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_GRADIENTS)])
+def test_gradients_on_tensor_cores(gpu, rng, case):
+    check_mma(rng, *{**GRADIENTS, **SLOW_GRADIENTS}[case], backward=True)
+    assert [run.entry.split("_")[2] for run in gpu.launches] == ["delta", "backward", "backward"]
+
+
+EVERY = [(TILES, columns, name) for columns in TILES for name in TILES[columns]]
+EVERY += [(WIDE_TILES, columns, name) for columns in WIDE_TILES for name in WIDE_TILES[columns]]
+EVERY += [(BACKWARD_TILES, columns, name) for columns in BACKWARD_TILES for name in BACKWARD_TILES[columns]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table, columns, name", EVERY, ids=lambda x: "" if isinstance(x, dict) else str(x))
+def test_every_tile(gpu, rng, monkeypatch, table, columns, name):
+    monkeypatch.setattr(Mma, "configs", lambda *_: ({"tile": name},))
+    tile = table[columns][name]
+    sizes = (1, 1, 1, tile.block_rows + 5, 2 * max(tile.keys, tile.rows) + 9, columns, columns)
+    solver = "wgmma" if table is WIDE_TILES else "mma"
+    check_mma(rng, sizes, "f16", "", True, backward=table is BACKWARD_TILES, solver=solver)
+    assert "_".join(map(str, tile)) in gpu.launches[-1].entry
+
+
+def test_half_precisions_go_to_tensor_cores(gpu, rng):
+    with numbaprims.config(device="cuda"):
+        for dtype, chosen in (("bf16", "wgmma"), ("f16", "wgmma"), ("f32", "rows")):
+            x = caller_array(rng.standard_normal((1, 2, 64, 64)), dtype)
+            assert numbaprims.explain("attention", x, x, x).chosen.solver == chosen
+        x = x.astype(np.float16)
+        for change, words in ((x[..., ::2], "not contiguous"), (np.tile(x, 5), "more than 256")):
+            assert words in str(numbaprims.explain("attention", change, change, change))
 
 
 def test_refusals(gpu, rng):

@@ -1,4 +1,4 @@
-"""Attention on a GPU: a warp a row, with an online softmax."""
+"""Attention on a GPU: on tensor cores, or a warp a row; both with an online softmax."""
 
 from numbaprims.gpu.attention.kernels import GATES as GATES
-from numbaprims.gpu.attention.solvers import SOLVERS as SOLVERS
+from numbaprims.gpu.attention.mma_solver import SOLVERS as SOLVERS

@@ -3,7 +3,8 @@
 The polynomials are those of the CPU's vectors (docs/simd.md; docs/notes/minimax.py finds them again).  exp by one is as
 fast as by the hardware's ex2: 7 multiply-adds at 128 a clock and multiprocessor against one special function at 16.
 Only reciprocals and reciprocal roots come from special functions, and they are corrected by a remainder, so that their
-error of 1 ULP does not reach a result.  Signs of zero, infinities and NaN are those of C's math.h.
+error of 1 ULP does not reach a result (but for `exp2_fast`, of which attention makes numbers of 16 bits).  Signs of
+zero, infinities and NaN are those of C's math.h.
 
 Largest errors in units in the last place, f32 / f64 (tests/gpu/test_math.py, against float64 and mpmath):
 exp 1.0, expm1 1.4, log 1.0, log1p 1.0, tanh 1.7 / 2.0, sigmoid 1.7, erf 1.5 / 1.2, sqrt and divide 0.6, power 2 (f32).
@@ -248,6 +249,9 @@ def _math_function(value_function: Callable[..., Value], doc: str) -> Any:
 
 
 exp = _math_function(exp_value, "e**x.")
+exp2_fast = _math_function(
+    lambda x: approximate("ex2", x), "2**x of a float32 by one instruction, within 2 ULP; 0 where subnormal."
+)
 expm1 = _math_function(expm1_value, "e**x - 1, with a small relative error near 0 too.")
 log = _math_function(log_value, "The natural logarithm; -inf of 0, NaN of a negative number.")
 log1p = _math_function(log1p_value, "log(1 + x), with a small relative error near 0 too.")

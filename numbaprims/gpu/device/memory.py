@@ -326,6 +326,36 @@ repeat = _tuple_function("repeat", "A tuple of `count` times the value.")
 
 
 @intrinsic
+def elements_of(typingctx, array, first, count):  # type: ignore[no-untyped-def]
+    """A tuple of `count` elements of a local array from `first` on; both are literals where it stays in registers."""
+    n = int_literal(count)
+    if n is None or element_type(array) is None:
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        base = element_pointer(context, builder, sig.args[0], args[0], sig.args[1], args[1])
+        values = [builder.load(builder.gep(base, [ir.Constant(I32, place)])) for place in range(n)]
+        return tuple_of(context, builder, sig.return_type, values)
+
+    return types.UniTuple(element_type(array), n)(array, first, count), codegen
+
+
+@intrinsic
+def set_elements(typingctx, array, first, values):  # type: ignore[no-untyped-def]
+    """Put a tuple into a local array, from `first` on: a loop over more than 32 elements would leave it in memory."""
+    if element_type(array) is None or not isinstance(values, types.UniTuple) or values.dtype != element_type(array):
+        return None
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        base = element_pointer(context, builder, sig.args[0], args[0], sig.args[1], args[1])
+        for place, value in enumerate(unpack(builder, args[2], sig.args[2])):
+            builder.store(value, builder.gep(base, [ir.Constant(I32, place)]))
+        return void(context)
+
+    return types.void(array, first, values), codegen
+
+
+@intrinsic
 def load_shared(typingctx, address):  # type: ignore[no-untyped-def]
     """The uint32 at an address (`copy.shared_address`) of shared memory, a multiple of 4."""
 

@@ -229,7 +229,8 @@ def _sum_kind(dtype: str) -> tuple[Any, Any, str]:
 def wgmma(typingctx, sums, a, b, accumulate, a_dtype, b_dtype, a_transposed, b_transposed):  # type: ignore[no-untyped-def]
     """Start sums += a b for one 64 x n tile of four warps; n is twice the length of the tuple of sums.
 
-    a and b are descriptors; where `accumulate` is 0 the sums start at 0.  `a_transposed` and `b_transposed` (0 or 1,
+    a and b are descriptors, a may be 4 uint32 instead, of each warp the fragment of its 16 rows that mma takes (16-bit
+    types); where `accumulate` is 0 the sums start at 0.  `a_transposed` and `b_transposed` (0 or 1,
     16-bit types only) say that m or n is contiguous instead of k.  `wgmma_fence` must stand before the first use of the
     registers, `wgmma_commit` after the last product, `wgmma_wait` before the sums are read.
     """
@@ -241,22 +242,31 @@ def wgmma(typingctx, sums, a, b, accumulate, a_dtype, b_dtype, a_transposed, b_t
     count = len(sums)
     if sums.dtype != number or count * 2 not in range(8, 257, 8) or (any(turns) and FRAGMENT_K[left] != 16):
         return None
+    descriptor, words = types.uint64, types.UniTuple(types.uint32, 4)
+    held = isinstance(a, types.BaseTuple)
+    if held and (a != words or FRAGMENT_K[left] != 16 or turns[0]):
+        return None
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
         modifiers = {16: f", 1, 1, {turns[0]}, {turns[1]}", 8: ", 1, 1", 32: ""}[FRAGMENT_K[left]]
+        first, next_operand = f"${count}", count + 1
+        if held:
+            modifiers, first, next_operand = f", 1, 1, {turns[1]}", _braces(count, 4), count + 4
         text = (
-            f"{{ .reg .pred p; setp.ne.b32 p, ${count + 2}, 0; "
+            f"{{ .reg .pred p; setp.ne.b32 p, ${next_operand + 1}, 0; "
             f"wgmma.mma_async.sync.aligned.m64n{2 * count}k{FRAGMENT_K[left]}.{kind}.{_PTX_TYPE[left]}."
-            f"{_PTX_TYPE[right]} {_braces(0, count)}, ${count}, ${count + 1}, p{modifiers}; }}"
+            f"{_PTX_TYPE[right]} {_braces(0, count)}, {first}, ${next_operand}, p{modifiers}; }}"
         )
+        inputs = [*unpack(builder, args[1], sig.args[1]), *args[2:4]]
         values = asm(
-            builder, text, args[1:4], [register] * count, tied=unpack(builder, args[0], sig.args[0]), collective=True,
+            builder, text, inputs, [register] * count, tied=unpack(builder, args[0], sig.args[0]), collective=True,
             memory=True,
         )  # fmt: skip
         return tuple_of(context, builder, sig.return_type, values)
 
-    descriptor = types.uint64
-    return sums(sums, descriptor, descriptor, types.int32, a_dtype, b_dtype, a_transposed, b_transposed), codegen
+    return sums(
+        sums, words if held else descriptor, descriptor, types.int32, a_dtype, b_dtype, a_transposed, b_transposed
+    ), codegen
 
 
 def _define_wgmma(name: str, text: str, doc: str) -> Any:
@@ -278,6 +288,34 @@ wgmma_fence = _define_wgmma(
 wgmma_commit = _define_wgmma(
     "wgmma_commit", "wgmma.commit_group.sync.aligned;", "End a group: the wgmma that were started since the last one."
 )
+
+
+@intrinsic
+def wgmma_begin(typingctx, sums, words):  # type: ignore[no-untyped-def]
+    """`wgmma_fence` that hands back the sums and the registers of the left operands, a tuple of two tuples.
+
+    What makes them is computed before: a register that is written between the fence and a product that reads it makes
+    the assembler wait for each product.
+    """
+    if not isinstance(sums, types.UniTuple) or not isinstance(words, types.UniTuple):
+        return None
+    both = types.Tuple((sums, words))
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        parts = [unpack(builder, value, t) for value, t in zip(args, sig.args, strict=True)]
+        values = [*parts[0], *parts[1]]
+        fenced = asm(
+            builder, "wgmma.fence.sync.aligned;", [], [value.type for value in values], tied=values, collective=True,
+            memory=True,
+        )  # fmt: skip
+        count = len(parts[0])
+        tuples = [
+            tuple_of(context, builder, t, some)
+            for t, some in zip(sig.args, (fenced[:count], fenced[count:]), strict=True)
+        ]
+        return tuple_of(context, builder, sig.return_type, tuples)
+
+    return both(sums, words), codegen
 
 
 @intrinsic

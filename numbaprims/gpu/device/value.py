@@ -69,5 +69,5 @@ def scale_normal(x: Value, shifted: Value) -> Value:
 
 def approximate(name: str, x: Value) -> Value:
     """An approximation of the hardware for normal numbers: "rcp" (1/x) or "rsqrt", 1 ULP in float32, 2**-20 in
-    float64."""
+    float64; "ex2" (2**x), 2 ULP, in float32 only."""
     return x.new(asm(x.builder, f"{name}.approx.{_ROUND[x.width]} $0, $1;", [x.value], [x.value.type])[0])

@@ -93,7 +93,7 @@ def _make_place(dtype: str, layout: str, extent: int) -> Any:
 
 
 @functools.cache
-def _make_put(dtype: str, width: int) -> Any:
+def make_put(dtype: str, width: int) -> Any:
     """put(target, source, index, valid): copy one piece, of which the first `valid` bytes exist."""
     size = DTYPES[dtype].itemsize
     if width:
@@ -120,7 +120,7 @@ def _make_put(dtype: str, width: int) -> Any:
 
 
 @functools.cache
-def _make_put_whole(dtype: str, width: int) -> Any:
+def make_put_whole(dtype: str, width: int) -> Any:
     """put(target, source, index): copy one piece that exists from end to end."""
     size = DTYPES[dtype].itemsize
     if width:
@@ -155,7 +155,7 @@ def make_operand(dtype: str, layout: str, extent: int, width: int, threads: int,
     # a multiple of the swizzle's period, so that all of a thread's pieces are transposed alike
     round_rows = threads // in_row
     along_k = layout == "k"
-    place, put, put_whole = _make_place(dtype, layout, extent), _make_put(dtype, width), _make_put_whole(dtype, width)
+    place, put, put_whole = _make_place(dtype, layout, extent), make_put(dtype, width), make_put_whole(dtype, width)
 
     @device_function
     def locate(thread, first, outer_step):  # type: ignore[no-untyped-def]
