@@ -469,6 +469,17 @@ def test_every_marker_of_the_report_makes_a_table(document):
     assert report.tables("gemm square", machines).startswith("No results")
 
 
+def test_what_was_measured_on_a_gpu_has_a_table_of_its_own(document):
+    here = document[0]
+    there = {**here, "machine": {**here["machine"], "gpu": "B1"}, "rooflines": {"cuda": {"copy": 3e3, "fma_f32": 7e4}}}
+    assert report.tables("gpu", {"here": {"gemv": here}}).startswith("No results")
+    both = {"here": {"gemv": here}, "there": {"gemv": there}}
+    assert report.tables("gpu", both).startswith("B1: 3000 GB/s copied, 70 TFLOP/s f32")
+    assert "| gemv | 128x1024 trans | f32 |" in report.tables("gpu", both)
+    for name in ("gemv quick", "headlines"):
+        assert report.tables(name, both) == report.tables(name, {"here": {"gemv": here}})
+
+
 def test_arguments_survive_the_new_process():
     given = options("gemm", "--threads", "1,2", "--shapes", "5x6x7", "--trans-b", "--time-limit", "2.5")
     assert argparse.Namespace(**json.loads(json.dumps(vars(given)))) == given

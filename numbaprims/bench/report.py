@@ -4,11 +4,11 @@
     ... written by this module ...
     <!-- end -->
 
-What may stand in the marker: headlines, chart FILE.svg (drawn beside the page), targets, machine, call, start; a
-primitive and a suite ("gemm square"), or "means" (of all its suites), "targets", "choice" (conv's solvers, as
-`--regret` timed them); "figure NAME". The numbers come from benchmarks/results/<machine>/<subject>.json, which
-`numbaprims bench ... --save` writes, and from figures/NAME.json beside it, which `numbaprims reproduce ... --save`
-does.
+What may stand in the marker: headlines, chart FILE.svg (drawn beside the page), targets, machine, call, start; "gpu"
+(all that was measured on GPUs, which the others leave out); a primitive and a suite ("gemm square"), or "means" (of all
+its suites), "targets", "choice" (conv's solvers, as `--regret` timed them); "figure NAME". The numbers come from
+benchmarks/results/<machine>/<subject>.json, which `numbaprims bench ... --save` writes, and from figures/NAME.json
+beside it, which `numbaprims reproduce ... --save` does.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ def rewrite(text: str, machines: dict[str, Runs]) -> str:
 def tables(name: str, machines: dict[str, Runs]) -> str:
     """The tables of one marker, one for each machine that has results."""
     word, _, file = name.partition(" ")
+    if name == "gpu":
+        found = [_gpu(runs) + "\n" for runs in machines.values() if _on_gpu(runs)]
+        return "\n".join(found) if found else "No results have been recorded yet.\n"
+    machines = {machine: runs for machine, runs in machines.items() if not _on_gpu(runs)}
     if name == "headlines":
         return _headlines(columns(machines)) + "\n"
     if word == CHART and file.endswith(".svg"):
@@ -72,6 +76,8 @@ def columns(machines: dict[str, Runs]) -> dict[str, dict[str, Reached]]:
     """ "CPU, N threads" -> headline -> what was reached, of every machine that has results for one as it is."""
     found = {}
     for runs in machines.values():
+        if _on_gpu(runs):
+            continue
         rows = [row for run in runs.values() for row in run.get("targets", [])]
         machine = max(runs.values(), key=lambda run: run["date"])["machine"]
         if machine["llvm"] in rivals.RESTRICTIONS:
@@ -119,6 +125,30 @@ def markdown(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     """A Markdown table; the first `left` columns are text, the others numbers."""
     rule = [":--" if index < left else "--:" for index in range(len(head))]
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def _on_gpu(runs: Runs) -> bool:
+    return any("gpu" in run.get("machine", {}) for run in runs.values())
+
+
+def _gpu(runs: Runs) -> str:
+    """Every case that was measured on a GPU."""
+    newest = max(runs.values(), key=lambda run: run["date"])
+    cuda, rows = newest["rooflines"]["cuda"], []
+    for stem in table.RIVALS:
+        for record in runs.get(stem, {}).get("records", []):
+            if "error" in record:
+                continue
+            ours, theirs = record["seconds"], record["rivals"]
+            best = {name: theirs.get(name) for name in ("torch", "torch nhwc", "cupy")}
+            row = [stem, record["label"], record["dtype"], record.get("solver", ""), table.seconds(ours)]
+            rows.append([*row, f"{record['roof']['percent']:.0f}", *map(_ratio, best.values())])
+    head = ["", "case", "type", "solver", "time", "% of roof", "over torch", "its channels last", "over CuPy"]
+    rates = f"{cuda['copy']:.0f} GB/s copied, {cuda['fma_f32'] / 1e3:.0f} TFLOP/s f32 by formula"
+    versions = ", ".join(
+        f"{name} {newest['versions'][name]}" for name in ("torch", "cupy") if name in newest["versions"]
+    )
+    return f"{newest['machine']['gpu']}: {rates}; {versions}.\n\n{markdown(head, rows, left=4)}"
 
 
 def _only(runs: Runs, stem: str) -> Runs:
