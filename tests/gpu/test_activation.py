@@ -242,7 +242,7 @@ def test_in_place_and_misaligned(gpu, rng):
     assert numbaprims.silu(view, out=view) is view
     np.testing.assert_array_equal(view.to_host(), expected)
     assert flat.to_host()[0] == 0
-    assert [launched.entry.split("_")[-3] for launched in gpu.launches] == ["4", "1"]
+    assert [launched.entry.split("_")[-5] for launched in gpu.launches] == ["4", "1"]
 
 
 def test_choice(gpu):
@@ -278,3 +278,21 @@ def test_every_kind_has_code():
     assert set(formulas.CHEAP) <= everything and set(gradients.CHEAP) <= everything
     assert set(kernels.FORMULAS) >= {f"{kind}{way}" for kind in everything for way in ("", "_backward")}
     assert arrays.DTYPES.keys() >= set(DTYPES)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("kind", ["tanh", "gelu"])
+def test_every_number_of_16_bits(gpu, kind, dtype):
+    """The formulas by special functions: less than 0.6 units in the last place off, and limits."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    x = to_float64(every, dtype)
+    found = to_float64(bits(numbaprims.activation(on_device(every, dtype), kind).to_host(), dtype), dtype)
+    with numbaprims.config(device="reference"):
+        want = numbaprims.activation(x, kind)
+    digits, least = {"f16": (10, -24), "bf16": (7, -126)}[dtype]  # what is subnormal in float32 may be 0
+    unit = np.ldexp(1.0, np.maximum(np.frexp(want)[1] - 1 - digits, least))
+    good = np.isfinite(x) & (np.abs(x) > 2.0**-125)
+    assert np.max(np.abs(found - want)[good] / unit[good]) < 0.6
+    assert (np.isnan(found) == np.isnan(x)).all()
+    infinite = np.isinf(x)
+    np.testing.assert_array_equal(found[infinite], [np.inf, 0.0] if kind == "gelu" else [1.0, -1.0])

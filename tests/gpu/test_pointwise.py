@@ -11,7 +11,7 @@ from numbaprims.gpu.pointwise import walk
 def entries(gpu):
     """(loops, V, indices of 64 bits) of what was launched."""
     words = [launched.entry.split("_") for launched in gpu.launches]
-    return [(int(loops), int(V), wide == "True") for *_, V, loops, wide in words]
+    return [(int(loops), int(V), wide == "True") for *_, V, loops, wide, _, _ in words]
 
 
 def padded(rng, *shape):
@@ -87,3 +87,23 @@ def test_reciprocals_divide(rng):
         x = np.array([k * d + e for k in (1, 2, most // d) for e in (-1, 0, 1)] + [0, most, *rng.integers(0, most, 9)])
         x = x[(x >= 0) & (x <= most)].astype(object)
         assert m < 2**32 and all((2 * x * m >> 32) >> s == x // d), d
+
+
+@pytest.mark.parametrize(("rows", "columns", "V"), [(64, 64, 4), (70, 100, 2), (67, 33, 1), (16, 132, 4)])
+def test_operands_that_lie_the_other_way(gpu, rng, rows, columns, V):
+    """Tiles and their edges, by shared memory; beside operands in the results' order, or one element for all."""
+    a, b = rng.standard_normal((3, rows, columns)).astype(np.float32), rng.standard_normal((columns, rows))
+    b = b.astype(np.float32)
+    for other, host in ((to_device(a), a), (to_device(a[:, :, :1].copy()), a[:, :, :1])):
+        found = numbaprims.binary(other, to_device(b).T, "sub", out=to_device(np.full_like(a, np.nan))).to_host()
+        np.testing.assert_array_equal(found, host - b.T)
+    found = numbaprims.transform(to_device(a), axes=(0, 2, 1)).to_host()
+    np.testing.assert_array_equal(found, a.transpose(0, 2, 1))
+    assert all("turned" in launched.entry for launched in gpu.launches)
+    assert {each[1] for each in entries(gpu)} == {V}
+
+
+def test_halves_that_lie_the_other_way(gpu, rng):
+    x = rng.standard_normal((2, 40, 72)).astype(np.float16)
+    assert (numbaprims.transform(to_device(x), axes=(0, 2, 1)).to_host() == x.transpose(0, 2, 1)).all()
+    assert entries(gpu) == [(3, 8, False)]

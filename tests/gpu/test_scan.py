@@ -37,3 +37,16 @@ def test_int64_wraps(gpu):
     x = np.int64([2**62, 2**62, 5])[::-1]
     with numbaprims.config(device="cuda"):
         np.testing.assert_array_equal(numbaprims.cumsum(x), np.cumsum(x))
+
+
+def test_products_out_of_range(gpu):
+    """What overflows or vanishes does so where it does in order, whatever products of neighbours are."""
+    x = np.full((4, 200), 1.01, np.float32)
+    x[0, ::2], x[0, 1::2] = 1e30, 1e-30
+    x[1, 40:44] = 1e-20, 1e-20, 1e30, 1e30
+    x[2, 70:74] = 1e30, 1e30, 1e-30, 1e-30
+    x[3, [33, 150]] = 0, np.inf
+    with np.errstate(all="ignore"), numbaprims.config(device="cuda", algorithm={"scan": "rows"}):
+        np.testing.assert_allclose(numbaprims.cumprod(x, 1), np.cumprod(x, 1, dtype=np.float32), rtol=1e-4)
+        want = np.cumprod(x[:, ::-1], 1, dtype=np.float32)[:, ::-1]
+        np.testing.assert_allclose(numbaprims.cumprod(x, 1, reverse=True), want, rtol=1e-4)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from numbaprims.formulas.gradients import leaky_relu as prelu_gradient
-from numbaprims.gpu.activation import formulas, gradients
+from numbaprims.gpu.activation import formulas, gradients, halves
 from numbaprims.gpu.device.emit import I32, intrinsic, string_literal, tuple_of, unpack
 from numbaprims.gpu.device.value import Value
 from numbaprims.gpu.jit import GpuKernel, gpu_kernel, types
@@ -51,9 +51,10 @@ def _switch(kinds: tuple[str, ...], table: Mapping[str, tuple[Callable[..., Any]
     return Formula(function, numbers=3, words=1, packs=True)
 
 
-#: Of all kinds and their gradients; "of_two": with a slope for each channel, or with a gate.
+#: Of all kinds and their gradients; "half": for 16 bits; "of_two": with a slope for each channel, or with a gate.
 FORMULAS = {
     **{kind: Formula(*known) for kind, known in formulas.FORWARD.items()},
+    **{f"{kind}_half": Formula(*known) for kind, known in halves.FORWARD.items()},
     **{f"{kind}_backward": Formula(*known) for kind, known in gradients.BACKWARD.items()},
     **{f"{kind}_of_two": Formula(function) for kind, function in formulas.BINARY.items()},
     "prelu_of_two_backward": Formula(prelu_gradient),
@@ -123,7 +124,7 @@ GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     ],
     *[
         (make_kernel, (_forms(formula, dtype),), _VECTORS)
-        for formula, dtype in (("power", "f32"), ("gelu", "f16"), ("gelu", "f64"))
+        for formula, dtype in (("power", "f32"), ("gelu_half", "f16"), ("tanh_half", "bf16"), ("gelu", "f64"))
     ],
     (make_kernel, (_SLOPES,), (*_VECTORS, "LDG.E")),
     (make_kernel, (_SLOPES._replace(wide=True),), _VECTORS),

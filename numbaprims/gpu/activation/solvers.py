@@ -6,7 +6,7 @@ from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.activation import formulas, gradients
+from numbaprims.gpu.activation import formulas, gradients, halves
 from numbaprims.gpu.activation.kernels import FORMULAS, SWITCH, make_kernel
 from numbaprims.gpu.pointwise.walk import LAUNCH, Array, seconds, walker, width
 from numbaprims.gpu.reduce.posed import solver_of
@@ -49,6 +49,8 @@ class _Elementwise(Solver):
         cheap = (gradients if back else formulas).CHEAP
         if name in cheap:
             name, codes = SWITCH, (cheap.index(name),)
+        if not back and name in halves.FORWARD and problem.dtype in ("f16", "bf16"):
+            name += "_half"
         name += "_backward" * back
         count = FORMULAS[name].numbers
         return walker(

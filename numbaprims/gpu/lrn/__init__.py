@@ -1,3 +1,3 @@
-"""Local response normalisation on a GPU: a thread an element, whose window's other elements come from the caches."""
+"""Local response normalisation on a GPU: a thread for four elements, whose windows come from the caches."""
 
 from numbaprims.gpu.lrn.solvers import SOLVERS as SOLVERS

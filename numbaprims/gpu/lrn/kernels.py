@@ -1,4 +1,4 @@
-"""The kernels of local response normalisation: a thread an element, in the order of memory."""
+"""The kernels of local response normalisation: a thread for four elements, neighbours in the order of memory."""
 
 from __future__ import annotations
 
@@ -8,78 +8,97 @@ from typing import Any
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.math import divide, exp, log
 from numbaprims.gpu.device.memory import REGISTER, narrow, widen
-from numbaprims.gpu.device.tile import quotient
+from numbaprims.gpu.device.tile import divisor, index_types, splitter
 from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, device_function, gpu_kernel, thread_index, types
 
 THREADS = 256
+RUN = 4
+"""Elements of a thread."""
 
 
 @functools.cache
 def make_kernel(way: str, dtype: str, wide: bool) -> GpuKernel:
     """y, or the terms p = s**-beta and t = dy x p / s of the gradient, or dx from these.
 
-    Axes are those of `axes_of`, with ones in front; p and t are contiguous in their order.  `wide`: indices have 64
-    bits.
+    A thread takes RUN neighbours along the first axis, which is one with windows, and reads what these share once.
+    `wide`: indices have 64 bits.
     """
-    I, U = (types.int64, types.uint64) if wide else (types.int32, types.uint32)  # noqa: E741
+    I, _ = index_types(wide)  # noqa: E741
     acc = DTYPES[dtype].accumulate
     number, GRADIENT, TERMS = REGISTER[acc], way == "gradient", way == "terms"
-    data, terms = types.CPointer(STORAGE[dtype]), types.CPointer(STORAGE[acc])
-    signature = types.void(data, data, data, terms, terms, *[number] * 3, I, *[I] * 30)
+    data, terms, split = types.CPointer(STORAGE[dtype]), types.CPointer(STORAGE[acc]), splitter(wide)
+    five = types.UniTuple(I, 5)
+    signature = types.void(data, data, data, terms, terms, *[number] * 3, I, I, *[divisor(wide)] * 4, I, *[five] * 5)
 
     @device_function
-    def split(rest, size):  # type: ignore[no-untyped-def]
-        """(what is left, the place along an axis)"""
-        above = I(quotient(U(rest), U(size)))
-        return above, I(rest - above * size)
+    def taken(total, value, j, begin, last):  # type: ignore[no-untyped-def]
+        """The sum of a window, with element j if it is in there."""
+        if j >= begin and j <= last:
+            total = number(total + value)
+        return total
 
     @gpu_kernel("lrn_" + way, signature, spec=(way, dtype, wide), threads=THREADS, registers=255 if wide else 128)
-    def lrn(  # type: ignore[no-untyped-def]
-        out, dy, x, p, t, a, beta, k, elements, n0, n1, n2, n3, n4, l0, l1, l2, l3, l4, h0, h1, h2, h3, h4,
-        o0, o1, o2, o3, o4, d0, d1, d2, d3, d4, x0, x1, x2, x3, x4,
-    ):  # fmt: skip
-        i = I(I(block_index()) * THREADS + I(thread_index()))
-        if i < elements:
+    def lrn(out, dy, x, p, t, a, beta, k, items, n0, n1, n2, n3, n4, plane, low, high, o, d, s):  # type: ignore[no-untyped-def]
+        i = I(I(block_index()) * I(THREADS) + I(thread_index()))
+        if i < items:
             rest, i4 = split(i, n4)
             rest, i3 = split(rest, n3)
             rest, i2 = split(rest, n2)
             i0, i1 = split(rest, n1)
-            total = number(0)
-            j0 = I(max(I(i0 - l0), I(0)))
-            while j0 < I(min(I(i0 + h0 + 1), n0)):
-                j1 = I(max(I(i1 - l1), I(0)))
-                while j1 < I(min(I(i1 + h1 + 1), n1)):
-                    j2 = I(max(I(i2 - l2), I(0)))
-                    while j2 < I(min(I(i2 + h2 + 1), n2)):
-                        j3 = I(max(I(i3 - l3), I(0)))
-                        while j3 < I(min(I(i3 + h3 + 1), n3)):
-                            j4 = I(max(I(i4 - l4), I(0)))
-                            while j4 < I(min(I(i4 + h4 + 1), n4)):
+            inside = I(i - i0 * plane)
+            i0 = I(i0 * I(RUN))
+            sum0, sum1, sum2, sum3 = number(0), number(0), number(0), number(0)
+            first, end = I(max(I(i0 - low[0]), I(0))), I(min(I(i0 + I(RUN) + high[0]), n0))
+            for j1 in range(I(max(I(i1 - low[1]), I(0))), I(min(I(i1 + high[1] + I(1)), n1[0]))):
+                for j2 in range(I(max(I(i2 - low[2]), I(0))), I(min(I(i2 + high[2] + I(1)), n2[0]))):
+                    for j3 in range(I(max(I(i3 - low[3]), I(0))), I(min(I(i3 + high[3] + I(1)), n3[0]))):
+                        for j4 in range(I(max(I(i4 - low[4]), I(0))), I(min(I(i4 + high[4] + I(1)), n4[0]))):
+                            if GRADIENT:
+                                step = plane
+                                at = I(((I(j1) * n2[0] + I(j2)) * n3[0] + I(j3)) * n4[0] + I(j4))
+                            else:
+                                step = s[0]
+                                at = I(I(j1) * s[1] + I(j2) * s[2] + I(j3) * s[3] + I(j4) * s[4])
+                            j, at = first, I(at + first * step)
+                            while j < end:
                                 if GRADIENT:
-                                    total = number(total + t[I((((j0 * n1 + j1) * n2 + j2) * n3 + j3) * n4 + j4)])
+                                    value = t[at]
                                 else:
-                                    at = I(j0 * x0 + j1 * x1 + j2 * x2 + j3 * x3 + j4 * x4)
                                     value = number(widen(x[at], dtype))
-                                    total = number(total + value * value)
-                                j4 = I(j4 + 1)
-                            j3 = I(j3 + 1)
-                        j2 = I(j2 + 1)
-                    j1 = I(j1 + 1)
-                j0 = I(j0 + 1)
-            own = number(widen(x[I(i0 * x0 + i1 * x1 + i2 * x2 + i3 * x3 + i4 * x4)], dtype))
-            to = I(i0 * o0 + i1 * o1 + i2 * o2 + i3 * o3 + i4 * o4)
-            if GRADIENT:
-                given = number(widen(dy[I(i0 * d0 + i1 * d1 + i2 * d2 + i3 * d3 + i4 * d4)], dtype))
-                out[to] = narrow(number(given * p[i] - number(2) * a * beta * own * total), dtype)
-            else:
-                s = number(k + a * total)
-                power = exp(number(-beta * log(s)))
-                if TERMS:
-                    given = number(widen(dy[I(i0 * d0 + i1 * d1 + i2 * d2 + i3 * d3 + i4 * d4)], dtype))
-                    p[i] = power
-                    t[i] = divide(number(given * own * power), s)
-                else:
-                    out[to] = narrow(number(own * power), dtype)
+                                    value = number(value * value)
+                                sum0 = taken(sum0, value, j, I(i0 - low[0]), I(i0 + high[0]))
+                                sum1 = taken(sum1, value, j, I(i0 + I(1) - low[0]), I(i0 + I(1) + high[0]))
+                                sum2 = taken(sum2, value, j, I(i0 + I(2) - low[0]), I(i0 + I(2) + high[0]))
+                                sum3 = taken(sum3, value, j, I(i0 + I(3) - low[0]), I(i0 + I(3) + high[0]))
+                                j, at = I(j + I(1)), I(at + step)
+            of = I(i0 * s[0] + i1 * s[1] + i2 * s[2] + i3 * s[3] + i4 * s[4])
+            to = I(i0 * o[0] + i1 * o[1] + i2 * o[2] + i3 * o[3] + i4 * o[4])
+            given_at = I(i0 * d[0] + i1 * d[1] + i2 * d[2] + i3 * d[3] + i4 * d[4])
+            place = I(i0 * plane + inside)
+            for run in range(RUN):
+                total = sum0
+                if run == 1:
+                    total = sum1
+                elif run == 2:
+                    total = sum2
+                elif run == 3:
+                    total = sum3
+                if I(i0 + I(run)) < n0:
+                    own = number(widen(x[of], dtype))
+                    if GRADIENT:
+                        given = number(widen(dy[given_at], dtype))
+                        found = number(given * p[place] - number(2) * a * beta * own * total)
+                        out[to] = narrow(found, dtype)
+                    else:
+                        within = number(k + a * total)
+                        power = exp(number(-beta * log(within)))
+                        if TERMS:
+                            given = number(widen(dy[given_at], dtype))
+                            p[place] = power
+                            t[place] = divide(number(given * own * power), within)
+                        else:
+                            out[to] = narrow(number(own * power), dtype)
+                of, to, given_at, place = I(of + s[0]), I(to + o[0]), I(given_at + d[0]), I(place + plane)
 
     return lrn
 

@@ -1,6 +1,6 @@
 """Formulas without reductions on a GPU: one kernel for contiguous runs, any strides and broadcasting.
 
-form  what the code of a kernel depends on;  emit  its code;  walk  programs, from loops over arrays
+form  what the code of a kernel depends on;  emit, turned  its code;  walk  programs, from loops over arrays
 
 Bytes: each operand once and each result once.  y = f(x) in float32 moves 8 bytes an element, which an H100 does in 1.8
 elements a clock and multiprocessor; that leaves 70 instructions an element before arithmetic shows (35 in half

@@ -13,6 +13,7 @@ from numbaprims.gpu.device.emit import I32, I64, asm, call_nvvm, intrinsic, stri
 from numbaprims.gpu.device.memory import _load, _store
 from numbaprims.gpu.device.value import Value
 from numbaprims.gpu.pointwise.form import THREADS, Form, Formula
+from numbaprims.gpu.pointwise.turned import emit_tile
 
 
 class _Walk:
@@ -20,6 +21,7 @@ class _Walk:
 
     def __init__(self, context: Any, builder: Any, form: Form, formula: Formula, kind: Any, given: Any) -> None:
         self.context, self.b, self.form, self.formula = context, builder, form, formula
+        self.results = len(form.results.split(","))
         members = iter(zip(unpack(builder, given, kind), kind, strict=True))
 
         def take(count: int) -> list[Any]:
@@ -37,23 +39,43 @@ class _Walk:
     def run(self) -> None:
         """Items of all threads."""
         b, V, kind = self.b, self.form.V, self.total.type
+        if self.form.turned:
+            emit_tile(self)
+            return
 
         def grid(name: str) -> Any:
             number = call_nvvm(b, f"llvm.nvvm.read.ptx.sreg.{name}", I32)
             return number if kind == I32 else b.zext(number, kind)
 
-        first = b.add(b.mul(grid("ctaid.x"), kind(THREADS)), grid("tid.x"))
-        step = b.mul(grid("nctaid.x"), kind(THREADS))
         if self.sizes:
-            _for_each(b, first, self.total, step, self._item)
+            first = b.add(b.mul(grid("ctaid.x"), kind(THREADS)), grid("tid.x"))
+            _for_each(b, first, self.total, b.mul(grid("nctaid.x"), kind(THREADS)), self._item)
             return
         # of a single run all packs go first: no thread asks at each whether it is one
-        _for_each(b, first, self.packs, step, lambda pack: self._elements([], b.mul(pack, kind(V)), V, kind(0)))
+        turn = kind(THREADS * self.form.U)
+        first = b.add(b.mul(grid("ctaid.x"), turn), grid("tid.x"))
+        _for_each(b, first, self.packs, b.mul(grid("nctaid.x"), turn), self._packs)
         if V == 1:
             return
-        left = b.add(b.mul(self.packs, kind(V)), first)
+        left = b.add(b.mul(self.packs, kind(V)), b.add(b.mul(grid("ctaid.x"), kind(THREADS)), grid("tid.x")))
         with b.if_then(b.icmp_signed("<", left, self.length)):
             self._elements([], left, 1, kind(0))
+
+    def _packs(self, pack: Any) -> None:
+        """A pack of a run and those that lie a block further: all are loaded before one is stored."""
+        b, form, kind = self.b, self.form, pack.type
+        last = b.sub(self.packs, kind(1))
+        numbers = [b.add(pack, kind(u * THREADS)) for u in range(form.U)]
+        inside = [b.icmp_signed("<=", number, last) for number in numbers]
+        # the last one again in the place of those behind it, whose results are not stored
+        firsts = [b.mul(b.select(*each, last), kind(form.V)) for each in zip(inside, numbers, strict=True)]
+        loaded = [self._operands([first], form.V) for first in firsts]
+        for u, (first, operands) in enumerate(zip(firsts, loaded, strict=True)):
+            if not u:
+                self._results([first], operands, form.V, kind(0))
+                continue
+            with b.if_then(inside[u]):
+                self._results([first], operands, form.V, kind(0))
 
     def _item(self, item: Any) -> None:
         b, V, kind = self.b, self.form.V, item.type
@@ -94,19 +116,35 @@ class _Walk:
 
     def _elements(self, outer: Sequence[Any], inner: Any, count: int, before: Any) -> None:
         """`count` elements side by side, the first of which is element `inner` of a run with `before` before it."""
-        b, form, indices = self.b, self.form, [*outer, inner]
-        results = len(form.results.split(","))
-        operands = []
-        for k, (dtype, one) in enumerate(form.arrays[results:], results):
-            lanes = 1 if one and form.V > 1 else count
-            loaded = _load(self.context, b, self._where(k, indices), lanes, readonly=False)
-            values = [as_number(b, x, dtype, form.compute) for x in loaded]
-            operands.append(values * (count // lanes))
-        place = b.add(before, inner)
-        place = Value(b, place if form.wide else b.zext(place, I64))
+        indices = [*outer, inner]
+        self._results(indices, self._operands(indices, count), count, before)
+
+    def _operands(self, indices: Sequence[Any], count: int) -> list[list[Any]]:
+        """The elements of each operand, as they are stored."""
+        form, found = self.form, []
+        for k, (_, one) in enumerate(form.arrays[self.results :], self.results):
+            lanes = 1 if one == "one" and form.V > 1 else count
+            found.append(_load(self.context, self.b, self._where(k, indices), lanes, readonly=False) * (count // lanes))
+        return found
+
+    def _results(self, indices: Sequence[Any], loaded: Sequence[list[Any]], count: int, before: Any) -> None:
+        b = self.b
+        place = b.add(before, indices[-1])
+        place = Value(b, place if self.form.wide else b.zext(place, I64))
+        self.results_of(lambda k: self._where(k, indices), loaded, count, place)
+
+    def results_of(
+        self, where: Callable[[int], tuple[Any, ...]], loaded: Sequence[list[Any]], count: int, place: Any
+    ) -> None:
+        """Compute and store."""
+        b, form = self.b, self.form
+        operands = [
+            [as_number(b, x, dtype, form.compute) for x in values]
+            for (dtype, _), values in zip(form.arrays[self.results :], loaded, strict=True)
+        ]
         found = self.formula.lanes(place, self.words, operands, self.numbers, count)
         for k, values in enumerate(found):
-            _store(self.context, b, self._where(k, indices), as_stored(b, values, form.arrays[k][0]))
+            _store(self.context, b, where(k), as_stored(b, values, form.arrays[k][0]), form.stream)
 
 
 def _for_each(builder: Any, first: Any, end: Any, step: Any, emit: Callable[[Any], None]) -> None:

@@ -54,13 +54,18 @@ class Form(NamedTuple):
     results: str
     """Types of the arrays that are written: "f32,f32"."""
     operands: str
-    """Types of those that are read; "f32:one" is one element for all of a run, where V > 1."""
+    """Types of those that are read; "f32:one" is one element for all of a run, where V > 1; "f32:turned" is contiguous
+    along the loop before the innermost: the kernel is one of tiles (`turned`)."""
     V: int
     """Elements of a pack: V > 1 lie side by side in every array and begin at a multiple of their bytes."""
     loops: int
     """That an element is found by."""
     wide: bool
     """Indices and strides of 64 bits."""
+    U: int = 1
+    """Packs of a single run that a thread loads at a time."""
+    stream: bool = False
+    """Results are far more than the second-level cache holds, and are written as what nothing reads again."""
 
     @property
     def text(self) -> str:
@@ -68,29 +73,46 @@ class Form(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Form:
-        formula, compute, results, operands, V, loops, wide = text.split(" ")
-        return cls(formula, compute, results, operands, int(V), int(loops), wide == "True")
+        formula, compute, results, operands, V, loops, wide, U, stream = text.split(" ")
+        return cls(formula, compute, results, operands, int(V), int(loops), wide == "True", int(U), stream == "True")
 
     @property
-    def arrays(self) -> list[tuple[str, bool]]:
-        """(type, whether it is one element for all of a run) of each, results first."""
+    def arrays(self) -> list[tuple[str, str]]:
+        """(type, "one" or "turned" or "") of each, results first."""
         words = [word.partition(":") for word in (*self.results.split(","), *self.operands.split(",")) if word]
-        return [(dtype, kind == "one") for dtype, _, kind in words]
+        return [(dtype, kind) for dtype, _, kind in words]
+
+    @property
+    def turned(self) -> bool:
+        """Whether an operand is."""
+        return ":turned" in self.operands
 
     @property
     def steps(self) -> int:
         """Strides of each array: that of the innermost loop is known where V > 1."""
-        return self.loops - (self.V > 1)
+        return self.loops - (self.V > 1 and not self.turned)
 
     def parameters(self, formula: Formula) -> Any:
         """The type of a kernel's parameters, one tuple: pointers, numbers, words, what is divided by to find the loops'
         indices (sizes, of the innermost the items of a run, each with its reciprocal unless indices are wide), strides
         array by array, elements of a run, items of all.
 
-        An item is a pack, or an element of what is left behind the packs of a run."""
+        An item is a pack, or an element of what is left behind the packs of a run.  Of tiles: sizes are those of the
+        loops, counted in tiles of the two innermost, and the last two numbers the lengths of the innermost and of the
+        one before."""
         index, arrays = types.int64 if self.wide else types.int32, self.arrays
         pointers = [types.CPointer(ELEMENT[dtype]) for dtype, _ in arrays]
         numbers = [NUMBER[self.compute]] * formula.numbers + [types.uint32] * formula.words
         sizes = [index] if self.wide else [index, types.uint32, types.uint32]
         integers = sizes * (self.loops - 1) + [index] * (self.steps * len(arrays) + 2)
         return types.Tuple((*pointers, *numbers, *integers))
+
+
+def tile_of(form: Form) -> int:
+    """Elements of a tile along both loops."""
+    return tile_size(max(ELEMENT[dtype].bitwidth // 8 for dtype, _ in form.arrays))
+
+
+def tile_size(itemsize: int) -> int:
+    """As `tile_of`, of the largest elements: 17 KiB of shared memory for an operand at most."""
+    return 32 if itemsize > 4 else 64

@@ -11,7 +11,7 @@ from numbaprims.gpu.jit import GpuKernel, gpu_kernel, types
 from numbaprims.gpu.launch import make_launcher
 from numbaprims.gpu.pointwise.emit import emitter
 from numbaprims.gpu.pointwise.form import THREADS, Form, Formula
-from numbaprims.gpu.pointwise.walk import Array, walker, width
+from numbaprims.gpu.pointwise.walk import Array, turns, walker, width
 from numbaprims.gpu.reduce.plans import function_of
 
 
@@ -54,15 +54,20 @@ def pack_width(problem: Any) -> int:
     return width(problem.reduced[-1], *_arrays(problem))
 
 
-def map_launcher(problem: Any, target: Any, V: int) -> Any:
-    """All elements, by packs of V."""
+def tiled(problem: Any) -> bool:
+    """Whether operands lie the other way than results, which tiles turn."""
+    return turns((*problem.kept, *problem.reduced), *_arrays(problem))
+
+
+def map_launcher(problem: Any, target: Any, V: int, turned: bool = False) -> Any:
+    """All elements, by packs of V, or by tiles."""
     if problem.empty:
         return make_launcher(())
     graph = graph_of(problem.formula)
     name, count = f"{problem.formula}@{graph.digest}", [kind for _, kind in graph.operands].count("number")
     return walker(
         make_map, name, problem.compute, (*problem.kept, *problem.reduced), *_arrays(problem), target,
-        lambda floats: floats[:count], V,
+        lambda floats: floats[:count], V, turned,
     )  # fmt: skip
 
 
@@ -74,6 +79,8 @@ def _form(formula: str, compute: str, results: str, operands: str, V: int, loops
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_map, (_form("map:add:row,along", "f32", "f32", "f32,f32", 4, 2),), ("LDG.E.128", "STG.E.128")),
     (make_map, (_form("map:add:row,one", "f32", "bf16", "bf16,bf16:one", 8, 2),), ("LDG.E.128", "STG.E.128")),
+    (make_map, (_form("map:add:row,row", "f32", "f32", "f32,f32:turned", 4, 2),), ("LDG.E.128", "STG.E.128", "LDS")),
+    (make_map, (_form("map:add:row,row", "f32", "bf16", "bf16:turned,bf16:turned", 8, 3),), ("LDG.E.128", "STG.E.128")),
     (make_map, (_form("map:quantize:row", "f32", "i8", "f32", 4),), ("LDG.E.128", "STG.E")),
     (make_map, (_form("map:add:row,row", "f64", "i64", "i64,i64", 1, 3),), ("LDG.E.64", "STG.E.64")),
 ]

@@ -13,7 +13,7 @@ from numbaprims.gpu import parts
 from numbaprims.gpu.launch import Addresses, Step, by_alignment, make_launcher, step
 from numbaprims.gpu.pointwise.walk import LAUNCH, seconds
 from numbaprims.gpu.reduce.kernels import THREADS, Form, make_combine, make_fused, make_part
-from numbaprims.gpu.reduce.maps import map_launcher, pack_width
+from numbaprims.gpu.reduce.maps import map_launcher, pack_width, tiled
 from numbaprims.gpu.reduce.plans import Plan, key_of, plan_of
 from numbaprims.gpu.solver import Solver
 
@@ -171,7 +171,8 @@ MAPPED = "the formula has no reductions: the pointwise engine takes it"
 
 
 class Elements(Solver):
-    """Formulas without reductions by the pointwise engine: packs of elements side by side, else single ones."""
+    """Formulas without reductions by the pointwise engine: packs of elements side by side, tiles of what lies the other
+    way, else single ones."""
 
     name = "elements"
 
@@ -179,11 +180,13 @@ class Elements(Solver):
         return None if _is_map(problem) else "the formula has sums, or counts elements, or has values of a row"
 
     def estimate(self, problem: Any, target: Any) -> float:
+        if tiled(problem):
+            return seconds(problem.bytes_moved(), target, 0.8)
         apart = _SECTOR if problem.layout == "strided" else 1
         return seconds(apart * problem.bytes_moved(), target, 0.9 if pack_width(problem) > 1 else 0.5)
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        return map_launcher(problem, target, pack_width(problem))
+        return map_launcher(problem, target, pack_width(problem), tiled(problem))
 
 
 class _Reduce(Solver):

@@ -1,3 +1,3 @@
-"""Resizing on a GPU: tables of taps, then a thread an element."""
+"""Resizing on a GPU: tables of taps, then a thread for a pixel of four channels."""
 
 from numbaprims.gpu.resize.solvers import SOLVERS as SOLVERS

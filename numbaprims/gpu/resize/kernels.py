@@ -1,4 +1,4 @@
-"""The kernels of resizing: the taps of each axis, in float64, and a thread an element that reads them.
+"""The kernels of resizing: the taps of each axis, in float64, and a thread that reads them for a pixel of 4 channels.
 
 Tables hold for each result along d, h and w, one axis behind the other, its first pixel, how many there are, and room
 for as many weights as any has; pixels outside stand for those at the border.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numbaprims.gpu.device.memory import REGISTER, narrow, widen
-from numbaprims.gpu.device.tile import quotient
+from numbaprims.gpu.device.memory import REGISTER, load_vector, narrow, store_vector, widen
+from numbaprims.gpu.device.tile import divisor, index_types, quotient, splitter
 from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, device_function, gpu_kernel, thread_index, types
 
 THREADS = 256
+LANES = 4
+"""Channels of a thread."""
 I32, I64, U64, F64 = types.int32, types.int64, types.uint64, types.float64
 
 
@@ -102,24 +104,47 @@ def make_tables(mode: str, align_corners: bool, antialias: bool, acc: str, place
 
 
 @functools.cache
-def make_kernel(way: str, dtype: str, last: bool, wide: bool) -> GpuKernel:
-    """y, or x's gradient, or copies ("copy"); `last`: channels innermost; `wide`: indices have 64 bits.
+def make_kernel(way: str, dtype: str, channels: str, wide: bool) -> GpuKernel:
+    """y, or x's gradient, or copies ("copy"); `wide`: indices have 64 bits.
 
-    The gradient of an element finds by halving which results read it, and adds them up in their order.
+    A thread takes a pixel of LANES channels, whose place and weights are found once: "first": anywhere, "last":
+    channels innermost, "packed": so, and side by side, aligned to their bytes.  The gradient of an element finds by
+    halving which results read it, and adds them up in their order.
     """
-    I, U = (I64, U64) if wide else (I32, types.uint32)  # noqa: E741
-    copied = way == "copy"
+    I, _ = index_types(wide)  # noqa: E741
     acc = "f64" if dtype == "f64" else "f32"
-    number, GRADIENT, COPY, BYTES = REGISTER[acc], way == "gradient", copied, dtype == "u8"
+    number, GRADIENT, COPY, BYTES = REGISTER[acc], way == "gradient", way == "copy", dtype == "u8"
     data, integers = types.CPointer(STORAGE[dtype]), types.CPointer(I32)
-    weights = types.CPointer(STORAGE[acc])
-    signature = types.void(data, data, integers, integers, weights, I, *[I] * 4, *[I32] * 9, *[I] * 10)
+    weights, by, split = types.CPointer(STORAGE[acc]), divisor(wide), splitter(wide)
+    LAST, PACKED = channels != "first", channels == "packed"
+    signature = types.void(data, data, integers, integers, weights, I, I, *[by] * 4, *[I32] * 9, *[I] * 10)
 
     @device_function
-    def split(rest, size):  # type: ignore[no-untyped-def]
-        """(what is left, the place along an axis)"""
-        above = I(quotient(U(rest), U(size)))
-        return above, I(rest - above * size)
+    def read(x, at, step, left):  # type: ignore[no-untyped-def]
+        """An element of each channel; of those that are not there the last one's."""
+        if PACKED:
+            return load_vector(x, I64(at), LANES)
+        return x[at], x[I(at + I(min(I(1), left)) * step)], x[I(at + I(min(I(2), left)) * step)], x[I(at + left * step)]
+
+    @device_function
+    def write(out, at, step, left, y0, y1, y2, y3):  # type: ignore[no-untyped-def]
+        if PACKED:
+            store_vector(out, I64(at), (y0, y1, y2, y3))
+        else:
+            out[at] = y0
+            if left > 0:
+                out[I(at + step)] = y1
+            if left > 1:
+                out[I(at + I(2) * step)] = y2
+            if left > 2:
+                out[I(at + I(3) * step)] = y3
+
+    @device_function
+    def stored(total):  # type: ignore[no-untyped-def]
+        if BYTES:  # of a mean of bytes, which is none below 0
+            return narrow(I32(total + number(0.5)), dtype)
+        else:
+            return narrow(total, dtype)
 
     @device_function
     def inside(j, n):  # type: ignore[no-untyped-def]
@@ -147,15 +172,15 @@ def make_kernel(way: str, dtype: str, last: bool, wide: bool) -> GpuKernel:
             k = I32(k + 1)
         return total
 
-    @gpu_kernel("resize_" + way, signature, spec=(way, dtype, last, wide), threads=THREADS)
+    @gpu_kernel("resize_" + way, signature, spec=(way, dtype, channels, wide), threads=THREADS)
     def resize(  # type: ignore[no-untyped-def]
-        out, x, first, count, weight, elements, c, d, h, w, m0, m1, m2, n0, n1, n2, t0, t1, t2,
+        out, x, first, count, weight, items, c, blocks, d, h, w, m0, m1, m2, n0, n1, n2, t0, t1, t2,
         o_n, o_c, o_d, o_h, o_w, x_n, x_c, x_d, x_h, x_w,
     ):  # fmt: skip
-        at = I(I(block_index()) * THREADS + I(thread_index()))
-        if at < elements:
-            if last:
-                rest, ic = split(at, c)
+        at = I(I(block_index()) * I(THREADS) + I(thread_index()))
+        if at < items:
+            if LAST:
+                rest, ic = split(at, blocks)
                 rest, iw = split(rest, w)
                 rest, ih = split(rest, h)
                 i_n, id_ = split(rest, d)
@@ -163,7 +188,9 @@ def make_kernel(way: str, dtype: str, last: bool, wide: bool) -> GpuKernel:
                 rest, iw = split(at, w)
                 rest, ih = split(rest, h)
                 rest, id_ = split(rest, d)
-                i_n, ic = split(rest, c)
+                i_n, ic = split(rest, blocks)
+            ic = I(ic * I(LANES))
+            left = I(min(I(c - ic), I(LANES)) - I(1))
             source = I(i_n * x_n + ic * x_c)
             to = I(i_n * o_n + ic * o_c + id_ * o_d + ih * o_h + iw * o_w)
             pd, ph, pw = I32(id_), I32(ih), I32(iw)
@@ -172,47 +199,52 @@ def make_kernel(way: str, dtype: str, last: bool, wide: bool) -> GpuKernel:
             from2 = I32(from1 + m1 * t1)
             if COPY:
                 source = I(source + I(first[pd]) * x_d + I(first[I32(at1 + ph)]) * x_h)
-                out[to] = x[I(source + I(first[I32(at2 + pw)]) * x_w)]
-            elif GRADIENT:
-                total = number(0)
-                b1, b2 = begin(first, count, at1, m1, ph), begin(first, count, at2, m2, pw)
-                j0 = begin(first, count, I32(0), m0, pd)
-                while j0 < m0 and first[j0] <= pd:
-                    a0 = share(first, count, weight, I32(0), I32(0), t0, n0, j0, pd)
-                    j1 = b1
-                    while j1 < m1 and first[I32(at1 + j1)] <= ph:
-                        a1 = number(a0 * share(first, count, weight, at1, from1, t1, n1, j1, ph))
-                        j2 = b2
-                        while j2 < m2 and first[I32(at2 + j2)] <= pw:
-                            a2 = number(a1 * share(first, count, weight, at2, from2, t2, n2, j2, pw))
-                            read = x[I(source + I(j0) * x_d + I(j1) * x_h + I(j2) * x_w)]
-                            total = number(total + a2 * number(widen(read, dtype)))
-                            j2 = I32(j2 + 1)
-                        j1 = I32(j1 + 1)
-                    j0 = I32(j0 + 1)
-                out[to] = narrow(total, dtype)
+                found = read(x, I(source + I(first[I32(at2 + pw)]) * x_w), x_c, left)
+                write(out, to, o_c, left, found[0], found[1], found[2], found[3])
             else:
-                total = number(0)
-                k0 = I32(0)
-                while k0 < count[pd]:
-                    a0, r0 = weight[I32(pd * t0 + k0)], I(inside(I32(first[pd] + k0), n0))
-                    k1 = I32(0)
-                    while k1 < count[I32(at1 + ph)]:
-                        a1 = number(a0 * weight[I32(from1 + ph * t1 + k1)])
-                        r1 = I(inside(I32(first[I32(at1 + ph)] + k1), n1))
-                        k2 = I32(0)
-                        while k2 < count[I32(at2 + pw)]:
-                            a2 = number(a1 * weight[I32(from2 + pw * t2 + k2)])
-                            r2 = I(inside(I32(first[I32(at2 + pw)] + k2), n2))
-                            read = x[I(source + r0 * x_d + r1 * x_h + r2 * x_w)]
-                            total = number(total + a2 * number(widen(read, dtype)))
-                            k2 = I32(k2 + 1)
-                        k1 = I32(k1 + 1)
-                    k0 = I32(k0 + 1)
-                if BYTES:  # of a mean of bytes, which is none below 0
-                    out[to] = narrow(I32(total + number(0.5)), dtype)
+                sum0, sum1, sum2, sum3 = number(0), number(0), number(0), number(0)
+                if GRADIENT:
+                    b1, b2 = begin(first, count, at1, m1, ph), begin(first, count, at2, m2, pw)
+                    j0 = begin(first, count, I32(0), m0, pd)
+                    while j0 < m0 and first[j0] <= pd:
+                        a0 = share(first, count, weight, I32(0), I32(0), t0, n0, j0, pd)
+                        j1 = b1
+                        while j1 < m1 and first[I32(at1 + j1)] <= ph:
+                            a1 = number(a0 * share(first, count, weight, at1, from1, t1, n1, j1, ph))
+                            j2 = b2
+                            while j2 < m2 and first[I32(at2 + j2)] <= pw:
+                                a2 = number(a1 * share(first, count, weight, at2, from2, t2, n2, j2, pw))
+                                found = read(x, I(source + I(j0) * x_d + I(j1) * x_h + I(j2) * x_w), x_c, left)
+                                sum0 = number(sum0 + a2 * number(widen(found[0], dtype)))
+                                sum1 = number(sum1 + a2 * number(widen(found[1], dtype)))
+                                sum2 = number(sum2 + a2 * number(widen(found[2], dtype)))
+                                sum3 = number(sum3 + a2 * number(widen(found[3], dtype)))
+                                j2 = I32(j2 + 1)
+                            j1 = I32(j1 + 1)
+                        j0 = I32(j0 + 1)
                 else:
-                    out[to] = narrow(total, dtype)
+                    f1, f2 = first[I32(at1 + ph)], first[I32(at2 + pw)]
+                    c1, c2 = count[I32(at1 + ph)], count[I32(at2 + pw)]
+                    k0 = I32(0)
+                    while k0 < count[pd]:
+                        a0, r0 = weight[I32(pd * t0 + k0)], I(inside(I32(first[pd] + k0), n0))
+                        k1 = I32(0)
+                        while k1 < c1:
+                            a1 = number(a0 * weight[I32(from1 + ph * t1 + k1)])
+                            r1 = I(inside(I32(f1 + k1), n1))
+                            k2 = I32(0)
+                            while k2 < c2:
+                                a2 = number(a1 * weight[I32(from2 + pw * t2 + k2)])
+                                r2 = I(inside(I32(f2 + k2), n2))
+                                found = read(x, I(source + r0 * x_d + r1 * x_h + r2 * x_w), x_c, left)
+                                sum0 = number(sum0 + a2 * number(widen(found[0], dtype)))
+                                sum1 = number(sum1 + a2 * number(widen(found[1], dtype)))
+                                sum2 = number(sum2 + a2 * number(widen(found[2], dtype)))
+                                sum3 = number(sum3 + a2 * number(widen(found[3], dtype)))
+                                k2 = I32(k2 + 1)
+                            k1 = I32(k1 + 1)
+                        k0 = I32(k0 + 1)
+                write(out, to, o_c, left, stored(sum0), stored(sum1), stored(sum2), stored(sum3))
 
     return resize
 
@@ -221,8 +253,10 @@ def make_kernel(way: str, dtype: str, last: bool, wide: bool) -> GpuKernel:
 GATES: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     (make_tables, ("linear", False, False, "f32"), ("DFMA", "STG.E")),
     (make_tables, ("cubic", False, True, "f32"), ("DFMA",)),
-    (make_kernel, ("forward", "f32", False, False), ("LDG.E", "STG.E")),
-    (make_kernel, ("forward", "bf16", True, True), ("LDG.E.U16",)),
-    (make_kernel, ("copy", "u8", False, False), ("LDG.E.U8",)),
-    (make_kernel, ("gradient", "f16", False, False), ("LDG.E.U16",)),
+    (make_kernel, ("forward", "f32", "first", False), ("LDG.E", "STG.E")),
+    (make_kernel, ("forward", "bf16", "last", True), ("LDG.E.U16",)),
+    (make_kernel, ("forward", "f32", "packed", False), ("LDG.E.128", "STG.E.128")),
+    (make_kernel, ("copy", "u8", "first", False), ("LDG.E.U8",)),
+    (make_kernel, ("gradient", "f16", "packed", False), ("LDG.E.64", "STG.E.64")),
+    (make_kernel, ("gradient", "f16", "first", False), ("LDG.E.U16",)),
 ]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
-from numbaprims.gpu.launch import Addresses, make_launcher, step
-from numbaprims.gpu.resize.kernels import THREADS, make_kernel, make_tables
+from numbaprims.gpu.launch import Addresses, by_alignment, make_launcher, step
+from numbaprims.gpu.pointwise.walk import divisor, wide_places
+from numbaprims.gpu.resize.kernels import LANES, THREADS, make_kernel, make_tables
 from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
 
 
 class Elements(Solver):
-    """A thread an element; offsets of 64 bits where an array needs them."""
+    """A thread for a pixel of four channels; offsets of 64 bits where an array needs them."""
 
     name = "elements"
 
@@ -23,7 +25,7 @@ class Elements(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         p = problem
-        issued = (p.elements * 60.0 + 4.0 * p.flops()) / (128.0 * target.multiprocessors * target.clock)
+        issued = (p.elements * 30.0 + 2.0 * p.flops()) / (128.0 * target.multiprocessors * target.clock)
         return float(2 * LAUNCH + issued + p.bytes_moved() / (0.8 * target.bandwidth))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
@@ -47,18 +49,32 @@ class Elements(Solver):
             sum((size - 1) * abs(step) for size, step in zip(grid, steps, strict=True))
             for grid, steps in zip(grids, p.strides, strict=True)
         )
-        wide = max(far, p.elements) >= (1 << 31) - 2 * THREADS
-        fixed = [p.elements, p.size[1], *p.result, *along, *p.strides[0], *p.strides[1]]
+        (n, c), last, pixels = p.size[:2], p.layout == "channels_last", math.prod(p.result)
+        strides = [list(steps) for steps in p.strides]
+        if not last and all(steps[0] == c * steps[1] for steps in strides):  # planes one behind the other
+            n, c = 1, n * c
+        blocks = -(-c // LANES)
+        items = n * blocks * pixels
+        wide = wide_places(far, items)
+        sizes = [each for size in (blocks, *p.result) for each in divisor(size, wide)]
+        fixed = [items, c, *sizes, *along, *strides[0], *strides[1]]
 
         def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
             return (arrays[0].pointer, arrays[1].pointer, at["first"], at["count"], at["weight"], *fixed)
 
         way = "copy" if p.copies else "forward" if p.direction == "forward" else "gradient"
         table = make_tables(p.mode, p.align_corners, p.antialias, acc)
-        kernel = make_kernel(way, p.dtype, p.layout == "channels_last", wide)
-        return make_launcher(
-            [step(table, -(-sum(m) // THREADS), tables), step(kernel, -(-p.elements // THREADS), values)], size
-        )
+
+        def launcher(packed: bool) -> Launcher:
+            kernel = make_kernel(way, p.dtype, "packed" if packed else "last" if last else "first", wide)
+            return make_launcher(
+                [step(table, -(-sum(m) // THREADS), tables), step(kernel, -(-items // THREADS), values)], size
+            )
+
+        rest = [abs(each) for steps in strides for each in (steps[0], *steps[2:])]
+        if not last or c % LANES or any(steps[1] != 1 for steps in strides) or any(each % LANES for each in rest):
+            return launcher(False)
+        return by_alignment(launcher, dict.fromkeys((0, 1), LANES * DTYPES[p.dtype].itemsize))
 
 
 SOLVERS = (Elements(),)

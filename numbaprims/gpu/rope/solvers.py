@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from numbaprims.dispatch.solver import Config, Launcher
-from numbaprims.gpu.launch import Addresses, make_launcher, step
+from numbaprims.dtypes import DTYPES
+from numbaprims.gpu.launch import Addresses, by_alignment, make_launcher, step
+from numbaprims.gpu.pointwise.walk import divisor, wide_places
 from numbaprims.gpu.rope.kernels import DIMS, THREADS, make_kernel
 from numbaprims.gpu.solver import Solver
 from numbaprims.ops._rope_problem import COS, OUT, SIN, X, dims_of
@@ -14,7 +16,7 @@ LAUNCH = 3e-6
 
 
 class Pairs(Solver):
-    """A thread a pair."""
+    """A thread for four pairs, or for one."""
 
     name = "pairs"
 
@@ -33,18 +35,35 @@ class Pairs(Solver):
         lies = [(*(0,) * lead, *each) for each in steps]
         while len(lies) < 5:
             lies.append((0,) * DIMS)
-        count = p.rows * (p.width - p.half)
-        fixed = [count, p.half, p.width, p.limit, *(1,) * lead, *sizes]
-        fixed += [each for lie in lies for each in lie]
-        fixed += [p.strides[at][-1] for at in (OUT, X, COS, SIN)]
-        fixed += [p.strides[at][-2] for at in (COS, SIN)]
+        tables = [lies[COS], lies[SIN]] if not p.places else []
+        last = [p.strides[at][-1] for at in (OUT, X, COS, SIN)]
+        rows = [p.strides[at][-2] for at in (COS, SIN)]
+        ends = (p.half, p.width - 2 * p.half, *rows, *(each for lie in (lies[OUT], lies[X], *tables) for each in lie))
+        least = max(DTYPES[p.dtype].itemsize, DTYPES[p.cache].itemsize)
+        four = least <= 4 and last == [1] * 4 and not any(each % 4 for each in ends)
+        far = [(n - 1) * abs(step) for lie in lies for n, step in zip((*(1,) * lead, *sizes), lie, strict=True)]
+        wide = wide_places(p.rows * p.width, sum(far) + p.width * max(map(abs, last)))
 
-        def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
-            given = [each.pointer for each in arrays if each is not None][: len(steps)]
-            return (*given, *(0,) * (5 - len(given)), *fixed)
+        def launcher(whole: bool) -> Launcher:
+            W = 4 if whole else 1
+            items = (p.width - p.half) // W
+            count = p.rows * items
+            divisors = [divisor(each, wide) for each in (items, *(*(1,) * lead, *sizes)[1:])]
+            fixed = [count, p.half, p.width, p.limit, *(part for each in divisors for part in each)]
+            fixed += [each for lie in lies for each in lie]
+            fixed += [*last, *rows]
 
-        kernel = make_kernel(p.dtype, p.cache, p.places, p.interleaved, p.inverse)
-        return make_launcher([step(kernel, -(-count // THREADS), values)])
+            def values(arrays: Any, floats: Any, at: Addresses) -> tuple[Any, ...]:
+                given = [each.pointer for each in arrays if each is not None][: len(steps)]
+                return (*given, *(0,) * (5 - len(given)), *fixed)
+
+            kernel = make_kernel(p.dtype, p.cache, p.places, p.interleaved, p.inverse, W, wide)
+            return make_launcher([step(kernel, -(-count // THREADS), values)])
+
+        if not four:
+            return launcher(False)
+        size, table = DTYPES[p.dtype].itemsize, DTYPES[p.cache].itemsize
+        return by_alignment(launcher, {OUT: 4 * size, X: 4 * size, COS: 4 * table, SIN: 4 * table})
 
 
 SOLVERS = (Pairs(),)

@@ -12,7 +12,7 @@ from numbaprims.ops._scan_problem import dims_of
 
 LAUNCH = 3e-6
 LATENCY = 5e-7
-"""Of reading an element and adding it, for one who waits for it."""
+"""Of reading elements and adding them, for one who waits for them."""
 
 
 class Rows(Solver):
@@ -21,10 +21,9 @@ class Rows(Solver):
     name = "rows"
     way = "rows"
     side_by_side = 32
+    at_once = 4
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if self.way == "rows" and problem.product and problem.dtype[0] != "i":
-            return "a product of some elements may be infinite where that of all before them is not"
         if dims_of(problem, DIMS) is None:
             return f"rows lie in more than {DIMS} dimensions"
         return None
@@ -33,7 +32,7 @@ class Rows(Solver):
         p = problem
         lies_well = (p.layout == "rows") == (self.way == "rows")
         moved = p.bytes_moved() * (1 if lies_well else 8) / (0.8 * target.bandwidth)
-        return float(LAUNCH + max(moved, LATENCY * p.n / self.side_by_side))
+        return float(LAUNCH + max(moved, LATENCY * p.n / (self.side_by_side * self.at_once)))
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         p, dims = problem, dims_of(problem, DIMS)
@@ -54,6 +53,7 @@ class Each(Rows):
     name = "each"
     way = "each"
     side_by_side = 1
+    at_once = 1
 
 
 SOLVERS = (Rows(), Each())
