@@ -75,13 +75,15 @@ _BACKWARD = {
 }
 
 
-def in_rows(*arrays: Any) -> bool:
-    """Whether they lie one row behind the other in memory of the host."""
-    if settings.current().device not in (None, "cpu"):
+def in_rows(*arrays: Any, host: bool = True) -> bool:
+    """Whether they lie one row behind the other, in memory of the host where that is asked."""
+    if host and settings.current().device not in (None, "cpu"):
         return False
     for x in arrays:
-        storage = x if x is None or type(x) is np.ndarray else enter(x, "x")[0]
-        if x is not None and not (type(storage) is np.ndarray and storage.flags.c_contiguous and storage.size):
+        if x is None:
+            continue
+        storage: Any = x if type(x) is np.ndarray else enter(x, "x")[0]
+        if not ((not host or type(storage) is np.ndarray) and storage.flags.c_contiguous and storage.size):
             return False
     return True
 

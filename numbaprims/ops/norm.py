@@ -398,7 +398,7 @@ def _group(
     if groups == channels:
         return _instance(alone, x, weight, bias, eps, layout, activation, out)
     numbers = (scalar(eps, "eps"),)
-    if not last and math.prod(x.shape[2:]) > 1 and in_rows(x, weight, bias, out):
+    if not last and math.prod(x.shape[2:]) > 1 and in_rows(x, weight, bias, out, host=False):
         step = STEPS[alone.replace("instance", "whole_group")]
         return step((x, None, weight, bias), groups, ending=ending_of(activation), numbers=numbers, out=out)
     _check_apart(out, weight=weight, bias=bias)

@@ -78,6 +78,8 @@ LAYOUTS = {
     "between": ((3, 21, 50), (1,), "C"),
     "channels last": ((20, 37, 5, 3), (0, 2, 3), "last"),
     "channels last, long": ((700, 40), (0,), "C"),
+    "side by side": ((2, 37, 260), (1,), "C"),
+    "side by side, long": ((700, 128), (0,), "C"),
     "apart": ((3, 50, 4), (1,), "apart"),
     "one element": ((6, 1), (1,), "C"),
 }
@@ -103,6 +105,11 @@ FIRST = [
     ("cross_entropy_soft_weighted_backward", "between", "f32", "across"),
     ("cross_entropy_backward", "gaps", "f32", "rows"),
     ("nll_loss_backward", "tails", "f32", "rows"),
+    ("softmax", "side by side", "f32", "across"),
+    ("softmax_backward", "side by side, long", "f16", "across"),
+    ("batch_norm_train_running", "side by side, long", "f32", "split"),
+    ("batch_norm_backward", "side by side, long", "bf16", "split"),
+    ("cross_entropy_weighted", "side by side", "f32", "across"),
 ]
 DTYPES = ("f32", "bf16", "f64", "f16")
 MORE = [
@@ -181,8 +188,20 @@ def test_between_multiples_of_16_bytes(gpu):
         found.append(of.arrays[0].array.copy())
     np.testing.assert_array_equal(*found)
     first, second = (launched.entry for launched in gpu.launches)
-    # the last but one: elements of an access
-    assert first.endswith("_False_32_2_4_True_1_1_2_False") and second.endswith("_False_32_2_4_True_1_1_1_False")
+    # the last but two: elements of an access
+    assert first.endswith("_False_32_2_4_True_1_1_2_False_1") and second.endswith("_False_32_2_4_True_1_1_1_False_1")
+
+
+def test_rows_between_multiples_of_16_bytes(gpu):
+    """The same of rows side by side."""
+    x, found = np.random.default_rng(2).normal(0, 3, (40, 128)), []
+    for offset in (0, 1):
+        of = case("softmax", x.shape, (0,), "f32", given={"x": x}, offset=offset)
+        check("across", of)
+        found.append(of.arrays[0].array.copy())
+    np.testing.assert_array_equal(*found)
+    first, second = (launched.entry for launched in gpu.launches)
+    assert first.endswith("_4_False_4") and second.endswith("_1_False_4")
 
 
 @pytest.mark.parametrize("solver", ["split", "naive"])
@@ -204,7 +223,7 @@ def test_far_and_long_rows_are_split_in_64_bits(gpu, short, monkeypatch):
         threads = 8 if axis == 0 else solvers.THREADS
         assert SOLVER["split"].chunks(of.problem) >= of.problem.n / (8 * threads)
         check("split", of)
-    assert all("_True_0" in launched.entry for launched in gpu.launches)
+    assert all("_True_1_0" in launched.entry for launched in gpu.launches)
 
 
 def test_choice():

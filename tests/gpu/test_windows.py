@@ -110,7 +110,7 @@ def check(solver, op, dtype, shape, layout="channels_first", special=False, rng=
     wide = to_float64(storage, dtype) if dtype in FLOATS else storage.astype(np.float64)
     x = lay(storage, layout)
     want, places = reference.forward(problem, wide)
-    for kept in ("", "i64") if op == "max" else ("",):
+    for kept in ("", "i64") if op == "max" and solver != "whole" else ("",):
         arrays = {"x": x, "out": poisoned(want.shape, dtype, layout)}
         if kept:
             arrays["indices"] = poisoned(want.shape, "i64", layout)
@@ -128,7 +128,7 @@ def check(solver, op, dtype, shape, layout="channels_first", special=False, rng=
             np.testing.assert_array_equal(arrays["out"], np.rint(want))
         if kept:
             np.testing.assert_array_equal(arrays["indices"], places)
-    if dtype not in FLOATS or solver == "large":
+    if dtype not in FLOATS or solver in ("large", "whole"):
         return
     dy_storage = from_float64(rng.standard_normal(want.shape), dtype)
     dy, y = lay(dy_storage, layout), lay(from_float64(want, dtype), layout)
@@ -167,6 +167,8 @@ FIRST = [
     ("windows", "lp", "f64", "channels_last", "beside", {"p": 2.0}),
     ("large", "max", "f32", "channels_first", "global", {"special": True}),
     ("large", "avg", "u8", "channels_last", "ceil", {}),
+    ("whole", "max", "f32", "channels_first", "global", {"special": True}),
+    ("whole", "avg", "bf16", "channels_last", "global", {}),
     ("naive", "max", "f32", "strided", "dilated", {"special": True}),
     ("naive", "avg", "i8", "strided", "volume", {}),
     ("naive", "avg", "f64", "strided", "dilated", {"count_include_pad": False}),
@@ -178,6 +180,7 @@ LONG = [
         itertools.product(CASES, ("max", "avg", "lp"), ("channels_first", "channels_last", "strided"), DTYPES, SOLVER)
     )
     if dtype not in ("i32", "i64", "bool") and not (op == "lp" and dtype in ("i8", "u8")) and number % 7 == 0
+    if solver != "whole" or (case == "global" and op != "lp" and dtype in FLOATS)
 ]
 
 
@@ -248,11 +251,12 @@ def test_long_sums_and_far_arrays():
 
 
 def test_choice():
-    """A warp for each window of a large plane, a thread for each small one."""
+    """The reduce engine for whole planes, a thread for each small window."""
     for n, size, layout, window, chosen in (
-        (4, 112, "channels_first", {"adaptive": (1, 1)}, "large"),
+        (4, 112, "channels_first", {"adaptive": (1, 1)}, "whole"),
+        (16, 7, "channels_first", {"adaptive": (1, 1)}, "whole"),
         (4, 112, "channels_first", {"kernel": 3, "stride": 2, "before": 1, "after": 1}, "windows"),
-        (2048, 7, "channels_last", {"adaptive": (1, 1)}, "windows"),
+        (2048, 7, "channels_last", {"adaptive": (1, 1)}, "whole"),
     ):
         problem = pose("avg", "forward", "f32", (n, 64, size, size), layout, **window)
         far = {"channels_first": (64 * size**2, size**2, size, 1), "channels_last": (64 * size**2, 1, 64 * size, 64)}[

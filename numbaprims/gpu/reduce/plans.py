@@ -85,6 +85,15 @@ class Plan:
         self.reduced = [p for p in range(self.passes) if self.graph.passes[p].reductions]
         """Passes with reductions."""
 
+    @functools.cached_property
+    def light(self) -> bool:
+        """Whether 64 registers are enough for 32 numbers of a row and what is done to them.
+
+        Exponentials take more, and so do two weights, which are asked for ahead of the results."""
+        kinds = {node.op for each in self.graph.passes for node in each.reductions}
+        plain = self.number == "f32" and kinds <= {"sum", "max", "top", "moments"}
+        return plain and self.graph.operations <= 7 and len(self.late) < 2
+
     def state(self, p: int) -> int:
         """Numbers of the state of pass p."""
         return 1 + sum(PARTS[node.op] for node in self.graph.passes[p].reductions)
@@ -104,13 +113,24 @@ class Plan:
         raise KeyError(reduction)
 
     def reads(self, p: int) -> list[int]:
-        """Operands of an element that pass p reads, of all passes if p is -1."""
-        passes = range(self.passes) if p < 0 else (p,)
-        nodes = {node for q in passes for node in self.graph.reads(q, {})}
+        """Operands of an element that pass p reads; those that a thread keeps from the first pass on if p is -1."""
+        if p < 0:
+            every = {operand for q in range(self.passes) for operand in self.reads(q)}
+            return sorted(every - set(self.late))
+        nodes = set(self.graph.reads(p, {}))
         return [
             i for i, (_, kind) in enumerate(self.graph.operands)
-            if kind in ("row", "along") and self.graph.inputs[i] in nodes
+            if kind in ("row", "along", "run") and self.graph.inputs[i] in nodes
         ]  # fmt: skip
+
+    @functools.cached_property
+    def late(self) -> list[int]:
+        """Operands that rows or runs share and the results alone are made of: weights, which a cache holds."""
+        last = self.passes - 1
+        if last in self.reduced:
+            return []
+        before = {operand for q in range(last) for operand in self.reads(q)}
+        return [i for i in self.reads(last) if self.graph.operands[i][1] != "row" and i not in before]
 
     @functools.cached_property
     def ones(self) -> list[int]:

@@ -11,7 +11,7 @@ from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import graph_of
 from numbaprims.gpu import parts
 from numbaprims.gpu.launch import Addresses, Step, by_alignment, make_launcher, step
-from numbaprims.gpu.pointwise.walk import LAUNCH, seconds
+from numbaprims.gpu.pointwise.walk import LAUNCH, reciprocal, seconds
 from numbaprims.gpu.reduce.kernels import THREADS, Form, make_combine, make_fused, make_part
 from numbaprims.gpu.reduce.maps import map_launcher, pack_width, tiled
 from numbaprims.gpu.reduce.plans import Plan, key_of, plan_of
@@ -21,6 +21,8 @@ HELD = 32
 """Registers of a row that a thread keeps."""
 BLOCKS = 1024
 """Blocks that chunks of long rows should make: some for each multiprocessor.  No GPU is asked: results would differ."""
+MANY = 1 << 17
+"""Threads that rows make where each loads four packs or more, and fewer states are merged then."""
 CHUNK = 4096
 """Elements of a chunk at least, by all threads of a block."""
 _LIMIT = (1 << 31) - (1 << 20)
@@ -49,10 +51,11 @@ def _width(problem: Any, plan: Plan) -> int:
 
 
 def _loaded(plan: Plan, V: int) -> int:
-    """Packs that a thread loads at a time: up to 4 accesses, and no more than 16 numbers."""
+    """Packs that a thread loads at a time: up to 4 accesses, and no more than 16 numbers of what no cache holds."""
+    first = plan.kinds[plan.results :]
+    each = max(1, *(sum(first[operand] == "row" for operand in plan.reads(p)) for p in range(plan.passes)))
     if any(not plan.reads(p) for p in range(plan.passes)):
         return 1
-    each = len(plan.reads(-1))
     return max(1, min(4, 16 // (V * each)))
 
 
@@ -60,19 +63,43 @@ def _rows_form(problem: Any, plan: Plan, V: int) -> Form:
     """Threads of a row: as few as hold it in registers; a block that walks over it where that is too long."""
     reads = all(plan.reads(p) for p in range(plan.passes))
     packs, room = -(-problem.n // V), 0
-    if reads:
+    if reads and packs:
         room = HELD // (V * len(plan.reads(-1)) * (DTYPES[plan.number].itemsize // 4))
     facts = (len(problem.kept), len(problem.reduced), V, False)
-    for T in (min(32, _power_of_2(packs)), THREADS, 2 * THREADS):
-        K = _power_of_2(-(-packs // T))
+    least = min(32, _power_of_2(packs))
+    few = max(_power_of_2(-(-packs // 4)), _SECTOR // V)
+    if few < least and problem.rows * few >= MANY:
+        least = few
+    for T in (least, 64, 128, 256, 512, *[1024] * plan.light):
+        K = -(-packs // T)
         if K <= room:
             return Form(False, T, V, K, True, *facts)
     return Form(False, THREADS if packs > 64 else 32, V, _loaded(plan, V), False, *facts)
 
 
+def _beside(problem: Any, plan: Plan) -> int:
+    """Rows of a thread: as many as lie side by side and aligned, 16 bytes at most, if they leave no lane idle and the
+    states of a block 32 KiB."""
+    long = [k for k, array in enumerate(problem.arrays) if array.kind == "row"]
+    if not long or any(array.kind == "run" for array in problem.arrays):
+        return 1
+    R = 16 // max(DTYPES[problem.arrays[k].dtype].itemsize for k in long)
+    steps = [problem.kept[-1]]
+    for k in long:
+        kept, reduced = problem.strides[k]
+        steps += [s for s, n in zip(kept[:-1], problem.kept[:-1], strict=True) if n > 1]
+        steps += [s for s, n in zip(reduced, problem.reduced, strict=True) if n > 1]
+    state = max(plan.state(p) for p in range(plan.passes)) * DTYPES[plan.number].itemsize
+    while R > 1 and (any(s % R for s in steps) or 32 * R > problem.kept[-1] or state * 256 * R > 32 << 10):
+        R //= 2
+    return R
+
+
 def _across_form(problem: Any, plan: Plan) -> Form:
-    warps = 8 if problem.n >= 32 else 2
-    return Form(True, warps, 1, _loaded(plan, 1), False, len(problem.kept), len(problem.reduced), 0, False)
+    warps, R = 8 if problem.n >= 32 else 2, _beside(problem, plan)
+    return Form(
+        True, warps, 1, _loaded(plan, R), False, len(problem.kept), len(problem.reduced), R if R > 1 else 0, False, R
+    )
 
 
 def _chunks(problem: Any, form: Form) -> tuple[int, int]:
@@ -86,13 +113,22 @@ def _chunks(problem: Any, form: Form) -> tuple[int, int]:
     return max(1, -(-problem.n // length)), length
 
 
+def _reciprocal(size: int) -> tuple[int, int]:
+    """As `walk.reciprocal`, the first the int32 of the same bits."""
+    factor, shift = reciprocal(max(1, size))
+    return factor - (factor >> 31 << 32), shift
+
+
 class _Arguments:
     """The values of a kernel's first parameters."""
 
-    def __init__(self, problem: Any, plan: Plan) -> None:
+    def __init__(self, problem: Any, plan: Plan, form: Form) -> None:
         self.arrays, self.numbers = plan.arrays, max(1, plan.numbers)
-        kept, reduced = (tuple(s for array in problem.strides for s in array[which]) for which in (0, 1))
-        self.fixed = (*problem.kept, *kept, *problem.reduced, *reduced, problem.rows, problem.n)
+        fixed: list[int] = []
+        for which, sizes in enumerate((problem.kept, problem.reduced)):
+            fixed += sizes if form.wide else (sizes[0], *(x for size in sizes[1:] for x in (size, *_reciprocal(size))))
+            fixed += (s for array in problem.strides for s in array[which])
+        self.fixed = (*fixed, problem.rows, problem.n)
 
     def values(self, *further: Any) -> Callable[..., tuple[Any, ...]]:
         """For a step; a name among `further` is that of a region."""
@@ -109,7 +145,7 @@ class _Arguments:
 def fused_launcher(problem: Any, form: Form) -> Launcher:
     """One kernel."""
     key = key_of(problem)
-    values = _Arguments(problem, plan_of(key)).values()
+    values = _Arguments(problem, plan_of(key), form).values()
     return make_launcher([step(make_fused(key, form), -(-problem.rows // form.rows), values)])
 
 
@@ -117,7 +153,7 @@ def split_launcher(problem: Any, form: Form) -> Launcher:
     """A kernel for each pass over chunks, and one that combines their states."""
     key = key_of(problem)
     plan = plan_of(key)
-    arguments = _Arguments(problem, plan)
+    arguments = _Arguments(problem, plan, form)
     count, length = _chunks(problem, form)
     grid = (-(-problem.rows // form.rows), count)
     steps: list[Step] = []
@@ -137,7 +173,8 @@ def _by_alignment(problem: Any, form: Form, launcher: Callable[[Any, Form], Laun
     V = form.beside
     if V < 2:
         return launcher(problem, form)
-    long = [k for k, array in enumerate(problem.arrays) if array.kind in ("row", "along")]
+    kinds = ("row",) if form.across else ("row", "along")
+    long = [k for k, array in enumerate(problem.arrays) if array.kind in kinds]
     return by_alignment(
         lambda whole: launcher(problem, form._replace(beside=V if whole else 1)),
         {k: V * DTYPES[problem.arrays[k].dtype].itemsize for k in long},
@@ -157,7 +194,7 @@ def _seconds(problem: Any, target: Any, form: Form, blocks: int, walks: int) -> 
     row = sum(DTYPES[a.dtype].itemsize for a in problem.arrays[plan.results :] if a.kind == "row")
     moved = problem.bytes_moved() + (walks - 1) * row * problem.rows * problem.n
     busy = min(1.0, blocks * form.threads / (1024.0 * target.multiprocessors))
-    return float(LAUNCH + moved / (0.8 * target.bandwidth * busy * (0.7 if form.V == 1 else 1.0)))
+    return float(LAUNCH + moved / (0.8 * target.bandwidth * busy * (0.7 if form.V * form.R == 1 else 1.0)))
 
 
 def _is_map(problem: Any) -> bool:
@@ -234,7 +271,7 @@ class Across(_Reduce):
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         if problem.rows == 0:
             return make_launcher(())
-        return fused_launcher(problem, _across_form(problem, plan_of(key_of(problem))))
+        return _by_alignment(problem, _across_form(problem, plan_of(key_of(problem))), fused_launcher)
 
 
 class Split(_Reduce):

@@ -1,4 +1,4 @@
-"""The solvers of pooling on a GPU: `forward` and `backward` with indices of 32 or 64 bits, and `large`."""
+"""The solvers of pooling on a GPU: `forward` and `backward` with indices of 32 or 64 bits, `large`, and `whole`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.launch import Addresses, Step, by_alignment, make_launcher, step
+from numbaprims.gpu.reduce.posed import solver_of
 from numbaprims.gpu.solver import Solver
 from numbaprims.gpu.windows.backward import make_backward
 from numbaprims.gpu.windows.forward import make_forward
 from numbaprims.gpu.windows.geometry import THREADS
 from numbaprims.gpu.windows.large import WARPS, make_large
 from numbaprims.ops._pooling_problem import ARRAYS
+from numbaprims.ops._reduction_problem import posed
 
 LAUNCH = 3e-6
 UNROLLED = 16
@@ -254,6 +256,46 @@ class Large(Windows):
         return make_launcher([forward_step(Layout(problem, False), operation_of(problem), 1, True)])
 
 
+class Whole(Solver):
+    """Global pooling by the reduce engine: some lanes for each plane, or lanes side by side for each channel."""
+
+    name = "whole"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        p = problem
+        if p.direction != "forward" or p.indices or p.op not in ("avg", "max") or p.dtype in ("i8", "u8"):
+            return "it computes averages and largest elements of floats, no places and no gradients"
+        padded = any(p.before) or any(p.after) or any(apart > 1 for apart in p.dilation)
+        if set(p.out) != {1} or not (p.adaptive or (p.kernel == p.size and not padded)):
+            return "the windows are not whole planes"
+        return None
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        rows = _planes(problem)
+        return float(solver_of(rows).estimate(rows, target))
+
+    def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
+        if problem.empty:
+            return make_launcher(())
+        rows = _planes(problem)
+        inner = solver_of(rows).bind(rows, target, {})
+
+        def launch(out, indices=None, x=None, *others, **floats):  # type: ignore[no-untyped-def]
+            inner(out, x)
+
+        launch.program = inner.program  # type: ignore[attr-defined]
+        return launch
+
+
+def _planes(problem: Any) -> Any:
+    """The reduction of each plane."""
+    shape = (problem.n, problem.c, *problem.size)
+    out, x = problem.strides[0], problem.strides[2]
+    steps = ((*out[:2], *(0,) * len(problem.size)), x)
+    formula = "reduce:mean" if problem.op == "avg" else "reduce:max"
+    return posed(formula, (problem.dtype,) * 2, shape, range(2, len(shape)), steps)
+
+
 def _results(problem: Any) -> int:
     return int(problem.n * problem.c * math.prod(problem.out))
 
@@ -265,4 +307,4 @@ def _seconds(problem: Any, target: Any, instructions: float) -> float:
     return float(LAUNCH + moved * (1 if problem.layout != "strided" else 4) + issued + problem.taps * _NEXT)
 
 
-SOLVERS = (Windows(), Large(), Naive())
+SOLVERS = (Windows(), Whole(), Large(), Naive())
