@@ -23,12 +23,12 @@ from numba.extending import register_jitable
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import c_function
-from numbaprims.cpu.known_devices import as_device, fixed_fit, launch_on_device, stream_of
 from numbaprims.cpu.known_tensors import TENSOR_WORDS, UNASKED, as_array, as_tensor
 from numbaprims.cpu.known_words import (
     ARRAYS,
     DENSE,
     DEVICE,
+    DONE,
     DRIVER,
     DTYPE,
     DTYPE_AT,
@@ -36,6 +36,7 @@ from numbaprims.cpu.known_words import (
     FLAGS,
     FLAGS_AT,
     FLOAT,
+    FRAME_WORDS,
     HASH,
     HEAD,
     HIGH,
@@ -54,13 +55,16 @@ from numbaprims.cpu.known_words import (
     NEEDS,
     NEW,
     NEW_DTYPE,
+    NOT_THIS,
     NOTHING,
     OBJECT_TYPE,
     OTHERS,
     OWNER,
     PLACES,
     PROGRAM,
+    RAISED,
     RESULTS,
+    RUN,
     SAME,
     SIZE_AT,
     SLOT,
@@ -71,6 +75,7 @@ from numbaprims.cpu.known_words import (
     TORCH,
     TUPLE,
     TYPE_AT,
+    UNKNOWN,
     VALUE_AT,
     VIEW,
     WORKERS,
@@ -92,7 +97,6 @@ _READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # METH_FASTCALL
 _FASTCALL = 0x80
 
-_asked = types.ExternalFunction("PyObject_CallNoArgs", types.int64(types.int64))
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _integer = types.ExternalFunction("PyLong_FromLong", types.int64(types.int64))
 _new_tuple = types.ExternalFunction("PyTuple_New", types.int64(types.int64))
@@ -101,7 +105,7 @@ _acquire = types.ExternalFunction("PyEval_RestoreThread", types.void(types.int64
 
 
 @register_jitable
-def _data_if_known(array, record, data_word, ndarray_type):  # type: ignore[no-untyped-def]
+def data_if_known(array, record, data_word, ndarray_type):  # type: ignore[no-untyped-def]
     """The address of an array's data if it lies as the record says, else -1."""
     fields = array + 8 * data_word
     if load_word(fields, TYPE_AT) != ndarray_type:
@@ -140,7 +144,7 @@ def _fits(record, words, handles, data_word, ndarray_type):  # type: ignore[no-u
             at += 8 * FIXED
             continue
         if handle != 0:
-            data = _data_if_known(handle, at, data_word, ndarray_type)
+            data = data_if_known(handle, at, data_word, ndarray_type)
             if data == -1:
                 return False
             low, high = data + load_word(at, LOW), data + load_word(at, HIGH)
@@ -195,32 +199,6 @@ def _as_tensors(table, record, handles):  # type: ignore[no-untyped-def]
 
 
 @register_jitable
-def _make_on_device(table, record, words, handles, own, data_word, items):  # type: ignore[no-untyped-def]
-    """As `_make_results`, by the functions that make arrays on the device; 0 where such a one does not lie as those of
-    the record, and the caller has to launch, -1 where Python's error is set."""
-    at, fit = record + 8 * HEAD, 1
-    ndarray_type, torch, others = load_word(table, NDARRAY), load_word(table, TORCH), load_word(table, OTHERS)
-    for k in range(load_word(record, RESULTS)):
-        if load_word(handles, k) == 0:
-            made = _asked(load_word(at, VIEW))
-            if made == 0:
-                return -1
-            store_word(handles, k, made)
-            if load_word(record, TENSORS) != 0:
-                seen = as_array(torch, made, own, data_word, ndarray_type, 0) >= 0
-            else:
-                seen = as_device(others, made, own, data_word, items)
-            data = _data_if_known(own, at, data_word, load_word(record, OWNER)) if seen else -1
-            if data == -1:
-                fit = 0
-            slot = load_word(at, SLOT)
-            if slot >= 0:
-                store_word(words, slot, data)
-        at += 8 * (FIXED + 2 * load_word(at, NDIM))
-    return fit
-
-
-@register_jitable
 def _order(record, handles, by_slot):  # type: ignore[no-untyped-def]
     """The arrays of a call by their places in a launch."""
     at = record + 8 * HEAD
@@ -260,7 +238,7 @@ def known_call() -> Any:
         out, given, numbers = load_word(arguments, 1), load_word(arguments, 2), load_word(arguments, 3)
         none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
         operands, floats = load_word(given, SIZE_AT), load_word(numbers, SIZE_AT)
-        block, by_slot = stack_words(CALL_WORDS), stack_words(8)
+        block, by_slot, frame = stack_words(CALL_WORDS), stack_words(8), stack_words(FRAME_WORDS)
         room = stack_words(STACK_WORDS)
         arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
         # the operands; before them there is room for results
@@ -287,7 +265,7 @@ def known_call() -> Any:
                     own = arrays + each * made
                     if made == MOST_TENSORS:
                         known = False
-                    elif others == 0 or not as_device(others, handle, own, word, items):
+                    elif others == 0 or call_word(load_word(others, 0), others, handle, own, 0, 0, 0, 0, 0) == 0:
                         graded = as_array(torch, handle, own, word, ndarray_type, graded) if torch != 0 else -1
                         known = graded >= 0
                     if not known:
@@ -319,19 +297,18 @@ def known_call() -> Any:
                         store_word(handles, k, 0)
                     if out != none:
                         store_word(handles, 0, target)
-                    device = load_word(record, DEVICE)
-                    if _fits(record, words, handles, word, load_word(record, OWNER)) and (
-                        device == 0 or fixed_fit(device, words)
-                    ):
-                        stream, fit = 0, 1
+                    if _fits(record, words, handles, word, load_word(record, OWNER)):
+                        device, done = load_word(record, DEVICE), DONE
                         if device != 0:
-                            stream = stream_of(device, arrays, made, each, word)
-                            if stream < 0:
+                            for k, each_word in enumerate((table, record, words, handles, arrays, made, room)):
+                                store_word(frame, k, each_word)
+                            done = call_word(load_word(device, RUN), device, frame, 0, 0, 0, 0, 0, 0)
+                            if done == NOT_THIS:
+                                place = (place + 1) & mask
+                                continue
+                            if done == UNKNOWN:
                                 break
-                            fit = _make_on_device(
-                                table, record, words, handles, arrays + each * MOST_TENSORS, word, items
-                            )
-                            if fit < 0:
+                            if done == RAISED:
                                 return 0
                         elif not _make_results(table, record, words, handles, word):
                             return 0
@@ -347,7 +324,7 @@ def known_call() -> Any:
                         ):
                             program = 0  # which has to share the CPUs with others, or may start no threads
                         if device != 0:
-                            first = 0 if fit != 0 and launch_on_device(device, words, stream, room, items) else 1
+                            first = 0 if done == DONE else 1
                         elif program == 0:
                             first = 1
                         elif workers > 1:

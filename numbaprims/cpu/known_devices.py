@@ -6,11 +6,13 @@ arrays are looked at by their attributes, 30 ns each, or by DLPack's C interface
 earlier one launches what that launched (`gpu/recording.py`), with its own addresses and numbers in the places of those.
 
 The driver's functions are called by their addresses, without Python's lock: a launch waits where 1024 others do.
+`known_call` calls the two functions here by their addresses, too: who has no GPU does not compile them, 1.3 s.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 import sys
 from collections.abc import Callable
@@ -20,7 +22,10 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from numbaprims.cpu.known_tensors import Seen, look_at_tensor
+from numbaprims.cpu.drivers import data_word
+from numbaprims.cpu.jit import c_function
+from numbaprims.cpu.known import data_if_known
+from numbaprims.cpu.known_tensors import TENSOR_WORDS, Seen, as_array, look_at_tensor
 from numbaprims.cpu.known_words import (
     ADD,
     ALIGNED,
@@ -30,32 +35,52 @@ from numbaprims.cpu.known_words import (
     BLOCKS,
     CALL,
     CONTEXT,
+    DONE,
     DTYPE_AT,
+    F_ARRAYS,
+    F_HANDLES,
+    F_MADE,
+    F_RECORD,
+    F_ROOM,
+    F_TABLE,
+    F_WORDS,
+    FIXED,
     FIXES,
     FLAGS_AT,
     FUNCTION,
     GET_CURRENT,
+    HEAD,
     HIGH_HALF,
     HOW,
     INT,
+    LAUNCH,
     LAUNCHED,
     LAUNCHES,
     LEND,
     LENGTHS_AT,
     LOW_HALF,
     MOST_DIMENSIONS,
+    MOST_TENSORS,
+    NDARRAY,
+    NDIM,
     NDIM_AT,
+    NOT_THIS,
     OBJECT_TYPE,
+    OTHERS,
     OWN_LENGTHS,
     OWN_STRIDES,
+    OWNER,
     PARAMETERS,
     PLACED,
     POP,
     PUSH,
+    RAISED,
     REPLACE,
+    RESULTS,
     SHARED,
     SINGLE,
     SIZE_AT,
+    SLOT,
     SOURCE,
     SOURCE_WORDS,
     SOURCES,
@@ -63,11 +88,16 @@ from numbaprims.cpu.known_words import (
     STREAM,
     STRIDES_AT,
     TENSOR_MAP,
+    TENSORS,
+    TORCH,
     TYPE_AT,
+    UNKNOWN,
     USED_AT,
     VALUE_PLACE,
     VALUES,
+    VIEW,
     WRITEABLE,
+    items_word,
 )
 from numbaprims.cpu.program_words import ARRAYS, FURTHER, SCRATCH
 from numbaprims.cpu.simd.arguments import (
@@ -80,10 +110,11 @@ from numbaprims.cpu.simd.arguments import (
 )
 from numbaprims.device_views import CLASS
 
-# Words of what is known of arrays on devices: Python's types, names of attributes, how many types of arrays; of each
-# type these: itself, the name of the attribute that has the memory, and of that what tells the device; the name of the
-# address, which the memory or the array has; and of the memory the stream where it may be written, or 0.
-_INTEGER, _TUPLE, _SHAPE, _STRIDES, _DTYPE, _COUNT, _KINDS = range(7)
+# Words of what is known of arrays on devices: the function that looks at one, Python's types, names of attributes, how
+# many types of arrays; of each type these: itself, the name of the attribute that has the memory, and of that what
+# tells the device; the name of the address, which the memory or the array has; and of the memory the stream where it
+# may be written, or 0.
+_LOOK, _INTEGER, _TUPLE, _SHAPE, _STRIDES, _DTYPE, _COUNT, _KINDS = range(8)
 _KIND, _HOLDER, _DEVICE, _POINTER, _HAS, _USED, _KIND_WORDS = range(7)
 _NO_NUMBER = -(1 << 62)
 
@@ -260,6 +291,72 @@ def launch_on_device(device, words, stream, room, items):  # type: ignore[no-unt
     return status == 0
 
 
+@register_jitable
+def make_on_device(table, record, words, handles, own, data_word, items):  # type: ignore[no-untyped-def]
+    """As `_make_results`, by the functions that make arrays on the device; 0 where such a one does not lie as those of
+    the record, and the caller has to launch, -1 where Python's error is set."""
+    at, fit = record + 8 * HEAD, 1
+    ndarray_type, torch, others = load_word(table, NDARRAY), load_word(table, TORCH), load_word(table, OTHERS)
+    for k in range(load_word(record, RESULTS)):
+        if load_word(handles, k) == 0:
+            made = _asked(load_word(at, VIEW))
+            if made == 0:
+                return -1
+            store_word(handles, k, made)
+            if load_word(record, TENSORS) != 0:
+                seen = as_array(torch, made, own, data_word, ndarray_type, 0) >= 0
+            else:
+                seen = as_device(others, made, own, data_word, items)
+            data = data_if_known(own, at, data_word, load_word(record, OWNER)) if seen else -1
+            if data == -1:
+                fit = 0
+            slot = load_word(at, SLOT)
+            if slot >= 0:
+                store_word(words, slot, data)
+        at += 8 * (FIXED + 2 * load_word(at, NDIM))
+    return fit
+
+
+# ---------------------------------------------------------------- as functions
+
+
+@functools.cache
+def looker() -> Any:
+    """``look(others, array, own)``: `as_device`, 1 or 0."""
+    word, items = data_word(), items_word()
+
+    @c_function("known_device_array", spec=(word, items))
+    def look(others, array, own):  # type: ignore[no-untyped-def]
+        return 1 if as_device(others, array, own, word, items) else 0
+
+    return look
+
+
+@functools.cache
+def runner() -> Any:
+    """``run(device, frame, 0)``: one of NOT_THIS, UNKNOWN, RAISED, LAUNCH, DONE."""
+    word, items = data_word(), items_word()
+    each = 8 * (word + TENSOR_WORDS)
+
+    @c_function("known_device_call", spec=(word, items))
+    def run(device, frame, _):  # type: ignore[no-untyped-def]
+        words, arrays, made = load_word(frame, F_WORDS), load_word(frame, F_ARRAYS), load_word(frame, F_MADE)
+        if not fixed_fit(device, words):
+            return NOT_THIS
+        stream = stream_of(device, arrays, made, each, word)
+        if stream < 0:
+            return UNKNOWN
+        fit = make_on_device(
+            load_word(frame, F_TABLE), load_word(frame, F_RECORD), words, load_word(frame, F_HANDLES),
+            arrays + each * MOST_TENSORS, word, items,
+        )  # fmt: skip
+        if fit < 0:
+            return RAISED
+        return DONE if fit != 0 and launch_on_device(device, words, stream, load_word(frame, F_ROOM), items) else LAUNCH
+
+    return run
+
+
 # ---------------------------------------------------------------- as words
 
 
@@ -284,7 +381,7 @@ def other_words() -> int:
     key = tuple(kind[0] for kind in kinds)
     if key not in _others:
         kept = [int, tuple, *map(sys.intern, ("shape", "strides", "dtype"))]
-        words = [*map(id, kept), len(kinds)]
+        words = [looker().address, *map(id, kept), len(kinds)]
         for kind, holder, device, pointer, has, used in kinds:
             names = [kind, *map(sys.intern, (holder, device, pointer)), None if used is None else sys.intern(used)]
             kept += names
@@ -347,7 +444,7 @@ def launched_words(recorded: Any, numbers: tuple[float, ...], stream: int, ask: 
     fixes = []
     for at in recorded.fixed:
         fixes += [FLOAT_SLOT + at, ctypes.c_int64.from_buffer(ctypes.c_double(numbers[at])).value]
-    head = [native.context, native.current, native.push, native.pop, native.replace]
+    head = [runner().address, native.context, native.current, native.push, native.pop, native.replace]
     head += [0 if ask is None else id(ask), stream, 0 if lend is None else id(lend), len(recorded.launches)]
     head += [len(values), len(recorded.sources), len(recorded.fixed)]
     return np.array([*head, *fixes, *sources, *values, *launches], np.int64)

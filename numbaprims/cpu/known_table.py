@@ -12,7 +12,6 @@ import numpy as np
 from numbaprims import settings
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import data_word, parallel_driver
-from numbaprims.cpu.known_devices import other_words
 from numbaprims.cpu.known_tensors import Seen, look_at as look_at, tensor_words
 from numbaprims.cpu.known_words import (
     ALIGNED,
@@ -207,6 +206,8 @@ class Table:
         if record[TENSORS]:
             self.words[TORCH] = tensor_words()
         elif record[DEVICE]:
+            from numbaprims.cpu.known_devices import other_words  # late: only where there is a GPU
+
             self.words[OTHERS] = other_words()
         place = int(record[HASH]) & mask
         while self.words[PLACES + 2 * place]:

@@ -20,14 +20,19 @@ SLOT, NDIM, DTYPE, FLAGS, SAME, LOW, HIGH, DENSE, NEW_DTYPE, VIEW, FIXED = range
 # shared with `threads`, what is known of tensors, and of other arrays on devices, 0 for nothing; then the places.
 MASK, NDARRAY, FLOAT, TUPLE, NEW, NOTHING, THREADS, TORCH, OTHERS, PLACES = range(10)
 
-# Words of what is launched on a device: its context and functions, what gives the stream (0: nothing) or its address,
-# what gives scratch memory (0: none is needed); how many launches, words of values, sources and fixed numbers; then of
-# each launch these and the places of its values, of each source these, of each number its word and bits, and all
-# values.
-CONTEXT, GET_CURRENT, PUSH, POP, REPLACE, ASK, STREAM, LEND, LAUNCHES, VALUES, SOURCES, FIXES, LAUNCHED = range(13)
+# Words of what is launched on a device: the function that runs it (`known_devices.runner`), the device's context and
+# functions, what gives the stream (0: nothing) or its address, what gives scratch memory (0: none is needed); how many
+# launches, words of values, sources and fixed numbers; then of each number its word and bits, of each source these, all
+# values, and of each launch these and the places of its values.
+RUN, CONTEXT, GET_CURRENT, PUSH, POP, REPLACE, ASK, STREAM, LEND, LAUNCHES, VALUES, SOURCES, FIXES, LAUNCHED = range(14)
 CALL, FUNCTION, BLOCKS, SHARED, PARAMETERS, PLACED = 0, 1, 2, 8, 9, 10
 VALUE_PLACE, SOURCE, ADD, HOW, SOURCE_WORDS = range(5)
 BITS, SINGLE, LOW_HALF, HIGH_HALF, TENSOR_MAP = range(5)
+# What that function takes: table, record, words and arrays of the call (handles, results first), the words of arrays
+# made of such of a device and their number, room.  And what it says: not run, since a number is another; not, and no
+# other record is; an exception is set; results are made, and the caller launches; all is done.
+F_TABLE, F_RECORD, F_WORDS, F_HANDLES, F_ARRAYS, F_MADE, F_ROOM, FRAME_WORDS = range(8)
+NOT_THIS, UNKNOWN, RAISED, LAUNCH, DONE = range(5)
 
 # Words of an array object, counted from the one with the pointer to its data.
 TYPE_AT, NDIM_AT, LENGTHS_AT, STRIDES_AT, DTYPE_AT, FLAGS_AT = -1, 1, 2, 3, 5, 6

@@ -24,6 +24,7 @@ class _Memory:
     __slots__ = ("__weakref__", "driver", "nbytes", "pointer", "stream", "streams")
 
     def __init__(self, driver: seam.Driver, nbytes: int, stream: Any) -> None:
+        self.pointer = 0
         address = 0 if stream is None else stream_address(stream)
         self.driver = driver
         self.nbytes = nbytes
@@ -32,7 +33,6 @@ class _Memory:
         self.streams = {address: stream}
         """Where it was allocated, and then all others where it was used. As they were given: a stream of CuPy is
         destroyed with its object, and one that is gone can't be waited for."""
-        self.pointer = 0
         self.pointer = driver.alloc(nbytes or 1, address)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
