@@ -11,7 +11,7 @@ from numbaprims.gpu.pointwise import walk
 def entries(gpu):
     """(loops, V, indices of 64 bits) of what was launched."""
     words = [launched.entry.split("_") for launched in gpu.launches]
-    return [(int(loops), int(V), wide == "True") for *_, V, loops, wide, _, _ in words]
+    return [(int(loops), int(V), wide == "True") for *_, V, loops, wide, _ in words]
 
 
 def padded(rng, *shape):

@@ -21,7 +21,8 @@ from numbaprims.gpu.jit import cuda, types
 
 __all__ = [
     "F32", "F64", "I16", "I32", "I64", "I8", "asm", "call_nvvm", "element_pointer", "element_type", "int_literal",
-    "intrinsic", "read_only", "string_literal", "to_global", "to_shared", "tuple_of", "types", "unpack", "void",
+    "intrinsic", "read_only", "shared_elements",
+    "string_literal", "to_global", "to_shared", "tuple_of", "types", "unpack", "void",
 ]  # fmt: skip
 
 intrinsic: Any = cuda.extending.intrinsic
@@ -122,6 +123,13 @@ def to_shared(builder: Any, pointer: Any) -> Any:
 def to_global(builder: Any, pointer: Any) -> Any:
     """A pointer to global memory as the 64-bit address that PTX takes."""
     return builder.ptrtoint(builder.addrspacecast(pointer, ir.PointerType(pointer.type.pointee, GLOBAL)), I64)
+
+
+def shared_elements(builder: Any, name: str, element: Any, count: int) -> Any:
+    """Shared memory of the block, `count` elements: its first one's address.  A name stands for one array a kernel."""
+    array = ir.GlobalVariable(builder.module, ir.ArrayType(element, count), name, addrspace=SHARED)
+    array.linkage, array.align, array.initializer = "internal", 16, ir.Constant(array.value_type, ir.Undefined)
+    return builder.gep(array, [I32(0), I32(0)])
 
 
 def read_only(builder: Any, pointer: Any) -> Any:

@@ -28,7 +28,6 @@ from numbaprims.gpu.device.emit import (
     intrinsic,
     read_only,
     string_literal,
-    to_global,
     tuple_of,
     types,
     unpack,
@@ -81,8 +80,8 @@ def _load(context: Any, builder: Any, place: tuple[Any, ...], count: int, *, rea
     return parts
 
 
-def _store(context: Any, builder: Any, place: tuple[Any, ...], values: list[Any], stream: bool = False) -> None:
-    """Consecutive elements, given in the type of the storage; `stream`: to be dropped from the caches first."""
+def _store(context: Any, builder: Any, place: tuple[Any, ...], values: list[Any]) -> None:
+    """Consecutive elements, given in the type of the storage."""
     pointer = element_pointer(context, builder, *place)
     element = pointer.type.pointee
     size = {"float": 4, "double": 8}.get(str(element)) or element.width // 8
@@ -99,25 +98,12 @@ def _store(context: Any, builder: Any, place: tuple[Any, ...], values: list[Any]
         values, element = words, word
         size *= per_word
     if len(values) == 1:
-        _put(builder, values[0], builder.bitcast(pointer, element.as_pointer()), size, stream)
+        builder.store(values[0], builder.bitcast(pointer, element.as_pointer())).align = size
         return
     vector: Any = ir.Constant(ir.VectorType(element, len(values)), ir.Undefined)
     for lane, value in enumerate(values):
         vector = builder.insert_element(vector, value, ir.Constant(I32, lane))
-    _put(builder, vector, builder.bitcast(pointer, vector.type.as_pointer()), size * len(values), stream)
-
-
-def _put(builder: Any, value: Any, pointer: Any, align: int, stream: bool) -> None:
-    """One store; `stream`: of whole words, st.global.cs, for which LLVM has no form (it drops !nontemporal)."""
-    vector = isinstance(value.type, ir.VectorType)
-    if stream and vector and value.type.element in (F32, I32):
-        words = [builder.extract_element(value, ir.Constant(I32, lane)) for lane in range(value.type.count)]
-        names = ", ".join(f"${lane + 1}" for lane in range(len(words)))
-        text = f"st.global.cs.v{len(words)}.b32 [$0], {{{names}}};"
-        words = [builder.bitcast(word, I32) for word in words]
-        asm(builder, text, [to_global(builder, pointer), *words], memory=True)
-        return
-    builder.store(value, pointer).align = align
+    builder.store(vector, builder.bitcast(pointer, vector.type.as_pointer())).align = size * len(values)
 
 
 def _widen(builder: Any, value: Any, dtype: str) -> Any:

@@ -227,16 +227,16 @@ def make_gather(size: int, W: int, index: str, wide: bool) -> GpuKernel:
     @gpu_kernel("gather_rows", signature, spec=(size, W, index, wide), threads=THREADS, registers=64)
     def gather(out, status, x, indices, packs, length, count, inner):  # type: ignore[no-untyped-def]
         e = I(I(block_index()) * I(THREADS) + I(thread_index()))
-        if status[0] >= 0:
-            e = packs
         while e < packs:
             rest, i = split(e, inner)
             o, j = split(rest, count)
+            # whatever the status is, which comes meanwhile
             k = I64(indices[j])
-            if k < 0:
-                k = I64(k + length)
+            k = max(I64(0), min(I64(k + length) if k < 0 else k, length - 1))
             at = I64((I64(o) * length + k) * I64(inner[0]) + I64(i))
-            store_vector(out, I64(e) * W, load_vector(x, at * W, W))
+            found = load_vector(x, at * W, W)
+            if status[0] < 0:
+                store_vector(out, I64(e) * W, found)
             e = I(e + I(grid_size()) * I(THREADS))
 
     return gather

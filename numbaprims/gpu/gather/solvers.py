@@ -19,16 +19,14 @@ from numbaprims.gpu.gather.kernels import (
     make_sums,
 )
 from numbaprims.gpu.launch import Step, by_alignment, make_launcher, step
-from numbaprims.gpu.pointwise.walk import divisor, wide_places
+from numbaprims.gpu.pointwise.walk import MOST_BLOCKS, divisor, wide_places
 from numbaprims.gpu.solver import Solver
 
 LAUNCH = 3e-6
-BLOCKS = 8
-"""Blocks a multiprocessor: its 2048 threads."""
 
 
-def _grid(elements: int, target: Any) -> int:
-    return max(1, min(-(-elements // THREADS), BLOCKS * target.multiprocessors * 16))
+def _grid(elements: int) -> int:
+    return max(1, min(-(-elements // THREADS), MOST_BLOCKS))
 
 
 class _Elements(Solver):
@@ -63,7 +61,7 @@ def _pad_step(p: Any, target: Any, out: int, x: int, packs: bool) -> Step:
         kernel, elements = make_fold(p.dtype, p.mode, wide), p.elements
         sizes = [each for n in size for each in divisor(n, wide)]
         fixed = (elements, *sizes, *first, *before, *kept, *padded, *of, *to)
-        return step(kernel, _grid(elements, target), lambda a, f, _: (a[out].pointer, a[x].pointer, *fixed))
+        return step(kernel, _grid(elements), lambda a, f, _: (a[out].pointer, a[x].pointer, *fixed))
     W = _pad_width(p) if packs else 1
     kernel = make_pad(bytes_of, p.mode, count, W, wide)
     sizes = [each for n in (*padded[1:-1], padded[-1] // W) for each in divisor(n, wide)]
@@ -75,7 +73,7 @@ def _pad_step(p: Any, target: Any, out: int, x: int, packs: bool) -> Step:
     def values(arrays: Any, floats: Any, _: Any) -> tuple[Any, ...]:
         return (arrays[out].pointer, arrays[x].pointer + offset, p.value, *fixed)
 
-    return step(kernel, _grid(p.padded // W, target), values)
+    return step(kernel, _grid(p.padded // W), values)
 
 
 def _pad_width(p: Any) -> int:
@@ -134,13 +132,12 @@ class Gather(_Elements):
             packs, inner = p.written // lanes, p.inner // lanes
             wide = wide_places(packs)
             fixed = (packs, p.size, *divisor(p.count, wide), *divisor(inner, wide))
-            return make_launcher([
-                step(make_check(p.index), 1, lambda a, f, _: (a[1].pointer, a[3].pointer, p.count, p.size)),
-                step(
-                    make_gather(bytes_of, lanes, p.index, wide), _grid(packs, target),
-                    lambda a, f, _: (*(each.pointer for each in a[:4]), *fixed),
-                ),
-            ])  # fmt: skip
+            steps = [step(make_check(p.index), 1, lambda a, f, _: (a[1].pointer, a[3].pointer, p.count, p.size))]
+            if p.size:  # else no index is in range
+                kernel = make_gather(bytes_of, lanes, p.index, wide)
+                values = lambda a, f, _: (*(each.pointer for each in a[:4]), *fixed)  # noqa: E731
+                steps.append(step(kernel, _grid(packs), values))
+            return make_launcher(steps)
 
         return launcher(False) if W == 1 else by_alignment(launcher, {0: W * bytes_of, 2: W * bytes_of})
 
@@ -161,11 +158,11 @@ class Scatter(_Elements):
             [
                 step(make_check(p.index), 1, lambda a, f, _: (a[1].pointer, a[3].pointer, p.count, p.size)),
                 step(
-                    make_chains(p.index), _grid(p.size + p.count, target),
+                    make_chains(p.index), _grid(p.size + p.count),
                     lambda a, f, at: (at["first"], at["following"], a[3].pointer, p.size, p.count),
                 ),
                 step(
-                    make_sums(p.dtype, wide), _grid(elements, target),
+                    make_sums(p.dtype, wide), _grid(elements),
                     lambda a, f, at: (*(each.pointer for each in a[:3]), at["first"], at["following"], *last),
                 ),
             ],
@@ -187,7 +184,7 @@ class OneHot(_Elements):
         sizes = (*divisor(p.size, wide), *divisor(p.inner, wide))
         return make_launcher([
             step(
-                kernel, _grid(elements, target),
+                kernel, _grid(elements),
                 lambda a, f, _: (a[0].pointer, a[1].pointer, *p.bits, elements, *sizes),
             )
         ])  # fmt: skip

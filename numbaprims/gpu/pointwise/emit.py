@@ -144,7 +144,7 @@ class _Walk:
         ]
         found = self.formula.lanes(place, self.words, operands, self.numbers, count)
         for k, values in enumerate(found):
-            _store(self.context, b, where(k), as_stored(b, values, form.arrays[k][0]), form.stream)
+            _store(self.context, b, where(k), as_stored(b, values, form.arrays[k][0]))
 
 
 def _for_each(builder: Any, first: Any, end: Any, step: Any, emit: Callable[[Any], None]) -> None:

@@ -64,8 +64,6 @@ class Form(NamedTuple):
     """Indices and strides of 64 bits."""
     U: int = 1
     """Packs of a single run that a thread loads at a time."""
-    stream: bool = False
-    """Results are far more than the second-level cache holds, and are written as what nothing reads again."""
 
     @property
     def text(self) -> str:
@@ -73,8 +71,8 @@ class Form(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Form:
-        formula, compute, results, operands, V, loops, wide, U, stream = text.split(" ")
-        return cls(formula, compute, results, operands, int(V), int(loops), wide == "True", int(U), stream == "True")
+        formula, compute, results, operands, V, loops, wide, U = text.split(" ")
+        return cls(formula, compute, results, operands, int(V), int(loops), wide == "True", int(U))
 
     @property
     def arrays(self) -> list[tuple[str, str]]:
