@@ -7,8 +7,8 @@ while the last tile's sums are written.  One warpgroup for each 64 rows of out m
 (mbarrier "full"), issues four wgmma of 32 bytes of k, waits for them, and gives the stage back.  While one warpgroup
 waits, or writes its sums (wgmma_epilogue.py), the other's wgmma run.
 
-In a cluster of two, blocks whose tiles lie one above the other share B's tile, side by side A's: each copies half of it
-into both.  A stage is then free when the warps of both blocks have read it.
+In a cluster of two, blocks whose tiles lie one above the other share B's tile: each copies half of it into both.  A
+stage is then free when the warps of both blocks have read it.
 
 Tiles lie with 128-byte swizzle: rows of 128 bytes along k, or, where the other dimension is contiguous ("x", 16-bit
 elements only), boxes of 64 of it for each row of k, which wgmma turns as it reads.
@@ -18,8 +18,8 @@ Count for 128 x 256 and bfloat16, 64 k a stage, 2048 multiply-adds a clock:
 - arithmetic: 8 wgmma of 64 x 256 x 16 take 1024 clocks.
 - shared memory: each reads 2 KiB of A and 8 KiB of B, the copies write 48 KiB: 128 KiB in 1024 clocks, 125 of 128 bytes
   a clock. Tiles of 128 x 128 ask 80 KiB in 512 clocks, 1.25 times what there is: 0.8 of the peak at best.
-- second-level cache: 85 flops a byte; at 989 TFLOP/s that is 11.6 TB/s, more than it gives. In clusters 128, 7.7 TB/s.
-- registers: 128 sums and some 50 others of the 224 that 288 threads leave each; one block a multiprocessor.
+- second-level cache: 85 flops a byte; at 770 TFLOP/s that is 9 TB/s. In clusters 128, 6 TB/s.
+- registers: 128 sums and 40 others, all that 9 warps leave each: a scheduler with 3 of them has 170 for each.
 - issue: the loop is 4 wgmma and 40 scalar instructions, descriptors in uniform registers.
 
 The two tensor maps are one parameter by value: in constant memory, which the launch writes, they need no fence before
@@ -79,20 +79,13 @@ class Tile(NamedTuple):
     m: int
     n: int
     stages: int
-    above: int = 1
-    """Blocks of a cluster one above the other, that share B's tile."""
-    beside: int = 1
-    """Blocks of a cluster side by side, that share A's tile."""
+    cluster: int = 1
+    """Blocks, one above the other, that share B's tile."""
     ahead: int = 0
     """Stages whose wgmma may still run while the next one is waited for: 1 where no other warpgroup fills the gap."""
     band: int = 2048
     """Rows of out that are computed side by side: with 132 tiles of 128 x 256 under way their part of out is a square,
     which asks least of A and B."""
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of a cluster."""
-        return self.above * self.beside
 
     @property
     def consumers(self) -> int:
@@ -124,28 +117,24 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "128x256": Tile(128, 256, 4), "128x256m2": Tile(128, 256, 4, 2), "128x256m2a": Tile(128, 256, 4, 2, 1, 1),
-    "128x128": Tile(128, 128, 6), "128x128m2": Tile(128, 128, 6, 2), "128x64n2": Tile(128, 64, 8, 1, 2),
-    "64x128": Tile(64, 128, 4, 1, 1, 1), "64x64": Tile(64, 64, 10, 1, 1, 1),
+    "128x256": Tile(128, 256, 4), "2x128x256": Tile(128, 256, 4, 2), "128x128": Tile(128, 128, 6),
+    "64x128": Tile(64, 128, 4, 1, 1), "64x64": Tile(64, 64, 10, 1, 1),
 }  # fmt: skip
-
-
-@device_function
-def copy_alone(target, tensor_map, at, full, blocks):  # type: ignore[no-untyped-def]
-    """A tensor copy to this block."""
-    tensor_copy(target, tensor_map, at, full)
-
-
-@device_function
-def copy_together(target, tensor_map, at, full, blocks):  # type: ignore[no-untyped-def]
-    """A tensor copy to blocks of the cluster, a bit for each."""
-    tensor_multicast(target, tensor_map, at, full, blocks)
 
 
 @functools.cache
 def team_of(blocks: int) -> tuple[Any, ...]:
-    """What a block does by itself, or with the others of its cluster, device functions: release(empty, lane) a stage,
-    meet(), leave(), rank()."""
+    """What a block does by itself, or with the others of its cluster, as device functions: copy(target, tensor_map, at,
+    full) to all of them, release(empty, lane) a stage, meet(), leave(), rank()."""
+    everyone = (1 << blocks) - 1
+
+    @device_function
+    def copy(target, tensor_map, at, full):  # type: ignore[no-untyped-def]
+        tensor_copy(target, tensor_map, at, full)
+
+    @device_function
+    def copy_together(target, tensor_map, at, full):  # type: ignore[no-untyped-def]
+        tensor_multicast(target, tensor_map, at, full, U32(everyone))
 
     @device_function
     def release(empty, lane):  # type: ignore[no-untyped-def]
@@ -178,8 +167,8 @@ def team_of(blocks: int) -> tuple[Any, ...]:
         return cluster_rank()
 
     if blocks > 1:
-        return release_together, meet_together, meet_together, rank_together
-    return release, meet, leave, rank
+        return copy_together, release_together, meet_together, meet_together, rank_together
+    return copy, release, meet, leave, rank
 
 
 @functools.cache
@@ -190,27 +179,24 @@ def make_wgmma(
     shape = TILES[tile]
     acc = DTYPES[a_dtype].accumulate
     BM, BN, STAGES, STAGE, AHEAD = shape.m, shape.n, shape.stages, shape.stage, shape.ahead
-    CLUSTER, ABOVE, BESIDE = shape.cluster, shape.above, shape.beside
+    CLUSTER = shape.cluster
     PRODUCER, WARPS = shape.consumers // 32, shape.consumers // 32
     BK = ROW // DTYPES[a_dtype].itemsize
     SUMS, ROOMS, PER_ROOM = BN // 2, shape.rooms // 4, ROOM // 4
     A_BYTES, BARRIERS = BM * ROW, shape.barriers // 4
-    A_SHARE, B_SHARE = BM // BESIDE, BN // ABOVE  # rows of A and columns of B that each block of a cluster copies
-    A_BOXES, B_BOXES = A_SHARE // 64, B_SHARE // 64
-    COLUMN = (1 << ABOVE) - 1  # ranks of blocks above one another, as bits
-    ROW_OF_BLOCKS = sum(1 << ABOVE * number for number in range(BESIDE))
+    SHARE = BN // CLUSTER  # columns of B that each block of a cluster copies
+    A_BOXES, B_BOXES = BM // 64, SHARE // 64
     A_TRANSPOSED, B_TRANSPOSED = int(a_layout == "x"), int(b_layout == "x")
     # 32 bytes along k: a quarter of each row, or 16 whole rows; in the descriptor's units
     A_STEP, B_STEP = (ROW if A_TRANSPOSED else 2), (ROW if B_TRANSPOSED else 2)
     S = types.int32 if acc == "i32" else types.float32
     rows = make_rows(a_dtype, out_dtype, acc, activation, BN)
     short = make_short(a_dtype, out_dtype, BN)
-    corner = make_corner(BM * ABOVE, BN * BESIDE, shape.band // (BM * ABOVE))
+    corner = make_corner(BM * CLUSTER, BN, shape.band // (BM * CLUSTER))
     spec = (a_dtype, b_dtype, out_dtype, a_layout, b_layout, tile, activation)
     signature = types.void(*common_types(a_dtype, b_dtype, out_dtype, acc), ByValue(2 * MAP, 64), *(I32,) * 6)
 
-    release, meet, leave, rank_of = team_of(CLUSTER)
-    copy_a, copy_b = (copy_together if number > 1 else copy_alone for number in (BESIDE, ABOVE))
+    copy_b, release, meet, leave, rank_of = team_of(CLUSTER)
 
     @gpu_kernel(
         "gemm_wgmma", signature, spec=spec, threads=shape.threads, blocks_per_sm=1, shared=shape.shared,
@@ -235,7 +221,6 @@ def make_wgmma(
             fence_async()
         meet()
         rank = rank_of()
-        above, beside = U32(rank & U32(ABOVE - 1)), U32(rank // U32(ABOVE))
         # tiles_m, and `number`, count the tiles of whole clusters
         in_product = U32(tiles_m * tiles_n)
         number, step = U32(block_index() // U32(CLUSTER)), U32(grid_size() // U32(CLUSTER))
@@ -245,40 +230,38 @@ def make_wgmma(
             if lane == U32(0):
                 prefetch_tensor_map(maps)
                 prefetch_tensor_map(maps + U64(MAP))
-                a_share, b_share = I32(I32(beside) * I32(A_SHARE)), I32(I32(above) * I32(B_SHARE))
-                a_blocks, b_blocks = U32(U32(ROW_OF_BLOCKS) << above), U32(U32(COLUMN) << U32(beside * U32(ABOVE)))
+                share = I32(I32(rank) * I32(SHARE))
                 while number < U32(tiles):
                     product = quotient(number, in_product)
                     first_m, first_n = corner(U32(number - product * in_product), tiles_m, tiles_n)
-                    first_m = I32(first_m + I32(above) * I32(BM) + a_share)
-                    first_n = I32(first_n + I32(beside) * I32(BN) + b_share)
+                    first_m, first_n = I32(first_m + I32(rank) * I32(BM)), I32(first_n + share)
                     a_product, b_product = I32(product) * a_batched, I32(product) * b_batched
                     for t in range(k_tiles):
                         mbarrier_wait(U32(empty + U32(8) * stage), U32(parity ^ U32(1)))
                         ready = U32(full + U32(8) * stage)
                         mbarrier_expect(ready, STAGE)
-                        target = U32(memory + U32(STAGE) * stage + U32(a_share) * U32(ROW))
+                        target = U32(memory + U32(STAGE) * stage)
                         at_k = I32(I32(t) * I32(BK))
                         if A_TRANSPOSED:
                             for box in range(A_BOXES):
                                 at = (I32(first_m + I32(64 * box)), at_k, I32(a_product))
-                                copy_a(U32(target + U32(box * BOX)), maps, at, ready, a_blocks)
+                                tensor_copy(U32(target + U32(box * BOX)), maps, at, ready)
                         else:
-                            copy_a(target, maps, (at_k, first_m, I32(a_product)), ready, a_blocks)
-                        target = U32(memory + U32(STAGE) * stage + U32(A_BYTES) + U32(b_share) * U32(ROW))
+                            tensor_copy(target, maps, (at_k, first_m, I32(a_product)), ready)
+                        target = U32(target + U32(A_BYTES) + U32(share) * U32(ROW))
                         if B_TRANSPOSED:
                             for box in range(B_BOXES):
                                 at = (I32(first_n + I32(64 * box)), at_k, I32(b_product))
-                                copy_b(U32(target + U32(box * BOX)), maps + U64(MAP), at, ready, b_blocks)
+                                copy_b(U32(target + U32(box * BOX)), maps + U64(MAP), at, ready)
                         else:
-                            copy_b(target, maps + U64(MAP), (at_k, first_n, I32(b_product)), ready, b_blocks)
+                            copy_b(target, maps + U64(MAP), (at_k, first_n, I32(b_product)), ready)
                         stage = U32(stage + U32(1))
                         if stage == U32(STAGES):
                             stage, parity = U32(0), U32(parity ^ U32(1))
                     number = U32(number + step)
         else:
             group = U32(warp >> U32(2))
-            i0, j0 = I32(I32(above) * I32(BM) + I32(warp) * I32(ROWS)), I32(I32(beside) * I32(BN))
+            i0 = I32(I32(rank) * I32(BM) + I32(warp) * I32(ROWS))
             at_room = U32(U32(ROOMS) + warp * U32(PER_ROOM))
             total = repeat(S(0), SUMS)
             last = U32(0)
@@ -307,7 +290,7 @@ def make_wgmma(
                     release(U32(empty + U32(8) * last), lane)
                 product = quotient(number, in_product)
                 first_m, first_n = corner(U32(number - product * in_product), tiles_m, tiles_n)
-                first_m, first_n = I32(first_m + i0), I32(first_n + j0)
+                first_m = I32(first_m + i0)
                 at_out = advance(out, I64(product) * out_bs)
                 if way != 0:
                     short(
@@ -330,7 +313,7 @@ def make_wgmma(
 GATES = [
     (make_wgmma, ("bf16", "bf16", "bf16", "k", "k", "128x256", "switch"),
      ("HGMMA.64", "UTMALDG.3D", "SYNCS.PHASECHK", "STSM.16.M88.4", "STG.E.128"), ("sm_90a",)),
-    (make_wgmma, ("f16", "f16", "f16", "k", "x", "128x256m2", "switch"),
+    (make_wgmma, ("f16", "f16", "f16", "k", "x", "2x128x256", "switch"),
      ("HGMMA.64", "UTMALDG.3D.MULTICAST", "UCGABAR_WAIT"), ("sm_90a",)),
     (make_wgmma, ("i8", "i8", "i32", "k", "k", "64x128", "switch"), ("IGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
     (make_wgmma, ("f16", "f16", "f16", "k", "x", "128x128", "switch"), ("HGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
