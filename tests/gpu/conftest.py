@@ -17,15 +17,20 @@ def machines_gpu():
 
     class Recording(CudaDriver):
         def __init__(self):
-            self.launches = []
+            self.launches, self.entries = [], {}
             super().__init__()
 
         def load(self, ptx, cubin, entry, shared):
-            return entry, super().load(ptx, cubin, entry, shared)
+            function = super().load(ptx, cubin, entry, shared)
+            self.entries[int(function)] = entry
+            return function
 
-        def launch(self, function, grid, block, shared, *more):
-            self.launches.append(Launched(function[0], grid, block, shared))
-            super().launch(function[1], grid, block, shared, *more)
+        def launch(self, function, grid, block, shared, *more, **words):
+            self.launches.append(Launched(self.entries[int(function)], grid, block, shared))
+            super().launch(function, grid, block, shared, *more, **words)
+
+        def native(self):
+            return None  # it would launch past us
 
         def __getattr__(self, name):
             if name.startswith("_"):
