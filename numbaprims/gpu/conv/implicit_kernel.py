@@ -75,7 +75,7 @@ def make_implicit(
     fetch_plain = make_fetch(dtype, plain_way, BU, BK, THREADS, flat).plain
     fetch_gathered = make_fetch(dtype, gather_way, BV, BK, THREADS, flat).gathered
     v_entry, k_entry, v_digits = make_entry(v_order), make_entry(k_order), DIGITS[v_order]
-    corner, multiply_four = make_multiply(dtype, dtype, tile)
+    corner, multiply_four = make_multiply(dtype, dtype, size)
     drain = make_drain(dtype, out_dtype, acc, activation, BM, BN, LDS, THREADS, rows_are_u, partial)
     as_tuple, _ = TUPLES[V]
     spec = (

@@ -14,7 +14,7 @@ from numbaprims.gpu.device.mma import dot4
 from numbaprims.gpu.gemm.arguments import vector_length
 from numbaprims.gpu.gemm.lists import TUPLES
 from numbaprims.gpu.gemm.loads import words_of
-from numbaprims.gpu.gemm.sizes import TILES, padding
+from numbaprims.gpu.gemm.sizes import Tile, padding
 from numbaprims.gpu.jit import cuda, device_function, types
 
 I32 = types.int32
@@ -46,9 +46,9 @@ def _multiply_add(a_dtype: str, b_dtype: str) -> Any:
 
 
 @functools.cache
-def make_multiply(a_dtype: str, b_dtype: str, tile: str) -> Multiply:
+def make_multiply(a_dtype: str, b_dtype: str, size: Tile) -> Multiply:
     """For operands that are words of `words_of` in shared memory."""
-    size, words = TILES[tile], words_of(a_dtype)
+    words = words_of(a_dtype)
     WORD, V = words.type, vector_length(DTYPES[a_dtype].accumulate)
     TM, TN, LM, LN, WN, SUMS = size.tm, size.tn, size.lm, size.ln, size.wn, size.tm * size.tn
     LDA, LDB = size.bm + padding(words.size), size.bn + padding(words.size)

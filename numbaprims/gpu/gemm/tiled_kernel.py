@@ -73,7 +73,7 @@ def make_tiled(
             first, second = offsets[at * 4 + column], offsets[at * 4 + column + 1]
         return first, second
 
-    corner, multiply_four = make_multiply(a_dtype, b_dtype, tile)
+    corner, multiply_four = make_multiply(a_dtype, b_dtype, size)
     signature = types.void(
         *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(STORAGE[acc]), *(types.int32,) * 5
     )
