@@ -98,7 +98,7 @@ SLOW_CASES = {
     "wide": ((1, 2, 1, 70, 70, 128, 128), "f16", "", True),
     "single elements": ((1, 2, 1, 20, 35, 33, 17), "bf16", "", True),
     "8-byte copies": ((1, 2, 1, 20, 35, 36, 20), "bf16", "", False, None, 1.0, 4),
-    "widest": ((1, 1, 1, 20, 35, 250, 160), "bf16", "", True),
+    "widest": ((1, 1, 1, 20, 35, 190, 150), "bf16", "", True),
 }
 
 
@@ -146,6 +146,24 @@ def test_gradients_on_tensor_cores(gpu, rng, case):
     assert [run.entry.split("_")[2] for run in gpu.launches] == ["delta", "backward", "backward"]
 
 
+TILED = {
+    "tails": ((1, 2, 1, 140, 75, 64, 64), "f32"),
+    "causal; negative scale": ((1, 2, 1, 75, 150, 64, 64), "f32", "", True, -0.3),
+    "one query": ((2, 4, 2, 1, 70, 64, 64), "f32"),
+}
+SLOW_TILED = {
+    "closed rows, wide": ((1, 4, 2, 70, 70, 100, 90), "f32", "bool", True),
+    "mask added, words": ((1, 2, 2, 70, 70, 33, 37), "f32", "float", True),
+    "rows apart": ((1, 2, 2, 20, 70, 128, 128), "f32", "", False, None, 1.0, 3),
+}
+
+
+@pytest.mark.parametrize("case", [*TILED, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_TILED)])
+def test_tiles_of_multiply_adds(gpu, rng, case):
+    check_mma(rng, *{**TILED, **SLOW_TILED}[case], solver="tiled")
+    assert all("attention_tiled" in run.entry for run in gpu.launches)
+
+
 EVERY = [(TILES, columns, name) for columns in TILES for name in TILES[columns]]
 EVERY += [(WIDE_TILES, columns, name) for columns in WIDE_TILES for name in WIDE_TILES[columns]]
 EVERY += [(BACKWARD_TILES, columns, name) for columns in BACKWARD_TILES for name in BACKWARD_TILES[columns]]
@@ -164,11 +182,11 @@ def test_every_tile(gpu, rng, monkeypatch, table, columns, name):
 
 def test_half_precisions_go_to_tensor_cores(gpu, rng):
     with numbaprims.config(device="cuda"):
-        for dtype, chosen in (("bf16", "wgmma"), ("f16", "wgmma"), ("f32", "rows")):
-            x = caller_array(rng.standard_normal((1, 2, 64, 64)), dtype)
+        for dtype, chosen in (("bf16", "wgmma"), ("f16", "wgmma"), ("f32", "tiled")):
+            x = caller_array(rng.standard_normal((1, 12, 512, 64)), dtype)
             assert numbaprims.explain("attention", x, x, x).chosen.solver == chosen
         x = x.astype(np.float16)
-        for change, words in ((x[..., ::2], "not contiguous"), (np.tile(x, 5), "more than 256")):
+        for change, words in ((x[..., ::2], "not contiguous"), (np.tile(x, 5), "more than 192")):
             assert words in str(numbaprims.explain("attention", change, change, change))
 
 

@@ -1,4 +1,7 @@
-"""Attention on a GPU: on tensor cores, or a warp a row; both with an online softmax."""
+"""Attention on a GPU, with an online softmax: solvers, the best first."""
 
-from numbaprims.gpu.attention.kernels import GATES as GATES
-from numbaprims.gpu.attention.mma_solver import SOLVERS as SOLVERS
+from numbaprims.gpu.attention.mma_solver import Mma, Wgmma
+from numbaprims.gpu.attention.solvers import Rows
+from numbaprims.gpu.attention.tiled_solver import Tiled
+
+SOLVERS = (Wgmma(), Mma(), Tiled(), Rows())

@@ -78,7 +78,6 @@ TILES = {
     },
     128: {"4x16x64": Tile(4, 16, 64, 2, 2), "8x16x64": Tile(8, 16, 64, 2, 1), "8x16x64x3": Tile(8, 16, 64, 3, 1)},
     192: {"4x16x32": Tile(4, 16, 32, 2, 2)},
-    256: {"4x16x32": Tile(4, 16, 32, 2, 1)},
 }  # fmt: skip
 """By the columns of a tile of q, k or v."""
 WIDE_TILES = {
@@ -267,10 +266,9 @@ GATES: list[tuple[Any, ...]] = [
     (make_mma, ("f16", "bool", 4, 3, 64, 8, TILES[64]["4x32x64"], True), ("HMMA.16816.F32", "LDGSTS.E.64", "LDG.E.U8")),
     (make_mma, ("bf16", "float", 8, 8, 128, 16, TILES[128]["4x16x64"], False), ("HMMA.16816.F32.BF16", "LDG.E.U16")),
     (make_mma, ("f16", "", 8, 8, 128, 0, TILES[128]["8x16x64"], True), ("HMMA.16816.F32", "STS.U16")),
-    (make_mma, ("bf16", "bool", 16, 16, 256, 16, TILES[256]["4x16x32"], False), ("HMMA.16816.F32.BF16",)),
     (make_mma, ("f16", "float", 12, 12, 192, 16, TILES[192]["4x16x32"], False), ("HMMA.16816.F32",)),
     (make_mma, ("bf16", "", 4, 4, 64, 16, WIDE_TILES[64]["4x64"], False),
-     ("HGMMA.64x64x16.F32.BF16", "LDGSTS.E.BYPASS.128", "MUFU.EX2"), ("sm_90a",)),
-    (make_mma, ("f16", "float", 4, 4, 64, 16, WIDE_TILES[64]["8x128"], False), ("HGMMA.64x128x16.F32",), ("sm_90a",)),
-    (make_mma, ("f16", "bool", 8, 8, 128, 16, WIDE_TILES[128]["8x64"], False), ("HGMMA.64x128x16.F32",), ("sm_90a",)),
+     ("HGMMA.64", "LDGSTS.E.BYPASS.128", "MUFU.EX2"), ("sm_90a",)),
+    (make_mma, ("f16", "float", 4, 4, 64, 16, WIDE_TILES[64]["8x128"], False), ("HGMMA.64",), ("sm_90a",)),
+    (make_mma, ("f16", "bool", 8, 8, 128, 16, WIDE_TILES[128]["8x64"], False), ("HGMMA.64",), ("sm_90a",)),
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from numbaprims.dispatch.solver import Config, Launcher
 from numbaprims.gpu.attention.kernels import WARPS
 from numbaprims.gpu.attention.mma import CAUSAL, TILES, TRAIN, WIDE_TILES, Tile, make_mma
 from numbaprims.gpu.attention.mma_backward import BACKWARD_TILES, make_backward, make_delta
-from numbaprims.gpu.attention.solvers import LAUNCH, Rows, batch_step, steps_of
+from numbaprims.gpu.attention.solvers import LAUNCH, batch_step, steps_of
 from numbaprims.gpu.attention.tiles import columns_of
 from numbaprims.gpu.gemm.arguments import ceil_div
 from numbaprims.gpu.gemm.tiles import copies
@@ -81,8 +81,6 @@ class Mma(Solver):
             return f"a row of a head has more than {max(self._table(p))} elements"
         if any(strides and batch_step(p, strides) is None for strides in p.strides):
             return "batches of an array are not evenly apart"
-        if p.mask == "float" and max(p.width, p.values) > 192:
-            return "a mask that is added takes the registers that rows of more than 192 elements need"
         lengths = {"q": p.width, "k": p.width, "v": p.values, "dout": p.values}
         if any(size > 1 and name in p.names and p.lies(name)[1] != 1 for name, size in lengths.items()):
             return "rows of q, k, v or dout are not contiguous"
@@ -189,6 +187,3 @@ class Wgmma(Mma):
 
     def _table(self, problem: Any) -> dict[int, dict[str, Tile]]:
         return WIDE_TILES
-
-
-SOLVERS = (Wgmma(), Mma(), Rows())

@@ -72,8 +72,8 @@ def make_implicit(
     fetch_plain = make_fetch(dtype, plain_way, BU, BK, THREADS, flat).plain
     fetch_gathered = make_fetch(dtype, gather_way, BV, BK, THREADS, flat).gathered
     v_entry, k_entry, v_digits = make_entry(v_order), make_entry(k_order), DIGITS[v_order]
-    corner, _, _, _, keep, _ = make_multiply(dtype, dtype, tile)
-    multiply_four = make_four(dtype, dtype, tile)
+    corner, _, _, _, keep, _ = make_multiply(dtype, dtype, size)
+    multiply_four = make_four(dtype, dtype, size)
     drain = make_drain(dtype, out_dtype, acc, activation, BM, BN, LDS, THREADS, rows_are_u, partial)
     spec = (
         dtype, out_dtype, tile, plain_way, gather_way, v_order, k_order, int(rows_are_u), int(flat), activation,

@@ -17,7 +17,7 @@ from numbaprims.gpu.gemm.arguments import vector_length
 from numbaprims.gpu.gemm.epilogue import local_sums
 from numbaprims.gpu.gemm.lists import TUPLES
 from numbaprims.gpu.gemm.loads import words_of
-from numbaprims.gpu.gemm.sizes import TILES, Tile, padding
+from numbaprims.gpu.gemm.sizes import Tile, padding
 from numbaprims.gpu.jit import cuda, device_function, types
 
 I32, I64, U32 = types.int32, types.int64, types.uint32
@@ -137,9 +137,9 @@ def _tensor(size: Tile, lda: int, ldb: int) -> _Fragments:
 
 
 @functools.cache
-def make_multiply(a_dtype: str, b_dtype: str, tile: str) -> Multiply:
+def make_multiply(a_dtype: str, b_dtype: str, size: Tile) -> Multiply:
     """For operands that are words of `words_of` in shared memory."""
-    size, word = TILES[tile], words_of(a_dtype).size
+    word = words_of(a_dtype).size
     lda, ldb = (extent + padding(word, size.mma) for extent in (size.bm, size.bn))
     begin, load, add, keep = _tensor(size, lda, ldb) if size.mma else _ordinary(a_dtype, b_dtype, size, ldb)
     rows = max(1, size.mma)
@@ -177,11 +177,11 @@ def make_multiply(a_dtype: str, b_dtype: str, tile: str) -> Multiply:
 
 
 @functools.cache
-def make_four(a_dtype: str, b_dtype: str, tile: str) -> Any:
+def make_four(a_dtype: str, b_dtype: str, size: Tile) -> Any:
     """four(sm, at_a, at_b, sums): four rows of k from the addresses at_a and at_b on."""
-    size, word = TILES[tile], words_of(a_dtype).size
+    word = words_of(a_dtype).size
     A, B = ((extent + padding(word)) * word for extent in (size.bm, size.bn))
-    _, load, add, _, _, _ = make_multiply(a_dtype, b_dtype, tile)
+    _, load, add, _, _, _ = make_multiply(a_dtype, b_dtype, size)
 
     @device_function
     def four(sm, at_a, at_b, sums):  # type: ignore[no-untyped-def]

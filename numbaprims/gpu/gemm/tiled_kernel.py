@@ -84,7 +84,7 @@ def make_tiled(
             pb = fetch_b(b_regs, False, b_to, pb, n_left, k_left, b_cs, b_rs, t)
         return pa, pb
 
-    begin, load, add, multiply_rows, keep, ROWS = make_multiply(a_dtype, b_dtype, tile)
+    begin, load, add, multiply_rows, keep, ROWS = make_multiply(a_dtype, b_dtype, size)
     signature = types.void(
         *common_types(a_dtype, b_dtype, out_dtype, acc), types.CPointer(STORAGE[acc]), *(types.int32,) * 5
     )
