@@ -123,7 +123,7 @@ SLOW_WGMMA = {
 @pytest.mark.parametrize("case", [*WGMMA, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_WGMMA)])
 def test_wgmma(gpu, rng, case):
     check_mma(rng, *{**WGMMA, **SLOW_WGMMA}[case], solver="wgmma")
-    assert all("_True_0" in run.entry for run in gpu.launches)
+    assert all("_True_" in run.entry for run in gpu.launches)
 
 
 GRADIENTS = {

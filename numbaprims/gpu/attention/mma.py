@@ -1,6 +1,6 @@
-"""Attention of float16 and bfloat16 on tensor cores by mma.sync: FlashAttention-2 (Dao 2023).
+"""Attention of float16 and bfloat16 on tensor cores, by mma.sync or wgmma: FlashAttention-2 (Dao 2023).
 
-A block computes 16 to 256 rows of out of one head.  Its warps share the rows, 16 or 32 each; keys and values pass in
+A block computes 64 to 192 rows of out of one head.  Its warps share the rows, 16 or 32 each; keys and values pass in
 tiles through a ring in shared memory (cp.async), which all warps read.  The scores of a warp's rows and a tile of keys
 are sums in registers; their exponentials, rounded to 16 bits, are the left operand of the product with the values.
 """
@@ -28,7 +28,8 @@ from numbaprims.gpu.attention.tiles import (
 from numbaprims.gpu.device.block import barrier
 from numbaprims.gpu.device.copy import copy_commit, copy_wait, fence_async, shared_address
 from numbaprims.gpu.device.math import divide, log
-from numbaprims.gpu.device.memory import advance
+from numbaprims.gpu.device.memory import advance, set_elements
+from numbaprims.gpu.device.mma import wgmma_wait
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import group_reduce, lane_index, maximum, uniform, warp_index
 from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, cuda, gpu_kernel, shared_array, thread_index, types
@@ -53,6 +54,8 @@ class Tile(NamedTuple):
     """Blocks that a multiprocessor shall hold."""
     wide: bool = False
     """By wgmma."""
+    ahead: bool = False
+    """Whether the next tile's scores are multiplied while exponentials are made; it takes three stages, and wgmma."""
 
     @property
     def threads(self) -> int:
@@ -82,12 +85,14 @@ TILES = {
 """By the columns of a tile of q, k or v."""
 WIDE_TILES = {
     64: {
-        "4x64": Tile(4, 16, 64, 2, 4, True), "4x128": Tile(4, 16, 128, 2, 2, True),
-        "8x64": Tile(8, 16, 64, 2, 2, True), "8x128": Tile(8, 16, 128, 2, 1, True),
+        "4x64": Tile(4, 16, 64, 2, 4, True), "4x64_ahead": Tile(4, 16, 64, 3, 3, True, True),
+        "4x128": Tile(4, 16, 128, 2, 2, True), "8x64": Tile(8, 16, 64, 2, 2, True),
+        "8x128": Tile(8, 16, 128, 2, 1, True), "8x64_ahead": Tile(8, 16, 64, 3, 1, True, True),
     },
     128: {
-        "4x64": Tile(4, 16, 64, 2, 2, True), "8x64": Tile(8, 16, 64, 2, 1, True),
-        "8x128": Tile(8, 16, 128, 2, 1, True), "12x64": Tile(12, 16, 64, 2, 1, True),
+        "4x64_ahead": Tile(4, 16, 64, 3, 2, True, True), "4x64": Tile(4, 16, 64, 2, 2, True),
+        "8x64": Tile(8, 16, 64, 2, 1, True), "8x128": Tile(8, 16, 128, 2, 1, True),
+        "8x64_ahead": Tile(8, 16, 64, 3, 1, True, True), "12x64": Tile(12, 16, 64, 2, 1, True),
     },
 }  # fmt: skip
 """The same for wgmma."""
@@ -110,7 +115,8 @@ def make_mma(
     THREADS, ROWS, KS = tile.threads, tile.rows, width_tiles
     FM, FN, FV = tile.rows // 16, tile.keys // 8, 2 * value_tiles
     Q_BYTES, KV_BYTES = 2 * BM * columns, 2 * BN * columns
-    STAGE, NEWEST, QUERIES = 2 * KV_BYTES, tile.stages - 2, tile.stages - 1
+    AHEAD = int(tile.ahead)
+    STAGE, NEWEST, QUERIES = 2 * KV_BYTES, tile.stages - 2 - AHEAD, tile.stages - 1 - AHEAD
     HELD, SUMS, SCORES, HALVES = 4 * FM * KS if hold_q else 1, 4 * FM * FV, 4 * FM * FN, 2 * FM
     BOXES, Q_ROUNDS, ROUND = columns // 64, BM * PIECES // THREADS, THREADS // PIECES * ROW
     copy_q = make_copy(dtype, BM, columns, THREADS, copy_bytes)
@@ -118,9 +124,10 @@ def make_mma(
     hold = make_hold(FM, KS, BM)
     WIDE, TEAM = int(tile.wide), 64 if tile.wide else tile.rows
     if tile.wide:
-        scores, gather = wgmma.make_scores(dtype, FN, KS, BM, BN), wgmma.make_gather(dtype, FV, BN // 16, BN)
+        start_scores = wgmma.make_start(dtype, FN, KS, BM, BN)
+        scores, gather = wgmma.make_scores(start_scores), wgmma.make_gather(dtype, FV, BN // 16, BN)
     else:
-        scores = make_scores(dtype, FM, FN, KS, hold_q, BM, BN)
+        start_scores, scores = None, make_scores(dtype, FM, FN, KS, hold_q, BM, BN)
         gather = make_gather(dtype, FM, FV, BN // 16, BN)
     close, soften = make_close(dtype, mask, FM, FN, False), make_soften(mask, FM, FN, FV)
     put_rows = make_put_rows(dtype, FM, FV, BM, copy_bytes)
@@ -208,6 +215,9 @@ def make_mma(
         mask_at = start(mask_s, batch, I64(inside), I64(0))
         stage, free = U32(0), U32((STAGES - 1) * STAGE)
         first_key = I32(0)
+        s = cuda.local.array(SCORES, F32)
+        if AHEAD:
+            scores(s, words, left, k_place)
         while first_key < limit:
             copy_wait(NEWEST)
             if WIDE:
@@ -221,10 +231,14 @@ def make_mma(
             v_at += v_step
             tiles_left, keys_left = I32(tiles_left - I32(1)), I32(keys_left - I32(BN))
             if first_key < last_keys:
-                s = cuda.local.array(SCORES, F32)
-                for e in range(SCORES):
-                    s[e] = F32(0.0)
-                scores(s, words, left, U32(k_place + stage))
+                if AHEAD:  # the last tile's once more behind it
+                    after = U32(stage + U32(STAGE)) if stage != U32((STAGES - 1) * STAGE) else U32(0)
+                    after = after if I32(first_key + I32(BN)) < last_keys else stage
+                    coming = start_scores(left, U32(k_place + after))
+                else:
+                    for e in range(SCORES):
+                        s[e] = F32(0.0)
+                    scores(s, words, left, U32(k_place + stage))
                 if kind or I32(first_key + I32(BN)) > open_keys:
                     close(
                         s, mask, mask_at, mask_s[2], mask_s[3], my_row, I32(first_key + my_key), rows, keys, causal,
@@ -232,6 +246,8 @@ def make_mma(
                     )  # fmt: skip
                 soften(s, sums, base, total, factor)
                 gather(sums, s, U32(v_place + stage))
+                if AHEAD:
+                    set_elements(s, 0, wgmma_wait(coming, 0))
             free = stage
             stage = U32(stage + U32(STAGE)) if stage != U32((STAGES - 1) * STAGE) else U32(0)
             first_key = I32(first_key + I32(BN))
@@ -271,4 +287,6 @@ GATES: list[tuple[Any, ...]] = [
      ("HGMMA.64", "LDGSTS.E.BYPASS.128", "MUFU.EX2"), ("sm_90a",)),
     (make_mma, ("f16", "float", 4, 4, 64, 16, WIDE_TILES[64]["8x128"], False), ("HGMMA.64",), ("sm_90a",)),
     (make_mma, ("f16", "bool", 8, 8, 128, 16, WIDE_TILES[128]["8x64"], False), ("HGMMA.64",), ("sm_90a",)),
+    (make_mma, ("bf16", "", 8, 8, 128, 16, WIDE_TILES[128]["4x64_ahead"], False), ("HGMMA.64",), ("sm_90a",)),
+    (make_mma, ("f16", "float", 4, 4, 64, 16, WIDE_TILES[64]["4x64_ahead"], False), ("HGMMA.64",), ("sm_90a",)),
 ]  # fmt: skip

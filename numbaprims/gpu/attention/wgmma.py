@@ -11,11 +11,11 @@ import functools
 from typing import Any
 
 from numbaprims.gpu.attention.tiles import ROW
-from numbaprims.gpu.device.memory import elements_of, pack_halves, set_elements
+from numbaprims.gpu.device.memory import elements_of, pack_halves, repeat, set_elements
 from numbaprims.gpu.device.mma import wgmma, wgmma_begin, wgmma_commit, wgmma_descriptor, wgmma_wait
 from numbaprims.gpu.jit import cuda, device_function, types
 
-I32, U32 = types.int32, types.uint32
+F32, I32, U32 = types.float32, types.int32, types.uint32
 GROUP = 8 * ROW
 """Bytes of the eight rows in which the swizzle repeats."""
 TURNED = 16 * ROW
@@ -23,19 +23,30 @@ TURNED = 16 * ROW
 
 
 @functools.cache
-def make_scores(dtype: str, tiles: int, steps: int, left_rows: int, right_rows: int) -> Any:
-    """scores(total, words, left, right): total = left right^T, over 16 `steps` columns of both; `words` idle."""
+def make_start(dtype: str, tiles: int, steps: int, left_rows: int, right_rows: int) -> Any:
+    """start(left, right): what `wgmma_wait` makes left right^T of, over 16 `steps` columns of both."""
     left_box, right_box, SUMS = left_rows * ROW, right_rows * ROW, 4 * tiles
 
     @device_function
-    def scores(total, words, left, right):  # type: ignore[no-untyped-def]
-        sums, _ = wgmma_begin(elements_of(total, 0, SUMS), (left,))
+    def start(left, right):  # type: ignore[no-untyped-def]
+        sums, _ = wgmma_begin(repeat(F32(0.0), SUMS), (left,))
         for step in range(steps):
             a = wgmma_descriptor(U32(left + U32((step >> 2) * left_box + (step & 3) * 32)), GROUP, GROUP)
             b = wgmma_descriptor(U32(right + U32((step >> 2) * right_box + (step & 3) * 32)), GROUP, GROUP)
             sums = wgmma(sums, a, b, I32(step), dtype, dtype, 0, 0)
         wgmma_commit()
-        set_elements(total, 0, wgmma_wait(sums, 0))
+        return sums
+
+    return start
+
+
+@functools.cache
+def make_scores(start: Any) -> Any:
+    """scores(total, words, left, right): total = left right^T; `words` idle."""
+
+    @device_function
+    def scores(total, words, left, right):  # type: ignore[no-untyped-def]
+        set_elements(total, 0, wgmma_wait(start(left, right), 0))
 
     return scores
 
