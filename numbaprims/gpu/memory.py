@@ -294,9 +294,12 @@ class _Own(DeviceLibrary):
             return super().maker(shape, strides, dtype)
         return functools.partial(_allocate, self._driver, shape, strides, np.dtype(LONG_NAMES[dtype]), None)
 
-    def scratch(self, nbytes: int) -> tuple[int, Any]:
-        memory = _Memory(self._driver, nbytes, settings.current().stream)
-        return memory.pointer, memory
+    def lender(self, nbytes: int) -> Callable[[], tuple[int, Any]]:
+        def lend() -> tuple[int, Any]:
+            memory = _Memory(self._driver, nbytes, settings.current().stream)
+            return memory.pointer, memory
+
+        return lend
 
     def pointer_of(self, x: DeviceArray) -> int:
         return x.pointer
