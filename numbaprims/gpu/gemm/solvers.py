@@ -35,7 +35,7 @@ def tiles_of(problem: Any) -> list[str]:
     """The tiles of a problem.  64 sums of 8 bytes a thread do not fit beside their operands, nor 64 of 4 bytes beside
     the elements of A or B that pass through registers."""
     staged = problem.a_dtype in ("f16", "bf16") or not {"t", "g"}.isdisjoint(aligned_ways(problem))
-    most = 32 if problem.a_dtype == "f64" or staged else 64 if problem.a_dtype in INTEGERS else 128
+    most = 32 if problem.a_dtype == "f64" or staged else 64
     return [name for name, size in TILES.items() if size.tm * size.tn <= most and not size.mma]
 
 
@@ -64,6 +64,8 @@ def tile_form(problem: Any, tile: str, pointers: Pointers, common: Common, chunk
     size, acc = TILES[tile], problem.accumulate
     a, b = operand_steps(problem)
     a_way, b_way = way_of(a[0], pointers.a, *a[1:]), way_of(b[0], pointers.b, *b[1:])
+    if a_way == b_way == "q" and size.tm * size.tn == 64:
+        b_way = "k"  # no registers for both
     activation = compiled_kind(problem.activation.kind)
     partial = chunks > 1
     kernel = make_tiled(
@@ -204,8 +206,10 @@ class SplitK(_Tiles):
         span = 4 * words_of(problem.a_dtype).elements
         sums = workspace_bytes(problem, chunks)
         first = cost.tile_seconds(problem, target, work_of(problem, target, tile), chunks=chunks, round_k=span)
-        # the sums are written behind the arithmetic, and read by the second kernel
-        return first + 0.5 * (cost.sweep_seconds(sums, target) - cost.LAUNCH) + cost.sweep_seconds(sums, target)
+        # the sums are written behind the arithmetic, and read by the second kernel, which starts when all blocks of the
+        # first have ended
+        writing = 0.5 * (cost.sweep_seconds(sums, target) - cost.LAUNCH)
+        return first + writing + cost.LAUNCH + cost.FILL + cost.sweep_seconds(sums, target)
 
 
 class Naive(Solver):

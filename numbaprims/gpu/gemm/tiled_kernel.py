@@ -58,7 +58,7 @@ def make_tiled(
     PAD = padding(W, size.mma)
     LDA, LDB = BM + PAD, BN + PAD
     STAGE, SPAN, PENDING = BK * (LDA + LDB), BK * E, STAGES - 2
-    LAST = -(STAGES - 1) * SPAN
+    LAST, LEFT = -(STAGES - 1) * SPAN, size.shared(W) // 4
     a_load, b_load = (
         make_load(a_dtype, a_way, BM, BK, THREADS, PAD), make_load(b_dtype, b_way, BN, BK, THREADS, PAD)
     )  # fmt: skip
@@ -75,11 +75,12 @@ def make_tiled(
         return first, second
 
     @device_function
-    def fetch(a_regs, b_regs, a_to, b_to, pa, pb, m_left, n_left, k_left, a_rs, a_cs, b_rs, b_cs, t):  # type: ignore[no-untyped-def]
-        if m_left >= BM and n_left >= BN and k_left >= SPAN:
-            pa = fetch_a(a_regs, True, a_to, pa, m_left, k_left, a_rs, a_cs, t)
-            pb = fetch_b(b_regs, True, b_to, pb, n_left, k_left, b_cs, b_rs, t)
+    def fetch(a_regs, b_regs, a_to, b_to, pa, pb, whole, lengths, k_left, a_rs, a_cs, b_rs, b_cs, t):  # type: ignore[no-untyped-def]
+        if whole and k_left >= SPAN:
+            pa = fetch_a(a_regs, True, a_to, pa, I32(0), k_left, a_rs, a_cs, t)
+            pb = fetch_b(b_regs, True, b_to, pb, I32(0), k_left, b_cs, b_rs, t)
         else:
+            m_left, n_left = lengths[LEFT], lengths[LEFT + 1]
             pa = fetch_a(a_regs, False, a_to, pa, m_left, k_left, a_rs, a_cs, t)
             pb = fetch_b(b_regs, False, b_to, pb, n_left, k_left, b_cs, b_rs, t)
         return pa, pb
@@ -91,7 +92,7 @@ def make_tiled(
 
     @gpu_kernel(
         "gemm_tiled", signature, spec=(a_dtype, b_dtype, out_dtype, tile, a_way, b_way, activation, int(partial)),
-        threads=THREADS, blocks_per_sm=size.residents(W), shared=size.shared(W), registers=size.registers(W),
+        threads=THREADS, blocks_per_sm=size.residents(W), shared=size.shared(W) + 16, registers=size.registers(W),
     )  # fmt: skip
     def gemm_tiled(  # type: ignore[no-untyped-def]
         out, a, b, c, bias, offsets, m, n, k, a_rs, a_cs, b_rs, b_cs, out_rs, out_cs, c_rs, c_cs, bias_step,
@@ -99,7 +100,7 @@ def make_tiled(
         workspace, tiles_m, tiles_n, chunks, chunk, room,
     ):  # fmt: skip
         sm = shared_array(0, WORD, alignment=16)
-        drained = shared_array(0, S, alignment=16)  # the same memory
+        drained, lengths = shared_array(0, S, alignment=16), shared_array(0, I32, alignment=16)  # the same memory
         sums = cuda.local.array(SUMS, S)
         a_regs, b_regs = cuda.local.array(A_REGS, a_element), cuda.local.array(B_REGS, b_element)
         t = I32(thread_index())
@@ -131,37 +132,42 @@ def make_tiled(
 
         first_a, first_b = begin(t)
         at_a, at_b = U32(base + first_a * W), U32(base + (first_b + BK * LDA) * W)
-        # k_left counts what is not yet on its way, and goes on below 0: registers are scarce, and few must do
+        # what is left of m and n waits in shared memory, for whole tiles do not ask: registers are scarce
+        whole = m_left >= BM and n_left >= BN
+        if t == 0:
+            lengths[LEFT], lengths[LEFT + 1] = m_left, n_left
+        cuda.syncthreads()
+        # k_left counts what is not yet on its way, and goes on below 0, too
         write = I32(0)
         while write < (STAGES - 1) * STAGE:
             if k_left > 0:
                 pa, pb = fetch(
-                    a_regs, b_regs, U32(a_target + write * W), U32(b_target + write * W), pa, pb, m_left, n_left,
+                    a_regs, b_regs, U32(a_target + write * W), U32(b_target + write * W), pa, pb, whole, lengths,
                     k_left, a_rs, a_cs, b_rs, b_cs, t,
                 )  # fmt: skip
                 put_a(a_regs, sm, I32(write + a_slot), t)
                 put_b(b_regs, sm, I32(write + (b_slot + BK * LDA)), t)
             copy_commit()
             k_left, write = I32(k_left - SPAN), I32(write + STAGE)
+        copy_wait(PENDING)
+        cuda.syncthreads()
         if k > 0:
-            copy_wait(PENDING)
-            cuda.syncthreads()
             read = I32(0)
             xa, xb = load(sm, at_a, at_b)
             while k_left > LAST:
                 write = I32(read - STAGE) if read > 0 else I32((STAGES - 1) * STAGE)
                 if k_left > 0:
                     pa, pb = fetch(
-                        a_regs, b_regs, U32(a_target + write * W), U32(b_target + write * W), pa, pb, m_left, n_left,
+                        a_regs, b_regs, U32(a_target + write * W), U32(b_target + write * W), pa, pb, whole, lengths,
                         k_left, a_rs, a_cs, b_rs, b_cs, t,
                     )  # fmt: skip
                 copy_commit()
                 xa, xb = multiply_rows(sm, at_a, at_b, xa, xb, sums)
-                ya, yb = load(sm, U32(at_a + (BK - ROWS) * LDA * W), U32(at_b + (BK - ROWS) * LDB * W))
-                add(sums, xa, xb)
                 if k_left > 0:
                     put_a(a_regs, sm, I32(write + a_slot), t)
                     put_b(b_regs, sm, I32(write + (b_slot + BK * LDA)), t)
+                ya, yb = load(sm, U32(at_a + (BK - ROWS) * LDA * W), U32(at_b + (BK - ROWS) * LDB * W))
+                add(sums, xa, xb)
                 k_left = I32(k_left - SPAN)
                 copy_wait(PENDING)
                 cuda.syncthreads()
@@ -174,7 +180,7 @@ def make_tiled(
         # Nobody reads the last block any more: each has its last fragments.  What follows is computed here anew,
         # instead of being kept in registers.
         t = opaque(t)
-        m0, n0 = I32(m - opaque(m_left)), I32(n - opaque(n_left))
+        m0, n0 = I32(m - lengths[LEFT]), I32(n - lengths[LEFT + 1])
         keep(drained, t, sums)
         cuda.syncthreads()
         at_out, at_c = place(offsets, flags, product, out_bs, c_bs, I64(2))
@@ -192,16 +198,17 @@ _COPIES = ("LDGSTS.E", "LDS.128", "STS.128", "STG.E.128")
 GATES: list[tuple[Any, ...]] = [
     (
         make_tiled,
-        ("f32", "f32", "f32", "128x128", "k", "v", "switch", False),
-        ("FFMA", "LDGSTS.E.BYPASS.128", *_COPIES),
+        ("f32", "f32", "f32", "128x128", "q", "v", "switch", False),
+        ("FFMA", "LDGSTS.E.BYPASS.128", "LDG.E.128", *_COPIES),
     ),
     (
         make_tiled,
-        ("f32", "f32", "f32", "256x128", "k", "k", "switch", False),
+        ("f32", "f32", "f32", "128x128", "q", "k", "switch", False),
         ("FFMA", *_COPIES),
     ),
-    (make_tiled, ("f64", "f64", "f64", "mma128x128k8", "k", "v", "switch", False), ("DMMA.16", "LDS.64"), ("sm_90a",)),
-    (make_tiled, ("f64", "f64", "f64", "mma128x128k4", "v", "k", "switch", False), ("DMMA.884", "LDS.64"), ("sm_80",)),
+    (make_tiled, ("f64", "f64", "f64", "128x128_k8", "k", "v", "switch", False), ("DMMA.16", "LDS.64"), ("sm_90a",)),
+    (make_tiled, ("f64", "f64", "f64", "128x128_k4", "v", "k", "switch", False), ("DMMA.884", "LDS.64"), ("sm_80",)),
+    (make_tiled, ("f32", "f32", "f32", "128x64_8x8", "q", "k", "switch", False), ("FFMA", *_COPIES)),
     (make_tiled, ("f32", "f32", "f32", "64x64", "o", "k", "gelu", False), ("FFMA", *_COPIES)),
     (make_tiled, ("f32", "f32", "f32", "16x128", "k", "k", "switch", True), ("FFMA", *_COPIES)),
     (make_tiled, ("f64", "f64", "f64", "128x64", "k", "v", "switch", False), ("DFMA", "LDGSTS.E.64", *_COPIES)),
