@@ -65,7 +65,8 @@ class Tiled(Solver):
 
             def way(at: int, outer: int, inner: int, lengths: tuple[int, int]) -> str:
                 apart = steps_of(p, at)
-                return way_of("f32", pointer, apart[outer], apart[inner], *lengths, apart[:2])
+                found = way_of("f32", pointer, apart[outer], apart[inner], *lengths, apart[:2])
+                return "k" if found == "q" else found  # words that are copied on the side, not through registers
 
             ways = way(Q, 2, 3, (p.rows, p.width)), way(K, 2, 3, (p.keys, p.width)), way(V, 3, 2, (p.values, p.keys))
             whole = aligned and ends[3] == 1 and not any(each % 4 for each in ends[:3])
