@@ -16,10 +16,14 @@ def integers(rng, *shape, dtype=np.float32):
     return rng.integers(-4, 5, shape).astype(dtype)
 
 
-def hunt(call, want, expected, same="no such line", most=2):
+#: The products within a convolution, whose k is shorter here than their ring of copies: hunted by their own tests.
+PRODUCTS = "numbaprims_gemm_tiled"
+
+
+def hunt(call, want, expected, same="no such line", most=2, elsewhere="no such kernel"):
     """All mutants but the tolerated ones are caught, and there are some of each expected kind.
 
-    `same`: instructions whose mutants compute the same.
+    `same`: instructions whose mutants compute the same; `elsewhere`: kernels that other tests hunt.
     """
 
     def check(result):
@@ -27,6 +31,7 @@ def hunt(call, want, expected, same="no such line", most=2):
 
     with numbaprims.config(device="emulated"):
         caught, missed = mutants.hunt(call, check, most)
+    missed = [mutant for mutant in missed if not mutant.entry.startswith(elsewhere)]
     unnoticed = [str(mutant) for mutant in missed if mutant.kind not in TOLERATED and same not in mutant.before]
     assert not unnoticed, "\n".join(unnoticed)
     assert {mutant.kind for mutant in caught} >= expected
