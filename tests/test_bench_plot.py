@@ -93,3 +93,10 @@ def test_a_picture_has_an_address_where_the_project_has_one(tmp_path, monkeypatc
     project.write_text('[project]\nname = "x"\n[project.urls]\nRepository = "https://example.org/x"\n')
     monkeypatch.setattr(report, "_PROJECT", project)
     assert "](https://example.org/x/raw/HEAD/docs/a.svg?sanitize=true)" in report.tables("chart docs/a.svg", {})
+
+
+def test_the_tables_in_the_docs_are_those_of_the_results():
+    written = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    pages = [path for path in written if "generated:bench" in path.read_text()]
+    assert ROOT / "docs" / "benchmarks.md" in pages
+    assert report.main(["--check", *map(str, pages), "--results", str(ROOT / "benchmarks" / "results")]) == 0
