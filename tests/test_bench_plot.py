@@ -36,6 +36,15 @@ def test_the_plot_draws_a_roof_a_level():
     assert len(lines(roof, "gemv")[1]) == 2, "results of before have the memory's alone"
 
 
+def test_what_was_measured_on_a_gpu_is_drawn_under_its_copy(tmp_path):
+    pytest.importorskip("matplotlib")
+    for path in (ROOT / "benchmarks" / "results").glob("*nvidia*/gemm.json"):
+        plot.draw(results.read(path), str(tmp_path / "gemm.svg"))
+        assert (tmp_path / "gemm.svg").stat().st_size > 10_000
+        return
+    raise AssertionError("no results of a GPU")
+
+
 def results_of(folder, cpu, values, threads=(1,)):
     """Stored results of a CPU that reached `values`, by headline."""
     machine = {"cpu": cpu, "llvm": "some", "cpus": 4}

@@ -30,7 +30,8 @@ def draw(document: dict[str, Any], path: str) -> None:
     _under_the_roof(left, document, records, stem)
     _speedups(right, records, stem)
     machine = document["machine"]
-    figure.suptitle(f"numbaprims {stem} on {machine['cpu']} ({machine['llvm']}, {machine['isa']})")
+    chip = machine.get("gpu") or f"{machine['cpu']} ({machine['llvm']}, {machine['isa']})"
+    figure.suptitle(f"numbaprims {stem} on {chip}")
     figure.savefig(path, dpi=130)
 
 
@@ -44,7 +45,8 @@ def _under_the_roof(axes: Any, document: dict[str, Any], records: list[dict[str,
         x = [r["flops"] / r["bytes"] if compute else r["bytes"] for r in mine]
         y = [r["gflops"] if compute else r["gbs"] for r in mine]
         axes.scatter(x, y, s=18, color=colour, label=label)
-        roof = document["rooflines"][str(count)]
+        roofs = document["rooflines"]
+        roof = roofs["cuda"] if "cuda" in roofs else roofs[str(count)]  # of a GPU the driver's copy alone
         low, high = min(x) * 0.8, max(x) * 1.25
         for name, begin, end, rate in _levels(roof):
             if compute:
@@ -72,7 +74,7 @@ def _levels(roof: dict[str, Any]) -> Iterator[tuple[str, float, float, float]]:
     """(name, from how many bytes, to how many, GB/s of reading) of each level of memory; results of before the levels
     were measured have the memory alone."""
     begin = 0.0
-    for level in roof.get("levels") or [{"name": "memory", "bytes": None, "read": roof["read"]}]:
+    for level in roof.get("levels") or [{"name": "memory", "bytes": None, "read": roof.get("read", roof["copy"])}]:
         end = math.inf if level["bytes"] is None else float(level["bytes"])
         yield level["name"], begin, end, level["read"]
         begin = max(begin, end)
