@@ -1,6 +1,6 @@
 """Attention of float16 and bfloat16 on tensor cores, by mma.sync or wgmma: FlashAttention-2 (Dao 2023).
 
-A block computes 64 to 192 rows of out of one head.  Its warps share the rows, 16 or 32 each; keys and values pass in
+A block computes 64 or 128 rows of out of one head.  Its warps share the rows, 16 or 32 each; keys and values pass in
 tiles through a ring in shared memory (cp.async), which all warps read.  The scores of a warp's rows and a tile of keys
 are sums in registers; their exponentials, rounded to 16 bits, are the left operand of the product with the values.
 """
@@ -92,7 +92,7 @@ WIDE_TILES = {
     128: {
         "4x64_ahead": Tile(4, 16, 64, 3, 2, True, True), "4x64": Tile(4, 16, 64, 2, 2, True),
         "8x64": Tile(8, 16, 64, 2, 1, True), "8x128": Tile(8, 16, 128, 2, 1, True),
-        "8x64_ahead": Tile(8, 16, 64, 3, 1, True, True), "12x64": Tile(12, 16, 64, 2, 1, True),
+        "8x64_ahead": Tile(8, 16, 64, 3, 1, True, True),
     },
 }  # fmt: skip
 """The same for wgmma."""

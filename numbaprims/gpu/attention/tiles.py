@@ -46,6 +46,7 @@ def make_copy(dtype: str, rows: int, columns: int, threads: int, width: int) -> 
     of a tile, the first from source[offset] to address `target`; zeros where no row or column is."""
     round_rows, box = threads // PIECES, rows * ROW
     rounds, boxes = rows // round_rows, columns // 64
+    assert rows % round_rows == 0 and round_rows % 8 == 0, (rows, threads)  # the swizzle repeats after 8 rows
     put, put_whole = make_put(dtype, width), make_put_whole(dtype, width)
 
     @device_function
