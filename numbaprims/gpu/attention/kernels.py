@@ -18,7 +18,7 @@ from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, device_function,
 
 WARPS = 4
 THREADS = 32 * WARPS
-I64, U64 = types.int64, types.uint64
+I32, I64, U32, U64 = types.int32, types.int64, types.uint32, types.uint64
 STEPS = types.UniTuple(types.int64, 4)
 """Of an array over (batch, heads, rows, columns)."""
 
@@ -34,6 +34,20 @@ def signature(dtype: str, mask: str, arrays: int, steps: int) -> Any:
 def start(steps, batch, head, row):  # type: ignore[no-untyped-def]
     """Where a row of a head begins."""
     return batch * steps[0] + head * steps[1] + row * steps[2]
+
+
+@device_function
+def block_of(causal, turned, blocks, all_heads):  # type: ignore[no-untyped-def]
+    """(head, which `blocks`-th of its rows) of this block: of a causal call the ones with most to do first, which are
+    the last rows of q, or with `turned` the first of k."""
+    if causal:
+        part = quotient(block_index(), U32(all_heads))
+        head = I32(block_index() - part * U32(all_heads))
+        part = part if turned else U32(U32(blocks) - U32(1) - part)
+    else:
+        head = I32(quotient(block_index(), U32(blocks)))
+        part = U32(block_index() - U32(head) * U32(blocks))
+    return head, part
 
 
 @device_function

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 from numbaprims.gpu.attention import wgmma
-from numbaprims.gpu.attention.kernels import STEPS, start
+from numbaprims.gpu.attention.kernels import STEPS, block_of, start
 from numbaprims.gpu.attention.softmax import LOG2E, flip_signs, make_close, make_put_rows, make_soften
 from numbaprims.gpu.attention.tiles import (
     PIECES,
@@ -32,7 +32,7 @@ from numbaprims.gpu.device.memory import advance, set_elements
 from numbaprims.gpu.device.mma import wgmma_wait
 from numbaprims.gpu.device.tile import quotient
 from numbaprims.gpu.device.warp import group_reduce, lane_index, maximum, uniform, warp_index
-from numbaprims.gpu.jit import STORAGE, GpuKernel, block_index, cuda, gpu_kernel, shared_array, thread_index, types
+from numbaprims.gpu.jit import STORAGE, GpuKernel, cuda, gpu_kernel, shared_array, thread_index, types
 
 F32, I32, I64, U32 = types.float32, types.int32, types.int64, types.uint32
 LEAST = 2.0**-126
@@ -145,15 +145,8 @@ def make_mma(
         memory = shared_address(memory_array, 0)
         thread, lane, warp = thread_index(), lane_index(), uniform(warp_index())
         causal = (flags & I32(CAUSAL)) != 0
-        # ---- which rows of which head; of a causal call the longest first
-        if causal:
-            part = quotient(block_index(), U32(all_heads))
-            head = I32(block_index() - part * U32(all_heads))
-            first = I32((blocks - I32(1) - I32(part)) * I32(BM))
-        else:
-            part = quotient(block_index(), U32(blocks))
-            first = I32(I32(block_index() - part * U32(blocks)) * I32(BM))
-            head = I32(part)
+        head, part = block_of(causal, False, blocks, all_heads)
+        first = I32(part * U32(BM))
         batch = I64(quotient(U32(head), U32(heads)))
         inside = I32(head - I32(batch) * heads)
         group = I64(quotient(U32(inside), U32(share)))

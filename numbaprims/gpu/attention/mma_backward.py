@@ -17,7 +17,7 @@ import functools
 import math
 from typing import Any
 
-from numbaprims.gpu.attention.kernels import STEPS, THREADS as DELTA_THREADS, WARPS, start
+from numbaprims.gpu.attention.kernels import STEPS, THREADS as DELTA_THREADS, WARPS, block_of, start
 from numbaprims.gpu.attention.mma import CAUSAL, LEAST, Tile, signature
 from numbaprims.gpu.attention.softmax import LOG2E, make_close, make_power, make_put_rows
 from numbaprims.gpu.attention.tiles import (
@@ -114,14 +114,7 @@ def make_backward(
         memory = shared_address(memory_array, 0)
         thread, lane, warp = thread_index(), lane_index(), uniform(warp_index())
         causal = (flags & I32(CAUSAL)) != 0
-        # ---- which rows of which head; of a causal call the longest first
-        if causal:
-            part = quotient(block_index(), U32(all_heads))
-            head = I32(block_index() - part * U32(all_heads))
-            part = part if turned else U32(U32(blocks) - U32(1) - part)
-        else:
-            head = I32(quotient(block_index(), U32(blocks)))
-            part = U32(block_index() - U32(head) * U32(blocks))
+        head, part = block_of(causal, turned, blocks, all_heads)
         first = I32(part * U32(BM))
         own_heads = I32(quotient(U32(heads), U32(share))) if turned else heads
         batch = I64(quotient(U32(head), U32(own_heads)))

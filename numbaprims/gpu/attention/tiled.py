@@ -15,7 +15,7 @@ import functools
 import math
 from typing import Any
 
-from numbaprims.gpu.attention.kernels import STEPS, start
+from numbaprims.gpu.attention.kernels import STEPS, block_of, start
 from numbaprims.gpu.attention.mma import CAUSAL, TRAIN
 from numbaprims.gpu.attention.softmax import LOG2E
 from numbaprims.gpu.device.block import barrier
@@ -29,7 +29,6 @@ from numbaprims.gpu.gemm.multiply import make_four, make_multiply
 from numbaprims.gpu.gemm.sizes import Tile, padding
 from numbaprims.gpu.jit import (
     GpuKernel,
-    block_index,
     cuda,
     device_function,
     gpu_kernel,
@@ -122,13 +121,8 @@ def make_tiled(mask: str, columns: int, q_way: str, k_way: str, v_way: str, whol
         memory = shared_address(sm, 0)
         t = I32(thread_index())
         causal = (flags & I32(CAUSAL)) != 0
-        if causal:  # the longest first
-            part = quotient(block_index(), U32(all_heads))
-            head = I32(block_index() - part * U32(all_heads))
-            first = I32((blocks - I32(1) - I32(part)) * I32(BM))
-        else:
-            head = I32(quotient(block_index(), U32(blocks)))
-            first = I32(I32(block_index() - U32(head) * U32(blocks)) * I32(BM))
+        head, part = block_of(causal, False, blocks, all_heads)
+        first = I32(part * U32(BM))
         batch = I64(quotient(U32(head), U32(heads)))
         inside = I32(head - I32(batch) * heads)
         group = I64(quotient(U32(inside), U32(share)))
