@@ -26,6 +26,16 @@ def compiled(parameters, expression, **options):
     return numba.njit(**options)(names["f"]), names["f"]
 
 
+def refuse_alike(inside, outside, *given):
+    """Compiled code refuses what the public call refuses, in its words, and each time: no record is left behind."""
+    with pytest.raises((TypeError, ValueError, IndexError)) as wanted:
+        outside(*given)
+    for _ in range(2):
+        with pytest.raises(wanted.type) as got:
+            inside(*given)
+        assert got.type is wanted.type and str(got.value) == str(wanted.value)
+
+
 def same(got, want):
     pairs = zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]
     for x, y in pairs:

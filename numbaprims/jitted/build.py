@@ -149,6 +149,8 @@ class _Builder:
             if not isinstance(plain, types.Integer):
                 raise self._refuse(argument, typ, "it must be an int")
             return f"word_as_float({argument})"
+        if argument.endswith("_zero_point") and isinstance(plain, types.Boolean):  # 1 to what follows
+            raise self._refuse(argument, typ, "a zero point is an integer")
         if argument in row.keyed and isinstance(plain, (types.Integer, types.Boolean)):
             return f"np.int64({argument})"
         if not isinstance(plain, (types.Float, types.Integer, types.Boolean)):
