@@ -134,6 +134,8 @@ def test_halves(gpu):
     "dtype, trans_a, trans_b, sizes",
     [
         ("i8", False, False, (40, 36, 44)),  # words as they lie, and 4 x 4 bytes turned
+        ("i8", False, False, (70, 132, 136)),  # whole tiles of them, in several blocks of k, beside ragged ones
+        ("u8", True, False, (132, 68, 132)),
         ("u8", False, True, (33, 70, 64)),
         ("i8", False, False, (33, 35, 19)),  # single bytes
     ],

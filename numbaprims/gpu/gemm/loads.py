@@ -345,9 +345,9 @@ def _transposed(dtype: str, extent: int, bk: int, threads: int, pad: int) -> Loa
         for i in range(PASSES):
             for e in range(4):
                 whole = U32(0)
-                if (IDLE == threads or t < IDLE) and I32(first + i * ROWS * 4 + e) < k_left:
+                if (IDLE == threads or t < IDLE) and (full or I32(first + i * ROWS * 4 + e) < k_left):
                     index = I64(i * ROWS * 4 + e) * k_step
-                    if I32(outer_left - column) >= 4:
+                    if full or I32(outer_left - column) >= 4:
                         b0, b1, b2, b3 = load_vector(q, index, 4)
                         whole = U32(
                             U32(U8(b0)) | U32(U8(b1)) << U32(8) | U32(U8(b2)) << U32(16) | U32(U8(b3)) << U32(24)
