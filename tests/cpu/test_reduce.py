@@ -12,6 +12,7 @@ from numbaprims.cpu import target
 from numbaprims.cpu.reduce.variant import NEXT_ROW
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
 from numbaprims.ops.batch_norm import PROBLEMS
+from numbaprims.ops.tensor import PROBLEMS as OF_TENSORS
 
 #: (shape, reduced axes, layout of rows) -> the solvers that can.
 LAYOUTS = {
@@ -363,3 +364,35 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     as_cpu(machine)
     for found, before in zip(numbaprims.batch_norm_train(x, one, one), want, strict=True):
         np.testing.assert_array_equal(found, before)
+
+
+def test_how_maps_are_walked_on_a_zen_4():
+    """By half vectors; past the caches whole lines leave by stores that do not read them, whatever a row's length."""
+    facts = {"vector_bytes": 64, "l1d": 32 << 10, "l2": 1 << 20, "l3": 32 << 20, "measured": None}
+    machine = dataclasses.replace(target.current(), name="znver4", triple="x86_64-linux-gnu", **facts)
+    rows, one = solver("rows"), np.ones(64, np.float32)
+
+    def first(*shape):
+        problem = PROBLEMS["batch_norm"](np.zeros(shape, np.float32), one, one, one, one)
+        config = next(iter(rows.configs(problem, machine)))
+        return rows.variant(problem, machine, config, "rows")
+
+    near, past = first(1, 64, 7, 7), first(2048, 64, 8, 8)
+    assert (near.W, near.run, near.stores) == (8, 7, "plain")
+    assert (past.W, past.stores) == (16, "stream")
+
+
+def test_columns_that_all_rows_share_a_part_at_a_time(rng, as_cpu):
+    """The same bits; only of maps, where what is shared and a row are more than the first-level cache."""
+    machine = dataclasses.replace(target.current(), l1d=4096)
+    x, (scale, shift, mean, var) = rng.standard_normal((20, 512)).astype(np.float32), rng.random((4, 512), np.float32)
+    want = numbaprims.batch_norm(x, scale, shift, mean, var), numbaprims.binary(x, shift, "add")
+    as_cpu(machine)
+    found = numbaprims.batch_norm(x, scale, shift, mean, var), numbaprims.binary(x, shift, "add")
+    for mine, before in zip(found, want, strict=True):
+        np.testing.assert_array_equal(mine, before)
+    posed = OF_TENSORS["binary"](x, shift, "add")
+    parts = [
+        solver("rows").columns_at_a_time(posed, cpu) for cpu in (machine, dataclasses.replace(machine, l1d=1 << 15))
+    ]
+    assert [(each.kept, each.reduced) for each in parts] == [((4, 20), (128,)), ((20,), (512,))]

@@ -80,6 +80,6 @@ def halves(problem: Any, target: Any) -> bool:
     return (
         target.vector_bytes == 64
         and target.rates.fma < 1.5
-        and problem.formula.startswith(MAP)
+        and graph_of(problem.formula).is_map
         and all(DTYPES[each.dtype].itemsize == size for each in problem.arrays)
     )

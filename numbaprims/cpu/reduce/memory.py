@@ -153,6 +153,8 @@ class Memory:
                 pointer = self._advanced(pointer, array, index, 0)
                 if first is not None and array.kind != "flat":
                     pointer = element_at(self.b, pointer, first)
+            elif self.along and self.v.kept > 1:  # rows may be walked a part at a time
+                pointer = element_at(self.b, pointer, index[0] * self.stride(array, 0))
             self.pointers.append(pointer)
         self.segment, self.segment_index = self.pointers, self.number(0)
         self._load_runs()
