@@ -31,6 +31,8 @@ SMALL = [
     "gather --shapes 2x7x3x5 --dtype f64,bf16,f16 --kind gather,split",
     "tensor --shapes quick --kind transform,transform-back,transform-heads,concat",
     "tensor --shapes 33x77,3x5x7x9 --dtype f64,bf16,f16,int8 --kind transform,transform-back,transform-heads,concat",
+    "resize --shapes 1x3x1x4x5x1x8x10 --kind nearest,linear --layout NHWC",
+    "resize --shapes 1x3x1x4x5x1x8x10 --kind nearest,linear --layout NHWC --backward",
     "quantize --shapes quick",
     "random --shapes quick",
     "random --shapes 5003 --dtype f64,bf16,f16",

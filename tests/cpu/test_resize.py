@@ -1,9 +1,10 @@
-"""Results past the caches: the bits of those in them, and nothing beside them, wherever lines begin."""
+"""Results past the caches: the bits of those in them, nothing beside them, wherever lines begin; copies of elements."""
 
 import numpy as np
 import pytest
 
 import numbaprims
+from numbaprims.cpu import target
 from numbaprims.cpu.resize import solvers
 
 
@@ -20,3 +21,53 @@ def test_lines_past_the_caches(rng, monkeypatch, dtype, mode):
             numbaprims.resize(x, result, mode=mode, out=y)
             np.testing.assert_array_equal(y, want)
             assert (whole[:start] == 7).all() and (whole[start + want.size :] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "e", "f", "d"])
+@pytest.mark.parametrize("mode", ["nearest", "nearest_exact"])
+def test_each_element_twice(rng, dtype, mode):
+    """Rows shorter and longer than a vector, whatever lies between them, beside NumPy's repetition."""
+    for h, w in ((1, 2), (3, 5), (7, 7), (5, 16), (4, 33), (2, 70), (1, 131)):
+        x = (rng.random((2, 6, h, w)) * 200).astype(dtype)
+        want = x.repeat(2, 2).repeat(2, 3)
+        np.testing.assert_array_equal(numbaprims.resize(x, want.shape[2:], mode=mode), want)
+        # planes and rows that do not lie one behind the other, with elements between them that stay
+        whole = np.full((2, 8, 2 * h + 1, 2 * w + 3), 7, dtype)
+        y = whole[:, 1:7:2, : 2 * h, 1 : 2 * w + 1]
+        numbaprims.resize(x[:, ::2], y.shape[2:], mode=mode, out=y)
+        np.testing.assert_array_equal(y, want[:, ::2])
+        y[...] = 7
+        assert (whole == 7).all()
+
+
+@pytest.mark.parametrize("shape, result", [
+    ((2, 3, 5, 20), (15, 60)), ((2, 3, 20, 20), (50, 50)), ((1, 3, 7, 9), (21, 18)), ((2, 3, 9, 20), (9, 40)),
+    ((2, 3, 9, 20), (18, 20)), ((1, 2, 70, 40), (35, 20)), ((1, 2, 5, 6), (5, 70)), ((3, 2, 9), (18,)),
+    ((2, 3, 4, 4, 4), (8, 8, 8)), ((1, 2, 3, 5, 40), (7, 10, 80)), ((1, 2, 1, 9), (700, 18)),
+])  # fmt: skip
+def test_equal_rows(rng, monkeypatch, shape, result):
+    """Rows once, twice and more often, each a tile where it may be, beside an index of NumPy."""
+    monkeypatch.setattr(solvers, "TILE_BYTES", 1)
+    x = rng.random(shape, np.float32)
+    want = x
+    for axis, (n, m) in enumerate(zip(shape[2:], result, strict=True), 2):
+        want = want.take(np.arange(m) * n // m, axis)
+    out = np.empty_like(want)
+    np.testing.assert_array_equal(numbaprims.resize(x, result, mode="nearest", out=out), want)
+
+
+def test_which_elements_are_copied_twice():
+    """By vectors as long as a register, or as a row; not what takes a table."""
+    most = target.current().vector_bytes
+
+    def lanes(shape, result, dtype="f", **words):
+        x = np.zeros(shape, dtype)
+        problem = numbaprims.explain(numbaprims.resize, x, result, **{"mode": "nearest", **words}).problem
+        return solvers.Lines().twice(problem, target.current())
+
+    assert lanes((1, 2, 32, 80), (64, 160)) == most // 4
+    assert lanes((1, 2, 32, 80), (32, 160), "u1") == most
+    assert lanes((2, 3, 4, 3), (8, 6)) == 4
+    assert lanes((1, 2, 32, 80), (64, 161)) == lanes((1, 2, 32, 80), (96, 160)) == 0
+    assert lanes((1, 2, 32, 80), (64, 160), mode="linear") == 0
+    assert lanes((1, 32, 80, 3), (64, 160), layout="NHWC") == 0

@@ -40,10 +40,10 @@ def ours(case: Case, draw: Draw) -> Ours:
     take = shared.spread(c, 2)
 
     def part(values: np.ndarray) -> np.ndarray:
-        return shared.channels_first(values, last)[:1, take]
+        return values[:1, take]
 
     def definition(values: list[np.ndarray]) -> np.ndarray:
-        x = shared.exact(part(values[0]))
+        x = shared.exact(part(shared.channels_first(values[0], last)))
         steps = [Fraction(size, to) for size, to in zip(source, result, strict=True)]
         along = zip(source, result, steps, strict=True)
         tables = [reference.taps(size, to, step, mode, False, False, -0.75) for size, to, step in along]

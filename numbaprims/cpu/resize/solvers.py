@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numbaprims.cpu.program import Phase, Program, array
-from numbaprims.cpu.resize.kernels import ARGS, make_copied_lines, make_lines, make_stairs, make_sums, make_whole_lines
+from numbaprims.cpu.resize.copies import make_copied_lines, make_whole_lines
+from numbaprims.cpu.resize.kernels import ARGS, make_lines, make_stairs, make_sums
 from numbaprims.cpu.resize.pixels import make_copied_pixels, make_pixels, make_walk
 from numbaprims.cpu.simd import can_permute, lanes
 from numbaprims.cpu.solver import Regions, Solver
@@ -26,8 +27,10 @@ PERMUTE = 2.0
 """Cycles of a permute and of what stands around it."""
 COPY = 5.0
 """Cycles of a vector that is taken and written, of which most lie in two lines."""
+TWICE = 2.5
+"""Those of one that holds elements twice, without a table."""
 ROW = 40.0
-"""Cycles around a row that others are mixed for; around one of copies or sums half of it."""
+"""Cycles around a row that others are mixed for; around one of sums half of it, of copies an eighth."""
 TABLE = 4096
 """Results of rows that are taken as one, at most."""
 PAST = 2 / 3
@@ -175,8 +178,9 @@ class Lines(Solver):
         rows, into, of = taps[0] * taps[1], -(-w * c // W), -(-wide * c // W)
         mixed = into * taps[2] * each
         if p.copies:
-            many, _ = self.rows_as_one(p, w * c, wide * c)
-            return "row", planes * d * h / many * (-(-w * c * many // W) * max(each, COPY) + ROW / 2)
+            twice, (many, _) = self.twice(p, target), self.rows_as_one(p, w * c, wide * c)
+            W, each, many = (twice, TWICE, 1) if twice else (W, max(each, COPY), many)
+            return "row", planes * d * h / many * (-(-w * c * many // W) * each + ROW / 8)
         if rows == 1:
             return "row", planes * d * h * (mixed + ROW)
         if not far and self.sums(p, p.tables()):
@@ -188,6 +192,26 @@ class Lines(Solver):
         kept = rows * w * c * DTYPES[self.element(p)].itemsize if not p.copies else 0
         ringed = ring <= line and rows <= LONG and 2 * kept <= target.l2
         return ("ring", ring) if ringed else ("line", line)
+
+    def twice(self, p: Any, target: Any) -> int:
+        """Lanes of a vector, no longer than a row, where each element is copied twice, and rows once or twice; or 0."""
+        w, rows = p.result[2], p.result[1] // p.source[1]
+        if not p.copies or self.channels(p) != 1 or w < 4 or rows not in (1, 2):
+            return 0
+        for (index, _), size, times in zip(p.tables()[1:], p.source[1:], (rows, 2), strict=True):
+            if not np.array_equal(index[:, 0], np.arange(times * size) // times):
+                return 0
+        if self.rows_as_one(p, w, p.source[2])[0] > 1 and not self.one_plane(p):
+            return 0
+        return min(max(4, int(target.vector_bytes) // DTYPES[p.dtype].itemsize), 1 << (w.bit_length() - 1))
+
+    def one_plane(self, p: Any) -> bool:
+        """Whether the rows of all planes, of images, lie one behind the other."""
+        (n, c), sizes = p.size[:2], (p.result, p.source)
+        return p.result[0] == p.source[0] == 1 and all(
+            (c == 1 or steps[1] == steps[3] * h) and (n == 1 or steps[0] == steps[3] * h * c)
+            for (_, h, _), steps in zip(sizes, p.strides, strict=True)
+        )
 
     def rows_as_one(self, p: Any, width: int, source: int) -> tuple[int, int]:
         """Rows of the result, and those of the source that they copy, that one table takes as one row; (1, 1) if none.
@@ -234,7 +258,11 @@ class Lines(Solver):
         height, high = p.result[1], p.source[1]
         ints = _steps(p)
         into, of = self.rows_as_one(p, width, source)
-        if into > 1:
+        # rows of the result are whole lines, one behind the other, and no cache holds them
+        past = p.bytes_moved() > target.l3 * PAST and item * W == LINE and width * into % W == 0 and p.result[0] == 1
+        past = past and ints["out_w"] == 1 and ints["out_h"] == width
+        twice = 0 if past else self.twice(p, target)
+        if into > 1 and not twice:
             index = (tables[1][0][:into, :, None] * source + index[:, 0]).reshape(-1, 1)
             weight, height, high = np.ones(index.shape), height // into, high // of
             width, source = width * into, source * of
@@ -244,9 +272,6 @@ class Lines(Solver):
         # each row is one of the source as it is
         plain = counted == 1 and all((each[0] >= 0).all() and (each[1] == 1).all() for each in tables[:2])
         order = "row" if plain else "line"
-        # rows of the result are whole lines, one behind the other, and no cache holds them
-        past = p.bytes_moved() > target.l3 * PAST and item * W == LINE and width % W == 0 and p.result[0] == 1
-        past = past and ints["out_w"] == 1 and ints["out_h"] == width
         # columns of a result that no cache holds are written at the speed of its latency: 8 x 64 x 112 x 112 float32
         # took 2.9 ms, row by row 1.7; of 4 x 128 x 56 x 56 it was 0.23 and 0.32 (Zen 4, 32 MiB)
         stairs = p.direction == "forward" and p.result[0] == 1 and [t[0].shape[1] for t in tables] == [1, 2, 2]
@@ -270,13 +295,17 @@ class Lines(Solver):
         line = -(-(width if order == "ring" else source + 2 * W) // 16) * 16
         size = DTYPES[acc].itemsize
         own = {"lines": ring * line * size, "factors": counted * size, "places": 8 * counted, "tags": 8 * ring}
-        planes, rows = p.planes // c, p.result[0] * height
-        band = max(1, min(rows, -(-TILE_BYTES // (width * item))))
+        planes, rows, channels = p.planes // c, p.result[0] * height, p.size[1] // c
+        if twice and self.one_plane(p):
+            height, rows, planes, channels = height * planes, rows * planes, 1, 1
+        first = tables[1][0][:, 0]
+        alike = p.result[1] // p.source[1] if twice else 1
+        band = max(1, min(rows, alike * -(-TILE_BYTES // (alike * width * item))))
         bands = -(-rows // band)
         tiles = planes * bands
         ints |= numbers
         ints |= {
-            "channels": p.size[1] // c, "depth": p.result[0], "height": height, "x_height": high,
+            "channels": channels, "depth": p.result[0], "height": height, "x_height": high,
             "width": width, "source": source, "along": index.shape[1], "bands": bands, "band": band,
             "blocks": table.places.shape[0], "line": line, "ring": tables[1][0].shape[1],
             "rings": tables[0][0].shape[1], "index": int(table.places.ctypes.data),
@@ -284,7 +313,6 @@ class Lines(Solver):
             "base": int(table.base.ctypes.data),
         }  # fmt: skip
         # for each row of the result how many, itself among them, lie between the same rows of the source
-        first = tables[1][0][:, 0]
         ends = np.append(np.flatnonzero(np.diff(first)), len(first) - 1)
         runs = (ends[np.searchsorted(ends, np.arange(len(first)))] - np.arange(len(first)) + 1).astype(np.int64)
         if sums:
@@ -293,8 +321,10 @@ class Lines(Solver):
             ints["slots"] = int(runs.ctypes.data)
             if past and table.how != "gather":
                 kernel = make_whole_lines(8 * item, table.how, W)
+            elif twice:
+                kernel = make_copied_lines(8 * item, "twice", alike, twice)
             else:
-                kernel = make_copied_lines(8 * item, table.how, W)
+                kernel = make_copied_lines(8 * item, table.how, 0, W)
         else:
             taps = index.shape[1] if index.shape[1] in (2, 4) else 0
             whole = order != "row" and not any((each[0] < 0).any() for each in tables[:2])
