@@ -53,7 +53,8 @@ class Recording:
             for name, value in floats.items():
                 numbers[int(name[1:])] = value
             arrays = (*given[:ARRAYS], *[None] * (ARRAYS - len(given)), *more)
-            program = getattr(launch, "program", None)  # a solver of the user's may run something else
+            program = getattr(launch, "program", None)  # a solver of the user's may run something else, a GPU's does
+            program = program if isinstance(program, Program) else None
             self.launches.append(Launch(program, arrays, tuple(map(float, numbers)), outputs))
 
         return record

@@ -12,6 +12,7 @@ from gpu.helpers import on_device
 from ptx_emulator.driver import EmulatedDriver
 
 import numbaprims
+from numbaprims import settings
 from numbaprims.gpu import driver
 from numbaprims.gpu.memory import DeviceArray, empty, to_device
 from numbaprims.ops import primitive, product
@@ -410,3 +411,23 @@ def test_scratch_memory_of_torch(cuda, side):
     numbaprims.reduce(x, "sum", axis=1, out=out)
     assert known and side.launched > launched + 1 and len(cuda.there) >= before
     np.testing.assert_allclose(cuda.host(found), x.numpy().sum(1), rtol=1e-4, atol=1e-3)
+
+
+def test_calls_of_compiled_code_go_to_the_device(gpu):
+    """Where the process computes on GPUs: each through Python, as such launches are no programs of the host."""
+    import numba
+
+    @numba.njit
+    def inside(a, b, out):
+        numbaprims.gemm(a, b, out=out)
+        return numbaprims.dropout(out, 0.5, seed=3)
+
+    a, b = (np.arange(12, dtype=np.float32).reshape(shape) for shape in ((3, 4), (4, 3)))
+    settings.set_defaults(device="emulated")  # host_arrays_stay sets it back
+    for _ in range(2):
+        out = np.empty((3, 3), np.float32)
+        gpu.launches.clear()
+        dropped = inside(a, b, out)
+        assert len(gpu.launches) == 2
+        np.testing.assert_array_equal(out, a @ b)
+        assert set((dropped / out).ravel()[1:]) <= {0.0, 2.0}
