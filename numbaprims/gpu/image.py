@@ -180,7 +180,7 @@ def image_of(kernel: Any, arch: str, compile_now: Callable[[], Image]) -> Image:
     As for kernels of the CPU: a file that is corrupt, unreadable or cannot be written costs a warning and a
     compilation, and of several processes one compiles while the others wait.
     """
-    options = {"launch_bounds": kernel.launch_bounds, "entry": kernel.entry, "cluster": kernel.cluster}
+    options = {"launch_bounds": kernel.launch_bounds, "entry": kernel.entry}
     cache = ImageCache(kernel.function, kernel.name, kernel.spec, options)
     key = f"{arch} {kernel.signature}"
     with compile_lock(cache):

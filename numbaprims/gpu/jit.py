@@ -170,7 +170,6 @@ class GpuKernel:
         blocks_per_multiprocessor: int | None,
         shared: int,
         registers: int | None,
-        cluster: int = 1,
     ) -> None:
         _check_closure(function, name)
         if not 1 <= threads <= 1024:
@@ -185,8 +184,6 @@ class GpuKernel:
         """Bytes of dynamic shared memory of a launch; more than 48 KiB is opted in for."""
         self.registers = registers
         """The budget that the compile gate holds; None stands for what the launch bounds allow."""
-        self.cluster = cluster
-        """Blocks that run side by side on neighbouring multiprocessors; grids are multiples of it."""
         flat = tuple(_flat(signature.args))
         self.kinds = tuple(_kind(name, argument) for argument in flat)
         self._structs = {number: x for number, x in enumerate(flat) if isinstance(x, ByValue)}
@@ -264,8 +261,6 @@ class GpuKernel:
         with global_compiler_lock:
             text: str = library.get_asm_str(cc=_capability(arch))
         ptx = _plain(text.replace(library._entry_name, self.entry))
-        if self.cluster > 1:
-            ptx = ptx.replace("\n.maxntid", f"\n.explicitcluster\n.reqnctapercluster {self.cluster}, 1, 1\n.maxntid", 1)
         for number, struct in self._structs.items():
             ptx = _by_value(ptx, f"{self.entry}_param_{number}", struct)
         return assemble(ptx, self.entry, arch)
@@ -365,7 +360,6 @@ def gpu_kernel(
     blocks_per_sm: int | None = None,
     shared: int = 0,
     registers: int | None = None,
-    cluster: int = 1,
 ) -> Callable[[Callable[..., None]], GpuKernel]:
     """Make a factory's inner function a kernel.
 
@@ -379,11 +373,10 @@ def gpu_kernel(
             ``65536 / (threads * blocks_per_sm)`` registers for it, and spills where they do not suffice.
         shared: bytes of dynamic shared memory, above 48 KiB too.
         registers: budget that the compile gate holds the kernel to.
-        cluster: blocks of a cluster (9.0), which reach one another's shared memory; a grid must be a multiple of it.
     """
 
     def decorate(function: Callable[..., None]) -> GpuKernel:
-        return GpuKernel(function, name, signature, spec, threads, blocks_per_sm, shared, registers, cluster)
+        return GpuKernel(function, name, signature, spec, threads, blocks_per_sm, shared, registers)
 
     return decorate
 

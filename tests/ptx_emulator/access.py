@@ -180,7 +180,7 @@ def load_global(
     races = batch.global_races
     if races is not None and races.wrote:
         granules = global_granules(batch, offsets, nbytes)
-        conflict = races.check(batch.clocks, granules, launch_threads(batch, lanes), batch.first // batch.cluster, what)
+        conflict = races.check(batch.clocks, granules, launch_threads(batch, lanes), batch.first, what)
         if conflict is not None:
             report_race(batch, ins, lanes, conflict, what, "global")
     return batch.memory.bytes.view(UNSIGNED[nbytes])[offsets // nbytes]
@@ -194,10 +194,10 @@ def store_global(
     races = batch.global_races
     if races is not None:
         granules, threads = global_granules(batch, offsets, nbytes), launch_threads(batch, lanes)
-        conflict = races.check(batch.clocks, granules, threads, batch.first // batch.cluster, what)
+        conflict = races.check(batch.clocks, granules, threads, batch.first, what)
         if conflict is not None:
             report_race(batch, ins, lanes, conflict, what, "global")
-        races.note(batch.clocks, granules, threads, batch.first // batch.cluster)
+        races.note(batch.clocks, granules, threads, batch.first)
         lost = (races.writer[granules] != threads[:, None] + 1).any(1)
     view = batch.memory.bytes.view(UNSIGNED[nbytes])
     view[offsets // nbytes] = values

@@ -39,42 +39,12 @@ class Barriers:
     def describe(self) -> list[str]:
         said = []
         for (block, number), entry in self.waiting.items():
-            if block < 0:
-                said.append(f"{entry.count()} threads of cluster {-1 - block} wait for the others")
-                continue
             want = entry.expected or int(self._alive(block).sum())
             said.append(
                 f"{entry.count()} of {want} threads of block {block + self.batch.first} are at barrier {number}, "
                 f"PTX line {entry.instruction.line}: {entry.instruction.text}"
             )
         return said
-
-    def _join(self, lanes: Array) -> None:
-        clocks = self.batch.clocks
-        clocks.join(clocks.place(int(lanes[0]))[0], np.unique((lanes >> 5) % clocks.warps))
-
-    def meet(self, instruction: Instruction, next_pc: int) -> None:
-        """barrier.cluster.wait, and the arrival before it: those that reach it go on when their whole cluster has."""
-        batch = self.batch
-        batch.idle_yields = 0
-        lanes = batch.lanes
-        size = batch.padded * batch.cluster
-        for cluster in np.unique(lanes // size):
-            key = -1 - int(cluster), 0
-            entry = self.waiting.setdefault(key, Waiting(instruction, None))
-            entry.arrived.append(lanes[lanes // size == cluster])
-            entry.groups.append((next_pc, entry.arrived[-1]))
-            self._release_cluster(key)
-
-    def _release_cluster(self, key: tuple[int, int]) -> None:
-        size = self.batch.padded * self.batch.cluster
-        first = (-1 - key[0]) * size
-        if self.waiting[key].count() < int(self.batch.live[first : first + size].sum()):
-            return
-        entry = self.waiting.pop(key)
-        self._join(np.concatenate(entry.arrived))
-        for next_pc, lanes in entry.groups:
-            self.batch.enqueue(next_pc, lanes)
 
     def _alive(self, block: int) -> Array:
         padded = self.batch.padded
@@ -84,7 +54,7 @@ class Barriers:
     def everybody(self, instruction: Instruction, next_pc: int) -> int | None:
         """The whole batch stands at the same plain barrier: release it at once. None if it does not."""
         batch = self.batch
-        if self.waiting or batch.cluster > 1 or len(batch.lanes) != int(batch.live.sum()):
+        if self.waiting or len(batch.lanes) != int(batch.live.sum()):
             return None
         batch.clocks.join(slice(None))
         batch.idle_yields = 0
@@ -138,8 +108,6 @@ class Barriers:
             )  # fmt: skip
 
     def after_exit(self, blocks: Array) -> None:
-        for key in [key for key in self.waiting if key[0] < 0]:
-            self._release_cluster(key)
         for block in blocks:
             for key in [key for key in self.waiting if key[0] == block]:
                 self._release_if_complete(*key)
@@ -156,7 +124,7 @@ class Barriers:
             )  # fmt: skip
         del self.waiting[block, number]
         everyone = np.concatenate(entry.arrived)
-        self._join(everyone)
+        batch.clocks.join(block, np.unique(batch.thread[everyone] >> 5))
         if entry.reduction is not None:
             operation, write = entry.reduction
             result = operation(np.concatenate(entry.inputs))

@@ -72,9 +72,6 @@ def leave(predicate: Reader | None, negated: bool, following: int = 0) -> Termin
 
 def _barrier(context: Context, ins: Instruction, following: int) -> Terminator:
     words = [word for word in ins.modifiers if word not in ("cta", "aligned")]
-    if words[0] == "cluster":
-        # an arrival waits for nobody; that the others have arrived is looked at where they wait, a little later
-        return (lambda batch: batch.barriers.meet(ins, following)) if "wait" in words else lambda batch: following
     operands = list(ins.operands)
     if words and words[0] == "red":
         operation = {

@@ -114,17 +114,15 @@ def run(
     used = int(program.shared_layout(shared).valid.sum())
     if used > max_shared:
         raise ValueError(f"a block wants {used} bytes of shared memory, the device has {max_shared}")
-    if grid[0] % program.cluster:
-        raise ValueError(f"a grid of {grid[0]} blocks, in clusters of {program.cluster}")
-    padded, cluster = -(-threads // 32) * 32, program.cluster
+    padded = -(-threads // 32) * 32
     races = None
-    if checks.global_races:  # a cluster's blocks know of each other's accesses as warps of a block do
-        races = GlobalRaces(len(memory.bytes), program.global_granule, blocks // cluster, padded * cluster)
+    if checks.global_races:
+        races = GlobalRaces(len(memory.bytes), program.global_granule, blocks, padded)
     launch = Launch(
         program, memory, grid, block, shared, parameters, variables, checks, order, np.random.default_rng(seed), races,
         worst_approximations,
     )  # fmt: skip
-    at_once = blocks if together else max(1, batch_threads // (padded * cluster)) * cluster
+    at_once = blocks if together else max(1, batch_threads // padded)
     for first in range(0, blocks, at_once):
         Batch(launch, first, min(at_once, blocks - first)).run()
     return launch

@@ -72,7 +72,6 @@ class Program:
     granule: int  # bytes of shared memory that every shared access covers whole
     global_granule: int
     instructions: list[Instruction] = field(default_factory=list)
-    cluster: int = 1  # blocks of one
 
 
 @dataclass
@@ -120,8 +119,7 @@ class Batch:
         self.shared = BlockMemory(blocks, layout.nbytes, layout.valid, granule)
         self.shared_row: Array = self.block_of * self.shared.stride
         self.local = BlockMemory(self.threads if launch.program.local_bytes else 0, launch.program.local_bytes)
-        self.cluster = launch.program.cluster
-        self.clocks = Clocks(blocks // self.cluster, self.warps * self.cluster)
+        self.clocks = Clocks(blocks, self.warps)
         self.shared_races: SharedRaces | None = None
         if self.checks.races and layout.nbytes:
             self.shared_races = SharedRaces(self.clocks, blocks * self.shared.stride // granule, self.threads)
@@ -176,9 +174,7 @@ class Batch:
             "%lanemask_gt": ~((one << (lane + one)) - one) & np.uint64(0xFFFFFFFF),
             "%lanemask_ge": ~((one << lane) - one) & np.uint64(0xFFFFFFFF),
             "%dynamic_smem_size": launch.shared, "%total_smem_size": layout.nbytes,
-            "%smid": block % 132, "%nsmid": 132, "%gridid": 0,
-            "%cluster_ctarank": block % self.cluster, "%cluster_nctarank": self.cluster,
-            "%clock": 0, "%clock64": 0, "%globaltimer": 0,
+            "%smid": block % 132, "%nsmid": 132, "%gridid": 0, "%clock": 0, "%clock64": 0, "%globaltimer": 0,
         }  # fmt: skip
         if name not in known and stem not in known:
             raise errors.Unsupported(f"special register {name}")

@@ -65,9 +65,8 @@ class Mbarriers:
         del self.objects[int(self.batch.block_of[lane]), address]
         self._mark(lane, address, FRESH)
 
-    def get(self, ins: Instruction, lane: int, address: int, home: int | None = None) -> Mbarrier:
-        """The object that `lane` means; `home` is a thread of the block that it lies in, where that is another one."""
-        found = self.objects.get((int(self.batch.block_of[lane if home is None else home]), address))
+    def get(self, ins: Instruction, lane: int, address: int) -> Mbarrier:
+        found = self.objects.get((int(self.batch.block_of[lane]), address))
         if found is None:
             self.batch.fail(
                 errors.UninitialisedRead, ins, lane, f"mbarrier at shared byte {address} is not initialised"
@@ -104,12 +103,10 @@ class Mbarriers:
         granule = batch.shared.granule
         batch.shared.state[offset // granule : (offset + 8) // granule] = state
 
-    def arrive(
-        self, ins: Instruction, lane: int, address: int, count: int, expected: int = 0, home: int | None = None
-    ) -> int:
+    def arrive(self, ins: Instruction, lane: int, address: int, count: int, expected: int = 0) -> int:
         """Add to the bytes expected, then arrive `count` times; gives the phase that was current."""
         batch = self.batch
-        barrier = self.get(ins, lane, address, home)
+        barrier = self.get(ins, lane, address)
         phase = barrier.phase
         barrier.transactions += expected
         if count:
@@ -125,12 +122,10 @@ class Mbarriers:
         batch.idle_yields = 0
         return phase
 
-    def copy_done(
-        self, ins: Instruction, lane: int, address: int, nbytes: int, granules: Array, home: int | None = None
-    ) -> None:
+    def copy_done(self, ins: Instruction, lane: int, address: int, nbytes: int, granules: Array) -> None:
         """A bulk copy that signals this mbarrier has written its bytes."""
         batch = self.batch
-        barrier = self.get(ins, lane, address, home)
+        barrier = self.get(ins, lane, address)
         if batch.checks.races and int(batch.proxy_fences[barrier.creator]) == barrier.fences:
             batch.fail(
                 errors.DataRace, ins, lane,

@@ -52,7 +52,6 @@ class Function:
     registers: dict[str, str] = field(default_factory=dict)  # name -> PTX type
     labels: dict[str, int] = field(default_factory=dict)  # name -> index of an instruction
     tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets of brx.idx
-    cluster: int = 1  # blocks of one, along x
 
 
 @dataclass
@@ -118,8 +117,6 @@ def parse(text: str) -> Module:
         end = _closing_brace(clean, match.end())
         kind, returns, name, parameters = match.group(1, 2, 3, 4)
         function = Function(name, kind == "entry", [_parameter(p) for p in split_operands((parameters or "()")[1:-1])])
-        if cluster := re.search(r"\.reqnctapercluster\s+(\d+)", match.group()):
-            function.cluster = int(cluster.group(1))
         if returns:
             function.returns = _parameter(returns[1:-1].strip()).name
         _Body(module, function, clean, match.end(), end).read()

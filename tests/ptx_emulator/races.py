@@ -1,4 +1,4 @@
-"""Happens-before race detection with vector clocks, one component for each warp of a block (or cluster of blocks).
+"""Happens-before race detection with vector clocks, one component for each warp of a block.
 
 Every access is stamped with its warp's own clock. `known[b, w, v]` is the latest clock of warp v that warp w of
 block b has synchronised with; an access comes after an earlier one of warp v if `known[b, w, v]` reaches its stamp.
@@ -24,7 +24,7 @@ _FIRST_COPY = 1 << 24  # stamps of copies lie above every clock of a warp
 
 
 class Clocks:
-    """Vector clocks of a batch of blocks; where there are clusters, "block" means one of them here, with all warps."""
+    """Vector clocks of a batch of blocks."""
 
     def __init__(self, blocks: int, warps: int) -> None:
         self.warps = warps

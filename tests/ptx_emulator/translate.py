@@ -45,7 +45,6 @@ def translate(module: Module, entry: str | None = None) -> Program:
         granule=_granule(function, ("shared", "")),
         global_granule=min(4, _granule(function, ("global", ""))),
         instructions=body,
-        cluster=function.cluster,
     )
 
 

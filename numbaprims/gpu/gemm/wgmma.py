@@ -7,9 +7,6 @@ while the last tile's sums are written.  One warpgroup for each 64 rows of out m
 (mbarrier "full"), issues four wgmma of 32 bytes of k, waits for them, and gives the stage back.  While one warpgroup
 waits, or writes its sums (wgmma_epilogue.py), the other's wgmma run.
 
-In a cluster of two, blocks whose tiles lie one above the other share B's tile: each copies half of it into both.  A
-stage is then free when the warps of both blocks have read it.
-
 Tiles lie with 128-byte swizzle: rows of 128 bytes along k, or, where the other dimension is contiguous ("x", 16-bit
 elements only), boxes of 64 of it for each row of k, which wgmma turns as it reads.
 
@@ -18,7 +15,7 @@ Count for 128 x 256 and bfloat16, 64 k a stage, 2048 multiply-adds a clock:
 - arithmetic: 8 wgmma of 64 x 256 x 16 take 1024 clocks.
 - shared memory: each reads 2 KiB of A and 8 KiB of B, the copies write 48 KiB: 128 KiB in 1024 clocks, 125 of 128 bytes
   a clock. Tiles of 128 x 128 ask 80 KiB in 512 clocks, 1.25 times what there is: 0.8 of the peak at best.
-- second-level cache: 85 flops a byte; at 770 TFLOP/s that is 9 TB/s. In clusters 128, 6 TB/s.
+- second-level cache: 85 flops a byte; at 770 TFLOP/s that is 9 TB/s.
 - registers: 128 sums and 40 others, all that 9 warps leave each: a scheduler with 3 of them has 170 for each.
 - issue: the loop is 4 wgmma and 40 scalar instructions, descriptors in uniform registers.
 
@@ -29,11 +26,10 @@ the first copy (PTX: fence.proxy.tensormap), as they would in global memory.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.block import barrier
-from numbaprims.gpu.device.cluster import cluster_barrier, cluster_rank, mbarrier_arrive_at, tensor_multicast
 from numbaprims.gpu.device.copy import (
     fence_async,
     mbarrier_arrive,
@@ -79,8 +75,6 @@ class Tile(NamedTuple):
     m: int
     n: int
     stages: int
-    cluster: int = 1
-    """Blocks, one above the other, that share B's tile."""
     ahead: int = 0
     """Stages whose wgmma may still run while the next one is waited for: 1 where no other warpgroup fills the gap."""
     band: int = 2048
@@ -117,58 +111,16 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "128x256": Tile(128, 256, 4), "2x128x256": Tile(128, 256, 4, 2), "128x128": Tile(128, 128, 6),
-    "64x128": Tile(64, 128, 4, 1, 1), "64x64": Tile(64, 64, 10, 1, 1),
+    "128x256": Tile(128, 256, 4), "128x128": Tile(128, 128, 6),
+    "64x128": Tile(64, 128, 4, 1), "64x64": Tile(64, 64, 10, 1),
 }  # fmt: skip
 
 
-@functools.cache
-def team_of(blocks: int) -> tuple[Any, ...]:
-    """What a block does by itself, or with the others of its cluster, as device functions: copy(target, tensor_map, at,
-    full) to all of them, release(empty, lane) a stage, meet(), leave(), rank()."""
-    everyone = (1 << blocks) - 1
-
-    @device_function
-    def copy(target, tensor_map, at, full):  # type: ignore[no-untyped-def]
-        tensor_copy(target, tensor_map, at, full)
-
-    @device_function
-    def copy_together(target, tensor_map, at, full):  # type: ignore[no-untyped-def]
-        tensor_multicast(target, tensor_map, at, full, U32(everyone))
-
-    @device_function
-    def release(empty, lane):  # type: ignore[no-untyped-def]
-        if lane == U32(0):
-            mbarrier_arrive(empty)
-
-    @device_function
-    def release_together(empty, lane):  # type: ignore[no-untyped-def]
-        if lane < U32(blocks):
-            mbarrier_arrive_at(empty, lane)
-
-    @device_function
-    def meet():  # type: ignore[no-untyped-def]
-        barrier()
-
-    @device_function
-    def meet_together():  # type: ignore[no-untyped-def]
-        cluster_barrier()
-
-    @device_function
-    def leave():  # type: ignore[no-untyped-def]
-        pass
-
-    @device_function
-    def rank():  # type: ignore[no-untyped-def]
-        return U32(0)
-
-    @device_function
-    def rank_together():  # type: ignore[no-untyped-def]
-        return cluster_rank()
-
-    if blocks > 1:
-        return copy_together, release_together, meet_together, meet_together, rank_together
-    return copy, release, meet, leave, rank
+@device_function
+def release(empty, lane):  # type: ignore[no-untyped-def]
+    """Give back a stage that the warp has read."""
+    if lane == U32(0):
+        mbarrier_arrive(empty)
 
 
 @functools.cache
@@ -179,29 +131,25 @@ def make_wgmma(
     shape = TILES[tile]
     acc = DTYPES[a_dtype].accumulate
     BM, BN, STAGES, STAGE, AHEAD = shape.m, shape.n, shape.stages, shape.stage, shape.ahead
-    CLUSTER = shape.cluster
     PRODUCER, WARPS = shape.consumers // 32, shape.consumers // 32
     BK = ROW // DTYPES[a_dtype].itemsize
     SUMS, ROOMS, PER_ROOM = BN // 2, shape.rooms // 4, ROOM // 4
     A_BYTES, BARRIERS = BM * ROW, shape.barriers // 4
-    SHARE = BN // CLUSTER  # columns of B that each block of a cluster copies
-    A_BOXES, B_BOXES = BM // 64, SHARE // 64
+    A_BOXES, B_BOXES = BM // 64, BN // 64
     A_TRANSPOSED, B_TRANSPOSED = int(a_layout == "x"), int(b_layout == "x")
     # 32 bytes along k: a quarter of each row, or 16 whole rows; in the descriptor's units
     A_STEP, B_STEP = (ROW if A_TRANSPOSED else 2), (ROW if B_TRANSPOSED else 2)
     S = types.int32 if acc == "i32" else types.float32
     rows = make_rows(a_dtype, out_dtype, acc, activation, BN)
     short = make_short(a_dtype, out_dtype, BN)
-    corner = make_corner(BM * CLUSTER, BN, shape.band // (BM * CLUSTER))
+    corner = make_corner(BM, BN, shape.band // BM)
     spec = (a_dtype, b_dtype, out_dtype, a_layout, b_layout, tile, activation)
     signature = types.void(*common_types(a_dtype, b_dtype, out_dtype, acc), ByValue(2 * MAP, 64), *(I32,) * 6)
-
-    copy_b, release, meet, leave, rank_of = team_of(CLUSTER)
 
     @gpu_kernel(
         "gemm_wgmma", signature, spec=spec, threads=shape.threads, blocks_per_sm=1, shared=shape.shared,
         # each of the four schedulers holds a quarter of the warps, rounded up
-        registers=min(255, 512 // -(-shape.threads // 128) // 8 * 8), cluster=CLUSTER,
+        registers=min(255, 512 // -(-shape.threads // 128) // 8 * 8),
     )  # fmt: skip
     def gemm_wgmma(  # type: ignore[no-untyped-def]
         out, a, b, c, bias, offsets, m, n, k, a_rs, a_cs, b_rs, b_cs, out_rs, out_cs, c_rs, c_cs, bias_step,
@@ -217,24 +165,20 @@ def make_wgmma(
         if warp == U32(0) and lane == U32(0):
             for s in range(STAGES):
                 mbarrier_init(U32(full + U32(8 * s)), 1)
-                mbarrier_init(U32(empty + U32(8 * s)), WARPS * CLUSTER)
+                mbarrier_init(U32(empty + U32(8 * s)), WARPS)
             fence_async()
-        meet()
-        rank = rank_of()
-        # tiles_m, and `number`, count the tiles of whole clusters
+        barrier()
         in_product = U32(tiles_m * tiles_n)
-        number, step = U32(block_index() // U32(CLUSTER)), U32(grid_size() // U32(CLUSTER))
+        number, step = block_index(), grid_size()
         k_tiles = I32(quotient(U32(k + I32(BK - 1)), U32(BK)))
         stage, parity = U32(0), U32(0)
         if warp == U32(PRODUCER):
             if lane == U32(0):
                 prefetch_tensor_map(maps)
                 prefetch_tensor_map(maps + U64(MAP))
-                share = I32(I32(rank) * I32(SHARE))
                 while number < U32(tiles):
                     product = quotient(number, in_product)
                     first_m, first_n = corner(U32(number - product * in_product), tiles_m, tiles_n)
-                    first_m, first_n = I32(first_m + I32(rank) * I32(BM)), I32(first_n + share)
                     a_product, b_product = I32(product) * a_batched, I32(product) * b_batched
                     for t in range(k_tiles):
                         mbarrier_wait(U32(empty + U32(8) * stage), U32(parity ^ U32(1)))
@@ -248,20 +192,20 @@ def make_wgmma(
                                 tensor_copy(U32(target + U32(box * BOX)), maps, at, ready)
                         else:
                             tensor_copy(target, maps, (at_k, first_m, I32(a_product)), ready)
-                        target = U32(target + U32(A_BYTES) + U32(share) * U32(ROW))
+                        target = U32(target + U32(A_BYTES))
                         if B_TRANSPOSED:
                             for box in range(B_BOXES):
                                 at = (I32(first_n + I32(64 * box)), at_k, I32(b_product))
-                                copy_b(U32(target + U32(box * BOX)), maps + U64(MAP), at, ready)
+                                tensor_copy(U32(target + U32(box * BOX)), maps + U64(MAP), at, ready)
                         else:
-                            copy_b(target, maps + U64(MAP), (at_k, first_n, I32(b_product)), ready)
+                            tensor_copy(target, maps + U64(MAP), (at_k, first_n, I32(b_product)), ready)
                         stage = U32(stage + U32(1))
                         if stage == U32(STAGES):
                             stage, parity = U32(0), U32(parity ^ U32(1))
                     number = U32(number + step)
         else:
             group = U32(warp >> U32(2))
-            i0 = I32(I32(rank) * I32(BM) + I32(warp) * I32(ROWS))
+            i0 = I32(I32(warp) * I32(ROWS))
             at_room = U32(U32(ROOMS) + warp * U32(PER_ROOM))
             total = repeat(S(0), SUMS)
             last = U32(0)
@@ -304,7 +248,6 @@ def make_wgmma(
                         bias_axis, code, flags, alpha, beta, p0, p1, p2,
                     )  # fmt: skip
                 number = U32(number + step)
-        leave()
 
     return gemm_wgmma
 
@@ -313,8 +256,6 @@ def make_wgmma(
 GATES = [
     (make_wgmma, ("bf16", "bf16", "bf16", "k", "k", "128x256", "switch"),
      ("HGMMA.64", "UTMALDG.3D", "SYNCS.PHASECHK", "STSM.16.M88.4", "STG.E.128"), ("sm_90a",)),
-    (make_wgmma, ("f16", "f16", "f16", "k", "x", "2x128x256", "switch"),
-     ("HGMMA.64", "UTMALDG.3D.MULTICAST", "UCGABAR_WAIT"), ("sm_90a",)),
     (make_wgmma, ("i8", "i8", "i32", "k", "k", "64x128", "switch"), ("IGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
     (make_wgmma, ("f16", "f16", "f16", "k", "x", "128x128", "switch"), ("HGMMA.64", "UTMALDG.3D"), ("sm_90a",)),
 ]  # fmt: skip

@@ -54,8 +54,7 @@ class Shape:
         self.along_k = layouts(problem)[operand] == "k"
         outer, along_k = (s.a, s.b[::-1])[operand]
         extent = (problem.m, problem.n)[operand]
-        # of B, which a cluster's blocks have in common, each one copies its share
-        rows = (size.m, size.n // size.cluster)[operand]
+        rows = (size.m, size.n)[operand]
         lengths = (problem.k, extent) if self.along_k else (extent, problem.k)
         stride = (outer if self.along_k else along_k) * self.size
         batch = batch_of(problem).strides[operand] * self.size
@@ -156,7 +155,7 @@ class Wgmma(Solver):
         tiles = problem.batch * ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n)
         rate = RATE * NARROW[tile.n] * target.peak(problem.a_dtype) / target.multiprocessors
         products = 2.0 * tile.m * tile.n * ROW / size / rate
-        copies = (min(tile.m, problem.m) + min(tile.n, problem.n) / tile.cluster) * ROW / COPIES
+        copies = (min(tile.m, problem.m) + min(tile.n, problem.n)) * ROW / COPIES
         stages = ceil_div(problem.k * size, ROW)
         rounds = ceil_div(tiles, target.multiprocessors)
         out = problem.batch * problem.m * problem.n * DTYPES[problem.out_dtype].itemsize * (2 if problem.has_c else 1)
@@ -184,9 +183,9 @@ class Wgmma(Solver):
             problem.a_dtype, problem.b_dtype, problem.out_dtype, *layouts(problem), tile,
             compiled_kind(problem.activation.kind),
         )  # fmt: skip
-        tiles_m, tiles_n = ceil_div(problem.m, size.m * size.cluster), ceil_div(problem.n, size.n)
+        tiles_m, tiles_n = ceil_div(problem.m, size.m), ceil_div(problem.n, size.n)
         tiles = problem.batch * tiles_m * tiles_n
-        blocks = size.cluster * min(tiles, resident(size, target) // size.cluster)
+        blocks = min(tiles, resident(size, target))
 
         def make_form(pointers: Pointers, common: Common) -> Program:
             own = (tiles_m, tiles_n, tiles, shapes[0].batched, shapes[1].batched)

@@ -56,23 +56,6 @@ def _each(action, address: Reader) -> Step:  # type: ignore[no-untyped-def]
     return run
 
 
-@instruction("mapa")
-def _map_address(context: Context, ins: Instruction) -> Step:
-    """An address in the shared memory of a cluster's block: its rank + 1 in the upper byte; 0 stands for one's own."""
-    if ins.modifiers != ("shared::cluster", "u32"):
-        raise errors.Unsupported(ins.text)
-    put = context.write(ins.operands[0])
-    address, rank = (context.read(operand, "u32") for operand in ins.operands[1:])
-    return lambda batch: put(
-        batch, (address(batch) | ((rank(batch) + np.uint32(1)) << np.uint32(24))).astype(np.uint32)
-    )
-
-
-def _home(batch: Batch, lane: int, rank: int) -> int:
-    """The thread of that block of the cluster which has the number that `lane` has in its own."""
-    return lane + (rank - int(batch.block_of[lane]) % batch.cluster) * batch.padded
-
-
 def _arrive(context: Context, ins: Instruction, operands: list[str]) -> Step:
     action = ins.modifiers[0]
     put = None
@@ -92,11 +75,7 @@ def _arrive(context: Context, ins: Instruction, operands: list[str]) -> Step:
             first = int(np.argmax(same))
             times, each = int(same.sum()), int(number[first])
             count = 0 if action == "expect_tx" else times if expects else times * each
-            rank, at = divmod(int(where[first]), 1 << 24)
-            if rank > batch.cluster:
-                batch.fail(errors.MemoryFault, ins, lane, f"block {rank - 1} of a cluster of {batch.cluster}")
-            home = _home(batch, lane, rank - 1) if rank else None
-            state[same] = batch.mbarriers.arrive(ins, lane, at, count, times * each if expects else 0, home)
+            state[same] = batch.mbarriers.arrive(ins, lane, int(where[first]), count, times * each if expects else 0)
         if put is not None:
             put(batch, state)
 
@@ -165,17 +144,14 @@ def _read_global(batch: Batch, ins: Instruction, lane: int, address: int, nbytes
     return np.ascontiguousarray(words).view(np.uint8)
 
 
-def _deliver(
-    batch: Batch, ins: Instruction, lane: int, where: Array, chunks: Array, barrier: int, home: int | None = None
-) -> None:
-    """Write 16-byte chunks into the shared memory of the lane's block, or of that of thread `home`, and tell the
-    mbarrier there."""
-    lanes = np.full(len(where), lane if home is None else home)
+def _deliver(batch: Batch, ins: Instruction, lane: int, where: Array, chunks: Array, barrier: int) -> None:
+    """Write 16-byte chunks into the lane's shared memory and tell the mbarrier."""
+    lanes = np.full(len(where), lane)
     offsets = access.shared_offsets(batch, ins, lanes, where, 16, "bulk copy write")
     granules = access.shared_granules(batch, offsets, 16).reshape(-1)
     batch.mbarriers.begin_bulk_write(ins, lane, granules)
     batch.shared.bytes.view(np.complex128)[offsets // 16] = chunks
-    batch.mbarriers.copy_done(ins, lane, barrier, 16 * len(where), granules, home)
+    batch.mbarriers.copy_done(ins, lane, barrier, 16 * len(where), granules)
 
 
 def _bulk_store(context: Context, ins: Instruction) -> Step:
@@ -204,9 +180,8 @@ def _read_shared(batch: Batch, ins: Instruction, lane: int, where: Array) -> Arr
 def _tensor(context: Context, ins: Instruction, to_shared: bool) -> Step:
     """cp.async.bulk.tensor.Nd: boxes of a tensor map; what lies outside the tensor is zero, or not written."""
     rank = int(next(word for word in ins.modifiers if re.fullmatch(r"\dd", word))[0])
-    if not ins.has("tile") and any(word.startswith("im2col") for word in ins.modifiers):
+    if any(word.startswith(("im2col", "multicast")) for word in ins.modifiers):
         raise errors.Unsupported(f"{ins.text}")
-    ranks = context.read(ins.operands[3], "u16") if ins.has("multicast::cluster") else None
     map_operand = ins.operands[1] if to_shared else ins.operands[0]
     inside = split_operands(map_operand[1:-1])
     map_address = context.address(f"[{inside[0]}]")
@@ -231,13 +206,8 @@ def _tensor(context: Context, ins: Instruction, to_shared: bool) -> Step:
             chunks = tensor.box_bytes() // 16
             where = swizzle(start + 16 * np.arange(chunks), tensor.swizzle)
             if barriers is not None:
-                box = tensor.gather(batch.memory.bytes, origin).view(np.complex128)
-                mask = 0 if ranks is None else _scalar(batch, ranks, index)
-                if mask >> batch.cluster:
-                    batch.fail(errors.MemoryFault, ins, lane, f"blocks {mask:#b} of a cluster of {batch.cluster}")
-                homes = [_home(batch, lane, rank) for rank in range(batch.cluster) if mask >> rank & 1]
-                for home in homes or [None]:
-                    _deliver(batch, ins, lane, where, box, int(barriers[index]), home)
+                box = tensor.gather(batch.memory.bytes, origin)
+                _deliver(batch, ins, lane, where, box.view(np.complex128), int(barriers[index]))
             else:
                 data = np.ascontiguousarray(_read_shared(batch, ins, lane, where)).view(np.uint8)
                 _scatter(batch, ins, lane, tensor, origin, data)

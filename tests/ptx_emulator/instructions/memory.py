@@ -12,7 +12,7 @@ from ..registry import instruction
 
 
 def memory_operand(ins: Instruction, index: int) -> str:
-    """The address operand, without a cache policy or multicast mask after it."""
+    """The address operand, without a cache policy after it."""
     return ins.operands[index]
 
 
@@ -83,7 +83,7 @@ def acquire(batch: Batch, lanes: Array) -> None:
 def release(batch: Batch, lanes: Array) -> None:
     """What the warps of these lanes know to be written is for blocks that acquire after this."""
     if batch.global_races is not None:
-        batch.global_races.release(batch.clocks, access.launch_threads(batch, lanes), batch.first // batch.cluster)
+        batch.global_races.release(batch.clocks, access.launch_threads(batch, lanes), batch.first)
 
 
 @instruction("fence", "membar")
