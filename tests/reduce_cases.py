@@ -7,7 +7,9 @@ import numpy as np
 
 from numbaprims.cpu import target
 from numbaprims.cpu.launch import make_launcher
+from numbaprims.cpu.reduce.kernels import make_kernel
 from numbaprims.cpu.reduce.solvers import SOLVERS
+from numbaprims.cpu.reduce.variant import Variant
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.quantized import REDUCED
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, PREPARED, named
@@ -26,6 +28,11 @@ FLOATING = tuple(
 
 class Problem(Reduction):
     stem = "reduce"
+
+
+def kernel_of(text: str) -> Any:
+    """The kernel of a variant's text, for another process."""
+    return make_kernel(Variant.parse(text))
 
 
 # ---------------------------------------------------------------- definitions, of operands that broadcast

@@ -81,6 +81,23 @@ def test_the_first_of_equals(rng, values):
             np.testing.assert_array_equal(numbaprims.reduce(x, op, axis), getattr(np, op)(x, axis))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_first_in_each_place(rng, dtype, axis):
+    """Blocks, what is left of them, rows in registers: the largest, the first of two, NaN, the first of two NaN."""
+    for n in (1, 2, 3, 5, 8, 12, 16, 17, 40, 47, 48, 63, 65, 100, 130, 300):
+        for found in (1.0, np.inf, np.nan):
+            x = np.where(rng.random((n, n)) < 0.2, -np.inf, -rng.random((n, n))).astype(dtype)
+            x[np.arange(n), np.arange(n)] = found
+            later = rng.integers(0, n, n)
+            x[np.arange(n), later] = np.where(later > np.arange(n), found, x[np.arange(n), later])
+            given = np.ascontiguousarray(x if axis else x.T)
+            np.testing.assert_array_equal(numbaprims.reduce(given, "argmax", axis), np.arange(n))
+            np.testing.assert_array_equal(numbaprims.reduce(-given, "argmin", axis), np.arange(n))
+            want = x.argmax(1) if found == found else np.where(np.isnan(x), -np.inf, x).argmax(1)
+            np.testing.assert_array_equal(numbaprims.reduce(given, "argmax", axis, nan="omit"), want)
+
+
 def test_no_elements():
     x = np.ones((3, 0, 4), np.float32)
     assert (numbaprims.reduce(x, "sum", 1) == 0).all() and (numbaprims.reduce(x, "prod", 1) == 1).all()
@@ -103,10 +120,18 @@ def test_error_of_long_sums(n):
     assert abs(float(numbaprims.reduce(x, "mean")) - exact / n) <= 31 * 2.0**-24
 
 
-def test_places_past_what_float32_counts():
-    x = np.zeros((1 << 24) + 100, np.float32)
-    x[-3] = 1
-    assert numbaprims.reduce(x, "argmax") == x.size - 3
+@pytest.mark.parametrize("solver", ["rows", "split", "across", "split_across", "naive"])
+def test_places_past_what_float32_counts(solver):
+    n, across = (1 << 24) + 100, "across" in solver
+    for values, want in (({n - 4: 1, n - 3: 2, n - 1: 2}, n - 3), ({1 << 24: 1, (1 << 24) + 1: 2}, (1 << 24) + 1)):
+        x = np.zeros((n, 2 if across else 1), np.int8)
+        for at, value in values.items():
+            x[at] = value
+        with numbaprims.config(algorithm={"reduce": solver}):
+            assert (numbaprims.reduce(x, "argmax", axis=0) == want).all()
+    x = np.zeros((n, 1), np.float32)
+    x[[n - 3, n - 1]] = np.nan
+    assert numbaprims.reduce(x, "argmax", axis=0) == n - 3
 
 
 @pytest.mark.parametrize(

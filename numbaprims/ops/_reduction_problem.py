@@ -68,9 +68,17 @@ class Reduction(Problem):
     @property
     def compute(self) -> str:
         """The type that is computed in: float32 for 16 bits and fewer, unless a position needs more digits."""
-        places = self.formula == "hardmax" or any(word.endswith(":i64") for word in self.results)
-        digits = places and self.n > 1 << 24
-        return "f64" if self.dtype in ("f64", "i32", "i64") or digits else "f32"
+        return "f64" if (self.formula == "hardmax" or self.places) and self.n > 1 << 24 else self.numbers
+
+    @property
+    def places(self) -> bool:
+        """Whether results are the places of elements."""
+        return any(word.endswith(":i64") for word in self.results)
+
+    @property
+    def numbers(self) -> str:
+        """The type in which elements are computed."""
+        return "f64" if self.dtype in ("f64", "i32", "i64") else "f32"
 
     @property
     def empty(self) -> bool:

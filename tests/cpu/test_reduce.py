@@ -1,17 +1,20 @@
 """The reduce engine: every formula, layout, type and solver against definitions in float64."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
+from assembly import kernel_assembly, named
 from helpers import assert_near, to_float64
-from reduce_cases import FLOATING, Case, able, case, launched, solver
+from reduce_cases import FLOATING, Case, able, case, kernel_of, launched, solver
 
 import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.reduce.variant import NEXT_ROW
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
 from numbaprims.ops.batch_norm import PROBLEMS
+from numbaprims.ops.reduce import PROBLEMS as REDUCE
 from numbaprims.ops.tensor import PROBLEMS as OF_TENSORS
 
 #: (shape, reduced axes, layout of rows) -> the solvers that can.
@@ -307,6 +310,23 @@ def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
     with numbaprims.config(algorithm={"reduce": "split_across"}):
         assert (numbaprims.reduce(x, "argmax", axis=0) == np.argmax(x, axis=0)).all()
         np.testing.assert_array_equal(numbaprims.reduce(x, "max", axis=0), np.max(x, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "across", "most", "stack"),
+    [("znver4", False, 19, 0), ("x86-64-v3", False, 23, 0), ("x86-64-v3", True, 78, 8)],
+)
+def test_the_loop_of_the_first_largest(cpu, across, most, stack):
+    """Of four vectors along a row; of two elements of four vectors of rows, which took 38 words of the stack."""
+    problem = REDUCE["reduce"](np.zeros((64, 128) if across else (8, 768), np.float32), "argmax", 1 - across)
+    variant = solver("across" if across else "rows").variant(problem, named(cpu), {"stores": "plain"}, "rows")
+    found = []
+    for block in re.split(r"^(?=\.LBB)", kernel_assembly(cpu, kernel_of, variant.text), flags=re.MULTILINE):
+        loop = re.match(rf".*?\sj\w+\s+{re.escape(block.partition(':')[0])}\b", block, re.DOTALL)
+        if loop and len(re.findall(r"\bvcmpnle" if across else r"\bvmax", loop[0])) >= (8 if across else 4):
+            found.append(re.findall(r"^\t[a-z].*", loop[0], re.MULTILINE))
+    body = min(found, key=len)
+    assert len(body) <= most and sum("(%rsp)" in line for line in body) <= stack, body
 
 
 def test_nothing():

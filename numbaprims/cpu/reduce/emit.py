@@ -15,14 +15,14 @@ from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums, function_of
 from numbaprims.cpu.reduce.variant import CHUNKS, INNER, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
 from numbaprims.cpu.simd.convert import floats_value
-from numbaprims.cpu.simd.emit import counting, first_lanes_value, store_value
+from numbaprims.cpu.simd.emit import I64, counting, first_lanes_value, splat_value, store_value
 from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
 from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.types import llvm_element
+from numbaprims.cpu.simd.types import ELEMENTS, llvm_element
 from numbaprims.formulas.graph import PARTS, Node
 from numbaprims.formulas.merging import identity, merge, shares
-from numbaprims.formulas.value import at_most
+from numbaprims.formulas.value import at_most, bits, from_bits, to_float
 
 
 class Walk(NamedTuple):
@@ -41,6 +41,8 @@ class Emitter(Memory):
         self.stores, self.sums = Stores(self), Sums(self)
         #: Of the row: uniform values, parts of reductions among them; the same in all lanes; what is in registers.
         self.uniforms: dict[Node, Value] = {}
+        #: Parts that are places, as integers.
+        self.places: dict[Node, Value] = {}
         self.wide: dict[Node, Value] = {}
         self.resident: list[Place] = []
         #: The emitters of rows side by side, of which this one emits the loops.
@@ -48,7 +50,7 @@ class Emitter(Memory):
 
     def enter_row(self, tile: Any, block: Any = None) -> None:
         super().enter_row(tile, block)
-        self.uniforms, self.wide, self.resident = {}, {}, []
+        self.uniforms, self.places, self.wide, self.resident = {}, {}, {}, []
 
     # ---------------------------------------------------------------- values
 
@@ -103,8 +105,7 @@ class Emitter(Memory):
         if node.op == "position":
             if place.lead is not None:
                 return self.value(node, p, place.lead) + float(place.ahead)
-            flat = self.segment_index * self.plan(INNER) + place.i
-            start = self.splat(floats_value(self.b, flat.value, self.element), self.vector)
+            start = self.splat(floats_value(self.b, self.flat(place).value, self.element), self.vector)
             return start + Value(self.b, counting(self.vector)) if self.along else start
         if self.kept.get(node, p) < p:
             pointer, index = self._kept_at(node, place)
@@ -112,6 +113,21 @@ class Emitter(Memory):
         return function_of(node.op, self.kind)(
             *(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args)
         )
+
+    def integers(self, n: Value, vector: Any) -> Value:
+        """An integer in all lanes, of the size of the numbers that are computed."""
+        kind = llvm_element(f"i{ELEMENTS[self.v.compute][0]}")
+        return Value(self.b, splat_value(self.b, n.value if kind == I64 else self.b.trunc(n.value, kind), vector.count))
+
+    def flat(self, place: Place | Region) -> Value:
+        """The index along the reduced axes of a place's first element, or a region's."""
+        if isinstance(place, Region):
+            return place.segment * self.plan(INNER) + place.inner
+        return self.segment_index * self.plan(INNER) + place.i
+
+    def place_bits(self, n: Value) -> Value:
+        """An index as the part of a reduction "first": a float of the bits, since float32 ends at 2**24."""
+        return from_bits(self.integers(n, self.row_vector))
 
     def _slot(self, node: Node) -> int:
         """The array of an input that is no number; numbers come last."""
@@ -183,7 +199,11 @@ class Emitter(Memory):
         """Results of reductions, for what is computed from now on."""
         for node in self.graph.nodes:
             if node.op == "part" and node.args[0] in reductions:
-                self.uniforms[node] = parts[reductions.index(node.args[0])][node.args[1]]
+                value = parts[reductions.index(node.args[0])][node.args[1]]
+                if node.args == (node.args[0], 1) and node.args[0].op == "first":
+                    self.places[node] = bits(value)
+                    value = to_float(bits(value))
+                self.uniforms[node] = value
 
     def run_region(self, p: int, region: Region, count: Value) -> list[list[Value]]:
         """Pass p over a region: the parts of each of its reductions."""
@@ -204,7 +224,7 @@ class Emitter(Memory):
             return found
 
         start = [value for walk in walks for value in walk.start]
-        found = self.stores.around(p, lambda: self._segments(p, region, start, step))
+        found = self.stores.around(p, lambda: self.segments(p, region, start, step))
         return [walk.finish(own) for walk, own in zip(walks, split(found), strict=True)]
 
     def _beside(self, lead: Emitter, places: Sequence[Place]) -> list[Place]:
@@ -234,7 +254,7 @@ class Emitter(Memory):
             self.splat(self.first(anchor), self.vector) if anchor is not None and self.along else anchor
             for anchor in anchors
         ]
-        start = self.sums.empty(reductions)
+        start = self.sums.empty(reductions, p, region)
         lengths = [len(acc) for acc in start]
 
         def step(state: list[Value], places: Sequence[Place]) -> list[Value]:
@@ -262,7 +282,8 @@ class Emitter(Memory):
 
         return Walk([value for acc in start for value in acc], step, finish)
 
-    def _segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+    def segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+        """The state after each step of the walk of pass p over a region."""
         run = self._along if self.along else self._elements
         if self.v.reduced == 1:
             return run(p, region, state, step)
@@ -371,4 +392,4 @@ class Emitter(Memory):
         """Results of which a row has one."""
         for k, node in enumerate(self.graph.outputs):
             if node.uniform:
-                self.stores.put_uniform(k, self.uniform(node))
+                self.stores.put_uniform(k, self.places.get(node) or self.uniform(node))

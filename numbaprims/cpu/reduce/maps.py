@@ -40,14 +40,18 @@ _EXACT |= {f"{MAP}{name}.{kind}" for name in BITWISE for kind in BYTES} | {
 
 
 def compute_of(problem: Any) -> str:
-    """The type that a problem is computed in: that of its operands where all are 8-bit integers and stay exact."""
+    """The type that a problem is computed in: that of its operands where all are 8-bit integers and stay exact.
+
+    Places are integers here, as wide as the numbers are.
+    """
     word = problem.formula.rpartition(":")[0]
     kinds = {"u8" if each.dtype == "bool" else each.dtype for each in problem.arrays[len(problem.results) :]}
     own = next(iter(kinds)) if len(kinds) == 1 else ""
     exact = word in _EXACT or (word == f"{MAP}cast" and problem.arrays[0].dtype == own)
     if own in BYTES and exact and all(DTYPES[each.dtype].itemsize == 1 for each in problem.arrays):
         return own
-    return str(problem.compute)
+    first = problem.places and graph_of(problem.formula).reductions
+    return str(problem.numbers if first and problem.n < 1 << 31 else problem.compute)
 
 
 def form_of(problem: Any, W: int) -> Form:

@@ -217,7 +217,7 @@ class Reduce(Solver):
         for p, each in enumerate(graph.passes):
             for node in graph.computed(p, kept):
                 total += COSTS.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
-            own = {"exp_sum": COSTS["exp"] * (1 + 1 / U) + 3, "first": 5}
+            own = {"exp_sum": COSTS["exp"] * (1 + 1 / U) + 3, "first": 3 if self.lanes == "along" else 5}
             total += sum(own.get(node.op, 1) for node in each.reductions)
         return total
 

@@ -27,7 +27,7 @@ from numbaprims.cpu.simd.emit import (
 )
 from numbaprims.cpu.simd.loops import repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.types import lanes, llvm_element, stack_block
+from numbaprims.cpu.simd.types import ELEMENTS, lanes, llvm_element, stack_block
 from numbaprims.formulas.value import select
 
 if TYPE_CHECKING:
@@ -58,9 +58,11 @@ class Stores:
             store_value(b, pointer, index, stored, mask, stream=self.streams and k == self.first)
 
     def put_uniform(self, k: int, value: Value) -> None:
-        """A value of the row."""
+        """A value of the row; integers become as wide as the result's."""
         e, b = self.e, self.e.b
         pointer, dtype = e.pointers[k], e.arrays[k].dtype
+        if not value.is_float and value.width < ELEMENTS[dtype][0]:
+            value = value.new(b.sext(value.value, value.integers_of(ELEMENTS[dtype][0])))
         if e.across:
             store_value(b, pointer, 0, e.stored(value.value, dtype), e.lane_mask)
         else:

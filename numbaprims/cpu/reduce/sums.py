@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numbaprims.cpu.pointwise import bytes
+from numbaprims.cpu.reduce.first import First, FirstAlong, tree
 from numbaprims.cpu.simd.convert import nearest_ints_value
 from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
@@ -13,14 +14,14 @@ from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.formulas.elementary import fmod_value
 from numbaprims.formulas.graph import COMMON, Node
-from numbaprims.formulas.merging import first_of, identity, larger, moments_of
+from numbaprims.formulas.merging import identity, larger, moments_of
 from numbaprims.formulas.stacks import KIND, SLOPE
 from numbaprims.formulas.trigonometric import atan2_value
-from numbaprims.formulas.value import SHIFTER, at_least, at_most, bits, float_bits, mad, rarely
+from numbaprims.formulas.value import SHIFTER, at_least, at_most, bits, float_bits, from_bits, mad, rarely
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
-    from numbaprims.cpu.reduce.memory import Place
+    from numbaprims.cpu.reduce.memory import Place, Region
 
 LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 
@@ -70,6 +71,8 @@ TABLE: dict[str, Callable[..., Any]] = COMMON | {
     "pow": power_value,
     "fmod": lambda a, b: fmod_value(a, b, Value.__truediv__),
     "atan2": lambda y, x: atan2_value(y, x, Value.__truediv__),
+    # the earlier of two places, integers that are held as floats of their bits
+    "sooner": lambda a, b: from_bits(at_most(bits(a), bits(b))),
 }
 
 
@@ -91,13 +94,17 @@ class Sums:
 
     def __init__(self, emitter: Emitter) -> None:
         self.e = emitter
+        self.first: dict[Node, First] = {}
 
-    def empty(self, reductions: Sequence[Node]) -> list[list[Value]]:
-        """Accumulators before the first element: of moments the sums of d and d * d, of exp_sum one top for all, of
-        first the largest and their places."""
+    def empty(self, reductions: Sequence[Node], p: int, region: Region) -> list[list[Value]]:
+        """Accumulators before the first element: of moments the sums of d and d * d, of exp_sum one top for all."""
         U, v = self.e.v.U, self.e.vector
         found = []
         for node in reductions:
+            if node.op == "first":
+                self.first[node] = (FirstAlong if self.e.along else First)(self.e, node, p, region)
+                found.append(self.first[node].start())
+                continue
             start = identity(node.op, LOWEST[self.e.v.compute])
             if node.op == "exp_sum":
                 found.append([self.e.fixed(start[0], v)] + [self.e.fixed(0.0, v)] * U)
@@ -109,6 +116,9 @@ class Sums:
         """Take places side by side into a reduction's accumulators."""
         if node.op == "exp_sum":
             self._exponentials(node, p, acc, places)
+            return
+        if node in self.first:
+            self.first[node].accumulate(acc, places)
             return
         U, x = self.e.v.U, node.args[0]
         if node.op == "max" and len(places) % 2 == 0 and not (self.e.along and any(place.mask for place in places)):
@@ -140,15 +150,6 @@ class Sums:
                 d = value - anchor
                 put(u, acc[u] + d)
                 put(U + u, TABLE["mad"](d, d, acc[U + u]))
-            elif node.op == "first":
-                # larger, or the first NaN
-                better = self.e.b.and_(
-                    self.e.b.fcmp_unordered("ugt", value.value, acc[u].value),
-                    self.e.b.fcmp_ordered("ord", acc[u].value, acc[u].value),
-                )
-                mask = better if mask is None else self.e.b.and_(better, mask)
-                put(u, value, mask)
-                put(U + u, self.e.value(node.args[1], p, place), mask)
             else:
                 put(u, larger(node.op, acc[u], value))
 
@@ -174,12 +175,6 @@ class Sums:
         """Accumulators as the parts of a reduction."""
         U = self.e.v.U
 
-        def fold(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
-            while len(values) > 1:
-                pairs = zip(values[::2], [*values[1::2], None], strict=False)
-                values = [a if c is None else combine(a, c) for a, c in pairs]
-            return values[0]
-
         def across_lanes(value: Value, combine: Callable[[Any, Any], Any]) -> Value:
             if not self.e.along:
                 return value
@@ -196,22 +191,15 @@ class Sums:
             return larger("top" if node.op == "exp_sum" else node.op, a, c)
 
         if node.op == "moments":
-            sums = [across_lanes(fold(acc[k : k + U], add), add) for k in (0, U)]
+            sums = [across_lanes(tree(acc[k : k + U], add), add) for k in (0, U)]
             assert anchor is not None
             return moments_of(anchor, self.e.to_rows(1.0 / count), *sums)
         if node.op == "exp_sum":
-            total, highest = fold(acc[1:], add), across_lanes(acc[0], top)
+            total, highest = tree(acc[1:], add), across_lanes(acc[0], top)
             if self.e.along:
                 total = total * TABLE["exp_of_negative"](acc[0] - self.e.splat(self.e.first(highest), self.e.vector))
             return [highest, across_lanes(total, add)]
-        if node.op == "first":
-            pairs = list(zip(acc[:U], acc[U:], strict=True))
-            highest, place = fold(pairs, first_of)
-            if self.e.along:
-                own, highest = highest, across_lanes(highest, lambda a, c: larger("max", a, c))
-                same = own.equals(self.e.splat(self.e.first(highest), self.e.vector))
-                none = place.like(float("inf"))
-                place = TABLE["select"](TABLE["is_nan"](own), place, TABLE["select"](same, place, none))
-            return [highest, across_lanes(place, TABLE["at_most"])]
+        if node in self.first:
+            return self.first[node].finish(acc)
         combine = {"sum": add, "product": lambda a, c: a * c}.get(node.op, top)
-        return [across_lanes(fold(acc, combine), combine)]
+        return [across_lanes(tree(acc, combine), combine)]

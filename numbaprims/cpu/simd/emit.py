@@ -5,6 +5,7 @@ The engines say theirs by this, by `loops` and `convert`, and by the arithmetic 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -94,6 +95,20 @@ def any_lane(builder: Any, mask: Any) -> Any:
     """Whether a lane of a mask is set."""
     bits = ir.IntType(mask.type.count)
     return builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
+
+
+def lanes_before(builder: Any, masks: Sequence[Any]) -> Any:
+    """How many lanes of masks side by side lie before the first that is set; one is."""
+    count = sum(mask.type.count for mask in masks)
+    word = ir.IntType(max(64, count))
+    found, at = ir.Constant(word, 0), 0
+    for mask in masks:
+        lanes = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), word)
+        found = builder.or_(found, builder.shl(lanes, ir.Constant(word, at)))
+        at += mask.type.count
+    bit = ir.IntType(1)
+    zeros = builder.call(declare(builder, f"llvm.cttz.i{word.width}", word, [word, bit]), [found, ir.Constant(bit, 1)])
+    return zeros if word == I64 else builder.trunc(zeros, I64)
 
 
 def least(builder: Any, a: Any, b: Any) -> Any:
