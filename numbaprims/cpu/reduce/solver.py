@@ -180,7 +180,8 @@ class Reduce(Solver):
         # what waits in the row of a result was asked for while there was something to compute
         large = problem.bytes_moved() > target.l3 * PAST and not problem.in_place and not self._waits(problem)
         # channels last, 16 x 64 x 112 x 112: 3.3 ms by plain stores, 2.3 past the caches; 64 x 1024 x 8 x 8: 0.98, 0.74
-        whole = lines and (not once or len(reduced) == 1)
+        # of 38 MB two threads took 725 us so and 570 by plain stores
+        whole = lines and (not once or (len(reduced) == 1 and problem.bytes_moved() > 1.25 * target.l3))
         names = [*past, "plain"] if large and (whole or long or staged) else ["plain", *past]
         return tuple({"stores": name} for name in names)
 
