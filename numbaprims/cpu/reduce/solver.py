@@ -47,7 +47,7 @@ GRAIN = 1.0
 WORKERS = 8
 #: Times that it takes to wake workers: less work is left to the calling thread.
 WORTH = 2.5
-#: Results leave past the caches where all operands take more than so many of the third-level one.  Of 13 MB of 32 plain
+#: Results leave past the caches where all operands take at least so many of the third-level one.  Of 13 MB of 32 plain
 #: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
 PAST = 1.0
 #: Formulas of a table, and why others do not compute them.
@@ -178,7 +178,7 @@ class Reduce(Solver):
         if staged := staged and not has_exponentials(problem.formula):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
-        large = problem.bytes_moved() > target.l3 * PAST and not problem.in_place and not self._waits(problem)
+        large = problem.bytes_moved() >= target.l3 * PAST and not problem.in_place and not self._waits(problem)
         # channels last, 16 x 64 x 112 x 112: 3.3 ms by plain stores, 2.3 past the caches; 64 x 1024 x 8 x 8: 0.98, 0.74
         # of 38 MB two threads took 725 us so and 570 by plain stores
         whole = lines and (not once or (len(reduced) == 1 and problem.bytes_moved() > 1.25 * target.l3))
