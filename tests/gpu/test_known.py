@@ -423,7 +423,7 @@ def test_calls_of_compiled_code_go_to_the_device(gpu):
         return numbaprims.dropout(out, 0.5, seed=3)
 
     a, b = (np.arange(12, dtype=np.float32).reshape(shape) for shape in ((3, 4), (4, 3)))
-    settings.set_defaults(device="emulated")  # host_arrays_stay sets it back
+    settings.set_defaults(device=gpu.kind)  # host_arrays_stay sets it back
     for _ in range(2):
         out = np.empty((3, 3), np.float32)
         gpu.launches.clear()

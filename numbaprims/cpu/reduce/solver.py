@@ -50,6 +50,9 @@ WORTH = 2.5
 #: Results leave past the caches where all operands take at least so many of the third-level one.  Of 13 MB of 32 plain
 #: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
 PAST = 1.0
+#: The same of rows of whole lines that are read once.  Channels last, 16 x 64 x 112 x 112: 3.3 ms by plain stores, 2.3
+#: past the caches; of 38 MB of 32, two threads, 570 us by plain stores, 725 past them (Zen 4).
+PAST_LINES = 1.25
 #: Formulas of a table, and why others do not compute them.
 LOOKUP, TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
@@ -179,9 +182,8 @@ class Reduce(Solver):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
         large = problem.bytes_moved() >= target.l3 * PAST and not problem.in_place and not self._waits(problem)
-        # channels last, 16 x 64 x 112 x 112: 3.3 ms by plain stores, 2.3 past the caches; 64 x 1024 x 8 x 8: 0.98, 0.74
-        # of 38 MB two threads took 725 us so and 570 by plain stores
-        whole = lines and (not once or (len(reduced) == 1 and problem.bytes_moved() > 1.25 * target.l3))
+        further = len(reduced) == 1 and problem.bytes_moved() > target.l3 * PAST_LINES
+        whole = lines and (not once or further)
         names = [*past, "plain"] if large and (whole or long or staged) else ["plain", *past]
         return tuple({"stores": name} for name in names)
 
