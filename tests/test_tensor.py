@@ -171,6 +171,23 @@ def test_transform_and_concat(rng, dtype):
             np.testing.assert_array_equal(numbaprims.concat(parts, axis), given)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("rows", (5, 16, 1003))
+def test_concat_of_rows_side_by_side(rng, dtype, rows):
+    """Parts take turns over the same rows; what lies around the result is left alone."""
+    for widths in ((3, 3), (1, 70, 2), (33, 33, 40, 5)):
+        parts = [rng.integers(0, 2**15, (rows, n)).astype(dtype) for n in widths]
+        for gap in (0, 3):
+            whole = np.full((rows, sum(widths) + gap), 7, dtype)
+            out = whole[:, : sum(widths)]
+            for threads in (1, 2):
+                whole[...] = 7
+                with numbaprims.config(threads=threads):
+                    assert numbaprims.concat(parts, 1, out=out) is out
+                np.testing.assert_array_equal(out, np.concatenate(parts, 1))
+                assert (whole[:, sum(widths) :] == whole.dtype.type(7)).all()
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
     "m, n",

@@ -49,6 +49,8 @@ class _Memory:
 _Found = tuple[Program, Launch, list[tuple[np.ndarray, _Memory | None] | None]]
 #: Tiles of launches that take turns, at least: every worker should have some.
 FEWEST = 8
+#: The part of the second-level cache that launches take at a time which write side by side.
+BESIDE = 64
 
 
 def recorded(call: Callable[[], Any]) -> tuple[Any, Recording]:
@@ -151,26 +153,37 @@ def _in_turns(found: Sequence[_Found]) -> bool:
         return False
     if len({program.worker for program, *_ in found} - {0}) > 1:
         return False
-    touched: dict[int, tuple[int, int, bool, bool]] = {}
+    touched: dict[int, tuple[int, bool, bool]] = {}
     for count, (program, launch, places) in zip(rows, found, strict=True):
         for number, (place, step) in enumerate(zip(places, program.rows, strict=False)):
-            if place is None or place[1] is None:
+            array, memory = place or (None, None)
+            if array is None or memory is None:
                 continue
-            array, memory = place
-            where, size, even, written = touched.setdefault(id(memory), (array.ctypes.data, array.nbytes, True, False))
-            even &= array.flags.c_contiguous and (array.ctypes.data, array.nbytes) == (where, count * step) == (
-                where,
-                size,
-            )
-            touched[id(memory)] = where, size, even, written or number in launch.outputs
-    return all(even or not written for *_, even, written in touched.values())
+            at = array.ctypes.data - memory.low
+            low, high = (at + by for by in extent(array.shape, array.strides, array.itemsize))
+            # the bytes that a common tile has, and whether those of this launch's first rows lie in the first of them
+            own = step * (count // tiles)
+            before, even, written = touched.setdefault(id(memory), (own, True, False))
+            even &= own == before and 0 <= low and high - (tiles - 1) * own <= own
+            touched[id(memory)] = own, even, written or number in launch.outputs
+    return all(even or not written for _, even, written in touched.values())
 
 
 def _tiles(found: Sequence[_Found]) -> tuple[int, int]:
-    """(tiles that launches have in common, how many of them take a quarter of the second-level cache)."""
+    """(tiles that launches have in common, how many of them are taken at a time)
+
+    They take a quarter of the second-level cache, in which one launch finds what another left.  Where launches hand on
+    nothing and write side by side in the caches, they take less, so that the result's lines follow one another: two
+    of 1024 x 1024 took 266 us, 238 so; past the caches, 32 x 14 x 14 x 512, 1220 and 1730 (Zen 4).
+    """
     tiles = min(program.runs[0].phases[0].tiles for program, *_ in found)
     arrays = {array.ctypes.data: array.nbytes for *_, places in found for array, _ in filter(None, places)}
-    return tiles, max(1, target.current().l2 * tiles // (4 * sum(arrays.values())))
+    own, written, read = target.current(), set[int](), set[int]()
+    for _, launch, places in found:
+        for number, place in enumerate(places):
+            (written if number in launch.outputs else read).add(id(place and place[1]))
+    near = written.isdisjoint(read) and sum(arrays.values()) <= own.l3
+    return tiles, max(1, own.l2 * tiles // ((BESIDE if near else 4) * sum(arrays.values())))
 
 
 def _target(array: np.ndarray, memory: _Memory | None, numbers: dict[int, int]) -> Bind | int:

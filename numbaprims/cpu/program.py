@@ -119,13 +119,14 @@ class Program:
     """What a call runs.
 
     `shared` and `worker` are bytes of scratch memory, of all workers and of each; `keep` is what its integers point to.
-    Without `parallel` one thread runs it, whoever calls.
+    Without `parallel` one thread runs it, whoever calls; `worth` is its part of the work for which threads are woken.
     """
 
     runs: tuple[Run, ...]
     shared: int = 0
     worker: int = 0
     parallel: bool = True
+    worth: float = 0.0
     keep: tuple[Any, ...] = ()
     rows: tuple[int, ...] = ()
     """Where tiles of the only phase are rows apart from each other: of each array the bytes from row to row."""
@@ -301,11 +302,13 @@ def join(
             blocks = tuple(_bound(block, part, shared) for block in run.blocks)
             runs.append(run._replace(blocks=blocks))
     programs = [part.program for part in parts]
+    worth = sum(program.worth for program in programs)
     return Program(
         tuple(runs),
         shared=shared + max((program.shared for program in programs), default=0),
         worker=max((program.worker for program in programs), default=0),
-        parallel=parallel and any(program.parallel for program in programs),
+        parallel=parallel and (any(program.parallel for program in programs) or worth > 1),
+        worth=worth,
         keep=(*keep, *programs),
     )
 

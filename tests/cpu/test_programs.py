@@ -1,5 +1,6 @@
 """Programs: words that are bound, arrays without limit, programs that are joined, what they print."""
 
+import dataclasses
 import struct
 
 import numpy as np
@@ -92,6 +93,12 @@ def test_joined_programs_run_one_after_another(workers):
     with numbaprims.config(threads=workers):
         make_launcher(join([Part(there, [None, array(1)], []), Part(back, [array(0)], [])]))(out, a)
     np.testing.assert_array_equal(out, a[::-1])
+
+
+@pytest.mark.parametrize("worth, wakes", [((0.4, 0.5), False), ((0.6, 0.5), True)])
+def test_joined_programs_wake_threads_for_what_all_of_them_do(worth, wakes):
+    programs = [dataclasses.replace(program_of([], [(ONCE, 8, 1)]), parallel=False, worth=each) for each in worth]
+    assert join([Part(each, [], []) for each in programs]).parallel is wakes
 
 
 def test_floats_of_a_part_are_constants_or_those_of_the_call():

@@ -222,7 +222,7 @@ def test_bits_do_not_depend_on_the_number_of_workers(name, layout, monkeypatch):
 
     for module in (base, solvers):
         monkeypatch.setattr(module, "GRAIN", 1e-9)  # small work is handed out too
-        monkeypatch.setattr(module, "WORTH", 0.0)
+    monkeypatch.setattr(base, "WORTH", 1e-9)
     for solver_name in able(of.problem):
         for config in solver(solver_name).configs(of.problem, target.current()):
             found = []
@@ -386,11 +386,14 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
         np.testing.assert_array_equal(found, before)
 
 
+def zen_4():
+    facts = {"vector_bytes": 64, "l1d": 32 << 10, "l2": 1 << 20, "l3": 32 << 20, "measured": None}
+    return dataclasses.replace(target.current(), name="znver4", triple="x86_64-linux-gnu", **facts)
+
+
 def test_how_maps_are_walked_on_a_zen_4():
     """By half vectors; past the caches whole lines leave by stores that do not read them, whatever a row's length."""
-    facts = {"vector_bytes": 64, "l1d": 32 << 10, "l2": 1 << 20, "l3": 32 << 20, "measured": None}
-    machine = dataclasses.replace(target.current(), name="znver4", triple="x86_64-linux-gnu", **facts)
-    rows, one = solver("rows"), np.ones(64, np.float32)
+    machine, rows, one = zen_4(), solver("rows"), np.ones(64, np.float32)
 
     def first(*shape):
         problem = PROBLEMS["batch_norm"](np.zeros(shape, np.float32), one, one, one, one)
@@ -400,6 +403,31 @@ def test_how_maps_are_walked_on_a_zen_4():
     near, past = first(1, 64, 7, 7), first(2048, 64, 8, 8)
     assert (near.W, near.run, near.stores) == (8, 7, "plain")
     assert (past.W, past.stores) == (16, "stream")
+
+
+@pytest.mark.parametrize("dtype", ("uint8", "float16", "float32", "float64"))
+def test_rows_that_are_a_part_of_a_vector(rng, dtype):
+    """Between others' elements; as many lanes as they need, without loops."""
+    for n in (2, 3, 4, 5, 7, 8, 9, 15, 17):
+        x, y = rng.integers(0, 99, (37, n + 2)).astype(dtype), np.full((37, n + 3), 7, dtype)
+        out = y[:, 1 : n + 1]
+        with numbaprims.config(algorithm={"tensor": "rows"}):
+            numbaprims.binary(x[:, :n], x[0, 2:], "add", out=out)
+        np.testing.assert_array_equal(out, x[:, :n] + x[0, 2:])
+        assert (y[:, :1] == 7).all() and (y[:, n + 1 :] == 7).all()
+    x = np.zeros((50, 6), np.float32)
+    problem, machine = OF_TENSORS["cast"](x[:, :3], "f32", out=np.zeros((50, 5), np.float32)[:, :3]), zen_4()
+    variant = solver("rows").variant(problem, machine, {"stores": "plain"}, "rows")
+    assert (variant.W, variant.run) == (4, 1)
+    assert solver("rows").estimate(problem, machine) < solver("blocks").estimate(problem, machine)
+
+
+@pytest.mark.parametrize("rows, n, wide, stores", [
+    (6272, 512, 1024, "stream"), (6272, 512, 512, "plain"), (200, 512, 1024, "plain"), (50176, 32, 4096, "plain"),
+])  # fmt: skip
+def test_a_part_of_a_wider_array_leaves_as_the_whole_does(rows, n, wide, stores):
+    problem = OF_TENSORS["cast"](np.empty((rows, n), "f"), "f32", out=np.empty((rows, wide), "f")[:, :n])
+    assert next(iter(solver("rows").configs(problem, zen_4())))["stores"] == stores
 
 
 def test_columns_that_all_rows_share_a_part_at_a_time(rng, as_cpu):

@@ -18,7 +18,7 @@ from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, siz
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.posed import PosedReduction
-from numbaprims.cpu.reduce.solver import CYCLES, GRAIN, WORTH
+from numbaprims.cpu.reduce.solver import CYCLES, GRAIN, waking
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 
@@ -63,7 +63,7 @@ def _program(
         binds = {ARGS.arrays[SLOTS[name]]: array(SLOTS[HALF_OF.get(name, name)], size * at) for name, at in places}
         binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats[:3]}
     run = Run((Phase(kernel, tiles, chunk),), (Block(ARGS, ints, binds),))
-    return Program((run,), parallel=work > WORTH * target.rates.wake, keep=keep)
+    return Program((run,), **waking(work, target), keep=keep)
 
 
 class _Elementwise(Solver):

@@ -8,7 +8,7 @@ from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, siz
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.random.kernels import OUT, X, form_of, make_kernel
-from numbaprims.cpu.reduce.solver import GRAIN, WORTH
+from numbaprims.cpu.reduce.solver import GRAIN, waking
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 
@@ -40,7 +40,7 @@ class _Random(Solver):
         binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats[: 3 if drop else 2]}
         scale: dict[str, float] = {} if drop else dict(zip(ARGS.floats[2:], problem.scale, strict=False))
         run = Run((Phase(kernel, tiles, chunk),), (Block(ARGS, {**ints, **scale}, binds),))
-        return Program((run,), parallel=work > WORTH * target.rates.wake, keep=keep)
+        return Program((run,), **waking(work, target), keep=keep)
 
     def walk(self, problem: Any, target: Any, *, single: bool = False) -> Program:
         """Blocks of elements in C order, or one at a time, wherever they lie."""

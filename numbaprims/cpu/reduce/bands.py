@@ -15,7 +15,7 @@ from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Phase, Program
 from numbaprims.cpu.reduce.kernels import make_kernel
 from numbaprims.cpu.reduce.maps import compute_of
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, PAST, WORTH, Reduce, no_map
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, PAST, Reduce, no_map, waking
 from numbaprims.cpu.reduce.turn import (
     COPIED,
     HEAD,
@@ -235,5 +235,5 @@ class Bands(Reduce):
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
         return Program.of(
             BANDS, ints, [Phase(make_bands(), tiles, chunk)], regions=self.regions(problem, target, config),
-            parallel=work > WORTH * target.rates.wake, keep=(operands, compute, *plans, *kernels),
+            **waking(work, target), keep=(operands, compute, *plans, *kernels),
         )  # fmt: skip

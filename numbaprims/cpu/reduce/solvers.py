@@ -15,7 +15,7 @@ from numbaprims.cpu.reduce.bands import Bands, apart_of, turned_along
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_SIDE, TABLE, WORTH, Reduce, no_map
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, no_map, waking
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
@@ -264,7 +264,7 @@ class Blocks(Reduce):
         chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
         block = Block(POINTWISE, {"plan": plan.ctypes.data, "compute": compute.address}, None)
         return Program(
-            (Run((Phase(kernel, tiles, chunk),), (block,)),), parallel=work > WORTH * target.rates.wake,
+            (Run((Phase(kernel, tiles, chunk),), (block,)),), **waking(work, target),
             keep=(plan, compute),
         )  # fmt: skip
 
@@ -324,7 +324,7 @@ class Turn(Reduce):
         phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past), tiles, chunk)
         return Program.of(
             TURN, {"plan": plan.ctypes.data}, [phase], regions=self.regions(problem, target, config),
-            parallel=work > WORTH * target.rates.wake, keep=(plan,),
+            **waking(work, target), keep=(plan,),
         )  # fmt: skip
 
 
