@@ -11,6 +11,7 @@ from reduce_cases import FLOATING, Case, able, case, kernel_of, launched, solver
 
 import numbaprims
 from numbaprims.cpu import target
+from numbaprims.cpu.rates import CpuRates
 from numbaprims.cpu.reduce.variant import NEXT_ROW
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
 from numbaprims.ops.batch_norm import PROBLEMS
@@ -218,11 +219,8 @@ def test_the_variance_of_equal_elements_is_zero():
 def test_bits_do_not_depend_on_the_number_of_workers(name, layout, monkeypatch):
     shape, axes, memory = LAYOUTS[layout]
     of = case(name, shape, axes, "f32", memory)
-    from numbaprims.cpu.reduce import solver as base, solvers
-
-    for module in (base, solvers):
-        monkeypatch.setattr(module, "GRAIN", 1e-9)  # small work is handed out too
-    monkeypatch.setattr(base, "WORTH", 1e-9)
+    monkeypatch.setattr(CpuRates, "worth", lambda self, seconds: 2.0)  # small work is handed out too
+    monkeypatch.setattr(CpuRates, "grain", lambda self, tiles, seconds, parts=8: 1)
     for solver_name in able(of.problem):
         for config in solver(solver_name).configs(of.problem, target.current()):
             found = []

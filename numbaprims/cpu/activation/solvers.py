@@ -18,7 +18,7 @@ from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, siz
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.reduce.posed import PosedReduction
-from numbaprims.cpu.reduce.solver import CYCLES, GRAIN, waking
+from numbaprims.cpu.reduce.solver import CYCLES
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 
@@ -55,7 +55,7 @@ def _program(
 ) -> Program:
     """`work`: seconds that one core takes for the phase's kernel and tiles."""
     kernel, tiles = phase
-    chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+    chunk = target.rates.grain(tiles, work)
     binds = None
     if "gate" in problem.operands or any(problem.loops.offsets):
         size = DTYPES[problem.dtype].itemsize
@@ -63,7 +63,7 @@ def _program(
         binds = {ARGS.arrays[SLOTS[name]]: array(SLOTS[HALF_OF.get(name, name)], size * at) for name, at in places}
         binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats[:3]}
     run = Run((Phase(kernel, tiles, chunk),), (Block(ARGS, ints, binds),))
-    return Program((run,), **waking(work, target), keep=keep)
+    return Program((run,), **target.rates.waking(work), keep=keep)
 
 
 class _Elementwise(Solver):

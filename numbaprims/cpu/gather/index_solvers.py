@@ -17,7 +17,7 @@ from numbaprims.cpu.gather.indices import (
     make_take,
 )
 from numbaprims.cpu.gather.kernels import GIVEN
-from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, WORTH, Fold, Rows, loops_of
+from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, Fold, Rows, loops_of
 from numbaprims.cpu.program import Block, Part, Phase, Program, Run, array, join
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions, Solver
@@ -80,9 +80,8 @@ class Gather(Rows):
             binds["status"] = given["status"]
             tiles, work = outer.size * bands, self.seconds(p, target)
             kernel = make_take(DTYPES[p.dtype].itemsize, p.index, target.vector_bytes)
-            phase = Phase(kernel, tiles, max(1, min(tiles // 16, int(target.rates.wake * tiles / work))))
-            parallel = work > WORTH * target.rates.wake
-            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), parallel=parallel)
+            phase = Phase(kernel, tiles, target.rates.grain(tiles, work, 16))
+            return Program((run, Run((phase,), (Block(ARGS, ints, binds),))), **target.rates.waking(work))
         regions = Regions({"table": 8 * p.count})
         run, given = _tables(p, of, regions)
         before, _ = loops_of(p.before, "constant")
@@ -133,13 +132,13 @@ class Scatter(Rows):
         }  # fmt: skip
         binds = {"out": array(0), "x": array(2), "indices": array(3), "flags": array(1, 8), "status": array(1)}
         work, summed = self.seconds(p, target), p.outer * bands
-        grain = max(1, min(summed // 16, int(target.rates.wake * summed / work)))
+        grain = target.rates.grain(summed, work, 16)
         phases = (
             Phase(make_count(p.index), tiles, 1), Phase(make_offsets(), 1, 1), Phase(make_order(p.index), tiles, 1),
             Phase(make_sums(p.dtype, W, direct), summed, grain),
         )  # fmt: skip
         return Program.of(
-            ARGS, ints, phases, binds=binds, regions=regions, parallel=work > WORTH * target.rates.wake
+            ARGS, ints, phases, binds=binds, regions=regions, **target.rates.waking(work)
         )  # fmt: skip
 
 
@@ -169,9 +168,9 @@ class OneHot(Rows):
         binds = {"out": array(0), "indices": array(1)}
         kernel = make_one_hot(size, p.index, size if self.single else target.vector_bytes)
         work = self.seconds(p, target)
-        phase = Phase(kernel, tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        phase = Phase(kernel, tiles, target.rates.grain(tiles, work))
         run = Run((phase,), (Block(ARGS, ints, binds),))
-        return Program((run,), parallel=work > WORTH * target.rates.wake, keep=(values,))
+        return Program((run,), **target.rates.waking(work), keep=(values,))
 
 
 class Split(Rows):

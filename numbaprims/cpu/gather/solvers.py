@@ -28,8 +28,6 @@ PIECE = 16384
 ROWS_ENOUGH = 64
 #: Cycles of a row, and of each of its segments.
 ROW, SEGMENT_CYCLES = 15, 12
-WORTH = 2.5
-"""Times that it takes to wake workers: less work is left to the calling thread."""
 
 
 class Rows(Solver):
@@ -103,13 +101,13 @@ class Rows(Solver):
             if framed
             else make_rows(size, target.vector_bytes, self.single)
         )
-        phase = Phase(kernel, tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work))))
+        phase = Phase(kernel, tiles, target.rates.grain(tiles, work))
         given = given or {}
         ints |= {name: each for name, each in given.items() if isinstance(each, int)}
         binds = {"out": array(0), "x": array(1)}
         binds |= {name: each for name, each in given.items() if isinstance(each, Bind)}
         return Program.of(
-            ARGS, ints, [phase], binds=binds, regions=regions, parallel=work > WORTH * target.rates.wake,
+            ARGS, ints, [phase], binds=binds, regions=regions, **target.rates.waking(work),
             keep=(words, places, pieces_at, value, *keep),
         )  # fmt: skip
 
@@ -188,10 +186,8 @@ class Fold(Solver):
             "first": inner.first * inner.unit, "kept": inner.kept * inner.unit, "size": inner.size * inner.unit,
         }  # fmt: skip
         W = 1 if self.single else lanes(acc, target.vector_bytes)
-        phase = Phase(
-            make_fold(problem.dtype, W), tiles, max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
-        )
+        phase = Phase(make_fold(problem.dtype, W), tiles, target.rates.grain(tiles, work))
         return Program.of(
-            ARGS, ints, [phase], regions=Regions(own={"line": line}), parallel=work > WORTH * target.rates.wake,
+            ARGS, ints, [phase], regions=Regions(own={"line": line}), **target.rates.waking(work),
             keep=(words, places, *tables),
         )  # fmt: skip

@@ -17,8 +17,6 @@ VECTOR_CYCLES = 50
 TILE_BYTES = 65536
 """What a tile moves at least, where there are more tiles than any machine has workers."""
 TILES = 64
-WORTH = 2.5
-"""Times that it takes to wake workers: less work is left to the calling thread."""
 
 
 class Lines(Solver):
@@ -84,7 +82,7 @@ class Lines(Solver):
         phases = [(make_kernel(way, p.dtype, along, W), tiles, max(1, tiles // TILES))]
         return Program.of(
             ARGS, ints, phases, binds=binds, regions=Regions(own={"line": room, "powers": room}),
-            parallel=self.estimate(p, target) > WORTH * target.rates.wake,
+            **target.rates.waking(self.estimate(p, target)),
         )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from numbaprims.cpu.pointwise.blocks import BLOCK, any_strides, make_blocks, siz
 from numbaprims.cpu.pointwise.form import ARGS
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array
 from numbaprims.cpu.random.kernels import OUT, X, form_of, make_kernel
-from numbaprims.cpu.reduce.solver import GRAIN, waking
 from numbaprims.cpu.solver import Config, Solver
 from numbaprims.dtypes import DTYPES
 
@@ -34,13 +33,13 @@ class _Random(Solver):
         self, problem: Any, target: Any, kernel: Any, tiles: int, ints: dict[str, int], keep: tuple[Any, ...] = ()
     ) -> Program:
         work = self.estimate(problem, target)
-        chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+        chunk = target.rates.grain(tiles, work)
         binds = {ARGS.arrays[slot]: array(slot) for slot in (OUT, X)[: len(problem.strides)]}
         drop = problem.kind == "dropout"
         binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats[: 3 if drop else 2]}
         scale: dict[str, float] = {} if drop else dict(zip(ARGS.floats[2:], problem.scale, strict=False))
         run = Run((Phase(kernel, tiles, chunk),), (Block(ARGS, {**ints, **scale}, binds),))
-        return Program((run,), **waking(work, target), keep=keep)
+        return Program((run,), **target.rates.waking(work), keep=keep)
 
     def walk(self, problem: Any, target: Any, *, single: bool = False) -> Program:
         """Blocks of elements in C order, or one at a time, wherever they lie."""

@@ -15,7 +15,7 @@ from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Phase, Program
 from numbaprims.cpu.reduce.kernels import make_kernel
 from numbaprims.cpu.reduce.maps import compute_of
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, PAST, Reduce, no_map, waking
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, PAST, Reduce, no_map
 from numbaprims.cpu.reduce.turn import (
     COPIED,
     HEAD,
@@ -232,8 +232,8 @@ class Bands(Reduce):
             "operands": operands.ctypes.data, "count": len(table), "whole": plans[0].ctypes.data,
             "last": plans[1].ctypes.data, "rest": (n - 1) // columns * columns, "compute": compute.address,
         }  # fmt: skip
-        chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+        chunk = target.rates.grain(tiles, work)
         return Program.of(
             BANDS, ints, [Phase(make_bands(), tiles, chunk)], regions=self.regions(problem, target, config),
-            **waking(work, target), keep=(operands, compute, *plans, *kernels),
+            **target.rates.waking(work), keep=(operands, compute, *plans, *kernels),
         )  # fmt: skip

@@ -41,12 +41,8 @@ SIDE_BY_SIDE = 8
 COLUMNS_TOGETHER = 4
 #: Elements of a chunk whose passes find it in a cache: 4,096 of float32 are 16 KiB.
 CHUNK = 4096
-#: Work that is handed to a worker at a time, at least, in times that it takes to wake workers.
-GRAIN = 1.0
 #: Workers that should have something to do.
 WORKERS = 8
-#: Times that it takes to wake workers: less work is left to the calling thread.
-WORTH = 2.5
 #: Results leave past the caches where all operands take at least so many of the third-level one.  Of 13 MB of 32 plain
 #: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
 PAST = 1.0
@@ -63,12 +59,6 @@ CYCLES = 0.5
 NARROW = 256
 #: Bytes of a run from which on a core follows it by itself.
 PAGE = 4096
-
-
-def waking(work: float, target: Any) -> dict[str, Any]:
-    """What a program says of its work, in seconds."""
-    worth = work / (WORTH * target.rates.wake)
-    return {"parallel": worth > 1, "worth": worth}
 
 
 def no_map(problem: Any) -> str | None:
@@ -286,7 +276,7 @@ class Reduce(Solver):
         # with fewer tiles than workers some of them have nothing to do, however many there are
         idle = max(1.0, WORKERS / max(1, self.phase_tiles(problem, target)))
         seconds = self.seconds(problem, target)
-        return float(target.rates.call + seconds * (idle if seconds > WORTH * target.rates.wake else 1))
+        return float(target.rates.call + seconds * (idle if target.rates.worth(seconds) > 1 else 1))
 
     def phase_tiles(self, problem: Any, target: Any) -> int:
         return self.tiles(problem, self.vector(problem, target)[0])
@@ -331,7 +321,7 @@ class Reduce(Solver):
         work = self.seconds(problem, target)
         made = []
         for variant, tiles in phases:
-            chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+            chunk = target.rates.grain(tiles, work)
             made.append(Phase(make_kernel(variant), tiles, chunk))
         binds = None
         if len(problem.arrays) > 7:
@@ -339,5 +329,5 @@ class Reduce(Solver):
             binds |= {name: Bind(ARGS.slot(name)) for name in ARGS.floats}
         return Program.of(
             ARGS, {"plan": plan.ctypes.data}, made, regions=regions, binds=binds,
-            **waking(work, target), keep=(plan,), rows=row_steps(problem, phases[0][0]),
+            **target.rates.waking(work), keep=(plan,), rows=row_steps(problem, phases[0][0]),
         )  # fmt: skip

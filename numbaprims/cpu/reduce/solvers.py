@@ -15,7 +15,7 @@ from numbaprims.cpu.reduce.bands import Bands, apart_of, turned_along
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, GRAIN, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, no_map, waking
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, no_map
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
@@ -261,10 +261,10 @@ class Blocks(Reduce):
         form, plan, tiles = any_strides(form, (*problem.kept, *problem.reduced), strides)
         kernel, compute = make_blocks(*sizes_of(form), target.vector_bytes), self.kernel(form, target)
         work = self.seconds(problem, target)
-        chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+        chunk = target.rates.grain(tiles, work)
         block = Block(POINTWISE, {"plan": plan.ctypes.data, "compute": compute.address}, None)
         return Program(
-            (Run((Phase(kernel, tiles, chunk),), (block,)),), **waking(work, target),
+            (Run((Phase(kernel, tiles, chunk),), (block,)),), **target.rates.waking(work),
             keep=(plan, compute),
         )  # fmt: skip
 
@@ -320,11 +320,11 @@ class Turn(Reduce):
         size, past, W = self._form(problem, target, config)
         ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
         (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
-        chunk = max(1, min(tiles // 8, int(GRAIN * target.rates.wake * tiles / work)))
+        chunk = target.rates.grain(tiles, work)
         phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past), tiles, chunk)
         return Program.of(
             TURN, {"plan": plan.ctypes.data}, [phase], regions=self.regions(problem, target, config),
-            **waking(work, target), keep=(plan,),
+            **target.rates.waking(work), keep=(plan,),
         )  # fmt: skip
 
 

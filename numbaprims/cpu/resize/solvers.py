@@ -19,8 +19,6 @@ LINE = 64
 TILE_BYTES = 65536
 """What a tile writes at least, where there are more tiles than any machine has workers."""
 TILES = 64
-WORTH = 2.5
-"""Times that it takes to wake workers: less work is left to the calling thread."""
 GATHER = 1.5
 """Cycles for each lane of a gather."""
 PERMUTE = 2.0
@@ -340,7 +338,7 @@ class Lines(Solver):
     def made(self, p: Any, target: Any, phase: Phase, ints: dict[str, int], own: dict[str, int], keep: Any) -> Program:
         return Program.of(
             ARGS, ints, [phase], binds={"out": array(0), "x": array(1)}, regions=Regions(own=own), keep=keep,
-            parallel=self.estimate(p, target) > WORTH * target.rates.wake,
+            **target.rates.waking(self.estimate(p, target)),
         )  # fmt: skip
 
 

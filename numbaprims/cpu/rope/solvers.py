@@ -21,8 +21,6 @@ CHUNKS = 32
 STRAIGHT = 4
 """Vectors of pairs, at most, whose number a kernel knows."""
 VECTOR_CYCLES = 8
-WORTH = 2.5
-"""Times that it takes to wake workers: less work is left to the calling thread."""
 
 
 class Rows(Solver):
@@ -65,7 +63,7 @@ class Rows(Solver):
         kernel = make_kernel(p.dtype, p.cache, p.places, p.interleaved, p.inverse, pairs, W)
         return Program(
             (Run((Phase(kernel, tiles, max(1, tiles // CHUNKS)),), (Block(ARGS, ints),)),),
-            parallel=self.estimate(p, target) > WORTH * target.rates.wake, keep=(walk.starts,),
+            **target.rates.waking(self.estimate(p, target)), keep=(walk.starts,),
         )  # fmt: skip
 
 

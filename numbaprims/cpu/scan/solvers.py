@@ -24,8 +24,6 @@ CHUNKS = 64
 """Parts of the work, where there are rows enough."""
 TILE_BYTES = 8192
 """Of x in a tile at least."""
-WORTH = 2.5
-"""Times that it takes to wake workers: less work is left to the calling thread."""
 
 
 class _Scan(Solver):
@@ -57,8 +55,8 @@ class _Scan(Solver):
         self, problem: Any, target: Any, args: Arguments, ints: dict[str, int], phases: list[Phase], starts: Any,
         regions: Regions | None = None,
     ) -> Program:  # fmt: skip
-        parallel = self.estimate(problem, target) > WORTH * target.rates.wake
-        return Program.of(args, ints, phases, regions=regions, parallel=parallel, keep=(starts,))
+        waking = target.rates.waking(self.estimate(problem, target))
+        return Program.of(args, ints, phases, regions=regions, keep=(starts,), **waking)
 
     def ints(self, p: Any, starts: Any) -> dict[str, int]:
         (out_kept, out_step), (x_kept, x_step) = p.lies
@@ -84,7 +82,7 @@ class Rows(_Scan):
     def estimate(self, problem: Any, target: Any) -> float:
         seconds = super().estimate(problem, target)
         # with fewer rows than workers some of them have nothing to do
-        idle = max(1.0, 8 / problem.rows) if seconds > WORTH * target.rates.wake else 1.0
+        idle = max(1.0, 8 / problem.rows) if target.rates.worth(seconds) > 1 else 1.0
         return seconds * idle
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:

@@ -18,8 +18,6 @@ from numbaprims.cpu.stack.walk import make_walk
 from numbaprims.cpu.windows.arguments import THIRD, windows
 from numbaprims.dtypes import DTYPES
 
-# Times that it takes to wake workers: less work is left to the calling thread.
-WORTH = 2.5
 #: The first array of a launch that is added.
 ADDED = 3
 #: Bits of -inf in the types that NumPy has not.
@@ -163,11 +161,11 @@ class Walk:
         for name, lies in [("out", result), ("x", source), *((f"added_{j}", each) for j, each in enumerate(more))]:
             ints |= {f"{name}_n": lies.n, f"{name}_c": lies.c}
         work = seconds(sequence, planes, target)
-        chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / max(work, 1e-9))))
+        chunk = target.rates.grain(tiles, work)
         return Program.of(
             WALK, ints, [(make_walk(), tiles, chunk)], keep=tuple(keep),
             regions=Regions(own={"own_stages": blocks.nbytes, **layout.own}),
-            parallel=work > WORTH * target.rates.wake,
+            **target.rates.waking(work),
         )  # fmt: skip
 
 

@@ -159,13 +159,13 @@ def whole_seconds(problem: Any, target: Any, walk: Any) -> float:
     return float(way.tiles * way.seconds(target))
 
 
-def tiled(problem: Any, target: Any, walk: Any, worth: float) -> Program:
+def tiled(problem: Any, target: Any, walk: Any) -> Program:
     """The gradient of a stack with windows, a box at a time."""
     way = way_of(side_by_side(problem, walk.last and not walk.one_by_one), target, walk)
-    return boxed(problem, target, way, worth)
+    return boxed(problem, target, way)
 
 
-def boxed(problem: Any, target: Any, way: Way, worth: float) -> Program:
+def boxed(problem: Any, target: Any, way: Way) -> Program:
     """The gradient of a stack, a box at a time; sums of boxes are added up behind."""
     p, own, box = problem, way.box.problem, way.box
     compute, wanted, images = DTYPES[p.dtype].accumulate, len(p.of_parameters), p.n // box.n
@@ -198,8 +198,7 @@ def boxed(problem: Any, target: Any, way: Way, worth: float) -> Program:
                 size = DTYPES[p.dtype].itemsize
                 apart[k] = (box.n * steps[0] * size, box.c * steps[1] * size)
         work = way.tiles * way.seconds(target)
-        chunk = max(1, min(way.tiles // 8, int(target.rates.wake * way.tiles / work)))
-        made = over_tiles(made, images, p.c // box.c, apart, chunk, work > worth * target.rates.wake)
+        made = over_tiles(made, images, p.c // box.c, apart, target.rates, work)
     parts.append(Part(made, binds, []))
     rows, end = p.c * wanted, of_boxes
     if wanted and images > 1:

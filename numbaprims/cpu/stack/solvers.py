@@ -12,7 +12,7 @@ from numbaprims.cpu.solver import Config, Solver
 from numbaprims.cpu.stack import gradients
 from numbaprims.cpu.stack.channels import MOST_TAPS
 from numbaprims.cpu.stack.emit import MOST_WEIGHTS
-from numbaprims.cpu.stack.forward import ADDED, WORTH, Pixels, Walk
+from numbaprims.cpu.stack.forward import ADDED, Pixels, Walk
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.stacks import name_of
 from numbaprims.ops._reduction_problem import posed
@@ -41,7 +41,7 @@ class _Stack(Walk, Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p = problem
-        return gradients.tiled(p, target, self, WORTH) if p.backward else self.sequences(p, target)
+        return gradients.tiled(p, target, self) if p.backward else self.sequences(p, target)
 
 
 class Planes(_Stack):
@@ -108,7 +108,7 @@ class Elements(Solver):
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if problem.backward:
-            return gradients.boxed(problem, target, gradients.Way.whole(problem), WORTH)
+            return gradients.boxed(problem, target, gradients.Way.whole(problem))
         p, own, parts = problem, self.turned(problem), list[Part]()
         compute, copied = DTYPES[p.dtype].accumulate, own is not p
         item = DTYPES[compute].itemsize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
@@ -53,14 +54,15 @@ def make_tiles() -> RangeKernel:
 
 
 def over_tiles(
-    inner: Program, images: int, blocks: int, bytes_apart: Mapping[int, tuple[int, int]], chunk: int, parallel: bool
+    inner: Program, images: int, blocks: int, bytes_apart: Mapping[int, tuple[int, int]], rates: Any, work: float
 ) -> Program:
     """The program of all tiles from one tile's; `bytes_apart` is of each array (from image to image, from block to
-    block)."""
+    block), `work` the seconds that one core takes for them."""
     ints = {"program": inner.address, "blocks": blocks}
     for k, apart in bytes_apart.items():
         ints |= dict(zip((f"n_{k}", f"c_{k}"), apart, strict=True))
+    tiles = images * blocks
     return Program.of(
-        TILES, ints, [(make_tiles(), images * blocks, chunk)], binds={f"a{k}": array(k) for k in bytes_apart},
-        regions=Regions(own={"scratch": inner.shared + inner.worker}), parallel=parallel, keep=(inner,),
+        TILES, ints, [(make_tiles(), tiles, rates.grain(tiles, work))], binds={f"a{k}": array(k) for k in bytes_apart},
+        regions=Regions(own={"scratch": inner.shared + inner.worker}), keep=(inner,), **rates.waking(work),
     )  # fmt: skip

@@ -18,8 +18,6 @@ TILE = 4096
 """Elements of a tile at least."""
 LANES = 64
 """A multiple of the keys of a vector."""
-WORTH = 2.5
-"""Times that it takes to wake workers: less work is left to the calling thread."""
 
 
 class _Topk(Solver):
@@ -54,10 +52,9 @@ class _Topk(Solver):
         ints["sample"] = self.sample(p)
         kernel = type(self).make(p.dtype, p.word, p.largest, p.layout != "rows", self.lanes(p, target))
         tiles = blocks * len(starts)
-        parallel = self.estimate(p, target) > WORTH * target.rates.wake
         return Program.of(
             ARGS, ints, [(kernel, tiles, max(1, tiles // CHUNKS))], regions=self.regions(p, target, config),
-            parallel=parallel, keep=(starts,),
+            keep=(starts,), **target.rates.waking(self.estimate(p, target)),
         )  # fmt: skip
 
 

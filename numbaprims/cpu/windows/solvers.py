@@ -18,8 +18,6 @@ from numbaprims.cpu.windows.overlaps import Form
 from numbaprims.cpu.windows.walk import Walk
 from numbaprims.dtypes import DTYPES
 
-# Times that it takes to wake workers: less work is left to the calling thread.
-WORTH = 2.5
 # Tiles that are enough for any number of workers, where images and channels alone are fewer.
 TILES = 64
 # Taps along a row that are written out, and the largest stride by which a row is spread.
@@ -43,13 +41,13 @@ def _program(
 ) -> Program:  # fmt: skip
     """One phase; `work` is the seconds that one core takes, `own` a worker's regions."""
     common, keep = tables(problem)
-    chunk = max(1, min(tiles // 8, int(target.rates.wake * tiles / work)))
+    chunk = target.rates.grain(tiles, work)
     long = problem.size[-1] * DTYPES[problem.dtype].itemsize >= ASKED
     apart = not problem.adaptive and spatial(problem.kernel, 1)[1] <= spatial(problem.stride, 1)[1]
     asks = int(long and apart and problem.bytes_moved() > target.l3 / 4)
     return Program.of(
         ARGS, {**common, **ints, "asks": asks}, [(kernel, tiles, chunk)], keep=keep, regions=Regions(own=own or {}),
-        parallel=work > WORTH * target.rates.wake,
+        **target.rates.waking(work),
     )  # fmt: skip
 
 
