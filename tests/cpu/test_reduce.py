@@ -30,6 +30,8 @@ LAYOUTS = {
     "between": ((3, 21, 130), (1,), "C"),
     "channels last": ((40, 37, 9, 3), (0, 2, 3), "last"),
     "channels last, long": ((300, 70), (0,), "C"),
+    "few columns": ((301, 3), (0,), "C"),
+    "few columns of several": ((3, 50, 7), (1,), "C"),
     "apart": ((3, 50, 4), (1,), "apart"),
     "one element": ((6, 1), (1,), "C"),
     "everything": ((3, 50), (0, 1), "C"),
@@ -377,11 +379,16 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
     for other in (posed(1, 64, 14, 14), posed(4, 2, 32, 33)):  # a row is one run, or runs are long
         assert ahead(other, machine) == machine.rates.ahead
+    for name, asked in (("log_softmax_backward", NEXT_ROW), ("softmax_backward", machine.rates.ahead)):
+        problem = case(name, (70, 5, 80), (1,), "f32").problem
+        for chosen in ("across", "split_across"):
+            assert solver(chosen).variant(problem, machine, {"stores": "plain"}, "part").ahead == asked
     x, one = rng.standard_normal((4, 8, 14, 13)).astype(np.float32), np.ones(8, np.float32)
-    want = numbaprims.batch_norm_train(x, one, one)
+    want = numbaprims.batch_norm_train(x, one, one), numbaprims.softmax(x, axis=1)
     as_cpu(machine)
-    for found, before in zip(numbaprims.batch_norm_train(x, one, one), want, strict=True):
+    for found, before in zip(numbaprims.batch_norm_train(x, one, one), want[0], strict=True):
         np.testing.assert_array_equal(found, before)
+    np.testing.assert_array_equal(numbaprims.softmax(x, axis=1), want[1])
 
 
 def zen_4():
@@ -401,6 +408,12 @@ def test_how_maps_are_walked_on_a_zen_4():
     near, past = first(1, 64, 7, 7), first(2048, 64, 8, 8)
     assert (near.W, near.run, near.stores) == (8, 7, "plain")
     assert (past.W, past.stores) == (16, "stream")
+    for name, shape, W in (
+        ("softmax_backward", (64, 400), 8), ("softmax_backward", (64, 128), 16), ("softmax", (64, 400), 16),
+        ("softmax_backward", (8192, 400), 16), ("log_softmax_backward", (64, 400), 16),
+    ):  # fmt: skip
+        problem = case(name, shape, (1,), "f32").problem
+        assert rows.variant(problem, machine, {"stores": "plain"}, "rows").W == W, name
 
 
 @pytest.mark.parametrize("dtype", ("uint8", "float16", "float32", "float64"))

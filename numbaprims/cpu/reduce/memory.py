@@ -295,8 +295,10 @@ class Memory:
         for which, write in asked:
             array = self.arrays[which]
             elements = lanes(array.dtype, max(self.v.ahead, 0))
-            if next_row:
+            if next_row and self.along:
                 far = place.i + self.plan(INNER)
+            elif next_row:
+                far = place.i * self.inner_stride(array) + self.v.W
             elif self.along:
                 far = place.i + elements
             else:

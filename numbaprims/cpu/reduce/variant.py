@@ -44,7 +44,7 @@ DEAR = 4
 STAGED = 8192
 
 
-#: Asked for is the same place of the next row, which lies behind this one.
+#: Asked for is the same place of the next row, which lies behind this one, or of the next rows side by side.
 NEXT_ROW = -1
 
 
@@ -217,6 +217,12 @@ def shares(problem: Any) -> bool:
 def has_exponentials(formula: str) -> bool:
     """Whether it sums exponentials, in one pass where that is wanted."""
     return any(node.op == "exp_sum" for node in graph_of(formula, True).nodes)
+
+
+@functools.cache
+def takes_exponentials(formula: str) -> bool:
+    """Whether any pass computes exponentials."""
+    return any("exp" in node.op for node in graph_of(formula).nodes)
 
 
 @functools.cache
