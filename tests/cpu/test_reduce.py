@@ -411,6 +411,7 @@ def test_how_maps_are_walked_on_a_zen_4():
     for name, shape, W in (
         ("softmax_backward", (64, 400), 8), ("softmax_backward", (64, 128), 16), ("softmax", (64, 400), 16),
         ("softmax_backward", (8192, 400), 16), ("log_softmax_backward", (64, 400), 16),
+        ("total", (64, 49), 8), ("total", (64, 16), 16), ("total", (64, 65), 16),
     ):  # fmt: skip
         problem = case(name, shape, (1,), "f32").problem
         assert rows.variant(problem, machine, {"stores": "plain"}, "rows").W == W, name
