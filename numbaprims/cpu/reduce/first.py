@@ -128,7 +128,9 @@ class FirstAlong(First):
         most = e.splat(best, e.vector)
         start, places = self.region.inner, self.known
         if places is None:
+            # of a row with NaN there is none: its last element, since only some CPUs mask loads of what is not there
             start = self._over_lanes(select(own.equals(most), block, self._nowhere), at_most)
+            start = at_most(start, e.elements() - 1)
             places = self._block(start)
         place = start + self._lane(places, lambda x: x.equals(most))
         nan = Value(self.b, COMMON["is_nan"](own).anywhere())
