@@ -103,7 +103,7 @@ class Reduce(Solver):
             return (4 * one, 1) if branches(problem.formula, self.online, 0) else (one, 4)
         rows = problem.kept[-1]
         if 2 * rows <= one:
-            W = max(lanes(compute_of(problem), 16), 1 << (rows - 1).bit_length())
+            W = self.holding(problem, rows)
             return W, min(8, 4 * one // W)
         taken = {W: -(-rows // W) * W for W in (4 * one, 2 * one, one)}
         W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
@@ -126,7 +126,7 @@ class Reduce(Solver):
         if plain and halves(problem, target) and not self.registers(problem, W):
             W, most = W // 2, 2 * U
         if plain and self.short(problem, target):
-            W = max(16 // DTYPES[compute_of(problem)].itemsize, 1 << (problem.reduced[-1] - 1).bit_length())
+            W = self.holding(problem, problem.reduced[-1])
         registers = self.registers(problem, W)
         online = self.online and has_exponentials(problem.formula)
         # rows that are streamed side by side begin alike
@@ -163,6 +163,11 @@ class Reduce(Solver):
         if self.lanes == "along" and role == "rows" and len(problem.reduced) > 1 and behind and inner * size < PAGE:
             return NEXT_ROW
         return int(target.rates.ahead)
+
+    @staticmethod
+    def holding(problem: Any, n: int) -> int:
+        """Lanes of the narrowest vector that holds n elements."""
+        return max(lanes(compute_of(problem), 16), 1 << (n - 1).bit_length())
 
     def short(self, problem: Any, target: Any) -> bool:
         """Whether a row is a part of a vector: as many lanes are taken as it needs, by a mask and without loops.
