@@ -42,8 +42,6 @@ SIDE_BY_SIDE = 8
 COLUMNS_TOGETHER = 4
 #: Elements of a chunk whose passes find it in a cache: 4,096 of float32 are 16 KiB.
 CHUNK = 4096
-#: Workers that should have something to do.
-WORKERS = 8
 #: Results leave past the caches where all operands take at least so many of the third-level one.  Of 13 MB of 32 plain
 #: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
 PAST = 1.0
@@ -288,10 +286,8 @@ class Reduce(Solver):
         return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)
 
     def estimate(self, problem: Any, target: Any) -> float:
-        # with fewer tiles than workers some of them have nothing to do, however many there are
-        idle = max(1.0, WORKERS / max(1, self.phase_tiles(problem, target)))
         seconds = self.seconds(problem, target)
-        return float(target.rates.call + seconds * (idle if target.rates.worth(seconds) > 1 else 1))
+        return float(target.rates.call + seconds * target.rates.idle(seconds, self.phase_tiles(problem, target)))
 
     def phase_tiles(self, problem: Any, target: Any) -> int:
         return self.tiles(problem, self.vector(problem, target)[0])

@@ -81,9 +81,7 @@ class Rows(_Scan):
 
     def estimate(self, problem: Any, target: Any) -> float:
         seconds = super().estimate(problem, target)
-        # with fewer rows than workers some of them have nothing to do
-        idle = max(1.0, 8 / problem.rows) if target.rates.worth(seconds) > 1 else 1.0
-        return seconds * idle
+        return seconds * float(target.rates.idle(seconds, problem.rows))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, starts = problem, starts_of(problem, 1)
