@@ -1,6 +1,7 @@
 """The reduce engine: every formula, layout, type and solver against definitions in float64."""
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ from reduce_cases import FLOATING, Case, able, case, kernel_of, launched, solver
 import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.rates import CpuRates
+from numbaprims.cpu.reduce.solvers import STREAMS, sweeps
 from numbaprims.cpu.reduce.variant import NEXT_ROW
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
 from numbaprims.ops.batch_norm import PROBLEMS
@@ -296,11 +298,14 @@ def test_what_lies_across_is_finished_along(name, dtype, as_cpu):
 @pytest.mark.parametrize("dtype", ("f32", "bf16"))
 @pytest.mark.parametrize("name", ("total", "batch_norm_train_running", "batch_norm_backward"))
 def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
-    """What no cache holds is walked in the order of memory: whole blocks of rows, and lanes that are left."""
-    machine = dataclasses.replace(target.current(), l2=0, l3=0)
-    as_cpu(machine)
-    for shape, axes, memory in (((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps")):
+    """What no cache holds is walked in the order of memory: whole blocks of rows, and lanes that are left; one element
+    of each at a time, or eight, whose next ones are asked for where the second-level cache holds them."""
+    shapes = ((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps")
+    for (l1d, l2), (shape, axes, memory) in itertools.product(((1 << 15, 0), (1 << 8, 0), (1 << 8, 1 << 16)), shapes):
+        machine = dataclasses.replace(target.current(), l1d=l1d, l2=l2, l3=1 << 16)
+        as_cpu(machine)
         of = case(name, shape, axes, dtype, memory)
+        assert sweeps(of.problem, machine, 64) == (1 if l1d > 1 << 8 else STREAMS)
         program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
         kernels = [phase.kernel.name for run in program.runs for phase in run.phases]
         assert any("sweep" in kernel for kernel in kernels) and not any("part" in kernel for kernel in kernels[:-1])

@@ -16,6 +16,7 @@ from numbaprims.cpu.reduce.variant import (
     INNER,
     LANES,
     NEXT_ROW,
+    NEXT_ROWS,
     SEGMENTS,
     SIZES,
     Variant,
@@ -287,7 +288,7 @@ class Memory:
 
     def _prefetch(self, slot: int, place: Place) -> None:
         """For the lines that a later step reads, and those of the result where a later pass writes them."""
-        if not self.v.ahead or place.mask is not None:
+        if self.v.ahead in (0, NEXT_ROWS) or place.mask is not None:
             return
         asked, next_row = [(slot, False)], self.v.ahead == NEXT_ROW
         if not next_row and self.v.stores == "plain" and self.v.role == "rows" and len(self.graph.passes) > 1:
@@ -305,3 +306,13 @@ class Memory:
                 far = (place.i + max(1, elements // self.v.W)) * self.inner_stride(array)
             level = 2 if next_row else 3  # two rows are more than the first-level cache holds
             prefetch_lines(self.b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write, level)
+
+    def prefetch_rows(self, first: Value, block: Value, blocks: Value, count: int) -> None:
+        """For the elements from `first` on of all rows side by side, `count` of each, while as many are walked block by
+        block: as many lines at each block, in the order of memory."""
+        i, at = first + block * count // blocks, block * count % blocks
+        for slot, array in enumerate(self.arrays[self.outs :], self.outs):
+            if array.kind == "row":
+                far = i * self.inner_stride(array) + (at - block) * self.v.W
+                vector = llvm_vector(array.dtype, self.v.W * count)
+                prefetch_lines(self.b, self.segment[slot], far, vector, False, 2)

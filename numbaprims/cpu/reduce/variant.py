@@ -44,8 +44,9 @@ DEAR = 4
 STAGED = 8192
 
 
-#: Asked for is the same place of the next row, which lies behind this one, or of the next rows side by side.
-NEXT_ROW = -1
+#: Asked for is the same place of the next row, which lies behind this one, or of the next rows side by side; or the
+#: next elements of all rows side by side, in the order of memory.
+NEXT_ROW, NEXT_ROWS = -1, -2
 
 
 class Variant(NamedTuple):
@@ -71,7 +72,7 @@ class Variant(NamedTuple):
     stores: str
     """How elements are written: "plain", "stream" past the caches, "stage" as well, by way of a buffer."""
     ahead: int
-    """Bytes ahead of the first reading that are asked for; 0: none; `NEXT_ROW`."""
+    """Bytes ahead of the first reading that are asked for; 0: none; `NEXT_ROW`, `NEXT_ROWS`."""
     role: str
     """"rows": all passes over a row; "part": one pass over a chunk; "sweep": one over those of all rows side by side;
     "merge": the chunks of one pass."""
@@ -82,7 +83,8 @@ class Variant(NamedTuple):
     together: int = 1
     """Rows side by side along which vectors lie: what one waits for hides behind the others' arithmetic."""
     run: int = 0
-    """Vectors of a run of neighbouring elements, the last one by a mask, without loops; 0: loops."""
+    """Vectors of a run of neighbouring elements, the last one by a mask, without loops; 0: loops. Of a sweep: elements
+    of each row at a time."""
     chunked: int = 0
     """Whether what is summed up along a row is that of its chunks, merged in their order."""
 
