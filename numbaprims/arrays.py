@@ -19,7 +19,9 @@ from numbaprims.libraries import (
     NUMPY as NUMPY,
     Library as Library,
     Torch,
+    aligned_empty as aligned_empty,
     describe as describe,
+    is_large as is_large,
     refuse_dtype,
     torch_library as torch_library,
 )

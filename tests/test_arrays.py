@@ -8,7 +8,8 @@ import pytest
 from helpers import FLOATS, LAYOUTS, OUT_LAYOUTS, from_float64, has_module, in_library, lay_out, nan_filled
 from hypothesis import given, strategies as st
 
-from numbaprims import arrays, shapes
+import numbaprims
+from numbaprims import arrays, libraries, shapes
 
 needs_torch = pytest.mark.skipif(not has_module("torch"), reason="torch is not installed")
 LIBRARIES = ["numpy", pytest.param("torch", marks=needs_torch)]
@@ -197,6 +198,20 @@ def test_results_are_of_the_callers_library(dtype, library):
     np.testing.assert_array_equal(arrays.enter(result, "result")[0], values)
     assert storage.flags.c_contiguous
     np.testing.assert_array_equal(arrays.check_out(result, (2, 5), dtype, library=of), values)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_large_results_begin_at_a_line(library, monkeypatch):
+    """Of each call, in any order of the dimensions; native code makes those that need not."""
+    monkeypatch.setattr(libraries, "LARGE", 1 << 12)
+    x = in_library(np.ones((40, 41, 3), np.float32), "f32", library)
+    small = x[:4]
+    for _ in range(3):
+        for each in (x, x.swapaxes(0, 1)):
+            y = arrays.enter(numbaprims.scale(each, 2.0), "y")[0]
+            assert y.ctypes.data % 64 == 0 and (y == 2).all()
+            assert y.strides == np.empty_like(arrays.enter(each, "x")[0]).strides
+        assert (arrays.enter(numbaprims.scale(small, 2.0), "y")[0] == 2).all()
 
 
 @pytest.mark.parametrize("layout", OUT_LAYOUTS)

@@ -93,6 +93,7 @@ MAY_IMPORT = {
         "",
     },
     "bench": {
+        "arrays",
         "recurrent",
         "cpu.rates",
         "cpu.roofline",

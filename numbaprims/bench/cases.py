@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims.arrays import aligned_empty
 from numbaprims.stems import STEMS
 
 OURS = "numbaprims"
@@ -166,15 +167,6 @@ def select(stem: str, wanted: list[str] | None, names: tuple[str, ...]) -> list[
 
 
 # Arrays ---------------------------------------------------------------------------------------------
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An uninitialised C-ordered array that begins at a cache line (chance alignment: 10 % in time)."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
-    raw = np.empty(size + 64, np.uint8)
-    offset = -raw.ctypes.data % 64
-    return raw[offset : offset + size].view(dtype).reshape(shape)
 
 
 def aligned(values: np.ndarray) -> np.ndarray:

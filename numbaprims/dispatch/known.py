@@ -61,6 +61,8 @@ class KnownCalls:
         kind = type(operands[0][1])
         if (key, made, kind) in bound.known:
             return
+        if made and any(x is not None and arrays.is_large(x.nbytes) for _, x in operands[:results]):
+            return
         known = importlib.import_module("numbaprims.cpu.known_table")
         seen = [None if x is None else known.look_at(x) for _, x in operands]
         if any(x is not None and each is None for (_, x), each in zip(operands, seen, strict=True)):

@@ -7,6 +7,7 @@ import importlib
 import math
 from typing import Any
 
+from numbaprims.arrays import aligned_empty
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.problem import Problem
 from numbaprims.tuning.timing import Schedule, measure
@@ -49,9 +50,7 @@ def _bytes(size: int) -> float:
 
     count = size // 8
     source = np.ones(count, np.float32)
-    raw = np.empty(count * 4 + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    target = raw[start : start + 4 * count].view(np.float32)
+    target = aligned_empty((count,), np.float32)
     calls = {str(way): _roofline().copier(source, target, streaming=way) for way in (False, True)}
     times = measure(calls, _QUICK)
     return 2.0 * source.nbytes / min(timing.best for timing in times.values())

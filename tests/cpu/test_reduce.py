@@ -455,6 +455,25 @@ def test_one_block_of_columns_is_not_cut_for_little_work():
         assert min(taken, key=taken.__getitem__) == chosen, taken
 
 
+@pytest.mark.parametrize("dtype", ("f32", "f16"))
+def test_runs_in_the_order_of_the_source(dtype, rng, as_cpu):
+    """What no cache holds is read in the order of memory, wherever its runs go."""
+    machine, axes = dataclasses.replace(target.current(), l3=1 << 10), (3, 0, 2, 1, 4)
+    x = rng.standard_normal((2, 3, 5, 4, 48)).astype(np.float16 if dtype == "f16" else np.float32)
+    posed = OF_TENSORS["transform"](x, axes)
+    for cpu, kept in ((dataclasses.replace(machine, l3=1 << 30), (4, 2, 5, 3)), (machine, (2, 3, 5, 4))):
+        as_cpu(cpu)
+        assert solver("rows").by_source(posed, cpu).kept == kept
+        streams = next(iter(solver("rows").configs(posed, cpu)))["stores"] == "stream"
+        assert streams == (dtype == "f32" and cpu is machine)  # 96 bytes are no whole lines
+        with numbaprims.config(algorithm={"transform": "rows"}):
+            np.testing.assert_array_equal(numbaprims.transform(x, axes), x.transpose(axes))
+    repeated = np.broadcast_to(x[:, :1], x.shape)
+    other = OF_TENSORS["binary"](x.transpose(axes), np.zeros((4, 2, 5, 3, 48), x.dtype), "add")
+    for posed in (OF_TENSORS["transform"](repeated, axes), other):
+        assert solver("rows").by_source(posed, machine) is posed
+
+
 def test_columns_that_all_rows_share_a_part_at_a_time(rng, as_cpu):
     """The same bits; only of maps, where what is shared and a row are more than the first-level cache."""
     machine = dataclasses.replace(target.current(), l1d=4096)
