@@ -9,6 +9,7 @@ from helpers import forced
 
 import numbaprims
 from numbaprims.cpu import launch
+from numbaprims.cpu.reduce import bands
 from numbaprims.dispatch import examples, registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.formulas.maps import BINARY, BITWISE
@@ -272,10 +273,11 @@ def test_how_operands_lie():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("l3", [1 << 30, 1])
-def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l3, monkeypatch):
+@pytest.mark.parametrize("l3, columns", [(1 << 30, 8192), (1, 8192), (1, 128)])
+def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l3, columns, monkeypatch):
     """Tiles at every edge, wherever the source begins, whose lines share sets of a cache or not, in the caches and past
-    them; nothing behind the scratch memory is written."""
+    them, by whole rows and by parts; nothing behind the scratch memory is written."""
+    monkeypatch.setattr(bands, "FAR", (bands.FAR[0], columns))
     guard, real = 4096, launch.workspace.borrow
 
     @contextlib.contextmanager
