@@ -16,7 +16,7 @@ __all__ = ["FAMILIES", "PROFILES", "CpuRates", "profile"]
 #: us in one thread, 8.5 or 11.5, from process to process, in two, 10 ms after the last one, when workers sleep, 30 and
 #: 45; work of 6 us lost in every other process (Zen 4).
 WORTH = 1.4
-#: The same of work that has to be cut into parts for them, whose results are then merged: sums of 64 columns of 3136
+#: The same of work whose parts have to be merged: sums of 64 columns of 3136
 #: floats took 9.2 us in one thread, 10.4 in two (Zen 4).
 CUT_WORTH = 2.5
 #: Workers that should have something to do.
@@ -74,9 +74,10 @@ class CpuRates(NamedTuple):
         worth = self.worth(seconds)
         return {"parallel": worth > 1, "worth": worth}
 
-    def idle(self, seconds: float, tiles: int) -> float:
-        """Times as long as with tiles for all workers some seconds of one core's work take."""
-        return max(1.0, WORKERS / max(1, tiles)) if seconds > CUT_WORTH * self.wake else 1.0
+    def idle(self, seconds: float, tiles: int, merged: bool) -> float:
+        """Times as long as with tiles for all workers some seconds of one core's work take, whose parts are merged."""
+        worth = CUT_WORTH if merged else WORTH
+        return max(1.0, WORKERS / max(1, tiles)) if seconds > worth * self.wake else 1.0
 
     def grain(self, tiles: int, seconds: float, parts: int = 8) -> int:
         """Tiles that a worker takes at a time: what takes as long as to wake it, and parts enough for all of them."""

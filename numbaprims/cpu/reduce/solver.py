@@ -293,8 +293,9 @@ class Reduce(Solver):
         return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)
 
     def estimate(self, problem: Any, target: Any) -> float:
-        seconds = self.seconds(problem, target)
-        return float(target.rates.call + seconds * target.rates.idle(seconds, self.phase_tiles(problem, target)))
+        seconds, tiles = self.seconds(problem, target), self.phase_tiles(problem, target)
+        sums = bool(graph_of(problem.formula).reductions)
+        return float(target.rates.call + seconds * target.rates.idle(seconds, tiles, sums))
 
     def phase_tiles(self, problem: Any, target: Any) -> int:
         return self.tiles(problem, self.vector(problem, target)[0])

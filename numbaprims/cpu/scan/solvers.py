@@ -81,7 +81,7 @@ class Rows(_Scan):
 
     def estimate(self, problem: Any, target: Any) -> float:
         seconds = super().estimate(problem, target)
-        return seconds * float(target.rates.idle(seconds, problem.rows))
+        return seconds * float(target.rates.idle(seconds, problem.rows, True))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, starts = problem, starts_of(problem, 1)
