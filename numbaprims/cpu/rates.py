@@ -16,8 +16,8 @@ __all__ = ["FAMILIES", "PROFILES", "CpuRates", "profile"]
 #: us in one thread, 8.5 or 11.5, from process to process, in two, 10 ms after the last one, when workers sleep, 30 and
 #: 45; work of 6 us lost in every other process (Zen 4).
 WORTH = 1.4
-#: The same of work whose parts have to be merged: sums of 64 columns of 3136
-#: floats took 9.2 us in one thread, 10.4 in two (Zen 4).
+#: The same of work whose parts have to be merged: sums of 64 columns of 3136 floats took 9.2 us in one thread, 10.4 in
+#: two (Zen 4).
 CUT_WORTH = 2.5
 #: Workers that should have something to do.
 WORKERS = 8
