@@ -371,7 +371,7 @@ def test_a_product_is_no_operand_of_a_sum():
 def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     """The next channel's planes, where these are no line of addresses of their own; the same bits."""
     rows = solver("rows")
-    machine = dataclasses.replace(target.current(), l2=1 << 14)
+    machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30)
 
     def posed(*shape):
         one = np.ones(shape[1], np.float32)
@@ -384,6 +384,8 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
     for other in (posed(1, 64, 14, 14), posed(4, 2, 32, 33)):  # a row is one run, or runs are long
         assert ahead(other, machine) == machine.rates.ahead
+    assert ahead(posed(4, 2, 32, 33), dataclasses.replace(machine, l3=1 << 14)) == NEXT_ROW
+    assert ahead(posed(4, 2, 128, 128), dataclasses.replace(machine, l3=1 << 14)) == machine.rates.ahead
     for name, asked in (("log_softmax_backward", NEXT_ROW), ("softmax_backward", machine.rates.ahead)):
         problem = case(name, (70, 5, 80), (1,), "f32").problem
         for chosen in ("across", "split_across"):
