@@ -35,6 +35,8 @@ import itertools
 import os
 from _contextvars import ContextVar, Token  # the C module: `contextvars` only re-exports it
 
+from numbaprims.stems import PUBLIC
+
 TYPE_CHECKING = False  # typing costs 3 ms to import; type checkers know this name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,8 +47,7 @@ __all__ = ["Settings", "config", "current", "key", "reload", "set_defaults"]
 ACCURACIES = ("fast", "close", "standard", "high")
 FIND_MODES = ("fast", "normal", "hybrid", "trust_verify")
 DEVICES = ("auto", "cpu", "cuda", "cuda:N", "emulated", "reference")
-_TRUE = ("1", "true", "yes", "on")
-_FALSE = ("0", "false", "no", "off")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -135,8 +136,6 @@ def _bad(name: str, value: object, allowed: str, error: type[Exception] = ValueE
 
 
 def _check_bool(name: str, value: Any) -> bool:
-    if value is True or value is False:
-        return bool(value)
     if isinstance(value, str) and value.strip().lower() in _TRUE + _FALSE:
         return value.strip().lower() in _TRUE
     if isinstance(value, int) and value in (0, 1):
@@ -209,6 +208,8 @@ def _check_algorithm(name: str, value: Any) -> tuple[tuple[str, str], ...]:
         if len(item) != 2 or not all(isinstance(part, str) and part.isidentifier() for part in item):
             raise _bad(name, value, allowed)
         stem, solver = item
+        if stem not in PUBLIC and (whose := [each for each, names in PUBLIC.items() if stem in names]):
+            raise _bad(name, value, f"solvers by stem; {stem!r} is a function of {whose[0]!r}")
         if pairs.setdefault(stem, solver) != solver:
             raise _bad(name, value, f"one solver for each stem; {stem!r} is named twice")
     return tuple(sorted(pairs.items()))

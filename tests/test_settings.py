@@ -147,6 +147,15 @@ def test_one_config_may_be_entered_again():
         assert current().threads == 2
 
 
+def test_algorithm_of_a_function_is_refused():
+    """It would be looked up by nobody, and the chosen solver would run as if it were forced."""
+    with (
+        pytest.raises(ValueError, match="solvers by stem; 'cast' is a function of 'tensor'"),
+        config(algorithm="cast:rows"),
+    ):
+        pass
+
+
 def test_algorithm_is_per_stem():
     with config(algorithm={"conv": "winograd_4x4", "gemm": "blocked"}):
         assert current().algorithm_for("conv") == "winograd_4x4"

@@ -476,7 +476,7 @@ def test_runs_in_the_order_of_the_source(dtype, rng, as_cpu):
         assert solver("rows").by_source(posed, cpu).kept == kept
         streams = next(iter(solver("rows").configs(posed, cpu)))["stores"] == "stream"
         assert streams == (dtype == "f32" and cpu is machine)  # 96 bytes are no whole lines
-        with numbaprims.config(algorithm={"transform": "rows"}):
+        with numbaprims.config(algorithm={"tensor": "rows"}):
             np.testing.assert_array_equal(numbaprims.transform(x, axes), x.transpose(axes))
     repeated = np.broadcast_to(x[:, :1], x.shape)
     other = OF_TENSORS["binary"](x.transpose(axes), np.zeros((4, 2, 5, 3, 48), x.dtype), "add")
