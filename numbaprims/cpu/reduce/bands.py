@@ -63,7 +63,7 @@ BANDS = Arguments(
 OPERAND = Record("size", "plan", "down", "along", "turn", "place", "row")
 #: Bytes of a row of the source that a tile takes, and rows of it at most.  From past the caches rows of the result are
 #: walked whole, so that the core asks for the other operands by itself: a sum of 4096 x 8192 took 26 ms with a kilobyte
-#: of 128 rows, a copy's tile, and 18 so, two threads 18.6 and 9.6; half or twice the bytes 5 % more or less (Zen 4).
+#: of 128 rows, a copy's tile, and 18 so, two threads 15 to 19 and 10 to 12; half the bytes take as long (Zen 4).
 FAR, NEAR = (256, 8192), (256, 128)
 #: Cycles that a tile takes besides.
 OVERHEAD = 400
@@ -138,7 +138,7 @@ class Bands(Reduce):
         far = problem.bytes_moved() > target.l3 * TURNED_PAST
         piece, columns = FAR if far else NEAR
         parts = -(-problem.n // columns)
-        columns = min(problem.n, -(-problem.n // parts // LINE) * LINE) if far else min(problem.n, columns)
+        columns = min(problem.n, -(-problem.n // parts // LINE) * LINE)
         return min(piece // size, -(-problem.kept[turned_along(problem)] // LEAST) * LEAST), columns
 
     def turned(self, problem: Any, target: Any, k: int) -> tuple[Any, bool, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from numbaprims.cpu.program import Bind, Phase, Program, array
@@ -63,6 +63,11 @@ CYCLES = 0.5
 NARROW = 256
 #: Bytes of a run from which on a core follows it by itself, in the caches and from memory.
 PAGE, RUN = 4096, 65536
+
+
+def order_of(steps: Sequence[int]) -> tuple[int, ...]:
+    """Dimensions, the one with the largest steps first."""
+    return tuple(sorted(range(len(steps)), key=lambda dim: -abs(steps[dim])))
 
 
 def no_map(problem: Any) -> str | None:
@@ -332,7 +337,7 @@ class Reduce(Solver):
         """
         read = range(len(problem.results), len(problem.arrays))
         steps = [problem.strides[k][0] for k in read if problem.arrays[k].kind == "row"]
-        orders = {tuple(sorted(range(len(each)), key=lambda dim: -abs(each[dim]))) for each in steps}  # noqa: B023
+        orders = set(map(order_of, steps))
         far = problem.bytes_moved() > target.l3 * SCATTERED
         elements = self.lanes == "along" and graph_of(problem.formula).is_map
         if not far or not elements or len(orders) != 1 or not all(map(all, steps)):
