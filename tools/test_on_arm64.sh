@@ -67,6 +67,11 @@ if [ ! -e "$work/unpacked" ]; then
     # shellcheck disable=SC1091
     [ -n "$suite" ] || suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
     debootstrap --arch=arm64 --variant=minbase --foreign --include=python3,libgomp1 "$suite" "$root"
+    # In a container debootstrap leaves a link to /proc there, which within the root is a link to itself.
+    if [ -L "$root/proc" ]; then
+        rm "$root/proc"
+        mkdir "$root/proc"
+    fi
     # Unpacked, not installed: the second stage would run hundreds of maintainer scripts in emulation.
     for package in "$root"/var/cache/apt/archives/*.deb; do
         dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$root"
