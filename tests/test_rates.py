@@ -187,8 +187,9 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     measured = CpuRates.of_document(document["measured"])
-    assert 5e8 < measured.clock < 1e10 and 0.2 < measured.fma < 6
-    assert measured.l1 > measured.l2 and measured.memory > 1e8 and 1e-8 < measured.call < 1e-3
+    if not os.environ.get("NUMBAPRIMS_TEST_EMULATED"):  # a thing of tools/test_on_arm64.sh: 0.01 products a cycle there
+        assert 5e8 < measured.clock < 1e10 and 0.2 < measured.fma < 6
+        assert measured.l1 > measured.l2 and measured.memory > 1e8 and 1e-8 < measured.call < 1e-3
     assert document["profile"]["source"] == target.current().rates.source
     assert Path(document["file"]).parent == tmp_path and measured.source.startswith("calibrated 2")
     assert measured.source in command("info").stdout

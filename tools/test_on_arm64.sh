@@ -120,7 +120,7 @@ pytest_in_root() {
         mount --rbind /sys "$1/sys"
         mount --rbind /dev "$1/dev"
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 NUMBAPRIMS_TEST_CACHE_DIR=/kernels \
-            chroot "$1" /usr/bin/sh -c \
+            NUMBAPRIMS_TEST_EMULATED=1 chroot "$1" /usr/bin/sh -c \
             "cd /checkout && shift && exec python3 -m pytest -n 0 \"\$@\"" sh "$@"' sh "$root" "$@"
 }
 
