@@ -11,6 +11,7 @@ from helpers import assert_near, to_float64
 from reduce_cases import FLOATING, Case, able, case, kernel_of, launched, solver
 
 import numbaprims
+from numbaprims import libraries
 from numbaprims.cpu import target
 from numbaprims.cpu.rates import CpuRates
 from numbaprims.cpu.reduce.solvers import STREAMS, sweeps
@@ -498,3 +499,20 @@ def test_columns_that_all_rows_share_a_part_at_a_time(rng, as_cpu):
         solver("rows").columns_at_a_time(posed, cpu) for cpu in (machine, dataclasses.replace(machine, l1d=1 << 15))
     ]
     assert [(each.kept, each.reduced) for each in parts] == [((4, 20), (128,)), ((20,), (512,))]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_row_that_all_share_is_read_once_for_two(dtype, rng, as_cpu):
+    """The same bits; only of maps from memory, where that row alone is more than the first-level cache."""
+    machine = dataclasses.replace(target.current(), l1d=1024, l2=2048, l3=4096)
+    x, row = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 512), (512,)))
+    y = libraries.aligned_empty(x.shape, x.dtype)
+    want = numbaprims.binary(x, row, "add")
+    posed = OF_TENSORS["binary"](x, row, "add")
+    others = [dataclasses.replace(machine, **more) for more in ({"l1d": 4096}, {"l3": 1 << 20})]
+    for cpu, stores, wanted in ((machine, "stream", 2), *((other, "stream", 1) for other in others)):
+        assert solver("rows").variant(posed, cpu, {"stores": stores}, "rows").together == wanted
+    norm = case("softmax", (5, 512), (1,), "f32").problem
+    assert solver("rows").variant(norm, machine, {"stores": "stream"}, "rows").together == 1
+    as_cpu(machine)
+    np.testing.assert_array_equal(numbaprims.binary(x, row, "add", out=y), want)

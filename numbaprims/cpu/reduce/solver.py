@@ -120,7 +120,7 @@ class Reduce(Solver):
     def registers(self, problem: Any, W: int) -> int:
         return 0
 
-    def together(self, problem: Any, registers: int) -> int:
+    def together(self, problem: Any, target: Any, registers: int) -> int:
         """Rows side by side."""
         return 1
 
@@ -139,7 +139,7 @@ class Reduce(Solver):
         online = self.online and has_exponentials(problem.formula)
         # rows that are streamed side by side begin alike
         alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
-        together = self.together(problem, registers) if role == "rows" and alike else 1
+        together = self.together(problem, target, registers) if role == "rows" and alike else 1
         U = min(U, registers) if registers else max(1, U // together)
         together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
         short = -(-problem.reduced[-1] // W)
