@@ -11,7 +11,6 @@ from helpers import assert_near, to_float64
 from reduce_cases import FLOATING, Case, able, case, kernel_of, launched, solver
 
 import numbaprims
-from numbaprims import libraries
 from numbaprims.cpu import target
 from numbaprims.cpu.rates import CpuRates
 from numbaprims.cpu.reduce.solvers import STREAMS, sweeps
@@ -19,7 +18,6 @@ from numbaprims.cpu.reduce.variant import NEXT_ROW
 from numbaprims.formulas.reductions import FINISHED, FORMULAS, graph_of
 from numbaprims.ops.batch_norm import PROBLEMS
 from numbaprims.ops.reduce import PROBLEMS as REDUCE
-from numbaprims.ops.tensor import PROBLEMS as OF_TENSORS
 
 #: (shape, reduced axes, layout of rows) -> the solvers that can.
 LAYOUTS = {
@@ -397,122 +395,3 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     for found, before in zip(numbaprims.batch_norm_train(x, one, one), want[0], strict=True):
         np.testing.assert_array_equal(found, before)
     np.testing.assert_array_equal(numbaprims.softmax(x, axis=1), want[1])
-
-
-def zen_4():
-    facts = {"vector_bytes": 64, "l1d": 32 << 10, "l2": 1 << 20, "l3": 32 << 20, "measured": None}
-    return dataclasses.replace(target.current(), name="znver4", triple="x86_64-linux-gnu", **facts)
-
-
-def test_how_maps_are_walked_on_a_zen_4():
-    """By half vectors; past the caches whole lines leave by stores that do not read them, whatever a row's length."""
-    machine, rows, one = zen_4(), solver("rows"), np.ones(64, np.float32)
-
-    def first(*shape):
-        problem = PROBLEMS["batch_norm"](np.zeros(shape, np.float32), one, one, one, one)
-        config = next(iter(rows.configs(problem, machine)))
-        return rows.variant(problem, machine, config, "rows")
-
-    near, past = first(1, 64, 7, 7), first(2048, 64, 8, 8)
-    assert (near.W, near.run, near.stores) == (8, 7, "plain")
-    assert (past.W, past.stores) == (16, "stream")
-    for name, shape, W in (
-        ("softmax_backward", (64, 400), 8), ("softmax_backward", (64, 128), 16), ("softmax", (64, 400), 16),
-        ("softmax_backward", (8192, 400), 16), ("log_softmax_backward", (64, 400), 16),
-        ("total", (64, 49), 8), ("total", (64, 16), 16), ("total", (64, 65), 16),
-    ):  # fmt: skip
-        problem = case(name, shape, (1,), "f32").problem
-        assert rows.variant(problem, machine, {"stores": "plain"}, "rows").W == W, name
-
-
-@pytest.mark.parametrize("dtype", ("uint8", "float16", "float32", "float64"))
-def test_rows_that_are_a_part_of_a_vector(rng, dtype):
-    """Between others' elements; as many lanes as they need, without loops."""
-    for n in (2, 3, 4, 5, 7, 8, 9, 15, 17):
-        x, y = rng.integers(0, 99, (37, n + 2)).astype(dtype), np.full((37, n + 3), 7, dtype)
-        out = y[:, 1 : n + 1]
-        with numbaprims.config(algorithm={"tensor": "rows"}):
-            numbaprims.binary(x[:, :n], x[0, 2:], "add", out=out)
-        np.testing.assert_array_equal(out, x[:, :n] + x[0, 2:])
-        assert (y[:, :1] == 7).all() and (y[:, n + 1 :] == 7).all()
-    x = np.zeros((50, 6), np.float32)
-    problem, machine = OF_TENSORS["cast"](x[:, :3], "f32", out=np.zeros((50, 5), np.float32)[:, :3]), zen_4()
-    variant = solver("rows").variant(problem, machine, {"stores": "plain"}, "rows")
-    assert (variant.W, variant.run) == (4, 1)
-    assert solver("rows").estimate(problem, machine) < solver("blocks").estimate(problem, machine)
-
-
-@pytest.mark.parametrize("rows, n, wide, stores", [
-    (6272, 512, 1024, "stream"), (6272, 512, 512, "plain"), (200, 512, 1024, "plain"), (50176, 32, 4096, "plain"),
-])  # fmt: skip
-def test_a_part_of_a_wider_array_leaves_as_the_whole_does(rows, n, wide, stores):
-    problem = OF_TENSORS["cast"](np.empty((rows, n), "f"), "f32", out=np.empty((rows, wide), "f")[:, :n])
-    assert next(iter(solver("rows").configs(problem, zen_4())))["stores"] == stores
-
-
-def test_one_block_of_columns_is_not_cut_for_little_work():
-    """What is cut is merged again: of 64 columns two threads took 10.4 us where one takes 9.2 (Zen 4)."""
-    for rows, chosen in ((3136, "across"), (30_000, "split_across")):
-        problem = REDUCE["reduce"](np.zeros((rows, 64), np.float32), "sum", 0)
-        taken = {name: solver(name).estimate(problem, zen_4()) for name in ("across", "split_across")}
-        assert min(taken, key=taken.__getitem__) == chosen, taken
-
-
-def test_what_is_not_merged_is_cut_for_little_work():
-    """A cast of 64 x 3136 floats in one piece takes 14.8 us on two threads, in several 8.5 (Zen 4)."""
-    for n, chosen in ((1 << 15, "rows"), (64 * 3136, "split")):
-        problem = OF_TENSORS["cast"](np.zeros(n, np.float32), "float16")
-        taken = {name: solver(name).estimate(problem, zen_4()) for name in ("rows", "split")}
-        assert min(taken, key=taken.__getitem__) == chosen, taken
-
-
-@pytest.mark.parametrize("dtype", ("f32", "f16"))
-def test_runs_in_the_order_of_the_source(dtype, rng, as_cpu):
-    """What no cache holds is read in the order of memory, wherever its runs go."""
-    machine, axes = dataclasses.replace(target.current(), l3=1 << 10), (3, 0, 2, 1, 4)
-    x = rng.standard_normal((2, 3, 5, 4, 48)).astype(np.float16 if dtype == "f16" else np.float32)
-    posed = OF_TENSORS["transform"](x, axes)
-    for cpu, kept in ((dataclasses.replace(machine, l3=1 << 30), (4, 2, 5, 3)), (machine, (2, 3, 5, 4))):
-        as_cpu(cpu)
-        assert solver("rows").by_source(posed, cpu).kept == kept
-        streams = next(iter(solver("rows").configs(posed, cpu)))["stores"] == "stream"
-        assert streams == (dtype == "f32" and cpu is machine)  # 96 bytes are no whole lines
-        with numbaprims.config(algorithm={"tensor": "rows"}):
-            np.testing.assert_array_equal(numbaprims.transform(x, axes), x.transpose(axes))
-    repeated = np.broadcast_to(x[:, :1], x.shape)
-    other = OF_TENSORS["binary"](x.transpose(axes), np.zeros((4, 2, 5, 3, 48), x.dtype), "add")
-    for posed in (OF_TENSORS["transform"](repeated, axes), other):
-        assert solver("rows").by_source(posed, machine) is posed
-
-
-def test_columns_that_all_rows_share_a_part_at_a_time(rng, as_cpu):
-    """The same bits; only of maps, where what is shared and a row are more than the first-level cache."""
-    machine = dataclasses.replace(target.current(), l1d=4096)
-    x, (scale, shift, mean, var) = rng.standard_normal((20, 512)).astype(np.float32), rng.random((4, 512), np.float32)
-    want = numbaprims.batch_norm(x, scale, shift, mean, var), numbaprims.binary(x, shift, "add")
-    as_cpu(machine)
-    found = numbaprims.batch_norm(x, scale, shift, mean, var), numbaprims.binary(x, shift, "add")
-    for mine, before in zip(found, want, strict=True):
-        np.testing.assert_array_equal(mine, before)
-    posed = OF_TENSORS["binary"](x, shift, "add")
-    parts = [
-        solver("rows").columns_at_a_time(posed, cpu) for cpu in (machine, dataclasses.replace(machine, l1d=1 << 15))
-    ]
-    assert [(each.kept, each.reduced) for each in parts] == [((4, 20), (128,)), ((20,), (512,))]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_row_that_all_share_is_read_once_for_two(dtype, rng, as_cpu):
-    """The same bits; only of maps from memory, where that row alone is more than the first-level cache."""
-    machine = dataclasses.replace(target.current(), l1d=1024, l2=2048, l3=4096)
-    x, row = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 512), (512,)))
-    y = libraries.aligned_empty(x.shape, x.dtype)
-    want = numbaprims.binary(x, row, "add")
-    posed = OF_TENSORS["binary"](x, row, "add")
-    others = [dataclasses.replace(machine, **more) for more in ({"l1d": 4096}, {"l3": 1 << 20})]
-    for cpu, stores, wanted in ((machine, "stream", 2), *((other, "stream", 1) for other in others)):
-        assert solver("rows").variant(posed, cpu, {"stores": stores}, "rows").together == wanted
-    norm = case("softmax", (5, 512), (1,), "f32").problem
-    assert solver("rows").variant(norm, machine, {"stores": "stream"}, "rows").together == 1
-    as_cpu(machine)
-    np.testing.assert_array_equal(numbaprims.binary(x, row, "add", out=y), want)
