@@ -1,5 +1,6 @@
 """The kernel cache in one process: its key, its files, and what a damaged or unwritable disk does to it."""
 
+import ctypes
 import gc
 import os
 import pickle
@@ -12,8 +13,10 @@ import numba
 import pytest
 from hypothesis import given, strategies as st
 from kernel_disk import SIGNATURE, look_again, make
+from numba.core.registry import cpu_target
 
 from numbaprims import kernel_cache, kernel_files, settings
+from numbaprims.cpu.simd.arguments import store_word
 
 
 # ---------------------------------------------------------------------------------- parts of Numba
@@ -364,6 +367,26 @@ def test_the_collector_rests_while_a_kernel_is_compiled(disk, monkeypatch):
     monkeypatch.setattr(Compiler, "compile_extra", lambda *given: found.append(gc.isenabled()) or real(*given))
     assert nothing.address
     assert found == [False] and gc.isenabled()
+
+
+def test_numbas_engine_keeps_the_code_of_a_kernel_and_not_its_module(disk):
+    from numbaprims.cpu.jit import range_kernel
+
+    def multiplier(times):
+        @range_kernel("multiplier", numba.int64, (times,))
+        def multiply(args, worker, lo, hi):
+            store_word(args, 0, times * hi)
+
+        return multiply
+
+    modules, found = cpu_target.target_context.codegen()._engine._ee._modules, ctypes.c_int64()
+    kernels = [multiplier(times) for times in range(2, 5)]
+    before = len(modules)
+    addresses = [kernel.address for kernel in kernels]
+    assert len(modules) == before
+    for times, address in enumerate(addresses, 2):
+        ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(found), 0, 0, 10)
+        assert found.value == 10 * times
 
 
 def test_the_collector_rests_until_the_last_thread_has_compiled():
