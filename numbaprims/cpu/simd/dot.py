@@ -21,19 +21,6 @@ from numbaprims.cpu.simd.types import Vec
 I8, I16, F32 = ir.IntType(8), ir.IntType(16), ir.FloatType()
 
 
-class _BFloatType(ir.Type):
-    """LLVM's bfloat, which llvmlite does not know; only as the type of an intrinsic's operands."""
-
-    def __str__(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloatType)
-
-    def __hash__(self) -> int:
-        return hash(_BFloatType)
-
-
 def dot_feature(kind: str, lanes: int) -> str:
     """How groups are multiplied here: "vnni", "vnni_int8", "bf16", "sdot", "usdot" or "portable".
 
@@ -76,9 +63,16 @@ def _constant(element: Any, lanes: int, number: int) -> Any:
     return ir.Constant(ir.VectorType(element, lanes), [number] * lanes)
 
 
+def _words(builder: Any, name: str, acc: Any, a: Any, b: Any) -> Any:
+    """Groups of bytes or bfloats as words of 32 bits: what LLVM 15 asks for, and newer ones, which ask for bytes and
+    bfloats, read as these."""
+    words = ir.VectorType(I32, acc.type.count)
+    function = declare(builder, f"llvm.x86.{name}.{32 * words.count}", acc.type, [acc.type, words, words])
+    return builder.call(function, [acc, builder.bitcast(a, words), builder.bitcast(b, words)])
+
+
 def _vpdpbusd(builder: Any, acc: Any, a: Any, b: Any) -> Any:
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * acc.type.count}"
-    return builder.call(declare(builder, name, acc.type, [acc.type, a.type, b.type]), [acc, a, b])
+    return _words(builder, "avx512.vpdpbusd", acc, a, b)
 
 
 def _neon_dot(builder: Any, name: str, acc: Any, a: Any, b: Any) -> Any:
@@ -140,10 +134,7 @@ def dot_s8s8_value(builder: Any, acc: Any, a: Any, b: Any, feature: str) -> Any:
         shifted = _vpdpbusd(builder, acc, builder.xor(a, flip), b)
         return builder.sub(shifted, _vpdpbusd(builder, ir.Constant(acc.type, None), flip, b))
     if feature == "vnni_int8":
-        function = declare(
-            builder, f"llvm.x86.avx2.vpdpbssd.{32 * acc.type.count}", acc.type, [acc.type, a.type, b.type]
-        )
-        return builder.call(function, [acc, a, b])
+        return _words(builder, "avx2.vpdpbssd", acc, a, b)
     if feature == "sdot":
         return _neon_dot(builder, "sdot", acc, a, b)
     return _portable_bytes(builder, acc, a, b, True)
@@ -153,10 +144,7 @@ def dot_bf16_value(builder: Any, acc: Any, a: Any, b: Any, feature: str) -> Any:
     """acc + the sums of two products of bf16."""
     lanes = acc.type.count
     if feature == "bf16":
-        bfloats = ir.VectorType(_BFloatType(), 2 * lanes)
-        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-        function = declare(builder, name, acc.type, [acc.type, bfloats, bfloats])
-        return builder.call(function, [acc, builder.bitcast(a, bfloats), builder.bitcast(b, bfloats)])
+        return _words(builder, "avx512bf16.dpbf16ps", acc, a, b)
 
     def halves(v: Any) -> tuple[Any, Any]:
         both = builder.bitcast(v, ir.VectorType(I32, lanes))
