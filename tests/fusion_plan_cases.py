@@ -65,6 +65,11 @@ def check(have, before, kind, dtype):
     assert_near(arrays.enter(have, "y")[0], want, dtype, ACTIVATION_ERRORS[kind].forward + 1)
 
 
+def without_transforms():
+    """The solver that only multiplies and adds: on ARM64 plans take Winograd's more often than calls do."""
+    return "auto" if numbaprims.settings.current().device in ("cuda", "emulated") else "implicit_gemm"
+
+
 def table_plan(
     data, letters, *, size=12, filter=1, stride=1, padding=0, mode="spatial", kind="relu", c=2, k=3, fold=True
 ):
@@ -74,10 +79,7 @@ def table_plan(
     if "C" in letters:
         weight = data.images((k, c, filter, filter))
         weight[:, 0, 0, 0] = 1  # none is 0 everywhere
-        # by a solver that only multiplies and adds: on ARM64 Winograd's is chosen for filters of 7 and more
-        on_gpu = numbaprims.settings.current().device in ("cuda", "emulated")
-        exact = "auto" if on_gpu else "implicit_gemm"
-        conv = plan.conv(weight.shape, stride=stride, padding=padding, algorithm=exact)
+        conv = plan.conv(weight.shape, stride=stride, padding=padding, algorithm=without_transforms())
         data.set(plan, conv, weight=weight)
         before = convolved(x, weight, stride, padding)
     if "B" in letters:
