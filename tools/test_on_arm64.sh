@@ -113,8 +113,7 @@ git ls-files -z --cached --others --exclude-standard |
 cd "$root/checkout"
 
 pytest_in_root() {
-    # The single quotes: these lines run in another shell, the second one in the root. OpenBLAS leaves flags of floating
-    # point in emulation, of which NumPy warns.
+    # The single quotes: these lines run in another shell, the second one in the root.
     # shellcheck disable=SC2016
     unshare --mount sh -euc '
         mount -t proc proc "$1/proc"
@@ -122,7 +121,7 @@ pytest_in_root() {
         mount --rbind /dev "$1/dev"
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 NUMBAPRIMS_TEST_CACHE_DIR=/kernels \
             NUMBAPRIMS_TEST_EMULATED=1 chroot "$1" /usr/bin/sh -c \
-            "cd /checkout && shift && exec python3 -m pytest -n 0 -W \"\$@\"" sh "$@"' sh "$root" "ignore:divide by zero encountered in matmul:RuntimeWarning" "$@"
+            "cd /checkout && shift && exec python3 -m pytest -n 0 \"\$@\"" sh "$@"' sh "$root" "$@"
 }
 
 if [ -z "$all" ]; then
