@@ -64,7 +64,7 @@ def _constant(element: Any, lanes: int, number: int) -> Any:
 
 
 def _words(builder: Any, name: str, acc: Any, a: Any, b: Any) -> Any:
-    """Groups of bytes or bfloats as words of 32 bits: LLVM 20 takes vpdpbusd's so; 22, which takes bytes, reads both."""
+    """Groups of bytes or bfloats as words of 32 bits: LLVM 20 takes vpdpbusd's so, and 22, which takes bytes, still."""
     words = ir.VectorType(I32, acc.type.count)
     function = declare(builder, f"llvm.x86.{name}.{32 * words.count}", acc.type, [acc.type, words, words])
     return builder.call(function, [acc, builder.bitcast(a, words), builder.bitcast(b, words)])
