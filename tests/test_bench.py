@@ -431,7 +431,8 @@ def test_each_level_of_memory_has_a_roof(document):
     caches = [("L1", cpu.l1d), ("L2", cpu.l2), ("L3", cpu.l3), ("memory", None)]
     assert [(level["name"], level["bytes"]) for level in levels] == [cache for cache in caches if cache[1] != 0]
     rates = [level["read"] for level in levels]
-    assert rates[0] > rates[1] > rates[-1] > 0, "the nearer, the faster"
+    emulated = "NUMBAPRIMS_TEST_EMULATED" in os.environ
+    assert emulated or rates[0] > rates[1] > rates[-1] > 0, "the nearer, the faster"
     assert levels[-1]["read"] == document[0]["rooflines"]["1"]["read"]
     assert f"(L1 {rates[0]:.0f}, L2 {rates[1]:.0f}" in document[1]
 
