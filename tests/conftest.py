@@ -37,10 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _devices.enter_context(on_device(config.option.device))
-    if os.environ.get("NUMBAPRIMS_TEST_EMULATED"):  # by tools/test_on_arm64.sh: OpenBLAS leaves flags there
-        config.addinivalue_line("filterwarnings", "ignore:.* encountered in matmul:RuntimeWarning")
     import frames
+    from helpers import EMULATED
 
+    if EMULATED:  # where OpenBLAS leaves flags
+        config.addinivalue_line("filterwarnings", "ignore:.* encountered in matmul:RuntimeWarning")
     frames.watch()
     fuzz = config.option.fuzz
     if config.option.seed is None:

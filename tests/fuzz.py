@@ -8,12 +8,13 @@ solver that does not refuse makes the call, as do other configs of it, the solve
 Operands may not be written to, results are full of NaN before, bytes between their elements stay as they are, and what
 is read or written past an array ends the process that does it, which another one notices and goes on after.
 
-Exit 1, with one line for each finding that makes it again, if there is any.
+Exit 1, with one line for each finding that makes it again, if there is any; 2 without the package.
 """
 
 import argparse
 import contextlib
 import faulthandler
+import importlib.util
 import json
 import mmap
 import os
@@ -23,6 +24,9 @@ import tempfile
 import time
 from pathlib import Path
 
+if importlib.util.find_spec("numbaprims") is None:
+    print("fuzz: this Python has no numbaprims: pip install '.[test]'", file=sys.stderr)
+    sys.exit(2)
 sys.path.insert(0, str(Path(__file__).parent))
 import conftest  # the directory of compiled kernels, the count of threads
 

@@ -30,6 +30,8 @@ FLOATS = ("f64", "f32", "f16", "bf16")
 #: Those of them that NumPy has here.
 NUMPY_FLOATS = FLOATS if find_spec("ml_dtypes") else FLOATS[:3]
 SEEDS = st.integers(0, 2**32 - 1)
+#: Whether tools/test_on_arm64.sh emulates this machine: what is timed there says nothing.
+EMULATED = "NUMBAPRIMS_TEST_EMULATED" in os.environ
 
 
 #: Binary digits of exact integers in the type of the sums, and the largest integer used as an input.

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import EMULATED
 
 from numbaprims.bench import cases, command, operands, plot, report, results, rivals, runner, table, targets
 from numbaprims.bench.cases import OURS, Contender, Workload
@@ -431,8 +432,7 @@ def test_each_level_of_memory_has_a_roof(document):
     caches = [("L1", cpu.l1d), ("L2", cpu.l2), ("L3", cpu.l3), ("memory", None)]
     assert [(level["name"], level["bytes"]) for level in levels] == [cache for cache in caches if cache[1] != 0]
     rates = [level["read"] for level in levels]
-    emulated = "NUMBAPRIMS_TEST_EMULATED" in os.environ
-    assert emulated or rates[0] > rates[1] > rates[-1] > 0, "the nearer, the faster"
+    assert EMULATED or rates[0] > rates[1] > rates[-1] > 0, "the nearer, the faster"
     assert levels[-1]["read"] == document[0]["rooflines"]["1"]["read"]
     assert f"(L1 {rates[0]:.0f}, L2 {rates[1]:.0f}" in document[1]
 
