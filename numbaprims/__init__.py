@@ -5,7 +5,7 @@ Importing this package loads neither NumPy nor Numba: a public name is imported 
 
 from sys import modules as _modules
 
-from numbaprims.stems import PUBLIC as _PUBLIC
+from numbaprims.stems import FAST as _FAST, PUBLIC as _PUBLIC
 
 __version__ = "0.1.0"
 
@@ -41,6 +41,8 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     value = getattr(import_module(f"numbaprims.{home}"), name)
+    if name in _FAST:
+        value = import_module("numbaprims.dispatch.fast_path").fast(value)
     globals()[name] = value  # the next use is an ordinary attribute, 30 ns instead of a call
     jitted = _modules.get("numbaprims.jitted")
     if jitted is not None:  # Numba is there: calls of this function inside @njit

@@ -98,7 +98,7 @@ class Settings:
     solver_workspace: int | None  #: None: no limit
     trial: Any  #: what `find` is timing just now, None elsewhere
     key: int
-    calls: Any  #: what known calls depend on: `key`, `threads`, `stream`; None where each call is logged
+    calls: Any  #: what known calls depend on: `key`, `threads`, `stream`, one object each; None: each call is logged
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         store = object.__setattr__
@@ -106,8 +106,8 @@ class Settings:
             store(self, name, values[name])
         store(self, "key", _token(self))
         stream = None if self.stream is None else stream_address(self.stream)
-        usual = self.threads is None and stream is None
-        store(self, "calls", None if self.verbose else self.key if usual else (self.key, self.threads, stream))
+        calls = self.key if self.threads is None and stream is None else (self.key, self.threads, stream)
+        store(self, "calls", None if self.verbose else calls if self.trial else _tokens.setdefault(calls, calls))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"settings are immutable; use numbaprims.config({name}=...) or config.set")
@@ -280,7 +280,7 @@ _FIELDS: dict[str, tuple[Callable[[str, Any], Any], Any, str | None]] = {
 _KEY_FIELDS = (
     "accuracy", "allow_tf32", "deterministic", "algorithm", "device", "find_mode", "database", "solver_workspace",
 )  # fmt: skip
-_tokens: dict[tuple[Any, ...], int] = {}
+_tokens: dict[Any, Any] = {}
 _numbers = itertools.count()
 
 

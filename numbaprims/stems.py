@@ -50,6 +50,17 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "topk": ("topk",),
 }  # fmt: skip
 STEMS = tuple(PUBLIC)
+#: Functions that native code may answer (`fast_path`): what they do follows from the types, lengths and strides of
+#: their arrays and from their other arguments. Left out is what looks at elements: at indices, lengths, classes.
+FAST: frozenset[str] = frozenset(
+    name
+    for stem in (
+        "gemm", "gemv", "ger", "activation", "conv", "softmax", "batch_norm", "norm", "pooling", "lrn", "resize",
+        "reduce", "tensor", "quantize", "attention", "scan", "topk",
+    )
+    for name in PUBLIC[stem]
+    if not name.startswith(("softmax_cross_entropy", "nll_loss"))
+)  # fmt: skip
 #: Stems whose kernels an engine makes from formulas; the others have a folder of their own.
 ENGINES = {
     "softmax": "reduce", "batch_norm": "reduce", "norm": "reduce", "reduce": "reduce", "tensor": "reduce",

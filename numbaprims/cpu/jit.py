@@ -139,14 +139,14 @@ def range_kernel(
 
 
 class _CFunction(RangeKernel):
-    """A function of three words that gives one."""
+    """A function of words that gives one."""
 
     def _signature(self) -> Any:
-        return signature(types.int64, self.args, types.int64, types.int64)
+        return signature(types.int64, *[types.int64] * self.function.__code__.co_argcount)
 
 
 def c_function(name: str, spec: tuple[Any, ...]) -> Callable[[Callable[..., Any]], RangeKernel]:
-    """Make a factory's inner function a C function, int64(int64, int64, int64); `spec` as for `range_kernel`."""
+    """Make a factory's inner function a C function, int64(int64, ...); `spec` as for `range_kernel`."""
 
     def decorate(function: Callable[..., Any]) -> RangeKernel:
         return _CFunction(function, name, types.int64, spec, 0, True)

@@ -96,6 +96,7 @@ from numbaprims.cpu.simd.arguments import (
 _READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # METH_FASTCALL
 _FASTCALL = 0x80
+_TAKEN = MOST_RESULTS + MOST_ARRAYS
 
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _integer = types.ExternalFunction("PyLong_FromLong", types.int64(types.int64))
@@ -221,6 +222,128 @@ def _digest(fields, digest):  # type: ignore[no-untyped-def]
     return digest ^ (digest >> 29)
 
 
+@register_jitable
+def known_result(table, out, source, operands, block, word, items, launches):  # type: ignore[no-untyped-def]
+    """The result of a call by the record that fits, the tuple of several; -1 where none does, 0 where Python's error
+    is set.
+
+    At `source` lie the operands, in `block` the numbers.  Where native code cannot run the program, a caller that
+    `launches` it gets the tuple (number of the record, result, ...); to another the call is unknown.
+    """
+    each = 8 * (word + TENSOR_WORDS)
+    none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
+    by_slot, frame = stack_words(8), stack_words(FRAME_WORDS)
+    room = stack_words(STACK_WORDS)
+    arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
+    # the operands; before them there is room for results
+    taken = stack_words(_TAKEN) + 8 * MOST_RESULTS
+    words = block + 8 * C_WORDS
+    for k in range(SCRATCH):  # arrays that a call does not have
+        store_word(words, k, 0)
+    target, made = out, 0
+    torch, others, graded = load_word(table, TORCH), load_word(table, OTHERS), UNASKED
+    for k in range(-1, operands):
+        handle = out if k < 0 else load_word(source, k)
+        if load_word(handle, OBJECT_TYPE) != ndarray_type and handle != none:
+            own = arrays + each * made
+            if made == MOST_TENSORS:
+                return -1
+            if others == 0 or call_word(load_word(others, 0), others, handle, own, 0, 0, 0, 0, 0) == 0:
+                graded = as_array(torch, handle, own, word, ndarray_type, graded) if torch != 0 else -1
+                if graded < 0:
+                    return -1
+            handle, made = own, made + 1
+        if k < 0:
+            target = handle
+        else:
+            store_word(taken, k, handle)
+    digest = 0
+    for k in range(min(operands, 2)):
+        handle = load_word(taken, k)
+        if handle != none:
+            digest = _digest(handle + 8 * word, digest)
+        elif k == 0:
+            return -1
+    mask = load_word(table, MASK)
+    place = digest & mask
+    while True:
+        record = load_word(table, PLACES + 2 * place)
+        if record == 0:
+            return -1
+        if load_word(record, HASH) == digest:
+            results = load_word(record, RESULTS)
+            if results + operands == load_word(record, ARRAYS) and (out != none or load_word(record, MADE) != 0):
+                handles = taken - 8 * results
+                for k in range(results):
+                    store_word(handles, k, 0)
+                if out != none:
+                    store_word(handles, 0, target)
+                if _fits(record, words, handles, word, load_word(record, OWNER)):
+                    program, workers = load_word(record, PROGRAM), load_word(record, WORKERS)
+                    running = load_word(table, THREADS)
+                    if workers > 1 and (
+                        load_word(running, _READY) == 0
+                        or load_word(running, _NATIVE) != 0
+                        or load_word(running, _PYTHON) != 0
+                    ):
+                        program = 0  # which has to share the CPUs with others, or may start no threads
+                    device, done = load_word(record, DEVICE), DONE
+                    if device != 0:
+                        for k, each_word in enumerate((table, record, words, handles, arrays, made, room)):
+                            store_word(frame, k, each_word)
+                        done = call_word(load_word(device, RUN), device, frame, 0, 0, 0, 0, 0, 0)
+                        if done == NOT_THIS:
+                            place = (place + 1) & mask
+                            continue
+                        if done == UNKNOWN:
+                            return -1
+                        if done == RAISED:
+                            return 0
+                    elif program == 0 and not launches:
+                        return -1
+                    elif not _make_results(table, record, words, handles, word):
+                        return 0
+                    if out != none:
+                        _incref(out)
+                    first = 0
+                    if device != 0:
+                        first = 0 if done == DONE else 1
+                    elif program == 0:
+                        first = 1
+                    elif workers > 1:
+                        _order(record, handles, by_slot)
+                        store_word(running, _NATIVE, workers)
+                        state = _release()
+                        call_driver(load_word(record, DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
+                        _acquire(state)
+                        store_word(running, _NATIVE, 0)
+                    else:
+                        store_word(block, C_PROGRAM, program)
+                        store_word(words, SCRATCH, room if load_word(record, NEEDS) != 0 else 0)
+                        if load_word(record, LONG) != 0:
+                            state = _release()
+                            call_range(load_word(program, ALONE), block, 0, 1, 0)
+                            _acquire(state)
+                        else:
+                            call_range(load_word(program, ALONE), block, 0, 1, 0)
+                    if out != none:
+                        store_word(handles, 0, 0)
+                    if device == 0 and load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):
+                        return 0
+                    if out != none:
+                        store_word(handles, 0, out)
+                    if results + first == 1:
+                        return load_word(handles, 0)
+                    found = _new_tuple(results + first)
+                    if found != 0:
+                        if first != 0:
+                            store_word(found, items, _integer(load_word(table, PLACES + 2 * place + 1)))
+                        for k in range(results):
+                            store_word(found, items + first + k, load_word(handles, k))
+                    return found
+        place = (place + 1) & mask
+
+
 @functools.cache
 def known_call() -> Any:
     """``known_call(table, out, operands, numbers)``: None where no record fits; the result, or the tuple of them, of
@@ -229,25 +352,16 @@ def known_call() -> Any:
     `out` is where the first result goes, or None; operands and numbers are tuples.
     """
     word, items = data_word(), items_word()
-    each = 8 * (word + TENSOR_WORDS)
-    places = MOST_RESULTS + MOST_ARRAYS
 
     @c_function("known_call", spec=(word, items, MOST_ARRAYS, MOST_RESULTS, MOST_TENSORS, STACK_WORDS))
     def call(itself, arguments, count):  # type: ignore[no-untyped-def]
         table = load_word(load_word(arguments, 0), word)
         out, given, numbers = load_word(arguments, 1), load_word(arguments, 2), load_word(arguments, 3)
-        none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
         operands, floats = load_word(given, SIZE_AT), load_word(numbers, SIZE_AT)
-        block, by_slot, frame = stack_words(CALL_WORDS), stack_words(8), stack_words(FRAME_WORDS)
-        room = stack_words(STACK_WORDS)
-        arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
-        # the operands; before them there is room for results
-        taken = stack_words(places) + 8 * MOST_RESULTS
+        block = stack_words(CALL_WORDS)
         words = block + 8 * C_WORDS
         known = load_word(given, OBJECT_TYPE) == load_word(numbers, OBJECT_TYPE) == load_word(table, TUPLE)
         known = known and 0 < operands and operands < MOST_ARRAYS and floats <= FLOAT_SLOTS
-        for k in range(SCRATCH):  # arrays that a call does not have
-            store_word(words, k, 0)
         for k in range(FLOAT_SLOTS):
             store_word(words, FLOAT_SLOT + k, 0)
         if known:
@@ -256,111 +370,12 @@ def known_call() -> Any:
                 if load_word(number, OBJECT_TYPE) != load_word(table, FLOAT):
                     known = False
                 store_word(words, FLOAT_SLOT + k, load_word(number, VALUE_AT))
-        target, made = out, 0
         if known:
-            torch, others, graded = load_word(table, TORCH), load_word(table, OTHERS), UNASKED
-            for k in range(-1, operands):
-                handle = out if k < 0 else load_word(given, items + k)
-                if load_word(handle, OBJECT_TYPE) != ndarray_type and handle != none:
-                    own = arrays + each * made
-                    if made == MOST_TENSORS:
-                        known = False
-                    elif others == 0 or call_word(load_word(others, 0), others, handle, own, 0, 0, 0, 0, 0) == 0:
-                        graded = as_array(torch, handle, own, word, ndarray_type, graded) if torch != 0 else -1
-                        known = graded >= 0
-                    if not known:
-                        break
-                    handle, made = own, made + 1
-                if k < 0:
-                    target = handle
-                else:
-                    store_word(taken, k, handle)
-        digest = 0
-        if known:
-            for k in range(min(operands, 2)):
-                handle = load_word(taken, k)
-                if handle != none:
-                    digest = _digest(handle + 8 * word, digest)
-                elif k == 0:
-                    known = False
-        mask = load_word(table, MASK)
-        place = digest & mask
-        while known:
-            record = load_word(table, PLACES + 2 * place)
-            if record == 0:
-                break
-            if load_word(record, HASH) == digest:
-                results = load_word(record, RESULTS)
-                if results + operands == load_word(record, ARRAYS) and (out != none or load_word(record, MADE) != 0):
-                    handles = taken - 8 * results
-                    for k in range(results):
-                        store_word(handles, k, 0)
-                    if out != none:
-                        store_word(handles, 0, target)
-                    if _fits(record, words, handles, word, load_word(record, OWNER)):
-                        device, done = load_word(record, DEVICE), DONE
-                        if device != 0:
-                            for k, each_word in enumerate((table, record, words, handles, arrays, made, room)):
-                                store_word(frame, k, each_word)
-                            done = call_word(load_word(device, RUN), device, frame, 0, 0, 0, 0, 0, 0)
-                            if done == NOT_THIS:
-                                place = (place + 1) & mask
-                                continue
-                            if done == UNKNOWN:
-                                break
-                            if done == RAISED:
-                                return 0
-                        elif not _make_results(table, record, words, handles, word):
-                            return 0
-                        if out != none:
-                            _incref(out)
-                        program, workers = load_word(record, PROGRAM), load_word(record, WORKERS)
-                        running = load_word(table, THREADS)
-                        first = 0
-                        if workers > 1 and (
-                            load_word(running, _READY) == 0
-                            or load_word(running, _NATIVE) != 0
-                            or load_word(running, _PYTHON) != 0
-                        ):
-                            program = 0  # which has to share the CPUs with others, or may start no threads
-                        if device != 0:
-                            first = 0 if done == DONE else 1
-                        elif program == 0:
-                            first = 1
-                        elif workers > 1:
-                            _order(record, handles, by_slot)
-                            store_word(running, _NATIVE, workers)
-                            state = _release()
-                            call_driver(load_word(record, DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
-                            _acquire(state)
-                            store_word(running, _NATIVE, 0)
-                        else:
-                            store_word(block, C_PROGRAM, program)
-                            store_word(words, SCRATCH, room if load_word(record, NEEDS) != 0 else 0)
-                            if load_word(record, LONG) != 0:
-                                state = _release()
-                                call_range(load_word(program, ALONE), block, 0, 1, 0)
-                                _acquire(state)
-                            else:
-                                call_range(load_word(program, ALONE), block, 0, 1, 0)
-                        if out != none:
-                            store_word(handles, 0, 0)
-                        if device == 0 and load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):
-                            return 0
-                        if out != none:
-                            store_word(handles, 0, out)
-                        if results + first == 1:
-                            return load_word(handles, 0)
-                        found = _new_tuple(results + first)
-                        if found != 0:
-                            if first != 0:
-                                store_word(found, items, _integer(load_word(table, PLACES + 2 * place + 1)))
-                            for k in range(results):
-                                store_word(found, items + first + k, load_word(handles, k))
-                        return found
-            place = (place + 1) & mask
-        _incref(none)
-        return none
+            found = known_result(table, out, given + 8 * items, operands, block, word, items, True)
+            if found != -1:
+                return found
+        _incref(load_word(table, NOTHING))
+        return load_word(table, NOTHING)
 
     return _python_function(call.address)
 

@@ -11,7 +11,7 @@ from typing import Any
 from numpy import ndarray
 
 from numbaprims import arrays, settings
-from numbaprims.dispatch import registry
+from numbaprims.dispatch import fast_path, registry
 from numbaprims.dispatch.call import Bound, remember
 
 # Keys of one stem; each is a table of some records.
@@ -53,13 +53,24 @@ class KnownCalls:
 
         return again
 
-    def add(self, key: Any, bound: Bound, operands: Sequence[tuple[int, Any]], results: int, made: bool) -> None:
+    def add(
+        self,
+        key: Any,
+        bound: Bound,
+        operands: Sequence[tuple[int, Any]],
+        results: int,
+        made: bool,
+        numbers: tuple[float, ...] = (),
+    ) -> None:
         """Remember a checked call: (slot, array) of its arrays, the results first.  Once for each key and `bound`.
 
         `made` says that the first result was made by the call; it then also fits where the caller gives such a one.
         """
         kind = type(operands[0][1])
-        if (key, made, kind) in bound.known:
+        notes = fast_path.notes_of(key)
+        if notes is not None:
+            key = (key[0], notes.calls)
+        if notes is None and (key, made, kind) in bound.known:
             return
         if made and any(x is not None and arrays.is_large(x.nbytes) for _, x in operands[:results]):
             return
@@ -67,11 +78,15 @@ class KnownCalls:
         seen = [None if x is None else known.look_at(x) for _, x in operands]
         if any(x is not None and each is None for (_, x), each in zip(operands, seen, strict=True)):
             return  # what is unaligned was copied, and the copy lies otherwise
-        bound.known.add((key, made, kind))
         slots = [slot for slot, x in operands]
         record = known.make_record(bound.launch, results, made, [*zip(slots, seen, strict=True)])
-        if record is not None:
-            self._keep(key, record, bound, slots, seen)
+        if record is not None and notes is not None:
+            keep = bound, [(each.new, each.view) for each in seen if each is not None]
+            notes.records.append((record, keep, [x for _, x in operands], results, made, numbers))
+        if (key, made, kind) not in bound.known:
+            bound.known.add((key, made, kind))
+            if record is not None:
+                self._keep(key, record, bound, slots, seen)
 
     def add_on_device(
         self,
@@ -84,7 +99,7 @@ class KnownCalls:
     ) -> None:
         """The same of arrays in the memory of a GPU: (slot, array, its view), the results with their `dtypes` first.
         Once for each key and `bound`, and for where the arrays begin; `numbers` are those of the call."""
-        if getattr(bound.launch, "program", None) is None or len(bound.known) >= MOST_KNOWN:
+        if getattr(bound.launch, "program", None) is None or len(bound.known) >= MOST_KNOWN or fast_path.notes_of(key):
             return
         slots, given, views = zip(*operands, strict=True)
         library = views[0].origin
@@ -126,6 +141,7 @@ class KnownCalls:
             self._tables[key] = (importlib.import_module("numbaprims.cpu.known").known_call(), table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
+        fast_path.arm()
 
     def add_plan(
         self,

@@ -24,7 +24,7 @@ def register(name: str, function: Any) -> None:
     """Let Numba compile calls of a public function, or refuse them in words; once."""
     if name in ("RnnWeights", "lstm", "gru", "rnn"):
         importlib.import_module("numbaprims.jitted.networks")  # Numba meets such weights before the call of them
-    if name in _registered or not inspect.isfunction(function):
+    if name in _registered or not inspect.isroutine(function):
         return
     _registered.add(name)
     overload(function, prefer_literal=True, target="cpu")(_stub(name, _parameters(name, function)))

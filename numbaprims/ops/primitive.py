@@ -262,7 +262,7 @@ class Primitive:
         places = iter(range(len(results) + len(given)) if slots is None else slots)
         operands = [(-1 if x is None else next(places), x) for x in (*results, *given)]
         if views is None:
-            self._known_calls.add(key, bound, operands, len(results), made)
+            self._known_calls.add(key, bound, operands, len(results), made, numbers)
         else:
             seen = [(slot, x, view) for (slot, x), view in zip(operands, views, strict=True)]
             dtypes = [result.dtype for result in bound.extra.results]

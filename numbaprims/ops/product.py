@@ -165,7 +165,7 @@ class Product(Primitive):
             call.log_call(bound)
         elif again and library.device == "cpu":
             operands = [(0, result), *((1 + at, x) for at, x in enumerate(given))]
-            self._known_calls.add((options, state.calls), bound, operands, 1, out is None)
+            self._known_calls.add((options, state.calls), bound, operands, 1, out is None, numbers)
         elif again:
             if form.channels_behind and out is None:
                 target = _enter(result, "out")[0]

@@ -1,0 +1,219 @@
+"""What `fast_call` reads, in words: patterns of calls, those of a function, and what all functions share."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from numbaprims import settings
+from numbaprims.cpu.fast_call import (
+    ARRAY,
+    CONSTANT,
+    FACTOR,
+    LIST,
+    LIST_ITEMS,
+    M_MASK,
+    M_PLACES,
+    M_SHARED,
+    M_WRAPPED,
+    MOST_ARGUMENTS as MOST_ARGUMENTS,
+    NUMBER,
+    P_HASH,
+    P_HEAD,
+    P_NAMED,
+    P_OPERANDS,
+    P_OWNER,
+    P_TABLE,
+    S_BASE_AT,
+    S_CALLS,
+    S_CALLS_AT,
+    S_DEFAULT,
+    S_FLOAT,
+    S_LEARN,
+    S_LIST,
+    S_MERGED_AT,
+    S_NDARRAY,
+    S_NONE,
+    S_PARAMETER,
+    S_TENSOR,
+    S_TUPLE,
+    S_VARIABLE,
+    SHARED_WORDS,
+    TUPLE,
+    fast_call as fast_call,
+)
+from numbaprims.cpu.known_table import Table
+from numbaprims.cpu.known_words import SIZE_AT
+from numbaprims.cpu.simd.arguments import FLOAT_SLOTS
+
+#: What cannot change between two calls that give the same object.
+_CONSTANTS = (type(None), bool, int, str, type, np.dtype)
+
+
+class Pattern:
+    """A pattern, as words, and what has to stay alive with them."""
+
+    def __init__(self, words: Sequence[int], looks: int, kept: Any) -> None:
+        """The last `looks` words before those of the launch say what the arguments are."""
+        end = P_HEAD + words[P_NAMED] + looks
+        self.key = (*words[:P_TABLE], *words[P_HEAD:end])
+        """What tells it from others."""
+        self.launch = (*words[P_OPERANDS:P_HEAD], *words[end:])
+        """Which arguments a launch takes, and its numbers."""
+        self.words, self._kept, self._table = np.array(words, np.int64), kept, Table()
+
+    def take(self, record: np.ndarray, keep: Any) -> None:
+        """Put a record into its table."""
+        self._table = self._table.with_record(record, keep)
+        owner = self._table.words, self._table
+        self.words[P_TABLE : P_OWNER + 1] = owner[0].ctypes.data, id(owner)  # both before another thread reads
+        self._owner = owner
+
+
+def function_words(wrapped: Any, patterns: Iterable[Pattern]) -> np.ndarray:
+    """The words of a function: Python's own, and its patterns by their hashes."""
+    every = list(patterns)
+    places = 16 << (len(every) // 8).bit_length()
+    words = np.zeros(M_PLACES + places, np.int64)
+    words[M_SHARED], words[M_WRAPPED], words[M_MASK] = shared().ctypes.data, id(wrapped), places - 1
+    for pattern in every:
+        place = int(pattern.words[P_HASH]) & places - 1
+        while words[M_PLACES + place]:
+            place = (place + 1) & places - 1
+        words[M_PLACES + place] = pattern.words.ctypes.data
+    return words
+
+
+def make_pattern(
+    calls: Any, placed: Sequence[Any], named: dict[str, Any], out: Any, taken: Sequence[Any], numbers: Sequence[Any]
+) -> Pattern | None:
+    """The pattern of a call whose first result goes to `out`, None where that is made, and whose launch takes these.
+
+    None where not all arguments are arrays that it takes or constants, or where two of them are one array: which of
+    its places is whose, the call does not say.
+    """
+    types = _array_types()
+    looks: list[int] = []
+    given: list[Any] = []
+    target_named = -1
+
+    def look(x: Any) -> bool:
+        """Whether an argument is an array or a constant."""
+        given.append(x)
+        looks.extend((ARRAY, 0) if type(x) in types else (NUMBER, _bits(x)) if type(x) is float else (CONSTANT, id(x)))
+        return type(x) in types or type(x) is float or _is_constant(x)
+
+    for name, x in (*zip([""] * len(placed), placed, strict=True), *named.items()):
+        several = x if type(x) is list or (type(x) is tuple and x and type(x[0]) in types) else None
+        if several is not None:
+            given.append(None)
+            looks += LIST if type(x) is list else TUPLE, len(several)
+        elif name == "out":
+            target_named = len(given)
+        if not all(map(look, (x,) if several is None else several)):
+            return None
+    arrays = {at: x for at, x in enumerate(given) if type(x) in types}
+    if len(given) >= MOST_ARGUMENTS or len(numbers) > FLOAT_SLOTS or any(type(x) is not float for x in numbers):
+        return None
+
+    def place(x: Any, other: int = -1) -> int:
+        """Which argument an array is, and not the `other` where it can be another."""
+        if x is None:
+            return -1
+        found = [at for at, each in arrays.items() if each is x]
+        if len(found) > 1 and other in found:
+            found.remove(other)
+        return found[0] if len(found) == 1 else -2
+
+    target = place(out)
+    if target == -2 and named.get("out") is out:
+        target = target_named
+    which = [place(x, target) for x in taken]
+    if -2 in (target, *which) or not set(arrays) <= {target, *which}:
+        return None
+    head = [id(calls), len(placed), len(named), len(given), 0, 0, len(taken), len(numbers), target]
+    digest = _digest(id(calls) ^ len(placed), [*map(id, named), *map(sum, zip(looks[::2], looks[1::2], strict=True))])
+    kept = calls, tuple(named), [x for x in given if type(x) not in types]
+    words = [digest, *head, *map(id, named), *looks, *which, *map(_bits, numbers)]
+    return Pattern(words, len(looks), kept)
+
+
+def _array_types() -> tuple[type, ...]:
+    """The types whose objects are arrays of a call."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return (np.ndarray,)
+    types = torch.Tensor, torch.nn.Parameter
+    shared()[S_TENSOR : S_PARAMETER + 1] = id(types[0]), id(types[1])
+    return (np.ndarray, *types)
+
+
+def _is_constant(x: Any) -> bool:
+    if type(x) is tuple:
+        return all(map(_is_constant, x))
+    return isinstance(x, _CONSTANTS) or (type(x).__module__ == "torch" and type(x).__name__ == "dtype")
+
+
+def _bits(number: float) -> int:
+    return ctypes.c_int64.from_buffer(ctypes.c_double(number)).value
+
+
+def _digest(first: int, more: Sequence[int]) -> int:
+    """As native code has it."""
+
+    def word(x: int) -> int:
+        return (x + (1 << 63)) % (1 << 64) - (1 << 63)
+
+    digest = word(first * FACTOR)
+    for each in more:
+        digest = word(((digest ^ (digest >> 29)) ^ word(each)) * FACTOR)
+    return digest ^ (digest >> 32)
+
+
+# ---------------------------------------------------------------- what native code reads of Python's objects
+
+
+def word_of(thing: Any, at: int) -> Any:
+    """A word of an object, so many bytes into it."""
+    return ctypes.c_int64.from_address(id(thing) + at)
+
+
+def _place_of(thing: Any, name: str) -> int:
+    """Where an object with slots has one, in bytes."""
+    places = range(object.__basicsize__, type(thing).__basicsize__, 8)
+    return next(at for at in places if word_of(thing, at).value == id(getattr(thing, name)))
+
+
+@functools.cache
+def shared() -> np.ndarray:
+    """The words that all functions read; `follow` fills those of the process default."""
+    words = np.zeros(SHARED_WORDS, np.int64)
+    words[S_NDARRAY], words[S_FLOAT], words[S_TUPLE], words[S_NONE] = map(id, (np.ndarray, float, tuple, None))
+    probe = [object(), object()]
+    at = word_of(probe, 8 * LIST_ITEMS).value
+    if (word_of(probe, 8 * SIZE_AT).value, ctypes.c_int64.from_address(at).value) == (len(probe), id(probe[0])):
+        words[S_LIST] = id(list)
+    words[S_VARIABLE] = id(settings._override)
+    with settings.config(threads=1):
+        override = settings._lookup()
+        assert override is not None
+        words[S_BASE_AT], words[S_MERGED_AT] = _place_of(override, "base"), _place_of(override, "merged")
+        words[S_CALLS_AT] = _place_of(override.merged, "calls")
+    settings.watch(_follow)
+    return words
+
+
+def _follow() -> None:
+    default = settings._default
+    shared()[S_DEFAULT : S_CALLS + 1] = id(default), id(default.calls)
+
+
+def start(learn: Callable[..., Any]) -> None:
+    """Tell native code of the settings, and of the function that learns, which stays alive."""
+    shared()[S_LEARN] = id(learn)
+    _follow()
