@@ -43,9 +43,9 @@ M_SHARED, M_WRAPPED, M_MASK, M_SEEN = range(4)
 SEEN = 256
 M_PLACES = M_SEEN + 2 * SEEN
 # Words of a pattern: its hash, the `calls` of its settings, how many arguments by place, by name and in all, where a
-# list or a tuple of arrays counts one and what it holds; its table and what keeps that alive; how many operands and
-# floats of a launch, which argument the first result goes to, or -1; then the names, of each argument its kind and
-# value, of each operand its argument, or -1, and the floats.
+# list or a tuple of arrays counts one and what it holds; its table, and what keeps that and these words alive; how many
+# operands and floats of a launch, which argument the first result goes to, or -1; then the names, of each argument its
+# kind and value, of each operand its argument, or -1, and the floats.
 P_HASH, P_CALLS, P_PLACED, P_NAMED, P_EVERY, P_TABLE, P_OWNER, P_OPERANDS, P_FLOATS, P_OUT, P_HEAD = range(11)
 ARRAY, CONSTANT, NUMBER, TUPLE, LIST = range(5)
 #: Arguments of a call, with those in lists.
@@ -172,18 +172,19 @@ def fast_call(at: int) -> Any:
                 store_word(words, FLOAT_SLOT + k, load_word(which, operands + k) if k < floats else 0)
             into, table, owner = load_word(pattern, P_OUT), load_word(pattern, P_TABLE), load_word(pattern, P_OWNER)
             out = none if into < 0 else load_word(flat, into)
-            _incref(owner)  # other threads may replace the table while a program runs
+            _incref(owner)  # other threads may replace what is read here while a program runs or torch is asked
             found = known_result(table, out, source, operands, block, word, items, False)
+            argument = load_word(which, 0)
             _decref(owner)
             if found != -1:
                 return found
             # by how its first array lies, too
-            argument = load_word(which, 0)
             if argument >= 0 and load_word(load_word(flat, argument), OBJECT_TYPE) == ndarray_type:
                 fields = load_word(flat, argument) + 8 * word
                 lengths = load_word(fields, LENGTHS_AT)
                 for d in range(load_word(fields, NDIM_AT) & INT):
                     digest = ((digest ^ (digest >> 29)) ^ load_word(lengths, d)) * FACTOR
+            memo = load_word(itself + at, 0)
         seen = memo + 8 * (M_SEEN + 2 * ((digest >> 7) & (SEEN - 1)))
         times = load_word(seen, 1) + 1 if load_word(seen, 0) == digest else 1
         store_word(seen, 0, digest)

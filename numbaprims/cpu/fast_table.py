@@ -20,7 +20,6 @@ from numbaprims.cpu.fast_call import (
     M_MASK,
     M_PLACES,
     M_SHARED,
-    M_WRAPPED,
     MOST_ARGUMENTS as MOST_ARGUMENTS,
     NUMBER,
     P_HASH,
@@ -70,7 +69,7 @@ class Pattern:
     def take(self, record: np.ndarray, keep: Any) -> None:
         """Put a record into its table."""
         self._table = self._table.with_record(record, keep)
-        owner = self._table.words, self._table
+        owner = self._table.words, self._table, self.words
         self.words[P_TABLE : P_OWNER + 1] = owner[0].ctypes.data, id(owner)  # both before another thread reads
         self._owner = owner
 
@@ -80,7 +79,7 @@ def function_words(wrapped: Any, patterns: Iterable[Pattern]) -> np.ndarray:
     every = list(patterns)
     places = 16 << (len(every) // 8).bit_length()
     words = np.zeros(M_PLACES + places, np.int64)
-    words[M_SHARED], words[M_WRAPPED], words[M_MASK] = shared().ctypes.data, id(wrapped), places - 1
+    words[M_SHARED : M_MASK + 1] = shared().ctypes.data, id(wrapped), places - 1
     for pattern in every:
         place = int(pattern.words[P_HASH]) & places - 1
         while words[M_PLACES + place]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -50,8 +51,13 @@ _make_type = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_obje
 FastFunction: Any = _make_type(ctypes.addressof(_spec), (staticmethod,))
 FastFunction.__doc__ = "A public function; calls like earlier ones are answered by native code."
 FastFunction.__repr__ = lambda self: repr(self.__wrapped__)
-FastFunction.__reduce__ = lambda self: self.__qualname__
+FastFunction.__reduce__ = lambda self: (_public, (self.__name__,))
 FastFunction.__getattr__ = lambda self, name: getattr(self.__wrapped__, name)  # `numbaprims.gemm.plan`
+
+
+def _public(name: str) -> Any:
+    """A public function, where a pickle is read."""
+    return getattr(importlib.import_module("numbaprims"), name)
 
 
 class Memo:
@@ -129,14 +135,16 @@ class _noting(settings.config):
 
 _memos: dict[int, Memo] = {}
 _armed = False
+_lock = threading.Lock()
 
 
 def fast(function: Callable[..., Any]) -> Any:
     """A public function that native code may answer."""
     made = FastFunction(function)
-    memo = _memos[id(made)] = Memo(made)  # which keeps it
-    if _armed:
-        memo.arm()
+    with _lock:
+        memo = _memos[id(made)] = Memo(made)  # which keeps it
+        if _armed:
+            memo.arm()
     return made
 
 
@@ -150,10 +158,13 @@ def arm() -> None:
     global _armed
     if _armed:
         return
-    _armed = True
-    _table().start(_learn)
-    for memo in list(_memos.values()):
-        memo.arm()
+    table = _table()
+    table.fast_call(_MEMO_AT)  # compiled without the lock, for which a thread that compiles may wait
+    with _lock:
+        table.start(_learn)
+        for memo in _memos.values():
+            memo.arm()
+        _armed = True
 
 
 def _table() -> Any:
