@@ -132,9 +132,13 @@ def entered(patch: pytest.MonkeyPatch, where: Any, name: str) -> list[str]:
     return seen
 
 
+#: Calls after which native code knows the next: one before it is there, one that comes again, two for a pattern.
+KNOWN = 4
+
+
 def recognised(call: Callable[[], Any], where: Any, name: str) -> tuple[bool, Any]:
     """Run a call often enough to be known: whether native code then does it alone, and what it gives."""
-    for _ in range(3):
+    for _ in range(KNOWN):
         call()
     with pytest.MonkeyPatch.context() as patch:
         seen = entered(patch, where, name)

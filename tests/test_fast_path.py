@@ -11,16 +11,14 @@ import sys
 import contract
 import numpy as np
 import pytest
-from helpers import entered
+from helpers import KNOWN as ENOUGH, entered
 
 import numbaprims
 from numbaprims import stems
-from numbaprims.cpu.fast_call import LEARN_AT
 from numbaprims.dispatch import fast_path
 from numbaprims.ops import primitive, product
 from numbaprims.stems import FAST
 
-ENOUGH = LEARN_AT[0] + 1
 KINDS = [kind for kind in stems.KINDS if kind != "prelu"]
 #: Calls of a function that make something else of what a launch gives, or of more than one launch: Python's for good.
 NOT_ONE_LAUNCH = {
@@ -170,7 +168,18 @@ def test_constants_count():
         same(numbaprims.cast(x, "int8"), x.astype(np.int8))
         same(numbaprims.cast(x, np.float64), x.astype(np.float64))
         same(numbaprims.transform(x[None], (1, 0)), np.ascontiguousarray(x[:, None]))
-    for value in range(1000, 1040):  # an int of its own each time
+    y = x.reshape(1, 1, 3, 1)
+    for _ in range(ENOUGH):  # tuples and integers of their own each time
+        numbaprims.reduce(y, "sum", axis=tuple([0, 2]))
+        numbaprims.resize(y, size=tuple([int("1000"), int("1")]))
+    assert answered(lambda: numbaprims.reduce(y, "sum", axis=tuple([0, 2])))[0]
+    assert answered(lambda: numbaprims.resize(y, size=tuple([int("1000"), int("1")])))[0]
+    assert numbaprims.resize(y, size=(1001, 1)).shape == (1, 1, 1001, 1)
+    for value in (1 << 62, 1 << 63, -(1 << 63), 1 << 64, 1 << 200):
+        for _ in range(ENOUGH):
+            with pytest.raises((ValueError, OverflowError)):
+                numbaprims.reduce(x, "sum", axis=value)
+    for value in range(1000, 1040):
         with pytest.raises(ValueError, match="axis"):
             numbaprims.reduce(x, "sum", axis=value)
 
@@ -251,6 +260,15 @@ def test_other_arrays_are_other_calls(rng):
             numbaprims.abs([1.0, 2.0])
         with pytest.raises(TypeError):
             numbaprims.abs(np.ma.masked_array([1.0]))
+
+
+def test_many_patterns_are_learned_at_once():
+    x, slopes = np.float32([-1, 1]), [k / 64 for k in range(1, 60)]
+    for _ in range(ENOUGH):
+        for slope in slopes:
+            numbaprims.leaky_relu(x, slope)
+    # two of them may share a place where is counted what has come
+    assert known("leaky_relu") > 50
 
 
 def test_more_patterns_than_are_kept():

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from helpers import KNOWN
 from test_gemm import SOLVERS, forced
 
 import numbaprims
@@ -166,7 +167,7 @@ def test_a_repeated_call_with_more_than_a_product_takes_the_short_way(dtype, mon
         np.copyto(out, c)
         np.testing.assert_array_equal(numbaprims.gemm(a, b, alpha=-1.0, c=out, beta=1.0, out=out), c - a @ b)
 
-    for _ in range(3):  # the second or the third is the one that the fast path learns
+    for _ in range(KNOWN):
         calls()
     monkeypatch.setattr(module, "_enter", lambda *given: pytest.fail("the long way"))
     calls()

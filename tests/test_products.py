@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import assert_close
+from helpers import KNOWN, assert_close
 
 import numbaprims
 from numbaprims.ops import product
@@ -53,13 +53,13 @@ def conv_calls(dtype):
 @pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_repeated_convolution_takes_the_short_way(dtype, monkeypatch):
-    """Also a transposed one, and one with c: native code knows the third call, and no array is looked at in Python."""
+    """Also a transposed one, and one with c: native code knows later calls, and no array is looked at in Python."""
     calls = conv_calls(dtype)
     with monkeypatch.context() as patch:
         for call, expected in calls:
             patch.undo()
-            for turn in range(4):
-                if turn == 2:
+            for turn in range(KNOWN + 2):
+                if turn == KNOWN:
                     patch.setattr(product, "_enter", lambda *given: pytest.fail("the long way"))
                 # integers whose sums are exact in float32 are so by any solver but the transforms
                 assert_close(call(), expected.astype(np.float64), k=40)

@@ -5,8 +5,8 @@ constants, and the settings in force.  Of each pattern there is a table of `know
 is which array of a launch; so native code goes from CPython's call to the kernel.  In Python the function, its
 keywords, its options and the lookup take 0.4 us (Zen 4), and NumPy's ``add`` of 8 numbers as a whole 0.34.
 
-Constants are compared by address and floats by their bits.  What a function makes of them, and of the arrays' types
-and lengths, is in the record, whose arrays are compared as those of every known call.
+Numbers are compared by value, lists and tuples by what they hold, other constants by address.  What a function makes of
+them, and of the arrays' types and lengths, is in the record, whose arrays are compared as those of every known call.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from numbaprims.cpu.interpreter import C_WORDS
 from numbaprims.cpu.jit import c_function
 from numbaprims.cpu.known import known_result
 from numbaprims.cpu.known_words import (
+    DTYPE_AT,
     INT,
     LENGTHS_AT,
     MOST_ARRAYS,
     NDIM_AT,
     OBJECT_TYPE,
     SIZE_AT,
+    STRIDES_AT,
     VALUE_AT,
     items_word,
 )
@@ -35,24 +37,24 @@ from numbaprims.cpu.simd.arguments import FLOAT_SLOT, FLOAT_SLOTS, load_word, st
 # Words of what all functions share: Python's types (of lists 0 where their items are not found) and None; the variable
 # of settings, the process default, its `calls`, and where (bytes) an override has its base and its record and that its
 # `calls`; what learns.
-S_NDARRAY, S_TENSOR, S_PARAMETER, S_FLOAT, S_TUPLE, S_LIST, S_NONE, S_VARIABLE, S_DEFAULT, S_CALLS = range(10)
-S_BASE_AT, S_MERGED_AT, S_CALLS_AT, S_LEARN, SHARED_WORDS = range(10, 15)
+S_NDARRAY, S_TENSOR, S_PARAMETER, S_FLOAT, S_INTEGER, S_TUPLE, S_LIST, S_NONE = range(8)
+S_VARIABLE, S_DEFAULT, S_CALLS, S_BASE_AT, S_MERGED_AT, S_CALLS_AT, S_LEARN, SHARED_WORDS = range(8, 16)
 # Words of a function: those, Python's function, the mask of its places; how often what is not known has come, by
 # hash; then the places of patterns.
 M_SHARED, M_WRAPPED, M_MASK, M_SEEN = range(4)
 SEEN = 256
 M_PLACES = M_SEEN + 2 * SEEN
 # Words of a pattern: its hash, the `calls` of its settings, how many arguments by place, by name and in all, where a
-# list or a tuple of arrays counts one and what it holds; its table, and what keeps that and these words alive; how many
+# list or a tuple counts one and what it holds; its table, and what keeps that and these words alive; how many
 # operands and floats of a launch, which argument the first result goes to, or -1; then the names, of each argument its
 # kind and value, of each operand its argument, or -1, and the floats.
 P_HASH, P_CALLS, P_PLACED, P_NAMED, P_EVERY, P_TABLE, P_OWNER, P_OPERANDS, P_FLOATS, P_OUT, P_HEAD = range(11)
-ARRAY, CONSTANT, NUMBER, TUPLE, LIST = range(5)
+ARRAY, CONSTANT, FLOAT, INTEGER, TUPLE, LIST = range(6)
 #: Arguments of a call, with those in lists.
 MOST_ARGUMENTS = 32
 LIST_ITEMS = 3  # the word of a list with the address of its items
 #: Python's function has run so often before a pattern is learned, and is tried again where that failed.
-LEARN_AT = (2, 8, 64)
+LEARN_AT = (2, 3, 8, 64)
 
 _LOOKS, _MORE = 2 * MOST_ARGUMENTS, 1 + MOST_ARGUMENTS
 FACTOR = -7046029254386353131
@@ -61,6 +63,7 @@ _COUNT = (1 << 62) - 1  # of the arguments, without the flag of CPython's above 
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _decref = types.ExternalFunction("Py_DecRef", types.void(types.int64))
 _variable = types.ExternalFunction("PyContextVar_Get", types.int32(types.int64, types.int64, types.int64))
+_integer = types.ExternalFunction("PyLong_AsLongLongAndOverflow", types.int64(types.int64, types.int64))
 _clear = types.ExternalFunction("PyErr_Clear", types.void())
 _vectorcall = types.ExternalFunction(
     "PyObject_Vectorcall", types.int64(types.int64, types.int64, types.int64, types.int64)
@@ -98,6 +101,7 @@ def fast_call(at: int) -> Any:
             return _vectorcall(load_word(memo, M_WRAPPED), arguments, count, names)
         # which pattern
         ndarray_type, float_type = load_word(shared, S_NDARRAY), load_word(shared, S_FLOAT)
+        integer_type = load_word(shared, S_INTEGER)
         tensor_type, parameter_type = load_word(shared, S_TENSOR), load_word(shared, S_PARAMETER)
         looks, flat, every = stack_words(_LOOKS), stack_words(MOST_ARGUMENTS), 0
         digest = (calls ^ placed) * FACTOR
@@ -109,10 +113,8 @@ def fast_call(at: int) -> Any:
             kind, how = load_word(given, OBJECT_TYPE), CONSTANT
             if kind == load_word(shared, S_LIST):
                 first, how = load_word(given, LIST_ITEMS), LIST
-            elif kind == load_word(shared, S_TUPLE) and load_word(given, SIZE_AT) > 0:
-                kind = load_word(load_word(given, items), OBJECT_TYPE)
-                if kind == ndarray_type or kind == tensor_type or kind == parameter_type:
-                    first, how = given + 8 * items, TUPLE
+            elif kind == load_word(shared, S_TUPLE):
+                first, how = given + 8 * items, TUPLE
             if how != CONSTANT:
                 length = load_word(given, SIZE_AT)
             if every + length >= MOST_ARGUMENTS:
@@ -129,12 +131,17 @@ def fast_call(at: int) -> Any:
                 if kind == ndarray_type or kind == tensor_type or kind == parameter_type:
                     how, value = ARRAY, 0
                 elif kind == float_type:
-                    how, value = NUMBER, load_word(given, VALUE_AT)
+                    how, value = FLOAT, load_word(given, VALUE_AT)
+                elif kind == integer_type:
+                    number = _integer(given, held)
+                    if load_word(held, 0) & INT == 0:
+                        how, value = INTEGER, number
                 store_word(flat, every, given)
                 store_word(looks, 2 * every, how)
                 store_word(looks, 2 * every + 1, value)
                 digest = ((digest ^ (digest >> 29)) ^ (value + how)) * FACTOR
                 every += 1
+        digest = (digest ^ (digest >> 32)) * FACTOR  # floats differ in their upper bits, which a product moves up
         digest ^= digest >> 32
         mask, place, pattern = load_word(memo, M_MASK), digest, 0
         while True:
@@ -174,22 +181,31 @@ def fast_call(at: int) -> Any:
             out = none if into < 0 else load_word(flat, into)
             _incref(owner)  # other threads may replace what is read here while a program runs or torch is asked
             found = known_result(table, out, source, operands, block, word, items, False)
-            argument = load_word(which, 0)
             _decref(owner)
-            if found != -1:
+            if found >= 0:
                 return found
-            # by how its first array lies, too
-            if argument >= 0 and load_word(load_word(flat, argument), OBJECT_TYPE) == ndarray_type:
-                fields = load_word(flat, argument) + 8 * word
-                lengths = load_word(fields, LENGTHS_AT)
+            memo = load_word(itself + at, 0)  # another thread may have made it anew
+            if found == -2:  # known, and Python launches
+                return _vectorcall(load_word(memo, M_WRAPPED), arguments, count, names)
+        for k in range(every):  # by what its arrays are, too
+            if load_word(looks, 2 * k) == ARRAY and load_word(load_word(flat, k), OBJECT_TYPE) == ndarray_type:
+                fields = load_word(flat, k) + 8 * word
+                lengths, strides = load_word(fields, LENGTHS_AT), load_word(fields, STRIDES_AT)
+                digest = (digest ^ (digest >> 29) ^ load_word(fields, DTYPE_AT)) * FACTOR
                 for d in range(load_word(fields, NDIM_AT) & INT):
-                    digest = ((digest ^ (digest >> 29)) ^ load_word(lengths, d)) * FACTOR
-            memo = load_word(itself + at, 0)
-        seen = memo + 8 * (M_SEEN + 2 * ((digest >> 7) & (SEEN - 1)))
+                    digest = (digest ^ (digest >> 29) ^ load_word(lengths, d)) * FACTOR
+                    digest = (digest ^ (digest >> 29) ^ load_word(strides, d)) * FACTOR
+        digest ^= digest >> 32
+        seen, other = M_SEEN + 2 * ((digest >> 7) & (SEEN - 1)), M_SEEN + 2 * ((digest >> 23) & (SEEN - 1))
+        seen, other = memo + 8 * seen, memo + 8 * other
+        if load_word(other, 0) == digest or (
+            load_word(seen, 0) != digest and load_word(other, 1) < load_word(seen, 1)
+        ):  # of two places the one where it is, else where what is there has come less often
+            seen = other
         times = load_word(seen, 1) + 1 if load_word(seen, 0) == digest else 1
         store_word(seen, 0, digest)
         store_word(seen, 1, times)
-        if times == LEARN_AT[0] or times == LEARN_AT[1] or times == LEARN_AT[2]:
+        if times in LEARN_AT:
             more = stack_words(_MORE)
             store_word(more, 0, itself)
             for k in range(said):

@@ -15,13 +15,15 @@ from numbaprims.cpu.fast_call import (
     ARRAY,
     CONSTANT,
     FACTOR,
+    FLOAT,
+    INTEGER,
     LIST,
     LIST_ITEMS,
     M_MASK,
     M_PLACES,
+    M_SEEN,
     M_SHARED,
     MOST_ARGUMENTS as MOST_ARGUMENTS,
-    NUMBER,
     P_HASH,
     P_HEAD,
     P_NAMED,
@@ -33,6 +35,7 @@ from numbaprims.cpu.fast_call import (
     S_CALLS_AT,
     S_DEFAULT,
     S_FLOAT,
+    S_INTEGER,
     S_LEARN,
     S_LIST,
     S_MERGED_AT,
@@ -74,12 +77,14 @@ class Pattern:
         self._owner = owner
 
 
-def function_words(wrapped: Any, patterns: Iterable[Pattern]) -> np.ndarray:
-    """The words of a function: Python's own, and its patterns by their hashes."""
+def function_words(wrapped: Any, patterns: Iterable[Pattern], before: np.ndarray | None) -> np.ndarray:
+    """The words of a function: Python's own, what has come `before`, and its patterns by their hashes."""
     every = list(patterns)
     places = 16 << (len(every) // 8).bit_length()
     words = np.zeros(M_PLACES + places, np.int64)
     words[M_SHARED : M_MASK + 1] = shared().ctypes.data, id(wrapped), places - 1
+    if before is not None:
+        words[M_SEEN:M_PLACES] = before[M_SEEN:M_PLACES]
     for pattern in every:
         place = int(pattern.words[P_HASH]) & places - 1
         while words[M_PLACES + place]:
@@ -104,11 +109,19 @@ def make_pattern(
     def look(x: Any) -> bool:
         """Whether an argument is an array or a constant."""
         given.append(x)
-        looks.extend((ARRAY, 0) if type(x) in types else (NUMBER, _bits(x)) if type(x) is float else (CONSTANT, id(x)))
-        return type(x) in types or type(x) is float or _is_constant(x)
+        if type(x) in types:
+            looks.extend((ARRAY, 0))
+        elif type(x) is float:
+            looks.extend((FLOAT, _bits(x)))
+        elif type(x) is int and -(1 << 63) <= x < 1 << 63:
+            looks.extend((INTEGER, x))
+        else:
+            looks.extend((CONSTANT, id(x)))
+            return _is_constant(x)
+        return True
 
     for name, x in (*zip([""] * len(placed), placed, strict=True), *named.items()):
-        several = x if type(x) is list or (type(x) is tuple and x and type(x[0]) in types) else None
+        several = x if type(x) in (list, tuple) else None
         if several is not None:
             given.append(None)
             looks += LIST if type(x) is list else TUPLE, len(several)
@@ -171,6 +184,7 @@ def _digest(first: int, more: Sequence[int]) -> int:
     digest = word(first * FACTOR)
     for each in more:
         digest = word(((digest ^ (digest >> 29)) ^ word(each)) * FACTOR)
+    digest = word((digest ^ (digest >> 32)) * FACTOR)
     return digest ^ (digest >> 32)
 
 
@@ -192,7 +206,8 @@ def _place_of(thing: Any, name: str) -> int:
 def shared() -> np.ndarray:
     """The words that all functions read; `follow` fills those of the process default."""
     words = np.zeros(SHARED_WORDS, np.int64)
-    words[S_NDARRAY], words[S_FLOAT], words[S_TUPLE], words[S_NONE] = map(id, (np.ndarray, float, tuple, None))
+    words[S_NDARRAY], words[S_FLOAT], words[S_INTEGER], words[S_TUPLE] = map(id, (np.ndarray, float, int, tuple))
+    words[S_NONE] = id(None)
     probe = [object(), object()]
     at = word_of(probe, 8 * LIST_ITEMS).value
     if (word_of(probe, 8 * SIZE_AT).value, ctypes.c_int64.from_address(at).value) == (len(probe), id(probe[0])):

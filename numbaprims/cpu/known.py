@@ -228,7 +228,7 @@ def known_result(table, out, source, operands, block, word, items, launches):  #
     is set.
 
     At `source` lie the operands, in `block` the numbers.  Where native code cannot run the program, a caller that
-    `launches` it gets the tuple (number of the record, result, ...); to another the call is unknown.
+    `launches` it gets the tuple (number of the record, result, ...), another -2.
     """
     each = 8 * (word + TENSOR_WORDS)
     none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
@@ -300,7 +300,7 @@ def known_result(table, out, source, operands, block, word, items, launches):  #
                         if done == RAISED:
                             return 0
                     elif program == 0 and not launches:
-                        return -1
+                        return -2
                     elif not _make_results(table, record, words, handles, word):
                         return 0
                     if out != none:

@@ -71,14 +71,14 @@ class Memo:
     def arm(self) -> None:
         """Let native code answer from now on."""
         table = _table()
-        self._lay()
+        self._lay(None)
         remember(self)
         table.word_of(self._function, _CALL_AT).value = table.fast_call(_MEMO_AT)
 
     def clear(self) -> None:
         """Forget every call."""
         self._patterns = {}
-        self._lay()
+        self._lay(None)
 
     def add(self, pattern: Any, record: Any, keep: Any) -> None:
         """Know calls of a pattern whose arrays are as the record has them."""
@@ -89,15 +89,15 @@ class Memo:
         if known is pattern:
             if len(self._patterns) > MOST_PATTERNS:
                 self._patterns = {pattern.key: pattern}
-            self._lay()
+            self._lay(self._words)
 
     def __len__(self) -> int:
         return len(self._patterns)
 
-    def _lay(self) -> None:
+    def _lay(self, before: Any) -> None:
         """The words anew: a thread that reads the old ones keeps Python's lock until it has."""
         table = _table()
-        words = table.function_words(self._function.__wrapped__, self._patterns.values())
+        words = table.function_words(self._function.__wrapped__, self._patterns.values(), before)
         table.word_of(self._function, _MEMO_AT).value = words.ctypes.data
         self._words = words
 
