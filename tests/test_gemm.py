@@ -365,6 +365,18 @@ def test_plan(dtype):
         numbaprims.gemm.plan(w, activation="relux")
 
 
+@pytest.mark.cpu
+def test_a_plan_packs_where_that_pays():
+    """One row by a layer's weights is a product with a vector, whose tiles of rows would be filled with zeros."""
+    rng = np.random.default_rng(8)
+    b, bias = rng.standard_normal((300, 400)).astype(np.float32), rng.standard_normal(400).astype(np.float32)
+    plan = numbaprims.gemm.plan(b, bias=bias, activation="relu")
+    for rows, packs in ((1, False), (200, True), (1, True)):
+        a = rng.standard_normal((rows, 300)).astype(np.float32)
+        np.testing.assert_allclose(plan(a), np.maximum(a @ b + bias, 0), rtol=1e-4, atol=1e-4)
+        assert (next(reversed(plan._bound.values()))[2] is not None) == packs
+
+
 def test_plan_from_several_threads():
     rng = np.random.default_rng(12)
     b = rng.standard_normal((64, 64)).astype(np.float32)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from numbaprims import arrays
-from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import Explanation
 from numbaprims.dtypes import DTYPES
 from numbaprims.fusion.operators import Bias, Operator, in_float64, nbytes
@@ -24,6 +23,7 @@ from numbaprims.ops import (
     stack as stacks,
 )
 from numbaprims.ops.activation import activation
+from numbaprims.ops.gemm_plan import packed_solver
 from numbaprims.ops.primitive import problems
 from numbaprims.stacks.operations import Operation, Pointwise
 
@@ -178,9 +178,10 @@ class GemmCall(ProductCall):
     function = "gemm"
 
     def solver(self, explained: Explanation) -> str:
-        packed = None if self.of("add") else registry.prepared("gemm", "cpu")
-        packs = packed is not None and packed.why_not(explained.problem, registry.target("cpu")) is None
-        return packed.name if packed and packs and explained.chosen.solver != "reference" else explained.chosen.solver
+        if self.of("add") or explained.chosen.solver == "reference":
+            return explained.chosen.solver
+        packed = packed_solver(explained.problem, "cpu")
+        return explained.chosen.solver if packed is None else packed.name
 
 
 class ConvCall(ProductCall):

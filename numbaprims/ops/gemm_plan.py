@@ -9,7 +9,7 @@ import numpy as np
 
 from numbaprims import arrays, settings
 from numbaprims.dispatch import call, registry
-from numbaprims.dispatch.choose import Trial
+from numbaprims.dispatch.choose import Trial, candidates
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
@@ -19,6 +19,22 @@ from numbaprims.ops.product import Product
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
+
+
+#: A plain call's solver takes a plan's product where it is estimated at less than so much of the packed copy's time.
+_PLAIN = 0.9
+
+
+def packed_solver(problem: Any, device: str) -> Any:
+    """The solver by which a plan multiplies with its packed copy; None where a plain call's is faster: for few rows
+    or columns, of which tiles would be filled with zeros."""
+    solver, target = registry.prepared("gemm", device), registry.target(device)
+    if solver is None or solver.why_not(problem, target) is not None:
+        return None
+    if settings.current().algorithm_for("gemm") is not None:
+        return solver
+    plain = min(candidate.estimate for candidate in candidates(problem, device))
+    return None if plain < _PLAIN * solver.estimate(problem, target) else solver
 
 
 class GemmPlan(Plan):
@@ -145,12 +161,12 @@ class GemmPlan(Plan):
         form = pose.results[0]
         shape, bias = form.shape, None if g["bias"] is None else arrays.enter(g["bias"], "bias")[0]
         device = call.device_of(library)
-        # what is packed on the host is read by the host's kernels
-        solver = registry.prepared("gemm", device) if device == library.device else None
         target = registry.target(device)
         trial = settings.current().trial
         asked = isinstance(trial, Trial)  # which problem this is
-        if solver is None or asked or 0 in shape or solver.why_not(problem, target) is not None:
+        # what is packed on the host is read by the host's kernels
+        solver = None if asked or 0 in shape or device != library.device else packed_solver(problem, device)
+        if solver is None:
             launch: Any = None
             if 0 not in shape:
                 launch = call.bind(problem, shape, form.dtype, library=library).launch
@@ -194,6 +210,8 @@ def plan(
     out_dtype: Any = None,
 ) -> GemmPlan:
     """Pack B once: ``plan(a)`` is then ``gemm(a, b, ...)`` without the packing.
+
+    It multiplies few rows or columns, of which the tiles of a packed product would be filled with zeros, as `gemm` does.
 
     Args:
         b: (K, N), or (N, K) with `trans_b`.

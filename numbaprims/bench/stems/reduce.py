@@ -28,6 +28,8 @@ def ours(case: Case, draw: Draw) -> Ours:
     # most products would go the same way
     near = min(0.5, 4 / math.sqrt(n))
     ends = (1 - near + near**2 / 6, 1 + near + near**2 / 6) if op == "prod" else (-1.0, 1.0)
+    if op == "log_sum":  # of a sum below 0 it is NaN
+        ends = 0.0, 1.0
     x = draw((n, m) if axis == 0 else (m, n), *ends)
     out = None if REDUCTIONS[op].gives else Operand.empty((m,), DTYPES[case.dtype])
     return Ours(

@@ -398,20 +398,23 @@ class Amx(Blocked):
 
     def estimate(self, problem: Any, target: Any) -> float:
         kind = str(self.kind(problem))
-        rates = target.rates
-        config = next(iter(self.configs(problem, target)))
-        per, count = _panels(kind)[1], piece_count(kind)
-        steps = problem.batch * ceil_div(problem.k, int(config["kc"]) * per) * ceil_div(problem.n, int(config["nc"]))
-        sizes = round_up(problem.m, WORDS), round_up(problem.n, WORDS), round_up(problem.k, per)
-        padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2]
-        return float(
-            cost.launch_time(target, "blocked")
-            + 2 * steps * rates.phase
-            + padded / peak(kind, target)
-            + cost.pack_time(target, problem.b_order, count * problem.batch * problem.k * problem.n, "row")
-            + cost.pack_time(target, problem.a_order, count * problem.batch * problem.k * problem.m, "row")
-            + cost.far_time(problem, target, "packed")
-        )
+        b = piece_count(kind) * problem.batch * problem.k * problem.n
+        packing = cost.pack_time(target, problem.b_order, b, "row") + cost.far_time(problem, target, "packed")
+        return packing + _packed_time(problem, target, kind, next(iter(self.configs(problem, target))))
+
+
+def _packed_time(problem: Any, target: Any, kind: str, config: Config) -> float:
+    """A product by tiles whose B is packed."""
+    per, count = _panels(kind)[1], piece_count(kind)
+    steps = problem.batch * ceil_div(problem.k, int(config["kc"]) * per) * ceil_div(problem.n, int(config["nc"]))
+    sizes = round_up(problem.m, WORDS), round_up(problem.n, WORDS), round_up(problem.k, per)
+    padded = 2.0 * problem.batch * sizes[0] * sizes[1] * sizes[2]
+    return float(
+        cost.launch_time(target, "blocked")
+        + 2 * steps * target.rates.phase
+        + padded / peak(kind, target)
+        + cost.pack_time(target, problem.a_order, count * problem.batch * problem.k * problem.m, "row")
+    )
 
 
 class AmxX4(Amx):
@@ -470,3 +473,10 @@ class Planned(Prepacked):
             return super().configs(problem, target)
         # as there, the panels do not depend on m
         return (_config(target, kind, max(EDGE, min(512, round_up(ceil_div(problem.n, 4), EDGE)))),)
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        kind = plan_kind(problem)
+        if not kind:
+            return super().estimate(problem, target)
+        far = cost.PACKED_SHOWN * cost.far_time(problem, target, "packed")
+        return far + _packed_time(problem, target, kind, next(iter(self.configs(problem, target))))

@@ -30,6 +30,9 @@ HEIGHTS = (12, 10, 8, 14)
 FEW_FLOPS = 2e6
 # The part of its multiply-adds that `direct` reaches with 16 registers and fewer columns than a tile has.
 NARROW = 0.5
+# Multiply-adds of a vector as long as `direct` takes to widen an element of A in 16 bits, which each tile does anew:
+# float16 took 1.5 to 1.7 times as long as float32 in tiles of two vectors, 2.8 in those of one (Zen 4).
+WIDENED = 1.3
 # A row tile of few rows reads B from the second-level cache at this part of its rate, at best.
 READ_B = 0.55
 
@@ -279,6 +282,16 @@ class Prepacked(Private):
         kc = 1024 // DTYPES[problem.accumulate].itemsize
         yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
 
+    def estimate(self, problem: Any, target: Any) -> float:
+        config, W = next(iter(self.configs(problem, target))), lanes(problem.accumulate, target.vector_bytes)
+        a_packings = ceil_div(problem.n, int(config["nc"]))
+        return (
+            cost.launch_time(target, "private")
+            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.96, dot_kind(problem, target))
+            + cost.PACKED_SHOWN * cost.far_time(problem, target, "packed")
+            + cost.pack_time(target, problem.a_order, a_packings * problem.k * problem.m, "column")
+        )
+
     def packing(self, problem: Any, target: Any, config: Config) -> tuple[Program, int]:
         """The program that packs its third array into its sixth, and the bytes of that."""
         offsets = batch_offsets(problem)
@@ -395,6 +408,8 @@ class Direct(Solver):
             efficiency *= NARROW  # four to eight sums of one vector do not hide the latency of a multiply-add
         if panels:
             efficiency += 0.04  # a panel of B is read where it was just written
+        if DTYPES[problem.a_dtype].itemsize == 2 and not config["packed_a"]:
+            efficiency /= 1 + WIDENED / int(config["nv"])
         tiles = problem.batch * ceil_div(problem.m, mr) if problem.m <= 6 else 0
         read = tiles * problem.k * problem.n * DTYPES[problem.b_dtype].itemsize / (READ_B * target.rates.l2)
         multiply = max(cost.multiply_time(problem, target, mr, nr, efficiency), read)
