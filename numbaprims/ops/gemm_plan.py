@@ -211,7 +211,7 @@ def plan(
 ) -> GemmPlan:
     """Pack B once: ``plan(a)`` is then ``gemm(a, b, ...)`` without the packing.
 
-    It multiplies few rows or columns, of which the tiles of a packed product would be filled with zeros, as `gemm` does.
+    It multiplies few rows or columns, of which tiles of a packed product would be filled with zeros, as `gemm` does.
 
     Args:
         b: (K, N), or (N, K) with `trans_b`.
