@@ -93,21 +93,33 @@ def function_words(wrapped: Any, patterns: Iterable[Pattern], before: np.ndarray
     return words
 
 
+def can_learn(placed: Sequence[Any], named: dict[str, Any]) -> bool:
+    """Whether all arguments are arrays of the host, constants, or lists and tuples of these."""
+    types = _array_types()
+    for x in (*placed, *named.values()):
+        for each in x if type(x) in (list, tuple) else (x,):
+            if type(each) in types:
+                if type(each) is not np.ndarray and not each.is_cpu:
+                    return False
+            elif type(each) is not float and not _is_constant(each):
+                return False
+    return True
+
+
 def make_pattern(
     calls: Any, placed: Sequence[Any], named: dict[str, Any], out: Any, taken: Sequence[Any], numbers: Sequence[Any]
 ) -> Pattern | None:
     """The pattern of a call whose first result goes to `out`, None where that is made, and whose launch takes these.
 
-    None where not all arguments are arrays that it takes or constants, or where two of them are one array: which of
-    its places is whose, the call does not say.
+    None where it does not take all arrays, or where two of them are one: which of its places is whose, the call does
+    not say.  `can_learn` has seen the arguments.
     """
     types = _array_types()
     looks: list[int] = []
     given: list[Any] = []
     target_named = -1
 
-    def look(x: Any) -> bool:
-        """Whether an argument is an array or a constant."""
+    def look(x: Any) -> None:
         given.append(x)
         if type(x) in types:
             looks.extend((ARRAY, 0))
@@ -117,8 +129,6 @@ def make_pattern(
             looks.extend((INTEGER, x))
         else:
             looks.extend((CONSTANT, id(x)))
-            return _is_constant(x)
-        return True
 
     for name, x in (*zip([""] * len(placed), placed, strict=True), *named.items()):
         several = x if type(x) in (list, tuple) else None
@@ -127,8 +137,8 @@ def make_pattern(
             looks += LIST if type(x) is list else TUPLE, len(several)
         elif name == "out":
             target_named = len(given)
-        if not all(map(look, (x,) if several is None else several)):
-            return None
+        for each in (x,) if several is None else several:
+            look(each)
     arrays = {at: x for at, x in enumerate(given) if type(x) in types}
     if len(given) >= MOST_ARGUMENTS or len(numbers) > FLOAT_SLOTS or any(type(x) is not float for x in numbers):
         return None

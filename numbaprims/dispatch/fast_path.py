@@ -174,7 +174,7 @@ def _table() -> Any:
 def _learn(function: Any, /, *placed: Any, **named: Any) -> Any:
     """A call of Python's function, after which native code knows calls like it, if they can be known."""
     state = settings.current()
-    if type(state.calls) is Notes:  # a part of a call that is learned
+    if type(state.calls) is Notes or not _table().can_learn(placed, named):  # Notes: a part of what is learned
         return function.__wrapped__(*placed, **named)
     notes = Notes(state.calls)
     with _noting(notes):
