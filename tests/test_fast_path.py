@@ -222,8 +222,12 @@ def test_lists_and_tuples_of_arrays():
 
 def test_one_array_in_two_places():
     x, y, out = np.float32([1, 2]), np.float32([10, 20]), np.empty(2, np.float32)
+    assert answered(lambda: numbaprims.binary(x, x, "mul"), 100)[0]
+    assert answered(lambda: numbaprims.binary(x, y, "mul"))[0]
     for _ in range(ENOUGH + 1):
         same(numbaprims.binary(x, x, "sub"), x - x)
+        same(numbaprims.concat([x, y, x], 0), np.concatenate([x, y, x]))
+        same(numbaprims.concat([x, y, y], 0), np.concatenate([x, y, y]))
     for _ in range(ENOUGH + 1):
         same(numbaprims.binary(x, y, "sub"), x - y)
         same(numbaprims.binary(y, x, "sub", out=out), y - x)

@@ -49,12 +49,12 @@ M_PLACES = M_SEEN + 2 * SEEN
 # operands and floats of a launch, which argument the first result goes to, or -1; then the names, of each argument its
 # kind and value, of each operand its argument, or -1, and the floats.
 P_HASH, P_CALLS, P_PLACED, P_NAMED, P_EVERY, P_TABLE, P_OWNER, P_OPERANDS, P_FLOATS, P_OUT, P_HEAD = range(11)
-ARRAY, CONSTANT, FLOAT, INTEGER, TUPLE, LIST = range(6)
+ARRAY, CONSTANT, FLOAT, INTEGER, TUPLE, LIST, SAME = range(7)
 #: Arguments of a call, with those in lists.
 MOST_ARGUMENTS = 32
 LIST_ITEMS = 3  # the word of a list with the address of its items
-#: Python's function has run so often before a pattern is learned, and is tried again where that failed.
-LEARN_AT = (2, 3, 8, 64)
+#: The call of its kind at which a pattern is learned; tried again where that failed, ever more rarely.
+LEARN_AT = (2, 3, 8, 64, 4096)
 
 _LOOKS, _MORE = 2 * MOST_ARGUMENTS, 1 + MOST_ARGUMENTS
 FACTOR = -7046029254386353131
@@ -130,6 +130,9 @@ def fast_call(at: int) -> Any:
                 how, value = CONSTANT, given
                 if kind == ndarray_type or kind == tensor_type or kind == parameter_type:
                     how, value = ARRAY, 0
+                    for other in range(every):  # an array that is an earlier argument
+                        if load_word(looks, 2 * other) == ARRAY and load_word(flat, other) == given:
+                            how, value = SAME, other
                 elif kind == float_type:
                     how, value = FLOAT, load_word(given, VALUE_AT)
                 elif kind == integer_type:

@@ -45,6 +45,7 @@ from numbaprims.cpu.fast_call import (
     S_TENSOR,
     S_TUPLE,
     S_VARIABLE,
+    SAME,
     SHARED_WORDS,
     TUPLE,
     fast_call as fast_call,
@@ -111,18 +112,20 @@ def make_pattern(
 ) -> Pattern | None:
     """The pattern of a call whose first result goes to `out`, None where that is made, and whose launch takes these.
 
-    None where it does not take all arrays, or where two of them are one: which of its places is whose, the call does
-    not say.  `can_learn` has seen the arguments.
+    None where it does not take all arrays.  `can_learn` has seen the arguments.
     """
     types = _array_types()
     looks: list[int] = []
     given: list[Any] = []
-    target_named = -1
+    arrays: dict[int, Any] = {}
 
     def look(x: Any) -> None:
         given.append(x)
         if type(x) in types:
-            looks.extend((ARRAY, 0))
+            first = next((at for at, each in arrays.items() if each is x), None)
+            looks.extend((ARRAY, 0) if first is None else (SAME, first))
+            if first is None:
+                arrays[len(given) - 1] = x
         elif type(x) is float:
             looks.extend((FLOAT, _bits(x)))
         elif type(x) is int and -(1 << 63) <= x < 1 << 63:
@@ -130,32 +133,21 @@ def make_pattern(
         else:
             looks.extend((CONSTANT, id(x)))
 
-    for name, x in (*zip([""] * len(placed), placed, strict=True), *named.items()):
+    for x in (*placed, *named.values()):
         several = x if type(x) in (list, tuple) else None
         if several is not None:
             given.append(None)
             looks += LIST if type(x) is list else TUPLE, len(several)
-        elif name == "out":
-            target_named = len(given)
         for each in (x,) if several is None else several:
             look(each)
-    arrays = {at: x for at, x in enumerate(given) if type(x) in types}
     if len(given) >= MOST_ARGUMENTS or len(numbers) > FLOAT_SLOTS or any(type(x) is not float for x in numbers):
         return None
 
-    def place(x: Any, other: int = -1) -> int:
-        """Which argument an array is, and not the `other` where it can be another."""
-        if x is None:
-            return -1
-        found = [at for at, each in arrays.items() if each is x]
-        if len(found) > 1 and other in found:
-            found.remove(other)
-        return found[0] if len(found) == 1 else -2
+    def place(x: Any) -> int:
+        """Which argument an array is."""
+        return -1 if x is None else next((at for at, each in arrays.items() if each is x), -2)
 
-    target = place(out)
-    if target == -2 and named.get("out") is out:
-        target = target_named
-    which = [place(x, target) for x in taken]
+    target, which = place(out), [place(x) for x in taken]
     if -2 in (target, *which) or not set(arrays) <= {target, *which}:
         return None
     head = [id(calls), len(placed), len(named), len(given), 0, 0, len(taken), len(numbers), target]
