@@ -1,5 +1,6 @@
 """gemm, linear and plans: every solver that the registry lists, against the definition."""
 
+import math
 import pickle
 import re
 import threading
@@ -33,6 +34,7 @@ from helpers import (
 from hypothesis import event, given, strategies as st
 
 import numbaprims
+from numbaprims.ops import gemm_plan
 from numbaprims.reference import gemm as reference
 
 SOLVERS = solver_names("gemm")
@@ -366,15 +368,19 @@ def test_plan(dtype):
 
 
 @pytest.mark.cpu
-def test_a_plan_packs_where_that_pays():
-    """One row by a layer's weights is a product with a vector, whose tiles of rows would be filled with zeros."""
+@pytest.mark.parametrize("rows", [1, 200])
+def test_a_plan_packs_where_that_pays(rows, monkeypatch):
+    """A plain call's solver reads the plan's own copy; which way is taken, estimates say."""
     rng = np.random.default_rng(8)
-    b, bias = rng.standard_normal((300, 400)).astype(np.float32), rng.standard_normal(400).astype(np.float32)
-    plan = numbaprims.gemm.plan(b, bias=bias, activation="relu")
-    for rows, packs in ((1, False), (200, True), (1, True)):
-        a = rng.standard_normal((rows, 300)).astype(np.float32)
-        np.testing.assert_allclose(plan(a), np.maximum(a @ b + bias, 0), rtol=1e-4, atol=1e-4)
-        assert (next(reversed(plan._bound.values()))[2] is not None) == packs
+    a, b = rng.standard_normal((rows, 300)).astype(np.float32), rng.standard_normal((300, 400)).astype(np.float32)
+    bias = rng.standard_normal(400).astype(np.float32)
+    for below, packs in ((0.0, True), (math.inf, False)):
+        monkeypatch.setattr(gemm_plan, "_PLAIN", below)
+        plan = numbaprims.gemm.plan(b, bias=bias, activation="relu")
+        for _ in range(4):
+            np.testing.assert_allclose(plan(a), np.maximum(a @ b + bias, 0), rtol=1e-4, atol=1e-4)
+        ((_, _, packed),) = plan._bound.values()
+        assert (packed is not None) == packs
 
 
 def test_plan_from_several_threads():
