@@ -16,6 +16,7 @@ from numba import types
 from numbaprims.cpu.drivers import CALL_WORDS
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
 from numbaprims.cpu.jit import RangeKernel, range_kernel
+from numbaprims.cpu.known_words import FACTOR
 from numbaprims.cpu.program_words import ALONE, SCRATCH
 from numbaprims.cpu.simd.arguments import Arguments, call_range, load_word, stack_words, store_word
 from numbaprims.cpu.simd.call_sites import (
@@ -64,7 +65,7 @@ def make_entry() -> RangeKernel:
             count = load_word(block, KEYS)
             digest = count
             for i in range(count):
-                digest = (digest ^ load_word(keys, i)) * -7046029254386353131
+                digest = (digest ^ load_word(keys, i)) * FACTOR
                 digest = digest ^ (digest >> 29)
             store_word(block, HASH, digest)
             table = published_word(site + 8 * SITE_TABLE)

@@ -22,6 +22,7 @@ from numbaprims.cpu.jit import c_function
 from numbaprims.cpu.known import known_result
 from numbaprims.cpu.known_words import (
     DTYPE_AT,
+    FACTOR,
     INT,
     LENGTHS_AT,
     MOST_ARRAYS,
@@ -57,7 +58,6 @@ LIST_ITEMS = 3  # the word of a list with the address of its items
 LEARN_AT = (2, 3, 8, 64, 4096)
 
 _LOOKS, _MORE = 2 * MOST_ARGUMENTS, 1 + MOST_ARGUMENTS
-FACTOR = -7046029254386353131
 _COUNT = (1 << 62) - 1  # of the arguments, without the flag of CPython's above it
 
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))

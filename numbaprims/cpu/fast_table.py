@@ -6,7 +6,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from numbaprims import settings
 from numbaprims.cpu.fast_call import (
     ARRAY,
     CONSTANT,
-    FACTOR,
     FLOAT,
     INTEGER,
     LIST,
@@ -23,7 +22,7 @@ from numbaprims.cpu.fast_call import (
     M_PLACES,
     M_SEEN,
     M_SHARED,
-    MOST_ARGUMENTS as MOST_ARGUMENTS,
+    MOST_ARGUMENTS,
     P_HASH,
     P_HEAD,
     P_NAMED,
@@ -51,7 +50,7 @@ from numbaprims.cpu.fast_call import (
     fast_call as fast_call,
 )
 from numbaprims.cpu.known_table import Table
-from numbaprims.cpu.known_words import SIZE_AT
+from numbaprims.cpu.known_words import FACTOR, SIZE_AT, signed
 from numbaprims.cpu.simd.arguments import FLOAT_SLOTS
 
 #: What cannot change between two calls that give the same object.
@@ -94,67 +93,75 @@ def function_words(wrapped: Any, patterns: Iterable[Pattern], before: np.ndarray
     return words
 
 
-def can_learn(placed: Sequence[Any], named: dict[str, Any]) -> bool:
-    """Whether all arguments are arrays of the host, constants, or lists and tuples of these."""
+class Said(NamedTuple):
+    """What a call says, as native code looks at it."""
+
+    looks: list[int]
+    """Of each argument, and of what lists and tuples hold, its kind and value."""
+    arrays: dict[int, Any]
+    """The arrays by their places, where they come first."""
+    placed: int
+    named: tuple[str, ...]
+    out: Any
+    kept: list[Any]
+    """What is compared by address."""
+
+
+def said(placed: Sequence[Any], named: dict[str, Any]) -> Said | None:
+    """What a call says; None where it has other arguments than arrays of the host, constants, and lists and tuples of
+    these."""
     types = _array_types()
+    found = Said([], {}, len(placed), tuple(named), named.get("out"), [])
     for x in (*placed, *named.values()):
+        if type(x) in (list, tuple):
+            found.looks.extend((LIST if type(x) is list else TUPLE, len(x)))
         for each in x if type(x) in (list, tuple) else (x,):
             if type(each) in types:
                 if type(each) is not np.ndarray and not each.is_cpu:
-                    return False
-            elif type(each) is not float and not _is_constant(each):
-                return False
-    return True
+                    return None
+                first = next((at for at, other in found.arrays.items() if other is each), None)
+                if first is None:
+                    found.arrays[len(found.looks) // 2] = each
+                look = (ARRAY, 0) if first is None else (SAME, first)
+            elif type(each) is float:
+                look = FLOAT, _bits(each)
+            elif type(each) is int and each == signed(each):
+                look = INTEGER, each
+            elif _is_constant(each):
+                look = CONSTANT, id(each)
+                found.kept.append(each)
+            else:
+                return None
+            found.looks.extend(look)
+    return found if len(found.looks) < 2 * MOST_ARGUMENTS else None
 
 
-def make_pattern(
-    calls: Any, placed: Sequence[Any], named: dict[str, Any], out: Any, taken: Sequence[Any], numbers: Sequence[Any]
-) -> Pattern | None:
+def make_pattern(said: Said, calls: Any, out: Any, taken: Sequence[Any], numbers: Sequence[Any]) -> Pattern | None:
     """The pattern of a call whose first result goes to `out`, None where that is made, and whose launch takes these.
 
-    None where it does not take all arrays.  `can_learn` has seen the arguments.
+    None where an argument is an array without a place of its own in the launch: what it is for, the call does not say,
+    and it may be read as a number (`prelu(x, x)` of one element).
     """
-    types = _array_types()
-    looks: list[int] = []
-    given: list[Any] = []
-    arrays: dict[int, Any] = {}
-
-    def look(x: Any) -> None:
-        given.append(x)
-        if type(x) in types:
-            first = next((at for at, each in arrays.items() if each is x), None)
-            looks.extend((ARRAY, 0) if first is None else (SAME, first))
-            if first is None:
-                arrays[len(given) - 1] = x
-        elif type(x) is float:
-            looks.extend((FLOAT, _bits(x)))
-        elif type(x) is int and -(1 << 63) <= x < 1 << 63:
-            looks.extend((INTEGER, x))
-        else:
-            looks.extend((CONSTANT, id(x)))
-
-    for x in (*placed, *named.values()):
-        several = x if type(x) in (list, tuple) else None
-        if several is not None:
-            given.append(None)
-            looks += LIST if type(x) is list else TUPLE, len(several)
-        for each in (x,) if several is None else several:
-            look(each)
-    if len(given) >= MOST_ARGUMENTS or len(numbers) > FLOAT_SLOTS or any(type(x) is not float for x in numbers):
-        return None
 
     def place(x: Any) -> int:
         """Which argument an array is."""
-        return -1 if x is None else next((at for at, each in arrays.items() if each is x), -2)
+        return -1 if x is None else next((at for at, each in said.arrays.items() if each is x), -2)
 
-    target, which = place(out), [place(x) for x in taken]
-    if -2 in (target, *which) or not set(arrays) <= {target, *which}:
+    if len(numbers) > FLOAT_SLOTS or any(type(x) is not float for x in numbers):
         return None
-    head = [id(calls), len(placed), len(named), len(given), 0, 0, len(taken), len(numbers), target]
-    digest = _digest(id(calls) ^ len(placed), [*map(id, named), *map(sum, zip(looks[::2], looks[1::2], strict=True))])
-    kept = calls, tuple(named), [x for x in given if type(x) not in types]
-    words = [digest, *head, *map(id, named), *looks, *which, *map(_bits, numbers)]
-    return Pattern(words, len(looks), kept)
+    target, which = place(out), [place(x) for x in taken]
+    kinds, values = said.looks[::2], said.looks[1::2]
+    for at, x in said.arrays.items():
+        arguments = 1 + sum(kind == SAME and value == at for kind, value in zip(kinds, values, strict=True))
+        if arguments > which.count(at) + (said.out is x):
+            return None
+    if -2 in (target, *which):
+        return None
+    names = [*map(id, said.named)]
+    digest = _digest(id(calls) ^ said.placed, [*names, *map(sum, zip(kinds, values, strict=True))])
+    words = [digest, id(calls), said.placed, len(names), len(kinds), 0, 0, len(taken), len(numbers), target]
+    words += [*names, *said.looks, *which, *map(_bits, numbers)]
+    return Pattern(words, len(said.looks), (calls, said.named, said.kept))
 
 
 def _array_types() -> tuple[type, ...]:
@@ -179,14 +186,10 @@ def _bits(number: float) -> int:
 
 def _digest(first: int, more: Sequence[int]) -> int:
     """As native code has it."""
-
-    def word(x: int) -> int:
-        return (x + (1 << 63)) % (1 << 64) - (1 << 63)
-
-    digest = word(first * FACTOR)
+    digest = signed(first * FACTOR)
     for each in more:
-        digest = word(((digest ^ (digest >> 29)) ^ word(each)) * FACTOR)
-    digest = word((digest ^ (digest >> 32)) * FACTOR)
+        digest = signed(((digest ^ (digest >> 29)) ^ signed(each)) * FACTOR)
+    digest = signed((digest ^ (digest >> 32)) * FACTOR)
     return digest ^ (digest >> 32)
 
 
@@ -199,14 +202,14 @@ def word_of(thing: Any, at: int) -> Any:
 
 
 def _place_of(thing: Any, name: str) -> int:
-    """Where an object with slots has one, in bytes."""
+    """Where an object with slots has one, in bytes; 0 where it is not found."""
     places = range(object.__basicsize__, type(thing).__basicsize__, 8)
-    return next(at for at in places if word_of(thing, at).value == id(getattr(thing, name)))
+    return next((at for at in places if word_of(thing, at).value == id(getattr(thing, name))), 0)
 
 
 @functools.cache
 def shared() -> np.ndarray:
-    """The words that all functions read; `follow` fills those of the process default."""
+    """The words that all functions read; `_follow` fills those of the process default."""
     words = np.zeros(SHARED_WORDS, np.int64)
     words[S_NDARRAY], words[S_FLOAT], words[S_INTEGER], words[S_TUPLE] = map(id, (np.ndarray, float, int, tuple))
     words[S_NONE] = id(None)
@@ -229,7 +232,10 @@ def _follow() -> None:
     shared()[S_DEFAULT : S_CALLS + 1] = id(default), id(default.calls)
 
 
-def start(learn: Callable[..., Any]) -> None:
-    """Tell native code of the settings, and of the function that learns, which stays alive."""
+def start(learn: Callable[..., Any]) -> bool:
+    """Tell native code of the settings, and of the function that learns, which stays alive. Whether all that it reads
+    is where it is looked for, under Python's lock."""
     shared()[S_LEARN] = id(learn)
     _follow()
+    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return bool(locked and shared()[[S_BASE_AT, S_MERGED_AT, S_CALLS_AT]].all())

@@ -32,6 +32,7 @@ from numbaprims.cpu.known_words import (
     DRIVER,
     DTYPE,
     DTYPE_AT,
+    FACTOR,
     FIXED,
     FLAGS,
     FLAGS_AT,
@@ -216,9 +217,9 @@ def _order(record, handles, by_slot):  # type: ignore[no-untyped-def]
 def _digest(fields, digest):  # type: ignore[no-untyped-def]
     """A hash of an array's lengths and dtype on top of another's."""
     lengths = load_word(fields, LENGTHS_AT)
-    digest = (digest ^ load_word(fields, DTYPE_AT)) * -7046029254386353131
+    digest = (digest ^ load_word(fields, DTYPE_AT)) * FACTOR
     for d in range(load_word(fields, NDIM_AT) & INT):
-        digest = ((digest ^ (digest >> 29)) ^ load_word(lengths, d)) * -7046029254386353131
+        digest = ((digest ^ (digest >> 29)) ^ load_word(lengths, d)) * FACTOR
     return digest ^ (digest >> 29)
 
 

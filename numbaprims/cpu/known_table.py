@@ -17,6 +17,7 @@ from numbaprims.cpu.known_words import (
     ALIGNED,
     DEVICE,
     DTYPE_AT,
+    FACTOR,
     FIXED,
     FLAGS_AT,
     HASH,
@@ -37,6 +38,7 @@ from numbaprims.cpu.known_words import (
     VALUE_AT,
     WRITEABLE,
     items_word,
+    signed,
 )
 from numbaprims.cpu.program_words import FURTHER
 
@@ -175,13 +177,9 @@ def _with_arrays(words: list[int], results: int, operands: Sequence[tuple[int, S
 
 def _digest_of(seen: Seen, digest: int) -> int:
     """As `_digest` has it."""
-
-    def word(x: int) -> int:
-        return (x + (1 << 63)) % (1 << 64) - (1 << 63)
-
-    digest = word((digest ^ seen.dtype) * -7046029254386353131)
+    digest = signed((digest ^ seen.dtype) * FACTOR)
     for length in seen.storage.shape:
-        digest = word(((digest ^ (digest >> 29)) ^ length) * -7046029254386353131)
+        digest = signed(((digest ^ (digest >> 29)) ^ length) * FACTOR)
     return digest ^ (digest >> 29)
 
 

@@ -46,6 +46,9 @@ INT = 0xFFFFFFFF  # ndim and flags are ints in words of 8 bytes
 # The words of any object with its type, of a tuple with its length, of a float with its value.
 OBJECT_TYPE, SIZE_AT, VALUE_AT = 1, 2, 2
 
+# What hashes of words are multiplied by.
+FACTOR = -7046029254386353131
+
 #: Arrays of a call.
 MOST_ARRAYS = 7 + MOST_FURTHER
 #: Results and tensors of a call.
@@ -53,6 +56,11 @@ MOST_RESULTS = 16
 MOST_TENSORS = 24
 #: Words of scratch memory on the stack: programs that need no more are run here, 2 us sooner than by their launchers.
 STACK_WORDS = 2560
+
+
+def signed(x: int) -> int:
+    """An integer as native code keeps it in 64 bits."""
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @functools.cache

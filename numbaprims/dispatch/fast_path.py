@@ -71,35 +71,36 @@ class Memo:
     def arm(self) -> None:
         """Let native code answer from now on."""
         table = _table()
-        self._lay(None)
+        self._lay({}, None)
         remember(self)
         table.word_of(self._function, _CALL_AT).value = table.fast_call(_MEMO_AT)
 
     def clear(self) -> None:
         """Forget every call."""
-        self._patterns = {}
-        self._lay(None)
+        with _lock:
+            self._lay({}, None)
 
     def add(self, pattern: Any, record: Any, keep: Any) -> None:
         """Know calls of a pattern whose arrays are as the record has them."""
-        known = self._patterns.setdefault(pattern.key, pattern)
-        if known.launch != pattern.launch:
-            return  # arrays of another kind make another launch of the same arguments
-        known.take(record, keep)
-        if known is pattern:
-            if len(self._patterns) > MOST_PATTERNS:
-                self._patterns = {pattern.key: pattern}
-            self._lay(self._words)
+        with _lock:
+            known = self._patterns.get(pattern.key, pattern)
+            if known.launch != pattern.launch:
+                return  # arrays of another kind make another launch of the same arguments
+            known.take(record, keep)
+            if known is pattern:
+                others = self._patterns if len(self._patterns) < MOST_PATTERNS else {}
+                self._lay(others | {pattern.key: pattern}, self._words)
 
     def __len__(self) -> int:
         return len(self._patterns)
 
-    def _lay(self, before: Any) -> None:
-        """The words anew: a thread that reads the old ones keeps Python's lock until it has."""
+    def _lay(self, patterns: dict[tuple[int, ...], Any], before: Any) -> None:
+        """The words anew. Old ones and their patterns go when no thread can find them any more: one that reads them
+        keeps Python's lock until it has."""
         table = _table()
-        words = table.function_words(self._function.__wrapped__, self._patterns.values(), before)
+        words = table.function_words(self._function.__wrapped__, patterns.values(), before)
         table.word_of(self._function, _MEMO_AT).value = words.ctypes.data
-        self._words = words
+        self._patterns, self._words = patterns, words
 
 
 class Notes:
@@ -134,8 +135,9 @@ class _noting(settings.config):
 
 
 _memos: dict[int, Memo] = {}
-_armed = False
-_lock = threading.Lock()
+_armed: bool | None = None
+"""Whether native code answers; None before it was asked."""
+_lock = threading.RLock()  # of all patterns; a destructor may call too
 
 
 def fast(function: Callable[..., Any]) -> Any:
@@ -156,15 +158,14 @@ def memo_of(function: Any) -> Memo:
 def arm() -> None:
     """Let native code answer; called where it has been told of a first call, so that all it needs is there."""
     global _armed
-    if _armed:
+    if _armed is not None:
         return
     table = _table()
     table.fast_call(_MEMO_AT)  # compiled without the lock, for which a thread that compiles may wait
     with _lock:
-        table.start(_learn)
-        for memo in _memos.values():
+        _armed = table.start(_learn)
+        for memo in _memos.values() if _armed else ():
             memo.arm()
-        _armed = True
 
 
 def _table() -> Any:
@@ -173,8 +174,10 @@ def _table() -> Any:
 
 def _learn(function: Any, /, *placed: Any, **named: Any) -> Any:
     """A call of Python's function, after which native code knows calls like it, if they can be known."""
-    state = settings.current()
-    if type(state.calls) is Notes or not _table().can_learn(placed, named):  # Notes: a part of what is learned
+    state, table = settings.current(), _table()
+    # a part of what is learned, a call that is timed: not
+    said = None if type(state.calls) is Notes or state.trial is not None else table.said(placed, named)
+    if said is None:
         return function.__wrapped__(*placed, **named)
     notes = Notes(state.calls)
     with _noting(notes):
@@ -184,8 +187,7 @@ def _learn(function: Any, /, *placed: Any, **named: Any) -> Any:
     record, keep, arrays, results, made, numbers = notes.records[0]
     given = (result,) if results == 1 else result
     if type(given) is tuple and [*map(id, given)] == [*map(id, arrays[:results])]:  # what the launch gave, as it is
-        out = None if made else arrays[0]
-        pattern = _table().make_pattern(state.calls, placed, named, out, arrays[results:], numbers)
+        pattern = table.make_pattern(said, state.calls, None if made else arrays[0], arrays[results:], numbers)
         if pattern is not None:
             _memos[id(function)].add(pattern, record, keep)
     return result

@@ -70,7 +70,8 @@ class KnownCalls:
         notes = fast_path.notes_of(key)
         if notes is not None:
             key = (key[0], notes.calls)
-        if notes is None and (key, made, kind) in bound.known:
+        again = (key, made, kind) in bound.known
+        if again and notes is None:
             return
         if made and any(x is not None and arrays.is_large(x.nbytes) for _, x in operands[:results]):
             return
@@ -80,13 +81,12 @@ class KnownCalls:
             return  # what is unaligned was copied, and the copy lies otherwise
         slots = [slot for slot, x in operands]
         record = known.make_record(bound.launch, results, made, [*zip(slots, seen, strict=True)])
+        bound.known.add((key, made, kind))
         if record is not None and notes is not None:
             keep = bound, [(each.new, each.view) for each in seen if each is not None]
             notes.records.append((record, keep, [x for _, x in operands], results, made, numbers))
-        if (key, made, kind) not in bound.known:
-            bound.known.add((key, made, kind))
-            if record is not None:
-                self._keep(key, record, bound, slots, seen)
+        if record is not None and not again:
+            self._keep(key, record, bound, slots, seen)
 
     def add_on_device(
         self,
