@@ -19,9 +19,7 @@ from numbaprims.ops.product import Product
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
-
-
-#: A plain call's solver takes a plan's product where it is estimated at less than so much of the packed copy's time.
+# A plain call's solver takes a plan's product where it is estimated at less than so much of the packed copy's time.
 _PLAIN = 0.9
 
 

@@ -474,9 +474,8 @@ class Planned(Prepacked):
         # as there, the panels do not depend on m
         return (_config(target, kind, max(EDGE, min(512, round_up(ceil_div(problem.n, 4), EDGE)))),)
 
-    def estimate(self, problem: Any, target: Any) -> float:
+    def packed_time(self, problem: Any, target: Any) -> float:
         kind = plan_kind(problem)
         if not kind:
-            return super().estimate(problem, target)
-        far = cost.PACKED_SHOWN * cost.far_time(problem, target, "packed")
-        return far + _packed_time(problem, target, kind, next(iter(self.configs(problem, target))))
+            return super().packed_time(problem, target)
+        return _packed_time(problem, target, kind, next(iter(self.configs(problem, target))))

@@ -238,15 +238,17 @@ class Private(Panels):
         return Regions(own={"packed_a": a, "packed_b": b, "sums": sum_bytes(problem, blocks["mc"] * blocks["nc"])})
 
     def estimate(self, problem: Any, target: Any) -> float:
-        W = lanes(problem.accumulate, target.vector_bytes)
-        config = next(iter(self.configs(problem, target)))
-        a_packings = ceil_div(problem.n, int(config["nc"]))
-        b_packings = ceil_div(problem.m, int(config["mc"]))
+        mc = int(next(iter(self.configs(problem, target)))["mc"])
+        return self.packed_time(problem, target) + cost.b_time(problem, target, ceil_div(problem.m, mc))
+
+    def packed_time(self, problem: Any, target: Any) -> float:
+        """The product once B is packed."""
+        config, W = next(iter(self.configs(problem, target))), lanes(problem.accumulate, target.vector_bytes)
+        a = problem.batch * ceil_div(problem.n, int(config["nc"])) * problem.k * problem.m
         return (
             cost.launch_time(target, "private")
             + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.96, dot_kind(problem, target))
-            + cost.b_time(problem, target, b_packings)
-            + cost.pack_time(target, problem.a_order, problem.batch * a_packings * problem.k * problem.m, "column")
+            + cost.pack_time(target, problem.a_order, a, "column")
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
@@ -283,14 +285,7 @@ class Prepacked(Private):
         yield {"mr": mr, "nv": 2, "kc": kc, "mc": round_up(192, mr), "nc": nc}
 
     def estimate(self, problem: Any, target: Any) -> float:
-        config, W = next(iter(self.configs(problem, target))), lanes(problem.accumulate, target.vector_bytes)
-        a_packings = ceil_div(problem.n, int(config["nc"]))
-        return (
-            cost.launch_time(target, "private")
-            + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.96, dot_kind(problem, target))
-            + cost.PACKED_SHOWN * cost.far_time(problem, target, "packed")
-            + cost.pack_time(target, problem.a_order, a_packings * problem.k * problem.m, "column")
-        )
+        return self.packed_time(problem, target) + cost.PACKED_SHOWN * cost.far_time(problem, target, "packed")
 
     def packing(self, problem: Any, target: Any, config: Config) -> tuple[Program, int]:
         """The program that packs its third array into its sixth, and the bytes of that."""
