@@ -15,7 +15,7 @@ import numbaprims
 import numbaprims.jitted
 from numbaprims import settings
 from numbaprims.cpu.call_sites import Recording
-from numbaprims.cpu.simd.arguments import FLOAT_SLOT, INT_SLOT, call_range
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, call_range
 
 numbaprims.jitted.init()
 ROUNDS, LEAST = 7, 20e-3
@@ -63,15 +63,18 @@ def recorded(call):
     with settings.trial(recording):
         call()
     (launch,) = recording.launches
-    program = launch.program._words
-    ints = program[4 : 4 + program[2]]
-    kernel, tiles = (int(word) for word in program[4 + program[2] :][:2])
-    words, scratch = np.zeros(80, np.int64), np.zeros(launch.scratch + 64, np.uint8)
-    words[:7] = [0 if x is None else x.ctypes.data for x in launch.arrays]
-    words[7] = -(-scratch.ctypes.data // 64) * 64
-    words[FLOAT_SLOT : FLOAT_SLOT + 6] = np.array(launch.floats).view(np.int64)
-    words[INT_SLOT : INT_SLOT + len(ints)] = ints
-    return (kernel, words.ctypes.data, tiles), (launch, words, scratch)
+    (run,) = launch.program.runs
+    (phase,), (block,) = run.phases, run.blocks
+    call, scratch = np.zeros(80, np.int64), np.zeros(launch.program.shared + launch.program.worker + 64, np.uint8)
+    call[:7] = [0 if x is None else x.ctypes.data for x in launch.arrays]
+    call[7] = -(-scratch.ctypes.data // 64) * 64
+    call[FLOAT_SLOT : FLOAT_SLOT + 6] = np.array(launch.floats).view(np.int64)
+    (_, as_in_the_call, first, *_), fixed, bound = block.assemble(0)
+    words = call.copy() if as_in_the_call else np.zeros(max(80, block.words), np.int64)
+    words[first : first + len(fixed)] = fixed
+    for slot, word, offset, _ in zip(*[iter(bound)] * 4, strict=True):
+        words[slot] = call[word] + offset
+    return (phase.kernel.address, words.ctypes.data, phase.tiles), (launch, words, scratch)
 
 
 def cases():

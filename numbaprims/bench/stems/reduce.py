@@ -27,9 +27,8 @@ def ours(case: Case, draw: Draw) -> Ours:
     # products of numbers near 1, whose logarithms are 0 on the mean, stay finite; within 1 / n of it the roundings of
     # most products would go the same way
     near = min(0.5, 4 / math.sqrt(n))
-    ends = (1 - near + near**2 / 6, 1 + near + near**2 / 6) if op == "prod" else (-1.0, 1.0)
-    if op == "log_sum":  # of a sum below 0 it is NaN
-        ends = 0.0, 1.0
+    # and of a sum below 0 there is no logarithm
+    ends = {"prod": (1 - near + near**2 / 6, 1 + near + near**2 / 6), "log_sum": (0.0, 1.0)}.get(op, (-1.0, 1.0))
     x = draw((n, m) if axis == 0 else (m, n), *ends)
     out = None if REDUCTIONS[op].gives else Operand.empty((m,), DTYPES[case.dtype])
     return Ours(
