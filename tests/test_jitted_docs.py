@@ -1,8 +1,10 @@
 """The table of docs/inside-njit.md is the code's, its examples run, and so does examples/ode_in_njit.py."""
 
+import ctypes
 import importlib.util
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import numba
@@ -70,3 +72,13 @@ def test_the_ode_example_runs(ode, capsys):
     shown = capsys.readouterr().out
     assert "one trajectory, 4 -> 8 -> 8 -> 4" in shown
     assert f"40 trajectories on {numba.get_num_threads()} threads" in shown
+
+
+def test_the_benchmark_of_the_page_runs_the_kernels_of_its_calls():
+    script = runpy.run_path(str(ROOT / "benchmarks" / "overhead_in_njit.py"))
+    for name, _, public, (*inputs, out) in script["cases"]():
+        (kernel, arguments, tiles), keep = script["recorded"](lambda: public(*inputs, out=out))  # noqa: B023 (called here)
+        out[...] = np.nan
+        ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(kernel)(arguments, 0, 0, tiles)
+        np.testing.assert_array_equal(out, public(*inputs), err_msg=name)
+        del keep
