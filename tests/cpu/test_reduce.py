@@ -333,6 +333,18 @@ def test_the_loop_of_the_first_largest(cpu, across, most, stack):
     assert len(body) <= most and sum("(%rsp)" in line for line in body) <= stack, body
 
 
+@pytest.mark.parametrize("run", [9, 49, 196])
+def test_channels_of_short_runs_have_the_same_bits_wherever_they_stand(rng, run):
+    """Four are walked side by side, and what is left one by one."""
+    x, one = rng.standard_normal((5, 11, run)).astype(np.float32), np.ones(11, np.float32)
+    found = numbaprims.batch_norm_train(np.roll(x, 1, 1), one, one)
+    want = numbaprims.batch_norm_train(x, one, one)
+    for k, axis in enumerate((1, 0, 0)):
+        np.testing.assert_array_equal(found[k], np.roll(want[k], 1, axis))
+    problem = PROBLEMS["batch_norm_train"](x, one, one, None, None)
+    assert solver("rows").variant(problem, target.current(), {"stores": "plain"}, "rows").together == 4
+
+
 def test_nothing():
     """No rows, and sums of no elements."""
     for shape, sums in (((0, 5), []), ((4, 0), [0.0] * 4)):

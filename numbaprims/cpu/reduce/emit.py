@@ -48,8 +48,8 @@ class Emitter(Memory):
         #: The emitters of rows side by side, of which this one emits the loops.
         self.team: list[Emitter] = [self]
 
-    def enter_row(self, tile: Any, block: Any = None) -> None:
-        super().enter_row(tile, block)
+    def enter_row(self, tile: Any, block: Any = None, index: Any = ()) -> None:
+        super().enter_row(tile, block, index)
         self.uniforms, self.places, self.wide, self.resident = {}, {}, {}, []
 
     # ---------------------------------------------------------------- values
@@ -165,13 +165,20 @@ class Emitter(Memory):
         # Of chunks, in their order: they stay in a cache, and one lane does not add up all of a long row.
         def one(state: list[Any]) -> list[Any]:
             region, count = self.chunk(state[0])
-            found = self.run_region(p, region, count)
-            merged = self.merged(reductions, state[1:], count, [part for parts in found for part in parts])
-            return [state[0] + 1, *merged]
+            found, size = [state[0] + 1], (len(state) - 1) // len(self.team)
+            for k, (each, parts) in enumerate(zip(self.team, self.run_regions(p, region, count), strict=True)):
+                own = state[1 + k * size : 1 + (k + 1) * size]
+                found += each.merged(reductions, own, count, [part for of_node in parts for part in of_node])
+            return found
 
-        self.prepare(p)
-        state = repeat(self.b, self.plan(CHUNKS), [self.number(0), *self.nothing(reductions)], one, "chunk")
-        self.set_parts(reductions, self.by_node(reductions, state[2:]))
+        start = [self.number(0)]
+        for each in self.team:
+            each.prepare(p)
+            start += each.nothing(reductions)
+        _, *values = repeat(self.b, self.plan(CHUNKS), start, one, "chunk")
+        size = len(values) // len(self.team)
+        for k, each in enumerate(self.team):
+            each.set_parts(reductions, self.by_node(reductions, values[k * size + 1 : (k + 1) * size]))
 
     def nothing(self, reductions: Sequence[Node]) -> list[Value]:
         """(count, parts) of no chunk."""

@@ -71,16 +71,18 @@ class _Parts:
             self.e.set_parts(each.reductions, self.e.by_node(each.reductions, values))
 
 
-def _rows(emitter: Emitter, tile: Any) -> None:
-    """All passes over a row, or over those of a team."""
+def _rows(emitter: Emitter, tile: Any, index: Any = ()) -> Any:
+    """All passes over a row, or over those of a team; the index of the next row."""
     for k, each in enumerate(emitter.team):
-        each.enter_row(tile + k)
+        each.enter_row(tile + k, None, index)
+        index = each.next_index(index) if index else ()
     emitter.stores.begin_row()
     for p in range(len(emitter.graph.passes)):
         emitter.run_pass(p)
     emitter.stores.end_row()
     for each in emitter.team:
         each.store_uniforms()
+    return index
 
 
 def _part_of(emitter: Emitter, tile: Any) -> tuple[Any, Any]:
@@ -226,13 +228,16 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
                         role(emitter, tile)
             return [tile + 1]
 
+        def row(state: list[Any]) -> list[Any]:
+            emitter.stores.ends = state[0].equals(ends[0]), state[0].equals(ends[1])
+            return [state[0] + 1, *_rows(emitter, state[0], state[1:])]
+
         together = chosen.together
         lead = Emitter(b, chosen, values[1], values[2])
         lead.team += [Emitter(b, chosen, values[1], values[2]) for _ in range(together - 1)]
 
         def some(state: list[Any]) -> list[Any]:
-            _rows(lead, state[0])
-            return [state[0] + together]
+            return [state[0] + together, *_rows(lead, state[0], state[1:])]
 
         def block(state: list[Any]) -> list[Any]:
             """Rows whose columns are summed up: a tile, so that the order of the sums is that of the rows."""
@@ -259,13 +264,16 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
             repeat(b, end - left[0], left, group(emitter), "rest", True)
             return [state[0] + 1]
 
-        first = lo
         if emitter.graph.columns:
             repeat(b, hi - lo, [lo], block, "block", True)
             return context.get_dummy_value()
+        if chosen.role != "rows" or emitter.across:
+            repeat(b, hi - lo, [lo], one, "tile", True)
+            return context.get_dummy_value()
+        state = [lo, *emitter.index(lo)]
         if together > 1:
-            (first,) = repeat(b, (hi - lo) // together, [lo], some, "tiles", True)
-        repeat(b, hi - first, [first], one, "tile", True)
+            state = repeat(b, (hi - lo) // together, state, some, "tiles", True)
+        repeat(b, hi - state[0], state, row, "tile", True)
         return context.get_dummy_value()
 
     return types.void(variant, args, *[types.int64] * 3), codegen
