@@ -1,4 +1,4 @@
-"""The k first elements by size: a threshold and a sorted list, or a radix sort of what may be among them."""
+"""The k first elements by size: sorted lists of what is beyond a bound, or a radix sort of what may be among them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numbaprims.cpu.topk.solvers import SOLVERS as SOLVERS
 
 
 def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
-    """Both ways for the largest of float32."""
+    """Every way for the largest of float32."""
     W, made = lanes("f32", target.current().vector_bytes), "numbaprims.cpu.topk.kernels:make_"
-    return [(made + way, ("f32", "i32", True, False, W)) for way in ("insert", "radix")]
+    each = [(made + way, ("f32", "i32", True, False, W)) for way in ("insert", "radix")]
+    return [*each, (f"{made}across", ("f32", True, "rows", W // 2))]

@@ -3,12 +3,15 @@
 A float's bits are in the order of its values but for the sign, NaN is made the largest, -0 is 0.  Few of many: a vector
 of keys is compared with the k-th one found so far, and what is before that goes into a sorted list.  Many: a histogram
 of the first 11 bits says what may be among the first k; that is sorted, 8 bits at a time, equals keeping their order.
-Bound: x is read once, some 6 operations a vector.
+Few of short rows: rows lie side by side in the lanes of vectors, a sorted list in each lane, into which an element of
+each row goes by a minimum and a maximum a step.  Bound: x is read once, some 6 operations a vector.
 """
 
 from __future__ import annotations
 
 import functools
+
+import numpy as np
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -17,17 +20,26 @@ from numbaprims.cpu.simd import (
     advance,
     any_lane,
     bitcast,
+    cast_pointer,
+    concat,
+    interleave_high,
+    interleave_low,
     is_nan,
+    load,
     load_scalar,
     load_wide,
     load_wide_first,
+    load_wide_rows,
     load_wide_strided,
     load_word,
     select,
+    splat,
     stack_array,
     store,
+    store_rows,
     store_scalar,
     store_word,
+    transpose,
 )
 from numbaprims.dtypes import DTYPES
 
@@ -36,8 +48,8 @@ TOP = 11
 
 # A tile is `block` of `rows` rows; those of a block begin where `starts` (the address of int64[outer][3]) says, `_row`
 # elements apart; `_col`: from one element to the next.  Of rising rows the last `sample` elements are looked at
-# first, where that is not 0.  A worker's own: the list of k + 1 keys and that
-# of their places; or n keys and places twice, and the histogram.
+# first, where that is not 0; of rows side by side the first ones go into the lists unasked.  A worker's own: the list
+# of k + 1 keys and that of their places; n keys and places twice, and the histogram; k + 3 vectors of keys with places.
 ARGS = Arguments(
     arrays=("values", "indices", "x"),
     ints=(
@@ -165,6 +177,77 @@ def make_insert(dtype: str, word: str, largest: bool, strided: bool, W: int) -> 
                     store_scalar(values, j * args.v_col, load_scalar(x, place * x_col))
 
     return topk_insert
+
+
+@helper
+def keys_and_places(v, i, W, REAL, LARGEST, SIGN, MOST):  # type: ignore[no-untyped-def]
+    """Keys with the place behind them, of which no two are alike."""
+    key, place = keys_of(v, "i32", REAL, LARGEST, SIGN, MOST), splat(np.int32(i), W)
+    return bitcast(concat(interleave_low(place, key), interleave_high(place, key)), "i64")
+
+
+@helper
+def sink(lists, k, a, b, always, W):  # type: ignore[no-untyped-def]
+    """Let two elements of each row sink into its sorted list, of which those behind the k-th do not matter."""
+    if always or any_lane(select(a < b, a, b) < load(lists, (k - 1) * W, W)):
+        for j in range(0, k, 4):
+            for q in range(j, j + 4):
+                other = load(lists, q * W, W)
+                first = a < other
+                other, a = select(first, a, other), select(first, other, a)
+                first = b < other
+                store(lists, q * W, select(first, b, other))
+                b = select(first, other, b)
+
+
+@functools.cache
+def make_across(dtype: str, largest: bool, layout: str, W: int) -> RangeKernel:
+    """Tiles of rows, as many side by side as a vector has lanes; the last ones overlap where they are fewer."""
+    REAL, LARGEST, ROWS, SIDE = dtype[0] != "i", largest, layout == "rows", layout == "side"
+    SIGN, MOST, LAST = 31, (1 << 31) - 1, (1 << 63) - 1
+    COMPUTE, SQUARE = DTYPES[dtype].accumulate, W * W
+    types = ARGS.types(values=dtype, indices="i64", x=dtype, keys="i64")
+
+    @range_kernel("topk_across", types, spec=(dtype, largest, layout, W))
+    def topk_across(args, worker, lo, hi):  # type: ignore[no-untyped-def]
+        n, k, x_col, x_row = args.n, args.k, args.x_col, args.x_row
+        lists, turned = args.keys[worker], stack_array(COMPUTE, SQUARE)
+        halves = cast_pointer(lists, "i32")
+        for tile in range(lo, hi):
+            outer = tile // args.blocks
+            first = (tile - outer * args.blocks) * args.block
+            start = args.starts + 24 * outer
+            for r in range(first, min(first + args.block, args.rows), W):
+                row = min(r, args.rows - W)
+                values = advance(args.values, load_word(start, 0) + row * args.v_row)
+                indices = advance(args.indices, load_word(start, 1) + row * args.i_row)
+                x = advance(args.x, load_word(start, 2) + row * x_row)
+                for j in range(k + 3):
+                    store(lists, j * W, splat(LAST, W))
+                whole = n - n % W if ROWS else 0
+                for i in range(0, whole, W):
+                    store_rows(turned, W, transpose(load_wide_rows(advance(x, i), x_row, W, W, W)))
+                    for j in range(0, W, 2):
+                        one = keys_and_places(load(turned, j * W, W), i + j, W, REAL, LARGEST, SIGN, MOST)
+                        two = keys_and_places(load(turned, (j + 1) * W, W), i + j + 1, W, REAL, LARGEST, SIGN, MOST)
+                        sink(lists, k, one, two, i < args.sample, W)
+                for i in range(whole, n, 2):
+                    own, two = i * x_col, splat(LAST, W)
+                    v = load_wide(x, own, W) if SIDE else load_wide_strided(x, own, x_row, W)
+                    one = keys_and_places(v, i, W, REAL, LARGEST, SIGN, MOST)
+                    if i + 1 < n:
+                        own += x_col
+                        v = load_wide(x, own, W) if SIDE else load_wide_strided(x, own, x_row, W)
+                        two = keys_and_places(v, i + 1, W, REAL, LARGEST, SIGN, MOST)
+                    sink(lists, k, one, two, i < args.sample, W)
+                for lane in range(W):
+                    for j in range(k):
+                        place = int(load_scalar(halves, 2 * (j * W + lane)))
+                        store_scalar(indices, lane * args.i_row + j * args.i_col, place)
+                        value = load_scalar(x, lane * x_row + place * x_col)
+                        store_scalar(values, lane * args.v_row + j * args.v_col, value)
+
+    return topk_across
 
 
 @functools.cache

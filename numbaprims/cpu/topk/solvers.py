@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions, Solver
-from numbaprims.cpu.topk.kernels import ARGS, TOP, make_insert, make_radix
+from numbaprims.cpu.topk.kernels import ARGS, TOP, make_across, make_insert, make_radix
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._topk_problem import starts_of
 
@@ -38,19 +39,28 @@ class _Topk(Solver):
         cycles = problem.rows * self.cycles(problem, self.lanes(problem, target))
         return float(target.rates.call + target.rates.cycles(cycles) + moved / target.bandwidth(moved))
 
-    def sample(self, problem: Any) -> int:
-        """Elements that are looked at first of rising rows."""
+    def sample(self, problem: Any, target: Any) -> int:
+        """Elements that are treated otherwise."""
         return 0
+
+    def together(self, problem: Any, target: Any) -> int:
+        """Rows side by side."""
+        return 1
+
+    def kernel(self, problem: Any, target: Any) -> RangeKernel:
+        p = problem
+        return type(self).make(p.dtype, p.word, p.largest, p.layout != "rows", self.lanes(p, target))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, starts = problem, starts_of(problem)
         block = max(1, min(p.kept[-1], max(TILE, p.rows * p.n // CHUNKS) // p.n))
+        block = -(-block // self.together(p, target)) * self.together(p, target)
         blocks = -(-p.kept[-1] // block)
         ints = {"n": p.n, "k": p.k, "rows": p.kept[-1], "block": block, "blocks": blocks, "starts": starts.ctypes.data}
         for name, (kept, step) in zip("vix", p.lies, strict=True):
             ints |= {f"{name}_row": kept[-1], f"{name}_col": step}
-        ints["sample"] = self.sample(p)
-        kernel = type(self).make(p.dtype, p.word, p.largest, p.layout != "rows", self.lanes(p, target))
+        ints["sample"] = self.sample(p, target)
+        kernel = self.kernel(p, target)
         tiles = blocks * len(starts)
         return Program.of(
             ARGS, ints, [(kernel, tiles, max(1, tiles // CHUNKS))], regions=self.regions(p, target, config),
@@ -70,7 +80,7 @@ class Insert(_Topk):
         hits = p.k * (1 + math.log(p.n / p.k))
         return 50 + p.n / W * (4 if p.layout == "rows" else 2 * W) + hits * (40 + 0.6 * p.k)
 
-    def sample(self, problem: Any) -> int:
+    def sample(self, problem: Any, target: Any) -> int:
         # of a rising row the k-th of the last ones is a bound that k elements pass, or few more
         vectors = -(-math.isqrt(problem.n * problem.k) // LANES)
         return vectors * LANES if problem.n >= 4 * max(problem.k, 8) and vectors * LANES <= problem.n else 0
@@ -97,6 +107,45 @@ class Radix(_Topk):
         return Regions(own=both | {"counts": 8 << TOP})
 
 
+class Across(_Topk):
+    """Rows side by side in the lanes of a vector, each with its sorted list."""
+
+    name = "across"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.word != "i32" or problem.n >= 1 << 31:
+            return "an element and its place are more than 64 bits"
+        if problem.kept[-1] < (W := self.together(problem, target)):
+            return f"there are {problem.kept[-1]} rows, a vector has {W} lanes"
+        return None
+
+    def together(self, problem: Any, target: Any) -> int:
+        return int(target.vector_bytes // 8)
+
+    def cycles(self, problem: Any, W: int) -> float:
+        p, side = problem, W // 2
+        # any of the rows has an element for its list
+        hits = min(p.n, side * p.k * (1 + math.log(max(1.0, p.n / (side * p.k)))))
+        read = 8 + (2 * side if self.layout(p) == "strided" else 0)
+        return (100 + read * p.n + hits * (2 + 0.75 * p.k) + 3 * side * p.k) / side
+
+    def sample(self, problem: Any, target: Any) -> int:
+        # of so many first ones some row has one for its list more often than not, and a guess costs more than it saves:
+        # 4,096 rows of 128, k = 8, took 127 ns each, where the core could not learn 65,000 guesses, 60 so (Zen 5)
+        return 2 * self.together(problem, target) * problem.k
+
+    def layout(self, problem: Any) -> str:
+        """What lies side by side: elements of a row ("rows"), or of neighbouring rows ("side")."""
+        return "side" if problem.layout != "rows" and problem.lies[2][0][-1] == 1 else str(problem.layout)
+
+    def kernel(self, problem: Any, target: Any) -> RangeKernel:
+        p = problem
+        return make_across(p.dtype, p.largest, self.layout(p), self.together(p, target))
+
+    def regions(self, problem: Any, target: Any, config: Config) -> Regions:
+        return Regions(own={"keys": 8 * self.together(problem, target) * (problem.k + 3)})
+
+
 class Naive(Insert):
     """The list, an element after the other."""
 
@@ -109,4 +158,4 @@ class Naive(Insert):
         return 10 * super().cycles(problem, W)
 
 
-SOLVERS = (Insert(), Radix(), Naive())
+SOLVERS = (Insert(), Across(), Radix(), Naive())
