@@ -101,7 +101,10 @@ class Emitter(Memory):
 
     def _value(self, node: Node, p: int, place: Place) -> Value:
         if node.op == "input":
-            return self._element(self._slot(node), place, p == 0 or self.v.role != "rows")
+            again = self.v.role == "rows" and any(
+                self.across or node in self.graph.reads(q, self.kept) for q in range(p)
+            )
+            return self._element(self._slot(node), place, None if again else p)
         if node.op == "position":
             if place.lead is not None:
                 return self.value(node, p, place.lead) + float(place.ahead)
