@@ -9,6 +9,7 @@ import pytest
 from helpers import has_module, to_float64
 from window_cases import FLOATS, LAYOUTS, check_backward, check_forward, make, run, values
 
+import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.windows import SOLVERS, channels, disjoint, maxima
 from numbaprims.reference import pooling as reference
@@ -271,3 +272,22 @@ def test_places_outside_of_a_plane_are_left_out(rng):
         found = run(solver, p, "channels_first", dy=dy, indices=np.full(dy.shape, bad))
         assert found is None or not found[0].any()
     assert math.prod(p.out) == 4
+
+
+@pytest.mark.parametrize("kernel, stride, padding", [(2, 2, 0), (3, 2, 1), (3, 1, 1)])
+def test_what_is_asked_for_changes_nothing(rng, as_cpu, kernel, stride, padding):
+    """Of rows that no cache holds, where a core gains by it; behind the last ones too."""
+    x = rng.standard_normal((3, 70, 28, 28)).astype(np.float32)
+    words = {"stride": stride, "padding": padding}
+
+    def found():
+        y, places = numbaprims.max_pool(x, kernel, return_indices=True, **words)
+        forward = numbaprims.max_pool(x, kernel, **words), numbaprims.avg_pool(x, kernel, **words)
+        return *forward, numbaprims.max_pool_backward(y, None, kernel, indices=places, size=x.shape[2:], **words)
+
+    machine = dataclasses.replace(target.current(), l2=1 << 16, l3=1 << 18)
+    as_cpu(dataclasses.replace(machine, measured=machine.rates._replace(ahead=0)))
+    want = found()
+    as_cpu(dataclasses.replace(machine, measured=machine.rates._replace(ahead=4096)))
+    for a, b in zip(found(), want, strict=True):
+        np.testing.assert_array_equal(a, b)

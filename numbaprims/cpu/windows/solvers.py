@@ -44,7 +44,11 @@ def _program(
     chunk = target.rates.grain(tiles, work)
     long = problem.size[-1] * DTYPES[problem.dtype].itemsize >= ASKED
     apart = not problem.adaptive and spatial(problem.kernel, 1)[1] <= spatial(problem.stride, 1)[1]
-    asks = int(long and apart and problem.bytes_moved() > target.l3 / 4)
+    given = problem.direction == "backward" and bool(problem.indices)
+    far = problem.bytes_moved() / max(1, target.l3)
+    # of a core that gains by it: 16 x 256 x 56 x 56 by 2 x 2, 2 took 2.0 ms, 1.55 so, and places 5.5 and 2.1 (Zen 5)
+    gains = target.rates.ahead > 0
+    asks = int(apart and far > 0.25 and (gains if given else long or (gains and far > 0.5)))
     return Program.of(
         ARGS, {**common, **ints, "asks": asks}, [(kernel, tiles, chunk)], keep=keep, regions=Regions(own=own or {}),
         **target.rates.waking(work),
@@ -283,7 +287,8 @@ class Planes(_Windows):
         # planes of fewer vectors are written out, unless there are too few of them for workers
         written = p.n * p.c > TILES // 2 and p.out[0] * -(-p.out[1] // W) <= overlaps.WRITTEN
         rows = (p.size[0], p.out[0]) if written else (0, 0)
-        return Form(p.dtype, W, p.size[1], p.out[1], p.kernel, p.stride, p.before, rows)
+        ahead = target.rates.ahead if p.bytes_moved() > target.l2 else 0
+        return Form(p.dtype, W, p.size[1], p.out[1], p.kernel, p.stride, p.before, rows, ahead)
 
     def finds(self, problem: Any, target: Any) -> bool:
         return self.disjoint(problem) or _slides(problem)
