@@ -212,8 +212,10 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
         role, ends = _ROLES[chosen.role], [lo, hi - 1]
 
         def one(state: list[Any]) -> list[Any]:
-            tile = state[0]
+            tile, *index = state
             emitter.stores.ends = tile.equals(ends[0]), tile.equals(ends[1])
+            if index:
+                return [tile + 1, *_rows(emitter, tile, index)]
             if not emitter.across or chosen.role == "sweep":
                 role(emitter, tile)
             else:
@@ -227,10 +229,6 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
                         emitter.lane_mask = first_lanes_value(b, left, chosen.W)
                         role(emitter, tile)
             return [tile + 1]
-
-        def row(state: list[Any]) -> list[Any]:
-            emitter.stores.ends = state[0].equals(ends[0]), state[0].equals(ends[1])
-            return [state[0] + 1, *_rows(emitter, state[0], state[1:])]
 
         together = chosen.together
         lead = Emitter(b, chosen, values[1], values[2])
@@ -267,13 +265,10 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
         if emitter.graph.columns:
             repeat(b, hi - lo, [lo], block, "block", True)
             return context.get_dummy_value()
-        if chosen.role != "rows" or emitter.across:
-            repeat(b, hi - lo, [lo], one, "tile", True)
-            return context.get_dummy_value()
-        state = [lo, *emitter.index(lo)]
+        state = [lo, *(emitter.index(lo) if chosen.role == "rows" and not emitter.across else ())]
         if together > 1:
             state = repeat(b, (hi - lo) // together, state, some, "tiles", True)
-        repeat(b, hi - state[0], state, row, "tile", True)
+        repeat(b, hi - state[0], state, one, "tile", True)
         return context.get_dummy_value()
 
     return types.void(variant, args, *[types.int64] * 3), codegen

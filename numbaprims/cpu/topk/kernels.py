@@ -187,6 +187,13 @@ def keys_and_places(v, i, W, REAL, LARGEST, SIGN, MOST):  # type: ignore[no-unty
 
 
 @helper
+def column(x, i, x_col, x_row, SIDE, W, REAL, LARGEST, SIGN, MOST):  # type: ignore[no-untyped-def]
+    """The same of element i of each row."""
+    v = load_wide(x, i * x_col, W) if SIDE else load_wide_strided(x, i * x_col, x_row, W)
+    return keys_and_places(v, i, W, REAL, LARGEST, SIGN, MOST)
+
+
+@helper
 def sink(lists, k, a, b, always, W):  # type: ignore[no-untyped-def]
     """Let two elements of each row sink into its sorted list, of which those behind the k-th do not matter."""
     if always or any_lane(select(a < b, a, b) < load(lists, (k - 1) * W, W)):
@@ -232,13 +239,9 @@ def make_across(dtype: str, largest: bool, layout: str, W: int) -> RangeKernel:
                         two = keys_and_places(load(turned, (j + 1) * W, W), i + j + 1, W, REAL, LARGEST, SIGN, MOST)
                         sink(lists, k, one, two, i < args.sample, W)
                 for i in range(whole, n, 2):
-                    own, two = i * x_col, splat(LAST, W)
-                    v = load_wide(x, own, W) if SIDE else load_wide_strided(x, own, x_row, W)
-                    one = keys_and_places(v, i, W, REAL, LARGEST, SIGN, MOST)
+                    one, two = column(x, i, x_col, x_row, SIDE, W, REAL, LARGEST, SIGN, MOST), splat(LAST, W)
                     if i + 1 < n:
-                        own += x_col
-                        v = load_wide(x, own, W) if SIDE else load_wide_strided(x, own, x_row, W)
-                        two = keys_and_places(v, i + 1, W, REAL, LARGEST, SIGN, MOST)
+                        two = column(x, i + 1, x_col, x_row, SIDE, W, REAL, LARGEST, SIGN, MOST)
                     sink(lists, k, one, two, i < args.sample, W)
                 for lane in range(W):
                     for j in range(k):

@@ -40,7 +40,7 @@ class _Topk(Solver):
         return float(target.rates.call + target.rates.cycles(cycles) + moved / target.bandwidth(moved))
 
     def sample(self, problem: Any, target: Any) -> int:
-        """Elements that are treated otherwise."""
+        """Elements at an end of a row that are treated otherwise."""
         return 0
 
     def together(self, problem: Any, target: Any) -> int:

@@ -17,7 +17,8 @@ ARRAYS = ("out", "indices", "x", "dy", "y")
 # elements from image to image and so on, of each array.  blocks: of `block` channels, or `bands` of `band` rows of a
 # plane.  pitch: elements of a buffered row, or from one to the next; front:
 # those in front of the first, of `cells` in all.  even: whether planes lie one after another over images too.  asks:
-# whether lines of rows are asked for in their order, before rows are read side by side.
+# whether lines of rows are asked for in their order, before rows are read side by side; of given places how many bytes
+# ahead.
 ARGS = Arguments(
     arrays=ARRAYS,
     ints=(

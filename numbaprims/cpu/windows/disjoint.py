@@ -38,9 +38,6 @@ from numbaprims.cpu.windows.combine import finish_of, first_of, fold_tiles, plac
 from numbaprims.cpu.windows.planes import ask, down
 from numbaprims.dtypes import DTYPES
 
-#: Bytes ahead of the places, and of what is given to them, that are asked for.
-AHEAD = 2048
-
 
 @helper
 def _twice(v):  # type: ignore[no-untyped-def]
@@ -171,7 +168,7 @@ def make_maxima(dtype: str, W: int, KH: int, INDEXED: bool, STREAMS: bool) -> Ra
 
     INDEXED: by its place; one outside of its window is left out.
     """
-    acc, LINE = DTYPES[dtype].accumulate, line_of(dtype)
+    acc, LINE, SIZE = DTYPES[dtype].accumulate, line_of(dtype), DTYPES[dtype].itemsize
     types = ARGS.types(out=dtype, x=dtype, dy=dtype, indices="i64")
 
     @range_kernel("windows_disjoint_maxima", types, spec=(dtype, W, KH, INDEXED, STREAMS))
@@ -186,8 +183,8 @@ def make_maxima(dtype: str, W: int, KH: int, INDEXED: bool, STREAMS: bool) -> Ra
                 at, to = (plane * rows + r) * outs, plane * size + r * line
                 if args.asks and INDEXED:
                     # 16 x 256 x 56 x 56 by 2 x 2 came at 16 GB/s, so at 43 (Zen 5)
-                    ask(args.indices, at + AHEAD // 8, 1, 0, outs, 8)
-                    ask(args.dy, at + AHEAD // 64 * LINE, 1, 0, outs, LINE)
+                    ask(args.indices, at + args.asks // 8, 1, 0, outs, 8)
+                    ask(args.dy, at + args.asks // SIZE, 1, 0, outs, LINE)
                 elif args.asks:
                     ask(args.x, to, 1, 0, line, LINE)
                 for j in range(0, outs, W):

@@ -19,11 +19,11 @@ from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import advance
 from numbaprims.cpu.simd.arithmetic import greatest_value
 from numbaprims.cpu.simd.convert import load_wide_value, store_narrow_value
-from numbaprims.cpu.simd.emit import any_lane, constant, first_lanes_value, llvm_vector, number, prefetch_value
+from numbaprims.cpu.simd.emit import any_lane, constant, first_lanes_value, llvm_vector, number, prefetch_lines
 from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.loops import keep_rolled_value, once, repeat
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.windows.arguments import ARGS, line_of
+from numbaprims.cpu.windows.arguments import ARGS
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.value import at_most, select
 
@@ -105,10 +105,9 @@ class _Planes:
 
         The core followed none of rows of 448 bytes: 16 x 64 x 112 x 112 by 3 x 3, 2 took 2.3 ms, 1.5 so (Zen 5).
         """
-        f, line = self.form, line_of(self.form.dtype)
-        first = r * (f.stride[0] * f.width) + f.ahead // DTYPES[f.dtype].itemsize
-        for at in range(0, R * f.stride[0] * f.width, line):
-            prefetch_value(self.b, self.x, (first + at).value, 3, False)
+        f, row = self.form, self.form.stride[0] * self.form.width
+        first = r * row + f.ahead // DTYPES[f.dtype].itemsize
+        prefetch_lines(self.b, self.x, first, llvm_vector(f.dtype, R * row), False)
 
     def down(self, read: dict[int, Value], R: int, ordered: bool) -> list[Value]:
         """The rows of each window, of which two neighbours share what both have."""

@@ -47,8 +47,8 @@ def _program(
     given = problem.direction == "backward" and bool(problem.indices)
     far = problem.bytes_moved() / max(1, target.l3)
     # of a core that gains by it: 16 x 256 x 56 x 56 by 2 x 2, 2 took 2.0 ms, 1.55 so, and places 5.5 and 2.1 (Zen 5)
-    gains = target.rates.ahead > 0
-    asks = int(apart and far > 0.25 and (gains if given else long or (gains and far > 0.5)))
+    ahead = target.rates.ahead
+    asks = int(apart and far > 0.25 and (ahead if given else long or (ahead > 0 and far > 0.5)))
     return Program.of(
         ARGS, {**common, **ints, "asks": asks}, [(kernel, tiles, chunk)], keep=keep, regions=Regions(own=own or {}),
         **target.rates.waking(work),
