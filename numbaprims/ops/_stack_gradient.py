@@ -1,11 +1,14 @@
-"""The gradient of a stack as problems of other engines, in their order: windows and runs of operations forwards, as far
-as a gradient reads what they give, then the gradients of runs (one formula each) and of windows, from the last to the
-first."""
+"""A stack, or its gradient, as problems of other engines, in their order.
+
+Windows and runs of operations forwards, for a gradient as far as it reads what they give; then the gradients of runs
+(one formula each) and of windows, from the last to the first.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES
@@ -15,11 +18,13 @@ from numbaprims.ops._pooling_problem import PoolingProblem
 from numbaprims.ops._reduction_problem import posed
 from numbaprims.ops._stack_problem import GRADIENTS, StackProblem
 from numbaprims.ops.epilogue import IDENTITY
-from numbaprims.stacks.operations import Operation, Pointwise, Size, Window
+from numbaprims.stacks.operations import Operation, Pointwise, Size, Window, relu_behind_maxima
 
 DX, DY, X, PARAMETERS, DPARAMETERS, ADDED, DADDED = map(
     GRADIENTS.index, ("dx", "dy", "x", "parameters", "dparameters", "added0", "dadded0")
 )
+FORWARDS = (DY, X, PARAMETERS, *range(ADDED, DADDED))
+"""Where the arrays of a stack forwards are among them."""
 LINE = 256
 """Bytes that what is handed on begins at multiples of."""
 MOST_ARRAYS = 15
@@ -76,6 +81,8 @@ class Segment(NamedTuple):
 def segments_of(problem: Any) -> tuple[Segment, ...]:
     """The segments of a stack: as long as the reduce engine takes their arrays, and with halves at the ends only."""
     operations: list[Operation] = [each for step in problem.parsed for each in step.operations]
+    if not problem.backward:
+        operations = relu_behind_maxima(operations)
     if DTYPES[problem.dtype].accumulate != problem.dtype:
         end = Pointwise("identity")
         operations = [
@@ -142,12 +149,14 @@ class Box(NamedTuple):
 
     def forward(self, segment: Segment, x: Place, out: Place, size: Size) -> Task:
         """A run, and the places of its arrays."""
-        along = self.last and self.c > 1
+        p, along = self.problem, self.last and self.c > 1
         dtypes, strides, places = self._own(segment, range(segment.texts.count("add/0")))
         name = name_of(segment.texts, "along" if along else "one")
+        # a row is what one parameter is for, or the channels where they lie side by side
+        axes = (0, 1, 2, 3) if not strides else (1,) if along else (2, 3)
         found = posed(
-            name, [out.dtype, x.dtype, *dtypes], (self.n, self.c, *size), (1,) if along else (2, 3),
-            [out.strides, x.strides, *strides],
+            name, [out.dtype, x.dtype, *dtypes], (self.n, self.c, *size), axes,
+            [out.strides, x.strides, *strides], in_place=out.at == x.at or (not p.backward and p.in_place),
         )  # fmt: skip
         return Task(found, [out.at, x.at, *places])
 
@@ -260,6 +269,14 @@ def whole_gradient(problem: Any) -> Gradient:
     return Segment(None, run, 0, 0).gradient(problem)
 
 
+def placed(problem: Any) -> Any:
+    """A stack forwards whose arrays have the places of a gradient's, y that of dy: what `tasks` takes."""
+    strides = dict(zip(FORWARDS, problem.strides, strict=False))
+    if not problem.numbers:
+        del strides[PARAMETERS]
+    return dataclasses.replace(problem, strides=tuple(map(strides.get, range(len(GRADIENTS)))))
+
+
 class Task(NamedTuple):
     """A problem: of the reduce engine, of the windows engine, of a convolution, or a stack of one window forwards."""
 
@@ -285,6 +302,19 @@ def tasks(box: Box) -> tuple[list[Task], int]:
     sizes = [p.size]
     for each in segments:
         sizes.append(sizes[-1] if each.window is None else each.window.out_size(sizes[-1]))
+    swapped = list[At]()
+
+    def buffer(size: Size, before: Place) -> Place:
+        """Of what is handed on, in two buffers that are swapped."""
+        other = int(bool(swapped) and before.at == swapped[0])
+        if other == len(swapped):
+            swapped.append(room(max(sizes, key=math.prod)).at)
+        return Place(swapped[other], box.strides(size), box.compute)
+
+    dy = Place(At(DY), p.strides[DY], p.dtype)
+    if not p.backward:
+        found = _forwards(box, segments, sizes, dy, buffer)
+        return found, used
     gradients = [each.gradient(p) if each.run else None for each in segments]
     # what a run and a window are given is needed where the gradient reads it, or something behind is made of it
     of_run, of_window = [False] * len(segments), [False] * (len(segments) + 1)
@@ -293,7 +323,7 @@ def tasks(box: Box) -> tuple[list[Task], int]:
         of_run[k] = of_window[k + 1] or (gradient is not None and any(gradient.reads))
         read = window is not None and (window.op == "max" or segments[k].of_weights(p))
         of_window[k] = of_run[k] or read
-    found: list[Task] = []
+    found = []
     given, between = [Place(At(X), p.strides[X], p.dtype)], list[Place]()
     for k, (each, size) in enumerate(zip(segments, sizes[1:], strict=True)):
         y = given[-1]
@@ -305,21 +335,34 @@ def tasks(box: Box) -> tuple[list[Task], int]:
             y = room(size)
             found.append(box.forward(each, between[-1], y, size))
         given.append(y)
-    dy, dx = Place(At(DY), p.strides[DY], p.dtype), Place(At(DX), p.strides[DX], p.dtype)
-    # gradients that are handed on, in two buffers that are swapped
-    swapped = [room(max(sizes, key=math.prod)).at for _ in range(2)] if len(segments) > 1 or segments[0].window else []
-
-    def buffer(size: Size) -> Place:
-        return Place(swapped[dy.at == swapped[0]], box.strides(size), box.compute)
-
+    dx = Place(At(DX), p.strides[DX], p.dtype)
     for k in reversed(range(len(segments))):
         each, size = segments[k], sizes[k + 1]
         if each.run:
-            out = dx if k == 0 and each.window is None else dy if dy.at.array < 0 else buffer(size)
+            out = dx if k == 0 and each.window is None else dy if dy.at.array < 0 else buffer(size, dy)
             found.append(box.backward(each, dy, between[k], out, size))
             dy = out
         if each.window is not None:
-            out = dx if k == 0 else buffer(sizes[k])
+            out = dx if k == 0 else buffer(sizes[k], dy)
             found += box.window(each, dy, given[k], out, sizes[k])
             dy = out
     return found, used
+
+
+def _forwards(
+    box: Box, segments: Sequence[Segment], sizes: Sequence[Size], y: Place, buffer: Callable[[Size, Place], Place]
+) -> list[Task]:
+    """Each window, and each run, over the whole box."""
+    found, given = list[Task](), Place(At(X), box.problem.strides[X], box.problem.dtype)
+    for k, each in enumerate(segments):
+        last = k + 1 == len(segments)
+        if each.window is not None:
+            direct = last and (not each.run or y.dtype == box.compute)
+            out = y if direct else buffer(sizes[k + 1], given)
+            found.append(box.walked(each, given, out, sizes[k]))
+            given = out
+        if each.run:
+            out = y if last else given if given.at.array < 0 else buffer(sizes[k + 1], given)
+            found.append(box.forward(each, given, out, sizes[k + 1]))
+            given = out
+    return found

@@ -110,6 +110,16 @@ def parse(text: str) -> Operation:
     return Window(kind, kernel, stride, before, after, dilation, words[5] == "1", words[6] == "1")
 
 
+def relu_behind_maxima(operations: Iterable[Operation]) -> list[Operation]:
+    """The operations with each ReLU right in front of a maximum behind it: of fewer elements, and in one pass with what
+    follows.  The results are equal (but for the sign of a 0), NaN included."""
+    found: list[Operation] = []
+    for each in operations:
+        ahead = isinstance(each, Window) and each.op == "max" and bool(found) and found[-1] == Pointwise("relu")
+        found.insert(len(found) - ahead, each)
+    return found
+
+
 class Step(NamedTuple):
     """Operations of which one at most is a window: what one pass over a tile computes."""
 

@@ -170,3 +170,19 @@ def test_bits_do_not_depend_on_bands_or_lanes():
     for limit in (1500, 5000, 20000, 100000, -1):
         np.testing.assert_array_equal(numbaprims.stack(x, operations, values, limit=limit), want)
     assert Step.parse("relu/0").window is None and len(sizes_of(steps_of(operations), (45, 61))) == 4
+
+
+def test_small_planes_and_strides_go_by_layers():
+    """A part of a plane of two vectors at a time took 1.5 times as long."""
+    cpu = dataclasses.replace(target.current(), name="znver5", vector_bytes=64, l2=1 << 20, l3=1 << 25, measured=None)
+    names = []
+    for shape in ((16, 64, 7, 7), (16, 64, 56, 56)):
+        found = problem(shape, 4 * [POOL, NORM, RELU])
+        names.append(min(able(found, cpu), key=lambda one: one.estimate(found, cpu)).name)
+        apart = dataclasses.replace(found, layout="strided", strides=((1, 2, 3, 4), (1, 2, 3, 4), (3, 1)))
+        assert [each.name for each in able(apart, cpu)] == ["layers", "naive"]
+    assert names == ["layers", "planes"]
+
+
+def able(found: StackProblem, cpu) -> list:
+    return [each for each in SOLVERS if each.why_not(found, cpu) is None]

@@ -16,22 +16,14 @@ from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.stack.tiles import over_tiles
 from numbaprims.dispatch.solver import default_config
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.stacks import Gradient
 from numbaprims.ops._reduction_problem import Reduction, mapped
-from numbaprims.ops._stack_gradient import DPARAMETERS, PARAMETERS, At, Box, Segment, Task, tasks
+from numbaprims.ops._stack_gradient import DPARAMETERS, PARAMETERS, At, Box, Task, placed, tasks
 from numbaprims.ops._stack_problem import StackProblem
-from numbaprims.stacks.operations import Pointwise
 
 #: Tiles that are enough for any number of workers.
 TILES = 64
 #: Boxes of whole images for each worker.
 GRAIN = 4
-
-
-def whole_gradient(problem: Any) -> Gradient:
-    """The formula of one that has no windows."""
-    run = tuple(each for each in problem.parsed[0].operations if isinstance(each, Pointwise))
-    return Segment(None, run, 0, 0).gradient(problem)
 
 
 class Way(NamedTuple):
@@ -43,9 +35,10 @@ class Way(NamedTuple):
 
     @classmethod
     def whole(cls, problem: Any) -> Way:
-        """All of a stack without windows."""
-        last = problem.layout == "channels_last" and problem.c > 1
-        return cls(Box(side_by_side(problem, last), problem.n, problem.c, last))
+        """All of a stack: each run and each window for all images before the next."""
+        p = problem if problem.backward else placed(problem)
+        last = p.layout == "channels_last" and p.c > 1
+        return cls(Box(side_by_side(p, last), p.n, p.c, last))
 
     @property
     def tiles(self) -> int:
@@ -61,10 +54,10 @@ class Way(NamedTuple):
         """(solver, problem, places of its arrays)"""
         p, arrays = task
         if isinstance(p, StackProblem):
-            if self.walk.why_not(p, target) is None:
+            if self.walk is not None and self.walk.why_not(p, target) is None:
                 # of a tile planes are whole: one worker has them
                 return self.walk, dataclasses.replace(p, limit=0 if self.tiles == 1 else -1), arrays
-            # a large window
+            # a large window, or layer by layer
             (y, x, w), (out, source, weights) = p.strides, arrays
             (step,) = p.parsed
             window = step.window
@@ -84,17 +77,20 @@ class Way(NamedTuple):
         able = [each for each in WINDOWS if each.why_not(p, target) is None]
         if not self.naive and self.box.last:  # planes of one channel have nothing side by side
             able = [each for each in able if each.name not in ("whole", "planes")]
+        if self.walk is None:
+            return min(able, key=lambda one: one.estimate(p, target)), p, arrays
         return able[-1 if self.naive else 0], p, arrays
 
     def seconds(self, target: Any) -> float:
-        """What one core takes."""
-        total = 0.0
+        """What one core takes inside of a program; an element alone takes as long as a call."""
+        total, entered = 0.0, 0.0 if self.naive else target.rates.call
         for task in tasks(self.box)[0]:
             if isinstance(task.problem, Reduction):
-                total += PosedReduction(task.problem).estimate(target)
+                each = PosedReduction(task.problem).estimate(target)
             else:
                 solver, problem, _ = self._solver(task, target)
-                total += solver.estimate(problem, target)
+                each = solver.estimate(problem, target)
+            total += max(0.0, each - entered)
         return total
 
     def program(self, target: Any) -> Program:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from numbaprims.stacks.operations import Operation, Pointwise, Size, Step, Window, parse
+from numbaprims.stacks.operations import Operation, Pointwise, Size, Step, Window, parse, relu_behind_maxima
 
 LINE = 64
 
@@ -79,21 +79,15 @@ MOST_ADDED = 2
 
 
 def stages_of(steps: Iterable[Step]) -> tuple[Stage, ...]:
-    """The stages of steps.
-
-    A ReLU right in front of a maximum is done behind it, of fewer elements and in one stage: the results are equal (but
-    for the sign of a 0), NaN included.
-    """
+    """The stages of steps."""
     stages: list[Stage] = []
     for step in steps:
         window, after = None, list[Pointwise]()
-        for each in step.operations:
+        for each in relu_behind_maxima(step.operations):
             if isinstance(each, Window):
-                relu = each.op == "max" and bool(after) and after[-1].kind == "relu"
-                ahead = after[: len(after) - relu]
-                if ahead or window is not None:
-                    stages.append(Stage(window, tuple(ahead)))
-                window, after = each, after[len(ahead) :]
+                if after or window is not None:
+                    stages.append(Stage(window, tuple(after)))
+                window, after = each, []
             else:
                 if each.kind == "add" and sum(one.kind == "add" for one in after) == MOST_ADDED:
                     stages.append(Stage(window, tuple(after)))

@@ -64,7 +64,7 @@ class Form(NamedTuple):
     def cycles(self, rows: int) -> float:
         """Of so many rows of a plane's results: maxima down each vector of x, a shuffle and a maximum for each tap."""
         results = len(starts(self.outs, self.W)) / pack_of(self)
-        return 10.0 + 0.75 * rows * (self.kernel[0] * len(starts(self.width, self.W)) + 2 * self.kernel[1] * results)
+        return 10.0 + 0.55 * rows * (self.kernel[0] * len(starts(self.width, self.W)) + 2 * self.kernel[1] * results)
 
 
 def starts(length: int, W: int) -> list[int]:
