@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from test_jitted import check, compiled
+from numba.core.errors import TypingError
+from test_jitted import check, compiled, refuse_alike
 
 import numbaprims
 
@@ -42,3 +43,11 @@ def test_refusals():
         compiled("q, k", "nb.attention(q, k, k)")[0](q, q[..., :3].copy())
     with pytest.raises(ValueError, match="it must be"):
         compiled("q", "nb.attention(q, q, q)")[0](q[0])
+
+
+def test_tables_of_rope():
+    for call in ("nb.rope_frequencies(n, 8)", "nb.rope_frequencies(n, 6, base=500.0, dtype='float64')"):
+        check("n", call, 9)
+        refuse_alike(*compiled("n", call), -1)
+    with pytest.raises(TypingError, match="dtype is float16; 'float32' or 'float64'"):
+        compiled("n", "nb.rope_frequencies(n, 8, dtype='float16')")[0](3)

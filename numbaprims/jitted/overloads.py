@@ -75,6 +75,9 @@ def _stub(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
     """What Numba calls with the types of a call."""
 
     def build(given: dict[str, Any]) -> Callable[..., Any]:
+        if name == "rope_frequencies":
+            tables: Callable[..., Any] = importlib.import_module("numbaprims.jitted.frequencies").build(given)
+            return tables
         if name not in ROWS and name not in BY_KIND:
             # no TypingError: that one Numba buries in "No implementation of function ..."
             raise TypeError(
