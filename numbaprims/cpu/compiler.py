@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from llvmlite import ir as llvm
 from numba.core import cgutils, ir, ir_utils, lowering, ssa, typed_passes, types, untyped_passes
 from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.codegen import JITCodeLibrary
@@ -107,7 +108,22 @@ class _StripPhis(typed_passes.PreLowerStripPhis):
 
 
 class _Lower(lowering.Lower):
-    """Lowers numbers, vectors and addresses: nothing counts references."""
+    """Lowers numbers, vectors and addresses: nothing counts references, and nothing raises."""
+
+    def lower_normal_function(self, fndesc: Any) -> None:
+        """With the C function that calls it in the same module.  Numba's is a module of its own, which looks for an
+        exception and writes it out: 3 of the 17 ms that the least kernel takes (Zen 5)."""
+        super().lower_normal_function(fndesc)
+        result, *words = (self.context.get_value_type(each) for each in (fndesc.restype, *fndesc.argtypes))
+        outer = llvm.Function(self.module, llvm.FunctionType(result, words), fndesc.llvm_cfunc_wrapper_name)
+        builder = llvm.IRBuilder(outer.append_basic_block("entry"))
+        _, found = self.context.call_conv.call_function(
+            builder, self.function, fndesc.restype, fndesc.argtypes, outer.args, attrs=("noinline",)
+        )
+        builder.ret(found)
+
+    def create_cfunc_wrapper(self) -> None:
+        pass
 
     def incref(self, typ: Any, val: Any) -> None:
         pass
