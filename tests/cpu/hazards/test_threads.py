@@ -390,3 +390,18 @@ def test_a_region_leaves_the_users_number_of_threads(run_script):
         NUMBA_NUM_THREADS="8",
     )
     assert found == [[8, 8], 0]
+
+
+def test_a_number_that_came_first_is_asked_natively(run_script):
+    """What a user has set before our first call: Numba's Python was asked for it at each."""
+    found = run_script(
+        """
+        import json, numba, numpy, numbaprims
+        from numbaprims.cpu import threads
+        numba.set_num_threads(1)
+        total = float(numbaprims.cast(numpy.ones(1 << 20, numpy.float32), "float64").sum())
+        print(json.dumps([total, threads.count(), threads._mask is threads._mask_before]))
+        """,
+        **FOUR,
+    )
+    assert found == [float(1 << 20), 1, False]
