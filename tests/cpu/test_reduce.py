@@ -317,6 +317,24 @@ def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
         np.testing.assert_array_equal(numbaprims.reduce(x, "max", axis=0), np.max(x, axis=0))
 
 
+@pytest.mark.parametrize("dtype", ("f32", "bf16"))
+@pytest.mark.parametrize("name", ("softmax", "softmax_backward", "log_softmax_backward"))
+def test_results_of_all_rows_side_by_side(name, dtype, as_cpu):
+    """They leave in the order of memory, where no cache holds them and chunks are enough for all cores."""
+    for shape, axes, memory in ((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps"):
+        of, found = case(name, shape, axes, dtype, memory), []
+        for l3, cores in ((1 << 12, 1), (1 << 12, 256), (1 << 30, 1)):
+            machine = dataclasses.replace(target.current(), l2=1 << 12, l3=l3, cores_logical=cores)
+            as_cpu(machine)
+            program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
+            last = [phase.kernel.name for run in program.runs for phase in run.phases][-1]
+            assert ("sweep" in last) == (l3 == 1 << 12 and cores == 1)
+            check(of, ["split_across"])
+            launched("split_across", of)
+            found.append([array.tobytes() for array, _ in of.results()])
+        assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     ("cpu", "across", "most", "stack"),
     [("znver4", False, 19, 0), ("x86-64-v3", False, 23, 0), ("x86-64-v3", True, 78, 8)],

@@ -106,7 +106,7 @@ def _part(emitter: Emitter, tile: Any) -> None:
 
 
 def _sweep(emitter: Emitter, tile: Any) -> None:
-    """One pass over a chunk of all rows side by side, in the order of memory, by sums that wait in the chunk's parts.
+    """One pass over a chunk of all rows side by side, in the order of memory; sums, if any, wait in the chunk's parts.
 
     Down one block of rows after the other, 256 bytes of each kilobyte, 51 MB came at 11 GB/s, so at 33; two or four
     elements of a row at a time, for which sums are read and written once, 11 to 15.  Of rows of 16 KB, whose sums no
@@ -120,7 +120,8 @@ def _sweep(emitter: Emitter, tile: Any) -> None:
     region, count = emitter.chunk(chunk)
     whole = emitter.plan(LANES) // v.W
 
-    anchored = [node.op == "moments" for node in emitter.graph.passes[p].reductions]
+    reductions = emitter.graph.passes[p].reductions
+    anchored = [node.op == "moments" for node in reductions]
 
     def each_block(do: Callable[[list[Any], Value], list[Value]]) -> None:
         """Write what `do` makes of the places of each block's parts, whole blocks first."""
@@ -168,11 +169,13 @@ def _sweep(emitter: Emitter, tile: Any) -> None:
         walk, sums = reopened(places)
         return [value for each in walk.finish(sums) for value in each]
 
-    each_block(begin)
+    if reductions:
+        each_block(begin)
     state = repeat(b, region.count // v.run, [region.inner], elements(v.run), "sweep", True)
     if v.run > 1:
         repeat(b, region.inner + region.count - state[0], state, elements(1), "sweep_rest", True)
-    each_block(end)
+    if reductions:
+        each_block(end)
 
 
 def _merge(emitter: Emitter, row: Any) -> None:
@@ -290,15 +293,19 @@ def make_kernel(variant: Variant) -> RangeKernel:
     return reduce_rows
 
 
-def phase_variants(variant: Variant, sweeps: int = 0) -> list[Variant]:
+def phase_variants(variant: Variant, sweeps: int = 0, spreads: bool = False) -> list[Variant]:
     """The kernels of a split over chunks: pass by pass one over all chunks, and one that merges them.
 
-    Sums of all rows side by side are taken by so many elements of each at a time, if any.
+    Sums of all rows side by side are taken by so many elements of each at a time, if any; `spreads`: so are results
+    that leave, element by element.
     """
     found = []
     for p, each in enumerate(variant.graph.passes):
-        if sweeps and not each.outputs:
-            found.append(variant._replace(role="sweep", at=p, stores="plain", U=1, run=sweeps))
+        swept = 0 if each.outputs else sweeps
+        if spreads and not each.reductions:
+            swept = 1
+        if swept:
+            found.append(variant._replace(role="sweep", at=p, stores="plain", U=1, run=swept))
         else:
             own = variant._replace(role="part", at=p, stores=variant.stores if each.outputs else "plain")
             wide = own.lanes == "along" and branches(own.formula, bool(own.online), p)
