@@ -336,6 +336,18 @@ def test_results_of_all_rows_side_by_side(name, dtype, as_cpu):
 
 
 @pytest.mark.parametrize(
+    ("name", "times"), [("softmax", 2), ("softmax_backward", 4), ("total", 4), ("batch_norm_train_running", 2)]
+)
+def test_more_rows_at_a_time_where_elements_lie_pages_apart(name, times):
+    """They share the sets of the caches."""
+    for columns, more in ((1024, times), (1040, 1)):
+        for dtype, cpu, usual in (("f32", "znver5", 64), ("f32", "x86-64-v3", 32), ("f64", "znver5", 32)):
+            of = case(name, (20, columns), (0,), dtype, "C")
+            assert solver("across").vector(of.problem, named(cpu))[0] == usual * more
+        check(case(name, (20, columns), (0,), "f32", "C"), ["across"])
+
+
+@pytest.mark.parametrize(
     ("cpu", "across", "most", "stack"),
     [("znver4", False, 19, 0), ("x86-64-v3", False, 23, 0), ("x86-64-v3", True, 78, 8)],
 )

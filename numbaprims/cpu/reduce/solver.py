@@ -113,9 +113,14 @@ class Reduce(Solver):
         if 2 * rows <= one:
             W = self.holding(problem, rows)
             return W, min(8, 4 * one // W)
-        taken = {W: -(-rows // W) * W for W in (4 * one, 2 * one, one)}
+        widest = 4 * one * self.wider(problem)
+        taken = {W: -(-rows // W) * W for W in (widest, 4 * one, 2 * one, one)}
         W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
-        return W, max(2, 4 * one // W)
+        return W, 1 if W > 4 * one else max(2, 4 * one // W)
+
+    def wider(self, problem: Any) -> int:
+        """Times as many of neighbouring rows as usual."""
+        return 1
 
     def registers(self, problem: Any, W: int) -> int:
         return 0
