@@ -186,8 +186,8 @@ def test_modules_import_in_no_circle():
 
 
 def test_only_simd_imports_llvmlite():
-    # kernel_cache and target ask llvmlite for its version and for the host's CPU; they emit nothing.  The compiler gives
-    # each kernel the C function that calls it.
+    # kernel_cache and target ask llvmlite for its version and for the host's CPU; they emit nothing.  The compiler of
+    # kernels emits the C function that calls one.
     allowed = {"numbaprims.kernel_cache", "numbaprims.cpu.target"}
     wrong = [
         where(path, line)
