@@ -289,8 +289,8 @@ class SplitAcross(_Split):
             return super().ahead(problem, target, role)
         # 8,192 variances of 16,384 bytes each came in 6.3 ms, 5.6 so; what the cache does not hold 5 % later (Zen 4)
         line = problem.kept[-1] * DTYPES[problem.dtype].itemsize
-        # 8,192 sums of 16,384 bytes each take 3.4 ms unasked and 4.1 asked, variances 4.5 and 5.0; 4,096 of 32,768 bytes
-        # 4.7 and 4.0, places of the largest 6.2 and 5.6 (Zen 5)
+        # 8,192 sums of 16,384 bytes each take 3.4 ms unasked and 4.1 asked, variances 4.5 and 5.0; half as many of
+        # twice as much 4.7 and 4.0, places of the largest 6.2 and 5.6 (Zen 5)
         places = any(node.op == "first" for node in graph_of(problem.formula, True).reductions)
         alone = target.rates.ahead and line >= target.l1d / 2 and not places
         return NEXT_ROWS if 2 * count * line <= target.l2 and not alone else 0
