@@ -42,7 +42,8 @@ from numbaprims.cpu.solver import Config, Regions
 from numbaprims.dtypes import DTYPES
 from numbaprims.formulas.graph import PARTS, Node
 from numbaprims.formulas.maps import MAP
-from numbaprims.formulas.reductions import graph_of
+from numbaprims.formulas.reductions import FINISHED, graph_of
+from numbaprims.formulas.stacks import ENDING
 
 #: Vectors of a row that may stay in registers from pass to pass.
 MOST_REGISTERS = 8
@@ -178,6 +179,7 @@ class Across(Reduce):
         if swept:
             apart = ASIDE
         sums = not any(each.kind == "row" for each in problem.arrays[: len(problem.results)])
+        sums = sums or (problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.l3)
         if apart and wider > 1 and (sums or wider == CHEAP):
             apart = 0.0 if sums and not (swept and moved > target.l3) else WIDE
         apart *= moved / target.bandwidth(moved)
