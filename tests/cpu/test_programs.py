@@ -95,7 +95,7 @@ def test_joined_programs_run_one_after_another(workers):
     np.testing.assert_array_equal(out, a[::-1])
 
 
-@pytest.mark.parametrize("worth, wakes", [((0.4, 0.5), False), ((0.6, 0.5), True)])
+@pytest.mark.parametrize("worth, wakes", [((0.4, 0.5), False), ((0.6, 0.5), False), ((0.7, 0.6), True)])
 def test_joined_programs_wake_threads_for_what_all_of_them_do(worth, wakes):
     programs = [dataclasses.replace(program_of([], [(ONCE, 8, 1)]), parallel=False, worth=each) for each in worth]
     assert join([Part(each, [], []) for each in programs]).parallel is wakes
