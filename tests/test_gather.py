@@ -172,7 +172,7 @@ def test_bfloat16_moves_and_sums():
 
 def test_every_solver_has_its_kinds():
     names = [solver.name for solver in registry.solvers("gather", "cpu")]
-    assert names == ["rows", "fold", "gather", "scatter", "one_hot", "split", "naive"]
+    assert names == ["crop", "rows", "fold", "gather", "scatter", "one_hot", "split", "naive"]
 
 
 def test_bits_do_not_depend_on_threads():

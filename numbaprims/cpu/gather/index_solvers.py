@@ -17,7 +17,7 @@ from numbaprims.cpu.gather.indices import (
     make_take,
 )
 from numbaprims.cpu.gather.kernels import GIVEN
-from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, Fold, Rows, loops_of
+from numbaprims.cpu.gather.solvers import LEAST_BYTES, TILE_BYTES, TILES, Crop, Fold, Rows, loops_of
 from numbaprims.cpu.program import Block, Part, Phase, Program, Run, array, join
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions, Solver
@@ -177,7 +177,7 @@ class Split(Rows):
     """Every part a copy of its box of x."""
 
     name = "split"
-    rows: Rows = Rows()
+    ways: tuple[Rows | Crop, ...] = (Crop(), Rows())
 
     def why_not(self, problem: Any, target: Any) -> str | None:
         if problem.kind != "split":
@@ -185,15 +185,18 @@ class Split(Rows):
         return None if self.single or problem.layout == "rows" else "neighbours do not lie side by side"
 
     def seconds(self, problem: Any, target: Any) -> float:
-        return sum(self.rows.seconds(part, target) for part in problem.parts)
+        return sum(self._way(part, target).estimate(part, target) - target.rates.call for part in problem.parts)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         x = array(len(problem.sizes[1]))
         parts = [
-            Part(self.rows.program(part, target, config), [array(at), x], [])
+            Part(self._way(part, target).program(part, target, config), [array(at), x], [])
             for at, part in zip(problem.places, problem.parts, strict=True)
         ]  # fmt: skip
         return join(parts)
+
+    def _way(self, part: Any, target: Any) -> Rows | Crop:
+        return min(self.ways, key=lambda one: one.estimate(part, target))
 
 
 class _SlowRows(Rows):
@@ -218,7 +221,7 @@ class _SlowOneHot(OneHot):
 
 class _SlowSplit(Split):
     single = True
-    rows = _SlowRows()
+    ways = (_SlowRows(),)
 
 
 class Naive(Solver):
@@ -241,4 +244,4 @@ class Naive(Solver):
         return self._ways[problem.kind].program(problem, target, config)
 
 
-SOLVERS = (Rows(), Fold(), Gather(), Scatter(), OneHot(), Split(), Naive())
+SOLVERS = (Crop(), Rows(), Fold(), Gather(), Scatter(), OneHot(), Split(), Naive())

@@ -8,11 +8,14 @@ import numpy as np
 
 from numbaprims.cpu.gather.fold import make_fold
 from numbaprims.cpu.gather.kernels import ARGS, LOOP, make_framed, make_rows
-from numbaprims.cpu.program import Bind, Phase, Program, array
+from numbaprims.cpu.program import Bind, Part, Phase, Program, array, join
+from numbaprims.cpu.reduce.posed import PosedReduction
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import NONE, PadProblem, Segment, map_of, segments
+from numbaprims.ops._reduction_problem import Reduction, mapped
+from numbaprims.ops._tensor_problem import BITS
 
 #: What a tile writes at least, where there are tiles for every worker.
 TILE_BYTES = 32768
@@ -110,6 +113,30 @@ class Rows(Solver):
             ARGS, ints, [phase], binds=binds, regions=regions, **target.rates.waking(work),
             keep=(words, places, pieces_at, value, *keep),
         )  # fmt: skip
+
+
+class Crop(Solver):
+    """A box of x, and nothing around it: a copy by the reduce engine, of which rows need not be written one by one."""
+
+    name = "crop"
+
+    def why_not(self, problem: Any, target: Any) -> str | None:
+        if problem.kind != "pad" or any(axis.before or axis.after for axis in problem.axes):
+            return "it is for pads that only take elements away"
+        return None
+
+    def _posed(self, problem: PadProblem) -> PosedReduction:
+        axes, unit, bits = problem.axes, problem.axes[-1].unit, BITS.get(problem.dtype, problem.dtype)
+        shape = (*(axis.kept for axis in axes), unit)
+        strides = ((*(axis.padded_step for axis in axes), 1), (*(axis.step for axis in axes), 1))
+        return PosedReduction(mapped(Reduction, "cast", bits, (bits, bits), shape, strides))
+
+    def estimate(self, problem: Any, target: Any) -> float:
+        return self._posed(problem).estimate(target)
+
+    def program(self, problem: Any, target: Any, config: Config) -> Program:
+        first = sum(axis.first * axis.step for axis in problem.axes) * DTYPES[problem.dtype].itemsize
+        return join([Part(self._posed(problem).program(target), [array(0), array(1, first)], [])])
 
 
 def _framed(inner: Any, parts: list[Segment]) -> list[Segment]:
