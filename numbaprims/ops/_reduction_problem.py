@@ -169,6 +169,10 @@ def layout_of(
     return "rows" if n == 1 else "strided"
 
 
+#: Of the same size, for elements that are moved: the bits are those.
+BITS = {"i64": "f64", "i32": "f32", "bool": "u8"}
+
+
 def mapped(
     cls: type[Any], word: str, dtype: str, dtypes: Sequence[str], shape: Sequence[int],
     strides: Sequence[Sequence[int]], *, in_place: bool = False,

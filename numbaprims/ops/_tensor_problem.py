@@ -15,9 +15,6 @@ from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.primitive import Given, Pose, Result
 from numbaprims.shapes import element_strides
 
-#: Of the same size, for elements that are moved: the bits are those.
-BITS = {"i64": "f64", "i32": "f32", "bool": "u8"}
-
 
 @dataclasses.dataclass(frozen=True)
 class TensorProblem(reduction.Reduction):

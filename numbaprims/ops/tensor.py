@@ -14,8 +14,8 @@ from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.formulas.maps import BINARY as BINARY, BITWISE
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._concat import concatenated
-from numbaprims.ops._reduction_problem import mapped
-from numbaprims.ops._tensor_problem import BITS, TensorProblem as TensorProblem, broadcast, pose
+from numbaprims.ops._reduction_problem import BITS, mapped
+from numbaprims.ops._tensor_problem import TensorProblem as TensorProblem, broadcast, pose
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.reference import tensor as reference
 from numbaprims.shapes import element_strides

@@ -14,8 +14,7 @@ from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions, Solver
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._gather_problem import NONE, PadProblem, Segment, map_of, segments
-from numbaprims.ops._reduction_problem import Reduction, mapped
-from numbaprims.ops._tensor_problem import BITS
+from numbaprims.ops._reduction_problem import BITS, Reduction, mapped
 
 #: What a tile writes at least, where there are tiles for every worker.
 TILE_BYTES = 32768
