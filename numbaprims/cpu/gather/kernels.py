@@ -14,11 +14,13 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     load,
+    load_first,
     load_scalar,
     load_word,
     pointer_from_address,
     splat,
     store,
+    store_first,
     store_scalar,
     store_stream,
     stream_fence,
@@ -259,10 +261,11 @@ def side(out, start, count, x, source, step, value, none, W, A, B, C, D, BYTES):
 
 
 @functools.cache
-def make_framed(size: int, vector_bytes: int, past: bool) -> RangeKernel:
+def make_framed(size: int, vector_bytes: int, past: bool, whole: int = -1) -> RangeKernel:
     """Contiguous rows of three segments, what stands before x, x, and what stands behind: most pads are such.
 
-    `past`: what is of x leaves past the caches.
+    `past`: what is of x leaves past the caches.  `whole`: so many vectors of x, and lanes of one more by a mask; -1 for
+    any number of elements.
     """
     elem, W, BYTES = f"u{8 * size}", vector_bytes // size, size
     A, B, C, D = (max(min(4, W), W >> k) for k in range(1, 5))
@@ -270,7 +273,7 @@ def make_framed(size: int, vector_bytes: int, past: bool) -> RangeKernel:
     @range_kernel(
         "gather_framed",
         ARGS.types(out=elem, x=elem, table="i64", flags="i64", status="i64"),
-        spec=(size, vector_bytes, past),
+        spec=(size, vector_bytes, past, whole),
     )
     def framed(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         value = load_scalar(pointer_from_address(args.value, elem), 0)
@@ -314,7 +317,12 @@ def make_framed(size: int, vector_bytes: int, past: bool) -> RangeKernel:
                         x = advance(source, of + place)
                         if left:
                             side(out, 0, left, x, left_from, left_step, value, left_none, W, A, B, C, D, BYTES)
-                        if past:
+                        if whole >= 0:
+                            for v in range(whole):
+                                store(out, left + v * W, load(x, middle_from + v * W, W))
+                            rest = middle - whole * W
+                            store_first(out, left + whole * W, rest, load_first(x, middle_from + whole * W, rest, W))
+                        elif past:
                             copy_past(out, left, middle, x, middle_from, W, A, B, C, D, BYTES)
                         else:
                             copy(out, left, middle, x, middle_from, W, A, B, C, D, BYTES)

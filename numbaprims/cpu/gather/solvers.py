@@ -25,6 +25,9 @@ WORKERS = 8
 #: bytes: of each two lines are written in parts.  Edges around 25 MB took 1.38 ms in rows of 384 bytes and 2.57 past
 #: the caches, of 7,680 bytes 1.34 and 0.96 (Zen 4).
 PAST, LONG = 2 / 3, 1024
+#: Vectors of a row, at most, behind which the rest is stored by a mask: pads of 1024 planes of 28 x 28 took 118 us, 102
+#: so; of 56 x 56, by three vectors and a mask, 0.41 ms and 0.46 to 0.66 (Zen 5).
+SHORT = 1
 #: Elements of a piece of a row, where there are too few rows.
 PIECE = 16384
 ROWS_ENOUGH = 64
@@ -98,8 +101,10 @@ class Rows(Solver):
         }  # fmt: skip
         work = self.seconds(problem, target)
         past = problem.bytes_moved() > target.l3 * PAST and inner.kept * inner.unit * size >= LONG
+        whole = inner.kept * inner.unit * size // target.vector_bytes
+        short = whole <= SHORT and (size >= 4 or target.vector_bytes == 64)
         kernel = (
-            make_framed(size, target.vector_bytes, past)
+            make_framed(size, target.vector_bytes, past, whole if short else -1)
             if framed
             else make_rows(size, target.vector_bytes, self.single)
         )
