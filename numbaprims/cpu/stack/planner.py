@@ -14,13 +14,14 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.stacks.operations import Size, Step
 
 # Cycles to call a stage's kernel for a band, those of a row beside its vectors, of planes and of pixels, and those to
-# keep a line of a row.  Fitted, with those of `cycles_of`, to windows of 2 to 7 rows over 7 to 56 columns on a Zen 5,
-# and a third more, since a Zen 4 takes more (figure 10 of BrainSlug).
+# keep a line of a row.  Fitted, with those of `cycles_of`, to maxima and averages of 2 to 5 rows over 7 to 56 columns
+# on a Zen 5, and a third more, since a Zen 4 takes more (figure 10 of BrainSlug).
 CALL, ROW, PIXELS, KEEP = 50.0, 10.0, 60.0, 3.0
-# Those of a row for each column of a depthwise window but one, whose pixels may lie outside of the image.
-EDGE = 30.0
 #: Those of a line of the image, which comes from a second-level cache.
 LOAD = 4.5
+# Those of a row of a depthwise window, and for each column of it but one, whose pixels may lie outside of the image
+# (Zen 4).
+DEPTHWISE, EDGE = 14.0, 20.0
 #: Rows of a band that are tried.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -87,12 +88,12 @@ class Sequence(NamedTuple):
         for band in self.bands():
             total += CALL * band.number * len(self.stages)
             for d, (stage, rows, past) in enumerate(zip(self.stages, band.computed, band.past, strict=True)):
-                each = cycles_of(stage, self.pixels)
-                if d == 0 and stage.window is not None:
-                    each += LOAD * math.prod(stage.window.stride)
-                total += rows * ((PIXELS if self.pixels else ROW) + self.vectors(self.sizes[d + 1][1]) * each)
-                if self.pixels and stage.window is not None and stage.window.op == "depthwise":
-                    total += rows * EDGE * (stage.window.kernel[1] - 1)
+                each, window, row = cycles_of(stage, self.pixels), stage.window, PIXELS if self.pixels else ROW
+                if window is not None and window.op == "depthwise":
+                    row = DEPTHWISE + EDGE * (window.kernel[1] - 1) * self.pixels
+                elif window is not None and d == 0:
+                    each += LOAD * math.prod(window.stride)
+                total += rows * (row + self.vectors(self.sizes[d + 1][1]) * each)
                 total += KEEP * band.number * past * -(-self.sizes[d][1] * self.elements * self.itemsize // LINE)
         return total
 
@@ -110,20 +111,20 @@ def cycles_of(stage: Stage, pixels: bool) -> float:
     """Of a vector of a stage's results, channels of one place or a part of a row, where loads come from the first-level
     cache."""
     window, total = stage.window, 2.0
-    if window is not None:
-        (high, wide), (_, across) = window.kernel, window.stride
-        if window.op != "depthwise":
-            total = 0.5 * ((1 if pixels else across) * high + wide)
-        elif pixels:
-            total = 0.6 * window.numbers
+    if window is not None and window.op == "depthwise":
+        (high, wide), (down, across) = window.kernel, window.stride
+        if pixels:  # multiply-adds, and lines of the input that a result is the first to read
+            total = window.numbers + 2.5 * down * across
         else:
             # multiply-adds, and shuffles of each row, which four windows share; registers do not hold more than 3 x 3
-            shuffles = (wide - (across == 1)) * (3 * window.stride[0] + high) / 4 * min(2, across)
-            total = 0.6 * (window.numbers + shuffles * (0.75 if window.numbers <= 9 else 1.2 * across))
+            shuffles = (wide - (across == 1)) * (3 * down + high) / 4 * min(2, across)
+            total = window.numbers + shuffles * (0.75 if window.numbers <= 9 else 1.2 * across)
+    elif window is not None:
+        total = 0.5 * ((1 if pixels else window.stride[1]) * window.kernel[0] + window.kernel[1])
     for operation in stage.after:
         if window is not None and window.op == "depthwise":
             # the pipes wait for multiply-adds, and registers are taken (GELU: 12 cycles alone, 24 behind 7 x 7)
-            total += OPERATIONS.get(operation.kind, 0.6)
+            total += OPERATIONS.get(operation.kind, 1.0)
         else:
             total += OPERATIONS.get(operation.kind, 1.2) / 2
     return total

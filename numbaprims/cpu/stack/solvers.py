@@ -97,9 +97,11 @@ class Layers(Solver):
     name = "layers"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        p, windows = problem, any(step.window is not None for step in problem.parsed)
-        # small planes forwards 0.4 to 0.9; channels last and gradients 1.0 to 2.7 of the time, but for 3 of 126 (Zen 5)
-        if windows and (p.layout == "channels_last" or (p.backward and p.layout == "channels_first")):
+        windows = {step.window.op for step in problem.parsed if step.window is not None}
+        # pools of small planes forwards 0.4 to 0.9; depthwise windows, channels last and gradients 1.0 to 2.7 of the
+        # time, but for 3 of 126 (Zen 5)
+        pools = problem.layout == "channels_first" and not problem.backward and "depthwise" not in windows
+        if windows and not pools and problem.layout != "strided":
             return "a part of an image at a time leaves what windows hand on in a nearer cache"
         return None
 
