@@ -186,15 +186,14 @@ def test_modules_import_in_no_circle():
 
 
 def test_only_simd_imports_llvmlite():
-    # kernel_cache and target ask llvmlite for its version and for the host's CPU; they emit nothing.  The compiler of
-    # kernels emits the C function that calls one.
+    # kernel_cache and target ask llvmlite for its version and for the host's CPU; they emit nothing.
     allowed = {"numbaprims.kernel_cache", "numbaprims.cpu.target"}
     wrong = [
         where(path, line)
         for path in MODULES
         for line, module in imports(path)
         if module.split(".")[0] == "llvmlite"
-        and not name_of(path).startswith(("numbaprims.cpu.simd", "numbaprims.gpu.device", "numbaprims.cpu.compiler"))
+        and not name_of(path).startswith(("numbaprims.cpu.simd", "numbaprims.gpu.device"))
         and not (name_of(path) in allowed and module != "llvmlite.ir")
     ]
     assert not wrong, "\n".join(wrong)

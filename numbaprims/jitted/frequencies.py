@@ -9,25 +9,21 @@ import numba
 from numba.core.errors import TypingError
 
 import numbaprims
-from numbaprims.arrays import dtype_name
+from numbaprims.arrays import LONG_NAMES, dtype_name
+from numbaprims.jitted.overloads import define
 
 
-def build(given: dict[str, Any]) -> Callable[..., Any]:
+def build(name: str, parameters: dict[str, Any], given: dict[str, Any]) -> Callable[..., Any]:
     """The implementation for a literal dtype; TypingError for others, and for float16, which Numba has not."""
     word = getattr(given["dtype"], "literal_value", given["dtype"])
-    name = dtype_name(word) if isinstance(word, str) else None
-    if name == "f64":
-
-        def tables(length, dims, base=10000.0, dtype="float32"):  # type: ignore[no-untyped-def]
-            with numba.objmode(cos="float64[:, ::1]", sin="float64[:, ::1]"):
-                cos, sin = numbaprims.rope_frequencies(length, dims, base=base, dtype="float64")
-            return cos, sin
-    elif name == "f32":
-
-        def tables(length, dims, base=10000.0, dtype="float32"):  # type: ignore[no-untyped-def]
-            with numba.objmode(cos="float32[:, ::1]", sin="float32[:, ::1]"):
-                cos, sin = numbaprims.rope_frequencies(length, dims, base=base)
-            return cos, sin
-    else:
-        raise TypingError(f"numbaprims.rope_frequencies inside @njit: dtype is {word}; 'float32' or 'float64'")
-    return tables
+    dtype = LONG_NAMES[dtype_name(word)] if isinstance(word, str) else None
+    if dtype not in ("float64", "float32"):
+        raise TypingError(f"numbaprims.{name} inside @njit: dtype is {word}; 'float32' or 'float64'")
+    table = f"{dtype}[:, ::1]"
+    body = [
+        f"with objmode(cos='{table}', sin='{table}'):",
+        f"    cos, sin = tables(length, dims, base=base, dtype='{dtype}')",
+        "return cos, sin",
+    ]
+    names = {"objmode": numba.objmode, "tables": numbaprims.rope_frequencies}
+    return define(name, parameters, body, names)

@@ -75,15 +75,14 @@ def _stub(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
     """What Numba calls with the types of a call."""
 
     def build(given: dict[str, Any]) -> Callable[..., Any]:
-        if name == "rope_frequencies":
-            tables: Callable[..., Any] = importlib.import_module("numbaprims.jitted.frequencies").build(given)
-            return tables
-        if name not in ROWS and name not in BY_KIND:
+        tables = name == "rope_frequencies"
+        if not tables and name not in ROWS and name not in BY_KIND:
             # no TypingError: that one Numba buries in "No implementation of function ..."
             raise TypeError(
                 f"numbaprims.{name} cannot be called inside @njit; call it outside, or in a block of numba.objmode"
             )
-        made: Callable[..., Any] = importlib.import_module("numbaprims.jitted.build").build(name, parameters, given)
+        part = importlib.import_module(f"numbaprims.jitted.{'frequencies' if tables else 'build'}")
+        made: Callable[..., Any] = part.build(name, parameters, given)
         return made
 
     pairs = ", ".join(f"{parameter!r}: {parameter}" for parameter in parameters)

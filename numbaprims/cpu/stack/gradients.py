@@ -81,10 +81,10 @@ class Way(NamedTuple):
             return min(able, key=lambda one: one.estimate(p, target)), p, arrays
         return able[-1 if self.naive else 0], p, arrays
 
-    def seconds(self, target: Any) -> float:
-        """What one core takes inside of a program; an element alone takes as long as a call."""
+    def seconds(self, target: Any, found: Sequence[Task] | None = None) -> float:
+        """What one core takes for its tasks inside of a program; an element alone takes as long as a call."""
         total, entered = 0.0, 0.0 if self.naive else target.rates.call
-        for task in tasks(self.box)[0]:
+        for task in tasks(self.box)[0] if found is None else found:
             if isinstance(task.problem, Reduction):
                 each = PosedReduction(task.problem).estimate(target)
             else:

@@ -107,10 +107,10 @@ class Layers(Solver):
 
     def estimate(self, problem: Any, target: Any) -> float:
         way = gradients.Way.whole(problem)
+        found, handed = tasks(way.box)
         # what is handed on goes through the caches once more than each engine counts for itself
-        handed = tasks(way.box)[1]
         between = handed / target.bandwidth(handed + problem.bytes_moved()) if handed else 0.0
-        return float(target.rates.call + way.seconds(target) + between)
+        return float(target.rates.call + way.seconds(target, found) + between)
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         p, way = problem, gradients.Way.whole(problem)
