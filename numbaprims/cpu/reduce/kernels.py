@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.reduce.emit import Emitter, Walk
-from numbaprims.cpu.reduce.variant import ARGS, BLOCK, CHUNKS, LANES, NEXT_ROWS, ROWS, Variant, branches
+from numbaprims.cpu.reduce.variant import ARGS, BEHIND, BLOCK, CHUNKS, LANES, NEXT_ROWS, ROWS, Variant, branches
 from numbaprims.cpu.simd import stream_fence
 from numbaprims.cpu.simd.emit import first_lanes_value, store_value
 from numbaprims.cpu.simd.loops import once, repeat
@@ -158,6 +158,8 @@ def _sweep(emitter: Emitter, tile: Any) -> None:
                 walk, sums = reopened(places)
                 if v.ahead == NEXT_ROWS and count > 1:
                     emitter.prefetch_rows(state[0] + count, block, blocks, count)
+                for at in range(count if v.ahead == BEHIND else 0):
+                    emitter.prefetch_behind(state[0] + at)
                 return emitter.some(walk.step, count)([state[0], *sums])[1:]
 
             each_block(add)

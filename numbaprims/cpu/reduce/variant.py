@@ -45,8 +45,9 @@ STAGED = 8192
 
 
 #: Asked for is the same place of the next row, which lies behind this one, or of the next rows side by side; or the
-#: next elements of all rows side by side, in the order of memory.
-NEXT_ROW, NEXT_ROWS = -1, -2
+#: next elements of all rows side by side, in the order of memory; or what lies `FURTHER` bytes behind those at hand.
+NEXT_ROW, NEXT_ROWS, BEHIND = -1, -2, -3
+FURTHER = 1024
 
 
 class Variant(NamedTuple):
