@@ -131,3 +131,30 @@ def test_a_row_that_all_share_is_read_once_for_two(dtype, rng, as_cpu):
     assert solver("rows").variant(norm, machine, {"stores": "stream"}, "rows").together == 1
     as_cpu(machine)
     np.testing.assert_array_equal(numbaprims.binary(x, row, "add", out=y), want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64", "bool"])
+def test_long_runs_of_copies_by_string_instructions(dtype, rng, as_cpu):
+    """Where the core's rates have them, of one type; between others' elements, in any order, as parts of a row."""
+    machine = target.current()
+    if machine.isa == "neon":
+        pytest.skip("string instructions are x86's")
+    machine = dataclasses.replace(machine, l1d=512, measured=machine.rates._replace(strings=256))
+    x = rng.integers(0, 2 if dtype == "bool" else 99, (5, 4, 700)).astype(dtype)
+    as_cpu(machine)
+    for name in ("rows", "split"):
+        out = np.full((4, 5, 703), 7).astype(dtype)
+        with numbaprims.config(algorithm={"tensor": name}):
+            numbaprims.transform(x[:, :, 1:600], (1, 0, 2), out=out[:, :, 2:601])
+            long = np.concatenate([x.ravel()] * 24)
+            np.testing.assert_array_equal(numbaprims.cast(long, dtype), long)
+        np.testing.assert_array_equal(out[:, :, 2:601], x[:, :, 1:600].transpose(1, 0, 2))
+        np.testing.assert_array_equal(np.delete(out, np.s_[2:601], 2), np.full((4, 5, 104), 7).astype(dtype))
+        posed = OF_TENSORS["transform"](x[:, :, 1:600], (1, 0, 2), out=out[:, :, 2:601])
+        assert next(iter(solver(name).configs(posed, machine)))["stores"] == "string"
+    for other, cpu in (
+        (OF_TENSORS["transform"](x[:, :, :9], (1, 0, 2)), machine), (OF_TENSORS["cast"](x, "f64"), machine),
+        (posed, dataclasses.replace(machine, measured=machine.rates._replace(strings=0))),
+        (posed, dataclasses.replace(machine, l1d=1 << 20)),
+    ):  # fmt: skip
+        assert {"stores": "string"} not in solver("rows").configs(other, cpu)

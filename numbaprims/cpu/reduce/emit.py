@@ -15,7 +15,15 @@ from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums, function_of
 from numbaprims.cpu.reduce.variant import CHUNKS, INNER, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
 from numbaprims.cpu.simd.convert import floats_value
-from numbaprims.cpu.simd.emit import I64, counting, first_lanes_value, splat_value, store_value
+from numbaprims.cpu.simd.emit import (
+    I64,
+    copy_string_value,
+    counting,
+    element_at,
+    first_lanes_value,
+    splat_value,
+    store_value,
+)
 from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
 from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
@@ -295,6 +303,7 @@ class Emitter(Memory):
     def segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """The state after each step of the walk of pass p over a region."""
         run = self._along if self.along else self._elements
+        run = self._string if self.v.stores == "string" else run
         if self.v.reduced == 1:
             return run(p, region, state, step)
 
@@ -350,6 +359,13 @@ class Emitter(Memory):
         if U > 1:
             state = repeat(b, (end - state[0]) // W, state, self.some(step, 1), "vector", True)
         return once(b, state[0] < end, state, part(lambda i: end - i), "tail")[1:]
+
+    def _string(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
+        """A run of a copy by one instruction."""
+        size = ELEMENTS[self.arrays[0].dtype][0] // 8
+        written, read = (element_at(self.b, pointer, region.inner) for pointer in self.segment)
+        copy_string_value(self.b, written, read, region.count * size)
+        return state
 
     def _in_registers(self, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """The whole row side by side; what is known of it stays known in the next pass."""

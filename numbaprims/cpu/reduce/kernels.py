@@ -282,7 +282,7 @@ def _emit(typingctx: Any, variant: Any, args: Any, worker: Any, lo: Any, hi: Any
 @functools.cache
 def make_kernel(variant: Variant) -> RangeKernel:
     """The range kernel of a variant: a tile is a row (W rows across), or a chunk of one."""
-    text, streams = variant.text, variant.stores != "plain"
+    text, streams = variant.text, variant.stores in ("stream", "stage")
     stack = variant.formula.startswith(PREFIX)
 
     # a stack has the bits of its operations one by one: products are rounded

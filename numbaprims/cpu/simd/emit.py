@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils
 
 from numbaprims.cpu import target
 from numbaprims.cpu.simd.types import llvm_element
 from numbaprims.formulas.value import V, Value, at_most
+
+# for `copy_string_value`, whether it is compiled here or comes out of a cache into a caller's code
+binding.initialize_native_asmparser()
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
@@ -221,6 +224,13 @@ def prefetch_lines(builder: Any, pointer: Any, index: Any, vector: Any, write: b
     """Ask for the lines of a vector from element `index` on, into a cache as `prefetch` counts them."""
     for at in range(0, vector.count, LINE * 8 // element_bits(vector.element)):
         prefetch_value(builder, pointer, builder.add(raw(index), number(at)), locality, write)
+
+
+def copy_string_value(builder: Any, target: Any, source: Any, size: V) -> None:
+    """Copy so many bytes by a string instruction of x86, which reads no line that it is going to write whole."""
+    kind = ir.FunctionType(ir.LiteralStructType([I64] * 3), [I64] * 3)
+    places = [builder.ptrtoint(pointer, I64) for pointer in (target, source)]
+    builder.asm(kind, "rep movsb", "={di},={si},={cx},0,1,2,~{memory}", [*places, raw(size)], True)
 
 
 def _place(builder: Any, pointer: Any, vector: Any) -> tuple[Any, Any]:
