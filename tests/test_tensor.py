@@ -8,7 +8,7 @@ import pytest
 from helpers import forced
 
 import numbaprims
-from numbaprims.cpu import launch
+from numbaprims.cpu import launch, target
 from numbaprims.cpu.reduce import bands
 from numbaprims.dispatch import examples, registry
 from numbaprims.dispatch.explain import problem_of
@@ -214,9 +214,12 @@ def test_turned_wherever_lines_begin(rng, m, n, dtype):
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("m, n", [(64, 100), (192, 130), (128, 512), (512, 512), (196, 512), (600, 100)])
-def test_turned_past_the_caches(rng, m, n, dtype):
-    """Whole lines that leave past the caches, and rows of a power of two that are copied first, wherever x begins."""
+@pytest.mark.parametrize("m, n", [(64, 100), (192, 130), (128, 512), (512, 512), (196, 512), (600, 100), (64, 2080)])
+@pytest.mark.parametrize("l1d", (32 << 10, 48 << 10))
+def test_turned_past_the_caches(rng, m, n, dtype, l1d, as_cpu):
+    """Whole lines that leave past the caches, rows of a power of two, which a small cache copies first, wherever x
+    begins."""
+    as_cpu(dataclasses.replace(target.current(), l1d=l1d))
     whole = np.full(2 * m * n + 128, 7, dtype)
     at = -whole.ctypes.data % 64 // whole.itemsize
     y = whole[at : at + 2 * m * n].reshape(2, n, m)
@@ -273,10 +276,13 @@ def test_how_operands_lie():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("l3, columns", [(1 << 30, 8192), (1, 8192), (1, 128)])
-def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l3, columns, monkeypatch):
+@pytest.mark.parametrize(
+    "l1d, l3, columns", [(32 << 10, 1 << 30, 8192), (32 << 10, 1, 8192), (32 << 10, 1, 128), (48 << 10, 1, 8192)]
+)
+def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l1d, l3, columns, monkeypatch):
     """Tiles at every edge, wherever the source begins, whose lines share sets of a cache or not, in the caches and past
-    them, by whole rows and by parts; nothing behind the scratch memory is written."""
+    them, by whole rows, by parts and by groups that a first-level cache holds; nothing behind the scratch memory is
+    written."""
     monkeypatch.setattr(bands, "FAR", (bands.FAR[0], columns))
     guard, real = 4096, launch.workspace.borrow
 
@@ -288,7 +294,7 @@ def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l3, columns,
             assert (memory[size : size + guard] == 0xA5).all()
 
     monkeypatch.setattr(launch.workspace, "borrow", guarded)
-    where = dataclasses.replace(registry.target("cpu"), l3=l3)
+    where = dataclasses.replace(registry.target("cpu"), l1d=l1d, l3=l3)
     solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "bands")
     for m, n in (
         (16, 16),

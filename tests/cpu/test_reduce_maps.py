@@ -84,10 +84,15 @@ def test_what_is_not_merged_is_cut_for_little_work():
 @pytest.mark.parametrize("dtype", ("f32", "f16"))
 def test_runs_in_the_order_of_the_source(dtype, rng, as_cpu):
     """What no cache holds is read in the order of memory, wherever its runs go."""
-    machine, axes = dataclasses.replace(target.current(), l3=1 << 10), (3, 0, 2, 1, 4)
+    machine, axes = dataclasses.replace(target.current(), l2=1 << 10, l3=1 << 10), (3, 0, 2, 1, 4)
     x = rng.standard_normal((2, 3, 5, 4, 48)).astype(np.float16 if dtype == "f16" else np.float32)
     posed = OF_TENSORS["transform"](x, axes)
-    for cpu, kept in ((dataclasses.replace(machine, l3=1 << 30), (4, 2, 5, 3)), (machine, (2, 3, 5, 4))):
+    far = dataclasses.replace(machine, l2=1 << 30, l3=1 << 30)
+    for ahead in (0, 4096):  # a core that has to be asked does so from the second-level cache on
+        rates = machine.rates._replace(ahead=ahead)
+        near = dataclasses.replace(far, l2=1 << 10, measured=rates)
+        assert (solver("rows").by_source(posed, near) is posed) == (not ahead)
+    for cpu, kept in ((far, (4, 2, 5, 3)), (machine, (2, 3, 5, 4))):
         as_cpu(cpu)
         assert solver("rows").by_source(posed, cpu).kept == kept
         streams = next(iter(solver("rows").configs(posed, cpu)))["stores"] == "stream"

@@ -20,6 +20,7 @@ from numbaprims.cpu.reduce.turn import (
     COPIED,
     HEAD,
     LINE,
+    ROOMY,
     TILE_A,
     TURN,
     TURNED_PAST,
@@ -63,8 +64,10 @@ BANDS = Arguments(
 OPERAND = Record("size", "plan", "down", "along", "turn", "place", "row")
 #: Bytes of a row of the source that a tile takes, and rows of it at most.  From past the caches rows of the result are
 #: walked whole, so that the core asks for the other operands by itself: a sum of 4096 x 8192 took 26 ms with a kilobyte
-#: of 128 rows, a copy's tile, and 18 so, two threads 15 to 19 and 10 to 12; half the bytes take as long (Zen 4).
-FAR, NEAR = (256, 8192), (256, 128)
+#: of 128 rows, a copy's tile, and 18 so, two threads 15 to 19 and 10 to 12; half the bytes take as long (Zen 4).  Where
+#: groups of rows stay in the first-level cache, turning is what takes time: 19.2 ms by whole rows, 14.7 so, two threads
+#: 11.7 and 9.6; twice as many columns or rows take 1.1 to 1.2 times as long (Zen 5).
+FAR, FAR_ROOMY, NEAR = (256, 8192), (1024, 256), (256, 128)
 #: Cycles that a tile takes besides.
 OVERHEAD = 400
 #: And a call: with so much scratch memory Python starts it, 1.6 us on a Zen 4; 64 x 64 took 3.9 us for 2.3 by `blocks`.
@@ -136,7 +139,7 @@ class Bands(Reduce):
         """Rows and columns."""
         size = min(DTYPES[each.dtype].itemsize for each in problem.arrays)
         far = problem.bytes_moved() > target.l3 * TURNED_PAST
-        piece, columns = FAR if far else NEAR
+        piece, columns = (FAR_ROOMY if target.l1d >= ROOMY else FAR) if far else NEAR
         parts = -(-problem.n // columns)
         columns = min(problem.n, -(-problem.n // parts // LINE) * LINE)
         return min(piece // size, -(-problem.kept[turned_along(problem)] // LEAST) * LEAST), columns
@@ -168,7 +171,7 @@ class Bands(Reduce):
         own = {"bands": self.places(problem, target)[1]}
         for k in apart_of(problem):
             part, far, W = self.turned(problem, target, k)
-            if copies(part, W, DTYPES[part.dtype].itemsize, far):
+            if copies(part, W, DTYPES[part.dtype].itemsize, far, target.l1d >= ROOMY):
                 own["rows"] = COPIED * (self.tile(problem, target)[0] * DTYPES[part.dtype].itemsize + LINE)
         return Regions(own=own)
 
@@ -213,12 +216,13 @@ class Bands(Reduce):
         last = n - (n - 1) // columns * columns
         plans = [plan_of(self._tile_rows(problem, target, each), Cut.of(whole, CHUNK)) for each in (columns, last)]
         places, table, tiles, kernels = self.places(problem, target)[0], {}, 0, []
+        near = target.l1d >= ROOMY
         for k, place in places.items():
             part, far, W = self.turned(problem, target, k)
             size = DTYPES[part.dtype].itemsize
             ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
-            plan, tiles = turn_plan(part, W, far, ahead, (rows, columns))
-            kernels.append(kernel_of(part, target.vector_bytes, W, size, far, True))
+            plan, tiles = turn_plan(part, W, far, ahead, near, (rows, columns))
+            kernels.append(kernel_of(part, target.vector_bytes, W, size, far, near, True))
             plans.append(plan)
             table[k] = {"turn": kernels[-1].address, "place": place, "row": max(part.strides[0][0])}
         for k, (array, (kept, inner)) in enumerate(zip(problem.arrays, problem.strides, strict=True)):

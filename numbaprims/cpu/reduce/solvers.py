@@ -19,6 +19,7 @@ from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TA
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
+    ROOMY,
     TURN,
     TURNED_PAST,
     copies,
@@ -415,14 +416,15 @@ class Turn(Reduce):
 
     def regions(self, problem: Any, target: Any, config: Config) -> Regions:
         size, past, W = self._form(problem, target, config)
-        return Regions(own={"rows": ROOM} if copies(problem, W, size, past) else {})
+        return Regions(own={"rows": ROOM} if copies(problem, W, size, past, target.l1d >= ROOMY) else {})
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         size, past, W = self._form(problem, target, config)
         ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
-        (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
+        near = target.l1d >= ROOMY
+        (plan, tiles), work = turn_plan(problem, W, past, ahead, near), self.seconds(problem, target)
         chunk = target.rates.grain(tiles, work)
-        phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past), tiles, chunk)
+        phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past, near), tiles, chunk)
         return Program.of(
             TURN, {"plan": plan.ctypes.data}, [phase], regions=self.regions(problem, target, config),
             **target.rates.waking(work), keep=(plan,),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
+from numbaprims.cpu.reduce.variant import even
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
@@ -53,6 +54,10 @@ WIDE, LONG, TILE = 16, 512, 1 << 17
 #: Turned copies leave past the caches where they move more than so much of the third-level one: 8 x 512 x 28 x 28
 #: float32, 26 MB of 32, takes 610 us for 1,260 (Zen 4).
 TURNED_PAST = 0.5
+#: Bytes of a first-level cache in which a group of rows is asked for, and of the group.  4096 x 4096 takes 5.0 ms by
+#: copies of pieces of rows, 3.3 so, 32 x 256 x 56 x 56 to NHWC 7.0 and 4.8, back 5.3 and 4.1, 128 x 1024 x 14 x 14 to
+#: NHWC 5.7 and 4.2 (Zen 5, 48 KiB).
+ROOMY, GROUP = 48 << 10, 32 << 10
 #: Vectors of a long row of the source.
 RUN = 16
 #: Bytes between 16 lines that share few sets of a first-level cache, whose ways are a page each.
@@ -90,8 +95,18 @@ def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
     return int(1 << (min(rows, most).bit_length() - 1))
 
 
+def _group(problem: Any, W: int, near: bool) -> tuple[int, int]:
+    """(rows, bytes of each) that are asked for while those before them turn."""
+    if not near:
+        return 128, 1024
+    size = DTYPES[problem.dtype].itemsize
+    # two lines of each row of the result
+    piece = min(problem.kept[inner_of(problem)] * size, GROUP // max(32, 2 * LINE // size))
+    return even(problem.n, GROUP // piece, W), piece
+
+
 def plan_of(
-    problem: Any, W: int, past: bool, ahead: int, tile: tuple[int, int] | None = None
+    problem: Any, W: int, past: bool, ahead: int, near: bool, tile: tuple[int, int] | None = None
 ) -> tuple[np.ndarray, int]:
     """(plan, tiles); `tile`: their columns and rows, where these are another's choice."""
     at, size = inner_of(problem), DTYPES[problem.dtype].itemsize
@@ -99,14 +114,13 @@ def plan_of(
     a, b = problem.kept[at], problem.n
     tile_b = min(b, LONG)
     tile_a, down = max(WIDE * W, TILE // tile_b // W * W), 8 if size >= 4 else max(1, 128 // W)
-    copied = copies(problem, W, size, past)
+    copied = copies(problem, W, size, past, near)
     if past or copied:
-        # the rows of a group are asked for while the one before it turns
-        rows, piece = (COPIED, COPIED_BYTES) if copied else (128, 1024)
+        rows, piece = (COPIED, COPIED_BYTES) if copied else _group(problem, W, near)
         tile_a, down = max(W, piece // size), max(1, rows // W)
     if woven(problem):
         tile_a = tile_b = LONG * WIDE
-    tile_a, tile_b = tile or (tile_a, tile_b)
+    tile_a, tile_b = tile or (min(tile_a, -(-a // W) * W), tile_b)
     words = [a, b, out[at], inner[0], tile_a, tile_b, down, ahead, tile_a + LINE // size]
     words.append(len(problem.kept) - 1)
     for d, length in enumerate(problem.kept):
@@ -130,10 +144,10 @@ def conflicts(problem: Any, W: int, size: int) -> tuple[bool, bool]:
     return out[inner_of(problem)] * size % apart == 0, inner[0] * size % apart == 0
 
 
-def copies(problem: Any, W: int, size: int, past: bool) -> bool:
+def copies(problem: Any, W: int, size: int, past: bool, near: bool) -> bool:
     """Whether rows of the source are copied to where they share no sets before they are turned."""
     to, of = conflicts(problem, W, size)
-    return of and (to or past) and not woven(problem)
+    return of and (to or past) and not woven(problem) and not (past and near)
 
 
 @helper
@@ -165,7 +179,7 @@ def _copy_rows(room, step, source, in_b, rows, columns, W, K):  # type: ignore[n
 
 @functools.cache
 def make_turn(
-    size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False
+    size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False, NEAR: bool = False
 ) -> RangeKernel:
     """Turned copies of elements of `size` bytes, W a vector, in blocks of W rows and K columns (`kernel_of`).
 
@@ -174,9 +188,10 @@ def make_turn(
     Blocks that do not fill 128 bits turn as words of 32.
     """
     elem, STEP = f"u{8 * size}", LINE // size
-    LINES, WORDS = max(1, H * K // STEP), size >= 4
+    LINES, WORDS, LEVEL = max(1, H * K // STEP), size >= 4, 3 if NEAR else 2
+    spec = (size, W, past, H, K, WIDE, COPIES, STAYS, NEAR)
 
-    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=(size, W, past, H, K, WIDE, COPIES, STAYS))
+    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=spec)
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         plan = args.plan
         a, b = load_word(plan, A), load_word(plan, B)
@@ -204,10 +219,16 @@ def make_turn(
                 if end_a == a:
                     for r in range(b - W + head, b):
                         store_scalar(target, (a - 1) * out_a + r, load_scalar(source, r * in_b + a - 1))
-            # of long rows of the source the second block of columns begins with a line; what is copied begins with one
+            # of long rows of the source the second block of columns begins with a line, and every tile but the first;
+            # what is copied begins with one
             skip = WIDE
             if not COPIES and a >= RUN * W and in_b % WIDE == 0:
                 skip = WIDE - address_of(source) // size % WIDE
+            if not STAYS and skip < WIDE:
+                end_a = min(end_a + skip, a)
+                if begin_a > 0:
+                    begin_a += skip
+                    skip = WIDE
             # the last block of a row takes what is left of it and the beginning of the next one
             whole = end_b - W if head and end_b == b else end_b
             for group in range(begin_b, whole, down):
@@ -232,7 +253,7 @@ def make_turn(
                             corner, apart = advance(first, i + j * step), unknown(step)
                             if past:
                                 for _ in range(LINES):
-                                    prefetch(ask, ask_row * in_b + ask_column, 2)
+                                    prefetch(ask, ask_row * in_b + ask_column, LEVEL)
                                     ask_column += STEP
                                     if ask_column >= tile_a:
                                         ask_column = 0
@@ -302,7 +323,9 @@ def make_weave(size: int, W: int, rows: int) -> RangeKernel:
     return reduce_weave
 
 
-def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool, stays: bool = False) -> RangeKernel:
+def kernel_of(
+    problem: Any, vector_bytes: int, W: int, size: int, past: bool, near: bool, stays: bool = False
+) -> RangeKernel:
     """Lines apart by a multiple of half a page lie in two sets of a first-level cache, which keep 8 each: of W columns
     written, or W rows read, none is there any more when the next block of it comes.  Blocks then have as few columns,
     or rows, as 128 bits hold: 8 x 2048 x 7 x 7 float32 to NHWC takes 101 us for 175, and back 126 for 150 (Zen 4;
@@ -311,7 +334,7 @@ def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool, st
     """
     if K := woven(problem):
         return make_weave(size, W, K)
-    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past)
+    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past, near)
     H = K = W
     if W * size > 16:
         # bytes of a line turn within 128 bits, whatever registers there are
@@ -320,4 +343,4 @@ def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: bool, st
         if of and not copied and not past:
             H, K = few, W
     wide = K if to and not past else max(K, LINE // size)
-    return make_turn(size, W, past, H, K, wide, copied, stays)
+    return make_turn(size, W, past, H, K, wide, copied, stays, near and past)

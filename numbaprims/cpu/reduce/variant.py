@@ -155,14 +155,14 @@ class Cut(NamedTuple):
         """Chunks of about so many elements, and alike."""
         inner, segments = problem.reduced[-1], math.prod(problem.reduced[:-1])
         if inner >= elements:
-            return cls(_even(inner, elements, multiple), 1)
-        return cls(max(1, inner), _even(segments, max(1, elements // max(1, inner)), 1))
+            return cls(even(inner, elements, multiple), 1)
+        return cls(max(1, inner), even(segments, max(1, elements // max(1, inner)), 1))
 
     def chunks(self, problem: Any) -> int:
         return -(-problem.reduced[-1] // self.inner) * -(-math.prod(problem.reduced[:-1]) // self.segments)
 
 
-def _even(n: int, most: int, multiple: int) -> int:
+def even(n: int, most: int, multiple: int) -> int:
     """The size of equal parts of n, at most about `most`, that is a multiple."""
     each = -(-n // max(1, -(-n // most)))
     return max(1, -(-each // multiple)) * multiple
