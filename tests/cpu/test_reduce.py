@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from assembly import kernel_assembly, named
-from helpers import assert_near, to_float64
+from helpers import assert_near, forced, to_float64
 from reduce_cases import FLOATING, Case, able, case, kernel_of, launched, solver
 
 import numbaprims
@@ -452,3 +452,27 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     for found, before in zip(numbaprims.batch_norm_train(x, one, one), want[0], strict=True):
         np.testing.assert_array_equal(found, before)
     np.testing.assert_array_equal(numbaprims.softmax(x, axis=1), want[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [10, 49, 130])
+def test_logarithms_have_the_same_bits_wherever_rows_stand(rng, n, dtype):
+    """A vector holds those of several rows, a lane each, and what is left is one by one; infinities, zeros and NaN stay
+    where they are."""
+    x = rng.random((11, n)).astype(dtype)
+    x[2], x[5], x[7, 3] = 0.0, np.inf, np.nan
+    target_of = rng.integers(0, n, 11)
+
+    def results(x, y):
+        return [
+            numbaprims.reduce(x, "log_sum", 1), numbaprims.reduce(x, "logsumexp", 1), numbaprims.log_softmax(x),
+            numbaprims.softmax_cross_entropy(x, y, reduction="none"),
+        ]  # fmt: skip
+
+    with forced("reduce", "rows"), forced("softmax", "rows"):
+        whole = results(x, target_of)
+        for by in (1, 3, 6):
+            for mine, moved in zip(whole, results(np.roll(x, by, 0), np.roll(target_of, by)), strict=True):
+                np.testing.assert_array_equal(np.roll(mine, by, 0), moved)
+    np.testing.assert_allclose(whole[0][[0, 10]], np.log(x[[0, 10]].sum(1)), rtol=1e-5)
+    assert whole[0][2] == -np.inf and whole[0][5] == np.inf and np.isnan(whole[0][7])

@@ -80,6 +80,7 @@ def _rows(emitter: Emitter, tile: Any, index: Any = ()) -> Any:
     for p in range(len(emitter.graph.passes)):
         emitter.run_pass(p)
     emitter.stores.end_row()
+    emitter.share([node for node in emitter.graph.outputs if node.uniform])
     for each in emitter.team:
         each.store_uniforms()
     return index

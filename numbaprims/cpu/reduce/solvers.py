@@ -42,7 +42,7 @@ from numbaprims.cpu.reduce.variant import (
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.graph import PARTS, Node
+from numbaprims.formulas.graph import COSTS, PARTS, Node
 from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import FINISHED, graph_of
 from numbaprims.formulas.stacks import ENDING
@@ -118,7 +118,9 @@ class Rows(Reduce):
         # short runs one by one are mostly their beginnings and ends: training 16 x 2048 x 7 x 7 took 466 us, 238 so, 16
         # x 512 x 14 x 14 213 and 188; runs of 20 x 20 and 28 x 28 gained nothing (Zen 5)
         run = problem.reduced[-1] * DTYPES[problem.dtype].itemsize
-        if len(problem.reduced) > 1 and run <= RUN_TOGETHER and len(self._kept(problem)) <= self._waits(problem):
+        dear = any(COSTS.get(node.op, 0) >= COSTS["log"] for node in graph_of(problem.formula).nodes if node.uniform)
+        several = len(problem.reduced) > 1 or dear
+        if several and run <= RUN_TOGETHER and len(self._kept(problem)) <= self._waits(problem):
             return int(min(problem.rows, ROWS_TOGETHER))
         # a row that all share, which the first-level cache does not hold, is read once for two: of 64 MB the sum with
         # a row of 32 to 512 KB took 4.1 to 4.5 ms, 3.3 to 3.8 so; by four 3.1 to 5.0 (Zen 4)
