@@ -104,3 +104,39 @@ def test_a_known_call_refuses_what_a_first_one_does(name, dtype):
         assert said != "accepted", f"{what} is accepted by a first call"
         assert refusal(function, given, out) == said, what
         np.testing.assert_array_equal(out, before, f"{what}: out was written to")
+
+
+@pytest.mark.parametrize("value", [[1.5], np.ones(3, np.float32), {1.5: 2}], ids=["list", "array", "dict"])
+def test_options_that_no_table_can_hold_are_refused_by_name(value):
+    x, one = np.ones((2, 3, 8, 8), np.float32), np.ones(3, np.float32)
+    for name, given, option in (
+        ("softmax", (x,), "axis"), ("log_softmax", (x,), "axis"), ("layer_norm", (x,), "normalized_dims"),
+        ("group_norm", (x,), "groups"), ("lrn", (x,), "size"), ("reduce", (x,), "op"), ("binary", (x, x), "op"),
+        ("avg_pool", (x,), "kernel_size"), ("max_pool", (x, 2), "stride"), ("lp_pool", (x, 2), "p"),
+        ("adaptive_avg_pool", (x,), "output_size"), ("global_avg_pool_backward", (x[..., :1, :1],), "size"),
+        ("batch_norm", (x, one, one, one, one), "mode"), ("topk", (x,), "k"), ("cumsum", (x,), "axis"),
+        ("one_hot", (np.array([1, 2]),), "depth"), ("quantize", (x, one), "axis"), ("concat", ((x, x),), "axis"),
+        ("resize", (x,), "size"), ("gather", (x, np.array([1])), "axis"), ("stack", (x,), "operations"),
+        ("stack", (x, ["relu/0"]), "most"),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=rf"{option} (is|holds?) .*it must be"):
+            getattr(numbaprims, name)(*given, **{option: value})
+
+
+def test_integers_of_numpy_are_integers():
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for name, option, value in (
+        ("softmax", "axis", 1), ("layer_norm", "normalized_dims", 2), 
+        ("cumsum", "axis", 1), ("topk", "k", 2), ("group_norm", "groups", 3),
+    ):  # fmt: skip
+        words = [{option: kind(value)} for kind in (int, np.int64, np.int32)]
+        wanted, *found = (np.asarray(getattr(numbaprims, name)(x, **each)[0]) for each in words)
+        for one in found:
+            np.testing.assert_array_equal(one, wanted)
+
+
+def test_operations_of_stacks_by_texts_that_are_none():
+    x = np.ones((1, 2, 4, 4), np.float32)
+    for text in ("foo", "foo/0", "max/2x2", "least/2x2/1x1/0x0/0x0/1x1/0/1", "max/2x2/1x1/0x0/0x0/1x1/1"):
+        with pytest.raises(ValueError, match=f"{text.partition('/')[0]}.*operation|window is one of"):
+            numbaprims.stack(x, [text])

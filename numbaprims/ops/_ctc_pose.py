@@ -10,7 +10,7 @@ import numpy as np
 from numbaprims import arrays
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._ctc_problem import CtcProblem, Lies
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, _write
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, _write, integer
 from numbaprims.reference import ctc as reference
 from numbaprims.shapes import element_strides
 
@@ -56,9 +56,7 @@ def sizes(log_probs: Any, blank: Any) -> Any:
     x = arrays.enter(log_probs, "log_probs")[0]
     if x.ndim != 3:
         raise ValueError(f"log_probs is a {arrays.describe(log_probs)}; it must be (steps, batch, classes)")
-    if isinstance(blank, bool) or not isinstance(blank, int):
-        raise TypeError(f"blank is {blank!r}; it must be an integer")
-    if not 0 <= blank < x.shape[2]:
+    if not 0 <= integer(blank, "blank") < x.shape[2]:
         raise ValueError(
             f"blank is {blank} and log_probs is a {arrays.describe(log_probs)}; it must be one of its classes"
         )

@@ -15,7 +15,7 @@ from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS
 from numbaprims.ops._gather_index_problem import SplitProblem
 from numbaprims.ops._gather_problem import MODES, PadProblem, merged, sizes_of
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer
 from numbaprims.reference import gather as reference
 from numbaprims.reference.convert import from_float64
 from numbaprims.shapes import element_strides
@@ -192,7 +192,7 @@ def pad_backward(dy: Any, shape: Any, pads: Any, mode: str = "constant", *, out:
     References:
         The chain rule; torch's reflection_pad and replication_pad.
     """
-    lengths = tuple(int(operator.index(length)) for length in shape)
+    lengths = tuple(integer(length, "shape") for length in shape)
     pads, mode = _said(pads, len(lengths), mode)
     return _backward.run((dy,), (pads, mode, lengths), (), out)
 
@@ -230,7 +230,7 @@ _split = Primitive("split", ("x",), _pose_split, _define_split, dtypes=tuple(DTY
 
 def axis_of(axis: Any, rank: int, **given: Any) -> int:
     """A dimension counted from the front; ValueError where there is none."""
-    at = operator.index(axis)
+    at = integer(axis, "axis")
     if not -rank <= at < rank:
         words = (f"{name} is a {arrays.describe(x)}" for name, x in given.items())
         raise ValueError(f"axis is {axis} and {' and '.join(words)}")

@@ -19,7 +19,7 @@ from numbaprims.formulas.reductions import named
 from numbaprims.formulas.stacks import ENDING
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._ending import define_ending, define_gradient
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer
 from numbaprims.reference import norm as reference
 from numbaprims.shapes import channels_last
 
@@ -67,8 +67,7 @@ class Shapes(NamedTuple):
 
 def last(x: Shape, dims: int) -> Shapes:
     """A row is the last dimensions, each of whose elements has parameters."""
-    if not isinstance(dims, int) or isinstance(dims, bool):
-        raise TypeError(f"normalized_dims is {dims!r}; it must be an integer")
+    dims = integer(dims, "normalized_dims")
     if not 1 <= dims <= len(x):
         raise ValueError(f"normalized_dims is {dims}; of {len(x)} dimensions it must be between 1 and {len(x)}")
     rows = (*x[: len(x) - dims], *(1,) * dims)
@@ -92,8 +91,7 @@ def pixels(x: Shape, layout: str) -> Shapes:
 
 def _divided(channels: int, groups: Any) -> int:
     """Channels of a group."""
-    if not isinstance(groups, int) or isinstance(groups, bool):
-        raise TypeError(f"groups is {groups!r}; it must be an integer")
+    groups = integer(groups, "groups")
     if groups < 1 or channels % groups:
         raise ValueError(f"groups is {groups}; it must divide the {channels} channels")
     return channels // groups

@@ -12,7 +12,7 @@ import numpy as np
 from numbaprims.dtypes import FLOATS
 from numbaprims.ops import examples
 from numbaprims.ops._pooling_problem import ARRAYS, PoolingProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, scalar
 from numbaprims.reference import pooling as reference
 from numbaprims.shapes import (
     channels_last,
@@ -32,7 +32,7 @@ def options(
 ) -> tuple[Any, ...]:  # fmt: skip
     """What a call says beside its arrays, to be hashed."""
     said = (
-        kernel, stride, padding, dilation, bool(ceil), layout, bool(every), float(p), output, bool(indexed), size,
+        kernel, stride, padding, dilation, bool(ceil), layout, bool(every), scalar(p, "p"), output, bool(indexed), size,
     )  # fmt: skip
     try:
         hash(said)

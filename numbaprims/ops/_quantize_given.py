@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +14,7 @@ from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
 from numbaprims.ops._reduction_problem import mapped
-from numbaprims.ops.primitive import Given, Pose, Result, scalar
+from numbaprims.ops.primitive import Given, Pose, Result, integer, scalar
 from numbaprims.reference.convert import to_float64
 from numbaprims.reference.quantize import LIMITS
 from numbaprims.shapes import element_strides
@@ -238,7 +237,7 @@ def entered(x: Any, scale: Any, zero: Any, axis: Any, block: Any, dtype: str) ->
         return Parameters(None, None, (found, 0.0 if zero is None else zero_number(zero, "zero_point", dtype)), None)
     axis = index_of(axis, x)
     if block is not None:
-        block = operator.index(block)
+        block = integer(block, "block_size")
         if axis is None or block < 1:
             raise ValueError(f"block_size is {block} and axis {axis}; it must be 1 or more, and an axis given")
     if zero is None:
@@ -251,7 +250,7 @@ def entered(x: Any, scale: Any, zero: Any, axis: Any, block: Any, dtype: str) ->
 def index_of(axis: Any, x: Any) -> int | None:
     if axis is None:
         return None
-    ndim, axis = len(x.shape), operator.index(axis)
+    ndim, axis = len(x.shape), integer(axis, "axis")
     if not -ndim <= axis < ndim:
         raise ValueError(f"axis is {axis} and x a {arrays.describe(x)}; allowed is {-ndim} to {ndim - 1}")
     return int(axis % ndim)

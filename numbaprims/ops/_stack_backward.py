@@ -13,7 +13,7 @@ from numbaprims.ops._stack_problem import StackProblem
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result
 from numbaprims.reference import stack as reference
 from numbaprims.shapes import element_strides
-from numbaprims.stacks.operations import DIFFERENTIABLE, Operation, Window, parse
+from numbaprims.stacks.operations import DIFFERENTIABLE, Operation, Window, parse, texts_of
 
 _INPUTS = ("dy", *pose_.INPUTS)
 #: Places of arrays in a launch.
@@ -137,7 +137,7 @@ def stack_backward(
         Weber et al., BrainSlug, 2018, for the stacks; the chain rule over them is our own.
     """
     pose_.check_added(added)
-    texts = tuple(each if isinstance(each, str) else each.text for each in operations)
+    texts = texts_of(operations)
     wanted = (None if each is None else tuple(map(int, each)) for each in (of_parameters, of_added))
     primitive = _windows if pose_.has_windows(texts) else _elements
     return primitive.run((dy, x, parameters, *added, *pose_.NONE[len(added) :]), (texts, layout, *wanted), (), out)

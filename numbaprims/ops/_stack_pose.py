@@ -10,9 +10,10 @@ import numpy as np
 
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops._stack_problem import StackProblem
+from numbaprims.ops.activation_kinds import KINDS, SPECIAL
 from numbaprims.ops.primitive import Given
 from numbaprims.shapes import channels_last, element_strides
-from numbaprims.stacks.operations import Operation, Size, Window, parse, steps_of
+from numbaprims.stacks.operations import NUMBERS, WINDOWS, Operation, Size, Window, parse, steps_of
 
 #: Arrays that a stack may add.
 MOST_ADDED = 4
@@ -103,7 +104,11 @@ class Images:
     def _check_windows(self) -> None:
         for each in self.operations:
             if not isinstance(each, Window):
+                if each.kind not in (NUMBERS | KINDS | SPECIAL):
+                    raise ValueError(f"operations hold {each}; there is no such operation and no such activation")
                 continue
+            if each.op not in WINDOWS:
+                raise ValueError(f"operations hold {each}; a window is one of {', '.join(WINDOWS)}")
             before, self.out = self.out, each.out_size(self.out)
             pads = zip((*each.before, *each.after), (*each.extents, *each.extents), strict=True)
             if any(not 0 <= pad <= extent // 2 for pad, extent in pads):

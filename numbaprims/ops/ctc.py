@@ -12,7 +12,7 @@ from numbaprims.ops._cross_entropy import total
 from numbaprims.ops._ctc_pose import Options, beside, lengths_of, reduction_of, run, sizes, table_of
 from numbaprims.ops._ctc_problem import CtcProblem as CtcProblem
 from numbaprims.ops._docs import documented
-from numbaprims.ops.primitive import problems
+from numbaprims.ops.primitive import integer, problems
 
 _LOSS = documented("""
 Args:
@@ -188,9 +188,7 @@ def beams_of(log_probs: Any, table: Any, beam_width: int, paths: int, blank: int
 
 def _check_widths(beam_width: Any, paths: Any) -> None:
     for value, name, most in ((beam_width, "beam_width", 1024), (paths, "paths", beam_width)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is {value!r}; it must be an integer")
-        if not 1 <= value <= most:
+        if not 1 <= integer(value, name) <= most:
             raise ValueError(f"{name} is {value}; it must be 1 to {most}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from numbaprims.ops._gather_pad import (
     split as split,
 )
 from numbaprims.ops._gather_problem import merged
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import gather as reference
 from numbaprims.shapes import element_strides
 
@@ -237,14 +236,14 @@ def gather_backward(dy: Any, indices: Any, size: int, axis: int = 0, *, out: Any
     References:
         The chain rule; torch.index_add.
     """
-    storage, at = arrays.enter(dy, "dy")[0], operator.index(axis)
+    storage, at = arrays.enter(dy, "dy")[0], integer(axis, "axis")
     rank = storage.ndim - arrays.enter(indices, "indices")[0].ndim + 1
     at = axis_of(at, max(1, rank), dy=dy, indices=indices)
     return _back(_scatter, dy, indices, size, (at, -1, False), out)
 
 
 def _back(primitive: Primitive, dy: Any, indices: Any, size: Any, options: tuple[Any, ...], out: Any) -> Any:
-    length = operator.index(size)
+    length = integer(size, "size")
     if length < 0:
         raise ValueError(f"size is {size}; it must be 0 at least")
     given = (_whole(dy, "dy"), _whole(indices, "indices"))
@@ -287,7 +286,7 @@ def embedding(weight: Any, indices: Any, padding_idx: int | None = None, *, out:
 def _skipped(padding_idx: Any, rows: int) -> int:
     if padding_idx is None:
         return -1
-    at = operator.index(padding_idx)
+    at = integer(padding_idx, "padding_idx")
     if not -rows <= at < rows:
         raise ValueError(f"padding_idx is {padding_idx}; of {rows} rows it is {-rows} to {rows - 1}")
     return at % rows
@@ -326,7 +325,7 @@ def embedding_backward(
     References:
         torch.nn.functional.embedding.
     """
-    skip = _skipped(padding_idx, operator.index(num_embeddings))
+    skip = _skipped(padding_idx, integer(num_embeddings, "num_embeddings"))
     storage, taken = arrays.enter(dy, "dy")[0], arrays.enter(indices, "indices")[0]
     if storage.ndim != taken.ndim + 1:
         raise ValueError(
@@ -391,7 +390,7 @@ def one_hot(
     References:
         ONNX OneHot; torch.nn.functional.one_hot, which refuses what is out of range.
     """
-    storage, length = arrays.enter(indices, "indices")[0], operator.index(depth)
+    storage, length = arrays.enter(indices, "indices")[0], integer(depth, "depth")
     if length < 0:
         raise ValueError(f"depth is {depth}; it must be 0 at least")
     at = axis_of(axis, storage.ndim + 1, indices=indices)

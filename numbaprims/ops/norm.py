@@ -13,7 +13,7 @@ from numbaprims.ops._ending import ending_of
 from numbaprims.ops._norm_backward import backward, in_rows
 from numbaprims.ops._norm_problem import STEPS, NormProblem as NormProblem, example_call
 from numbaprims.ops.gemv import scalar
-from numbaprims.ops.primitive import Joined, problems
+from numbaprims.ops.primitive import Joined, integer, problems
 from numbaprims.shapes import channels_last
 
 _FORWARD = """
@@ -395,7 +395,7 @@ def _group(
     """Where a group lies in one piece, in one launch. Else moments of channels become those of groups, so that vectors
     hold neighbouring channels."""
     channels, last = _channels(x, layout)
-    if groups == channels:
+    if integer(groups, "groups") == channels:
         return _instance(alone, x, weight, bias, eps, layout, activation, out)
     numbers = (scalar(eps, "eps"),)
     if not last and math.prod(x.shape[2:]) > 1 and in_rows(x, weight, bias, out, host=False):
@@ -441,7 +441,7 @@ def group_norm_backward(
 def _group_backward(given: Any, options: Any, out: Any) -> Any:
     (dy, x, weight, mean, inv_std, bias), (groups, layout, ending) = given, options
     channels, last = _channels(x, layout)
-    if groups == channels:
+    if integer(groups, "groups") == channels:
         return _instance_backward(given, (layout, ending), out)
     _check_apart(out, weight=weight, saved_mean=mean, saved_inv_std=inv_std, bias=bias)
     centre, factor = STEPS["group_spread"]((mean, inv_std, weight), groups, channels)

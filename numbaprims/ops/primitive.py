@@ -8,6 +8,7 @@ options to the shapes of its results and the problem.  Checks, keys, launchers, 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -111,7 +112,10 @@ class Primitive:
 
         def run(given, options=(), numbers=(), out=None):  # type: ignore[no-untyped-def]
             state = settings._default if override() is None else _current()
-            known = known_of((options, state.calls))
+            try:
+                known = known_of((options, state.calls))
+            except TypeError:  # a list or an array, which no option is
+                return unknown(given, tuple(map(_hashable, options)), numbers, out)
             if known is not None:
                 call_of, words, table = known
                 found = call_of(words, out, given, numbers)
@@ -369,6 +373,14 @@ def _write(storage: Any, values: Any) -> None:
         registry.memory().write(storage, np.ascontiguousarray(values))
 
 
+def _hashable(option: Any) -> Any:
+    try:
+        hash(option)
+    except TypeError:
+        return Unhashable(repr(option))
+    return option
+
+
 def scalar(value: Any, name: str) -> float:
     """The value of a factor as a float; TypeError, naming it, where it is not a real number."""
     try:
@@ -377,6 +389,25 @@ def scalar(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         pass
     raise TypeError(f"{name} is {value!r}; it must be a real number")
+
+
+def integer(value: Any, name: str) -> int:
+    """The value of an axis or a count; TypeError, naming it, where it is no integer."""
+    if value.__class__ is not int:
+        try:
+            return operator.index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"{name} is {value!r}; it must be an integer") from None
+    return int(value)
+
+
+class Unhashable(NamedTuple):
+    """An option that no table can hold, for `_unknown` to say what is wrong with it."""
+
+    words: str
+
+    def __repr__(self) -> str:
+        return self.words
 
 
 def problems(*functions: Callable[..., Any]) -> dict[str, Callable[..., Problem]]:

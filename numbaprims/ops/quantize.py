@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from numbaprims.ops._quantize_given import (
     way_of,
     zero_number,
 )
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import quantize as reference
 
 # ---------------------------------------------------------------- quantize
@@ -255,7 +254,7 @@ def dequantize(
     name = own if dtype is None else name_of(dtype)
     shape = tuple(x.shape)
     if name in PACKED and shape:
-        n = 2 * shape[-1] if length is None else operator.index(length)
+        n = 2 * shape[-1] if length is None else integer(length, "length")
         if -(-n // 2) != shape[-1]:
             raise ValueError(
                 f"length is {n} and x a {arrays.describe(x)}; its last axis must be half of it, rounded up"

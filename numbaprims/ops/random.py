@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
 from numbaprims.ops._random_problem import RandomProblem, in_order
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar
 from numbaprims.reference import random as reference
 from numbaprims.shapes import element_strides
 
@@ -156,7 +155,7 @@ Raises:
 
 def _lengths(shape: Any) -> tuple[int, ...]:
     lengths = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if any(operator.index(length) < 0 for length in lengths):
+    if any(integer(length, "shape") < 0 for length in lengths):
         raise ValueError(f"shape is {shape!r}; lengths are not below 0")
     return lengths
 

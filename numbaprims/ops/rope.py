@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
 from numbaprims.ops._rope_problem import RopeProblem as RopeProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar
 from numbaprims.reference import rope as reference
 from numbaprims.reference.convert import from_float64
 from numbaprims.shapes import element_strides
@@ -109,7 +108,7 @@ def _options(cos: Any, positions: Any, interleaved: bool, rotary_dims: int | Non
             low, high = int(places.min()), int(places.max())
             if low < 0 or high >= rows:
                 raise ValueError(f"positions holds {low if low < 0 else high}; cos has rows from 0 to {rows - 1}")
-    return bool(interleaved), None if rotary_dims is None else operator.index(rotary_dims)
+    return bool(interleaved), None if rotary_dims is None else integer(rotary_dims, "rotary_dims")
 
 
 _COMMON = """
@@ -202,7 +201,7 @@ def rope_frequencies(length: int, dims: int, *, base: float = 10000.0, dtype: An
     References:
         Su et al., RoFormer, 2021, equation 15; base 10000 as in Vaswani et al., Attention is all you need, 2017.
     """
-    length, dims, base = operator.index(length), operator.index(dims), scalar(base, "base")
+    length, dims, base = integer(length, "length"), integer(dims, "dims"), scalar(base, "base")
     name = arrays.dtype_name(dtype, "dtype")
     if length < 0 or dims < 0 or dims % 2 or not base > 0:
         raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from numbaprims.ops import reduction
 from numbaprims.ops._reduction_problem import collapse
 from numbaprims.ops._scan_problem import ScanProblem as ScanProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import scan as reference
 from numbaprims.shapes import element_strides
 
@@ -120,12 +119,7 @@ def cumprod(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = 
 
 
 def _call(function: Primitive, x: Any, axis: Any, exclusive: bool, reverse: bool, out: Any) -> Any:
-    if axis.__class__ is not int:
-        try:
-            axis = operator.index(axis) if not isinstance(axis, bool) else operator.index(None)  # type: ignore[arg-type]
-        except TypeError:
-            raise TypeError(f"axis is {axis!r}; it must be an integer") from None
-    return function.run((x,), (axis, bool(exclusive), bool(reverse)), (), out)
+    return function.run((x,), (integer(axis, "axis"), bool(exclusive), bool(reverse)), (), out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -15,7 +15,7 @@ from numbaprims.ops._cross_entropy import (
 from numbaprims.ops._docs import documented
 from numbaprims.ops._softmax_example import example_call
 from numbaprims.ops._softmax_problem import SoftmaxProblem as SoftmaxProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import softmax as reference
 
 # ---------------------------------------------------------------- softmax and its logarithm
@@ -25,8 +25,7 @@ def _along(formula: str, given: Given, options: tuple[Any, ...]) -> Pose:
     """Of one shape, over one axis."""
     (axis,) = options
     x = given.storages[0]
-    if not isinstance(axis, int) or isinstance(axis, bool):
-        raise TypeError(f"axis is {axis!r}; it must be an integer")
+    axis = integer(axis, "axis")
     for at, other in enumerate(given.storages):
         if other.shape != x.shape:
             raise ValueError(f"{given.words(0)} and {given.words(at)}; they must have one shape")

@@ -11,10 +11,10 @@ from numbaprims.ops import _stack_pose as pose_, examples
 from numbaprims.ops._stack_backward import stack_backward as stack_backward
 from numbaprims.ops._stack_pose import MOST_ADDED as MOST_ADDED, added_sizes as added_sizes
 from numbaprims.ops._stack_problem import StackProblem as StackProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import stack as reference
 from numbaprims.shapes import element_strides
-from numbaprims.stacks.operations import Operation, Size, Step, parse, sizes_of, steps_of
+from numbaprims.stacks.operations import Operation, Size, Step, parse, sizes_of, steps_of, texts_of
 
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -88,10 +88,13 @@ def stack(
         Weber et al., BrainSlug: Transparent Acceleration of Deep Learning Through Depth-First Parallelism, 2018.
     """
     pose_.check_added(added)
-    texts = tuple(each if isinstance(each, str) else each.text for each in operations)
+    texts = texts_of(operations)
     primitive = _windows if pose_.has_windows(texts) else _elements
     return primitive.run(
-        (x, parameters, *added, *pose_.NONE[len(added) :]), (texts, layout, int(most), int(limit)), (), out
+        (x, parameters, *added, *pose_.NONE[len(added) :]),
+        (texts, layout, integer(most, "most"), integer(limit, "limit")),
+        (),
+        out,
     )
 
 

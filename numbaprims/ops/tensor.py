@@ -16,7 +16,7 @@ from numbaprims.ops import examples, reduction
 from numbaprims.ops._concat import concatenated
 from numbaprims.ops._reduction_problem import BITS, mapped
 from numbaprims.ops._tensor_problem import TensorProblem as TensorProblem, broadcast, pose
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar
 from numbaprims.reference import tensor as reference
 from numbaprims.shapes import element_strides
 
@@ -118,7 +118,7 @@ def binary(
         MIOpen miopenOpTensor; ONNX Add, Sub, Mul, Div, Min, Max, Pow, Mod (of its integers), Equal, Less, And,
         BitwiseAnd, BitShift.
     """
-    of = _bitwise if op in BITWISE else _binary
+    of = _bitwise if isinstance(op, str) and op in BITWISE else _binary
     if c is None and alpha1 == 1.0 and alpha2 == 1.0:
         return of.run((a, b, None), (op, False), (), out)
     numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
@@ -423,7 +423,7 @@ def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:
     References:
         ONNX Concat.
     """
-    return concatenated(tuple(parts), operator.index(axis), out, cast)
+    return concatenated(tuple(parts), integer(axis, "axis"), out, cast)
 
 
 # ---------------------------------------------------------------- find and tune

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from numbaprims.ops import reduction
 from numbaprims.ops._reduction_problem import collapse
 from numbaprims.ops._topk_problem import TopkProblem as TopkProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import topk as reference
 from numbaprims.shapes import element_strides
 
@@ -74,10 +73,7 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool =
     References:
         ONNX TopK; torch.topk.
     """
-    for name, value in (("k", k), ("axis", axis)):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TypeError(f"{name} is {value!r}; it must be an integer")
-    return _topk.run((x,), (operator.index(k), operator.index(axis), bool(largest)))
+    return _topk.run((x,), (integer(k, "k"), integer(axis, "axis"), bool(largest)))
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -23,6 +23,8 @@ NUMBERS = {
 }
 
 
+#: What windows do.
+WINDOWS = ("max", "avg", "depthwise")
 #: Those whose parameters have gradients: of sums and products, and of slopes below 0.
 DIFFERENTIABLE = ("batch_norm", "affine", "bias", "scale", "prelu", "leaky_relu")
 
@@ -103,11 +105,23 @@ def parse(text: str) -> Operation:
     (3, 3)
     """
     kind, *words = text.split("/")
-    if len(words) == 1:
-        return Pointwise(kind, int(words[0]))
-    sizes = (tuple(map(int, word.split("x"))) for word in words[:5])
-    kernel, stride, before, after, dilation = ((h, w) for h, w in sizes)
-    return Window(kind, kernel, stride, before, after, dilation, words[5] == "1", words[6] == "1")
+    try:
+        if len(words) == 1:
+            return Pointwise(kind, int(words[0]))
+        sizes = (tuple(map(int, word.split("x"))) for word in words[:5])
+        kernel, stride, before, after, dilation = ((h, w) for h, w in sizes)
+        return Window(kind, kernel, stride, before, after, dilation, words[5] == "1", words[6] == "1")
+    except (IndexError, ValueError):
+        raise ValueError(f"{text!r} is the text of no operation of a stack, as Pointwise and Window have it") from None
+
+
+def texts_of(operations: Iterable[Operation | str]) -> tuple[str, ...]:
+    """The texts of operations; TypeError where one is none."""
+    try:
+        return tuple(each if isinstance(each, str) else each.text for each in operations)
+    except (AttributeError, TypeError):
+        words = "it must be made of Pointwise and Window, or of their texts"
+        raise TypeError(f"operations is {operations!r}; {words}") from None
 
 
 def relu_behind_maxima(operations: Iterable[Operation]) -> list[Operation]:
