@@ -313,7 +313,8 @@ class SplitAcross(_Split):
         # places of the largest of 4096 x 8192 took 6.0 ms, 4.9 by half as many lanes and 4.2 asking for what lies
         # behind them too; of sums and variances it is all the same (Zen 5)
         W, U = super().vector(problem, target)
-        return (W // 2, U) if self._places(problem) and sweeps(problem, target, W) > 1 else (W, U)
+        halved = target.rates.ahead and self._places(problem) and sweeps(problem, target, W) > 1
+        return (W // 2, U) if halved else (W, U)
 
     def cut(self, problem: Any, target: Any) -> Cut:
         if self.sweeps(problem, target):
