@@ -185,14 +185,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     return report
 
 
-@pytest.fixture(scope="session", autouse=True)
-def native_code_answers_repeated_calls():
-    """Else it waits for the first call that comes twice, whichever test of a process that is in."""
-    from numbaprims.dispatch import known
-
-    known._native = True
-
-
 @pytest.fixture
 def as_cpu(monkeypatch):
     """``as_cpu(target)`` estimates and compiles as that CPU would; what was made so is forgotten behind the test."""

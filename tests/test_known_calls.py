@@ -1,7 +1,6 @@
 """Calls that native code recognises by their arrays: what it must see before it runs an earlier call's program."""
 
 import concurrent.futures
-import subprocess
 import sys
 import warnings
 
@@ -273,19 +272,3 @@ def test_operands_that_are_no_tuple_go_the_long_way(rng):
     for given in ((a, b, None), (a, b, None), (a, b, None), [a, b, None], [a, b, None]):
         np.testing.assert_array_equal(_binary.run(given, ("add", False), (), None), a + b)
         np.testing.assert_array_equal(_binary.run(given, ("add", False), [], None), a + b)
-
-
-def test_a_call_that_comes_once_waits_for_no_native_code():
-    """Cold that takes 1.6 s to compile; it answers the third call, and the second of those after it."""
-    script = """
-import numpy as np, numbaprims
-from numbaprims.dispatch import known
-from numbaprims.ops.softmax import _softmax
-x = np.ones((3, 4), np.float32)
-for row in (lambda: numbaprims.softmax(x), lambda: numbaprims.softmax(x.T)):
-    for _ in range(3):
-        row()
-        print(known._native, len(_softmax._known_calls._tables))
-"""
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["False", "0", "True", "1", "True", "1", *["True", "1"] * 3]

@@ -24,18 +24,6 @@ _FEW = 7
 MOST_KNOWN = 32
 
 
-#: Whether native code answers repeated calls already: cold it takes 1.6 s to compile, so that it waits for the first
-#: call that comes twice.
-_native = False
-
-
-def _known_call() -> Callable[..., Any]:
-    global _native
-    found: Callable[..., Any] = importlib.import_module("numbaprims.cpu.known").known_call()
-    _native = True
-    return found
-
-
 class KnownCalls:
     """`get(key)` is None or (call, words, table): ``call(words, out, operands, numbers)`` is None if it does not know
     the call, and what `launched` takes if that has to run it; else the result, or the tuple of them.
@@ -83,8 +71,7 @@ class KnownCalls:
         if notes is not None:
             key = (key[0], notes.calls)
         again = (key, made, kind) in bound.known
-        if (again and notes is None) or not (_native or key in bound.known):
-            bound.known.add(key)
+        if again and notes is None:
             return
         if made and any(x is not None and arrays.is_large(x.nbytes) for _, x in operands[:results]):
             return
@@ -151,7 +138,7 @@ class KnownCalls:
         with self._lock:
             found = self._tables.get(key)
             table = (found[2] if found else known.Table()).with_record(record, keep)
-            self._tables[key] = (_known_call(), table.words, table)
+            self._tables[key] = (importlib.import_module("numbaprims.cpu.known").known_call(), table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
         fast_path.arm()
