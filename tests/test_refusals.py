@@ -126,7 +126,7 @@ def test_options_that_no_table_can_hold_are_refused_by_name(value):
 def test_integers_of_numpy_are_integers():
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     for name, option, value in (
-        ("softmax", "axis", 1), ("layer_norm", "normalized_dims", 2), 
+        ("softmax", "axis", 1), ("layer_norm", "normalized_dims", 2),
         ("cumsum", "axis", 1), ("topk", "k", 2), ("group_norm", "groups", 3),
     ):  # fmt: skip
         words = [{option: kind(value)} for kind in (int, np.int64, np.int32)]

@@ -15,6 +15,8 @@ from numbaprims.ops.primitive import Given
 from numbaprims.shapes import channels_last, element_strides
 from numbaprims.stacks.operations import NUMBERS, WINDOWS, Operation, Size, Window, parse, steps_of
 
+#: Element-wise operations.
+_POINTWISE = {*NUMBERS, *KINDS, *SPECIAL}
 #: Arrays that a stack may add.
 MOST_ADDED = 4
 INPUTS = ("x", "parameters", *(f"added[{k}]" for k in range(MOST_ADDED)))
@@ -88,7 +90,7 @@ class Images:
         self.n, self.c, h, w = canonical(x.shape, layout)
         self.dtype: Any = given.dtypes[first]
         self.size = self.out = (h, w)
-        self._check_windows()
+        self._check_operations()
         self.shape = shape_of(self.n, self.c, self.out, layout)
         """Of the result."""
         self._check_parameters(given, first + 1, parameters)
@@ -101,10 +103,10 @@ class Images:
             if added[at].shape != shape:
                 raise ValueError(f"{given.words(first + 2 + at)}; it is added where the shape is {shape}")
 
-    def _check_windows(self) -> None:
+    def _check_operations(self) -> None:
         for each in self.operations:
             if not isinstance(each, Window):
-                if each.kind not in (NUMBERS | KINDS | SPECIAL):
+                if each.kind not in _POINTWISE:
                     raise ValueError(f"operations hold {each}; there is no such operation and no such activation")
                 continue
             if each.op not in WINDOWS:

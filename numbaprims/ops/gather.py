@@ -236,9 +236,8 @@ def gather_backward(dy: Any, indices: Any, size: int, axis: int = 0, *, out: Any
     References:
         The chain rule; torch.index_add.
     """
-    storage, at = arrays.enter(dy, "dy")[0], integer(axis, "axis")
-    rank = storage.ndim - arrays.enter(indices, "indices")[0].ndim + 1
-    at = axis_of(at, max(1, rank), dy=dy, indices=indices)
+    rank = arrays.enter(dy, "dy")[0].ndim - arrays.enter(indices, "indices")[0].ndim + 1
+    at = axis_of(axis, max(1, rank), dy=dy, indices=indices)
     return _back(_scatter, dy, indices, size, (at, -1, False), out)
 
 

@@ -377,7 +377,7 @@ def _hashable(option: Any) -> Any:
     try:
         hash(option)
     except TypeError:
-        return Unhashable(repr(option))
+        return Unhashable(option)
     return option
 
 
@@ -393,21 +393,20 @@ def scalar(value: Any, name: str) -> float:
 
 def integer(value: Any, name: str) -> int:
     """The value of an axis or a count; TypeError, naming it, where it is no integer."""
-    if value.__class__ is not int:
-        try:
-            return operator.index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
-        except TypeError:
-            raise TypeError(f"{name} is {value!r}; it must be an integer") from None
-    return int(value)
+    try:
+        return operator.index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
 
 
-class Unhashable(NamedTuple):
-    """An option that no table can hold, for `_unknown` to say what is wrong with it."""
+class Unhashable:
+    """In the place of an option that no table can hold, for `_unknown` to say what is wrong with it."""
 
-    words: str
+    def __init__(self, option: Any) -> None:
+        self._words = repr(option)
 
     def __repr__(self) -> str:
-        return self.words
+        return self._words
 
 
 def problems(*functions: Callable[..., Any]) -> dict[str, Callable[..., Problem]]:

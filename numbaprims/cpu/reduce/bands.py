@@ -20,7 +20,8 @@ from numbaprims.cpu.reduce.turn import (
     COPIED,
     HEAD,
     LINE,
-    ROOMY,
+    SECOND,
+    STAYING,
     TILE_A,
     TURN,
     TURNED_PAST,
@@ -29,6 +30,7 @@ from numbaprims.cpu.reduce.turn import (
     inner_of,
     kernel_of,
     lanes_of,
+    leaving,
     plan_of as turn_plan,
     tile_of,
     whole_lines,
@@ -139,13 +141,13 @@ class Bands(Reduce):
         """Rows and columns."""
         size = min(DTYPES[each.dtype].itemsize for each in problem.arrays)
         far = problem.bytes_moved() > target.l3 * TURNED_PAST
-        piece, columns = (FAR_ROOMY if target.l1d >= ROOMY else FAR) if far else NEAR
+        piece, columns = NEAR if not far else FAR if leaving(target) == SECOND else FAR_ROOMY
         parts = -(-problem.n // columns)
         columns = min(problem.n, -(-problem.n // parts // LINE) * LINE)
         return min(piece // size, -(-problem.kept[turned_along(problem)] // LEAST) * LEAST), columns
 
-    def turned(self, problem: Any, target: Any, k: int) -> tuple[Any, bool, int]:
-        """(the copy of an operand into a tile, whether it comes from past the caches, lanes of a vector)"""
+    def turned(self, problem: Any, target: Any, k: int) -> tuple[Any, int, int]:
+        """(the copy of an operand into a tile, whether and how it comes from past the caches, lanes of a vector)"""
         at, (_, columns) = turned_along(problem), self.tile(problem, target)
         size = DTYPES[problem.arrays[k].dtype].itemsize
         # rows begin with lines that do not share sets, and do not lie one behind the other
@@ -154,7 +156,7 @@ class Bands(Reduce):
         band = tuple(row * (d == at) for d in range(len(problem.kept)))
         part = dataclasses.replace(problem, dtype=problem.arrays[k].dtype, strides=((band, (1,)), problem.strides[k]))
         far = problem.bytes_moved() > target.l3 * TURNED_PAST and whole_lines(part)
-        return part, far, lanes_of(part, LINE if far else target.vector_bytes, size)
+        return part, leaving(target) if far else STAYING, lanes_of(part, LINE if far else target.vector_bytes, size)
 
     def places(self, problem: Any, target: Any) -> tuple[dict[int, int], int]:
         """(bytes from the region's beginning to each array's tile, bytes in all)"""
@@ -171,7 +173,7 @@ class Bands(Reduce):
         own = {"bands": self.places(problem, target)[1]}
         for k in apart_of(problem):
             part, far, W = self.turned(problem, target, k)
-            if copies(part, W, DTYPES[part.dtype].itemsize, far, target.l1d >= ROOMY):
+            if copies(part, W, DTYPES[part.dtype].itemsize, far):
                 own["rows"] = COPIED * (self.tile(problem, target)[0] * DTYPES[part.dtype].itemsize + LINE)
         return Regions(own=own)
 
@@ -216,13 +218,12 @@ class Bands(Reduce):
         last = n - (n - 1) // columns * columns
         plans = [plan_of(self._tile_rows(problem, target, each), Cut.of(whole, CHUNK)) for each in (columns, last)]
         places, table, tiles, kernels = self.places(problem, target)[0], {}, 0, []
-        near = target.l1d >= ROOMY
         for k, place in places.items():
             part, far, W = self.turned(problem, target, k)
             size = DTYPES[part.dtype].itemsize
             ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
-            plan, tiles = turn_plan(part, W, far, ahead, near, (rows, columns))
-            kernels.append(kernel_of(part, target.vector_bytes, W, size, far, near, True))
+            plan, tiles = turn_plan(part, W, far, ahead, (rows, columns))
+            kernels.append(kernel_of(part, target.vector_bytes, W, size, far, True))
             plans.append(plan)
             table[k] = {"turn": kernels[-1].address, "place": place, "row": max(part.strides[0][0])}
         for k, (array, (kept, inner)) in enumerate(zip(problem.arrays, problem.strides, strict=True)):

@@ -339,8 +339,7 @@ class Emitter(Memory):
 
     def segments(self, p: int, region: Region, state: list[Any], step: Callable[..., list[Any]]) -> list[Any]:
         """The state after each step of the walk of pass p over a region."""
-        run = self._along if self.along else self._elements
-        run = self._string if self.v.stores == "string" else run
+        run = self._string if self.v.stores == "string" else self._along if self.along else self._elements
         if self.v.reduced == 1:
             return run(p, region, state, step)
 

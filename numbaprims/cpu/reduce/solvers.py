@@ -19,13 +19,14 @@ from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TA
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
-    ROOMY,
+    STAYING,
     TURN,
     TURNED_PAST,
     copies,
     inner_of,
     kernel_of,
     lanes_of,
+    leaving,
     plan_of as turn_plan,
     whole_lines,
 )
@@ -412,22 +413,21 @@ class Turn(Reduce):
         return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 4))
 
     @staticmethod
-    def _form(problem: Any, target: Any, config: Config) -> tuple[int, bool, int]:
-        """(bytes of an element, whether results leave past the caches, lanes of a vector)"""
-        size, past = DTYPES[problem.dtype].itemsize, config["stores"] == "stream"
+    def _form(problem: Any, target: Any, config: Config) -> tuple[int, int, int]:
+        """(bytes of an element, how results leave, lanes of a vector)"""
+        size, past = DTYPES[problem.dtype].itemsize, leaving(target) if config["stores"] == "stream" else STAYING
         return size, past, lanes_of(problem, LINE if past else target.vector_bytes, size)
 
     def regions(self, problem: Any, target: Any, config: Config) -> Regions:
         size, past, W = self._form(problem, target, config)
-        return Regions(own={"rows": ROOM} if copies(problem, W, size, past, target.l1d >= ROOMY) else {})
+        return Regions(own={"rows": ROOM} if copies(problem, W, size, past) else {})
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         size, past, W = self._form(problem, target, config)
         ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
-        near = target.l1d >= ROOMY
-        (plan, tiles), work = turn_plan(problem, W, past, ahead, near), self.seconds(problem, target)
+        (plan, tiles), work = turn_plan(problem, W, past, ahead), self.seconds(problem, target)
         chunk = target.rates.grain(tiles, work)
-        phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past, near), tiles, chunk)
+        phase = Phase(kernel_of(problem, target.vector_bytes, W, size, past), tiles, chunk)
         return Program.of(
             TURN, {"plan": plan.ctypes.data}, [phase], regions=self.regions(problem, target, config),
             **target.rates.waking(work), keep=(plan,),

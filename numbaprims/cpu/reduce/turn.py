@@ -58,6 +58,8 @@ TURNED_PAST = 0.5
 #: copies of pieces of rows, 3.3 so, 32 x 256 x 56 x 56 to NHWC 7.0 and 4.8, back 5.3 and 4.1, 128 x 1024 x 14 x 14 to
 #: NHWC 5.7 and 4.2 (Zen 5, 48 KiB).
 ROOMY, GROUP = 48 << 10, 32 << 10
+#: How a result leaves: into the caches, or past them while groups of rows are asked for into the second or first level.
+STAYING, SECOND, FIRST = range(3)
 #: Vectors of a long row of the source.
 RUN = 16
 #: Bytes between 16 lines that share few sets of a first-level cache, whose ways are a page each.
@@ -95,9 +97,14 @@ def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
     return int(1 << (min(rows, most).bit_length() - 1))
 
 
-def _group(problem: Any, W: int, near: bool) -> tuple[int, int]:
+def leaving(target: Any) -> int:
+    """How results leave past the caches."""
+    return FIRST if target.l1d >= ROOMY else SECOND
+
+
+def _group(problem: Any, W: int, past: int) -> tuple[int, int]:
     """(rows, bytes of each) that are asked for while those before them turn."""
-    if not near:
+    if past != FIRST:
         return 128, 1024
     size = DTYPES[problem.dtype].itemsize
     # two lines of each row of the result
@@ -105,18 +112,16 @@ def _group(problem: Any, W: int, near: bool) -> tuple[int, int]:
     return even(problem.n, GROUP // piece, W), piece
 
 
-def plan_of(
-    problem: Any, W: int, past: bool, ahead: int, near: bool, tile: tuple[int, int] | None = None
-) -> tuple[np.ndarray, int]:
+def plan_of(problem: Any, W: int, past: int, ahead: int, tile: tuple[int, int] | None = None) -> tuple[np.ndarray, int]:
     """(plan, tiles); `tile`: their columns and rows, where these are another's choice."""
     at, size = inner_of(problem), DTYPES[problem.dtype].itemsize
     (out, _), (source, inner) = problem.strides
     a, b = problem.kept[at], problem.n
     tile_b = min(b, LONG)
     tile_a, down = max(WIDE * W, TILE // tile_b // W * W), 8 if size >= 4 else max(1, 128 // W)
-    copied = copies(problem, W, size, past, near)
+    copied = copies(problem, W, size, past)
     if past or copied:
-        rows, piece = (COPIED, COPIED_BYTES) if copied else _group(problem, W, near)
+        rows, piece = (COPIED, COPIED_BYTES) if copied else _group(problem, W, past)
         tile_a, down = max(W, piece // size), max(1, rows // W)
     if woven(problem):
         tile_a = tile_b = LONG * WIDE
@@ -144,10 +149,10 @@ def conflicts(problem: Any, W: int, size: int) -> tuple[bool, bool]:
     return out[inner_of(problem)] * size % apart == 0, inner[0] * size % apart == 0
 
 
-def copies(problem: Any, W: int, size: int, past: bool, near: bool) -> bool:
+def copies(problem: Any, W: int, size: int, past: int) -> bool:
     """Whether rows of the source are copied to where they share no sets before they are turned."""
     to, of = conflicts(problem, W, size)
-    return of and (to or past) and not woven(problem) and not (past and near)
+    return of and (to or past > STAYING) and past != FIRST and not woven(problem)
 
 
 @helper
@@ -179,7 +184,7 @@ def _copy_rows(room, step, source, in_b, rows, columns, W, K):  # type: ignore[n
 
 @functools.cache
 def make_turn(
-    size: int, W: int, past: bool, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False, NEAR: bool = False
+    size: int, W: int, past: int, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False
 ) -> RangeKernel:
     """Turned copies of elements of `size` bytes, W a vector, in blocks of W rows and K columns (`kernel_of`).
 
@@ -188,10 +193,9 @@ def make_turn(
     Blocks that do not fill 128 bits turn as words of 32.
     """
     elem, STEP = f"u{8 * size}", LINE // size
-    LINES, WORDS, LEVEL = max(1, H * K // STEP), size >= 4, 3 if NEAR else 2
-    spec = (size, W, past, H, K, WIDE, COPIES, STAYS, NEAR)
+    LINES, WORDS, PAST, LEVEL = max(1, H * K // STEP), size >= 4, past > STAYING, 2 + (past == FIRST)
 
-    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=spec)
+    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=(size, W, past, H, K, WIDE, COPIES, STAYS))
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         plan = args.plan
         a, b = load_word(plan, A), load_word(plan, B)
@@ -211,7 +215,7 @@ def make_turn(
             head = 0
             if H == W and out_a == b and b % W == 0 and a > W and address % size == 0:
                 head = (W - address // size % W) % W
-            streams = past and not STAYS and out_a % W == 0 and (address + size * head) % (size * W) == 0
+            streams = PAST and not STAYS and out_a % W == 0 and (address + size * head) % (size * W) == 0
             if head and end_b == b:
                 if begin_a == 0:
                     for r in range(head):
@@ -251,7 +255,7 @@ def make_turn(
                             at = column + part * K
                             i = min(at, a - K)
                             corner, apart = advance(first, i + j * step), unknown(step)
-                            if past:
+                            if PAST:
                                 for _ in range(LINES):
                                     prefetch(ask, ask_row * in_b + ask_column, LEVEL)
                                     ask_column += STEP
@@ -279,7 +283,7 @@ def make_turn(
                         stream_rows(there, out_a, block)
                     else:
                         store_rows(there, out_a, block)
-        if past:
+        if PAST:
             stream_fence()
 
     return reduce_turn
@@ -323,9 +327,7 @@ def make_weave(size: int, W: int, rows: int) -> RangeKernel:
     return reduce_weave
 
 
-def kernel_of(
-    problem: Any, vector_bytes: int, W: int, size: int, past: bool, near: bool, stays: bool = False
-) -> RangeKernel:
+def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: int, stays: bool = False) -> RangeKernel:
     """Lines apart by a multiple of half a page lie in two sets of a first-level cache, which keep 8 each: of W columns
     written, or W rows read, none is there any more when the next block of it comes.  Blocks then have as few columns,
     or rows, as 128 bits hold: 8 x 2048 x 7 x 7 float32 to NHWC takes 101 us for 175, and back 126 for 150 (Zen 4;
@@ -334,7 +336,7 @@ def kernel_of(
     """
     if K := woven(problem):
         return make_weave(size, W, K)
-    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past, near)
+    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past)
     H = K = W
     if W * size > 16:
         # bytes of a line turn within 128 bits, whatever registers there are
@@ -343,4 +345,4 @@ def kernel_of(
         if of and not copied and not past:
             H, K = few, W
     wide = K if to and not past else max(K, LINE // size)
-    return make_turn(size, W, past, H, K, wide, copied, stays, near and past)
+    return make_turn(size, W, past, H, K, wide, copied, stays)
