@@ -19,10 +19,10 @@ from numba import types
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_WORDS
 from numbaprims.cpu.jit import c_function
-from numbaprims.cpu.known import known_result
 from numbaprims.cpu.known_words import (
     DTYPE_AT,
     FACTOR,
+    FIND,
     INT,
     LENGTHS_AT,
     MOST_ARRAYS,
@@ -33,7 +33,7 @@ from numbaprims.cpu.known_words import (
     VALUE_AT,
     items_word,
 )
-from numbaprims.cpu.simd.arguments import FLOAT_SLOT, FLOAT_SLOTS, load_word, stack_words, store_word
+from numbaprims.cpu.simd.arguments import FLOAT_SLOT, FLOAT_SLOTS, call_word, load_word, stack_words, store_word
 
 # Words of what all functions share: Python's types (of lists 0 where their items are not found) and None; the variable
 # of settings, the process default, its `calls`, and where (bytes) an override has its base and its record and that its
@@ -183,7 +183,7 @@ def fast_call(at: int) -> Any:
             into, table, owner = load_word(pattern, P_OUT), load_word(pattern, P_TABLE), load_word(pattern, P_OWNER)
             out = none if into < 0 else load_word(flat, into)
             _incref(owner)  # other threads may replace what is read here while a program runs or torch is asked
-            found = known_result(table, out, source, operands, block, word, items, False)
+            found = call_word(load_word(table, FIND), table, out, source, operands, block, 0, 0, 0)
             _decref(owner)
             if found >= 0:
                 return found

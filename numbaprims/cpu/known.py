@@ -18,12 +18,11 @@ import functools
 from typing import Any
 
 from numba import types
-from numba.extending import register_jitable
 
 from numbaprims.cpu.drivers import CALL_WORDS, data_word
 from numbaprims.cpu.interpreter import C_PROGRAM, C_WORDS
-from numbaprims.cpu.jit import c_function
-from numbaprims.cpu.known_tensors import TENSOR_WORDS, UNASKED, as_array, as_tensor
+from numbaprims.cpu.jit import c_function, helper
+from numbaprims.cpu.known_tensors import AS_ARRAY, AS_TENSOR, TENSOR_WORDS, UNASKED
 from numbaprims.cpu.known_words import (
     ARRAYS,
     DENSE,
@@ -33,6 +32,7 @@ from numbaprims.cpu.known_words import (
     DTYPE,
     DTYPE_AT,
     FACTOR,
+    FIND,
     FIXED,
     FLAGS,
     FLAGS_AT,
@@ -106,7 +106,7 @@ _release = types.ExternalFunction("PyEval_SaveThread", types.int64())
 _acquire = types.ExternalFunction("PyEval_RestoreThread", types.void(types.int64))
 
 
-@register_jitable
+@helper
 def data_if_known(array, record, data_word, ndarray_type):  # type: ignore[no-untyped-def]
     """The address of an array's data if it lies as the record says, else -1."""
     fields = array + 8 * data_word
@@ -130,7 +130,7 @@ def data_if_known(array, record, data_word, ndarray_type):  # type: ignore[no-un
     return load_word(fields, 0)
 
 
-@register_jitable
+@helper
 def _fits(record, words, handles, data_word, ndarray_type):  # type: ignore[no-untyped-def]
     """Whether the arrays lie as the record says, and to each other too; sets their words of the call.
 
@@ -164,7 +164,7 @@ def _fits(record, words, handles, data_word, ndarray_type):  # type: ignore[no-u
     return True
 
 
-@register_jitable
+@helper
 def _make_results(table, record, words, handles, data_word):  # type: ignore[no-untyped-def]
     """Make the results that the caller does not give; False where there is no memory left."""
     at = record + 8 * HEAD
@@ -185,14 +185,14 @@ def _make_results(table, record, words, handles, data_word):  # type: ignore[no-
     return True
 
 
-@register_jitable
+@helper
 def _as_tensors(table, record, handles):  # type: ignore[no-untyped-def]
     """New arrays as tensors, in the places of the arrays; False where that fails."""
-    at = record + 8 * HEAD
+    at, torch = record + 8 * HEAD, load_word(table, TORCH)
     for k in range(load_word(record, RESULTS)):
         array = load_word(handles, k)
         if array != 0:
-            made = as_tensor(load_word(table, TORCH), array, load_word(at, VIEW))
+            made = call_word(load_word(torch, AS_TENSOR), torch, array, load_word(at, VIEW), 0, 0, 0, 0, 0)
             if made == 0:
                 return False
             store_word(handles, k, made)
@@ -200,7 +200,7 @@ def _as_tensors(table, record, handles):  # type: ignore[no-untyped-def]
     return True
 
 
-@register_jitable
+@helper
 def _order(record, handles, by_slot):  # type: ignore[no-untyped-def]
     """The arrays of a call by their places in a launch."""
     at = record + 8 * HEAD
@@ -213,7 +213,7 @@ def _order(record, handles, by_slot):  # type: ignore[no-untyped-def]
         at += 8 * (FIXED + 2 * max(ndim, 0))
 
 
-@register_jitable
+@helper
 def _digest(fields, digest):  # type: ignore[no-untyped-def]
     """A hash of an array's lengths and dtype on top of another's."""
     lengths = load_word(fields, LENGTHS_AT)
@@ -223,126 +223,134 @@ def _digest(fields, digest):  # type: ignore[no-untyped-def]
     return digest ^ (digest >> 29)
 
 
-@register_jitable
-def known_result(table, out, source, operands, block, word, items, launches):  # type: ignore[no-untyped-def]
-    """The result of a call by the record that fits, the tuple of several; -1 where none does, 0 where Python's error
-    is set.
+@functools.cache
+def known_result() -> Any:
+    """``known_result(table, out, source, operands, block, launches)``: the result of a call by the record that fits,
+    the tuple of several; -1 where none does, 0 where Python's error is set.
 
     At `source` lie the operands, in `block` the numbers.  Where native code cannot run the program, a caller that
     `launches` it gets the tuple (number of the record, result, ...), another -2.
     """
-    each = 8 * (word + TENSOR_WORDS)
-    none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
-    by_slot, frame = stack_words(8), stack_words(FRAME_WORDS)
-    room = stack_words(STACK_WORDS)
-    arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
-    # the operands; before them there is room for results
-    taken = stack_words(_TAKEN) + 8 * MOST_RESULTS
-    words = block + 8 * C_WORDS
-    for k in range(SCRATCH):  # arrays that a call does not have
-        store_word(words, k, 0)
-    target, made = out, 0
-    torch, others, graded = load_word(table, TORCH), load_word(table, OTHERS), UNASKED
-    for k in range(-1, operands):
-        handle = out if k < 0 else load_word(source, k)
-        if load_word(handle, OBJECT_TYPE) != ndarray_type and handle != none:
-            own = arrays + each * made
-            if made == MOST_TENSORS:
-                return -1
-            if others == 0 or call_word(load_word(others, 0), others, handle, own, 0, 0, 0, 0, 0) == 0:
-                graded = as_array(torch, handle, own, word, ndarray_type, graded) if torch != 0 else -1
-                if graded < 0:
+    word, items = data_word(), items_word()
+
+    @c_function("known_result", spec=(word, items, MOST_ARRAYS, MOST_RESULTS, MOST_TENSORS, STACK_WORDS))
+    def find(table, out, source, operands, block, launches):  # type: ignore[no-untyped-def]
+        each = 8 * (word + TENSOR_WORDS)
+        none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
+        by_slot, frame = stack_words(8), stack_words(FRAME_WORDS)
+        room = stack_words(STACK_WORDS)
+        arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
+        # the operands; before them there is room for results
+        taken = stack_words(_TAKEN) + 8 * MOST_RESULTS
+        words = block + 8 * C_WORDS
+        for k in range(SCRATCH):  # arrays that a call does not have
+            store_word(words, k, 0)
+        target, made = out, 0
+        torch, others, graded = load_word(table, TORCH), load_word(table, OTHERS), UNASKED
+        for k in range(-1, operands):
+            handle = out if k < 0 else load_word(source, k)
+            if load_word(handle, OBJECT_TYPE) != ndarray_type and handle != none:
+                own = arrays + each * made
+                if made == MOST_TENSORS:
                     return -1
-            handle, made = own, made + 1
-        if k < 0:
-            target = handle
-        else:
-            store_word(taken, k, handle)
-    digest = 0
-    for k in range(min(operands, 2)):
-        handle = load_word(taken, k)
-        if handle != none:
-            digest = _digest(handle + 8 * word, digest)
-        elif k == 0:
-            return -1
-    mask = load_word(table, MASK)
-    place = digest & mask
-    while True:
-        record = load_word(table, PLACES + 2 * place)
-        if record == 0:
-            return -1
-        if load_word(record, HASH) == digest:
-            results = load_word(record, RESULTS)
-            if results + operands == load_word(record, ARRAYS) and (out != none or load_word(record, MADE) != 0):
-                handles = taken - 8 * results
-                for k in range(results):
-                    store_word(handles, k, 0)
-                if out != none:
-                    store_word(handles, 0, target)
-                if _fits(record, words, handles, word, load_word(record, OWNER)):
-                    program, workers = load_word(record, PROGRAM), load_word(record, WORKERS)
-                    running = load_word(table, THREADS)
-                    if workers > 1 and (
-                        load_word(running, _READY) == 0
-                        or load_word(running, _NATIVE) != 0
-                        or load_word(running, _PYTHON) != 0
-                    ):
-                        program = 0  # which has to share the CPUs with others, or may start no threads
-                    device, done = load_word(record, DEVICE), DONE
-                    if device != 0:
-                        for k, each_word in enumerate((table, record, words, handles, arrays, made, room)):
-                            store_word(frame, k, each_word)
-                        done = call_word(load_word(device, RUN), device, frame, 0, 0, 0, 0, 0, 0)
-                        if done == NOT_THIS:
-                            place = (place + 1) & mask
-                            continue
-                        if done == UNKNOWN:
-                            return -1
-                        if done == RAISED:
+                if others == 0 or call_word(load_word(others, 0), others, handle, own, 0, 0, 0, 0, 0) == 0:
+                    if torch == 0:
+                        return -1
+                    graded = call_word(load_word(torch, AS_ARRAY), torch, handle, own, ndarray_type, graded, 0, 0, 0)
+                    if graded < 0:
+                        return -1
+                handle, made = own, made + 1
+            if k < 0:
+                target = handle
+            else:
+                store_word(taken, k, handle)
+        digest = 0
+        for k in range(min(operands, 2)):
+            handle = load_word(taken, k)
+            if handle != none:
+                digest = _digest(handle + 8 * word, digest)
+            elif k == 0:
+                return -1
+        mask = load_word(table, MASK)
+        place = digest & mask
+        while True:
+            record = load_word(table, PLACES + 2 * place)
+            if record == 0:
+                return -1
+            if load_word(record, HASH) == digest:
+                results = load_word(record, RESULTS)
+                if results + operands == load_word(record, ARRAYS) and (out != none or load_word(record, MADE) != 0):
+                    handles = taken - 8 * results
+                    for k in range(results):
+                        store_word(handles, k, 0)
+                    if out != none:
+                        store_word(handles, 0, target)
+                    if _fits(record, words, handles, word, load_word(record, OWNER)):
+                        program, workers = load_word(record, PROGRAM), load_word(record, WORKERS)
+                        running = load_word(table, THREADS)
+                        if workers > 1 and (
+                            load_word(running, _READY) == 0
+                            or load_word(running, _NATIVE) != 0
+                            or load_word(running, _PYTHON) != 0
+                        ):
+                            program = 0  # which has to share the CPUs with others, or may start no threads
+                        device, done = load_word(record, DEVICE), DONE
+                        if device != 0:
+                            for k, each_word in enumerate((table, record, words, handles, arrays, made, room)):
+                                store_word(frame, k, each_word)
+                            done = call_word(load_word(device, RUN), device, frame, 0, 0, 0, 0, 0, 0)
+                            if done == NOT_THIS:
+                                place = (place + 1) & mask
+                                continue
+                            if done == UNKNOWN:
+                                return -1
+                            if done == RAISED:
+                                return 0
+                        elif program == 0 and launches == 0:
+                            return -2
+                        elif not _make_results(table, record, words, handles, word):
                             return 0
-                    elif program == 0 and not launches:
-                        return -2
-                    elif not _make_results(table, record, words, handles, word):
-                        return 0
-                    if out != none:
-                        _incref(out)
-                    first = 0
-                    if device != 0:
-                        first = 0 if done == DONE else 1
-                    elif program == 0:
-                        first = 1
-                    elif workers > 1:
-                        _order(record, handles, by_slot)
-                        store_word(running, _NATIVE, workers)
-                        state = _release()
-                        call_driver(load_word(record, DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
-                        _acquire(state)
-                        store_word(running, _NATIVE, 0)
-                    else:
-                        store_word(block, C_PROGRAM, program)
-                        store_word(words, SCRATCH, room if load_word(record, NEEDS) != 0 else 0)
-                        if load_word(record, LONG) != 0:
+                        if out != none:
+                            _incref(out)
+                        first = 0
+                        if device != 0:
+                            first = 0 if done == DONE else 1
+                        elif program == 0:
+                            first = 1
+                        elif workers > 1:
+                            _order(record, handles, by_slot)
+                            store_word(running, _NATIVE, workers)
                             state = _release()
-                            call_range(load_word(program, ALONE), block, 0, 1, 0)
+                            call_driver(load_word(record, DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
                             _acquire(state)
+                            store_word(running, _NATIVE, 0)
                         else:
-                            call_range(load_word(program, ALONE), block, 0, 1, 0)
-                    if out != none:
-                        store_word(handles, 0, 0)
-                    if device == 0 and load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):
-                        return 0
-                    if out != none:
-                        store_word(handles, 0, out)
-                    if results + first == 1:
-                        return load_word(handles, 0)
-                    found = _new_tuple(results + first)
-                    if found != 0:
-                        if first != 0:
-                            store_word(found, items, _integer(load_word(table, PLACES + 2 * place + 1)))
-                        for k in range(results):
-                            store_word(found, items + first + k, load_word(handles, k))
-                    return found
-        place = (place + 1) & mask
+                            store_word(block, C_PROGRAM, program)
+                            store_word(words, SCRATCH, room if load_word(record, NEEDS) != 0 else 0)
+                            if load_word(record, LONG) != 0:
+                                state = _release()
+                                call_range(load_word(program, ALONE), block, 0, 1, 0)
+                                _acquire(state)
+                            else:
+                                call_range(load_word(program, ALONE), block, 0, 1, 0)
+                        if out != none:
+                            store_word(handles, 0, 0)
+                        if device == 0 and load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):
+                            return 0
+                        if out != none:
+                            store_word(handles, 0, out)
+                        if results + first == 1:
+                            return load_word(handles, 0)
+                        found = _new_tuple(results + first)
+                        if found != 0:
+                            if first != 0:
+                                store_word(found, items, _integer(load_word(table, PLACES + 2 * place + 1)))
+                            for k in range(results):
+                                store_word(found, items + first + k, load_word(handles, k))
+                        return found
+            place = (place + 1) & mask
+
+    return find
 
 
 @functools.cache
@@ -354,7 +362,7 @@ def known_call() -> Any:
     """
     word, items = data_word(), items_word()
 
-    @c_function("known_call", spec=(word, items, MOST_ARRAYS, MOST_RESULTS, MOST_TENSORS, STACK_WORDS))
+    @c_function("known_call", spec=(word, items, MOST_ARRAYS))
     def call(itself, arguments, count):  # type: ignore[no-untyped-def]
         table = load_word(load_word(arguments, 0), word)
         out, given, numbers = load_word(arguments, 1), load_word(arguments, 2), load_word(arguments, 3)
@@ -372,7 +380,7 @@ def known_call() -> Any:
                     known = False
                 store_word(words, FLOAT_SLOT + k, load_word(number, VALUE_AT))
         if known:
-            found = known_result(table, out, given + 8 * items, operands, block, word, items, True)
+            found = call_word(load_word(table, FIND), table, out, given + 8 * items, operands, block, 1, 0, 0)
             if found != -1:
                 return found
         _incref(load_word(table, NOTHING))

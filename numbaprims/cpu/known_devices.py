@@ -6,7 +6,7 @@ arrays are looked at by their attributes, 30 ns each, or by DLPack's C interface
 earlier one launches what that launched (`gpu/recording.py`), with its own addresses and numbers in the places of those.
 
 The driver's functions are called by their addresses, without Python's lock: a launch waits where 1024 others do.
-`known_call` calls the two functions here by their addresses, too: who has no GPU does not compile them, 1.3 s.
+`known_call` calls the two functions here by their addresses, too: who has no GPU does not compile them, 0.4 s.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import register_jitable
 
 from numbaprims.cpu.drivers import data_word
-from numbaprims.cpu.jit import c_function
+from numbaprims.cpu.jit import c_function, helper
 from numbaprims.cpu.known import data_if_known
-from numbaprims.cpu.known_tensors import TENSOR_WORDS, Seen, as_array, look_at_tensor
+from numbaprims.cpu.known_tensors import AS_ARRAY, TENSOR_WORDS, Seen, look_at_tensor
 from numbaprims.cpu.known_words import (
     ADD,
     ALIGNED,
@@ -130,7 +129,7 @@ _acquire = types.ExternalFunction("PyEval_RestoreThread", types.void(types.int64
 # ---------------------------------------------------------------- arrays
 
 
-@register_jitable
+@helper
 def _number(others, thing, name):  # type: ignore[no-untyped-def]
     """An attribute that is an int."""
     found = _attribute(thing, name)
@@ -142,7 +141,7 @@ def _number(others, thing, name):  # type: ignore[no-untyped-def]
     return value
 
 
-@register_jitable
+@helper
 def _numbers(others, thing, name, into, items):  # type: ignore[no-untyped-def]
     """How many ints an attribute has, a tuple of them; -1 for anything else."""
     found = _attribute(thing, name)
@@ -162,7 +161,7 @@ def _numbers(others, thing, name, into, items):  # type: ignore[no-untyped-def]
     return count
 
 
-@register_jitable
+@helper
 def as_device(others, array, own, data_word, items):  # type: ignore[no-untyped-def]
     """Make at `own` the words of an array that lies as one on a device does; whether that is an array of a type that
     is known."""
@@ -207,7 +206,7 @@ def as_device(others, array, own, data_word, items):  # type: ignore[no-untyped-
 # ---------------------------------------------------------------- launches
 
 
-@register_jitable
+@helper
 def fixed_fit(device, words):  # type: ignore[no-untyped-def]
     """Whether the numbers are what they have to be."""
     fixes = device + 8 * LAUNCHED
@@ -217,7 +216,7 @@ def fixed_fit(device, words):  # type: ignore[no-untyped-def]
     return True
 
 
-@register_jitable
+@helper
 def stream_of(device, own, count, each, data_word):  # type: ignore[no-untyped-def]
     """The stream of a call; -1 where it is not known, or one of the arrays at `own` has to be told of it."""
     stream, ask = load_word(device, STREAM), load_word(device, ASK)
@@ -235,7 +234,7 @@ def stream_of(device, own, count, each, data_word):  # type: ignore[no-untyped-d
     return stream
 
 
-@register_jitable
+@helper
 def launch_on_device(device, words, stream, room, items):  # type: ignore[no-untyped-def]
     """Launch all; whether it went well."""
     lend, lent = load_word(device, LEND), 0
@@ -291,7 +290,7 @@ def launch_on_device(device, words, stream, room, items):  # type: ignore[no-unt
     return status == 0
 
 
-@register_jitable
+@helper
 def make_on_device(table, record, words, handles, own, data_word, items):  # type: ignore[no-untyped-def]
     """As `_make_results`, by the functions that make arrays on the device; 0 where such a one does not lie as those of
     the record, and the caller has to launch, -1 where Python's error is set."""
@@ -304,7 +303,7 @@ def make_on_device(table, record, words, handles, own, data_word, items):  # typ
                 return -1
             store_word(handles, k, made)
             if load_word(record, TENSORS) != 0:
-                seen = as_array(torch, made, own, data_word, ndarray_type, 0) >= 0
+                seen = call_word(load_word(torch, AS_ARRAY), torch, made, own, ndarray_type, 0, 0, 0, 0) >= 0
             else:
                 seen = as_device(others, made, own, data_word, items)
             data = data_if_known(own, at, data_word, load_word(record, OWNER)) if seen else -1

@@ -12,6 +12,7 @@ import numpy as np
 from numbaprims import settings
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import data_word, parallel_driver
+from numbaprims.cpu.known import known_result
 from numbaprims.cpu.known_tensors import Seen, look_at as look_at, tensor_words
 from numbaprims.cpu.known_words import (
     ALIGNED,
@@ -195,7 +196,7 @@ class Table:
         places = 1 << (2 * max(least, len(self.records)) - 1).bit_length()
         self.words = np.zeros(PLACES + 2 * places, np.int64)
         self.words[:NOTHING] = places - 1, id(np.ndarray), id(float), id(tuple), _new_from()
-        self.words[NOTHING:TORCH] = id(None), threads.shared_address()
+        self.words[NOTHING:TORCH] = id(None), threads.shared_address(), known_result().address
         for number in range(len(self.records)):
             self._place(number)
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import register_jitable
 
+from numbaprims.cpu.drivers import data_word
+from numbaprims.cpu.jit import c_function, helper
 from numbaprims.cpu.known_words import (
     ALIGNED,
     ANY_STREAM,
@@ -40,8 +41,10 @@ from numbaprims.cpu.known_words import (
 from numbaprims.cpu.simd.arguments import call_word, load_word, stack_words, store_word
 from numbaprims.device_views import CLASS
 
-# Words of what is known of torch: types, torch's functions, names of attributes, Python's True; the function of DLPack.
-_TENSOR, _PARAMETER, _GRADED, _TRACING, _FROM_NUMPY, _REQUIRES, _NEGATED, _VIEWED, _TRUE, _LOOK = range(10)
+# Words of what is known of torch: the functions here, as others call them; types, torch's functions, names of
+# attributes, Python's True; the function of DLPack.
+AS_ARRAY, AS_TENSOR, _TENSOR, _PARAMETER, _GRADED, _TRACING, _FROM_NUMPY, _REQUIRES, _NEGATED, _VIEWED = range(10)
+_TRUE, _LOOK = 10, 11
 # Words of a DLTensor: data, device, dimensions and type, lengths, strides in elements, bytes before the first element.
 _DATA, _DEVICE, _KIND, _LENGTHS, _STRIDES, _BEFORE, _VIEW_WORDS = range(7)
 _CPU, _CUDA, _BRAIN = 1, 2, 4
@@ -61,7 +64,7 @@ _method = types.ExternalFunction(
 UNASKED = 2
 
 
-@register_jitable
+@helper
 def _holds(torch, found):  # type: ignore[no-untyped-def]
     """Whether what torch gave is True; -1 for an error, which is forgotten."""
     if found == 0:
@@ -72,67 +75,79 @@ def _holds(torch, found):  # type: ignore[no-untyped-def]
     return holds
 
 
-@register_jitable
-def as_array(torch, tensor, own, data_word, ndarray_type, graded):  # type: ignore[no-untyped-def]
-    """Make at `own` the words of an array that lies as the tensor does, its dtype that of DLPack; of one on a GPU its
-    type is the device.
+@functools.cache
+def as_array() -> Any:
+    """``as_array(torch, tensor, own, ndarray_type, graded)``: make at `own` the words of an array that lies as the
+    tensor does, its dtype that of DLPack; of one on a GPU its type is the device.
 
     `graded` is what this gave for the call's tensor before: 1 where gradients are recorded.  -1: a case for Python.
     """
-    kind = load_word(tensor, OBJECT_TYPE)
-    if kind != load_word(torch, _TENSOR) and kind != load_word(torch, _PARAMETER):
-        return -1
-    if graded == UNASKED:
-        graded = _holds(torch, _asked(load_word(torch, _GRADED)))
-        if graded < 0 or _holds(torch, _asked(load_word(torch, _TRACING))) != 0:
+    word = data_word()
+
+    @c_function("tensor_array", spec=(word,))
+    def look(torch, tensor, own, ndarray_type, graded):  # type: ignore[no-untyped-def]
+        kind = load_word(tensor, OBJECT_TYPE)
+        if kind != load_word(torch, _TENSOR) and kind != load_word(torch, _PARAMETER):
             return -1
-    if graded != 0 and _holds(torch, _attribute(tensor, load_word(torch, _REQUIRES))) != 0:
-        return -1
-    fields = own + 8 * data_word
-    strides, view = fields + 8 * OWN_STRIDES, fields + 8 * OWN_WORDS
-    store_word(view, 0, tensor)
-    if _holds(torch, _method(load_word(torch, _NEGATED), view, 1, 0)) != 0:
-        return -1
-    if call_word(load_word(torch, _LOOK), tensor, view, 0, 0, 0, 0, 0, 0) & INT != 0:
-        _clear()
-        return -1
-    data = load_word(view, _DATA) + load_word(view, _BEFORE)
-    ndim, dtype = load_word(view, _KIND) & INT, (load_word(view, _KIND) >> 32) & INT
-    size = ((dtype >> 8) & 0xFF) >> 3
-    device = load_word(view, _DEVICE)
-    if load_word(view, _DATA) == 0 or ndim > MOST_DIMENSIONS:
-        return -1
-    owner = ndarray_type
-    if device & INT != _CPU:
-        if device & INT != _CUDA:
+        if graded == UNASKED:
+            graded = _holds(torch, _asked(load_word(torch, _GRADED)))
+            if graded < 0 or _holds(torch, _asked(load_word(torch, _TRACING))) != 0:
+                return -1
+        if graded != 0 and _holds(torch, _attribute(tensor, load_word(torch, _REQUIRES))) != 0:
             return -1
-        owner, dtype = device, dtype | (data & (CLASS - 1)) << 48
-    for d in range(ndim):
-        store_word(strides, d, size * load_word(load_word(view, _STRIDES), d))
-    store_word(fields, TYPE_AT, owner)
-    store_word(fields, USED_AT, ANY_STREAM)
-    store_word(fields, 0, data)
-    store_word(fields, NDIM_AT, ndim)
-    store_word(fields, LENGTHS_AT, load_word(view, _LENGTHS))
-    store_word(fields, STRIDES_AT, strides)
-    store_word(fields, DTYPE_AT, dtype)
-    store_word(fields, FLAGS_AT, WRITEABLE | (ALIGNED if data & (size - 1) == 0 else 0))
-    return graded
+        fields = own + 8 * word
+        strides, view = fields + 8 * OWN_STRIDES, fields + 8 * OWN_WORDS
+        store_word(view, 0, tensor)
+        if _holds(torch, _method(load_word(torch, _NEGATED), view, 1, 0)) != 0:
+            return -1
+        if call_word(load_word(torch, _LOOK), tensor, view, 0, 0, 0, 0, 0, 0) & INT != 0:
+            _clear()
+            return -1
+        data = load_word(view, _DATA) + load_word(view, _BEFORE)
+        ndim, dtype = load_word(view, _KIND) & INT, (load_word(view, _KIND) >> 32) & INT
+        size = ((dtype >> 8) & 0xFF) >> 3
+        device = load_word(view, _DEVICE)
+        if load_word(view, _DATA) == 0 or ndim > MOST_DIMENSIONS:
+            return -1
+        owner = ndarray_type
+        if device & INT != _CPU:
+            if device & INT != _CUDA:
+                return -1
+            owner, dtype = device, dtype | (data & (CLASS - 1)) << 48
+        for d in range(ndim):
+            store_word(strides, d, size * load_word(load_word(view, _STRIDES), d))
+        store_word(fields, TYPE_AT, owner)
+        store_word(fields, USED_AT, ANY_STREAM)
+        store_word(fields, 0, data)
+        store_word(fields, NDIM_AT, ndim)
+        store_word(fields, LENGTHS_AT, load_word(view, _LENGTHS))
+        store_word(fields, STRIDES_AT, strides)
+        store_word(fields, DTYPE_AT, dtype)
+        store_word(fields, FLAGS_AT, WRITEABLE | (ALIGNED if data & (size - 1) == 0 else 0))
+        return graded
+
+    return look
 
 
-@register_jitable
-def as_tensor(torch, array, dtype):  # type: ignore[no-untyped-def]
-    """The tensor over a new array, its elements `dtype` unless that is 0; 0, and Python's error is set, if it fails."""
-    made = _of_one(load_word(torch, _FROM_NUMPY), array)
-    _decref(array)
-    if made == 0 or dtype == 0:
-        return made
-    given = stack_words(2)
-    store_word(given, 0, made)
-    store_word(given, 1, dtype)
-    viewed = _method(load_word(torch, _VIEWED), given, 2, 0)
-    _decref(made)
-    return viewed
+@functools.cache
+def as_tensor() -> Any:
+    """``as_tensor(torch, array, dtype)``: the tensor over a new array, its elements `dtype` unless that is 0; 0, and
+    Python's error is set, if it fails."""
+
+    @c_function("array_tensor", spec=())
+    def make(torch, array, dtype):  # type: ignore[no-untyped-def]
+        made = _of_one(load_word(torch, _FROM_NUMPY), array)
+        _decref(array)
+        if made == 0 or dtype == 0:
+            return made
+        given = stack_words(2)
+        store_word(given, 0, made)
+        store_word(given, 1, dtype)
+        viewed = _method(load_word(torch, _VIEWED), given, 2, 0)
+        _decref(made)
+        return viewed
+
+    return make
 
 
 class Seen(NamedTuple):
@@ -180,7 +195,7 @@ def _interface() -> tuple[np.ndarray, Any, Any] | None:
         torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tracing, torch.from_numpy, "requires_grad", "is_neg",
         "view", True,
     ]  # fmt: skip
-    words = np.array([*map(id, kept), where], np.int64)
+    words = np.array([as_array().address, as_tensor().address, *map(id, kept), where], np.int64)
     for probe in (torch.arange(24.0).reshape(2, 3, 4)[:, 1:].permute(2, 0, 1), torch.zeros(3, dtype=torch.bfloat16)):
         view = (ctypes.c_int64 * _VIEW_WORDS)()
         if look(probe, ctypes.addressof(view)) or not _agrees(probe, view):

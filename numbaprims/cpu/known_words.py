@@ -17,8 +17,9 @@ from numbaprims.cpu.drivers import MOST_FURTHER
 HASH, PROGRAM, WORKERS, DRIVER, LONG, NEEDS, RESULTS, MADE, ARRAYS, TENSORS, OWNER, DEVICE, HEAD = range(13)
 SLOT, NDIM, DTYPE, FLAGS, SAME, LOW, HIGH, DENSE, NEW_DTYPE, VIEW, FIXED = range(11)
 # Words of a table: the mask of its places, the types of arrays, floats and tuples, NumPy's function, None, what is
-# shared with `threads`, what is known of tensors, and of other arrays on devices, 0 for nothing; then the places.
-MASK, NDARRAY, FLOAT, TUPLE, NEW, NOTHING, THREADS, TORCH, OTHERS, PLACES = range(10)
+# shared with `threads`, the function that finds a record (`known_result`), what is known of tensors, and of other
+# arrays on devices, 0 for nothing; then the places.
+MASK, NDARRAY, FLOAT, TUPLE, NEW, NOTHING, THREADS, FIND, TORCH, OTHERS, PLACES = range(11)
 
 # Words of what is launched on a device: the function that runs it (`known_devices.runner`), the device's context and
 # functions, what gives the stream (0: nothing) or its address, what gives scratch memory (0: none is needed); how many

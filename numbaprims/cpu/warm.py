@@ -17,6 +17,7 @@ _DRIVERS = (
     ("numbaprims.cpu.interpreter:make_interpreter", (True,)),
     ("numbaprims.cpu.interpreter:make_interpreter", (False,)),
     ("numbaprims.cpu.call_entry:make_entry", ()),
+    ("numbaprims.cpu.known:known_result", ()),
     ("numbaprims.cpu.known:known_call", ()),
 )
 

@@ -133,12 +133,13 @@ class KnownCalls:
     def _keep(self, key: Any, record: Any, bound: Bound, slots: Sequence[int], seen: Sequence[Any], *more: Any) -> None:
         """Put a record into the table of a key, with all that has to stay alive."""
         known = importlib.import_module("numbaprims.cpu.known_table")
+        known_call = importlib.import_module("numbaprims.cpu.known").known_call()
         order = _by_slot([*zip(slots, range(len(slots)), strict=True)], -1)
         keep = (bound, itemgetter(*order), [(each.new, each.view) for each in seen if each is not None], more)
         with self._lock:
             found = self._tables.get(key)
             table = (found[2] if found else known.Table()).with_record(record, keep)
-            self._tables[key] = (importlib.import_module("numbaprims.cpu.known").known_call(), table.words, table)
+            self._tables[key] = (known_call, table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
         fast_path.arm()
