@@ -168,6 +168,7 @@ _PASSES: inline.Replaced = {
     typed_passes.NopythonRewrites: None,
     typed_passes.NoPythonSupportedFeatureValidation: None,
     typed_passes.DumpParforDiagnostics: None,
+    typed_passes.IRLegalization: None,  # where variables end, for counts of references: 3 % of 152 kernels' time
 }
 
 
