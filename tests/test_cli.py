@@ -11,6 +11,7 @@ import pytest
 
 import numbaprims
 from numbaprims import cli
+from numbaprims.stems import STEMS
 
 SOURCE = Path(numbaprims.__file__).resolve().parent.parent
 
@@ -151,43 +152,45 @@ def test_warmup_fills_the_cache(tmp_path: Path):
     assert entries > 2  # more than the drivers
     code = (
         "import numpy as np, numbaprims; from numbaprims import kernel_cache\n"
-        "x = np.ones(33, np.float32); numbaprims.ger(x, x); print(kernel_cache.statistics()['misses'])"
+        "x, y, a = (np.ones(shape, np.float32) for shape in (33, 77, (33, 77)))\n"
+        "numbaprims.ger(x, y, a=a, out=a); print(kernel_cache.statistics()['misses'])"
     )
     env = dict(os.environ, PYTHONPATH=str(SOURCE), **here)
     used = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert used.stdout.strip() == "0", "a call after the warm-up still compiled"
 
 
-def test_a_warm_layer_of_conv_compiles_nothing_more(tmp_path: Path):
-    """The specs of conv are whole layers: their kernels are those that a call and a plan of the layer take."""
+def test_calls_of_warm_problems_want_no_other_kernels():
+    """Of each stem the first problem forward and the first backward, and of convolutions the first plan's."""
     code = (
-        "import numpy as np, numbaprims; from numbaprims import kernel_cache; from numbaprims.cpu import warm\n"
-        "spec, = [s for s in warm.specs(['conv']) if s[1] == ('forward', 64, 1, 28, 8, 5, 1, 2, 1)]\n"
-        "warm.compile_spec(spec); before = kernel_cache.statistics()['misses']\n"
-        "x, w = np.ones((64, 1, 28, 28), np.float32), np.ones((8, 1, 5, 5), np.float32)\n"
-        "numbaprims.conv(x, w, padding=2); numbaprims.conv.plan(x.shape, w, padding=2)(x)\n"
-        "print(before, kernel_cache.statistics()['misses'] - before)"
+        "import argparse, numbaprims; from numbaprims import kernel_cache\n"
+        "from numbaprims.cli import problems, warmup; from numbaprims.dispatch import examples\n"
+        "wanted = lambda: kernel_cache.statistics()['hits'] + kernel_cache.statistics()['misses']\n"
+        "parser = argparse.ArgumentParser(); warmup.add_arguments(parser); warmup.compile_common()\n"
+        "for stem, options in warmup._asked(parser.parse_args(['--shapes', 'quick'])):\n"
+        "    posed = warmup.pose(stem, options)\n"
+        "    kinds = {(each.stem, getattr(each, 'prepared', False)): each for each in reversed(posed)}\n"
+        "    for problem in kinds.values():\n"
+        "        before = wanted(); warmup.compile_problem(problem); warm = wanted()\n"
+        "        examples.example_call(problem.stem, problem)()\n"
+        "        print(stem, warm - before, wanted() - warm)"
     )
-    env = dict(os.environ, PYTHONPATH=str(SOURCE), NUMBAPRIMS_CACHE_DIR=str(tmp_path))
+    env = dict(os.environ, PYTHONPATH=str(SOURCE))
     used = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    compiled, more = map(int, used.stdout.split())
-    assert compiled > 2 and more == 0
+    lines = [line.split() for line in used.stdout.splitlines()]
+    kernels = dict.fromkeys(STEMS, 0)
+    for stem, warm, _ in lines:
+        kernels[stem] += int(warm)
+    # what these two take was compiled for products and reductions
+    assert {stem for stem, warm in kernels.items() if not warm} <= {"tensor", "quantize"}
+    assert [line for line in lines if line[2] != "0"] == []
 
 
-def test_warmup_refuses_an_unknown_stem():
+def test_warmup_refuses_what_does_not_exist():
     done = command("warmup", "gem")
     assert done.returncode == 2
     assert "'gem'" in done.stderr and "gemm" in done.stderr
-
-
-def test_warm_specs_name_factories():
-    from numbaprims.cpu import warm
-
-    for stem in warm.STEMS:
-        specs = warm.specs([stem])
-        assert len(specs) > 2, f"{stem} names no kernel of its own"
-        assert len(specs) == len(set(specs))
-        for path, arguments in specs:
-            module, factory = path.split(":")
-            assert callable(getattr(importlib.import_module(module), factory)), path
-            json.dumps(arguments)  # plain values: they cross to another process, and into a cache key
+    done = command("warmup", "gemm", "--suite", "resnet50")
+    assert done.returncode == 2 and "there is no suite 'resnet50' of gemm" in done.stderr
+    done = command("warmup", "conv", "--hw", "10", "--jobs", "1")
+    assert done.returncode == 2 and "--c --k" in done.stderr

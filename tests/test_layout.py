@@ -83,6 +83,7 @@ MAY_IMPORT = {
         "settings",
         "dispatch.ship",
         "dispatch.registry",
+        "dispatch.warm",
         "kernel_cache",
         "cpu",
         "gpu.driver",

@@ -113,6 +113,11 @@ def bench_options(stem: str, given: argparse.Namespace) -> argparse.Namespace:
         raise ValueError(str(error)) from None
 
 
+def names_shapes(given: argparse.Namespace) -> bool:
+    """Whether suites, shapes or sizes are named; otherwise problems are those of the suites that `bench` takes."""
+    return any(getattr(given, name) is not None for name in ("shapes", "hw", "rs", "blocks", *_NAMES))
+
+
 def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
     """The sizes that were given one by one; {} for none."""
     values: dict[str, Any] = {name: getattr(given, name) for name in (*_NAMES, "blocks")}

@@ -11,7 +11,6 @@ from numbaprims.cpu.conv.implicit.solvers import Gemm1x1, ImplicitGemm
 from numbaprims.cpu.conv.naive import Naive
 from numbaprims.cpu.conv.vnni.amx import ImplicitGemmAmx, ImplicitGemmAmxX3, ImplicitGemmAmxX4, ImplicitGemmAmxX6
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
-from numbaprims.cpu.conv.warm import warm_specs as warm_specs
 from numbaprims.cpu.conv.weight_gradient.amx import (
     WeightGemmAmx,
     WeightGemmAmxX3,

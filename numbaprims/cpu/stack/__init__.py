@@ -8,8 +8,3 @@ walk     tiles through all stages;  forward  a stack by them;  gradients  theirs
 from __future__ import annotations
 
 from numbaprims.cpu.stack.solvers import SOLVERS as SOLVERS
-
-
-def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
-    """The walk: other kernels are made for the operations of a stack."""
-    return [("numbaprims.cpu.stack.walk:make_walk", ())]

@@ -11,8 +11,3 @@ solvers   which there are, and what they are estimated to take
 from __future__ import annotations
 
 from numbaprims.cpu.windows.solvers import SOLVERS as SOLVERS
-
-
-def warm_specs() -> list[tuple[str, tuple[object, ...]]]:
-    """Nothing: a kernel is made for one size of windows."""
-    return []
