@@ -35,10 +35,6 @@ class Flags:
         return True  # `enter` lets nothing else in
 
     @property
-    def behaved(self) -> bool:
-        return self._view.writeable
-
-    @property
     def c_contiguous(self) -> bool:
         view = self._view
         return view.size == 0 or all(

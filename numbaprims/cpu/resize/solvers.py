@@ -42,11 +42,6 @@ def computed(dtype: str) -> str:
     return "f64" if dtype == "f64" else "f32"
 
 
-def along_width(elem: str, W: int) -> str:
-    """How a vector of results is taken from neighbours in the source."""
-    return "one" if can_permute(elem, W) else "gather"
-
-
 class Along(NamedTuple):
     """The table along a row as a kernel reads it."""
 

@@ -40,17 +40,6 @@ def fold(kind: str, builder: Any, vectors: Sequence[Any]) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def step_of(typingctx, kind, total, x, p):  # type: ignore[no-untyped-def]
-    """One more element a lane."""
-    name = kind.literal_value
-
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return _of(name, formulas.step, builder, *args[1:])
-
-    return total(kind, total, x, types.float64), codegen
-
-
-@intrinsic(prefer_literal=True)
 def join_of(typingctx, kind, a, b):  # type: ignore[no-untyped-def]
     """What two parts of windows give together."""
     name = kind.literal_value
