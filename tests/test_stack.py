@@ -194,6 +194,7 @@ X = np.zeros((1, 2, 4, 4), np.float32)
     [
         ({"x": X[0]}, ValueError, r"a stack takes images"),
         ({"x": X.astype(np.int32)}, TypeError, r"stack takes float64"),
+        ({"operations": []}, ValueError, r"operations is empty"),
         ({"operations": [NORM]}, ValueError, r"parameters is None; these operations take 3"),
         ({"operations": [NORM], "parameters": np.zeros((2, 2), np.float32)}, ValueError, r"\(2, 3\)"),
         ({"operations": [NORM], "parameters": np.zeros((2, 3))}, TypeError, r"it must be float32"),

@@ -104,6 +104,8 @@ class Images:
                 raise ValueError(f"{given.words(first + 2 + at)}; it is added where the shape is {shape}")
 
     def _check_operations(self) -> None:
+        if not self.operations:
+            raise ValueError("operations is empty; there must be one at least")
         for each in self.operations:
             if not isinstance(each, Window):
                 if each.kind not in _POINTWISE:

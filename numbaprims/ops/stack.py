@@ -75,7 +75,7 @@ def stack(
 
     Raises:
         TypeError: integers, parameters of another dtype, mixed libraries.
-        ValueError: arrays of another shape, windows that leave nothing.
+        ValueError: arrays of another shape, no operations, windows that leave nothing.
 
     Example:
         >>> import numpy as np, numbaprims
