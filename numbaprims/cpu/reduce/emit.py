@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.reduce.memory import Memory, Place, Region
 from numbaprims.cpu.reduce.stores import Stores
 from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums, function_of
-from numbaprims.cpu.reduce.variant import CHUNKS, INNER, Variant
+from numbaprims.cpu.reduce.variant import CHUNKS, INNER, NEXT_ROW, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
 from numbaprims.cpu.simd.convert import floats_value
 from numbaprims.cpu.simd.emit import (
@@ -145,10 +145,7 @@ class Emitter(Memory):
 
     def _value(self, node: Node, p: int, place: Place) -> Value:
         if node.op == "input":
-            again = self.v.role == "rows" and any(
-                self.across or node in self.graph.reads(q, self.kept) for q in range(p)
-            )
-            return self._element(self._slot(node), place, None if again else p)
+            return self._element(self._slot(node), place, p if p == self._asking(node, p) else None)
         if node.op == "position":
             if place.lead is not None:
                 return self.value(node, p, place.lead) + float(place.ahead)
@@ -160,6 +157,15 @@ class Emitter(Memory):
         return function_of(node.op, self.kind)(
             *(self.value(arg, p, place) if isinstance(arg, Node) else arg for arg in node.args)
         )
+
+    def _asking(self, node: Node, p: int) -> int:
+        """The pass that asks ahead for an input which pass p reads: the first to read it; the last one for the next
+        row, whose lines then come while results leave."""
+        if self.v.role != "rows":
+            return p
+        passes = range(len(self.graph.passes))
+        reading = [q for q in passes if self.across or node in self.graph.reads(q, self.kept)]
+        return reading[-1 if self.along and self.v.ahead == NEXT_ROW else 0]
 
     def integers(self, n: Value, vector: Any) -> Value:
         """An integer in all lanes, of the size of the numbers that are computed."""
