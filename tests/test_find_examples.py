@@ -1,5 +1,6 @@
 """The contract of a stem with `find` and `tune`: every problem is posed again from what a database keeps of it."""
 
+import argparse
 import importlib
 import json
 
@@ -10,6 +11,7 @@ from rnn_cases import cast, draw_weights
 
 import numbaprims
 from numbaprims.bench import cases
+from numbaprims.cli import problems
 from numbaprims.dispatch import call, examples
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.ops.activation_kinds import KINDS
@@ -223,3 +225,23 @@ def test_what_no_call_poses_is_refused():
     for stem in ("nothing", "../os", "examples"):
         with pytest.raises(ValueError, match="there is no stem"):
             examples.restore(stem, good)
+
+
+@pytest.mark.parametrize("stem", cases.STEMS)
+def test_find_holds_every_solver_of_a_stem_to_the_definition(stem):
+    """As `numbaprims find STEM --shapes quick --check` does, of the first problem forward and the first backward."""
+    parser = argparse.ArgumentParser()
+    problems.add_arguments(parser)
+    for way in ([], ["--backward"]):
+        problem = problems.problems(stem, parser.parse_args(["--shapes", "quick", *way]))[0]
+        for found in numbaprims.find(problem, check=True, store=False):
+            assert not found.note.startswith(("wrong", "failed")), (problem.bench_command(), found)
+
+
+@pytest.mark.filterwarnings("error")
+def test_solvers_that_refuse_an_example_are_not_timed_by_it():
+    """The strides of a problem are stored by nobody: its example has gaps where an operand is transposed."""
+    x = np.random.default_rng(0).standard_normal((33, 77), np.float32)
+    problem = problem_of("binary", x, np.asfortranarray(x), "sub")
+    notes = {found.algorithm: found.note for found in numbaprims.find(problem, check=True, store=False)}
+    assert notes["bands"].startswith("failed: NotImplementedError: of the example's arrays") and notes["blocks"] == ""

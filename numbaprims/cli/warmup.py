@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             posed = pool.map(pose, *zip(*_asked(arguments), strict=True))
             wanted = list(dict.fromkeys(problem for some in posed for problem in some))
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             print(f"numbaprims warmup: {error}", file=sys.stderr)
             return 2
         running: dict[Future[int], Any] = {pool.submit(compile_common): None}

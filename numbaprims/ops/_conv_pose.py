@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -67,6 +68,10 @@ class Geometry(NamedTuple):
         channels, size = (self.c, self.x_size) if of == "x" else (self.k, self.y_size)
         spatial = size[3 - self.rank :]
         return (self.n, *spatial, channels) if self.last else (self.n, channels, *spatial)
+
+
+#: The largest step and padding; elements that an address of 47 bits counts.
+MOST, ADDRESSED = 2**31 - 1, 2**47
 
 
 def spatial_rank(x: Any, given: Any, name: str) -> int:
@@ -213,6 +218,11 @@ def _of_gradient(given: Given, x_shape: Any, w_shape: Any, options: Options, x_n
 def _pose(direction: str, shape: Geometry, given: Given, options: Options, dtype: str, integer: bool) -> Pose:
     first, second, *_ = given.storages
     result = {"forward": "y", "data": "x", "weight": "w"}[direction]
+    for name in ("stride", "dilation", "padding"):
+        if max(getattr(shape, name)) > MOST:
+            raise ValueError(f"{name} is {getattr(shape, name)[3 - shape.rank :]}; {MOST} is the most")
+    if math.prod(shape.shape(result)) > ADDRESSED:  # estimates would walk it for minutes
+        raise ValueError(f"the result would have shape {shape.shape(result)}, which no memory holds")
     out_dtype = options.requantized or result_dtype(dtype, options.out_dtype)
     out_shape = shape.shape(result)
     if integer:

@@ -244,8 +244,6 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
 
     def make(size: Any, dtype: str = p.dtype) -> Any:
         shape = (p.n, *size, p.c) if last else (p.n, p.c, *size)
-        if dtype == "i64":
-            return np.zeros(shape, np.int64)
         if p.layout == "strided":
             return examples.array((*shape[:-1], 2 * shape[-1] + 2), dtype)[..., :-2:2]
         return examples.array(shape, dtype)
@@ -271,5 +269,21 @@ def example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     if p.op == "lp":
         return f"{name}_backward", (dy, make(p.size), make(p.out), *where), words
     if p.indices:
-        return f"{name}_backward", (dy, None, *where), words | {"indices": make(p.out, "i64"), "size": tuple(p.size)}
+        places = _first_places(p)
+        places = places[..., None] if last else places
+        indices = np.broadcast_to(places, (p.n, *p.out, p.c) if last else (p.n, p.c, *p.out)).copy()
+        return f"{name}_backward", (dy, None, *where), words | {"indices": indices, "size": tuple(p.size)}
     return f"{name}_backward", (dy, make(p.size), *where), words
+
+
+def _first_places(p: Any) -> np.ndarray:
+    """Where the first element of each window lies in its plane."""
+    found = np.zeros((), np.int64)
+    for at, (size, out) in enumerate(zip(p.size, p.out, strict=True)):
+        if p.adaptive:
+            starts = np.arange(out) * size // out
+        else:
+            starts = np.arange(out) * p.stride[at] - p.before[at]
+            starts += np.maximum(0, -(starts // p.dilation[at])) * p.dilation[at]
+        found = found[..., None] * size + starts
+    return found

@@ -164,8 +164,8 @@ class Reduce(Solver):
         Rows that are short runs a long way apart, as the planes of a channel in all images, are no lines of addresses
         that a core follows; those of the next row lie right behind them: training 16 x 512 x 28 x 28 took 3.2 ms, 2.1
         so; from memory longer ones too, 16 x 96 x 56 x 56 1.92 and 1.55, in the caches 1.05 times as long. They are
-        asked for by the last pass, while results leave: by the first one training reached 83 % of a copy on two threads,
-        87 so, gradients 79 and 87; one thread 63 and 67, 63 and 70 (Zen 5, means of seven shapes). Nor are rows
+        asked for by the last pass, while results leave: by the first training reached 83 % of a copy on two threads, 87
+        so, gradients 79 and 87; one thread 63 and 67, 63 and 70 (Zen 5, means of seven shapes). Nor are rows
         side by side, pieces of lines far apart, of which the next ones lie beside these: while there is something to
         compute, the gradient of log-softmax of 21 x 262144 took 6.8 ms, 4.9 so; sums alone take 1.05 times as long (Zen
         4).
