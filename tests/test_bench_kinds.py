@@ -1,5 +1,6 @@
 """The benchmarks of softmax, batch normalisation and pooling: their cases, contenders, and the lines that name them."""
 
+import argparse
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from numbaprims.bench.cases import OURS
 from numbaprims.bench.problems import problem_of_case
 from numbaprims.cli import problems
 from numbaprims.dispatch.explain import problem_of
+from numbaprims.stems import STEMS
 
 SMALL = [
     "softmax --shapes quick --kind softmax,log_softmax,cross_entropy,nll_loss",
@@ -34,6 +36,8 @@ SMALL = [
     "resize --shapes 1x3x1x4x5x1x8x10 --kind nearest,linear --layout NHWC",
     "resize --shapes 1x3x1x4x5x1x8x10 --kind nearest,linear --layout NHWC --backward",
     "quantize --shapes quick",
+    "ctc --shapes 9x3x5x2 --dtype bf16,f16",
+    "ctc --shapes 9x3x5x2 --dtype bf16,f16 --kind loss --backward",
     "random --shapes quick",
     "random --shapes 5003 --dtype f64,bf16,f16",
     "pooling --shapes quick",
@@ -134,6 +138,7 @@ def test_every_launch_of_a_loss_has_a_line(capfd):
 @pytest.mark.parametrize("words, message", [
     (["softmax", "--shapes", "8"], "shapes: '8'.*MxN"),
     (["softmax", "--kind", "softmin"], "kind: 'softmin'.*log_softmax"),
+    (["softmax", "--kind", "hardmax", "--backward"], "kind: 'hardmax' given, which has no gradient"),
     (["batch_norm", "--shapes", "1x2x3"], "NxCxHxW"),
     (["pooling", "--shapes", "1x2x3x3x2x2", "--stride", "0"], "stride: '0'"),
     (["stack", "--kind", "pool"], "kind: 'pool'.*pool_norm_relu"),
@@ -144,6 +149,13 @@ def test_every_launch_of_a_loss_has_a_line(capfd):
 def test_wrong_arguments_are_named(words, message):
     with pytest.raises(ValueError, match=message):
         chosen(*words)
+
+
+def posed(words):
+    parser = argparse.ArgumentParser()
+    problems.add_arguments(parser)
+    stem, *rest = words.split()
+    return problems.problems(stem, parser.parse_args(rest))
 
 
 @pytest.mark.parametrize("words, line", [
@@ -157,12 +169,30 @@ def test_wrong_arguments_are_named(words, message):
      "stack --kind batch_norm/3+relu/0 --shapes 1x8x5x5x3 --dtype f32 --most 5"),
     ("rnn --t 5 --n 3 --i 7 --h 4 --kind gru --layers 2 --directions 2 --lengths --backward",
      "rnn --kind gru --dtype f32 --shapes 5x3x7x4 --layers 2 --directions 2 --lengths --backward"),
+    ("attention --n 1 --h 4 --g 2 --l 3 --s 5 --e 8 --kind causal",
+     "attention --dtype f32 --shapes 1x4x2x3x5x8 --kind causal"),
 ])  # fmt: skip
 def test_find_and_tune_name_problems_by_the_same_options(words, line):
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    problems.add_arguments(parser)
-    stem, *rest = words.split()
-    (problem,) = problems.problems(stem, parser.parse_args(rest))
+    (problem,) = posed(words)
     assert problem.bench_command() == f"numbaprims bench {line}"
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_sizes_of_every_stem_are_given_one_by_one(stem):
+    names = problems._SIZES.get(stem, problems._IMAGE)
+    words = " ".join(f"--{name} {1 if name in ('z', 'r', 's', 'blocks') else 4}" for name in names)
+    assert posed(f"{stem} {words}")
+
+
+def test_a_convolution_of_a_volume_has_its_bias_and_activation():
+    words = "conv --c 2 --d 4 --hw 4 --k 2 --z 2 --rs 2 --bias --activation relu --direction forward,data"
+    assert [(p.direction, p.bias, p.activation.kind) for p in posed(words)] == [
+        ("forward", True, "relu"), ("data", False, "identity"),
+    ]  # fmt: skip
+
+
+def test_gradients_of_all_kinds_are_those_that_there_are():
+    words = "softmax --m 5 --n 6 --backward"
+    assert [problem.formula for problem in posed(words)] == [
+        "softmax_backward", "log_softmax_backward", "cross_entropy_backward", "nll_loss_backward",
+    ]  # fmt: skip

@@ -369,8 +369,6 @@ def test_empty_batch_and_no_channels_reached():
         ({"stride": 1.5}, TypeError, "stride is 1.5"),
         ({"padding": -1}, ValueError, "padding"),
         ({"padding": 2**31}, ValueError, "padding is .*2147483647 is the most"),
-        ({"padding": 2**62, "stride": 2**62}, ValueError, "stride is .*2147483647 is the most"),
-        ({"padding": 2**30}, ValueError, "which no memory holds"),
         ({"padding": "full"}, ValueError, "'same' or 'valid'"),
         ({"padding": ((1, 2),)}, ValueError, "pairs"),
         ({"dilation": 5}, ValueError, "does not fit"),

@@ -135,6 +135,14 @@ def test_integers_of_numpy_are_integers():
             np.testing.assert_array_equal(one, wanted)
 
 
+def test_convolutions_that_no_memory_holds():
+    x, w = np.ones((1, 2, 8, 8), np.float32), np.ones((2, 2, 3, 3), np.float32)
+    with pytest.raises(ValueError, match="which no memory holds"):
+        numbaprims.conv(x, w, padding=2**30)
+    with pytest.raises(ValueError, match="stride is .*2147483647 is the most"):
+        numbaprims.conv_transpose(x, w, stride=2**62)
+
+
 def test_operations_of_stacks_by_texts_that_are_none():
     x = np.ones((1, 2, 4, 4), np.float32)
     for text in ("foo", "foo/0", "max/2x2", "least/2x2/1x1/0x0/0x0/1x1/0/1", "max/2x2/1x1/0x0/0x0/1x1/1"):

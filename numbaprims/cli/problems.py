@@ -16,7 +16,7 @@ _SIZES = {"gemm": ("m", "n", "k"), "gemv": ("m", "n"), "ger": ("m", "n"), "activ
           "reduce": ("m", "n"), "tensor": ("m", "n"), "gather": ("n", "m", "j", "i"),
           "quantize": ("m", "n")}  # fmt: skip
 _IMAGE = ("n", "c", "d", "h", "w", "k", "z", "r", "s")
-_NAMES = ("m", "t", "i", "j", *_IMAGE)
+_NAMES = ("m", "t", "i", "j", "g", "l", "e", *_IMAGE)
 
 
 def positive(text: str) -> int:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one problem: gemm, topk --m --n --k; gemv, ger, softmax, norm, reduce, scan, tensor, quantize --m --n; "
         "activation, random --n; batch_norm --n --c --h --w; lrn that and --s; resize that, --d and the result's --z "
         "--r --s; pooling that and --r --s; stack that and --blocks; rnn --t --n --i --h; gather --n --m --j --i; "
-        "rope --n --h --l --e; conv the others"
+        "rope --n --h --l --e; attention that, --g and --s of keys; ctc --t --n --c --s; conv the others"
     )
     for name in (*_NAMES, "blocks"):
         sizes.add_argument(f"--{name}", type=positive, metavar=name.upper())
@@ -143,22 +143,6 @@ def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
 
 def problems(stem: str, given: argparse.Namespace) -> list[Any]:
     """The problems that the options name."""
-    from numbaprims.bench.problems import cases_of, convolution, problem_of_case
+    from numbaprims.bench.problems import cases_of, problem_of_case
 
-    sizes = _sizes(stem, given)
-    if stem == "conv" and "d" in sizes:  # the benchmark has no suites of volumes
-        return [
-            convolution(
-                tuple(sizes[name] for name in "ncdhw"),
-                tuple(sizes[name] for name in "kczrs"),
-                given.dtype,
-                direction=direction,
-                layout=given.layout,
-                groups=given.groups,
-                stride=given.stride,
-                padding=given.padding,
-                dilation=given.dilation,
-            )
-            for direction in (given.direction or "forward").split(",")
-        ]
     return [problem_of_case(case) for case in cases_of(bench_options(stem, given))]

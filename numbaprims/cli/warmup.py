@@ -80,7 +80,7 @@ def _asked(arguments: argparse.Namespace) -> Iterator[tuple[str, argparse.Namesp
         words = vars(arguments) | {"shapes": suite}
         if stem == "conv":
             words["direction"] = arguments.direction or "forward,data,weight"
-        for backward in {True, arguments.backward}:
+        for backward in {arguments.kind != "hardmax", arguments.backward}:  # which has no gradient
             yield stem, argparse.Namespace(**words | {"backward": backward})
 
 

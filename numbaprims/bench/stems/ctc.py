@@ -9,6 +9,7 @@ import numpy as np
 
 import numbaprims
 from numbaprims.bench.cases import Case, Contender
+from numbaprims.bench.operands import Operand
 from numbaprims.bench.stems import shared
 from numbaprims.bench.stems.shared import Draw, Ours
 from numbaprims.reference import ctc as reference, softmax
@@ -22,7 +23,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     """Our call; with its gradient, that of the scores in front of a log_softmax, as torch gives it."""
     t, n, c, s = (case[name] for name in "tncs")
     x = draw((t, n, c), -RANGE, 0.0)
-    x.set(softmax.log_softmax(x.values().astype(np.float64), 2))
+    x = Operand.of(softmax.log_softmax(shared.exact(x.values()), 2), x.dtype)
     take = shared.spread(n, HELD)
     if case["kind"] != "loss":
         decode = {"greedy": numbaprims.ctc_greedy_decode, "beam": numbaprims.ctc_beam_search_decode}[case["kind"]]
@@ -44,8 +45,7 @@ def ours(case: Case, draw: Draw) -> Ours:
 
     if not case.get("backward"):
         return Ours(loss, reads, definition, lambda y: y[take], t, bound="read")
-    dy, out = draw((n,)), shared.output(case, (t, n, c))
-    dy.set(np.ones(n))
+    dy, out = draw((n,), 1.0, 1.0), shared.output(case, (t, n, c))
     gradient = partial(numbaprims.ctc_loss_backward, dy.ours, *given, logits=True, out=out.ours)
 
     def both() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,12 @@ from numbaprims.reference import softmax as reference
 
 LOSSES = ("cross_entropy", "nll_loss")
 KINDS = ("softmax", "log_softmax", "hardmax", *LOSSES)
+
+
+def _switches(options: Namespace, kind: str, row: Mapping[str, Any]) -> shared.Switches | None:
+    if options.backward and options.kind == ["hardmax"]:
+        raise ValueError("kind: 'hardmax' given, which has no gradient; --backward takes the others")
+    return None if options.backward and kind == "hardmax" else shared.switched(options, "backward across", row)
 
 
 def ours(case: Case, draw: Draw) -> Ours:
@@ -130,6 +137,6 @@ def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
 
 
 # m rows of n elements, with `across` the columns of an n x m array
-cases = shared.cases("softmax", [("m", "n")], KINDS, "backward across")
+cases = shared.cases("softmax", [("m", "n")], KINDS, _switches)
 memory = shared.memory(lambda c: 6 * c["m"] * c["n"])
 workload = shared.workload(ours, torch=_torch, numpy=_numpy, onnxruntime=_onnxruntime)
