@@ -176,6 +176,10 @@ class ConvProblem(Problem):
             words.append("--layout NHWC")
         if self.direction != "forward":
             words.append(f"--direction {self.direction}")
+        elif self.bias:
+            words.append("--bias")
+        if self.direction == "forward" and self.activation.kind != "identity":
+            words.append(f"--activation {self.activation.kind}")
         return " ".join(words)
 
 

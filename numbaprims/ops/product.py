@@ -144,6 +144,8 @@ class Product(Primitive):
         again = bound is not None
         if bound is None:
             bound = self._launchers.put(seen, self._bound(*self.pose(given, options, numbers, out), options))
+            if library.device == "cpu" and bound.launch is not None:
+                self._known_calls.prepare()
         elif target is not None:
             # arrays of these kinds were checked before: left is what differs between arrays of one kind
             arrays.check_writable(out, target)
