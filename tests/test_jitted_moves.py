@@ -16,6 +16,7 @@ CALLS = {
     "transform, strided": "nb.transform(x[:, ::2, ::-1], (1, 2, 0))",
     "transform of none": "nb.transform(np.array(k * 2.0), ())",
     "fill": "nb.fill(x, k + 0.5)",
+    "fill of bools": "nb.fill(x > 0, -k - 0.5)",
     "fill, strided": "(nb.fill(x[:, ::2], -k), x)[1]",
     "concat": "nb.concat((x, x[:k], x[::2]), 0)",
     "concat, last": "nb.concat((x, x[..., :k]), axis=k - 3 if k < 1 else 2)",

@@ -151,6 +151,10 @@ def test_fill_and_scale(rng, dtype):
     for x in layouts(np.zeros((5, 40), dtype)):
         if x.flags.writeable:
             assert numbaprims.fill(x, 1) is x and (x == 1).all()
+    for value in (300.7, -300.7, np.nan):
+        with numbaprims.config(device="reference"):
+            want = numbaprims.fill(np.zeros(3, dtype), value)
+        np.testing.assert_array_equal(numbaprims.fill(np.zeros(3, dtype), value), want)
     if dtype.startswith("float"):
         assert np.signbit(numbaprims.fill(np.ones(70, dtype), -0.0)).all()
         y = rng.standard_normal((5, 40)).astype(dtype)

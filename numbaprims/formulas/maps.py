@@ -122,6 +122,7 @@ OTHERS: dict[str, tuple[int, int, Callable[..., Any]]] = {
     "isneginf": (1, 0, lambda x: _truth(equals(x, -math.inf))),
     # the position makes it an element's value, -0 included
     "fill": (0, 1, lambda value: mad(position(), -0.0, value)),
+    "fill_truth": (0, 1, lambda value: _of(mad(position(), -0.0, value))),
     **QUANTIZED,
 }
 

@@ -179,7 +179,9 @@ def _pose_scale(given: Given, options: tuple[Any, ...]) -> Pose:
 
 
 def _pose_fill(given: Given, options: tuple[Any, ...]) -> Pose:
-    return pose(given, "fill", given.storages[0].shape, str(given.dtypes[0]), reads=False)
+    dtype = str(given.dtypes[0])
+    word = "fill_truth" if dtype == "bool" else "fill"
+    return pose(given, word, given.storages[0].shape, dtype, reads=False)
 
 
 def _pose_cast(given: Given, options: tuple[Any, ...]) -> Pose:
@@ -297,7 +299,7 @@ def fill(x: Any, value: float) -> Any:
 
     Args:
         x: any shape, strides and type; it is written.
-        value: a real number, rounded to floats, towards zero and saturated to integers.
+        value: a real number, rounded to floats, towards zero and saturated to integers; of bool whether it is not 0.
 
     Returns:
         x.
@@ -314,7 +316,11 @@ def fill(x: Any, value: float) -> Any:
     References:
         MIOpen miopenSetTensor.
     """
-    return _fill.run((x,), (), (scalar(value, "value"),), x)
+    number = scalar(value, "value")
+    dtype = str(arrays.enter(x, "x")[1])
+    if dtype == "bool" or dtype[0] in "iu":  # the definition does not saturate by itself
+        number = float(reference.cast(np.array(number), dtype))
+    return _fill.run((x,), (), (number,), x)
 
 
 def cast(x: Any, dtype: Any, *, out: Any = None) -> Any:
@@ -442,7 +448,7 @@ def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
             dtype = {"f64": "i64", "f32": "i32"}.get(dtype, dtype)
         operands.append(made.array(dtype, low=0.5) if kind == "row" else examples.array(tuple(shape), dtype, low=0.5))
     result = problem.results[0].rpartition(":")[2]
-    if op == "fill":
+    if op in ("fill", "fill_truth"):
         return "fill", (made.array(result), 1.0), {}
     if op in ("scale", "cast", "truth"):
         return "scale" if op == "scale" else "cast", (*operands, 2.0 if op == "scale" else result), {}
