@@ -53,12 +53,13 @@ class KnownCalls:
 
         return again
 
-    def prepare(self) -> None:
-        """Compile what answers repeated calls: at the first call of a kind, where the second one leaves the record."""
+    def prepare(self) -> Any:
+        """Compile what answers repeated calls, and give `known_call`: without the lock, for which a thread that
+        compiles may wait; and at the first call of a kind, where only the second leaves a record."""
         known = importlib.import_module("numbaprims.cpu.known")
-        known.known_call()
         _ = known.known_result().address
         fast_path.arm()
+        return known.known_call()
 
     def add(
         self,
@@ -140,7 +141,7 @@ class KnownCalls:
     def _keep(self, key: Any, record: Any, bound: Bound, slots: Sequence[int], seen: Sequence[Any], *more: Any) -> None:
         """Put a record into the table of a key, with all that has to stay alive."""
         known = importlib.import_module("numbaprims.cpu.known_table")
-        known_call = importlib.import_module("numbaprims.cpu.known").known_call()
+        known_call = self.prepare()
         order = _by_slot([*zip(slots, range(len(slots)), strict=True)], -1)
         keep = (bound, itemgetter(*order), [(each.new, each.view) for each in seen if each is not None], more)
         with self._lock:
@@ -149,7 +150,6 @@ class KnownCalls:
             self._tables[key] = (known_call, table.words, table)
             while len(self._tables) > CAPACITY:
                 del self._tables[next(iter(self._tables))]
-        fast_path.arm()
 
     def add_plan(
         self,
