@@ -244,4 +244,5 @@ def test_solvers_that_refuse_an_example_are_not_timed_by_it():
     x = np.random.default_rng(0).standard_normal((33, 77), np.float32)
     problem = problem_of("binary", x, np.asfortranarray(x), "sub")
     notes = {found.algorithm: found.note for found in numbaprims.find(problem, check=True, store=False)}
-    assert notes["bands"].startswith("failed: NotImplementedError: of the example's arrays") and notes["blocks"] == ""
+    assert notes["bands"].startswith("failed: ValueError: tensor:bands was asked for, but of the example's arrays")
+    assert notes["blocks"] == ""

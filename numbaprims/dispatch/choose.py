@@ -199,7 +199,9 @@ def choose(problem: Problem, device: str, algorithm: Any = None) -> Choice:
             # an example's arrays may lie in another way than those of the problem: strides are stored by nobody
             refusal = choice.solver.why_not(problem, registry.target(device))
             if refusal is not None:
-                raise NotImplementedError(f"of the example's arrays {refusal}")
+                raise ValueError(
+                    f"{problem.stem}:{choice.solver.name} was asked for, but of the example's arrays {refusal}"
+                )
             return choice
     forced = forced_name(algorithm, problem.stem)
     found = candidates(problem, device, asked=forced)
