@@ -302,10 +302,12 @@ def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
     of each at a time, or eight, whose next ones are asked for where the second-level cache holds them."""
     shapes = ((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps")
     for (l1d, l2), (shape, axes, memory) in itertools.product(((1 << 15, 0), (1 << 8, 0), (1 << 8, 1 << 16)), shapes):
-        machine = dataclasses.replace(target.current(), l1d=l1d, l2=l2, l3=1 << 16)
+        machine = dataclasses.replace(target.current(), l1d=l1d, l2=l2, l3=1 << 15)
         as_cpu(machine)
         of = case(name, shape, axes, dtype, memory)
         assert sweeps(of.problem, machine, 64) == (1 if l1d > 1 << 8 else STREAMS)
+        last = dataclasses.replace(machine, l2=3 * of.problem.bytes_moved())
+        assert sweeps(of.problem, last, 64) == STREAMS  # of what the last cache holds, eight always
         program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
         kernels = [phase.kernel.name for run in program.runs for phase in run.phases]
         assert any("sweep" in kernel for kernel in kernels) and not any("part" in kernel for kernel in kernels[:-1])
@@ -336,11 +338,12 @@ def test_results_of_all_rows_side_by_side(name, dtype, as_cpu):
 
 
 @pytest.mark.parametrize(
-    ("name", "times"), [("softmax", 2), ("softmax_backward", 4), ("total", 4), ("batch_norm_train_running", 2)]
+    ("name", "times", "wide"),
+    [("softmax", 2, 1), ("softmax_backward", 4, 1), ("total", 4, 4), ("batch_norm_train_running", 2, 1)],
 )
-def test_more_rows_at_a_time_where_elements_lie_pages_apart(name, times):
-    """They share the sets of the caches."""
-    for columns, more in ((1024, times), (1040, 1)):
+def test_more_rows_at_a_time(name, times, wide):
+    """Where elements lie pages apart, which share the sets of the caches, and of sums that are all that leaves."""
+    for columns, more in ((1024, times), (3104, wide)):
         for dtype, cpu, usual in (("f32", "znver5", 64), ("f32", "x86-64-v3", 32), ("f64", "znver5", 32)):
             of = case(name, (20, columns), (0,), dtype, "C")
             assert solver("across").vector(of.problem, named(cpu))[0] == usual * more

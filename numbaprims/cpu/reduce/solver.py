@@ -114,12 +114,12 @@ class Reduce(Solver):
         if 2 * rows <= one:
             W = self.holding(problem, rows)
             return W, min(8, 4 * one // W)
-        widest = 4 * one * self.wider(problem)
-        taken = {W: -(-rows // W) * W for W in (widest, 4 * one, 2 * one, one)}
+        widths = (one << k for k in range((4 * self.wider(problem, target)).bit_length() - 1, -1, -1))
+        taken = {W: -(-rows // W) * W for W in widths}
         W = next(W for W in taken if 10 * taken[W] <= 11 * min(taken.values()))
         return W, 1 if W > 4 * one else max(2, 4 * one // W)
 
-    def wider(self, problem: Any) -> int:
+    def wider(self, problem: Any, target: Any) -> int:
         """Times as many of neighbouring rows as usual."""
         return 1
 

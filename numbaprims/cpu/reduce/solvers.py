@@ -76,11 +76,24 @@ def parts_of(problem: Any) -> list[int]:
     return [PARTS[node.op] for node in graph_of(problem.formula, True).reductions]
 
 
+def wide_sums(problem: Any) -> int:
+    """Times as many of neighbouring rows as usual in a vector, of sums that are all that leaves.
+
+    Lines follow one another further.  Sums of 784 x 256 took 8.0 us and by four times as many 5.0, of 6400 x 256 70 and
+    57, variances of 784 x 512 26 and by twice as many 18; maxima, which need more registers, 8.0 and 9.8 (Zen 5).
+    """
+    ops = [node.op for node in graph_of(problem.formula, True).reductions]
+    if any(each.kind == "row" for each in problem.arrays[: len(problem.results)]):
+        return 1
+    return CHEAP if ops == ["sum"] else 2 if ops in (["sum", "sum"], ["moments"]) else 1
+
+
 def sweeps(problem: Any, target: Any, W: int) -> int:
     """Elements at a time by which the sums of all rows side by side are taken at once: rows stay in no cache.
 
-    One where sums and a row of elements stay in a core's first cache, else as many as it follows: of rows of 8 KB the
-    largest of each take 4.6 ms by one and 5.2 by eight, of 16 KB 7.7 and 5.2 (Zen 4).
+    One, from memory, where sums and a row of elements stay in a core's first cache, else as many as it follows: of rows
+    of 8 KB the largest of each take 4.6 ms by one and 5.2 by eight, of 16 KB 7.7 and 5.2 (Zen 4).  From the last cache
+    sums of 4096 x 1000 took 217 us by one and 187 by eight, variances 293 and 229, of 6000 x 1000 452 and 615 (Zen 5).
     """
     side, runs = problem.kept[-1], len(problem.reduced)
     # exponentials of one element at a time would be two
@@ -89,9 +102,10 @@ def sweeps(problem: Any, target: Any, W: int) -> int:
     elements = side * DTYPES[problem.dtype].itemsize
     sums = side * sum(parts_of(problem)) * DTYPES[problem.compute].itemsize
     last = max(target.l2, target.l3)
-    if problem.bytes_moved() <= last / 4 or sums > last / 2:
+    moved = problem.bytes_moved()
+    if moved <= last / 4 or sums > last / 2:
         return 0
-    return 1 if sums + elements <= 0.75 * target.l1d else STREAMS
+    return 1 if sums + elements <= 0.75 * target.l1d and moved > last / 2 else STREAMS
 
 
 class Rows(Reduce):
@@ -179,7 +193,7 @@ class Across(Reduce):
     def seconds(self, problem: Any, target: Any) -> float:
         moved, size = problem.bytes_moved(), DTYPES[problem.dtype].itemsize
         steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
-        swept, wider = bool(sweeps(problem, target, self.vector(problem, target)[0])), self.wider(problem)
+        swept, wider = bool(sweeps(problem, target, self.vector(problem, target)[0])), self.wider(problem, target)
         apart = APART if moved > target.l3 / 4 and max(steps) >= PAGE else 0.0
         if swept:
             apart = ASIDE
@@ -190,10 +204,11 @@ class Across(Reduce):
         apart *= moved / target.bandwidth(moved)
         return super().seconds(problem, target) + apart
 
-    def wider(self, problem: Any) -> int:
+    def wider(self, problem: Any, target: Any) -> int:
         """Elements that lie pages apart share the sets of the caches, and more of each line of them come at once: twice
         as many took 0.5 to 0.8 of the time, the gradient of softmax of 2048 x 256 0.26 ms and 0.14; where registers
-        are left, four times as many, 0.11; by AVX2 0.58, 0.30 and 0.14 (Zen 5).  Elements that do not 1.0 to 1.5.
+        are left, four times as many, 0.11; by AVX2 0.58, 0.30 and 0.14 (Zen 5).  Elements that do not 1.0 to 1.5, but
+        where only sums leave.
         """
         steps = [
             steps[-1] * DTYPES[each.dtype].itemsize
@@ -201,10 +216,8 @@ class Across(Reduce):
             if each.kind == "row"
         ]
         if not steps or any(step == 0 or step % PAGE for step in steps):
-            return 1
-        reductions = graph_of(problem.formula, self.online).reductions
-        cheap = not takes_exponentials(problem.formula) and sum(PARTS[node.op] for node in reductions) <= 1
-        return CHEAP if cheap else 2
+            return wide_sums(problem)
+        return CHEAP if not takes_exponentials(problem.formula) and sum(parts_of(problem)) <= 1 else 2
 
     def cut(self, problem: Any, target: Any) -> Cut:
         return Cut.of(problem, 4 * CHUNK // self.vector(problem, target)[0])
@@ -277,6 +290,10 @@ class SplitAcross(_Split):
 
     def sweeps(self, problem: Any, target: Any) -> int:
         return sweeps(problem, target, self.vector(problem, target)[0])
+
+    def wider(self, problem: Any, target: Any) -> int:
+        usual = 4 * lanes(compute_of(problem), target.vector_bytes)
+        return 1 if sweeps(problem, target, usual) else wide_sums(problem)
 
     def seconds(self, problem: Any, target: Any) -> float:
         moved, apart = problem.bytes_moved(), 0.0
