@@ -350,6 +350,23 @@ def test_more_rows_at_a_time(name, times, wide):
         check(case(name, (20, columns), (0,), "f32", "C"), ["across"])
 
 
+@pytest.mark.parametrize("dtype", ("f64", "f32", "bf16"))
+@pytest.mark.parametrize("name", ("softmax", "log_softmax_backward"))
+def test_lanes_hold_several_elements_of_few_rows(name, dtype):
+    """As many as a vector has room for and the length of rows is a multiple of."""
+    for shape, axis, f64, f32 in ((48, 3), 0, 2, 4), ((2, 250, 5), 1, 1, 2), ((4100, 2), 0, 4, 4), ((49, 3), 0, 1, 1):
+        of, held = case(name, shape, (axis,), dtype, "C"), f64 if dtype == "f64" else f32
+        assert solver("across").folded(of.problem, named("znver5")).kept[-1] == held * shape[-1]
+        check(of, ["across", "split_across"])
+    x = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+    x[:, 0], x[11, 1] = -np.inf, np.nan
+    for name in "across", "split_across":
+        with numbaprims.config(algorithm={"softmax": name}):
+            found = numbaprims.softmax(x, axis=0)
+        assert np.isnan(found[:, :2]).all()
+        np.testing.assert_allclose(found[:, 2], np.exp(x[:, 2]) / np.exp(x[:, 2]).sum(), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("cpu", "across", "most", "stack"),
     [("znver4", False, 19, 0), ("x86-64-v3", False, 23, 0), ("x86-64-v3", True, 78, 8)],

@@ -213,7 +213,7 @@ class Emitter(Memory):
         moments = any(node.op == "moments" for node in reductions)
         if self.v.registers or not reductions or (self.along and not (moments or self.v.chunked)):
             for each, found in zip(self.team, self.run_regions(p, self.whole(), length), strict=True):
-                each.set_parts(reductions, found)
+                each.set_parts(reductions, each.unfolded(reductions, found))
             return
 
         # Of chunks, in their order: they stay in a cache, and one lane does not add up all of a long row.
@@ -232,7 +232,24 @@ class Emitter(Memory):
         _, *values = repeat(self.b, self.plan(CHUNKS), start, one, "chunk")
         size = len(values) // len(self.team)
         for k, each in enumerate(self.team):
-            each.set_parts(reductions, self.by_node(reductions, values[k * size + 1 : (k + 1) * size]))
+            found = self.by_node(reductions, values[k * size + 1 : (k + 1) * size])
+            each.set_parts(reductions, each.unfolded(reductions, found))
+
+    def unfolded(self, reductions: Sequence[Node], parts: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
+        """Parts of rows in all their lanes, of those of their elements in each lane."""
+        if not self.v.folded:
+            return parts
+        W, rows, found = self.v.W, self.v.folded, []
+
+        def moved(values: Sequence[Value], lanes: list[int]) -> list[Value]:
+            return [each.new(shuffle_value(self.b, each.value, each.value, lanes)) for each in values]
+
+        for node, values in zip(reductions, parts, strict=True):
+            for step in range((W // rows).bit_length() - 2, -1, -1):
+                others = moved(values, [(lane + (rows << step)) % W for lane in range(W)])
+                values = merge(node.op, None, None, values, others, TABLE)
+            found.append(moved(values, [lane % rows for lane in range(W)]))
+        return found
 
     def nothing(self, reductions: Sequence[Node]) -> list[Value]:
         """(count, parts) of no chunk."""

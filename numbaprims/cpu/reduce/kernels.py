@@ -194,8 +194,9 @@ def _merge(emitter: Emitter, row: Any) -> None:
 
     start = [emitter.number(0), *emitter.nothing(parts.reductions)]
     found = repeat(emitter.b, emitter.plan(CHUNKS), start, one, "chunk")[2:]
-    emitter.set_parts(parts.reductions, emitter.by_node(parts.reductions, found))
-    for k, value in enumerate(found):
+    by_node = emitter.unfolded(parts.reductions, emitter.by_node(parts.reductions, found))
+    emitter.set_parts(parts.reductions, by_node)
+    for k, value in enumerate(value for each in by_node for value in each):
         parts.store(parts.of_row(row, p, k), value)
     if parts.starts[p + 1] == parts.starts[-1]:
         emitter.store_uniforms()

@@ -19,6 +19,7 @@ from numbaprims.cpu.reduce.variant import (
     Cut,
     Variant,
     branches,
+    folds,
     has_exponentials,
     kept_of,
     plan_of,
@@ -134,7 +135,24 @@ class Reduce(Solver):
         """Whether sums along a row are those of its chunks."""
         return False
 
-    def variant(self, problem: Any, target: Any, config: Config, role: str) -> Variant:
+    def folded(self, problem: Any, target: Any) -> Any:
+        """The problem of a few rows side by side with as many elements of each as a vector holds, one after the other:
+        as many rows, until their sums are merged.
+
+        Softmax of 2, 3 and 8 rows of 50,000, 50,000 and 32,000 took 202, 199 and 126 us, 22, 44 and 52 so (Zen 5).
+        """
+        (n, *more), rows = problem.reduced, problem.kept[-1]
+        most = lanes(compute_of(problem), target.vector_bytes) // max(1, rows)
+        times = min(n & -n, 1 << most.bit_length() >> 1)
+        arrays = zip(problem.arrays, problem.strides, strict=True)
+        close = all(each.kind == "row" and (kept[-1], *step) == (1, rows) for each, (kept, step) in arrays)
+        if self.lanes != "across" or more or times * rows <= rows or not close or not folds(problem.formula):
+            return problem
+        strides = tuple((kept, (times * rows,)) for kept, _ in problem.strides)
+        kept = (*problem.kept[:-1], times * rows)
+        return dataclasses.replace(problem, kept=kept, reduced=(n // times,), strides=strides)
+
+    def variant(self, problem: Any, target: Any, config: Config, role: str, rows: int = 0) -> Variant:
         W, U = self.vector(problem, target)
         most, plain = U, self.lanes == "along" and config["stores"] == "plain"
         if plain and halves(problem, target) and not self.registers(problem, W):
@@ -156,6 +174,7 @@ class Reduce(Solver):
             kept=len(problem.kept), reduced=len(problem.reduced), stores=str(config["stores"]),
             ahead=self.ahead(problem, target, role), role=role,
             digest=graph_of(problem.formula, online).digest, run=run, chunked=int(self.chunked(problem)),
+            folded=rows if self.lanes == "across" and rows < problem.kept[-1] else 0,
         )  # fmt: skip
 
     def ahead(self, problem: Any, target: Any, role: str) -> int:
@@ -344,6 +363,7 @@ class Reduce(Solver):
         return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)
 
     def estimate(self, problem: Any, target: Any) -> float:
+        problem = self.folded(problem, target)
         seconds, tiles = self.seconds(problem, target), self.phase_tiles(problem, target)
         sums = bool(graph_of(problem.formula).reductions)
         return float(target.rates.call + seconds * target.rates.idle(seconds, tiles, sums))
@@ -403,8 +423,9 @@ class Reduce(Solver):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if whole := self.whole(problem, target):
             return whole
-        problem = self.columns_at_a_time(self.by_source(problem, target), target)
-        variant = self.variant(problem, target, config, "rows")
+        rows = problem.kept[-1]
+        problem = self.columns_at_a_time(self.by_source(self.folded(problem, target), target), target)
+        variant = self.variant(problem, target, config, "rows", rows)
         cut, tiles = self.cut(problem, target), self.tiles(problem, variant.W)
         return self.run(problem, target, [(variant, tiles)], cut, regions_of(variant, problem, tiles, 0))
 

@@ -260,7 +260,9 @@ class _Split(Reduce):
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         if whole := self.whole(problem, target):
             return whole
-        variant = self.variant(problem, target, config, "part")
+        side = problem.kept[-1]
+        problem = self.folded(problem, target)
+        variant = self.variant(problem, target, config, "part", side)
         cut, rows = self.cut(problem, target), self.tiles(problem, variant.W)
         chunks = cut.chunks(problem)
         tiles = {"part": rows * chunks, "sweep": math.prod(problem.kept[:-1]) * chunks, "merge": rows}

@@ -88,6 +88,8 @@ class Variant(NamedTuple):
     of each row at a time."""
     chunked: int = 0
     """Whether what is summed up along a row is that of its chunks, merged in their order."""
+    folded: int = 0
+    """How many rows there are where lanes hold several elements of each, one after the other; 0: one of each."""
 
     @property
     def graph(self) -> Graph:
@@ -226,6 +228,13 @@ def has_exponentials(formula: str) -> bool:
 def takes_exponentials(formula: str) -> bool:
     """Whether any pass computes exponentials."""
     return any("exp" in node.op for node in graph_of(formula).nodes)
+
+
+@functools.cache
+def folds(formula: str) -> bool:
+    """Whether lanes may hold several elements of a row: no sum counts them, none asks where it stands."""
+    counted = ("length", "position", "moments", "first")
+    return not any(node.op in counted for online in (False, True) for node in graph_of(formula, online).nodes)
 
 
 @functools.cache
