@@ -46,20 +46,23 @@ class CpuRates(NamedTuple):
     """Bytes ahead of a reading from memory that are asked for; 0 where the core does better by itself."""
     strings: int = 0
     """Bytes from which on a run is copied by a string instruction in the caches; 0 where vectors are as fast."""
+    follows: bool = False
+    """Whether a core asks by itself for pieces of lines one below the other, be they in a page each."""
     source: str = ""
     """Where the figures come from."""
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> CpuRates:
         """Of a file that anybody may have written; ValueError for what no core can be like."""
-        # files of earlier versions say nothing of strings
-        *numbers, ahead, strings, source = ({"strings": 0, **document}.get(name) for name in cls._fields)
+        document = {"strings": 0, "follows": False, **document}  # files of earlier versions do not say
+        *numbers, ahead, strings, follows, source = (document.get(name) for name in cls._fields)
         if not all(isinstance(n, (int, float)) and 0 < n < 1e15 for n in numbers):
             raise ValueError(f"not all of its rates are numbers that a core can have: {numbers}")
         sizes = all(isinstance(size, int) and 0 <= size <= 1 << 20 for size in (ahead, strings))
-        if not sizes or not isinstance(source, str):
-            raise ValueError(f"its rates look {ahead!r} bytes ahead, copy {strings!r} at once and come from {source!r}")
-        return cls._make((*numbers, ahead, strings, source))
+        if not sizes or not isinstance(follows, bool) or not isinstance(source, str):
+            said = f"look {ahead!r} bytes ahead, copy {strings!r} at once, follow {follows!r} and come from {source!r}"
+            raise ValueError(f"its rates {said}")
+        return cls._make((*numbers, ahead, strings, follows, source))
 
     def cycles(self, count: float) -> float:
         """Seconds of so many cycles."""
@@ -95,7 +98,7 @@ class CpuRates(NamedTuple):
 #: Of one core, by LLVM's name of the CPU.
 PROFILES = {
     # EPYC of the fifth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims bench`
-    "znver5": CpuRates(4.1e9, 400e9, 200e9, 105e9, 48e9, strings=4096),
+    "znver5": CpuRates(4.1e9, 400e9, 200e9, 105e9, 48e9, strings=4096, follows=True),
     # EPYC of the fourth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims calibrate`. A vector of 64 bytes
     # takes two turns in its units.
     "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=5.1e-6, phase=0.26e-6, ahead=0),

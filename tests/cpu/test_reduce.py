@@ -315,7 +315,7 @@ def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
     x = np.random.default_rng(0).standard_normal((150, 71)).astype(np.float32)
     x[70, 3] = np.nan
     with numbaprims.config(algorithm={"reduce": "split_across"}):
-        assert (numbaprims.reduce(x, "argmax", axis=0) == np.argmax(x, axis=0)).all()
+        np.testing.assert_array_equal(numbaprims.reduce(x, "argmax", axis=0), np.argmax(x, axis=0))
         np.testing.assert_array_equal(numbaprims.reduce(x, "max", axis=0), np.max(x, axis=0))
 
 
@@ -444,7 +444,6 @@ def test_a_product_is_no_operand_of_a_sum():
 
 def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     """The next channel's planes, where these are no line of addresses of their own; the same bits."""
-    rows = solver("rows")
     machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30)
 
     def posed(*shape):
@@ -452,7 +451,7 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
         return PROBLEMS["batch_norm_train"](np.ones(shape, np.float32), one, one, None, None)
 
     def ahead(problem, machine):
-        return rows.variant(problem, machine, {"stores": "plain"}, "rows").ahead
+        return solver("rows").variant(problem, machine, {"stores": "plain"}, "rows").ahead
 
     assert ahead(posed(4, 8, 14, 14), machine) == NEXT_ROW
     assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
@@ -463,9 +462,12 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     for name, asked in (("log_softmax_backward", NEXT_ROW), ("softmax_backward", machine.rates.ahead)):
         for n in (5, 1100):  # a step of memory reaches past short columns
             problem = case(name, (7, n, 80), (1,), "f32").problem
-            for chosen in ("across", "split_across"):
-                found = solver(chosen).variant(problem, machine, {"stores": "plain"}, "part").ahead
-                assert found == (asked if n > 5 or asked == NEXT_ROW else 0)
+            for across, (follows, l3) in itertools.product((False, True), ((0, 30), (1, 30), (1, 10))):
+                of = dataclasses.replace(machine, l3=1 << l3, measured=machine.rates._replace(follows=bool(follows)))
+                usual, way = asked if n > 5 or asked == NEXT_ROW else 0, solver("across" if across else "split_across")
+                itself = across * (n < 64) * NEXT_ROW  # a core that follows pieces of lines
+                found = way.variant(problem, of, {"stores": "plain"}, "rows" if across else "part").ahead
+                assert found == (itself if follows and (across or l3 == 30) else usual)
     x, one = rng.standard_normal((4, 8, 14, 13)).astype(np.float32), np.ones(8, np.float32)
     want = numbaprims.batch_norm_train(x, one, one), numbaprims.softmax(x, axis=1)
     as_cpu(machine)

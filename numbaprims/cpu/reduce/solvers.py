@@ -15,7 +15,7 @@ from numbaprims.cpu.reduce.bands import Bands, apart_of, turned_along
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, no_map
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, leaves_rows, no_map
 from numbaprims.cpu.reduce.turn import (
     LINE,
     ROOM,
@@ -65,6 +65,8 @@ SWEEP, PARTS_LEAST = 256, 16
 #: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down, where it
 #: could be swept, and where four times as many columns come at once.
 PAGE, APART, ASIDE, WIDE = 4096, 0.8, 1.5, 0.3
+#: Pages, one for each piece of a line, from which on a core that follows these no longer finds them.
+PAGES = 6000
 #: Times as many of neighbouring rows as usual in a vector, of formulas that leave registers.
 CHEAP = 4
 #: Rows that give every worker its part.
@@ -83,7 +85,7 @@ def wide_sums(problem: Any) -> int:
     57, variances of 784 x 512 26 and by twice as many 18; maxima, which need more registers, 8.0 and 9.8 (Zen 5).
     """
     ops = [node.op for node in graph_of(problem.formula, True).reductions]
-    if any(each.kind == "row" for each in problem.arrays[: len(problem.results)]):
+    if leaves_rows(problem):
         return 1
     return CHEAP if ops == ["sum"] else 2 if ops in (["sum", "sum"], ["moments"]) else 1
 
@@ -197,8 +199,11 @@ class Across(Reduce):
         apart = APART if moved > target.l3 / 4 and max(steps) >= PAGE else 0.0
         if swept:
             apart = ASIDE
-        sums = not any(each.kind == "row" for each in problem.arrays[: len(problem.results)])
-        sums = sums or (problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.l3)
+        if target.rates.follows and leaves_rows(problem):
+            apart = APART if max(steps) > 0.9 * PAGE and problem.n * len(steps) > PAGES else 0.0
+        sums = not leaves_rows(problem) or (
+            problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.l3
+        )
         if apart and wider > 1 and (sums or wider == CHEAP):
             apart = 0.0 if sums and not (swept and moved > target.l3) else WIDE
         apart *= moved / target.bandwidth(moved)
