@@ -4,6 +4,7 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
+from helpers import assert_near
 
 from numbaprims.cpu import target
 from numbaprims.cpu.launch import make_launcher
@@ -262,3 +263,23 @@ def launched(name: str, of: Case, arrays: list[np.ndarray] | None = None, config
     first, more = [*arrays[:7], *[None] * (7 - len(arrays))], arrays[7:]
     floats = {f"f{at}": value for at, value in enumerate(of.numbers)}
     launch(*first, **floats, **({"more": more} if more else {}))
+
+
+def check(
+    of: Case, solvers: list[str] | None = None, units: float = 64.0, results: int = 9, configs: int | None = None
+) -> None:
+    """Each solver that can, or those that are named; the first results and configurations.  Means are as exact as
+    elements are large."""
+    for name in solvers or able(of.problem):
+        for config in [*solver(name).configs(of.problem, target.current())][:configs]:
+            for guard in of.arrays[: len(of.wanted)]:
+                guard.array[...] = guard.blank()
+            launched(name, of, config=config)
+            for k, ((have, dtype), want) in enumerate(zip(of.results()[:results], of.wanted, strict=False)):
+                finite = np.abs(np.where(np.isfinite(want), want, 0.0))
+                least = 1.0 if "mean" in of.problem.arrays[k].name else 0.0
+                try:
+                    assert_near(have, want, dtype, units, max(least, finite.max()))
+                except AssertionError as error:
+                    raise AssertionError(f"{name} {config} {of.problem}: {error}") from None
+            assert all(guard.untouched() for guard in of.arrays[: len(of.wanted)]), f"{name} {config}: {of.problem}"

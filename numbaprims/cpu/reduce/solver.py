@@ -218,8 +218,12 @@ class Reduce(Solver):
         short = inner * size < (RUN if problem.bytes_moved() > target.l3 / 2 else PAGE)
         if self.lanes == "along" and role == "rows" and len(problem.reduced) > 1 and behind and short:
             return NEXT_ROW
-        # exponentials hide what the third-level cache takes: of 16 MB 1.05 ms asked, 0.78 not; of 8 0.51, 0.41 (Zen 5)
-        if self.lanes == "along" and takes_exponentials(problem.formula) and problem.bytes_moved() <= target.l3:
+        # a second pass hides what the third-level cache takes: exponentials of 16 MB 1.05 ms asked, 0.78 not, of 8 MB
+        # 0.51 and 0.41, the gradient of softmax of 12288 x 128 202 us and 176, layer norm of 8 x 128256 115 and 97,
+        # batch norm of 4 x 256 x 56 x 56 345 and 308; sums, which are one pass, 39 and 43 (Zen 5)
+        again = role == "rows" and leaves_rows(problem) and self._passes(problem) > 1
+        again = again or takes_exponentials(problem.formula)
+        if self.lanes == "along" and again and problem.bytes_moved() <= target.l3:
             return 0
         ahead = int(target.rates.ahead)
         # further down than rows are long lies what nobody reads: the gradient of softmax of 21 x 262144 took 5.1 ms,
@@ -371,9 +375,12 @@ class Reduce(Solver):
         """Lanes that there is work for."""
         return int(problem.kept[-1] if self.lanes == "across" else problem.reduced[-1])
 
+    def _passes(self, problem: Any) -> int:
+        return len(graph_of(problem.formula, self.online).passes)
+
     def overhead(self, problem: Any, target: Any) -> float:
         """Of beginning and ending each pass."""
-        passes = len(graph_of(problem.formula, self.online).passes)
+        passes = self._passes(problem)
         cycles = 4 if self.registers(problem, self.vector(problem, target)[0]) else 15
         cycles = 1 if self.short(problem, target) else cycles
         return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)

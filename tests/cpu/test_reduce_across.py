@@ -1,0 +1,142 @@
+"""The reduce engine across rows: what sums down columns and results share, and what is asked for before it is read."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from assembly import named
+from reduce_cases import case, check, launched, solver
+
+import numbaprims
+from numbaprims.cpu import target
+from numbaprims.cpu.reduce.solvers import STREAMS, sweeps
+from numbaprims.cpu.reduce.variant import NEXT_ROW
+from numbaprims.formulas.reductions import FINISHED
+from numbaprims.ops.batch_norm import PROBLEMS
+
+
+@pytest.mark.parametrize("dtype", ("f32", "bf16"))
+@pytest.mark.parametrize("name", FINISHED)
+def test_what_lies_across_is_finished_along(name, dtype, as_cpu):
+    """Beyond the second-level cache: the bits of one phase; rows with gaps, too."""
+    for memory in ("C", "gaps"):
+        of = case(name, (37, 70), (0,), dtype, memory)
+        for chosen in ("across", "split_across"):
+            found = []
+            for l2 in (1 << 40, 0):
+                machine = dataclasses.replace(target.current(), l2=l2)
+                as_cpu(machine)
+                config = next(iter(solver(chosen).configs(of.problem, machine)))
+                assert len(solver(chosen).program(of.problem, machine, config).runs) == 1 + (l2 == 0)
+                launched(chosen, of)
+                found.append([array.tobytes() for array, _ in of.results()])
+            assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", ("f32", "bf16"))
+@pytest.mark.parametrize("name", ("total", "batch_norm_train_running", "batch_norm_backward"))
+def test_sums_of_all_rows_side_by_side(name, dtype, as_cpu):
+    """What no cache holds is walked in the order of memory: whole blocks of rows, and lanes that are left; one element
+    of each at a time, or eight, whose next ones are asked for where the second-level cache holds them."""
+    shapes = ((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps")
+    for (l1d, l2), (shape, axes, memory) in itertools.product(((1 << 15, 0), (1 << 8, 0), (1 << 8, 1 << 16)), shapes):
+        machine = dataclasses.replace(target.current(), l1d=l1d, l2=l2, l3=1 << 15)
+        as_cpu(machine)
+        of = case(name, shape, axes, dtype, memory)
+        assert sweeps(of.problem, machine, 64) == (1 if l1d > 1 << 8 else STREAMS)
+        last = dataclasses.replace(machine, l2=3 * of.problem.bytes_moved())
+        assert sweeps(of.problem, last, 64) == STREAMS  # of what the last cache holds, eight always
+        program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
+        kernels = [phase.kernel.name for run in program.runs for phase in run.phases]
+        assert any("sweep" in kernel for kernel in kernels) and not any("part" in kernel for kernel in kernels[:-1])
+        check(of, ["split_across"])
+    x = np.random.default_rng(0).standard_normal((150, 71)).astype(np.float32)
+    x[70, 3] = np.nan
+    with numbaprims.config(algorithm={"reduce": "split_across"}):
+        np.testing.assert_array_equal(numbaprims.reduce(x, "argmax", axis=0), np.argmax(x, axis=0))
+        np.testing.assert_array_equal(numbaprims.reduce(x, "max", axis=0), np.max(x, axis=0))
+
+
+@pytest.mark.parametrize("dtype", ("f32", "bf16"))
+@pytest.mark.parametrize("name", ("softmax", "softmax_backward", "log_softmax_backward"))
+def test_results_of_all_rows_side_by_side(name, dtype, as_cpu):
+    """They leave in the order of memory, where no cache holds them and chunks are enough for all cores."""
+    for shape, axes, memory in ((150, 70), (0,), "C"), ((2, 131, 256), (1,), "C"), ((2, 64, 300), (1,), "gaps"):
+        of, found = case(name, shape, axes, dtype, memory), []
+        for l3, cores in ((1 << 12, 1), (1 << 12, 256), (1 << 30, 1)):
+            machine = dataclasses.replace(target.current(), l2=1 << 12, l3=l3, cores_logical=cores)
+            as_cpu(machine)
+            program = solver("split_across").program(of.problem, machine, {"stores": "plain"})
+            last = [phase.kernel.name for run in program.runs for phase in run.phases][-1]
+            assert ("sweep" in last) == (l3 == 1 << 12 and cores == 1)
+            check(of, ["split_across"])
+            launched("split_across", of)
+            found.append([array.tobytes() for array, _ in of.results()])
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "wide"),
+    [("softmax", 2, 1), ("softmax_backward", 4, 1), ("total", 4, 4), ("batch_norm_train_running", 2, 1)],
+)
+def test_more_rows_at_a_time(name, times, wide):
+    """Where elements lie pages apart, which share the sets of the caches, and of sums that are all that leaves."""
+    for columns, more in ((1024, times), (3104, wide)):
+        for dtype, cpu, usual in (("f32", "znver5", 64), ("f32", "x86-64-v3", 32), ("f64", "znver5", 32)):
+            of = case(name, (20, columns), (0,), dtype, "C")
+            assert solver("across").vector(of.problem, named(cpu))[0] == usual * more
+        check(case(name, (20, columns), (0,), "f32", "C"), ["across"])
+
+
+@pytest.mark.parametrize("dtype", ("f64", "f32", "bf16"))
+@pytest.mark.parametrize("name", ("softmax", "log_softmax_backward"))
+def test_lanes_hold_several_elements_of_few_rows(name, dtype):
+    """As many as a vector has room for and the length of rows is a multiple of."""
+    for shape, axis, f64, f32 in ((48, 3), 0, 2, 4), ((2, 250, 5), 1, 1, 2), ((4100, 2), 0, 4, 4), ((49, 3), 0, 1, 1):
+        of, held = case(name, shape, (axis,), dtype, "C"), f64 if dtype == "f64" else f32
+        assert solver("across").folded(of.problem, named("znver5")).kept[-1] == held * shape[-1]
+        check(of, ["across", "split_across"])
+    x = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+    x[:, 0], x[11, 1] = -np.inf, np.nan
+    for name in "across", "split_across":
+        with numbaprims.config(algorithm={"softmax": name}):
+            found = numbaprims.softmax(x, axis=0)
+        assert np.isnan(found[:, :2]).all()
+        np.testing.assert_allclose(found[:, 2], np.exp(x[:, 2]) / np.exp(x[:, 2]).sum(), rtol=1e-6)
+
+
+def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
+    """The next channel's planes, where these are no line of addresses of their own; the same bits."""
+    machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30)
+
+    def posed(*shape):
+        return PROBLEMS["batch_norm_train"](
+            *(np.ones(each, np.float32) for each in (shape, *shape[1:2] * 2)), None, None
+        )
+
+    def ahead(problem, machine):
+        return solver("rows").variant(problem, machine, {"stores": "plain"}, "rows").ahead
+
+    assert ahead(posed(4, 8, 14, 14), machine) == NEXT_ROW
+    assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
+    for other in (posed(1, 64, 14, 14), posed(4, 2, 32, 33)):  # one run, or long ones, which the last cache holds
+        assert ahead(other, machine) == 0
+    assert ahead(posed(4, 2, 32, 33), dataclasses.replace(machine, l3=1 << 14)) == NEXT_ROW
+    for other in (posed(1, 64, 14, 14), posed(4, 2, 128, 128)):
+        assert ahead(other, dataclasses.replace(machine, l3=1 << 14)) == machine.rates.ahead
+    for name, asked in (("log_softmax_backward", NEXT_ROW), ("softmax_backward", machine.rates.ahead)):
+        for n in (5, 1100):  # a step of memory reaches past short columns; some cores follow long ones by themselves
+            problem = case(name, (7, n, 80), (1,), "f32").problem
+            for across, (follows, l3) in itertools.product((False, True), ((0, 30), (1, 30), (1, 10))):
+                of = dataclasses.replace(machine, l3=1 << l3, measured=machine.rates._replace(follows=bool(follows)))
+                usual, way = asked if n > 5 or asked == NEXT_ROW else 0, solver("across" if across else "split_across")
+                itself = across * (n < 64) * NEXT_ROW
+                found = way.variant(problem, of, {"stores": "plain"}, "rows" if across else "part").ahead
+                assert found == (itself if follows and (across or l3 == 30) else usual)
+    x, one = rng.standard_normal((4, 8, 14, 13)).astype(np.float32), np.ones(8, np.float32)
+    want = numbaprims.batch_norm_train(x, one, one), numbaprims.softmax(x, axis=1)
+    as_cpu(machine)
+    for found, before in zip(numbaprims.batch_norm_train(x, one, one), want[0], strict=True):
+        np.testing.assert_array_equal(found, before)
+    np.testing.assert_array_equal(numbaprims.softmax(x, axis=1), want[1])
