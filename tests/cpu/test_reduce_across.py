@@ -78,7 +78,7 @@ def test_results_of_all_rows_side_by_side(name, dtype, as_cpu):
 
 @pytest.mark.parametrize(
     ("name", "times", "wide"),
-    [("softmax", 2, 1), ("softmax_backward", 4, 1), ("total", 4, 4), ("batch_norm_train_running", 2, 1)],
+    [("softmax", 2, 1), ("softmax_backward", 4, 4), ("total", 4, 4), ("batch_norm_train_running", 2, 1)],
 )
 def test_more_rows_at_a_time(name, times, wide):
     """Where elements lie pages apart, which share the sets of the caches, and of sums that are all that leaves."""
@@ -86,6 +86,8 @@ def test_more_rows_at_a_time(name, times, wide):
         for dtype, cpu, usual in (("f32", "znver5", 64), ("f32", "x86-64-v3", 32), ("f64", "znver5", 32)):
             of = case(name, (20, columns), (0,), dtype, "C")
             assert solver("across").vector(of.problem, named(cpu))[0] == usual * more
+            if name == "softmax_backward" and columns != 1024:  # half of the second-level cache holds no row of a block
+                assert solver("across").vector(of.problem, dataclasses.replace(named(cpu), l2=1 << 12))[0] == usual
         check(case(name, (20, columns), (0,), "f32", "C"), ["across"])
 
 

@@ -11,6 +11,7 @@ from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.pointwise.blocks import BLOCK, RUN, SHORTEST_RUN, any_strides, make_blocks, sizes_of
 from numbaprims.cpu.pointwise.form import ARGS as POINTWISE, Form
 from numbaprims.cpu.program import Block, Phase, Program, Run
+from numbaprims.cpu.rates import WORKERS
 from numbaprims.cpu.reduce.bands import Bands, apart_of, turned_along
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
@@ -79,14 +80,12 @@ def parts_of(problem: Any) -> list[int]:
 
 
 def wide_sums(problem: Any) -> int:
-    """Times as many of neighbouring rows as usual in a vector, of sums that are all that leaves.
+    """Times as many of neighbouring rows as usual in a vector, as there are registers for their sums.
 
     Lines follow one another further.  Sums of 784 x 256 took 8.0 us and by four times as many 5.0, of 6400 x 256 70 and
     57, variances of 784 x 512 26 and by twice as many 18; maxima, which need more registers, 8.0 and 9.8 (Zen 5).
     """
     ops = [node.op for node in graph_of(problem.formula, True).reductions]
-    if leaves_rows(problem):
-        return 1
     return CHEAP if ops == ["sum"] else 2 if ops in (["sum", "sum"], ["moments"]) else 1
 
 
@@ -213,7 +212,8 @@ class Across(Reduce):
         """Elements that lie pages apart share the sets of the caches, and more of each line of them come at once: twice
         as many took 0.5 to 0.8 of the time, the gradient of softmax of 2048 x 256 0.26 ms and 0.14; where registers
         are left, four times as many, 0.11; by AVX2 0.58, 0.30 and 0.14 (Zen 5).  Elements that do not 1.0 to 1.5, but
-        where only sums leave.
+        where only sums leave, or where half of the second-level cache holds them: the gradient of 128 x 1536 40 us and
+        31, of 300 x 3000 162 and by twice as many 154.
         """
         steps = [
             steps[-1] * DTYPES[each.dtype].itemsize
@@ -221,7 +221,11 @@ class Across(Reduce):
             if each.kind == "row"
         ]
         if not steps or any(step == 0 or step % PAGE for step in steps):
-            return wide_sums(problem)
+            wide, usual = wide_sums(problem), 4 * lanes(compute_of(problem), target.vector_bytes)
+            if not leaves_rows(problem):
+                return wide
+            most = min(target.l2 / 2 / max(1.0, self.row_bytes(problem)), problem.rows / WORKERS) / usual
+            return min(CHEAP, 1 << int(max(1.0, most)).bit_length() - 1) if wide == CHEAP else 1
         return CHEAP if not takes_exponentials(problem.formula) and sum(parts_of(problem)) <= 1 else 2
 
     def cut(self, problem: Any, target: Any) -> Cut:
@@ -300,7 +304,7 @@ class SplitAcross(_Split):
 
     def wider(self, problem: Any, target: Any) -> int:
         usual = 4 * lanes(compute_of(problem), target.vector_bytes)
-        return 1 if sweeps(problem, target, usual) else wide_sums(problem)
+        return 1 if leaves_rows(problem) or sweeps(problem, target, usual) else wide_sums(problem)
 
     def seconds(self, problem: Any, target: Any) -> float:
         moved, apart = problem.bytes_moved(), 0.0
