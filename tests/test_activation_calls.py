@@ -250,6 +250,7 @@ X = np.ones((4, 6), np.float32)
         (lambda: numbaprims.activation(X, "threshold"), TypeError, "threshold needs threshold"),
         (lambda: numbaprims.threshold(X, None, 1.0), TypeError, "threshold of threshold is None"),
         (lambda: numbaprims.elu(X, "a"), TypeError, "alpha of elu is 'a'; it must be a number"),
+        (lambda: numbaprims.elu(X, "3"), TypeError, "alpha of elu is '3'; it must be a number"),
         (lambda: numbaprims.celu(X, 0.0), ValueError, "alpha is 0"),
         (lambda: numbaprims.softplus(X, beta=0), ValueError, "beta is 0"),
         (lambda: numbaprims.hard_tanh(X, 2.0, 1.0), ValueError, "min_val must not be the larger"),

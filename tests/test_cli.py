@@ -78,6 +78,7 @@ def test_explain_names_a_problem_as_find_does(capsys: pytest.CaptureFixture):
     ("explain gemm --m 0 --n 2 --k 2", "argument --m: '0' given, allowed are whole numbers from 1"),
     ("tune conv --n 1 --c 4 --hw 8 --k 4 --rs x", "argument --rs: 'x' given, allowed are whole numbers from 1"),
     ("bench conv --n 1 --c 4 --h 8 --w 8 --k 4 --r 3 --s 3 --groups -2", "argument --groups: '-2' given"),
+    ("bench gemm --time-limit -1", "argument --time-limit: '-1' given, allowed are seconds above 0"),
     ("find conv --n 1 --c 4 --hw 8 --k 4 --rs 3 --stride 0", "stride: '0' given, allowed are one number or 2 from 1"),
     ("find conv --n 1 --c 4 --hw 8 --k 4 --rs 3 --dilation x", "dilation: 'x' given, allowed are one number or 2"),
     ("find conv --n 1 --c 4 --d 4 --z 1 --hw 8 --k 4 --rs 3 --stride 0x1x1", "stride: '0x1x1' given"),
@@ -184,6 +185,12 @@ def test_calls_of_warm_problems_want_no_other_kernels():
     # what these two take was compiled for products and reductions
     assert {stem for stem, warm in kernels.items() if not warm} <= {"tensor", "quantize"}
     assert [line for line in lines if line[2] != "0"] == []
+
+
+def test_rivals_that_nothing_is_measured_beside_are_named():
+    done = command("bench", "softmax", "--quick", "--rivals", "torch,bogus")
+    assert done.returncode == 2
+    assert "--rivals bogus: softmax is measured beside torch, onnxruntime, numpy" in done.stderr
 
 
 def test_warmup_refuses_what_does_not_exist():

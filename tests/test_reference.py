@@ -184,6 +184,7 @@ def test_kinds_are_resolved():
         ("threshold", {"threshold": 1.0}, TypeError, "threshold needs value"),
         ("prelu", {}, TypeError, "prelu needs weight"),
         ("elu", {"alpha": "big"}, TypeError, "alpha of elu is 'big'; it must be a number"),
+        ("elu", {"alpha": "3"}, TypeError, "alpha of elu is '3'; it must be a number"),
         ("glu", {"axis": 0.5}, TypeError, "axis of glu is 0.5; it must be an int"),
         ("gelu", {"approximate": "erf"}, ValueError, "approximate is 'erf'; it must be 'none' or 'tanh'"),
         ("hard_tanh", {"min_val": 2.0}, ValueError, "min_val is 2.0 and max_val 1.0"),

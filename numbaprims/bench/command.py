@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import shlex
 import sys
 from typing import Any
@@ -29,6 +31,13 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} given, allowed are seconds above 0")
 
 
 def _dtypes(text: str) -> list[str]:
@@ -62,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
         "--time-limit",
-        type=float,
+        type=_seconds,
         metavar="S",
         help="seconds for each case, three rounds at least, one of a round that alone takes longer (default 10)",
     )
@@ -157,6 +166,12 @@ def _run_here(args: argparse.Namespace) -> int:
         from numbaprims.bench import overhead as subject  # type: ignore[no-redef]
     else:
         from numbaprims.bench import session as subject  # type: ignore[no-redef]
+    if args.rivals and args.subject in STEMS:
+        from numbaprims.bench.table import rivals_of
+
+        known = rivals_of(args.subject, args.device != "cpu")
+        if unknown := [name for name in args.rivals if name not in known]:
+            raise ValueError(f"--rivals {','.join(unknown)}: {args.subject} is measured beside {', '.join(known)}")
     if args.device != "cpu":
         subject.open_device(args.device)  # or the words why not, before anything else
     document: dict[str, Any] = results.facts(command_line(args), args.removed or [])

@@ -52,7 +52,8 @@ def _label_width(stem: str) -> int:
     return 62 if stem in ("conv", "pooling") else 42 if stem in wide else 28
 
 
-def _rivals(stem: str, on_gpu: bool) -> tuple[str, ...]:
+def rivals_of(stem: str, on_gpu: bool) -> tuple[str, ...]:
+    """What a stem is measured beside, as the columns name it."""
     if not on_gpu:
         return RIVALS[stem]
     torch_nhwc = tuple(name for name in RIVALS[stem] if name == "torch nhwc")
@@ -63,7 +64,7 @@ def heading(stem: str, *, on_gpu: bool = False) -> str:
     """The line above the cases of a stem."""
     cells = [f"{'case':{_label_width(stem)}}", f"{'type':>4}", f"{'thr':>3}", f"{'solver':{_SOLVER}}", f"{'time':>9}"]
     cells += [*(f"{name:>8}" for name in rates(stem).values()), f"{'% roof':>7}"]
-    cells += [f"{_column(name):>{_width(name)}}" for name in _rivals(stem, on_gpu)]
+    cells += [f"{_column(name):>{_width(name)}}" for name in rivals_of(stem, on_gpu)]
     return "  ".join(cells)
 
 
@@ -83,7 +84,7 @@ def line(record: Record) -> str:
         return f"{start}  NOT MEASURED: {record['error']}"
     cells = [start, f"{record['solver'][:_SOLVER]:{_SOLVER}}", f"{seconds(record['seconds']):>9}"]
     cells += [*(f"{record[name]:8.1f}" for name in rates(record["stem"])), f"{record['roof']['percent']:7.1f}"]
-    for name in _rivals(record["stem"], "device" in record):
+    for name in rivals_of(record["stem"], "device" in record):
         rival = record["rivals"].get(name)
         cells.append(f"{rival['speedup']:{_width(name)}.2f}" if rival else "-".rjust(_width(name)))
     text = "  ".join(cells)
@@ -122,7 +123,7 @@ def means(records: list[Record]) -> list[str]:
         percents = [record["roof"]["percent"] for record in group]
         worst = min(group, key=lambda record: record["roof"]["percent"])
         parts = [f"{geometric_mean(percents):.1f} % of the roof (worst {min(percents):.1f}, {worst['label']})"]
-        for name in _rivals(stem, "device" in group[0]):
+        for name in rivals_of(stem, "device" in group[0]):
             found = [(r["rivals"][name]["speedup"], r["label"]) for r in group if name in r["rivals"]]
             if found:
                 low, where = min(found)

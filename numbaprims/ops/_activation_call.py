@@ -177,7 +177,7 @@ def number(kind: str, name: str, value: Any) -> float:
     if value is None:
         value = KINDS[kind].parameters[name]
     try:
-        return float(value)
+        return float(None if isinstance(value, str) else value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise TypeError(f"{name} of {kind} is {value!r}; it must be a number") from None
 

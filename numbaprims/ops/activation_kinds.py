@@ -214,6 +214,8 @@ def _checked(kind: str, parameter: str, value: Any) -> Any:
             raise ValueError(f"approximate is {value!r}; it must be 'none' or 'tanh'")
         return value
     try:
+        if isinstance(value, str):
+            raise TypeError
         return value.__index__() if parameter == "axis" else float(value)
     except (TypeError, ValueError, AttributeError):
         wanted = "an int" if parameter == "axis" else "a number"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.gpu.device.emit import asm, int_literal, intrinsic, types, void
+from numbaprims.gpu.device.emit import asm, intrinsic, types, void
 from numbaprims.gpu.device.warp import group_reduce, lane_index, warp_index, warp_max, warp_min, warp_sum
 from numbaprims.gpu.jit import device_function
 
@@ -19,45 +19,6 @@ def barrier(typingctx):  # type: ignore[no-untyped-def]
 
     def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
         asm(builder, "bar.sync 0;", collective=True, memory=True)
-        return void(context)
-
-    return types.void(), codegen
-
-
-@intrinsic
-def barrier_of(typingctx, number, threads):  # type: ignore[no-untyped-def]
-    """Wait for `threads` threads of the block (whole warps) at barrier `number`, 1 to 15; both are literals.
-
-    For the warps that share a task, while others of the block are elsewhere or have ended.
-    """
-    which, count = int_literal(number), int_literal(threads)
-    if which is None or count is None:
-        return None
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        asm(builder, f"bar.sync {which}, {count};", collective=True, memory=True)
-        return void(context)
-
-    return types.void(number, threads), codegen
-
-
-@intrinsic
-def fence_block(typingctx):  # type: ignore[no-untyped-def]
-    """Order this thread's memory accesses, as the other threads of the block see them."""
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        asm(builder, "membar.cta;", memory=True)
-        return void(context)
-
-    return types.void(), codegen
-
-
-@intrinsic
-def fence_device(typingctx):  # type: ignore[no-untyped-def]
-    """Order this thread's memory accesses, as all threads of the device see them."""
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        asm(builder, "membar.gl;", memory=True)
         return void(context)
 
     return types.void(), codegen
