@@ -223,3 +223,15 @@ def test_texts_stand_for_operations():
 def test_no_images_and_no_channels():
     assert numbaprims.stack(np.zeros((0, 3, 8, 8), np.float32), [POOL]).shape == (0, 3, 8, 8)
     assert numbaprims.stack(np.zeros((2, 0, 8, 8), np.float32), [POOL]).shape == (2, 0, 8, 8)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("window", ["max/3x3/1x1/1x1/1x1/1x1/0/1", "avg/3x3/2x2/1x1/1x1/1x1/0/0"])
+def test_padded_windows_of_what_is_walked_backwards(rng, window, layout):
+    """Rows outside of the image are read backwards, too."""
+    x = rng.standard_normal((2, 12, 10, 16)).astype(np.float32)
+    for step in itertools.product((1, -1), repeat=3):
+        view = x[:, :: step[0], :: 2 * step[1], :: step[2]]
+        zeros = np.zeros((view.shape[1 if layout == "NCHW" else 3], 1), np.float32)
+        found, want = (numbaprims.stack(each, [window, "bias/1"], zeros, layout=layout) for each in (view, view.copy()))
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)

@@ -114,7 +114,7 @@ class Walk:
         item = DTYPES[compute].itemsize
         layout, depth, keep = sequence.layout(), len(sequence.stages), list[Any]()
         blocks = np.zeros((depth, BLOCK_WORDS), np.int64)
-        most = max(w for _, w in sequence.sizes) * max(sequence.elements, source.pixel) + 2 * LINE
+        most = max(w for _, w in sequence.sizes) * max(sequence.elements, abs(source.pixel)) + 2 * LINE
         W, tail = sequence.W, p.c % sequence.elements != 0
         adds = 0
 
@@ -126,6 +126,7 @@ class Walk:
         for d, stage in enumerate(sequence.stages):
             first, last = d == 0, d == depth - 1
             (h, w), (oh, ow) = sequence.sizes[d : d + 2]
+            row = outside(source.dtype if first else compute, stage.empty, most)
             form = Form(
                 self.walk, stage.text, compute, source.dtype if first else "", result.dtype if last else "",
                 p.dtype if stage.added else "", W, tail if sequence.pixels else max(w, ow) <= W,
@@ -140,7 +141,8 @@ class Walk:
                 "before": stage.before, "most": most_rows(sequence.stages, sequence.rows)[d], "kept": layout.past[d],
                 "parameter": number * number_step * item, "parameters_step": number_step,
                 "parameters_channel": c_step, "pixel": source.pixel, "out_pixel": result.pixel, "adds": -1,
-                "outside": kept(outside(source.dtype if first else compute, stage.empty, most)),
+                # a row that is walked backwards begins with its last pixel
+                "outside": kept(row) + row.itemsize * (most - LINE - sequence.elements) * (first and source.pixel < 0),
             }  # fmt: skip
             if stage.window is not None and stage.window.op == "avg":
                 values["shares"] = kept(shares(stage, (h, w), (oh, ow), compute))
