@@ -140,6 +140,8 @@ def _enter_tensor(x: Any, name: str, library: Torch) -> tuple[Any, str, Library]
 
         return enter_tensor(x, name, dtype)
     try:
+        if x.data_ptr() == 0 and x.numel():  # as inside torch.func.functionalize: numpy() shows what nobody wrote
+            raise RuntimeError("it has none, as within torch.func.functionalize")
         if dtype == "bf16":
             # numpy() knows no bfloat16; the view of its bits it does know.
             storage = x.view(library.uint16).numpy()

@@ -393,3 +393,70 @@ def test_torch_compile_breaks_its_graph_and_is_right():
     torch.testing.assert_close(compiled(x), want, rtol=1e-4, atol=1e-5)
     compiled(x).sum().backward()
     assert model[0].weight.grad.any()
+
+
+def own_and_derived(x):
+    """Calls with an input twice, or one that is computed from another, by us and by torch."""
+    return [
+        (nbt.binary(x, x, "mul"), x * x),
+        (nbt.binary(x, x.mean(), "sub"), x - x.mean()),
+        (nbt.binary(x, torch.sigmoid(x), "mul"), x * torch.sigmoid(x)),
+        (nbt.where(x.detach() > 0, x, x), x * 1),
+        (nbt.layer_norm(x, x.mean(0)), torch.nn.functional.layer_norm(x, x.shape[1:], x.mean(0))),
+        (nbt.attention(x[None, None], x[None, None], x[None, None])[0, 0],
+         torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])[0]),
+    ]  # fmt: skip
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("case", range(6))
+def test_an_input_twice_and_one_computed_from_another(case):
+    """Each has a gradient of its own, which autograd adds up; second ones too."""
+    found = []
+    for which in (0, 1):
+        x = torch.linspace(-2, 3, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
+        (first,) = torch.autograd.grad(own_and_derived(x)[case][which].sin().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.pow(2).sum(), x)
+        x.grad = None
+        own_and_derived(x)[case][which].cos().sum().backward()
+        found.append((first, second, x.grad))
+    torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.cpu
+def test_torch_func_of_sums():
+    """Whose gradient depends on no input; derivatives of derivatives."""
+    x, w = torch.randn(2, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    for ours, theirs in (
+        (lambda x: nbt.linear(x, w).sum(), lambda x: torch.nn.functional.linear(x, w).sum()),
+        (lambda x: nbt.cumsum(x, 1).sum(), lambda x: x.cumsum(1).sum()),
+        (lambda x: nbt.concat([x, x], 0)[1:].sum(), lambda x: torch.cat([x, x])[1:].sum()),
+        (lambda x: nbt.layer_norm(x)[0].sum(), lambda x: torch.nn.functional.layer_norm(x, (3,))[0].sum()),
+    ):
+        torch.testing.assert_close(torch.func.grad(ours)(x), torch.func.grad(theirs)(x))
+        twice = [torch.func.grad(lambda x, f=f: (torch.func.grad(f)(x) * x).sum())(x) for f in (ours, theirs)]
+        torch.testing.assert_close(*twice)
+
+
+@pytest.mark.cpu
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # make_dual's own
+def test_what_is_no_memory_or_only_a_part_is_refused():
+    x = torch.ones(3)
+    for function in (nbt.relu, numbaprims.relu):
+        function(x)
+        with pytest.raises(TypeError, match="no plain CPU memory: it has none, as within torch.func.functionalize"):
+            torch.func.functionalize(function)(x)
+    with torch.autograd.forward_ad.dual_level():
+        for function in (nbt.relu, nbt.nn.Softmax(0), lambda x: nbt.linear(x, torch.ones(2, 3))):
+            with pytest.raises(NotImplementedError, match="jvp"):
+                function(torch.autograd.forward_ad.make_dual(x, x))
+
+
+@pytest.mark.cpu
+def test_checkpoints():
+    x = torch.randn(3, 6, requires_grad=True)
+    lstm = nbt.nn.LSTM(6, 4)
+    for module in (nbt.nn.LayerNorm(6), nbt.nn.BatchNorm1d(6), nbt.nn.Softmax(1), lambda x: lstm(x)[0]):
+        found = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False).square().sum()
+        want = torch.autograd.grad(module(x).square().sum(), x)
+        torch.testing.assert_close(torch.autograd.grad(found, x), want)

@@ -48,3 +48,14 @@ def test_a_model_with_its_loss_is_replaced():
     model = torch.nn.ModuleDict({"loss": torch.nn.CTCLoss(blank=2)})
     assert type(nbt.nn.replace(model)["loss"]) is nbt.nn.CTCLoss
     assert model["loss"].blank == 2
+
+
+def test_targets_changed_in_place_are_noticed():
+    x = torch.randn(4, 2, 5).log_softmax(2).requires_grad_()
+    targets, lengths = torch.tensor([[1, 2], [3, 1]]), [torch.tensor([4, 4]), torch.tensor([2, 2])]
+    for change in (targets, *lengths):
+        y = nbt.ctc_loss(x, targets, *lengths, reduction="sum")
+        torch.autograd.grad(y, x, retain_graph=True)
+        change.add_(0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(y, x)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 import numbaprims
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
@@ -20,6 +20,7 @@ _Tensor = torch.Tensor
 _modules = sys.modules
 # whether torch.func is at work (an older or newer torch without this name: take the long way)
 _transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_tracked = getattr(getattr(torch._C, "_functorch", None), "is_gradtrackingtensor", lambda x: False)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -37,12 +38,16 @@ class Recorded(Function):
 
 
 def recorded(*given: Any) -> bool:
-    """Whether autograd records a call with these arguments."""
-    if not torch.is_grad_enabled():
-        return False
-    for x in given:
-        if isinstance(x, _Tensor) and x.requires_grad:
-            return True
+    """Whether autograd records a call with these arguments, or torch.func does, or they have tangents.
+
+    These are no tensors that a kernel could read, or only a part of what they are: torch says what it cannot do.
+    """
+    if torch.is_grad_enabled():
+        for x in given:
+            if isinstance(x, _Tensor) and x.requires_grad:
+                return True
+    if _transformed() or forward_ad._current_level >= 0:
+        return any(isinstance(x, _Tensor) and (_tracked(x) or forward_ad.unpack_dual(x)[1] is not None) for x in given)
     return False
 
 

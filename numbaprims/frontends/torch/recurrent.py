@@ -74,7 +74,8 @@ class RnnFunction(Recorded):
         needs, errors = ctx.needs_input_grad[1:], errors[: ctx.count]
         if all(error is None for error in errors):
             return (None,) * (1 + len(needs))
-        kept, given = ctx.saved_tensors[: _KEPT - 1], ctx.saved_tensors[_KEPT - 1 :]
+        held = ctx.saved_tensors
+        kept, given = held[: _KEPT - 1], held[_KEPT - 1 :]
         if recorded(*errors, *given):
             return None, *_again(ctx.how, errors, given, needs)
         x, _, _, *arrays = given

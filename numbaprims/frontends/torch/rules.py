@@ -84,19 +84,24 @@ class RuleFunction(Recorded):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         rule, others, *given = inputs
         results = output if isinstance(output, tuple) else (output,)
-        ctx.rule, ctx.others, ctx.count = rule, others, len(given)
+        ctx.rule, ctx.count = rule, len(given)
+        # tensors among the others, as targets and lengths, are kept as the inputs are: a change in place is noticed
+        held = {name: x for name, x in others.items() if isinstance(x, torch.Tensor)}
+        ctx.others, ctx.held = {name: x for name, x in others.items() if name not in held}, tuple(held)
         ctx.mark_non_differentiable(*results[1:])
         ctx.set_materialize_grads(False)
         known = dict(zip((rule.inputs + " " + rule.results).split(), (*given, *results), strict=False))
-        ctx.save_for_backward(*(known[name] for name in rule.saves.split()))
+        ctx.save_for_backward(*held.values(), *(known[name] for name in rule.saves.split()))
 
     @staticmethod
     def backward(ctx: Any, dy: Any, *unused: Any) -> Any:
         rule: Rule = ctx.rule
         if dy is None:  # zeros, which nobody has made
             return (None,) * (2 + ctx.count)
-        composed = recorded(dy, *ctx.saved_tensors) or any(ctx.needs_input_grad[2 + rule.covers :])
-        found = (rule.again if composed else rule.gradient)(dy, *ctx.saved_tensors, **ctx.others)
+        saved = ctx.saved_tensors  # once: checkpointing makes them again, and lets nobody read them twice
+        others, saved = ctx.others | dict(zip(ctx.held, saved, strict=False)), saved[len(ctx.held) :]
+        composed = recorded(dy, *saved) or any(ctx.needs_input_grad[2 + rule.covers :])
+        found = (rule.again if composed else rule.gradient)(dy, *saved, **others)
         found = found if isinstance(found, tuple) else (found,)
         return None, None, *found[: ctx.count], *[None] * (ctx.count - len(found))
 
@@ -106,11 +111,14 @@ def through(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def again(dy: Any, *saved: Any, **others: Any) -> Any:
         create = torch.is_grad_enabled()
+        needs = [isinstance(x, torch.Tensor) and x.requires_grad for x in saved]
         with torch.enable_grad():
-            y = forward(*saved, **others)
-        wanted = [x for x in saved if isinstance(x, torch.Tensor) and x.requires_grad]
+            # a view each: one that is given twice, or computed from another, has gradients of its own
+            own = [x.view_as(x) if need else x for x, need in zip(saved, needs, strict=True)]
+            y = forward(*own, **others)
+        wanted = [x for x, need in zip(own, needs, strict=True) if need]
         found = iter(torch.autograd.grad(y, wanted, dy, create_graph=create, allow_unused=True))
-        return tuple(next(found) if any(x is each for each in wanted) else None for x in saved)
+        return tuple(next(found) if need else None for need in needs)
 
     return again
 
