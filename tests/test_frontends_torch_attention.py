@@ -120,6 +120,24 @@ def test_refusals_are_torchs():
             layers.MultiheadAttention(8, 2, batch_first=True)(x, x, x, need_weights=False, is_causal=True)
 
 
+@pytest.mark.parametrize(
+    ("masks", "error", "words"),
+    [
+        ({"attn_mask": TRIL.byte()}, TypeError, "attn_mask is of torch.uint8"),
+        ({"key_padding_mask": KEYS.int()}, TypeError, "key_padding_mask is of torch.int32"),
+        ({"attn_mask": TRIL[:, :1]}, ValueError, r"attn_mask has shape \(5, 1\); it must be \(5, 5\) or \(4, 5, 5\)"),
+        ({"attn_mask": TRIL.expand(3, 5, 5)}, ValueError, r"attn_mask has shape \(3, 5, 5\)"),
+        ({"key_padding_mask": KEYS[:1]}, ValueError, r"key_padding_mask has shape \(1, 5\); it must be \(2, 5\)"),
+    ],
+)
+def test_masks_that_torch_refuses(masks, error, words):
+    x = torch.randn(2, 5, 8)
+    with pytest.raises(error, match=words):
+        nbt.nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x, need_weights=False, **masks)
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x, need_weights=False, **masks)
+
+
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("activation", ["relu", "gelu", torch.nn.SiLU()])
 @pytest.mark.parametrize("first", [False, True])

@@ -110,6 +110,23 @@ def test_what_is_called_as_it_is():
     assert calls(image) == ["MaxPool2d"] and image(torch.ones(3, 4, 4)).shape == (3, 2, 2)
 
 
+@pytest.mark.parametrize(
+    "middle",
+    [nn.GroupNorm(1, 3), nn.ConvTranspose2d(3, 3, 1), nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 3, 1))],
+    ids=lambda module: type(module).__name__,
+)
+def test_weights_are_copied(middle):
+    module, x = trained(nn.Conv2d(3, 3, 1), middle, nn.Conv2d(3, 3, 1)), torch.randn(2, 3, 4, 4)
+    fused = nbt.fuse(module, x)
+    y = fused(x)
+    torch.testing.assert_close(y, module(x), rtol=1e-4, atol=1e-5)
+    assert not y.requires_grad
+    with torch.no_grad():
+        for each in (*module.parameters(), *module.buffers()):
+            each.mul_(2)
+    assert torch.equal(fused(x), y)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_other_types(dtype):
     module = trained(nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.Sigmoid())

@@ -182,9 +182,12 @@ def test_what_is_called_as_a_whole(what):
     assert called(agrees(around, torch.randn(2, 3, 4, 4)))[0].startswith("Made(")
 
 
-def test_several_results_are_refused():
-    with pytest.raises(AttributeError):
-        nbt.fuse(Made(lambda self, x: (x, x)), torch.randn(2, 3))
+@pytest.mark.parametrize("gradients", [False, True])
+def test_several_results_are_refused(gradients):
+    for y, kind in ((lambda self, x: (x, x)), "tuple"), ((lambda self, x: {"y": x}), "dict"):
+        for module in (Made(y), nn.Sequential(nn.ReLU(), Made(y)).eval()):
+            with pytest.raises(TypeError, match=f"Made gives a {kind}; a module that is fused gives one tensor"):
+                nbt.fuse(module, torch.randn(2, 3), gradients=gradients)
 
 
 def test_graphs_are_checked():

@@ -205,6 +205,25 @@ def test_running_statistics_have_no_gradient():
         assert torch.equal(mine, other)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (0, 4, 3), (2, 4, 0)])
+def test_gradients_of_nothing_are_zero(shape):
+    modules = [nbt.nn.BatchNorm1d(4).eval()] + ([nbt.nn.GroupNorm(2, 4)] if shape[0] == 0 else [])
+    for module in modules:
+        x = torch.zeros(shape, requires_grad=True)
+        module(x).sum().backward()
+        assert x.grad.shape == shape
+        assert all(torch.equal(p.grad, torch.zeros(4)) for p in module.parameters())
+
+
+def test_softmax_of_no_dimension_and_bytes_as_classes():
+    for name in ("Softmax", "LogSoftmax"):
+        x = torch.tensor(3.0)
+        assert torch.equal(getattr(nbt.nn, name)(0)(x), getattr(torch.nn, name)(0)(x))
+    x, classes = torch.randn(3, 4), torch.tensor([0, 3, 2], dtype=torch.uint8)
+    for name in ("CrossEntropyLoss", "NLLLoss"):
+        torch.testing.assert_close(getattr(nbt.nn, name)()(x, classes), getattr(torch.nn, name)()(x, classes))
+
+
 def test_torch_func_and_out():
     x = torch.randn(3, 4, dtype=torch.float64)
     found = torch.func.grad(lambda x: nbt.softmax_cross_entropy(x, CLASSES[:, 1]))(x)

@@ -17,6 +17,13 @@ def test_gradients_are_those_of_differences(op, words):
     assert torch.autograd.gradcheck(lambda x: nbt.reduce(x, op, **words), (x,))
 
 
+@pytest.mark.parametrize("op", [op for op, known in REDUCTIONS.items() if not known.gives and op != "std"])
+@pytest.mark.parametrize("words", [{}, {"keepdims": True, "nan": "omit"}])
+def test_gradients_where_no_axis_is_reduced(op, words):
+    x = (torch.rand(2, 3, dtype=torch.float64) + 0.5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: nbt.reduce(x, op, (), **words), (x,))
+
+
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "min", "max", "pow", "mod", "fmod", "atan2"])
 def test_binary(op):
     a, b, c = (torch.rand(shape, dtype=torch.float64) + 0.5 for shape in ((3, 4), (4,), (3, 1)))

@@ -209,6 +209,11 @@ def test_what_is_empty():
     assert numbaprims.layer_norm(x, w).shape == (0, 5)
     dx, dweight, dbias = numbaprims.layer_norm_backward(x, x, w, x[:, :1], x[:, :1])
     assert dx.shape == (0, 5) and not dweight.any() and not dbias.any() and dbias.shape == (5,)
+    w = np.ones(4, np.float32)
+    for shape, groups in (((0, 4), 2), ((0, 4, 3), 1), ((0, 4, 3), 4)):
+        x, saved = np.ones(shape, np.float32), np.ones((0, groups), np.float32)
+        dx, dweight, dbias = numbaprims.group_norm_backward(x, x, groups, w, saved, saved)
+        assert dx.shape == shape and not dweight.any() and not dbias.any() and dbias.shape == (4,)
 
 
 def test_only_whole_rows_sum_up_columns():

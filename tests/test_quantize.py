@@ -232,7 +232,13 @@ print(hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in found))
     [
         (lambda x: numbaprims.quantize(x, -1.0), ValueError, "scale is -1.0; a scale is positive"),
         (lambda x: numbaprims.quantize(x, np.nan), ValueError, "a scale is positive"),
+        (lambda x: numbaprims.quantize(x, 1e-50), ValueError, "scale is 1e-50; .* finite in float32"),
+        (lambda x: numbaprims.dequantize(x.astype(np.int8), 1e39), ValueError, "scale is 1e.39; .* in float32"),
         (lambda x: numbaprims.quantize(x, "1"), TypeError, "scale is '1'"),
+        (lambda x: numbaprims.quantize(x, 1.0, axis=7), ValueError, "axis is 7 and x a float32 array"),
+        (lambda x: numbaprims.quantize(x, 1.0, block_size=4), ValueError, "axis None; .* an axis given"),
+        (lambda x: numbaprims.dequantize(x.astype(np.int8), 1.0, axis=7), ValueError, "axis is 7 and x a int8 array"),
+        (lambda x: numbaprims.dequantize(x.astype(np.int8), 1.0, block_size=4), ValueError, "an axis given"),
         (lambda x: numbaprims.quantize(x, 1.0, 300), ValueError, "zero_point is 300; it must lie in 0 ... 255"),
         (lambda x: numbaprims.quantize(x, 1.0, 0.5), TypeError, "a zero point is an integer"),
         (lambda x: numbaprims.quantize(x, 1.0, 9, dtype="int4"), ValueError, "-8 ... 7"),

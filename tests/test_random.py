@@ -168,7 +168,10 @@ for found in (numbaprims.dropout(x.astype("f"), 0.3, seed=5), numbaprims.dropout
         (lambda x: numbaprims.random_uniform(seed=1), ValueError, "shape is None and so is out"),
         (lambda x: numbaprims.random_uniform((2, -1), seed=1), ValueError, "lengths are not below 0"),
         (lambda x: numbaprims.random_normal(3, seed=1, dtype="int8"), TypeError, "dtype is int8; random_normal takes"),
-        (lambda x: numbaprims.random_normal(3, seed=1, std=np.inf), ValueError, "both must be finite"),
+        (lambda x: numbaprims.random_normal(3, seed=1, std=np.inf), ValueError, "std is inf; it must be finite"),
+        (lambda x: numbaprims.random_normal(3, seed=1, mean=7e4, dtype="float16"), ValueError, "finite in float16"),
+        (lambda x: numbaprims.random_uniform(3, seed=1, high=4e38), ValueError, "high is 4e.38; it .* in float32"),
+        (lambda x: numbaprims.random_uniform(3, seed=1, low=-3e38, high=3e38), ValueError, "high - low is 6e.38"),
         (lambda x: numbaprims.random_normal(3, seed=1, out=x), ValueError, "shape is 3 and out a float32 array"),
     ],
 )
@@ -182,6 +185,12 @@ def test_empty_and_scalar_arrays():
     assert numbaprims.random_normal((3, 0), seed=1).shape == (3, 0)
     assert numbaprims.random_uniform((), seed=1).shape == ()
     assert numbaprims.random_uniform((), seed=1) == numbaprims.random_uniform(1, seed=1)[0]
+
+
+def test_bounds_at_the_end_of_the_range():
+    for dtype, end in (("float16", 65504.0), ("float64", 8e307)):
+        assert np.isfinite(numbaprims.random_uniform(1000, seed=1, low=-end, high=end, dtype=dtype)).all()
+    assert np.isfinite(numbaprims.random_uniform(1000, seed=1, high=float(np.finfo(np.float32).max))).all()
 
 
 @pytest.mark.cpu

@@ -89,6 +89,19 @@ def test_sequences_without_steps(rng, cell, after):
     check(rng, cell, after, batch=2, lengths=[0, 0])
 
 
+@pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
+def test_no_steps_at_all(rng, cell, after):
+    weights = draw_weights(rng, cell, after=after, layers=2, directions=2)
+    states = [rng.standard_normal((4, 3, 4)) for _ in range(2 if cell == "lstm" else 1)]
+    name, x = cell.partition("_")[0], np.zeros((0, 3, 3))
+    y, *last, reserve = getattr(numbaprims, f"{name}_train")(x, weights, *states)
+    assert y.shape == (0, 3, 8)
+    dx, *first, parts = getattr(numbaprims, f"{name}_backward")(y, *states, reserve)
+    assert dx.shape == x.shape
+    assert not any(each.any() for part in parts for each in part if each is not None)
+    close([*last, *first], [*states, *states], 0.0)
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_dropout(rng, cell):
     dropout = {"dropout": 0.4, "seed": 2**63 + 7, "offset": 2**32 - 1}

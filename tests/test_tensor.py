@@ -106,6 +106,16 @@ def test_factors(rng):
     np.testing.assert_allclose(into, a + b + c, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_factors_of_a_quotient(rng, dtype):
+    a, b, c = rng.standard_normal((3, 6, 50)).astype(dtype)
+    wide = np.promote_types(dtype, np.float32).type
+    want = np.floor_divide(a.astype(wide) * wide(1.7), b.astype(wide) * wide(-0.7))
+    np.testing.assert_array_equal(numbaprims.binary(a, b, "floor_div", alpha1=1.7, alpha2=-0.7), want.astype(dtype))
+    have = numbaprims.binary(a, b, "floor_div", c=c, beta=0.5)
+    np.testing.assert_allclose(have, np.floor_divide(a.astype(wide), b) + wide(0.5) * c, 1e-3, 1e-3)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_where_keeps_bits(rng, dtype):
     a, b = (rng.integers(0, 2**62 if dtype != "float16" else 2**15, (6, 35)).astype(dtype) for _ in range(2))

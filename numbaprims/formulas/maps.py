@@ -60,7 +60,7 @@ def _floor_div(a: Node, b: Node) -> Node:
     """The integer that is not above a / b, by NumPy's rule."""
     rest = fmod(a, b)
     less = select(equals(rest, 0.0), 0.0, select(equals(_truth(rest < 0.0), _truth(b < 0.0)), 0.0, constant(1.0)))
-    whole = (a - rest) / b - less
+    whole = mad(a, 1.0, negative(rest)) / b - less  # a may be a product
     near = floor(whole)
     near = select(whole - near > 0.5, near + 1.0, near)
     near = select(equals(whole, 0.0), (a / b) * 0.0, near)

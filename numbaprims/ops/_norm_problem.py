@@ -181,7 +181,7 @@ class Step:
             if self.public and which and given.dtypes[at] not in (dtype, statistics):
                 allowed = " or ".join(dict.fromkeys((LONG_NAMES[dtype], LONG_NAMES[statistics])))
                 raise TypeError(f"{given.words(at)}; with {given.words(0)} it must be {allowed}")
-        if not math.prod(shapes.shape[axis] for axis in shapes.axes) and self.shapes is not columns:
+        if not math.prod(shapes.shape[axis] for axis in shapes.axes) and self.shapes not in (columns, samples):
             raise ValueError(f"{given.words(0)}; statistics need one value at least")
         formula = self._formula_of(given.storages) + (f"{ENDING}{ending}" if ending else "")
         known = named(formula)

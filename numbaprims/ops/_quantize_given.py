@@ -15,7 +15,7 @@ from numbaprims.dtypes import LONG_NAMES
 from numbaprims.ops import reduction
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.primitive import Given, Pose, Result, integer, scalar
-from numbaprims.reference.convert import to_float64
+from numbaprims.reference.convert import from_float64, to_float64
 from numbaprims.reference.quantize import LIMITS
 from numbaprims.shapes import element_strides
 
@@ -105,12 +105,14 @@ def number_of(value: Any) -> float | None:
     return float(to_float64(storage, dtype).item()) if isinstance(storage, np.ndarray) else None
 
 
-def scale_number(value: Any, name: str) -> float:
-    """A scale that is one number."""
+def scale_number(value: Any, name: str, kind: str = "f64") -> float:
+    """A scale that is one number, positive and finite in the type that is computed in."""
     found = number_of(value)
     found = scalar(value, name) if found is None else found
     if not 0.0 < found < float("inf"):
         raise ValueError(f"{name} is {value!r}; a scale is positive and finite")
+    if kind == "f32" and not 0.0 < float(from_float64(found, kind)) < float("inf"):
+        raise ValueError(f"{name} is {value!r}; a scale is positive and finite in float32 too")
     return found
 
 
@@ -230,16 +232,17 @@ class Parameters(NamedTuple):
         return self._replace(scale=scale, zero=zero)
 
 
-def entered(x: Any, scale: Any, zero: Any, axis: Any, block: Any, dtype: str) -> Parameters:
-    one = number_of(scale)
-    if one is not None:
-        found = scale_number(scale, "scale")
-        return Parameters(None, None, (found, 0.0 if zero is None else zero_number(zero, "zero_point", dtype)), None)
+def entered(x: Any, scale: Any, zero: Any, axis: Any, block: Any, dtype: str, kind: str) -> Parameters:
+    """The parameters of a call that computes in a type."""
     axis = index_of(axis, x)
     if block is not None:
         block = integer(block, "block_size")
         if axis is None or block < 1:
             raise ValueError(f"block_size is {block} and axis {axis}; it must be 1 or more, and an axis given")
+    one = number_of(scale)
+    if one is not None:
+        found = scale_number(scale, "scale", kind)
+        return Parameters(None, None, (found, 0.0 if zero is None else zero_number(zero, "zero_point", dtype)), None)
     if zero is None:
         return Parameters(scale, None, (0.0,), axis, block or 0)
     if number_of(zero) is not None and (not hasattr(zero, "shape") or tuple(scale.shape) != tuple(zero.shape)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.ops._rnn_problem import PART, table_parts
+from numbaprims.ops._rnn_problem import GATES, PART, table_parts
 from numbaprims.recurrent.lengths import Lengths
 from numbaprims.recurrent.parts import RnnPart
 from numbaprims.recurrent.weights import RnnWeights
@@ -74,18 +74,28 @@ def _kept(o: Any, of: Lengths, reserve: Reserve, results: list[np.ndarray]) -> l
     """Gates, cell states or recurrent sums, states: in packed rows."""
     gates, saved, states = [], [], []
     start = of.order
+
+    def packed(steps: list[np.ndarray], width: int) -> np.ndarray:
+        return of.pack(np.stack(steps) if steps else np.zeros((0, len(start), width)))
+
     for layer, runs in enumerate(reserve.runs):
         of_layer = []
         for d, run in enumerate(runs):
-            steps, last = run.steps, results[1][layer * o.directions + d]
-            gates.append(of.pack(np.stack([np.concatenate(step.gates, -1) for step in steps])))
-            extra = of.pack(np.stack([step.extra for step in steps]))
-            first = steps[-1 if run.reverse else 0]
-            head = first.c if o.cell == "lstm" else np.zeros_like(first.extra)
+            at = layer * o.directions + d
+            # without steps the last states are the first ones
+            (steps, last), (wide, width) = (run.steps, results[1][at]), run.part.w_hh.shape
+            hidden = wide // GATES[o.cell]
+            gates.append(packed([np.concatenate(step.gates, -1) for step in steps], wide))
+            extra = packed([step.extra for step in steps], hidden)
+            first = steps[-1 if run.reverse else 0] if steps else None
+            head = np.zeros((len(start), hidden))
+            if o.cell == "lstm":
+                head = results[2][at] if first is None else first.c
             saved.append(np.concatenate([head[start], extra]))
             before = [step.h for step in steps]
             after = [last, *before[:-1]] if run.reverse else [*before[1:], last]
-            of_layer.append(np.concatenate([first.h[start], of.pack(np.stack(after))]))
+            head = last if first is None else first.h
+            of_layer.append(np.concatenate([head[start], packed(after[: len(steps)], width)]))
         states.append(np.concatenate(of_layer, -1))
     shape = (len(reserve.runs), o.directions)
     found = [np.stack(each).reshape(*shape, *each[0].shape) for each in (gates, saved)]

@@ -120,7 +120,7 @@ def _backward(formula: str, given: Given, options: tuple[Any, ...]) -> Pose:
     if given.storages[0].shape != seen.shape:
         raise ValueError(f"{given.words(0)} and {given.words(1)}; they must have one shape")
     seen.check(given, given.names[2:])
-    if not math.prod(seen.shape[axis] for axis in seen.axes):
+    if formula == "batch_norm_backward" and not math.prod(seen.shape[axis] for axis in seen.axes):
         raise ValueError(f"{given.words(1)}; statistics need one value at least for each channel")
     results = [Result(seen.shape, seen.dtype, like=1), *[Result(seen.parameter, given.dtypes[2])] * 2]  # type: ignore[arg-type]
     views = _views((*given.names[2:], "dscale", "dshift"), seen.view)

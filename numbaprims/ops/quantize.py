@@ -121,14 +121,14 @@ def quantize(
     References:
         ONNX QuantizeLinear.
     """
-    if block_size is None and plain(scale, zero_point, dtype):
-        name, numbers = kept(_numbers, scale, zero_point, dtype)
+    if axis is None and block_size is None and plain(scale, zero_point, dtype):
+        name, numbers = kept(_numbers, scale, zero_point, dtype, _kind(x))
         if name not in PACKED:
             return _quantize.run((x, None, None), (name, _kind(x), None, 0), numbers, out)
     if dtype is None:
         dtype = zero_point.dtype if hasattr(zero_point, "dtype") else "uint8"
     name = name_of(dtype)
-    given = entered(x, scale, zero_point, axis, block_size, name)
+    given = entered(x, scale, zero_point, axis, block_size, name, _kind(x))
     if not given.block and name not in PACKED:
         return _quantize.run((x, given.scale, given.zero), (name, _kind(x), given.axis, 0), given.numbers, out)
     packed, shape = name in PACKED, tuple(x.shape)
@@ -145,17 +145,23 @@ def quantize(
     return made
 
 
-def _numbers(scale: Any, zero: Any, dtype: Any) -> tuple[str, tuple[float, float]]:
+def _numbers(scale: Any, zero: Any, dtype: Any, kind: str) -> tuple[str, tuple[float, float]]:
     """The result's type, and the numbers of a call without arrays of them."""
     if dtype is None:
         dtype = zero.dtype if hasattr(zero, "dtype") else "uint8"
     name = name_of(dtype)
-    return name, (scale_number(scale, "scale"), 0.0 if zero is None else zero_number(zero, "zero_point", name))
+    return name, (scale_number(scale, "scale", kind), 0.0 if zero is None else zero_number(zero, "zero_point", name))
 
 
 def _back_numbers(scale: Any, zero: Any, out_dtype: Any, own: str) -> tuple[str, tuple[float, float]]:
     to = _float_of(out_dtype)
-    return to, (scale_number(scale, "scale"), 0.0 if zero is None else zero_number(zero, "zero_point", own))
+    one = scale_number(scale, "scale", _wide(to, own))
+    return to, (one, 0.0 if zero is None else zero_number(zero, "zero_point", own))
+
+
+def _wide(to: str, own: str) -> str:
+    """The type in which integers are multiplied."""
+    return "f64" if to == "f64" or own == "i32" else "f32"
 
 
 def _float_of(out_dtype: Any) -> str:
@@ -203,7 +209,7 @@ def _define_dequantize(values: Any, options: tuple[Any, ...], numbers: Any) -> A
     if part:
         x = reference.halves(x, dtype)[part == "_upper"]
     scale, zero = _values(x, scale, zero, axis, block, numbers)
-    kind = "f64" if to == "f64" or dtype == "i32" else "f32"
+    kind = _wide(to, dtype)
     return reference.dequantize(x, reference.KINDS[kind](scale), zero)
 
 
@@ -247,7 +253,7 @@ def dequantize(
         ONNX DequantizeLinear.
     """
     own = arrays.enter(x, "x")[1]
-    if dtype is None and length is None and block_size is None and plain(scale, zero_point, out_dtype):
+    if axis is None and block_size is None and dtype is None and length is None and plain(scale, zero_point, out_dtype):
         to, numbers = kept(_back_numbers, scale, zero_point, out_dtype, own)
         return _dequantize.run((x, None, None), (own, "", to, None, 0), numbers, out)
     to = _float_of(out_dtype)
@@ -264,7 +270,7 @@ def dequantize(
         raise ValueError(
             f"x is a {arrays.describe(x)} and dtype {dtype!r}; a length is that of what is packed along an axis"
         )
-    given = entered(_Shape(shape), scale, zero_point, axis, block_size, name)
+    given = entered(_Shape(shape), scale, zero_point, index_of(axis, x), block_size, name, _wide(to, own))
     if not given.block and name not in PACKED:
         return _dequantize.run((x, given.scale, given.zero), (name, "", to, given.axis, 0), given.numbers, out)
     made = made_of(x, shape, to, out)

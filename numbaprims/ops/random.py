@@ -11,7 +11,7 @@ import numpy as np
 
 from numbaprims import arrays, philox
 from numbaprims.dispatch.problem import Problem
-from numbaprims.dtypes import LONG_NAMES
+from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
 from numbaprims.ops._random_problem import RandomProblem, in_order
@@ -160,7 +160,13 @@ def _lengths(shape: Any) -> tuple[int, ...]:
     return lengths
 
 
-def _draw(kind: str, shape: Any, scale: tuple[float, float], stream: tuple[int, int], dtype: Any, out: Any) -> Any:
+#: What is rounded to infinity, and all beyond.
+_BEYOND = {"f64": math.inf, "f32": 2.0**128 - 2.0**103, "f16": 65520.0, "bf16": 2.0**128 - 2.0**119}
+
+
+def _draw(
+    kind: str, shape: Any, bounds: dict[str, float], stream: tuple[int, int], dtype: Any, out: Any
+) -> Any:  # fmt: skip
     if out is None:
         if shape is None:
             raise ValueError("shape is None and so is out; one of them says how many numbers are drawn")
@@ -175,8 +181,11 @@ def _draw(kind: str, shape: Any, scale: tuple[float, float], stream: tuple[int, 
             raise ValueError(f"shape is {shape!r} and out a {arrays.describe(out)}; they must be the same")
         if dtype is not None and arrays.dtype_name(dtype, "dtype") != name:
             raise TypeError(f"dtype is {dtype!r} and out a {arrays.describe(out)}; they must be the same")
-    if not all(map(math.isfinite, scale)):
-        raise ValueError(f"random_{kind} is asked for {scale[0]} + {scale[1]} u; both must be finite")
+    for each, value in bounds.items():
+        own = DTYPES[name].accumulate if each == "high - low" else name  # it is rounded as part of a sum
+        if not abs(value) < _BEYOND[own]:
+            raise ValueError(f"{each} is {value!r}; it must be finite in {LONG_NAMES[own]}")
+    scale = (bounds["low"], bounds["high - low"]) if kind == "uniform" else (bounds["mean"], bounds["std"])
     numbers = as_number(stream[0], "seed"), as_number(stream[1], "offset")
     primitive = _uniform if kind == "uniform" else _normal
     return primitive.run((out,), (kind, name, *scale), numbers, out)
@@ -202,7 +211,7 @@ def random_uniform(
         array([0.8903, 0.8947, 0.5857], dtype=float32)
     """
     low, high = scalar(low, "low"), scalar(high, "high")
-    return _draw("uniform", shape, (low, high - low), (seed, offset), dtype, out)
+    return _draw("uniform", shape, {"low": low, "high": high, "high - low": high - low}, (seed, offset), dtype, out)
 
 
 @_drawn
@@ -227,7 +236,8 @@ def random_normal(
     References:
         Box and Muller, A note on the generation of random normal deviates, 1958.
     """
-    return _draw("normal", shape, (scalar(mean, "mean"), scalar(std, "std")), (seed, offset), dtype, out)
+    bounds = {"mean": scalar(mean, "mean"), "std": scalar(std, "std")}
+    return _draw("normal", shape, bounds, (seed, offset), dtype, out)
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

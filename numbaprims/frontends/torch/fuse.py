@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import numbaprims
-from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, read, twin_of
+from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS
 from numbaprims.frontends.torch.recording import differentiable, recorded
@@ -91,7 +91,7 @@ def _described(module: Any, x: Any) -> tuple[Any, Any]:
             return read(module, x, _layer)
         except Unknown:
             pass
-    y = module(x)
+    y = only_tensor(module(x), module)
     return layers.Call(twin_of(module), tuple(y.shape[1:])) if layer is None else layer, y
 
 
@@ -162,7 +162,7 @@ def fuse(
         A module; its `network` is what `numbaprims.fuse` gives. With gradients its `module` is the one given.
 
     Raises:
-        TypeError: what is no module or no tensor, another dtype.
+        TypeError: what is no module or no tensor, a module that gives another thing than one tensor, another dtype.
         ValueError: a module in training mode, without `gradients`.
 
     Example:

@@ -91,13 +91,23 @@ def is_leaf(module: Any) -> bool:
 
 
 def twin_of(module: Any) -> Any:
-    """A module that computes the same with the same parameters: by numbaprims, where there is such a one."""
-    twin = OURS.get(type(module))
-    if twin is None:
-        return module
-    made = copy.copy(module)
-    made.__class__ = twin
+    """A module that computes the same with copies of the parameters: by numbaprims, where there is such a one."""
+    copies: dict[int, Any] = {}
+    for each in module.modules():
+        for x in (*vars(each).values(), *each.parameters(recurse=False), *each.buffers(recurse=False)):
+            if isinstance(x, torch.Tensor):
+                own = x.detach().clone()
+                copies[id(x)] = torch.nn.Parameter(own, False) if isinstance(x, torch.nn.Parameter) else own
+    made = copy.deepcopy(module, copies)
+    made.__class__ = OURS.get(type(module), type(module))
     return made
+
+
+def only_tensor(y: Any, module: Any) -> Any:
+    """What a module gives, which must be one tensor."""
+    if not isinstance(y, torch.Tensor):
+        raise TypeError(f"{type(module).__name__} gives a {type(y).__name__}; a module that is fused gives one tensor")
+    return y
 
 
 def _writes(node: Any, module: Any) -> bool:

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 import numbaprims
 from numbaprims.arrays import NUMPY, dtype_name
 from numbaprims.dtypes import FLOATS
+from numbaprims.frontends.torch.fuse_graph import only_tensor
 from numbaprims.frontends.torch.recording import Recorded, differentiable
 from numbaprims.fusion.depthwise import operations_of
 from numbaprims.fusion.layers import Conv
@@ -149,7 +150,7 @@ class Trained(torch.nn.Module):
                 each.eval()  # else statistics would move
             with torch.no_grad():
                 x = torch.zeros(self._shape, dtype=self._dtype, device=next(self._tensors(), torch.empty(0)).device)
-                shapes = [x.shape, *((x := each(x)).shape for each in leaves)]
+                shapes = [x.shape, *((x := only_tensor(each(x), each)).shape for each in leaves)]
         finally:
             for each, mode in zip(leaves, modes, strict=True):
                 each.train(mode)

@@ -38,9 +38,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         one = query.ndim == 2
         if one:
             query, key, value = query[None], key[None], value[None]
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = self._turned(query, key, value)
+        self._check_masks(query, key, key_padding_mask, attn_mask, one)
+        if one and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask[None]
         causal = is_causal and key_padding_mask is None  # beside a mask of keys the other mask says so itself
         mask = None if causal else self._mask(query, key, key_padding_mask, attn_mask)
         heads = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in self._projected(query, key, value))
@@ -69,6 +71,21 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             weights = self.in_proj_weight.split(size)
         biases = (None,) * 3 if bias is None else bias.split(size)
         return [linear(*each) for each in zip((query, key, value), weights, biases, strict=True)]
+
+    def _check_masks(self, query: Any, key: Any, of_keys: Any, of_pairs: Any, one: bool) -> None:
+        """Raise unless masks have the types and shapes that torch takes."""
+        batch, pairs = query.shape[0], (query.shape[1], key.shape[1])
+        allowed = {
+            "key_padding_mask": (of_keys, [pairs[1:] if one else (batch, *pairs[1:])]),
+            "attn_mask": (of_pairs, [pairs, (batch * self.num_heads, *pairs)]),
+        }
+        for name, (mask, shapes) in allowed.items():
+            if mask is None:
+                continue
+            if not (mask.dtype == torch.bool or mask.is_floating_point()):
+                raise TypeError(f"{name} is of {mask.dtype}; it must be of torch.bool or of floats")
+            if tuple(mask.shape) not in shapes:
+                raise ValueError(f"{name} has shape {tuple(mask.shape)}; it must be {' or '.join(map(str, shapes))}")
 
     def _mask(self, query: Any, key: Any, of_keys: Any, of_pairs: Any) -> Any:
         """torch's two masks, whose True closes, as one whose True is open, or as what is added to the scores."""

@@ -18,7 +18,7 @@ class Softmax(torch.nn.Softmax):
     """`torch.nn.Softmax` by `numbaprims.softmax`."""
 
     def forward(self, input: Any) -> Any:
-        return f.softmax(input, axis=_axis("softmax", self.dim, input))
+        return _along(f.softmax, _axis("softmax", self.dim, input), input)
 
 
 class Softmax2d(torch.nn.Softmax2d):
@@ -34,12 +34,17 @@ class LogSoftmax(torch.nn.LogSoftmax):
     """`torch.nn.LogSoftmax` by `numbaprims.log_softmax`."""
 
     def forward(self, input: Any) -> Any:
-        return f.log_softmax(input, axis=_axis("log_softmax", self.dim, input))
+        return _along(f.log_softmax, _axis("log_softmax", self.dim, input), input)
 
 
 def _axis(name: str, dim: int | None, x: Any) -> int:
     """The dimension; where none was given, the one that torch takes, with its warning."""
     return int(_functional._get_softmax_dim(name, x.ndim, _FRAMES)) if dim is None else dim
+
+
+def _along(function: Any, axis: int, x: Any) -> Any:
+    """A function of the rows of x, or of the one element of a tensor without dimensions."""
+    return function(x, axis=axis) if x.ndim else function(x[None], axis=axis)[0]
 
 
 class LocalResponseNorm(torch.nn.LocalResponseNorm):
@@ -65,6 +70,8 @@ class NLLLoss(torch.nn.NLLLoss):
 
 def _of_batch(loss: Any, module: Any, x: Any, target: Any, **words: Any) -> Any:
     """A loss of a batch, or of one sample (C,)."""
+    if target.dtype == torch.uint8:
+        target = target.long()
     words |= {"weight": module.weight, "ignore_index": module.ignore_index, "reduction": module.reduction}
     if x.ndim != 1:
         return loss(x, target, **words)

@@ -18,6 +18,8 @@ from numbaprims.ops.tensor import BINARY
 def _composed(x: Any, *, op: str, axis: Any, keepdims: bool, nan: str) -> Any:
     """The definition by functions that torch differentiates."""
     axes = list(range(x.ndim)) if axis is None else list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    if not axes:  # of which torch makes all of them
+        x, axes, keepdims = x[..., None], [-1], False
     how: Any = {"dim": axes, "keepdim": keepdims}
     if op == "logsumexp":
         return torch.logsumexp(_filled(x, nan, float("-inf")), **how)
