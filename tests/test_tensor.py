@@ -389,6 +389,7 @@ def test_the_rest_of_a_large_quotient_is_exact(dtype):
     a, b = (rng.standard_normal(3000) * 10.0 ** rng.integers(*each, 3000) for each in ((-3, 12), (-2, 3)))
     a, b = a.astype(dtype), b.astype(dtype)
     np.testing.assert_array_equal(numbaprims.binary(a, b, "mod"), np.mod(a, b))
+    np.testing.assert_array_equal(numbaprims.binary(b, a, "mod"), np.mod(b, a))  # small dividends of the other sign
     special = np.array([[np.inf, 2], [1, np.inf], [-5, np.inf], [np.nan, 1], [-0.0, 3], [1e38, 1e-38]], dtype).T
     with np.errstate(invalid="ignore"):
         found = numbaprims.binary(special[0].copy(), special[1].copy(), "mod")

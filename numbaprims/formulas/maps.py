@@ -50,8 +50,8 @@ def _mod(a: Node, b: Node) -> Node:
     rest = mad(negative(floor(rest / b)), b, rest)
     rest = select(magnitude(rest) > magnitude(b), math.nan, rest)
     # the quotient may be rounded up to the next integer: then the rest is one divisor too small
-    # of an infinite divisor 0 times it is NaN
-    rest = select(equals(magnitude(b), math.inf), select(magnitude(a) < math.inf, a, math.nan), rest)
+    # a small dividend of the other sign is gone in -b; of an infinite divisor 0 times it is NaN
+    rest = select(magnitude(a) < magnitude(b), a, rest)
     alike = equals(_truth(rest < 0.0), _truth(b < 0.0))
     return select(equals(rest, 0.0), rest, select(alike, rest, mad(rest, 1.0, b)))
 
