@@ -269,6 +269,11 @@ def test_windows_are_those_of_pooling():
                 agrees(net, array(2, 3, 8, 7))
 
 
+def test_no_images():
+    for first in (Conv(np.ones((2, 1, 3, 3), np.float32), padding=1, groups=2), RELU):
+        assert numbaprims.fuse([first, MaxPool(2)], (0, 2, 8, 8))(array(0, 2, 8, 8)).shape == (0, 2, 4, 4)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_kernels_of_stacks_give_the_bits_of_single_layers(dtype, layout):

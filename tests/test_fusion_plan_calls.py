@@ -379,6 +379,18 @@ def test_threads_share_a_plan():
     assert all(any((y == good).all() for good in allowed) for y in results)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (0, 4, 6, 6)])
+def test_a_plan_of_no_samples_is_explained(shape):
+    plan = FusionPlan(shape)
+    weight = np.ones((3, 4) if len(shape) == 2 else (3, 4, 1, 1), F32)
+    product = (plan.gemm if len(shape) == 2 else plan.conv)(weight.shape)
+    plan.softmax()
+    assert plan.compile() and "solver none, there is nothing to compute" in plan.explain()
+    plan.set_args(product, weight=weight)
+    assert plan(np.ones(shape, F32)).shape == (0, 3, *shape[2:])
+    assert "nothing to compute" in plan.explain(phases=True)
+
+
 def test_the_page_runs():
     """Every example of docs/fusion-plan.md prints what it says."""
     page = Path(__file__).resolve().parent.parent / "docs" / "fusion-plan.md"

@@ -175,6 +175,25 @@ def test_wrong_runs_write_nothing(make, error, words):
     assert not np.any(given.get("out", 0))
 
 
+@pytest.mark.parametrize("dtype, zero, error, words", [
+    ("uint8", 1.5, TypeError, "1.5; a zero point is an integer"),
+    ("uint8", 300, ValueError, "300; it must lie in 0 ... 255, the range of uint8"),
+    ("int8", -129, ValueError, "-129; it must lie in -128 ... 127, the range of int8"),
+])  # fmt: skip
+def test_zero_points_that_cannot_be(dtype, zero, error, words):
+    plan = small(dtype="int8")
+    conv, scale, cast = plan.conv((3, 4, 3, 3)), plan.scale(), plan.cast(dtype)
+    assert plan.compile()
+    plan.set_args(conv, weight=np.ones((3, 4, 3, 3), np.int8))
+    plan.set_args(scale, scale=np.ones(3, F32))
+    plan.set_args(cast, scale=0.5, zero_point=zero)
+    x = np.ones((2, 4, 6, 6), np.int8)
+    with pytest.raises(error, match=re.escape(f"cast (operator 3): zero_point is {words}")):
+        plan(x)
+    plan.set_args(cast, zero_point=np.int64(3))
+    assert plan(x).ravel()[0] == 3 + 72
+
+
 def test_missing_arguments_are_named():
     plan = small()
     conv = plan.conv((3, 4, 3, 3))

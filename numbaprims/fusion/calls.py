@@ -13,7 +13,7 @@ from numbaprims import arrays
 from numbaprims.dispatch.explain import Explanation
 from numbaprims.dtypes import DTYPES
 from numbaprims.fusion.operators import Bias, Operator, in_float64, nbytes
-from numbaprims.fusion.place import Place
+from numbaprims.fusion.place import Place, dense, is_dense
 from numbaprims.ops import (
     batch_norm as norms,
     conv as convs,
@@ -85,13 +85,19 @@ class Call:
         raise TypeError(f"{type(self).__name__} binds nothing")
 
     def problem(self, given: Arguments, library: arrays.Library) -> Any:
-        """The problem that a run poses to the dispatcher; arguments that are not set are ones."""
+        """The problem that a run poses to the dispatcher, None where a result of no elements poses none; arguments that
+        are not set are ones."""
         full = filled([operator for operator, _ in self.parts], given, library)
 
         def run(x: Any) -> Any:
             return self.bind(full, library)(x, None, full)
 
-        return problems(run)["run"](library.empty(*self.x[:2])[0])
+        try:
+            return problems(run)["run"](library.empty(*self.x[:2])[0])
+        except ValueError:
+            if 0 not in self.y.shape:
+                raise
+            return None
 
     def solver(self, explained: Explanation) -> str:
         """The solver that a run takes, of those that its problem may take."""
@@ -215,13 +221,25 @@ class QuantizedCall(Call):
         bias = next((given[each]["bias"] for each in self.of("bias")), None)
         first = self.first
         by, to = given[first], given[cast]
-        zero = np.dtype(DTYPES[cast.y.dtype].storage).type(to.get("zero_point", 0))
+        zero = _zero_point(cast, to.get("zero_point", 0))
         zeros = by.get("x_zero_point", 0), by.get("weight_zero_point", 0), zero
         run = conv_quantized.requantized(
             (self.x.dtype, "i8"), library, by["weight"], first.weight_shape[0], (1.0, scale, to["scale"]), zeros, bias,
             first.window, first.algorithm,
         )  # fmt: skip
         return lambda x, out, live: run(x, out)
+
+
+def _zero_point(cast: Operator, given: Any) -> Any:
+    """The zero point of a result, as a scalar of its dtype."""
+    dtype, value, own = cast.y.dtype, f"{cast.label}: zero_point is {given!r}", np.asarray(given)
+    if own.dtype.kind not in "iu":
+        raise TypeError(f"{value}; a zero point is an integer")
+    held = np.dtype(DTYPES[dtype].storage)
+    low, high = np.iinfo(held).min, np.iinfo(held).max
+    if not low <= own <= high:
+        raise ValueError(f"{value}; it must lie in {low} ... {high}, the range of {arrays.LONG_NAMES[dtype]}")
+    return held.type(own)
 
 
 class SoftmaxCall(Call):
@@ -319,9 +337,8 @@ class StackCall(Call):
             more = [live[each]["added"] for each in added]
             if view == self.x.shape:
                 return stacks.stack(x, operations, parameters, added=more, layout=layout, out=out)
-            # an array with gaps has no such view; calls copy, which a joined program does too
-            x, *more = (each if _dense(each) else activation(each, "identity", out=_new(each)) for each in (x, *more))
-            place = out if out is not None and _dense(out) else None
+            x, *more = map(dense, (x, *more))
+            place = out if out is not None and is_dense(out) else None
             y = stacks.stack(
                 x.reshape(view), operations, parameters, added=[each.reshape(view) for each in more], layout=layout,
                 out=None if place is None else place.reshape(view),
@@ -331,16 +348,6 @@ class StackCall(Call):
             return activation(y, "identity", out=out)
 
         return run
-
-
-def _dense(x: Any) -> bool:
-    return bool(arrays.enter(x, "x")[0].flags.c_contiguous)
-
-
-def _new(x: Any) -> Any:
-    """An array of the same kind without gaps."""
-    storage, dtype, library = arrays.enter(x, "x")
-    return library.empty(storage.shape, dtype)[0]
 
 
 class ElementCall(StackCall):

@@ -69,7 +69,7 @@ class Joiner:
             item, form = by_result[value], self._form(by_result[value])
             source = item.inputs[0]
             first = by_result.get(source)
-            if form is None or first is None or readers[source] > 1:
+            if form is None or first is None or readers[source] > 1 or 0 in first.shape:  # of no images no estimate
                 continue
             before = self._form(first)
             if before is None:

@@ -389,6 +389,9 @@ class FusionPlan:
         found = []
         for call in self._calls:
             problem = call.problem(self._arguments, library)
+            if problem is None:
+                found.append("none, there is nothing to compute")
+                continue
             with asked_for(problem.stem, getattr(call.product, "algorithm", "auto")):
                 found.append(call.solver(explain(problem)))
             own = [

@@ -15,7 +15,7 @@ import numpy as np
 
 from numbaprims import arrays
 from numbaprims.dtypes import FLOATS
-from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, pack, run_operations
+from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, dense, pack, run_operations
 from numbaprims.ops import conv_plan, gemm_plan, pooling
 from numbaprims.ops._activation_call import kernel_of
 from numbaprims.ops.activation import activation, prelu
@@ -427,6 +427,7 @@ class Call(Layer):
 
 def flatten(x: Any) -> Any:
     """(N, everything else)."""
+    x = dense(x)
     return x.reshape((x.shape[0], -1)) if x.shape[0] else x.reshape((0, int(np.prod(x.shape[1:]))))
 
 

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops.activation import activation
 from numbaprims.ops.stack import stack
+from numbaprims.ops.tensor import cast
 from numbaprims.reference.convert import from_float64
 from numbaprims.stacks.operations import Operation
 
@@ -49,6 +51,19 @@ def channel_axis(shape: Shape, layout: str) -> int:
     return len(shape) - 1 if layout == "NHWC" else 1
 
 
+def is_dense(x: Any) -> bool:
+    """Whether it has no gaps, so that a reshape is a view."""
+    return bool(arrays.enter(x, "x")[0].flags.c_contiguous)
+
+
+def dense(x: Any) -> Any:
+    """An array without gaps: itself, or what a call copies, since a joined program does so too, and Python does not."""
+    if is_dense(x):
+        return x
+    storage, dtype, library = arrays.enter(x, "x")
+    return cast(x, dtype, out=library.empty(storage.shape, dtype)[0])
+
+
 def run_operations(
     operations: tuple[Operation, ...], parameters: np.ndarray | None, shape: Shape, place: Place, **words: int
 ) -> Run:
@@ -68,7 +83,7 @@ def run_operations(
     def reshaped(x: Any, *added: Any, out: Any = None) -> Any:
         if 0 in x.shape:
             return activation(x, "identity", out=out)
-        images = [each.reshape((x.shape[0], *image)) for each in (x, *added)]
+        images = [dense(each).reshape((x.shape[0], *image)) for each in (x, *added)]
         y = run(*images).reshape(x.shape)
         return y if out is None else activation(y, "identity", out=out)
 
