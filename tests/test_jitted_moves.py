@@ -95,6 +95,11 @@ def test_split_gives_a_tuple_of_one(rng):
         "nb.one_hot(i, 3, axis=3)",
         "nb.one_hot(i, 3, on_value=0.5, dtype='int8')",
         "nb.one_hot(x, 3)",
+        "nb.one_hot(i, ())",
+        "nb.topk(x, ())",
+        "nb.dynamic_quantize(x, axis=())",
+        "nb.split(x, ())",
+        "nb.gemm(x[0], x[0], trans_b=True, out_dtype='float8')",
         "nb.gather(x, i)",
         "nb.gather(x, i.T, 2)",
         "nb.gather(x, np.array(17), 1)",
@@ -142,6 +147,9 @@ def test_an_index_out_of_range_after_a_good_one(rng):
         ("nb.random_uniform(seed=k)", "shape is None and so is out"),
         ("nb.random_uniform(3, seed=1.5)", "seed is"),
         ("nb.pad(x, 0.5)", "pads is"),
+        ("nb.cast(x, 'bfloat16')", "cast inside @njit: dtype is 'bfloat16', and Numba has no such arrays"),
+        ("nb.cast(x, np.float16)", "dtype is 'float16', and Numba has no such arrays"),
+        ("nb.gemm(x[0], x[0], out_dtype='bfloat16')", "out_dtype is 'bfloat16', and Numba has no such arrays"),
     ],
 )
 def test_refusals_name_the_argument(rng, expression, words):

@@ -18,6 +18,8 @@ CALLS = {
     "chosen": "nb.where(x > 0, x, x[0])",
     "scaled": "nb.scale(x, 3.0)",
     "cast": "nb.cast(x, 'int8')",
+    "no axes": "nb.reduce(x, 'sum', axis=())",
+    "no axes, kept": "nb.reduce(x, 'max', axis=(), keepdims=True)",
     "out": "nb.reduce(x, 'max', axis=1, out=y)",
 }
 

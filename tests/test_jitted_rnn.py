@@ -82,6 +82,16 @@ def test_errors_are_those_of_the_public_call(rng, expression):
     refuse_alike(inside, outside, x, weights)
 
 
+def test_a_clip_is_looked_at_in_each_call(rng):
+    for cell in ("lstm", "gru", "rnn_tanh"):
+        x, weights = drawn(rng, 5, 3, 3), cast(draw_weights(rng, cell), np.float32)
+        inside, outside = compiled("x, w, clip", f"nb.{cell.partition('_')[0]}(x, w, clip=clip)")
+        for clip in (0.5, np.inf):
+            same(inside(x, weights, clip), outside(x, weights, clip))
+        for clip in (0.0, -1.0, np.nan):
+            refuse_alike(inside, outside, x, weights, clip)
+
+
 def test_what_does_not_compile(rng):
     x, weights = drawn(rng, 5, 3, 3), cast(draw_weights(rng, "gru"), np.float32)
     refusals = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from test_jitted import compiled, drawn, same
+from test_jitted import compiled, drawn, refuse_alike, same
 
 import numbaprims
 from numbaprims.cpu import call_sites
@@ -155,6 +155,30 @@ def test_an_exception_in_a_prange_is_written_down(rng, capfd):
     with pytest.raises(SystemError):  # what Numba makes of an exception in the calling thread's part
         layers(x, weight, drawn(rng, 8), np.full(64, 3), np.zeros((64, 5, 9), np.float32))
     assert "in a thread of prange, where exceptions are lost: ValueError: bias" in capfd.readouterr().err
+
+
+def test_a_try_in_compiled_code_catches(rng):
+    @numba.njit
+    def product(x, w):
+        return numbaprims.gemm(x, w)
+
+    @numba.njit
+    def either(x, w):
+        caught = 0.0
+        for _ in range(3):
+            try:
+                total = (numbaprims.gemm(x, w)[0, 0] + product(x, w)[0, 0]) / 2
+            except Exception:
+                caught += 1
+                total = np.float32(-1)
+        return total, caught
+
+    x, w = drawn(rng, 3, 2), drawn(rng, 3, 3)
+    for _ in range(2):
+        assert either(w, w) == (numbaprims.gemm(w, w)[0, 0], 0)
+        assert either(x, w) == (-1, 3)
+        refuse_alike(product, numbaprims.gemm, x, w)
+        refuse_alike(product, numbaprims.gemm, x[:, :1], w)  # the error of this call, and not of one before
 
 
 def test_python_threads_without_the_gil(rng, records):

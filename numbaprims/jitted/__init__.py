@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from typing import Any
 
-__all__ = ["init", "miss", "register", "site"]
+__all__ = ["init", "kept", "miss", "register", "site"]
 
 _active = False
+#: Of each thread, by its number: those that Python does not know have no `threading.local` that lasts.
+_errors: dict[int, BaseException] = {}
 
 
 def init() -> None:
@@ -32,17 +35,30 @@ def register(name: str, function: Any) -> None:
 
 def site(description: str) -> int:
     """The address of the words of a call site; compiled code asks once for each process."""
-    return int(_part("sites").address_of(description))
+    try:
+        return int(_part("sites").address_of(description))
+    except BaseException as error:
+        _keep(error)
+        raise
 
 
 def miss(address: int, block: int) -> int:
     """The record for a call that the site does not know; 0 where the call has been done."""
-    sites = _part("sites")
     try:
-        return int(sites.of_address(address).miss(block))
-    except Exception as error:
-        sites.tell_lost(error)
+        return int(_part("sites").of_address(address).miss(block))
+    except BaseException as error:
+        _keep(error)
         raise
+
+
+def kept() -> BaseException:
+    """The exception of the thread's last call that failed: compiled code raises it as one of its own."""
+    return _errors.pop(threading.get_ident(), None) or RuntimeError("a call inside @njit failed")
+
+
+def _keep(error: BaseException) -> None:
+    _part("sites").tell_lost(error)
+    _errors[threading.get_ident()] = error
 
 
 def _part(name: str) -> Any:

@@ -196,8 +196,13 @@ class _Builder:
         if _is_none(typ):
             return None
         value = _value(typ)
-        if argument in ("out_dtype", "dtype") and isinstance(typ, (types.DType, types.NumberClass)):
-            return str(typ.dtype)
+        if argument in ("out_dtype", "dtype"):
+            value = str(typ.dtype) if isinstance(typ, (types.DType, types.NumberClass)) else value
+            if _is_half(value):  # no TypingError: Numba tries again without literals, and shows what it has then
+                raise TypeError(
+                    f"numbaprims.{self._name} inside @njit: {argument} is {value!r}, and Numba has no such arrays on "
+                    "the CPU; call it outside, or in a block of numba.objmode"
+                )
         if isinstance(value, bool if argument in TRUTHS else str):
             return value
         if argument == "activation":
@@ -261,7 +266,9 @@ class _Builder:
                 (ints if argument in (*FLAGS, *INTS, *row.keyed) else floats)[argument] = f"{argument}_"
         ints |= dict(_parts(windows))
         ints |= {f"={argument}": _which(f"{argument}_", values) for argument, values in row.special.items()}
-        ints |= {f"={i}": condition for i, condition in enumerate(row.conditions)}
+        missing = [f"{argument}_" for argument in row.optional if argument not in scalars]
+        conditions = (each for each in row.conditions if not any(name in each for name in missing))
+        ints |= {f"={i}": condition for i, condition in enumerate(conditions)}
         numbers = f"{_tuple(floats.values())}, {_tuple(ints.values())}"
         more = (list(floats), list(ints), fixed)
         refusal = sites.describe(sites.IN_PYTHON + name, [_kind(*each) for each in found.items()], 0, *more)
@@ -325,12 +332,16 @@ def _result_dtype(found: dict[str, Any], fixed: dict[str, Any]) -> Any:
     if "=dtype" in fixed:
         return np.dtype(fixed["=dtype"])
     if "out_dtype" in fixed:
-        try:
-            return np.dtype(arrays.LONG_NAMES[arrays.dtype_name(fixed["out_dtype"])])
-        except TypeError as error:
-            raise TypingError(str(error)) from None
+        return np.dtype(arrays.LONG_NAMES[arrays.dtype_name(fixed["out_dtype"], "out_dtype")])
     own = str(next(iter(found.values())).dtype) if found else "float32"
     return np.dtype({"int8": "int32", "uint8": "int32"}.get(own, own))
+
+
+def _is_half(word: Any) -> bool:
+    try:
+        return arrays.dtype_name(word) in ("f16", "bf16")
+    except TypeError:
+        return False
 
 
 def _kind(name: str, typ: Any) -> ArrayKind:

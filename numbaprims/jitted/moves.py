@@ -128,10 +128,11 @@ def _scattered(types: dict[str, Any]) -> str:
 
 
 def _one_hot(types: dict[str, Any]) -> str:
-    rank = types["indices"].ndim + 1
+    rank, depth = types["indices"].ndim + 1, types["depth"]
+    depth = depth if isinstance(depth, str) else "0"  # refused by the public call
 
     def of(at: int, axis: int) -> str:
-        return f"max({types['depth']}, 0)" if at == axis else _size("indices", at if at < axis else at - 1)
+        return f"max({depth}, 0)" if at == axis else _size("indices", at if at < axis else at - 1)
 
     sizes = {at: _at_axis(rank, functools.partial(of, at)) for at in range(rank)}
     return shaped("indices", sizes, rank, dtype_of(types.get("dtype")))

@@ -59,7 +59,7 @@ class Row(NamedTuple):
     special: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
     """Numbers -> the values that make another call of it."""
     conditions: tuple[str, ...] = ()
-    """Other expressions, of ints, that do."""
+    """Other expressions, of ints, that do; one that names an optional argument is left out where that is None."""
     keyed: tuple[str, ...] = ()
     """Numbers of which each value is another call of it: kernels have them from Python, and not as run-time scalars."""
     defaults: dict[str, Any] = {}  # noqa: RUF012

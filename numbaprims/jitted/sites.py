@@ -50,6 +50,7 @@ def address_of(description: str) -> int:
                 "__pycache__ folder beside its source"
             )
         function, arrays, results, floats, ints, fixed = rest
+        fixed = {name: () if value == [] else value for name, value in fixed.items()}
         public = functools.partial(_call, function, tuple(floats), tuple(ints), fixed)
         direct = function.startswith(IN_PYTHON)
         constants = fixed.get("=constants", False)
@@ -64,7 +65,7 @@ def of_address(address: int) -> Site:
     return _by_address[address]
 
 
-def tell_lost(error: Exception) -> None:
+def tell_lost(error: BaseException) -> None:
     """Write an exception down that nobody will see: Numba drops those of the threads of a `prange`."""
     if threading.current_thread().name.startswith("Dummy-"):  # Python's name for threads that are not its own
         call.log_line(f"in a thread of prange, where exceptions are lost: {type(error).__name__}: {error}")

@@ -164,7 +164,8 @@ def _reduced(types: dict[str, Any]) -> str:
     axes, keep = types.get("axis"), types.get("keepdims", False)
     listed = axes if isinstance(axes, list) else [axes]
     left = types["x"].ndim - (0 if keep else types["x"].ndim if axes is None else len(listed))
-    words = ("1", *(f"np.int64({axis})" for axis in listed)) if axes is not None else ("0",)
+    # of no axes one that there is not: Numba cannot loop over an empty tuple
+    words = ("1", *(f"np.int64({axis})" for axis in listed or ["x.ndim"])) if axes is not None else ("0",)
     sizes = [f"row_size(x.shape, {i}, {keep}, ({', '.join(words)},))" for i in range(max(left, 0))]
     op = types["op"]
     dtype = "np.int64" if op in ("argmin", "argmax") else "np.bool_" if op in ("any", "all") else "x.dtype"
@@ -186,6 +187,7 @@ def _ranges(dtype: str = "") -> Callable[[dict[str, Any]], str]:
 
     def expression(types: dict[str, Any]) -> str:
         axis, ndim = types.get("axis"), types["x"].ndim
+        axis = None if isinstance(axis, list) else axis  # refused by the public call
         word = dtype or f"np.{_quantized(types)}"
         lengths = {d: f"(1 if {axis} == {d} or {axis} == {d - ndim} else x.shape[{d}])" for d in range(ndim)}
         return f"np.empty((), {word})" if axis is None else shaped("x", lengths, ndim, word)
@@ -229,6 +231,7 @@ def _first(dtype: str) -> Callable[[dict[str, Any]], str]:
 
     def expression(types: dict[str, Any]) -> str:
         ndim, k = types["x"].ndim, types.get("k", "0")
+        k = k if isinstance(k, str) else "0"
         sizes = {d: f"(max({k}, 0) if axis_ == {d} or axis_ == {d - ndim} else x.shape[{d}])" for d in range(ndim)}
         return shaped("x", sizes, ndim, dtype)
 
@@ -384,7 +387,10 @@ def _activations() -> dict[str, Row]:
 
 
 _NETWORKS = {
-    name: Row(_recurrent | (_cell if name == "lstm" else {}), optional=("clip",)) for name in ("lstm", "gru", "rnn")
+    name: Row(
+        _recurrent | (_cell if name == "lstm" else {}), optional=("clip",), conditions=("1 if clip_ > 0.0 else 0",)
+    )
+    for name in ("lstm", "gru", "rnn")
 }
 
 ROWS: dict[str, Row] = {

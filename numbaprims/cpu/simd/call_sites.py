@@ -9,10 +9,12 @@ so that Numba may keep the user's function in its own cache: the first call of a
 from __future__ import annotations
 
 import hashlib
+import importlib
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.callconv import RETCODE_USEREXC
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.emit import number
@@ -33,7 +35,7 @@ _MODULE = "numbaprims.jitted"
 
 
 def _ask_python(context: Any, builder: Any, method: str, arguments: list[Any]) -> Any:
-    """The int that a function of `numbaprims.jitted` gives for words, or a text; its exception leaves the user's code.
+    """The int that a function of `numbaprims.jitted` gives for words, or a text; what it raises leaves the user's code.
 
     The asking is a function of its own, so that LLVM does not copy it to every call.
     """
@@ -43,12 +45,51 @@ def _ask_python(context: Any, builder: Any, method: str, arguments: list[Any]) -
         asker = _make_asker(context, builder.module, name, method, [argument.type for argument in arguments])
     value = builder.call(asker, arguments)
     with builder.if_then(builder.icmp_signed("==", value, number(-1)), likely=False):
-        context.call_conv.return_exc(builder)
+        _raise_kept(context, builder)
     return value
 
 
+class _Kept:
+    """Unpickled it is the exception that `numbaprims.jitted` keeps for the thread."""
+
+    def __reduce__(self) -> Any:
+        return importlib.import_module(_MODULE).kept, ()
+
+
+def _raise_kept(context: Any, builder: Any) -> None:
+    """Leave the function as by a `raise` of its own, which a `try` in the user's code catches.
+
+    A Python error that is set would not do: of that Numba's `try` knows nothing, and goes on with an undefined result.
+    """
+    convention, api = context.call_conv, context.get_python_api(builder)
+    pickled = builder.load(api.serialize_object((_Kept(), (), None)))
+    bytes_of, bytes_many = (builder.extract_value(pickled, i) for i in (0, 1))
+    # Numba's record of a raise with arguments at run time, which it unpickles at each: one without would be kept
+    size = number(context.get_abi_sizeof(pickled.type))
+    record = builder.bitcast(context.nrt.allocate(builder, size), pickled.type.as_pointer())
+    none = ir.Constant(bytes_of.type, None)
+    arguments = builder.bitcast(_no_arguments(context, builder.module), bytes_of.type)
+    for i, value in enumerate((bytes_of, bytes_many, none, arguments, ir.Constant(bytes_many.type, 1))):
+        builder.store(value, cgutils.gep_inbounds(builder, record, 0, i))
+    builder.store(record, convention._get_excinfo_argument(builder.function))
+    convention._return_errcode_raw(builder, RETCODE_USEREXC)
+
+
+def _no_arguments(context: Any, module: Any) -> Any:
+    """A function that gives an empty tuple, for Numba to call where the exception is raised."""
+    name = ".numbaprims.no_arguments"
+    found = module.globals.get(name)
+    if found is None:
+        pointer = ir.IntType(8).as_pointer()
+        found = ir.Function(module, ir.FunctionType(pointer, [pointer]), name)
+        found.linkage = "internal"
+        builder = ir.IRBuilder(found.append_basic_block())
+        builder.ret(context.get_python_api(builder).tuple_pack([]))
+    return found
+
+
 def _make_asker(context: Any, module: Any, name: str, method: str, kinds: list[Any]) -> Any:
-    """A function that calls Python: -1 where that has raised."""
+    """A function that calls Python: -1 where that has raised, which it keeps."""
     asker = ir.Function(module, ir.FunctionType(_WORD, kinds), name)
     asker.linkage = "internal"
     asker.attributes.add("noinline")
@@ -71,6 +112,8 @@ def _make_asker(context: Any, module: Any, name: str, method: str, kinds: list[A
         with builder.if_then(cgutils.is_not_null(builder, result), likely=True):
             builder.store(api.long_as_longlong(result), answer)
             api.decref(result)
+    with builder.if_then(builder.icmp_signed("==", builder.load(answer), number(-1)), likely=False):
+        api.err_clear()  # where the package cannot be imported, to unpickle what it keeps says so once more
     api.gil_release(gil)
     builder.ret(builder.load(answer))
     return asker
