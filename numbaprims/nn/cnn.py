@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import numbaprims
+from numbaprims.nn.losses import check_labels, check_rows
 from numbaprims.nn.mlp import ACTIVATIONS, MLP
 
 KERNEL, POOL = 3, 2
@@ -157,7 +158,7 @@ class CNN:
                 y, self.scales[i], self.shifts[i], *self.running[i], activation=self.activation, out=y
             )
             y = numbaprims.max_pool(y, POOL)
-        return self.head.predict_here(y.reshape(len(x), -1))
+        return self.head.predict_here(y.reshape(len(x), self.head.sizes[0]))
 
     def _forward(self, x: Any, buffers: _Buffers) -> list[_Saved]:
         found = []
@@ -178,7 +179,12 @@ class CNN:
             x: (batch, pixels).
             labels: (batch,) integers.
             rate: the learning rate; W -= rate * dloss/dW.
+
+        Raises:
+            TypeError, ValueError: as `MLP.train_step`.
         """
+        check_rows(x, labels)
+        check_labels(labels, self.head.sizes[-1])
         batch = len(labels)
         images, buffers = self._images(x), self._buffers_of(batch)
         saved = self._forward(images, buffers)

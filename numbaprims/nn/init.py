@@ -44,6 +44,11 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     return shape[1] * window, shape[0] * window
 
 
+def _fan(count: int) -> int:
+    """A fan by which can be divided: a weight whose fan is 0 has no elements."""
+    return max(count, 1)
+
+
 def xavier_uniform(shape: Sequence[int], gain: float = 1.0, **words: Any) -> Any:
     """Between -b and b, ``b = gain sqrt(6 / (fan_in + fan_out))`` (Glorot and Bengio, 2010).
 
@@ -56,20 +61,20 @@ def xavier_uniform(shape: Sequence[int], gain: float = 1.0, **words: Any) -> Any
         >>> bool(abs(xavier_uniform((20, 40), seed=1)).max() < (6 / 60) ** 0.5)
         True
     """
-    bound = gain * math.sqrt(6.0 / sum(fans(shape)))
+    bound = gain * math.sqrt(6.0 / _fan(sum(fans(shape))))
     return numbaprims.random_uniform(shape, low=-bound, high=bound, **words)
 
 
 def xavier_normal(shape: Sequence[int], gain: float = 1.0, **words: Any) -> Any:
     """Normal with ``std = gain sqrt(2 / (fan_in + fan_out))``; as `xavier_uniform`."""
-    return numbaprims.random_normal(shape, std=gain * math.sqrt(2.0 / sum(fans(shape))), **words)
+    return numbaprims.random_normal(shape, std=gain * math.sqrt(2.0 / _fan(sum(fans(shape)))), **words)
 
 
 def _kaiming(shape: Sequence[int], a: float, mode: str, nonlinearity: str) -> float:
     modes = ("fan_in", "fan_out")
     if mode not in modes:
         raise ValueError(f"mode is {mode!r}; it must be fan_in or fan_out")
-    return calculate_gain(nonlinearity, a) / math.sqrt(fans(shape)[modes.index(mode)])
+    return calculate_gain(nonlinearity, a) / math.sqrt(_fan(fans(shape)[modes.index(mode)]))
 
 
 def kaiming_uniform(

@@ -26,6 +26,7 @@ def softmax_cross_entropy(
         The loss, and the gradient with respect to the logits (rows, classes).
 
     Raises:
+        TypeError: labels that are no integers.
         ValueError: shapes that do not fit, or a label out of range.
 
     Example:
@@ -35,6 +36,22 @@ def softmax_cross_entropy(
         (1.3863, [[0.25, 0.25, -0.75, 0.25]])
     """
     return softmax_cross_entropy_by(numbaprims.exp, numbaprims.log, logits, labels, out)
+
+
+def check_rows(x: np.ndarray, labels: np.ndarray) -> None:
+    """ValueError for samples that have not a label each, and for none."""
+    if labels.shape != x.shape[:1] or not len(x):
+        raise ValueError(f"x is {x.shape} and labels {labels.shape}; they must be as many, one or more")
+
+
+def check_labels(labels: np.ndarray, classes: int) -> None:
+    """TypeError or ValueError for labels that are not integers from 0 to the last class."""
+    if labels.dtype.kind not in "iu":
+        raise TypeError(f"labels are {labels.dtype}; they must be integers")
+    # The reductions of the ufuncs: the methods max, min, sum and mean take 1 to 4 us more, and there are five.
+    least, most = np.minimum.reduce(labels), np.maximum.reduce(labels)
+    if least < 0 or most >= classes:
+        raise ValueError(f"labels go from {least} to {most}; they must be 0 to {classes - 1}")
 
 
 def softmax_cross_entropy_by(
@@ -51,10 +68,7 @@ def softmax_cross_entropy_by(
             "with one row or more"
         )
     rows, classes = logits.shape
-    # The reductions of the ufuncs: the methods max, min, sum and mean take 1 to 4 us more, and there are five.
-    least, most = np.minimum.reduce(labels), np.maximum.reduce(labels)
-    if least < 0 or most >= classes:
-        raise ValueError(f"labels go from {least} to {most}; they must be 0 to {classes - 1}")
+    check_labels(labels, classes)
     shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
     each = np.arange(rows), labels
     chosen = shifted[each]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import numbaprims
-from numbaprims.nn.losses import softmax_cross_entropy
+from numbaprims.nn.losses import check_rows, softmax_cross_entropy
 
 #: Activations whose gradient follows from their result, so that the input need not be kept.
 ACTIVATIONS = ("sigmoid", "relu", "tanh")
@@ -129,7 +129,12 @@ class MLP:
             x: (batch, pixels).
             labels: (batch,) integers.
             rate: the learning rate; W -= rate * dloss/dW.
+
+        Raises:
+            TypeError: labels that are no integers.
+            ValueError: labels out of range, not a label for each row, or no rows.
         """
+        check_rows(x, labels)
         x = self.put(x)
         return self._step_of_one(x, labels, rate) if len(labels) == 1 else self.step_of_batch(x, labels, rate)
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from numbaprims.nn.losses import check_rows
+
 
 class Model(Protocol):
     """What can be trained: `MLP`, `NumpyMLP`."""
@@ -58,10 +60,11 @@ def train(
         One `History` for each model.
 
     Raises:
-        ValueError: epochs or batch below 1.
+        ValueError: epochs or batch below 1, not a label for each sample, or no samples.
     """
     if epochs < 1 or batch < 1:
         raise ValueError(f"epochs is {epochs} and batch {batch}; both must be 1 or more")
+    check_rows(x, labels)
     rng = np.random.default_rng(seed)
     histories = [History([], []) for _ in models]
     if progress is not None:
