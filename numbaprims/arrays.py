@@ -140,13 +140,13 @@ def _enter_tensor(x: Any, name: str, library: Torch) -> tuple[Any, str, Library]
 
         return enter_tensor(x, name, dtype)
     try:
-        if x.data_ptr() == 0 and x.numel():  # as inside torch.func.functionalize: numpy() shows what nobody wrote
-            raise RuntimeError("it has none, as within torch.func.functionalize")
         if dtype == "bf16":
             # numpy() knows no bfloat16; the view of its bits it does know.
             storage = x.view(library.uint16).numpy()
         else:
             storage = x.numpy()
+        if x.data_ptr() == 0 and x.numel():  # numpy() then shows what nobody has written
+            raise RuntimeError("it has none, as within torch.func.functionalize")
     except (RuntimeError, TypeError) as error:
         return _enter_lazy_tensor(x, name, library, error)
     if dtype is None:
