@@ -202,6 +202,17 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
     assert done.returncode == 1 and "want no database" in done.stdout and "GHz" in done.stdout
 
 
+def test_files_that_say_less_or_what_cannot_be():
+    """Those of earlier versions say nothing of strings and of what a core follows by itself."""
+    whole = PROFILES["znver5"]._replace(source="calibrated")._asdict()
+    assert CpuRates.of_document(whole) == CpuRates(**whole)
+    less = {name: value for name, value in whole.items() if name not in ("strings", "follows")}
+    assert CpuRates.of_document(less) == CpuRates(**less | {"strings": 0, "follows": False})
+    for wrong in ({"follows": 1}, {"strings": -1}, {"clock": 0.0}, {"ahead": None}, {"source": 3}):
+        with pytest.raises(ValueError, match="its rates"):
+            CpuRates.of_document(whole | wrong)
+
+
 def drawn_problems():
     """Small ones and large ones of each primitive, and types whose arithmetic is slow."""
     for dtype in (np.float64, np.float32, np.float16):
