@@ -57,8 +57,8 @@ def kept() -> BaseException:
 
 
 def _keep(error: BaseException) -> None:
-    _part("sites").tell_lost(error)
     _errors[threading.get_ident()] = error
+    _part("sites").tell_lost(error)
 
 
 def _part(name: str) -> Any:

@@ -14,7 +14,7 @@ from numbaprims import arrays, settings
 from numbaprims.dtypes import FLOATS, LONG_NAMES
 from numbaprims.ops._activation_problem import SPECIAL, ActivationProblem, make_problem
 from numbaprims.ops._activation_reference import define
-from numbaprims.ops.activation_kinds import KINDS, resolve
+from numbaprims.ops.activation_kinds import KINDS, checked, resolve
 from numbaprims.ops.epilogue import Activation, make_activation
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result
 
@@ -176,10 +176,7 @@ def number(kind: str, name: str, value: Any) -> float:
         return value
     if value is None:
         value = KINDS[kind].parameters[name]
-    try:
-        return float(None if isinstance(value, str) else value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} of {kind} is {value!r}; it must be a number") from None
+    return float(checked(kind, name, value))
 
 
 def numbers(kind: str, **parameters: Any) -> tuple[float, ...]:

@@ -196,7 +196,7 @@ def resolve(kind: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
     for parameter, value in full.items():
         if value is REQUIRED:
             raise TypeError(f"{kind} needs {parameter}")
-        full[parameter] = _checked(kind, parameter, value)
+        full[parameter] = checked(kind, parameter, value)
     if name == "hard_tanh" and full["min_val"] > full["max_val"]:
         raise ValueError(f"min_val is {full['min_val']} and max_val {full['max_val']}; min_val must not be the larger")
     if name == "celu" and full["alpha"] == 0.0:
@@ -206,7 +206,8 @@ def resolve(kind: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
     return name, full
 
 
-def _checked(kind: str, parameter: str, value: Any) -> Any:
+def checked(kind: str, parameter: str, value: Any) -> Any:
+    """A parameter as kernels take it; TypeError or ValueError, naming it, for what it cannot be."""
     if parameter == "weight":
         return value
     if parameter == "approximate":

@@ -66,7 +66,8 @@ SWEEP, PARTS_LEAST = 256, 16
 #: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down, where it
 #: could be swept, and where four times as many columns come at once.
 PAGE, APART, ASIDE, WIDE = 4096, 0.8, 1.5, 0.3
-#: Pages, one for each piece of a line, from which on a core that follows these no longer finds them.
+#: Pieces of lines about a page apart, each in a page of its own, from which on a core that follows them no longer finds
+#: these pages again: gradients of softmax of 4096 x 1000 took 2.0 ms so, 1.5 swept, of 1536 x 3136 1.36, 1.96 (Zen 5).
 PAGES = 6000
 #: Times as many of neighbouring rows as usual in a vector, of formulas that leave registers.
 CHEAP = 4
