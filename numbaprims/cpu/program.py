@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numbaprims.cpu import threads
 from numbaprims.cpu.interpreter import make_interpreter
 from numbaprims.cpu.jit import RangeKernel
 from numbaprims.cpu.program_words import (
@@ -181,7 +182,8 @@ class Program:
     def _assemble(self) -> np.ndarray:
         """The words that the interpreter reads; addresses in them point into themselves."""
         runs = [run for run in self.runs if run.steps and any(phase.tiles for phase in run.phases)]
-        words = [make_interpreter(True).address, 0, id(None), len(runs), *[0] * (RUN_WORDS * len(runs))]
+        head = make_interpreter(True).address, 0, id(None), threads.shared_address(), len(runs)
+        words = [*head, *[0] * (RUN_WORDS * len(runs))]
         if self.most_workers > 1:
             words[TOGETHER] = make_interpreter(False).address
         addresses = list[int]()  # of words that are places of others

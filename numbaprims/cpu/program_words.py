@@ -17,8 +17,8 @@ PER_WORKER = -1
 """As the chunk of a phase of one tile: one worker runs it, with all workers as its range of tiles."""
 
 # Words of a program: this head (the interpreters for one worker and for several; id(None), which is not the same in
-# every process), then its runs.
-ALONE, TOGETHER, NONE, RUNS, RUN = range(5)
+# every process; the words of `threads.shared_address`), then its runs.
+ALONE, TOGETHER, NONE, THREADS, RUNS, RUN = range(6)
 # Of a run.
 R_PHASES, R_STEPS, R_CHUNKS, R_PHASE, R_BLOCKS, R_BLOCK, RUN_WORDS = range(7)
 # Of a phase; `one` says whether there is one queue for all workers.

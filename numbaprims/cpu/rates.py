@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 __all__ = ["FAMILIES", "PROFILES", "CpuRates", "profile"]
 
-#: Times that it takes to wake workers: less work is left to the calling thread.  A cast of 64 x 3136 floats took 14.6
-#: us in one thread, 8.5 or 11.5, from process to process, in two, 10 ms after the last one, when workers sleep, 30 and
-#: 45; work of 6 us lost in every other process (Zen 4).
+#: Times that it takes to wake workers: less work is left to the calling thread.  Relu of 65,536 floats took 4.9 us in
+#: one thread, 3.5 or 5.2, from process to process, in two; a cast of 64 x 3136 floats 14.6 us, 8.5 or 11.5, and 30 and
+#: 45 where workers sleep, 10 ms after the last call (Zen 4).
 WORTH = 1.4
 #: The same of work whose parts have to be merged: sums of 64 columns of 3136 floats took 9.2 us in one thread, 10.4 in
 #: two (Zen 4).
@@ -98,10 +98,11 @@ class CpuRates(NamedTuple):
 #: Of one core, by LLVM's name of the CPU.
 PROFILES = {
     # EPYC of the fifth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims bench`
-    "znver5": CpuRates(4.1e9, 400e9, 200e9, 105e9, 48e9, strings=4096, follows=True),
+    # (waking workers by what OpenMP's own regions save)
+    "znver5": CpuRates(4.1e9, 400e9, 200e9, 105e9, 48e9, wake=3.3e-6, strings=4096, follows=True),
     # EPYC of the fourth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims calibrate`. A vector of 64 bytes
     # takes two turns in its units.
-    "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=5.1e-6, phase=0.26e-6, ahead=0),
+    "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=2.9e-6, phase=0.26e-6, ahead=0),
     # Not measured: estimates of sustained rates in a cloud, after what the makers say of clocks, units and caches.
     "znver3": CpuRates(3.5e9, 200e9, 95e9, 70e9, 25e9),
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),

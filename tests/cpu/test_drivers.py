@@ -2,6 +2,7 @@
 
 import gc
 import struct
+import sys
 import threading
 import weakref
 
@@ -153,6 +154,25 @@ def test_the_users_number_of_threads_is_left_as_it_was():
         assert numba.get_num_threads() == min(3, MOST)
     finally:
         numba.set_num_threads(MOST)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_regions_are_begun_by_openmp_or_by_numba(monkeypatch, direct):
+    """The same tiles by the same workers."""
+    if direct and (sys.platform != "linux" or threads.layer()[0] != "omp"):
+        pytest.skip("its regions are begun by Numba")
+    assert threads.direct() or not direct
+    monkeypatch.setattr(threads, "direct", lambda: direct)
+    driver = parallel_driver.__wrapped__()
+    assert ("_direct" in driver.py_func.__name__) == direct
+    for workers in (1, 2, min(5, MOST)):
+        program = program_of([], [(ONCE, 40, 1), (ONCE, 1, PER_WORKER), (TWICE, 7, 1)], steps=3)
+        out, visits = np.zeros(40 + 2 * GUARD, np.int64), np.zeros(64, np.int64)
+        driver(program.address, workers, id(out), id(visits), *[0] * 7, *[0] * 6)
+        at = np.arange(40)
+        expected = 3 * (1 + (at < workers).astype(int) + 2 * (at < 7))
+        np.testing.assert_array_equal(out[GUARD:-GUARD], expected)
+        assert not visits[workers:].any()
 
 
 def test_eight_threads_at_once():
