@@ -63,6 +63,17 @@ def make_kernel(form: Form) -> RangeKernel:
     return activation
 
 
+def step_lanes(kind: str, dtype: str, target: Any, stream: bool) -> int:
+    """Lanes of a step of the kernel of contiguous elements.
+
+    Where vectors take two turns, formulas that memory hides are computed by halves: `neg` of 4,096 floats that lie 64
+    bytes apart took 0.56 us, 0.40 so, `floor` of 65,536 5.5 and 4.9; an exponential takes 1.5 times as long (Zen 4).
+    """
+    if target.two_turns and not stream and OPERATIONS.get(kind, CHEAP) <= CHEAP and DTYPES[dtype].accumulate == dtype:
+        return compute_lanes(dtype, target, 1) // 2
+    return compute_lanes(dtype, target, step_registers(kind, target, stream))
+
+
 def compute_lanes(dtype: str, target: Any, registers: int) -> int:
     """Lanes of a step of so many registers, in the type that is computed in."""
     return lanes(DTYPES[dtype].accumulate, target.vector_bytes) * registers
@@ -94,7 +105,7 @@ def form_of(problem: Any, target: Any, stream: bool = False) -> Form:
         compute=DTYPES[dtype].accumulate,
         results=tuple(Operand(SLOTS[name], dtype) for name in results),
         operands=tuple(Operand(SLOTS[name], dtype) for name in operands),
-        W=compute_lanes(dtype, target, step_registers(kind, target, stream)),
+        W=step_lanes(kind, dtype, target, stream),
         stream=stream,
     )
 

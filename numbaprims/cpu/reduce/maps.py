@@ -76,18 +76,16 @@ def make_map(form: Form) -> RangeKernel:
 
 
 def halves(problem: Any, target: Any) -> bool:
-    """Whether rows are walked by half vectors, where those of 64 bytes take two turns in the core's units.
+    """Whether rows are walked by half vectors, where whole ones take two turns.
 
-    Their loads wait for stores that lie as far behind a multiple of 4096 bytes as they do themselves: a sum of 98,304
-    floats in the caches took 13 us at best and 18 where arrays lay 64 bytes apart, by halves 13 everywhere.  So do
-    those of the gradient of softmax within the caches, 4608 x 384 506 and 352 us; with numbers of columns or rows
-    beside them, as layer norm's, halves take 1.1 times as long, and exponentials 1.5 times.  Sums over runs of a few
-    vectors have fewer idle lanes: training 16 x 2048 x 7 x 7 took 759 us, 627 so, sums of 2048 x 49 6.9 and 5.1 (Zen
-    4).
+    A sum of 98,304 floats in the caches took 13 us at best and 18 where arrays lay 64 bytes apart, by halves 13
+    everywhere.  The gradient of softmax of 4608 x 384 took 506 and 352 us; with numbers of columns or rows beside them,
+    as layer norm's, halves take 1.1 times as long, and exponentials 1.5 times.  Sums over runs of a few vectors have
+    fewer idle lanes: training 16 x 2048 x 7 x 7 took 759 us, 627 so, sums of 2048 x 49 6.9 and 5.1 (Zen 4).
     """
     size, graph = DTYPES[compute_of(problem)].itemsize, graph_of(problem.formula)
     alike = all(DTYPES[each.dtype].itemsize == size for each in problem.arrays)
-    if target.vector_bytes != 64 or target.rates.fma >= 1.5 or not alike:
+    if not target.two_turns or not alike:
         return False
     rows = len(problem.inputs) > 1 and all(each.kind == "row" for each in problem.arrays)
     near = rows and problem.bytes_moved() < target.l3
