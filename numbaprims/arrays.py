@@ -71,7 +71,7 @@ def dtype_name(spec: Any, name: str = "out_dtype") -> str:
         short = _BY_WORD.get(str(spec))
     if short is None:
         try:
-            dtype = np.dtype(spec)
+            dtype = None if spec is None else np.dtype(spec)  # NumPy's None is float64
         except TypeError:
             dtype = None
         if dtype is not None and dtype not in _BY_DTYPE:

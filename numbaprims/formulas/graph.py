@@ -431,20 +431,6 @@ class Graph:
             look(root)
         return found
 
-    def may_share(self, result: int, operand: int) -> bool:
-        """Whether a result may lie where an operand of the same kind lies, element for element.
-
-        Rows are written in the last pass, each element after it was read.  Of values for each row that is so too, but
-        those that the last pass takes may already have been written over by a phase of its own before it.
-        """
-        kind = self.results[result][1]
-        if self.operands[operand][1] != kind:
-            return False
-        if kind == "row":
-            return True
-        rows = [node for node in self.outputs if not node.uniform]
-        return self.inputs[operand] not in set(_below(rows))
-
 
 def _below(roots: Iterable[Node]) -> Iterator[Node]:
     """The nodes that others are computed from, before those."""

@@ -131,11 +131,6 @@ class ConvProblem(Problem):
         """Whether something is to be done once the sums are complete."""
         return self.scaled or self.has_c or self.bias or self.requantized or self.activation.kind != "identity"
 
-    @property
-    def result_strides(self) -> Steps:
-        """Strides of the result."""
-        return {"forward": self.strides.y, "data": self.strides.x, "weight": self.strides.w}[self.direction]
-
     def flops(self) -> float:
         if self.direction == "bias":
             return float(self.n * self.k * self.pixels)

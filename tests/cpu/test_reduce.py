@@ -220,8 +220,6 @@ def test_in_place(name, layout):
     """The result where the first input lies, the running statistics where they were."""
     shape, axes, memory = LAYOUTS[layout]
     of = case(name, shape, axes, "f32", memory)
-    graph = graph_of(name)
-    assert graph.may_share(0, 0)
     outs = len(of.wanted)
     for solver_name in able(of.problem):
         inputs = [each.array.copy(order="K") for each in of.arrays[outs:]]
@@ -230,7 +228,6 @@ def test_in_place(name, layout):
             to[...] = source
         arrays[0] = arrays[outs]
         if name == "batch_norm_train_running":
-            assert graph.may_share(3, 3) and graph.may_share(4, 4) and not graph.may_share(1, 1)
             arrays[3:5] = arrays[outs + 3 : outs + 5]
         launched(solver_name, of, arrays, config={"stores": "plain"})
         for have, want in zip(arrays, of.wanted, strict=False):

@@ -142,21 +142,18 @@ def _fits(place: Any, count: int | None) -> bool:
     return count * element.bitwidth // 8 in (1, 2, 4, 8, 16)
 
 
-def _define_load(readonly: bool, doc: str) -> Any:
-    def load_vector(typingctx, place, index, count):  # type: ignore[no-untyped-def]
-        n = int_literal(count)
-        if n is None or not _fits(place, n):
-            return None
+@intrinsic
+def load_vector(typingctx, place, index, count):  # type: ignore[no-untyped-def]
+    """Elements index ... index + count - 1, one access of at most 16 bytes: a tuple."""
+    n = int_literal(count)
+    if n is None or not _fits(place, n):
+        return None
 
-        def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-            where = (sig.args[0], args[0], sig.args[1], args[1])
-            values = _load(context, builder, where, n, readonly=readonly)
-            return tuple_of(context, builder, sig.return_type, values)
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        values = _load(context, builder, (sig.args[0], args[0], sig.args[1], args[1]), n, readonly=False)
+        return tuple_of(context, builder, sig.return_type, values)
 
-        return types.UniTuple(element_type(place), n)(place, index, count), codegen
-
-    load_vector.__doc__ = doc
-    return intrinsic(load_vector)
+    return types.UniTuple(element_type(place), n)(place, index, count), codegen
 
 
 def _define_load_wide(readonly: bool, doc: str) -> Any:
@@ -176,8 +173,6 @@ def _define_load_wide(readonly: bool, doc: str) -> Any:
     return intrinsic(load_wide)
 
 
-load_vector = _define_load(False, "Elements index ... index + count - 1, one access of at most 16 bytes: a tuple.")
-load_vector_readonly = _define_load(True, "As `load_vector`, from global memory that nothing writes during the kernel.")
 load_wide = _define_load_wide(
     False,
     """As `load_vector`, converted: load_wide(p, i, 8, "bf16") is 8 float32.

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES
 from numbaprims.gpu.device.copy import copy_async, copy_async_partial
-from numbaprims.gpu.device.memory import STORAGE, advance, load_vector, opaque, store_vector, widen
+from numbaprims.gpu.device.memory import advance, load_vector, opaque, store_vector, widen
 from numbaprims.gpu.device.tile import quotient, remainder
 from numbaprims.gpu.jit import device_function, types
 
@@ -424,6 +424,3 @@ def way_of(dtype: str, pointer: int, outer_step: int, k_step: int, outer: int, k
     if rows_of_outer:
         return "q" if dtype == "f32" and aligned(16, outer_step) else "k"
     return "o" if rows_of_k else "s"
-
-
-STORAGE_OF = STORAGE
