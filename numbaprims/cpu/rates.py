@@ -16,9 +16,9 @@ __all__ = ["FAMILIES", "PROFILES", "CpuRates", "profile"]
 #: one thread, 3.5 or 5.2, from process to process, in two; a cast of 64 x 3136 floats 14.6 us, 8.5 or 11.5, and 30 and
 #: 45 where workers sleep, 10 ms after the last call (Zen 4).
 WORTH = 1.4
-#: The same of work whose parts have to be merged: sums of 64 columns of 3136 floats took 9.2 us in one thread, 10.4 in
-#: two (Zen 4).
-CUT_WORTH = 2.5
+#: The same of work whose parts have to be merged: sums of 64 columns of 3136 floats took 8.2 us in one thread, 9.5 in
+#: two, of 4704 13.1 and 12.5 (Zen 4).
+CUT_WORTH = 3.5
 #: Workers that should have something to do.
 WORKERS = 8
 

@@ -139,11 +139,18 @@ class Rows(Reduce):
         several = len(problem.reduced) > 1 or dear
         if several and run <= RUN_TOGETHER and len(self._kept(problem)) <= self._waits(problem):
             return int(min(problem.rows, ROWS_TOGETHER))
-        # a row that all share, which the first-level cache does not hold, is read once for two: of 64 MB the sum with
-        # a row of 32 to 512 KB took 4.1 to 4.5 ms, 3.3 to 3.8 so; by four 3.1 to 5.0 (Zen 4)
-        shared = max((DTYPES[array.dtype].itemsize for array in problem.arrays if array.kind == "along"), default=0)
-        far = problem.bytes_moved() > target.l3 / 2 and graph_of(problem.formula).is_map
-        return int(min(problem.rows, 2)) if far and problem.n * shared >= target.l1d else 1
+        if not graph_of(problem.formula).is_map:
+            return 1
+        # rows that all share, which the first-level cache does not hold beside the others, are read once for four:
+        # batch norm of 1600 x 2048 took 950 us, 700 so, of 192 x 2048 65 and 45, of 16384 x 2048 9.1 ms and 8.2; of
+        # 3200 x 1024 470 us, 650 so (Zen 4)
+        shared = [problem.n * DTYPES[array.dtype].itemsize for array in problem.arrays if array.kind == "along"]
+        if len(shared) > 1 and sum(shared) >= 3 * target.l1d / 4:
+            return int(min(problem.rows, ROWS_TOGETHER))
+        # one, once for two: of 64 MB the sum with a row of 32 to 512 KB took 4.1 to 4.5 ms, 3.3 to 3.8 so; by four 3.1
+        # to 5.0 (Zen 4)
+        far = problem.bytes_moved() > target.l3 / 2
+        return int(min(problem.rows, 2)) if far and sum(shared) >= target.l1d else 1
 
     def chunked(self, problem: Any) -> bool:
         # 300,000 exponentials in the 16 sums of four vectors of 16 bytes were wrong by 1.4e-5 of their sum
@@ -155,14 +162,15 @@ class Rows(Reduce):
     def columns_at_a_time(self, problem: Any, target: Any) -> Any:
         """What all rows share stays in the first-level cache beside a row.
 
-        Batch normalisation of 392 x 2048 took 160 us, 112 so, of 784 x 2048 323 and 266; of 26 MB, where the last cache
-        holds 32, 1.13 and 1.36 ms (Zen 4).
+        A sum of 64 x 8192 and a row took 62 us, 50 so, of 48 x 16384 93 and 76; what takes more than half of the last
+        cache loses, batch norm of 1600 x 2048 0.95 and 1.25 ms (Zen 4).
         """
         arrays = list(zip(problem.arrays, problem.strides, strict=True))
         each = sum(DTYPES[array.dtype].itemsize for array, _ in arrays if array.kind in ("row", "along"))
         alike = all(reduced == (1,) for array, (_, reduced) in arrays if array.kind in ("row", "along"))
         shared = any(array.kind == "along" for array, _ in arrays)
         near = shared and alike and problem.bytes_moved() <= target.l3 / 2 and graph_of(problem.formula).is_map
+        near = near and self.together(problem, target, 0) == 1
         blocks = 2 ** math.ceil(math.log2(max(1.0, 2 * problem.n * each / target.l1d)))
         if not near or blocks < 4 or problem.n % (64 * blocks):
             return problem
